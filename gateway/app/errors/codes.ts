@@ -1,0 +1,259 @@
+/** What one error code means: its HTTP status, and what people read about it. */
+export interface CodeEntry {
+  readonly status: ErrorStatus;
+  /** The same for every occurrence (RFC 9457, `title`). */
+  readonly title: string;
+  /** What to do about it, when the occurrence knows nothing better. */
+  readonly hint: string;
+  /** The body of its documentation page: what happened, and why. */
+  readonly explanation: string;
+}
+
+export type ErrorStatus = 400 | 401 | 403 | 404 | 405 | 409 | 413 | 415 | 422 | 429 | 500 | 503 | 504;
+
+/**
+ * Every error that a client of the HTTP API can meet, as a problem or as the `error` event of a stream. The set is closed: programs match
+ * on the code, and each has a page at `/docs/errors/{code}`.
+ */
+export const CODES = {
+  'not-wasm': {
+    status: 422,
+    title: 'The component is not WebAssembly',
+    hint: 'Upload the .wasm file that `pie build` writes, or deploy the source with `pie deploy`.',
+    explanation: 'The bytes do not start with the WebAssembly magic number.',
+  },
+  'core-module': {
+    status: 422,
+    title: 'A core module instead of a component',
+    hint: 'Wrap the module into a component (`wasm-tools component new`), or build it with `pie build`.',
+    explanation:
+      'The bytes are a WebAssembly core module. Pie runs components: modules whose imports and exports are typed by the world pie:inferlet.',
+  },
+  'wrong-world': {
+    status: 422,
+    title: 'The component implements another world',
+    hint: 'Target the world `inferlet` of the WIT in wit/: it exports `run: async func(input: string) -> result<string, string>` and imports only pie:inferlet.',
+    explanation:
+      'The component lacks the export `run`, or imports something that the platform does not offer (a file system, sockets, another version).',
+  },
+  'component-too-large': {
+    status: 413,
+    title: 'The component is too large',
+    hint: 'Make it smaller: leave out data and engines that are not needed, strip names and debug information.',
+    explanation: 'The component passes the limit of this platform (64 MiB unless its operator set another). Nothing was stored.',
+  },
+  'build-failed': {
+    status: 422,
+    title: 'The component does not build',
+    hint: 'Read the message; it names what was refused. A component that other tools accept and Pie does not is worth a bug report.',
+    explanation: 'The component is valid, but translating or compiling it failed. Nothing was stored.',
+  },
+  'build-timeout': {
+    status: 422,
+    title: 'Building the component took too long',
+    hint: 'Make the component smaller, or try again when the machine is less busy.',
+    explanation: 'Components are built in a process of their own with limits on time and memory; this one passed them. Nothing was stored.',
+  },
+  'invalid-manifest': {
+    status: 422,
+    title: 'The manifest is not valid',
+    hint: 'Compare the named field with the documentation of pie.json.',
+    explanation: 'The manifest (pie.json) breaks its schema, or names another function than the address does. Nothing was stored.',
+  },
+  'invalid-input': {
+    status: 422,
+    title: 'The input is not valid',
+    hint: 'Compare the named field with the schema: `GET /v1/functions/{name}` shows it under `manifest.input`.',
+    explanation: "The request breaks the function's input schema, or a parameter breaks the API's. `field` names the place.",
+  },
+  'unknown-function': {
+    status: 404,
+    title: 'No such function',
+    hint: '`pie list` (`GET /v1/functions`) shows what is deployed; `pie deploy` deploys.',
+    explanation: "This tenant has no function, or no version, by that name. Other tenants' functions are never visible.",
+  },
+  'unknown-invocation': {
+    status: 404,
+    title: 'No such invocation',
+    hint: 'Check the id. Invocations are forgotten some time after they end.',
+    explanation: 'This tenant has no invocation with that id.',
+  },
+  unauthorized: {
+    status: 401,
+    title: 'The API key is missing or wrong',
+    hint: 'Send `Authorization: Bearer pie_…`. The first start writes a key to credentials.json in $PIE_HOME.',
+    explanation: 'The request has no bearer key, or one that this platform does not know (any more).',
+  },
+  forbidden: {
+    status: 403,
+    title: 'The API key may not do this',
+    hint: 'Use a key with the named scope: `invoke`, `deploy` or `admin`.',
+    explanation: 'The key is known, but lacks the scope that this route asks for.',
+  },
+  'malformed-json': {
+    status: 400,
+    title: 'The body is not JSON',
+    hint: 'Check quotes and commas; in a shell, put the JSON in single quotes.',
+    explanation: 'The body was expected to be one JSON value in UTF-8 and does not parse as such.',
+  },
+  'malformed-request': {
+    status: 400,
+    title: 'The request cannot be read',
+    hint: 'Send the body as the documentation of the route shows it.',
+    explanation: 'The body breaks its own format (a multipart body without its end, a part that is missing), or a header has no meaning.',
+  },
+  'body-too-large': {
+    status: 413,
+    title: 'The request body is too large',
+    hint: 'Send less: an input may have 4 MiB, a message 1 MiB.',
+    explanation: 'The body passes the limit of its route. It is refused while it is read; nothing was stored.',
+  },
+  'unsupported-media-type': {
+    status: 415,
+    title: 'The content type is not supported',
+    hint: 'Send `Content-Type: application/json` (deployments: `multipart/form-data`).',
+    explanation: 'The `Content-Type` of the request is missing, or not one that the route takes.',
+  },
+  'not-found': {
+    status: 404,
+    title: 'Nothing is at this address',
+    hint: '/docs lists every route.',
+    explanation: 'No route of this API has that path.',
+  },
+  'method-not-allowed': {
+    status: 405,
+    title: 'The address does not take this method',
+    hint: 'The `Allow` header names the methods that it takes.',
+    explanation: 'The path exists, but not for this HTTP method.',
+  },
+  conflict: {
+    status: 409,
+    title: 'The state does not allow this',
+    hint: 'Look at the current state (`GET`) and decide again.',
+    explanation: 'The request is valid but does not fit the state of its target, such as a message to an invocation that has ended.',
+  },
+  'too-many-requests': {
+    status: 429,
+    title: 'Too many requests',
+    hint: 'Wait as long as `Retry-After` says, then send the request again.',
+    explanation: 'A limit of the tenant or of the platform is reached for now.',
+  },
+  'runtime-unavailable': {
+    status: 503,
+    title: 'No runtime answers',
+    hint: 'Try again in a few seconds; the operator sees more in /readyz and `pie doctor`.',
+    explanation: 'No runtime process is there to take the work. The supervisor restarts one that died.',
+  },
+  'store-unavailable': {
+    status: 503,
+    title: 'The store does not answer',
+    hint: 'Try again in a few seconds. A stream can be taken up again with `Last-Event-ID`.',
+    explanation: 'Redis, which keeps functions, invocations and their events, cannot be reached.',
+  },
+  'shutting-down': {
+    status: 503,
+    title: 'The gateway is shutting down',
+    hint: 'Try again; take a stream up again with `GET /v1/invocations/{id}/events` and `Last-Event-ID`.',
+    explanation: 'The process is being stopped or replaced. The invocation itself was not touched.',
+  },
+  'origin-unavailable': {
+    status: 503,
+    title: 'The origin does not answer',
+    hint: 'Try again in a few seconds.',
+    explanation: 'This gateway runs at the edge and forwards to a Node gateway, which cannot be reached.',
+  },
+  'inferlet-error': {
+    status: 422,
+    title: 'The function answered with an error',
+    hint: "Read the message; it is the function's own. `pie logs` shows what it wrote before.",
+    explanation: 'The inferlet ran and ended with an error of its own: it threw, or returned one.',
+  },
+  trap: {
+    status: 422,
+    title: 'The function crashed',
+    hint: '`pie logs` shows what it wrote before the trap.',
+    explanation: 'The inferlet hit a WebAssembly trap: unreachable code, an access outside its memory, a stack overflow.',
+  },
+  'invalid-result': {
+    status: 422,
+    title: 'The function returned something else than JSON',
+    hint: 'Return a string that holds one JSON value (`JSON.stringify(…)`).',
+    explanation: 'What the inferlet returned could not be read as its result.',
+  },
+  'cpu-limit': {
+    status: 422,
+    title: 'The function used up its CPU time',
+    hint: 'Raise `limits.cpuMs` in the manifest, or compute less between calls.',
+    explanation: 'The inferlet computed for longer than its manifest, or the platform, allows. Waiting for the model does not count.',
+  },
+  'memory-limit': {
+    status: 422,
+    title: 'The function used up its memory',
+    hint: 'Raise `limits.memoryMb` in the manifest, or hold less.',
+    explanation: 'The inferlet asked for more memory than its manifest, or the platform, allows.',
+  },
+  'output-limit': {
+    status: 422,
+    title: 'The function wrote too much',
+    hint: 'Send fewer or smaller messages and log lines.',
+    explanation: "The invocation's events passed the limit on what one invocation may write.",
+  },
+  'deadline-exceeded': {
+    status: 504,
+    title: 'The deadline passed',
+    hint: 'Raise `limits.wallMs` in the manifest, or ask for less at once.',
+    explanation: 'The invocation did not end within its wall time.',
+  },
+  cancelled: {
+    status: 409,
+    title: 'The invocation was cancelled',
+    hint: 'Invoke again if that was not meant.',
+    explanation: 'A client asked to cancel it, or left a stream that it had opened with `Prefer: cancel-on-disconnect`.',
+  },
+  terminated: {
+    status: 503,
+    title: 'The invocation was terminated to free memory',
+    hint: 'Try again; ask for fewer pages, or declare the function `restartable`.',
+    explanation: 'The KV memory was exhausted, and the most recently started invocations give way first.',
+  },
+  'device-lost': {
+    status: 503,
+    title: 'The device was lost',
+    hint: 'Try again; the supervisor restarts the GPU host.',
+    explanation: 'The GPU host that held the KV pages of this invocation died, and with it all that the invocation had computed.',
+  },
+  'runtime-lost': {
+    status: 503,
+    title: 'The runtime was lost',
+    hint: 'Try again; the supervisor restarts the runtime.',
+    explanation: 'The process that ran the invocation died. It is not run twice unless the function declares itself `restartable`.',
+  },
+  'artifact-unavailable': {
+    status: 503,
+    title: 'The function could not be loaded',
+    hint: 'Try again; deploy the function again when it lasts.',
+    explanation: 'The runtime could not get or build the artifact of this version.',
+  },
+  internal: {
+    status: 500,
+    title: 'A fault of the platform',
+    hint: 'Try again. When it lasts, report it with the request id.',
+    explanation: "Something failed that should not. The details are in the platform's log under the request id.",
+  },
+} as const satisfies Record<string, CodeEntry>;
+
+/** One of the closed set. */
+export type ErrorCode = keyof typeof CODES;
+
+export function isErrorCode(value: unknown): value is ErrorCode {
+  return typeof value === 'string' && Object.hasOwn(CODES, value);
+}
+
+/** What the `error` object of an OpenAI-style client calls a failure of this status. */
+export function openAiType(status: ErrorStatus): string {
+  if (status === 401) return 'authentication_error';
+  if (status === 403) return 'permission_error';
+  if (status === 404) return 'not_found_error';
+  if (status === 429) return 'rate_limit_error';
+  return status >= 500 ? 'server_error' : 'invalid_request_error';
+}

@@ -1,0 +1,58 @@
+import { CODES, openAiType } from './codes.ts';
+import type { GatewayError } from './gateway-error.ts';
+
+/** An RFC 9457 problem that also carries what OpenAI-style clients read. */
+export interface Problem {
+  readonly type: string;
+  readonly title: string;
+  readonly status: number;
+  readonly detail: string;
+  readonly code: string;
+  readonly hint: string;
+  readonly field?: string;
+  readonly requestId: string;
+  readonly error: { readonly message: string; readonly type: string; readonly code: string; readonly param?: string };
+  readonly [member: string]: unknown;
+}
+
+/** The problem document of an error. `origin` (scheme and host) makes its `type` an address that can be opened. */
+export function toProblem(error: GatewayError, requestId: string, origin: string): Problem {
+  return {
+    ...error.members,
+    type: `${origin}/docs/errors/${error.code}`,
+    title: CODES[error.code].title,
+    status: error.status,
+    detail: error.message,
+    code: error.code,
+    hint: error.hint,
+    ...(error.field === undefined ? {} : { field: error.field }),
+    requestId,
+    error: {
+      message: error.message,
+      type: openAiType(error.status),
+      code: error.code,
+      ...(error.field === undefined ? {} : { param: error.field }),
+    },
+  };
+}
+
+/** Codes after which the same request may succeed: the client is told so in `x-should-retry` and `Retry-After`. */
+const RETRYABLE = new Set(['runtime-unavailable', 'store-unavailable', 'shutting-down', 'origin-unavailable', 'too-many-requests']);
+
+/** Seconds to wait when the error says nothing better: a supervisor restarts what died within that time. */
+const RETRY_AFTER_S = 1;
+
+export function problemResponse(error: GatewayError, requestId: string, origin: string): Response {
+  const headers: Record<string, string> = { 'content-type': 'application/problem+json', 'cache-control': 'no-store' };
+  if (RETRYABLE.has(error.code)) {
+    headers['retry-after'] = String(RETRY_AFTER_S);
+    headers['x-should-retry'] = 'true';
+  } else if (error.status === 409 || error.status >= 500) {
+    // Clients retry 409 and 5xx by themselves; an invocation that failed must not run twice unasked.
+    headers['x-should-retry'] = 'false';
+  }
+  return new Response(JSON.stringify(toProblem(error, requestId, origin)), {
+    status: error.status,
+    headers: { ...headers, ...error.headers },
+  });
+}

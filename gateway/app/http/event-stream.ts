@@ -1,0 +1,116 @@
+import { CODES, isErrorCode, openAiType } from '../errors/codes.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import type { InvocationEvent } from '../control.ts';
+
+export interface EventStreamOptions {
+  readonly events: AsyncIterable<InvocationEvent>;
+  /** A comment is written when nothing else was for this long: it keeps proxies awake and finds clients that left. */
+  readonly heartbeatMs: number;
+  /** Aborts when the process is about to end: the stream gets an error frame and can be taken up again elsewhere. */
+  readonly shutdown?: AbortSignal | undefined;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Called once, when the client left before the end. */
+  readonly onDisconnect: () => void;
+  /** Called once when the stream is over, however it ended. */
+  readonly onEnd: (error?: unknown) => void;
+}
+
+const HEARTBEAT = new TextEncoder().encode(': heartbeat\n\n');
+
+/**
+ * An invocation's events as `text/event-stream`. The stream never ends without a `result` or an `error` frame as long as the client
+ * listens. Error frames are what OpenAI-style clients take for errors: their data has an `error` object beside our own members. A frame
+ * that the gateway adds itself (the store went away, the process stops) has no id, so `Last-Event-ID` still names the last real event.
+ */
+export function eventStreamResponse(options: EventStreamOptions): Response {
+  const encoder = new TextEncoder();
+  const iterator = options.events[Symbol.asyncIterator]();
+  let over = false;
+  let heartbeat: ReturnType<typeof setInterval> | undefined;
+  let quiet = false;
+  let stop: (error: GatewayError) => void = () => undefined;
+  const stopped = new Promise<never>((_, reject) => {
+    stop = reject;
+  });
+  stopped.catch(() => undefined);
+  const onShutdown = () =>
+    stop(new GatewayError('shutting-down', 'The gateway is being stopped; the invocation goes on and can be reattached.'));
+
+  const end = (error?: unknown) => {
+    if (over) return;
+    over = true;
+    clearInterval(heartbeat);
+    options.shutdown?.removeEventListener('abort', onShutdown);
+    // Not awaited: a live log may be waiting for its next event; its own signal ends it.
+    iterator.return?.().catch(() => undefined);
+    options.onEnd(error);
+  };
+
+  const body = new ReadableStream<Uint8Array>({
+    start(controller) {
+      heartbeat = setInterval(() => {
+        if (quiet && (controller.desiredSize ?? 0) > 0) controller.enqueue(HEARTBEAT);
+        quiet = true;
+      }, options.heartbeatMs);
+      if (options.shutdown?.aborted === true) onShutdown();
+      options.shutdown?.addEventListener('abort', onShutdown);
+    },
+    async pull(controller) {
+      try {
+        const next = await Promise.race([iterator.next(), stopped]);
+        if (over) return;
+        quiet = false;
+        if (next.done === true) throw new GatewayError('internal', 'The events ended before the outcome of the invocation.');
+        controller.enqueue(encoder.encode(frame(next.value)));
+        if (next.value.event !== 'result' && next.value.event !== 'error') return;
+        end();
+        controller.close();
+      } catch (caught) {
+        if (over) return;
+        const error = GatewayError.from(caught);
+        end(error);
+        controller.enqueue(encoder.encode(errorFrame(error)));
+        controller.close();
+      }
+    },
+    cancel() {
+      if (over) return;
+      end();
+      options.onDisconnect();
+    },
+  });
+
+  return new Response(body, {
+    headers: {
+      'content-type': 'text/event-stream; charset=utf-8',
+      'cache-control': 'no-cache, no-transform',
+      // Nginx and its like would collect the stream otherwise.
+      'x-accel-buffering': 'no',
+      ...options.headers,
+    },
+  });
+}
+
+/** One event as a frame. */
+export function frame(event: InvocationEvent): string {
+  return `id: ${event.seq}\nevent: ${event.event}\ndata: ${event.event === 'error' ? withErrorObject(event.data) : event.data}\n\n`;
+}
+
+function errorFrame(error: GatewayError): string {
+  const data = { code: error.code, message: error.message, hint: error.hint, resumable: isResumable(error) };
+  return `event: error\ndata: ${withErrorObject(JSON.stringify(data))}\n\n`;
+}
+
+/** Whether the invocation itself may be well, so that the same stream can be asked for again. */
+function isResumable(error: GatewayError): boolean {
+  return error.code === 'store-unavailable' || error.code === 'shutting-down' || error.code === 'origin-unavailable';
+}
+
+/** Adds the `error` object that OpenAI-style clients look for. */
+function withErrorObject(data: string): string {
+  const parsed: unknown = JSON.parse(data);
+  const members = typeof parsed === 'object' && parsed !== null ? (parsed as Record<string, unknown>) : {};
+  const code = isErrorCode(members['code']) ? members['code'] : 'internal';
+  const message = typeof members['message'] === 'string' ? members['message'] : CODES[code].title;
+  return JSON.stringify({ ...members, code, message, error: { message, type: openAiType(CODES[code].status), code } });
+}

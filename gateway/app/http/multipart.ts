@@ -1,0 +1,158 @@
+import { GatewayError } from '../errors/gateway-error.ts';
+import { concat } from './body.ts';
+
+export interface Part {
+  readonly name: string;
+  readonly filename: string | undefined;
+  readonly contentType: string | undefined;
+  readonly bytes: Uint8Array;
+}
+
+export interface MultipartOptions {
+  /** Largest size of each part by its name. Other parts are refused. */
+  readonly limits: Readonly<Record<string, number>>;
+  /** The error for a part that passes its limit. */
+  readonly tooLarge: (name: string, limitBytes: number) => GatewayError;
+}
+
+/** Bytes of one part's headers, and of what may come before the first part. */
+const MAX_HEADER_BYTES = 8 * 1024;
+
+/**
+ * Reads a `multipart/form-data` body (RFC 7578) part by part while it arrives, so that an oversized part is refused before the rest is
+ * read: `Request.formData` holds everything first. Throws `malformed-request` for a body that breaks the format.
+ */
+export async function readMultipart(request: Request, options: MultipartOptions): Promise<Map<string, Part>> {
+  const boundary = boundaryOf(request);
+  if (request.body === null) throw malformed('The body is empty.');
+  const source = new Source(request.body.getReader());
+  try {
+    return await readParts(source, boundary, options);
+  } catch (error) {
+    await source.cancel();
+    throw error;
+  }
+}
+
+async function readParts(source: Source, boundary: string, options: MultipartOptions): Promise<Map<string, Part>> {
+  const parts = new Map<string, Part>();
+  const delimiter = ascii(`\r\n--${boundary}`);
+  // The first delimiter need not follow a line break: put one in front.
+  source.unread(ascii('\r\n'));
+  await source.readUntil(delimiter, MAX_HEADER_BYTES, () => malformed('The body does not begin with its boundary.'));
+  for (;;) {
+    const end = await source.take(2);
+    if (end === '--') return parts;
+    if (end !== '\r\n') throw malformed('A boundary is followed by something else than a line break.');
+    // As above, for a part without headers.
+    source.unread(ascii('\r\n'));
+    const header = await source.readUntil(ascii('\r\n\r\n'), MAX_HEADER_BYTES, () => malformed('The headers of a part are too long.'));
+    const { name, filename, contentType } = partHeaders(new TextDecoder().decode(header));
+    const limit = Object.hasOwn(options.limits, name) ? options.limits[name] : undefined;
+    if (limit === undefined) throw malformed(`The part "${name.slice(0, 64)}" is not expected; send ${Object.keys(options.limits).join(' and ')}.`);
+    if (parts.has(name)) throw malformed(`The part "${name}" comes twice.`);
+    const bytes = await source.readUntil(delimiter, limit, () => options.tooLarge(name, limit));
+    parts.set(name, { name, filename, contentType, bytes });
+  }
+}
+
+/** A stream of bytes that can be read up to a delimiter. */
+class Source {
+  readonly #reader: ReadableStreamDefaultReader<Uint8Array>;
+  #rest: Uint8Array = new Uint8Array(0);
+
+  constructor(reader: ReadableStreamDefaultReader<Uint8Array>) {
+    this.#reader = reader;
+  }
+
+  unread(bytes: Uint8Array): void {
+    this.#rest = concat([bytes, this.#rest], bytes.byteLength + this.#rest.byteLength);
+  }
+
+  /** Everything before the delimiter, which is consumed too. Throws `tooLong()` once more than `limitBytes` came without it. */
+  async readUntil(delimiter: Uint8Array, limitBytes: number, tooLong: () => GatewayError): Promise<Uint8Array> {
+    const chunks: Uint8Array[] = [];
+    let size = 0;
+    for (;;) {
+      const at = indexOf(this.#rest, delimiter);
+      const keep = at >= 0 ? at : Math.max(0, this.#rest.byteLength - delimiter.byteLength + 1);
+      size += keep;
+      if (size > limitBytes) throw tooLong();
+      chunks.push(this.#rest.subarray(0, keep));
+      if (at >= 0) {
+        this.#rest = this.#rest.subarray(at + delimiter.byteLength);
+        return concat(chunks, size);
+      }
+      this.#rest = this.#rest.subarray(keep);
+      await this.#more();
+    }
+  }
+
+  async take(count: number): Promise<string> {
+    while (this.#rest.byteLength < count) await this.#more();
+    const taken = new TextDecoder('latin1').decode(this.#rest.subarray(0, count));
+    this.#rest = this.#rest.subarray(count);
+    return taken;
+  }
+
+  async cancel(): Promise<void> {
+    // The client learns of the refusal from the response; how the rest of its body ends no longer matters.
+    await this.#reader.cancel().catch(() => undefined);
+  }
+
+  async #more(): Promise<void> {
+    const { done, value } = await this.#reader.read();
+    if (done) throw malformed('The body ends before its last boundary.');
+    this.#rest = concat([this.#rest, value], this.#rest.byteLength + value.byteLength);
+  }
+}
+
+/** First occurrence of `needle`, or -1. The engine's search for the first byte skips quickly over large binary parts. */
+function indexOf(haystack: Uint8Array, needle: Uint8Array): number {
+  const first = needle[0] ?? 0;
+  const last = haystack.byteLength - needle.byteLength;
+  search: for (let at = haystack.indexOf(first); at >= 0 && at <= last; at = haystack.indexOf(first, at + 1)) {
+    for (let i = 1; i < needle.byteLength; i++) if (haystack[at + i] !== needle[i]) continue search;
+    return at;
+  }
+  return -1;
+}
+
+function boundaryOf(request: Request): string {
+  const header = request.headers.get('content-type') ?? '';
+  if (!/^multipart\/form-data\s*;/i.test(header)) {
+    throw new GatewayError('unsupported-media-type', 'A deployment is sent as multipart/form-data.', {
+      hint: 'Send `Content-Type: multipart/form-data` with the parts `manifest` (JSON) and `component` (Wasm).',
+    });
+  }
+  const match = /;\s*boundary=(?:"([^"]{1,70})"|([^\s;,"]{1,70}))/i.exec(header);
+  const boundary = match?.[1] ?? match?.[2];
+  if (boundary === undefined) throw malformed('The Content-Type names no boundary.');
+  return boundary;
+}
+
+function partHeaders(text: string): Pick<Part, 'name' | 'filename' | 'contentType'> {
+  const disposition = /^content-disposition:\s*form-data\s*;(.*)$/im.exec(text)?.[1] ?? '';
+  const name = parameter(disposition, 'name');
+  if (name === undefined) throw malformed('A part has no name.');
+  return {
+    name,
+    filename: parameter(disposition, 'filename'),
+    contentType: /^content-type:\s*([^\s;]+)/im.exec(text)?.[1]?.toLowerCase(),
+  };
+}
+
+function parameter(header: string, name: string): string | undefined {
+  const match = new RegExp(`(?:^|;)\\s*${name}=(?:"([^"]*)"|([^\\s;"]+))`, 'i').exec(header);
+  return match?.[1] ?? match?.[2];
+}
+
+function ascii(text: string): Uint8Array {
+  return new TextEncoder().encode(text);
+}
+
+function malformed(message: string): GatewayError {
+  return new GatewayError('malformed-request', message, {
+    hint: 'Send multipart/form-data with the parts `manifest` (JSON) and `component` (Wasm), as `pie deploy` does.',
+  });
+}

@@ -1,0 +1,24 @@
+/** A name that a client may give its request; anything else is replaced, since it ends up in logs and headers. */
+const REQUEST_ID = /^[A-Za-z0-9._:-]{1,128}$/;
+const TRACEPARENT = /^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/;
+
+/** The client's own request id when it is usable, else a new one. */
+export function requestIdOf(header: string | undefined): string {
+  return header !== undefined && REQUEST_ID.test(header) ? header : `req_${randomHex(12)}`;
+}
+
+/**
+ * The W3C trace context of this request's own span: a child of the client's when it sent one, else the root of a new, sampled trace.
+ */
+export function childTraceparent(header: string | undefined): string {
+  const match = header === undefined ? null : TRACEPARENT.exec(header);
+  const traceId = match?.[1];
+  const known = traceId !== undefined && !/^0+$/.test(traceId) && !/^0+$/.test(match?.[2] ?? '');
+  return known ? `00-${traceId}-${randomHex(8)}-${match?.[3] ?? '01'}` : `00-${randomHex(16)}-${randomHex(8)}-01`;
+}
+
+export function randomHex(bytes: number): string {
+  let text = '';
+  for (const byte of crypto.getRandomValues(new Uint8Array(bytes))) text += byte.toString(16).padStart(2, '0');
+  return text;
+}

@@ -1,0 +1,34 @@
+/** Why a model could not be fetched, read or used. A closed set: each has one meaning for scripts and for people. */
+export type ModelErrorCode =
+  | 'unknown-model'
+  | 'invalid-source'
+  | 'unsupported-model'
+  | 'malformed-config'
+  | 'malformed-weights'
+  | 'missing-tensor'
+  | 'wrong-shape'
+  | 'malformed-tokenizer'
+  | 'missing-file'
+  | 'download-failed'
+  | 'access-denied'
+  | 'checksum-mismatch'
+  | 'busy'
+  | 'cancelled';
+
+/** The one error of this folder: what happened, with a hint on what to do where there is something to do. */
+export class ModelError extends Error {
+  override readonly name = 'ModelError';
+  readonly code: ModelErrorCode;
+  readonly hint: string | undefined;
+
+  constructor(code: ModelErrorCode, message: string, options: { hint?: string; cause?: unknown } = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.code = code;
+    this.hint = options.hint;
+  }
+}
+
+/** The text of anything caught, for a message that names its cause. */
+export function causeText(cause: unknown): string {
+  return cause instanceof Error ? cause.message : String(cause);
+}

@@ -1,0 +1,168 @@
+import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { z } from 'zod';
+import { type ModelConfig, parseConfig } from './config.ts';
+import { causeText, ModelError } from './errors.ts';
+import { readSafetensorsHeader, readTensor, type TensorInfo } from './safetensors.ts';
+
+/** A model in Hugging Face layout whose names and shapes have been checked. Weights are read when asked for. */
+export interface LoadedModel {
+  /** Absolute path of the directory with config.json, the weights and the tokenizer. */
+  readonly directory: string;
+  readonly config: ModelConfig;
+  readonly tensors: TensorStore;
+}
+
+/** The float tensors of a model, from one file or many. */
+export interface TensorStore {
+  has(name: string): boolean;
+  /** @throws ModelError `missing-tensor` */
+  info(name: string): TensorInfo;
+  /** Reads a tensor from disk, converted to 32-bit floats; a new array each time. @throws ModelError `missing-tensor` */
+  read(name: string): Float32Array;
+}
+
+/**
+ * Opens a model directory in Hugging Face layout: `config.json` with `model.safetensors`, or with the shards that
+ * `model.safetensors.index.json` lists.
+ *
+ * @throws ModelError naming the file, the field, the missing tensor or the tensor of a wrong shape.
+ */
+export async function loadModel(directory: string): Promise<LoadedModel> {
+  const root = resolve(directory);
+  const config = parseConfig(
+    await readJson(join(root, 'config.json')),
+    await readOptionalJson(root, 'generation_config.json'),
+  );
+  const tensors = await openTensors(root);
+  checkTensors(config, tensors);
+  return { directory: root, config, tensors };
+}
+
+/** Every tensor that a model of this config has, in the order of the forward pass. */
+export function expectedTensors(config: ModelConfig): [name: string, shape: readonly number[]][] {
+  const { hiddenSize: hidden, intermediateSize: intermediate, headDim } = config;
+  const queries = config.heads * headDim;
+  const keys = config.kvHeads * headDim;
+  const expected: [string, readonly number[]][] = [['model.embed_tokens.weight', [config.vocabularySize, hidden]]];
+  for (let layer = 0; layer < config.layers; layer++) {
+    const prefix = `model.layers.${layer}`;
+    const attention = `${prefix}.self_attn`;
+    expected.push([`${prefix}.input_layernorm.weight`, [hidden]]);
+    for (const [projection, rows] of [
+      ['q', queries],
+      ['k', keys],
+      ['v', keys],
+    ] as const) {
+      expected.push([`${attention}.${projection}_proj.weight`, [rows, hidden]]);
+      if (config.attentionBias) expected.push([`${attention}.${projection}_proj.bias`, [rows]]);
+    }
+    if (config.queryKeyNorm) {
+      expected.push([`${attention}.q_norm.weight`, [headDim]], [`${attention}.k_norm.weight`, [headDim]]);
+    }
+    expected.push(
+      [`${attention}.o_proj.weight`, [hidden, queries]],
+      [`${prefix}.post_attention_layernorm.weight`, [hidden]],
+      [`${prefix}.mlp.gate_proj.weight`, [intermediate, hidden]],
+      [`${prefix}.mlp.up_proj.weight`, [intermediate, hidden]],
+      [`${prefix}.mlp.down_proj.weight`, [hidden, intermediate]],
+    );
+  }
+  expected.push(['model.norm.weight', [hidden]]);
+  if (!config.tiedEmbeddings) expected.push(['lm_head.weight', [config.vocabularySize, hidden]]);
+  return expected;
+}
+
+function checkTensors(config: ModelConfig, tensors: TensorStore): void {
+  for (const [name, shape] of expectedTensors(config)) {
+    if (!tensors.has(name)) {
+      throw new ModelError('missing-tensor', `the weights lack "${name}" of shape [${shape.join(', ')}]`, {
+        hint:
+          name === 'lm_head.weight'
+            ? 'if the model ties its embeddings, config.json must say "tie_word_embeddings": true'
+            : 'the weights and config.json do not belong together, or a shard is missing',
+      });
+    }
+    const found = tensors.info(name).shape;
+    if (found.length !== shape.length || found.some((dimension, i) => dimension !== shape[i])) {
+      throw new ModelError(
+        'wrong-shape',
+        `"${name}" has shape [${found.join(', ')}], config.json implies [${shape.join(', ')}]`,
+      );
+    }
+  }
+}
+
+const indexSchema = z.looseObject({ weight_map: z.record(z.string(), z.string()) });
+
+async function openTensors(directory: string): Promise<TensorStore> {
+  const single = join(directory, 'model.safetensors');
+  if (existsSync(single)) return store(readSafetensorsHeader(single));
+  const indexFile = join(directory, 'model.safetensors.index.json');
+  if (!existsSync(indexFile)) {
+    throw new ModelError(
+      'missing-file',
+      `${directory} has neither model.safetensors nor model.safetensors.index.json`,
+      {
+        hint: 'Pie reads safetensors weights in Hugging Face layout',
+      },
+    );
+  }
+  const parsed = indexSchema.safeParse(await readJson(indexFile));
+  if (!parsed.success)
+    throw new ModelError('malformed-weights', `${indexFile}: it has no weight_map of names to files`);
+  const shards = new Map<string, Map<string, TensorInfo>>();
+  const tensors = new Map<string, TensorInfo>();
+  for (const [name, shard] of Object.entries(parsed.data.weight_map)) {
+    // The index comes from outside: it must not name files of other directories.
+    if (!isShardName(shard))
+      throw new ModelError('malformed-weights', `${indexFile}: "${shard}" is not a shard's name`);
+    let header = shards.get(shard);
+    if (header === undefined) {
+      const file = join(directory, shard);
+      if (!existsSync(file))
+        throw new ModelError('missing-file', `${file} is missing`, { hint: 'pull the model again' });
+      header = readSafetensorsHeader(file);
+      shards.set(shard, header);
+    }
+    const info = header.get(name);
+    if (info !== undefined) tensors.set(name, info);
+  }
+  return store(tensors);
+}
+
+/** Whether a shard of an index is a plain safetensors file beside it. */
+export function isShardName(name: string): boolean {
+  return /^[\w.-]+\.safetensors$/.test(name) && !name.startsWith('.');
+}
+
+function store(tensors: ReadonlyMap<string, TensorInfo>): TensorStore {
+  const info = (name: string): TensorInfo => {
+    const found = tensors.get(name);
+    if (found === undefined) throw new ModelError('missing-tensor', `the weights lack "${name}"`);
+    return found;
+  };
+  return { has: (name) => tensors.has(name), info, read: (name) => readTensor(info(name)) };
+}
+
+/** Reads a JSON file of a model directory. @throws ModelError `missing-file` or `malformed-config` */
+export async function readJson(file: string): Promise<unknown> {
+  let text: string;
+  try {
+    text = await readFile(file, 'utf8');
+  } catch (cause) {
+    throw new ModelError('missing-file', `${file} cannot be read: ${causeText(cause)}`, { cause });
+  }
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw new ModelError('malformed-config', `${file} is not JSON: ${causeText(cause)}`, { cause });
+  }
+}
+
+/** Like {@link readJson}, and undefined when there is no such file. */
+export async function readOptionalJson(directory: string, name: string): Promise<unknown> {
+  const file = join(directory, name);
+  return existsSync(file) ? readJson(file) : undefined;
+}

@@ -1,0 +1,78 @@
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { configToJson, type ModelConfig } from './config.ts';
+import { expectedTensors, type LoadedModel, loadModel } from './load.ts';
+import { writeSafetensors } from './safetensors.ts';
+
+/** Small enough for the float64 reference, with grouped queries and a head narrower than the width divided by the heads would be. */
+const TINY: ModelConfig = {
+  family: 'llama',
+  hiddenSize: 32,
+  intermediateSize: 64,
+  layers: 2,
+  heads: 4,
+  kvHeads: 2,
+  headDim: 8,
+  vocabularySize: 96,
+  contextLength: 256,
+  ropeTheta: 10_000,
+  ropeScaling: null,
+  rmsNormEpsilon: 1e-5,
+  tiedEmbeddings: false,
+  attentionBias: false,
+  queryKeyNorm: false,
+  bosTokenId: 1,
+  eosTokenIds: [2],
+};
+
+/**
+ * Writes a tiny random model in Hugging Face layout (config.json, model.safetensors) and loads it: for tests that need a real model of
+ * every shape. The same config and seed give the same bytes. `family: 'qwen2'` brings biases, `'qwen3'` query and key norms.
+ */
+export async function randomModel(directory: string, config: Partial<ModelConfig>, seed: number): Promise<LoadedModel> {
+  const family = config.family ?? (config.attentionBias ? 'qwen2' : config.queryKeyNorm ? 'qwen3' : TINY.family);
+  const full: ModelConfig = {
+    ...TINY,
+    ...config,
+    family,
+    attentionBias: family === 'qwen2',
+    queryKeyNorm: family === 'qwen3',
+  };
+  const random = gaussian(seed);
+  const tensors = expectedTensors(full).map(([name, shape]) => ({
+    name,
+    shape,
+    data: () => randomTensor(name, shape, random),
+  }));
+  await mkdir(directory, { recursive: true });
+  await writeFile(join(directory, 'config.json'), JSON.stringify(configToJson(full), null, 2));
+  await writeSafetensors(join(directory, 'model.safetensors'), tensors);
+  return loadModel(directory);
+}
+
+/** Scaled so that activations stay near one through any depth and logits differ clearly. */
+function randomTensor(name: string, shape: readonly number[], random: () => number): Float32Array {
+  const values = new Float32Array(shape.reduce((product, dimension) => product * dimension, 1));
+  const isNorm = name.endsWith('norm.weight');
+  const deviation = isNorm
+    ? 0.1
+    : shape.length === 1
+      ? 0.3
+      : name.includes('embed')
+        ? 1
+        : 1.5 / Math.sqrt(shape[1] ?? 1);
+  for (let i = 0; i < values.length; i++) values[i] = (isNorm ? 1 : 0) + deviation * random();
+  return values;
+}
+
+/** Standard normal values from a 32-bit seed (splitmix32 and Box–Muller). */
+function gaussian(seed: number): () => number {
+  let state = seed | 0;
+  const uniform = () => {
+    state = (state + 0x9e3779b9) | 0;
+    let mixed = Math.imul(state ^ (state >>> 16), 0x21f0aaad);
+    mixed = Math.imul(mixed ^ (mixed >>> 15), 0x735a2d97);
+    return ((mixed ^ (mixed >>> 15)) >>> 0) / 2 ** 32;
+  };
+  return () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
+}

@@ -1,0 +1,202 @@
+import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { z } from 'zod';
+import { causeText, ModelError } from './errors.ts';
+
+/** The element types that weights may have; all are read as 32-bit floats. */
+export type FloatType = 'F32' | 'F16' | 'BF16';
+
+/** Where one tensor lies: `bytes` bytes from `offset` (from the start of the file), row-major. */
+export interface TensorInfo {
+  readonly dtype: FloatType;
+  readonly shape: readonly number[];
+  /** Absolute path. */
+  readonly file: string;
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+const ELEMENT_BYTES: Readonly<Record<string, number>> = {
+  BOOL: 1,
+  U8: 1,
+  I8: 1,
+  F8_E4M3: 1,
+  F8_E5M2: 1,
+  U16: 2,
+  I16: 2,
+  F16: 2,
+  BF16: 2,
+  U32: 4,
+  I32: 4,
+  F32: 4,
+  U64: 8,
+  I64: 8,
+  F64: 8,
+};
+/** The format's own limit. */
+const MAX_HEADER_BYTES = 100_000_000;
+/** One read call; the kernel refuses more than 2 GiB at once. */
+const READ_BYTES = 1 << 30;
+
+const entrySchema = z.object({
+  dtype: z.string(),
+  shape: z.array(z.int().min(0)).max(8),
+  data_offsets: z.tuple([z.int().min(0), z.int().min(0)]),
+});
+
+/**
+ * Reads the header of a safetensors file and checks it as the format demands: every tensor inside the file, its size that of its
+ * shape, the data without gaps or overlaps. Tensors that are not floats are checked and left out.
+ *
+ * @throws ModelError `malformed-weights`, naming the tensor.
+ * @see https://github.com/huggingface/safetensors#format
+ */
+export function readSafetensorsHeader(file: string): Map<string, TensorInfo> {
+  const fd = openSync(file, 'r');
+  try {
+    return parseHeader(fd, file, fstatSync(fd).size);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+function parseHeader(fd: number, file: string, fileBytes: number): Map<string, TensorInfo> {
+  const fail = (what: string, cause?: unknown): never => {
+    throw new ModelError('malformed-weights', `${file}: ${what}`, { cause });
+  };
+  if (fileBytes < 8) fail('too short for a safetensors file');
+  const headerBytes = Number(readRange(fd, file, 0, 8).readBigUInt64LE());
+  if (headerBytes > MAX_HEADER_BYTES || headerBytes > fileBytes - 8) {
+    fail(`its header claims ${headerBytes} bytes, the file has ${fileBytes}`);
+  }
+  let json: unknown;
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(readRange(fd, file, 8, headerBytes));
+    json = JSON.parse(text);
+  } catch (cause) {
+    fail(`its header is not JSON: ${causeText(cause)}`, cause);
+  }
+  if (typeof json !== 'object' || json === null || Array.isArray(json)) fail('its header is not an object');
+
+  const dataStart = 8 + headerBytes;
+  const tensors = new Map<string, TensorInfo>();
+  const ranges: { name: string; begin: number; end: number }[] = [];
+  for (const [name, value] of Object.entries(json as object)) {
+    if (name === '__metadata__') continue;
+    const parsed = entrySchema.safeParse(value);
+    if (!parsed.success) return fail(`tensor "${name}": ${parsed.error.issues[0]?.message ?? 'malformed'}`);
+    const { dtype, shape, data_offsets } = parsed.data;
+    const [begin, end] = data_offsets;
+    const elementBytes = ELEMENT_BYTES[dtype];
+    if (elementBytes === undefined) return fail(`tensor "${name}": unknown type "${dtype}"`);
+    const bytes = shape.reduce((product, dimension) => product * dimension, elementBytes);
+    if (!Number.isSafeInteger(bytes) || end - begin !== bytes) {
+      fail(
+        `tensor "${name}": shape [${shape.join(', ')}] of ${dtype} needs ${bytes} bytes, its range has ${end - begin}`,
+      );
+    }
+    if (end > fileBytes - dataStart) fail(`tensor "${name}" ends at byte ${dataStart + end} of a file of ${fileBytes}`);
+    ranges.push({ name, begin, end });
+    if (isFloat(dtype)) tensors.set(name, { dtype, shape, file, offset: dataStart + begin, bytes });
+  }
+  ranges.sort((a, b) => a.begin - b.begin || a.end - b.end);
+  let position = 0;
+  for (const { name, begin, end } of ranges) {
+    if (begin !== position) fail(`tensor "${name}" ${begin < position ? 'overlaps another one' : 'follows a gap'}`);
+    position = end;
+  }
+  if (position !== fileBytes - dataStart) fail(`${fileBytes - dataStart - position} bytes after the last tensor`);
+  return tensors;
+}
+
+function isFloat(dtype: string): dtype is FloatType {
+  return dtype === 'F32' || dtype === 'F16' || dtype === 'BF16';
+}
+
+/** Reads one tensor from its file, converted to 32-bit floats. */
+export function readTensor(info: TensorInfo): Float32Array {
+  const fd = openSync(info.file, 'r');
+  try {
+    const raw = readRange(fd, info.file, info.offset, info.bytes);
+    return toFloat32(raw, info.dtype);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Little-endian values as 32-bit floats; `raw` must be aligned to its elements. */
+function toFloat32(raw: Buffer<ArrayBuffer>, dtype: FloatType): Float32Array {
+  switch (dtype) {
+    case 'F32':
+      return new Float32Array(raw.buffer, raw.byteOffset, raw.byteLength / 4);
+    case 'F16':
+      return Float32Array.from(new Float16Array(raw.buffer, raw.byteOffset, raw.byteLength / 2));
+    case 'BF16': {
+      // A bfloat16 is the upper half of a float32.
+      const halves = new Uint16Array(raw.buffer, raw.byteOffset, raw.byteLength / 2);
+      const words = new Uint32Array(halves.length);
+      for (let i = 0; i < halves.length; i++) words[i] = (halves[i] as number) << 16;
+      return new Float32Array(words.buffer);
+    }
+  }
+}
+
+function readRange(fd: number, file: string, offset: number, bytes: number): Buffer<ArrayBuffer> {
+  // Not from the shared pool: the tensor keeps this memory, and its elements must be aligned.
+  const buffer = Buffer.from(new ArrayBuffer(bytes));
+  let done = 0;
+  while (done < bytes) {
+    const read = readSync(fd, buffer, done, Math.min(READ_BYTES, bytes - done), offset + done);
+    if (read === 0) throw new ModelError('malformed-weights', `${file}: ends before byte ${offset + bytes}`);
+    done += read;
+  }
+  return buffer;
+}
+
+/** A tensor to write. `data` is called once, when its turn comes, so that a converter holds one tensor at a time. */
+export interface TensorSource {
+  readonly name: string;
+  readonly shape: readonly number[];
+  data(): Float32Array;
+}
+
+/** Writes 32-bit float tensors in the order given and syncs the file to disk. */
+export async function writeSafetensors(
+  file: string,
+  tensors: readonly TensorSource[],
+  onTensor: (done: number, total: number) => void = () => {},
+): Promise<void> {
+  const header: Record<string, unknown> = { __metadata__: { format: 'pt' } };
+  let position = 0;
+  for (const { name, shape } of tensors) {
+    const bytes = shape.reduce((product, dimension) => product * dimension, 4);
+    header[name] = { dtype: 'F32', shape, data_offsets: [position, position + bytes] };
+    position += bytes;
+  }
+  const json = Buffer.from(JSON.stringify(header));
+  // Padded so that every float is aligned in a memory-mapped file.
+  const padded = Buffer.alloc(Math.ceil((json.length + 8) / 64) * 64 - 8, ' ');
+  json.copy(padded);
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(padded.length));
+
+  const handle = await open(file, 'w');
+  try {
+    await handle.writev([length, padded]);
+    for (const [index, tensor] of tensors.entries()) {
+      const data = tensor.data();
+      const elements = tensor.shape.reduce((product, dimension) => product * dimension, 1);
+      if (data.length !== elements) {
+        throw new ModelError(
+          'wrong-shape',
+          `${tensor.name}: ${data.length} values for shape [${tensor.shape.join(', ')}]`,
+        );
+      }
+      await handle.writeFile(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+      onTensor(index + 1, tensors.length);
+    }
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}

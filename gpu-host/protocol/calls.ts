@@ -1,0 +1,80 @@
+/**
+ * Arguments and results of the device calls: the records of `wit/{forward,output-text,fused}.wit` in camelCase, lists as typed arrays.
+ * Lists handed to a call are copied before it returns, so they may be views of a guest's memory.
+ */
+
+/** Explicit visibility, run-length encoded; see `forward.mask` in `wit/forward.wit`. */
+export interface Mask {
+  /** Runs of all rows, one row after another; in a row they alternate hidden, visible, hidden, … */
+  readonly runs: Uint32Array;
+  /** How many runs each row has; one row per input. */
+  readonly rowLengths: Uint32Array;
+}
+
+/** The most probable tokens, most probable first, equal logits by token id. */
+export interface Distribution {
+  readonly tokens: Uint32Array;
+  /** Natural logarithms of the probabilities over the whole vocabulary at temperature 1. */
+  readonly logProbabilities: Float32Array;
+}
+
+/** How the device picks a token; see `fused.sampler` in `wit/fused.wit`. */
+export interface Sampler {
+  /** 0 is greedy and ignores the rest. */
+  readonly temperature: number;
+  /** 0 takes the host's cap. */
+  readonly topK: number;
+  /** 1 switches it off. */
+  readonly topP: number;
+  /** 0 switches it off. */
+  readonly minP: number;
+  /** Equal seeds give equal tokens: the draw depends on the seed and the input's position only. */
+  readonly seed: number;
+}
+
+/** What a step hands back for each of its last `rows` inputs. */
+export type StepOutput =
+  | { readonly tag: 'none' }
+  | { readonly tag: 'sample'; readonly val: Sampler }
+  | { readonly tag: 'distributions'; readonly val: number };
+
+export interface StepRequest {
+  readonly tokens: Uint32Array;
+  readonly positions: Uint32Array;
+  readonly inPages: Uint32Array;
+  readonly outPages: Uint32Array;
+  readonly mask: Mask | undefined;
+  /** Inputs, counted from the last, that get an output. */
+  readonly rows: number;
+  readonly output: StepOutput;
+}
+
+export interface StepResult {
+  /** One token a row for `sample`, else empty. */
+  readonly tokens: Uint32Array;
+  /** One a row for `distributions`, else empty. */
+  readonly distributions: readonly Distribution[];
+}
+
+export interface RunRequest {
+  /** First input; each later input is the token sampled before it, at the next position. */
+  readonly token: number;
+  readonly position: number;
+  /** Read and appended to, in order: the sequence's pages with room for `maxTokens` more. */
+  readonly pages: Uint32Array;
+  readonly maxTokens: number;
+  readonly sampler: Sampler;
+  /** Decoding stops after one of these was sampled. */
+  readonly stopTokens: Uint32Array;
+}
+
+/** In the order of their wire codes, from 1. */
+export const FINISH_REASONS = ['stop-token', 'max-tokens', 'stopped'] as const;
+export type FinishReason = (typeof FINISH_REASONS)[number];
+
+export interface RunChunk {
+  /** Tokens since the last `next`, in order, at least one unless finished. */
+  readonly tokens: Uint32Array;
+  /** Set with the last chunk. */
+  readonly finished: FinishReason | undefined;
+}

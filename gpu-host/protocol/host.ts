@@ -1,0 +1,71 @@
+/** What the hello says of one model. */
+export interface ModelSummary {
+  readonly name: string;
+  /** Tokens that the model was trained to see at once; positions past it are refused. */
+  readonly contextLength: number;
+  readonly vocabularySize: number;
+  /** Slots of one KV page. */
+  readonly pageSize: number;
+  /** Pages of the whole pool. */
+  readonly pageCount: number;
+  /** Names of the WIT interfaces that the model offers. */
+  readonly traits: readonly string[];
+  /** Hugging Face directory on the host's machine, for the tokenizer. */
+  readonly directory: string;
+  /** Largest `topK` of a distribution. */
+  readonly maxTopK: number;
+}
+
+/** The host's part of the hello frame. */
+export interface HostHello {
+  readonly models: readonly ModelSummary[];
+  /** Process id, so that a reader of logs and tests can tell one life of the host from the next. */
+  readonly processId: number;
+}
+
+/** Pages of one model's pool: free + cached + owned + swapped = total, always. */
+export interface PageStats {
+  readonly free: number;
+  /** Held by nobody but kept for their content (prefix cache). */
+  readonly cached: number;
+  /** Held by at least one inferlet; a shared page counts once. */
+  readonly owned: number;
+  readonly swapped: number;
+  readonly total: number;
+}
+
+/** One model's counters since the start or the last reset. */
+export interface ModelStats {
+  readonly name: string;
+  readonly backend: string;
+  readonly pages: PageStats;
+  readonly inferlets: number;
+  readonly queues: number;
+  /** Calls that wait for the device now. */
+  readonly waitingCalls: number;
+  /** Device steps. */
+  readonly batches: number;
+  /** Mean of sequences per batch; 0 without batches. */
+  readonly meanBatchSize: number;
+  /** `batchSizes[n]` batches had n sequences; the last entry holds all larger ones. */
+  readonly batchSizes: readonly number[];
+  /** Inputs computed (prefill and decode). */
+  readonly tokens: number;
+  /** Tokens of sequences with one input. */
+  readonly decodeTokens: number;
+  /** Calls that failed. */
+  readonly failedCalls: number;
+  /** Milliseconds that the device was computing. */
+  readonly deviceBusyMs: number;
+  /** Milliseconds per batch on the device, mean. */
+  readonly meanStepMs: number;
+  /** Milliseconds that a free device waited for queues which had just got results. */
+  readonly graceMs: number;
+}
+
+export interface GpuHostStats {
+  /** Since the start or the last reset. */
+  readonly elapsedMs: number;
+  readonly connections: number;
+  readonly models: readonly ModelStats[];
+}

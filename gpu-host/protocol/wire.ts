@@ -1,0 +1,54 @@
+import { endianness } from 'node:os';
+
+/** Version of the frames; a peer that speaks another is refused. */
+export const PROTOCOL_VERSION = 1;
+
+/** Longest frame, header included. A call that does not fit one frame is refused by the client. */
+export const MAX_FRAME_BYTES = 4 * 1024 * 1024;
+export const MAX_FRAME_WORDS = MAX_FRAME_BYTES / 4;
+
+/** Words of a frame's header: length, then version and kind. */
+export const FRAME_HEADER_WORDS = 2;
+
+/** Longest text field (error texts, ids), in bytes of UTF-8. Longer ones are cut by the writer and refused by the reader. */
+export const MAX_TEXT_BYTES = 4096;
+
+/** Longest JSON field (hello, stats), in bytes. */
+export const MAX_JSON_BYTES = 1024 * 1024;
+
+/** Tokens of a run that the host decodes past what the inferlet has consumed. */
+export const RUN_WINDOW_TOKENS = 256;
+
+export const FRAME = { hello: 1, calls: 2, results: 3, statsRequest: 4, stats: 5, error: 6 } as const;
+export type FrameKind = (typeof FRAME)[keyof typeof FRAME];
+
+/** Operations of a `calls` frame. Append only; a changed layout needs a new protocol version. */
+export const OP = {
+  openInferlet: 1,
+  closeInferlet: 2,
+  createQueue: 3,
+  closeQueue: 4,
+  setPriority: 5,
+  allocatePages: 6,
+  freePages: 7,
+  allocateEmbeds: 8,
+  freeEmbeds: 9,
+  sharePages: 10,
+  copySlots: 11,
+  copyEmbeds: 12,
+  embedText: 13,
+  forward: 14,
+  maskPage: 15,
+  nextDistribution: 16,
+  step: 17,
+  run: 18,
+  runConsumed: 19,
+  runStop: 20,
+  synchronize: 21,
+} as const;
+export type Op = (typeof OP)[keyof typeof OP];
+
+/** Output tags of a step on the wire. */
+export const STEP_OUTPUT = { none: 0, sample: 1, distributions: 2 } as const;
+
+if (endianness() !== 'LE') throw new Error('the GPU host protocol needs a little-endian machine');

@@ -1,0 +1,43 @@
+// Plain JavaScript for the Node that a fresh machine has (20 or newer): it runs before anything is installed.
+import { spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+
+const OLDEST_NODE = 20;
+
+/**
+ * Installs the npm packages when they are missing or older than the lock file.
+ * @param {string} root the clone
+ * @returns {string} the pinned Node's path
+ */
+export function ensureDependencies(root) {
+  if (Number(process.versions.node.split('.')[0]) < OLDEST_NODE) {
+    throw new Error(
+      `Node ${process.versions.node} is too old: Pie starts from Node ${OLDEST_NODE}. Install a newer one from nodejs.org.`,
+    );
+  }
+  const wanted = createHash('sha256')
+    .update(readFileSync(path.join(root, 'package-lock.json')))
+    .digest('hex');
+  const stamp = path.join(root, 'node_modules', '.pie-stamp');
+  const node = path.join(root, 'node_modules', '.bin', 'node');
+  if (existsSync(stamp) && existsSync(node) && readFileSync(stamp, 'utf8') === wanted) return node;
+
+  console.log('Installing packages (once; a minute or two) …');
+  const npm = spawnSync('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'], {
+    cwd: root,
+    stdio: ['ignore', 'inherit', 'inherit'],
+    // The CPU library ships inside the package; its install step would fetch CUDA's from elsewhere.
+    env: { ...process.env, ONNXRUNTIME_NODE_INSTALL: 'skip' },
+  });
+  if (npm.error) throw new Error(`npm cannot be run (${npm.error.message}). Install npm, then try again.`);
+  if (npm.status !== 0)
+    throw new Error('npm ci failed; its message is above. Check that the npm registry can be reached, then try again.');
+  if (!existsSync(node))
+    throw new Error(
+      "The pinned Node was not installed: npm's install scripts are switched off (ignore-scripts). Switch them on, then try again.",
+    );
+  writeFileSync(stamp, wanted);
+  return node;
+}

@@ -1,0 +1,56 @@
+// Plain JavaScript for the Node that a fresh machine has (20 or newer).
+import { spawnSync } from 'node:child_process';
+
+/** Package managers, each with the commands that install Redis. */
+const MANAGERS = [
+  {
+    program: 'apt-get',
+    commands: [
+      ['apt-get', 'update', '-qq'],
+      ['apt-get', 'install', '-y', '-qq', '--no-install-recommends', 'redis-server'],
+    ],
+  },
+  { program: 'dnf', commands: [['dnf', 'install', '-y', 'redis']] },
+  { program: 'yum', commands: [['yum', 'install', '-y', 'redis']] },
+  { program: 'apk', commands: [['apk', 'add', 'redis']] },
+  { program: 'pacman', commands: [['pacman', '-S', '--noconfirm', 'redis']] },
+  { program: 'zypper', commands: [['zypper', '--non-interactive', 'install', 'redis']] },
+  { program: 'brew', commands: [['brew', 'install', 'redis']], asUser: true },
+];
+
+/** Finds redis-server or installs it with the system's package manager. Nothing to do when REDIS_URL names a server. */
+export function ensureRedisServer() {
+  if (process.env.REDIS_URL || runs('redis-server')) return;
+  const manager = MANAGERS.find(({ program }) => runs(program));
+  if (!manager)
+    throw new Error(
+      'redis-server is missing and no package manager was found. Install Redis 6.2 or newer, or set REDIS_URL.',
+    );
+
+  const root = process.getuid?.() === 0;
+  const prefix = root || manager.asUser ? [] : ['sudo', '-n'];
+  const byHand = manager.commands
+    .map((command) => (root || manager.asUser ? command : ['sudo', ...command]).join(' '))
+    .join(' && ');
+  const advice = `Type this, then try again:\n\n  ${byHand}\n\nOr set REDIS_URL to a server of yours.`;
+  if (prefix.length > 0 && !runs('sudo', ['-n', 'true']))
+    throw new Error(`redis-server is missing and installing it needs your password. ${advice}`);
+
+  console.log(`Installing redis-server with ${manager.program} …`);
+  for (const command of manager.commands) {
+    const [program, ...args] = [...prefix, ...command];
+    const run = spawnSync(program, args, {
+      stdio: ['ignore', 'ignore', 'inherit'],
+      // RUNLEVEL=1 keeps Debian from starting its own server: ours is private to this platform.
+      env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' },
+    });
+    if (run.status !== 0) throw new Error(`Installing redis-server failed. ${advice}`);
+  }
+  if (!runs('redis-server')) throw new Error(`redis-server was installed but is not on the PATH. ${advice}`);
+}
+
+/** @param {string} program @param {string[]} args */
+function runs(program, args = ['--version']) {
+  const run = spawnSync(program, args, { stdio: 'ignore' });
+  return run.error === undefined && run.status === 0;
+}

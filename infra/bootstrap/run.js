@@ -1,0 +1,26 @@
+// Plain JavaScript for the Node that a fresh machine has (20 or newer).
+import { spawn } from 'node:child_process';
+import path from 'node:path';
+
+/**
+ * Goes on under the pinned Node: runs it with `args`, hands signals on, and ends as it ends.
+ * @param {string} root the clone
+ * @param {string} node the pinned Node
+ * @param {string[]} args
+ * @returns {Promise<number>} its exit code
+ */
+export function runPinned(root, node, args) {
+  const bin = path.join(root, 'node_modules', '.bin');
+  const child = spawn(node, args, {
+    cwd: root,
+    stdio: 'inherit',
+    env: { ...process.env, PATH: `${bin}${path.delimiter}${process.env.PATH}` },
+  });
+  // Ctrl-C reaches the whole terminal group by itself; this process only has to outlive it.
+  process.on('SIGINT', () => undefined);
+  for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
+  return new Promise((resolve, reject) => {
+    child.once('error', reject);
+    child.once('exit', (code, signal) => resolve(code ?? (signal === null ? 1 : 128)));
+  });
+}

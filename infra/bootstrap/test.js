@@ -1,0 +1,43 @@
+// `npm test`: the same bootstrap as `npm start`, then types, lint and every test. Plain JavaScript for Node 20 or newer.
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { ensureDependencies } from './dependencies.js';
+import { ensureRedisServer } from './redis-server.js';
+import { runPinned } from './run.js';
+
+/** Room by room; the end-to-end tests start whole platforms and come last, one file at a time. */
+const ROOMS = ['wit', 'infra', 'scheduler', 'gpu-host', 'runtime', 'gateway', 'functions'].map(
+  (room) => `${room}/**/*.test.ts`,
+);
+
+const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
+const only = process.argv.slice(2);
+
+const steps =
+  only.length > 0
+    ? [['Tests', ['--test', ...only]]]
+    : [
+        ['Types', ['node_modules/typescript/bin/tsc', '--noEmit']],
+        ['Lint', ['node_modules/@biomejs/biome/bin/biome', 'check', '.']],
+        ['Models', ['gpu-host/models/main.ts', 'pull', 'stories15m']],
+        ['Models', ['gpu-host/models/main.ts', 'pull', 'minimind2-small']],
+        ['Tests of each room', ['--test', '--test-concurrency=2', ...ROOMS]],
+        ['Tests of the whole', ['--test', '--test-concurrency=1', 'test/**/*.test.ts']],
+      ];
+
+try {
+  const node = ensureDependencies(root);
+  ensureRedisServer();
+  for (const [title, args] of steps) {
+    console.log(`\n== ${title}`);
+    const code = await runPinned(root, node, args);
+    if (code !== 0) {
+      console.error(`\n${title}: failed.`);
+      process.exitCode = 1;
+      break;
+    }
+  }
+} catch (error) {
+  console.error(`\n${error instanceof Error ? error.message : error}`);
+  process.exitCode = 1;
+}

@@ -1,0 +1,219 @@
+import { createHash } from 'node:crypto';
+import { existsSync, readFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parse as parseToml } from 'smol-toml';
+import { z } from 'zod';
+
+/** One model that a GPU host serves: an entry `[[model]]` of `pie.toml`. */
+export interface ModelEntry {
+  readonly name: string;
+  /** A known name (`stories15m`), or `npm:…`, `hf:…`, `file:…`. */
+  readonly source: string;
+  readonly backend: 'onnx' | 'reference';
+  /** Bits of a weight. */
+  readonly bits: 32 | 8 | 4;
+  /** Bits of a weight of the output head. */
+  readonly headBits: 32 | 8 | 4;
+  /** KV pages of the pool, fixed at start. */
+  readonly pages: number;
+  /** Slots of a page. */
+  readonly pageSize: number;
+  /** Tokens of one batch, prefill chunks included. */
+  readonly maxBatchTokens: number;
+  /** Sequences of one batch. */
+  readonly maxBatchSequences: number;
+  /** Threads of one operator; 0 leaves the choice to the backend. */
+  readonly threads: number;
+}
+
+export interface GpuHostConfig {
+  readonly name: string;
+  /** A unix socket's path, or `host:port`. */
+  readonly address: string;
+  readonly models: readonly ModelEntry[];
+}
+
+export interface RuntimeConfig {
+  /** Invocations that one runtime runs at once. */
+  readonly concurrency: number;
+  /** Memory that pools of ready instances may take. */
+  readonly poolMemoryMb: number;
+  /** What a function gets whose manifest asks for nothing. */
+  readonly limits: { cpuMs: number; wallMs: number; memoryMb: number; pages: number; tokens: number };
+}
+
+export interface Config {
+  /** The clone's root. */
+  readonly root: string;
+  /** Everything that the platform keeps, `.pie` in the clone by default. */
+  readonly home: string;
+  readonly host: string;
+  readonly port: number;
+  /** `private`: a redis-server of our own on a unix socket. */
+  readonly redis:
+    | { readonly kind: 'private'; readonly socket: string }
+    | { readonly kind: 'external'; readonly url: string };
+  readonly gpuHosts: readonly GpuHostConfig[];
+  readonly runtime: RuntimeConfig;
+  /** Pages admitted over pages that exist; 1 admits what surely fits. */
+  readonly admission: { readonly overcommit: number };
+  /** Time that a drain gives running invocations. */
+  readonly drainMs: number;
+  /** Sockets and the pid file; short, since a socket's path is limited to 107 bytes. */
+  readonly runDirectory: string;
+  readonly logsDirectory: string;
+  readonly artifactsDirectory: string;
+}
+
+/** The configuration is wrong: what, where, and what to do. */
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError';
+}
+
+const bits = z.union([z.literal(32), z.literal(8), z.literal(4)]);
+
+const modelSchema = z.strictObject({
+  name: z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/),
+  source: z.string().min(1).optional(),
+  backend: z.enum(['onnx', 'reference']).default('onnx'),
+  bits: bits.default(32),
+  head_bits: bits.optional(),
+  pages: z.int().min(1).max(1_000_000).default(1024),
+  page_size: z.int().min(8).max(32).default(16),
+  max_batch_tokens: z.int().min(1).max(65_536).default(2048),
+  max_batch_sequences: z.int().min(1).max(4096).default(256),
+  threads: z.int().min(0).max(256).default(0),
+  tensor_parallel_size: z.literal(1, 'no backend of this build splits a model over devices; leave it at 1').default(1),
+});
+
+const fileSchema = z.strictObject({
+  model: z.array(modelSchema).min(1).optional(),
+  gateway: z.strictObject({ host: z.string().optional(), port: z.int().min(0).max(65_535).optional() }).default({}),
+  gpu_host: z.strictObject({ address: z.string().optional() }).default({}),
+  runtime: z
+    .strictObject({
+      concurrency: z.int().min(1).max(100_000).default(1024),
+      pool_memory_mb: z.int().min(16).default(512),
+      cpu_ms: z.int().min(1).default(30_000),
+      wall_ms: z.int().min(1).default(300_000),
+      memory_mb: z.int().min(1).max(4096).default(64),
+      pages: z.int().min(1).default(512),
+      tokens: z.int().min(1).default(1_000_000),
+    })
+    .prefault({}),
+  admission: z.strictObject({ overcommit: z.number().min(1).max(64).default(1) }).prefault({}),
+  drain_ms: z.int().min(0).default(10_000),
+});
+
+const environmentSchema = z.object({
+  PIE_HOME: z.string().min(1).optional(),
+  PIE_HOST: z.string().min(1).optional(),
+  PIE_PORT: z.coerce.number().int().min(0).max(65_535).optional(),
+  PIE_CONFIG: z.string().min(1).optional(),
+  PIE_BACKEND: z.enum(['onnx', 'reference']).optional(),
+  PIE_MODEL: z.string().min(1).optional(),
+  PIE_BITS: z.enum(['32', '8', '4']).optional(),
+  PIE_THREADS: z.coerce.number().int().min(0).max(256).optional(),
+  PIE_GPU_HOST: z.string().min(1).optional(),
+  REDIS_URL: z.string().min(1).optional(),
+});
+
+/** Longest directory that leaves room for a socket's name. */
+const MAX_RUN_DIRECTORY_BYTES = 80;
+
+/** Reads `pie.toml` (in the home, else in the clone) and the environment, which wins. Throws {@link ConfigError}. */
+export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config {
+  const root = path.resolve(fileURLToPath(new URL('..', import.meta.url)));
+  const env = check(environmentSchema, withoutEmpty(environment), 'the environment');
+  const home = path.resolve(env.PIE_HOME ?? path.join(root, '.pie'));
+  const source =
+    env.PIE_CONFIG ?? [path.join(home, 'pie.toml'), path.join(root, 'pie.toml')].find((file) => existsSync(file));
+  const file = check(fileSchema, source === undefined ? {} : readToml(source), source ?? 'the defaults');
+
+  const runDirectory = shortDirectory(path.join(home, 'run'), home);
+  const models = modelEntries(file, env);
+  return {
+    root,
+    home,
+    host: env.PIE_HOST ?? file.gateway.host ?? '127.0.0.1',
+    port: env.PIE_PORT ?? file.gateway.port ?? 8787,
+    redis:
+      env.REDIS_URL === undefined
+        ? { kind: 'private', socket: path.join(runDirectory, 'redis.sock') }
+        : { kind: 'external', url: env.REDIS_URL },
+    gpuHosts: [
+      {
+        name: 'gpu-host-1',
+        address: env.PIE_GPU_HOST ?? file.gpu_host.address ?? path.join(runDirectory, 'gpu-host-1.sock'),
+        models,
+      },
+    ],
+    runtime: {
+      concurrency: file.runtime.concurrency,
+      poolMemoryMb: file.runtime.pool_memory_mb,
+      limits: {
+        cpuMs: file.runtime.cpu_ms,
+        wallMs: file.runtime.wall_ms,
+        memoryMb: file.runtime.memory_mb,
+        pages: file.runtime.pages,
+        tokens: file.runtime.tokens,
+      },
+    },
+    admission: file.admission,
+    drainMs: file.drain_ms,
+    runDirectory,
+    logsDirectory: path.join(home, 'logs'),
+    artifactsDirectory: path.join(home, 'artifacts'),
+  };
+}
+
+type File = z.output<typeof fileSchema>;
+type Environment = z.output<typeof environmentSchema>;
+
+function modelEntries(file: File, env: Environment): ModelEntry[] {
+  const entries = file.model ?? [modelSchema.parse({ name: env.PIE_MODEL ?? 'stories15m' })];
+  const names = new Set(entries.map((entry) => entry.name));
+  if (names.size !== entries.length)
+    throw new ConfigError('Two [[model]] entries have the same name. Give each its own.');
+  return entries.map((entry) => {
+    const weightBits = env.PIE_BITS === undefined ? entry.bits : bits.parse(Number(env.PIE_BITS));
+    return {
+      name: entry.name,
+      source: entry.source ?? entry.name,
+      backend: env.PIE_BACKEND ?? entry.backend,
+      bits: weightBits,
+      headBits: entry.head_bits ?? weightBits,
+      pages: entry.pages,
+      pageSize: entry.page_size,
+      maxBatchTokens: entry.max_batch_tokens,
+      maxBatchSequences: entry.max_batch_sequences,
+      threads: env.PIE_THREADS ?? entry.threads,
+    };
+  });
+}
+
+function readToml(file: string): unknown {
+  try {
+    return parseToml(readFileSync(file, 'utf8'));
+  } catch (cause) {
+    throw new ConfigError(`Cannot read ${file}: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
+  }
+}
+
+function check<T>(schema: z.ZodType<T>, value: unknown, where: string): T {
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const issues = parsed.error.issues.map((issue) => `  ${issue.path.join('.') || '(top level)'}: ${issue.message}`);
+  throw new ConfigError(`Wrong configuration in ${where}:\n${issues.join('\n')}`);
+}
+
+function withoutEmpty(environment: NodeJS.ProcessEnv): Record<string, string | undefined> {
+  return Object.fromEntries(Object.entries(environment).filter(([, value]) => value !== ''));
+}
+
+function shortDirectory(wanted: string, home: string): string {
+  if (Buffer.byteLength(wanted) <= MAX_RUN_DIRECTORY_BYTES) return wanted;
+  return path.join(os.tmpdir(), `pie-${createHash('sha256').update(home).digest('hex').slice(0, 12)}`);
+}

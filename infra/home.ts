@@ -1,0 +1,44 @@
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { type Config, ConfigError } from './config.ts';
+
+/** Makes the home's folders and claims the home for this process; a home runs one platform. Returns what gives it back. */
+export function claimHome(config: Config): () => void {
+  for (const directory of [config.home, config.runDirectory, config.logsDirectory, config.artifactsDirectory]) {
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+  }
+  const pidFile = path.join(config.runDirectory, 'supervisor.pid');
+  const owner = readPid(pidFile);
+  if (owner !== null && owner !== process.pid && isPlatform(owner)) {
+    throw new ConfigError(
+      `${config.home} is in use by a running platform (process ${owner}). Stop it, or set PIE_HOME and PIE_PORT to run a second one.`,
+    );
+  }
+  writeFileSync(pidFile, String(process.pid));
+  return () => {
+    if (readPid(pidFile) === process.pid) rmSync(pidFile, { force: true });
+  };
+}
+
+function readPid(file: string): number | null {
+  try {
+    const pid = Number(readFileSync(file, 'utf8'));
+    return Number.isInteger(pid) && pid > 1 ? pid : null;
+  } catch {
+    return null; // Nobody has claimed it.
+  }
+}
+
+/** A pid file outlives a killed supervisor and pids are given again, so a living process counts only when it is one of ours. */
+function isPlatform(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('infra/up.ts');
+  } catch {
+    return true; // No /proc here: believe the pid file.
+  }
+}

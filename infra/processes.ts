@@ -1,0 +1,112 @@
+import { mkdirSync } from 'node:fs';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Config } from './config.ts';
+import { connectRedis } from './redis.ts';
+import type { ChildSpec } from './supervisor/child.ts';
+
+/** Loading weights and building a graph of a large model takes its time. */
+const GPU_HOST_READY_TIMEOUT_MS = 300_000;
+const READY_TIMEOUT_MS = 60_000;
+/** On top of the drain that a process gives its invocations. */
+const STOP_MARGIN_MS = 3000;
+
+/** The processes of one machine in the order of their start: those of one stage start side by side. */
+export function processStages(config: Config): ChildSpec[][] {
+  const env = { PIE_HOME: config.home, PIE_PORT: String(config.port), PIE_HOST: config.host };
+  const node = (
+    name: string,
+    file: string,
+    readyTimeoutMs: number,
+    stopTimeoutMs: number,
+    extra: NodeJS.ProcessEnv = {},
+  ): ChildSpec => ({
+    name,
+    command: process.execPath,
+    args: ['--enable-source-maps', file],
+    env: { ...env, ...extra },
+    ready: 'line',
+    readyTimeoutMs,
+    stop: 'signal',
+    stopTimeoutMs,
+  });
+  const drainMs = config.drainMs + STOP_MARGIN_MS;
+  const rest = [
+    ...config.gpuHosts.map((host) =>
+      node(host.name, 'gpu-host/main.ts', GPU_HOST_READY_TIMEOUT_MS, STOP_MARGIN_MS, { PIE_GPU_HOST_NAME: host.name }),
+    ),
+    node('runtime-1', 'runtime/main.ts', GPU_HOST_READY_TIMEOUT_MS, drainMs, { PIE_RUNTIME_ID: 'runtime-1' }),
+    node('gateway', 'gateway/main.ts', READY_TIMEOUT_MS, drainMs),
+  ];
+  return config.redis.kind === 'private' ? [[privateRedis(config, config.redis.socket)], rest] : [rest];
+}
+
+/** The order in which {@link processStages} are stopped: who speaks to clients first, who holds state last. */
+export function stopStages(config: Config): string[][] {
+  return [['gateway', 'runtime-1'], config.gpuHosts.map((host) => host.name)];
+}
+
+/**
+ * redis-server cannot watch a lifeline itself, so a shell does: when its standard input closes, it ends Redis. `wait` hands Redis' own death
+ * on to the supervisor.
+ */
+const LIFELINE_SHELL = `exec 3<&0
+"$@" </dev/null 3<&- &
+redis=$!
+(cat <&3 >/dev/null; kill -TERM $redis 2>/dev/null) &
+watcher=$!
+exec 3<&-
+wait $redis
+code=$?
+kill $watcher 2>/dev/null
+exit $code`;
+
+function privateRedis(config: Config, socket: string): ChildSpec {
+  const directory = path.join(config.home, 'redis');
+  mkdirSync(directory, { recursive: true, mode: 0o700 });
+  const settings = {
+    port: '0',
+    unixsocket: socket,
+    unixsocketperm: '700',
+    dir: directory,
+    appendonly: 'yes',
+    appendfsync: 'everysec',
+    save: '',
+    'maxmemory-policy': 'noeviction',
+    loglevel: 'notice',
+    daemonize: 'no',
+  };
+  return {
+    name: 'redis',
+    command: '/bin/sh',
+    args: [
+      '-c',
+      LIFELINE_SHELL,
+      'redis',
+      'redis-server',
+      ...Object.entries(settings).flatMap(([key, value]) => [`--${key}`, value]),
+    ],
+    ready: (signal) => answersPing(config, signal),
+    readyTimeoutMs: READY_TIMEOUT_MS,
+    stop: 'lifeline',
+    stopTimeoutMs: 10_000,
+  };
+}
+
+async function answersPing(config: Config, signal: AbortSignal): Promise<void> {
+  const redis = connectRedis(config, { lazyConnect: true, maxRetriesPerRequest: 0, retryStrategy: () => null });
+  redis.on('error', () => undefined); // Each refused attempt; the loop below asks again.
+  try {
+    while (!signal.aborted) {
+      try {
+        if (redis.status === 'wait' || redis.status === 'end') await redis.connect();
+        await redis.ping();
+        return;
+      } catch {
+        await sleep(20, undefined, { signal });
+      }
+    }
+  } finally {
+    redis.disconnect();
+  }
+}

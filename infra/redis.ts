@@ -1,0 +1,32 @@
+import { Redis, type RedisOptions } from 'ioredis';
+import type { Config } from './config.ts';
+
+/** Longest pause between two attempts to reach Redis: a restart is noticed within half a second. */
+const MAX_RETRY_DELAY_MS = 500;
+
+/** Options that reach the configured Redis. BullMQ's blocking connections want `maxRetriesPerRequest: null`, so it is the default. */
+export function redisOptions(config: Pick<Config, 'redis'>, overrides: RedisOptions = {}): RedisOptions {
+  const common: RedisOptions = {
+    maxRetriesPerRequest: null,
+    retryStrategy: (attempt) => Math.min(20 * attempt, MAX_RETRY_DELAY_MS),
+    enableAutoPipelining: true,
+    ...overrides,
+  };
+  if (config.redis.kind === 'private') return { path: config.redis.socket, ...common };
+  const url = new URL(config.redis.url);
+  if (url.protocol === 'unix:') return { path: url.pathname, ...common };
+  return {
+    host: url.hostname,
+    port: url.port === '' ? 6379 : Number(url.port),
+    ...(url.username === '' ? {} : { username: decodeURIComponent(url.username) }),
+    ...(url.password === '' ? {} : { password: decodeURIComponent(url.password) }),
+    ...(url.pathname.length > 1 ? { db: Number(url.pathname.slice(1)) } : {}),
+    ...(url.protocol === 'rediss:' ? { tls: {} } : {}),
+    ...common,
+  };
+}
+
+/** A connection that comes back by itself. Close it with `quit` or `disconnect`. */
+export function connectRedis(config: Pick<Config, 'redis'>, overrides: RedisOptions = {}): Redis {
+  return new Redis(redisOptions(config, overrides));
+}

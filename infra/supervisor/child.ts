@@ -1,0 +1,135 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import type { WriteStream } from 'node:fs';
+import readline from 'node:readline';
+import { LIFELINE_VARIABLE } from '../lifeline.ts';
+import { parseReadyLine, type ReadyLine } from '../ready.ts';
+
+/** How to run one process of the platform. */
+export interface ChildSpec {
+  readonly name: string;
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly env?: NodeJS.ProcessEnv;
+  /** `line`: it prints a ready line. A function: asked until it answers. */
+  readonly ready: 'line' | ((signal: AbortSignal) => Promise<void>);
+  readonly readyTimeoutMs: number;
+  /** `signal`: SIGTERM. `lifeline`: closing its standard input. */
+  readonly stop: 'signal' | 'lifeline';
+  /** SIGKILL follows after this. */
+  readonly stopTimeoutMs: number;
+}
+
+/** A child did not become ready: its name, why, and its last lines. */
+export class ChildStartError extends Error {
+  override readonly name = 'ChildStartError';
+}
+
+/** Lines kept of a child's output, for the report when it dies. */
+const TAIL_LINES = 30;
+
+/** One running process: its output goes to its log, its input is the lifeline. */
+export class Child {
+  readonly spec: ChildSpec;
+  readonly startedAt = Date.now();
+  readonly exited: Promise<string>;
+  readonly #process: ChildProcess;
+  readonly #tail: string[] = [];
+  #onReadyLine: (line: ReadyLine) => void = () => undefined;
+
+  constructor(spec: ChildSpec, log: WriteStream) {
+    this.spec = spec;
+    // A group of its own: Ctrl-C in the terminal reaches the supervisor alone, which then drains.
+    this.#process = spawn(spec.command, spec.args, {
+      stdio: ['pipe', 'pipe', 'pipe'],
+      detached: true,
+      env: { ...process.env, ...spec.env, [LIFELINE_VARIABLE]: 'stdin' },
+    });
+    // A child that dies breaks its pipe; its exit says so already.
+    this.#process.stdin?.on('error', () => undefined);
+    this.exited = new Promise((resolve) => {
+      this.#process.once('error', (error) => resolve(error.message));
+      this.#process.once('exit', (code, signal) => resolve(signal === null ? `exit code ${code}` : `signal ${signal}`));
+    });
+    for (const stream of [this.#process.stdout, this.#process.stderr]) {
+      if (stream === null) continue;
+      readline.createInterface({ input: stream }).on('line', (line) => this.#take(line, log));
+    }
+  }
+
+  get pid(): number | undefined {
+    return this.#process.pid;
+  }
+
+  /** The child's last lines of output. */
+  get tail(): string {
+    return this.#tail.join('\n');
+  }
+
+  /** Waits until the child can take work. Throws {@link ChildStartError} and stops it when it cannot. */
+  async whenReady(): Promise<ReadyLine> {
+    const deadline = AbortSignal.timeout(this.spec.readyTimeoutMs);
+    const ready = this.spec.ready;
+    const probing = new AbortController();
+    const waiting: Promise<ReadyLine> =
+      ready === 'line'
+        ? new Promise((resolve) => {
+            this.#onReadyLine = resolve;
+          })
+        : ready(AbortSignal.any([deadline, probing.signal])).then(() => ({ ready: true }));
+    const late = once(deadline, 'abort').then(() => {
+      throw this.#failure(`was not ready after ${this.spec.readyTimeoutMs / 1000} s`);
+    });
+    late.catch(() => undefined); // Lost races reject unseen.
+    const died = this.exited.then((why) => {
+      throw this.#failure(`ended while starting (${why})`);
+    });
+    died.catch(() => undefined);
+    try {
+      return await Promise.race([waiting, died, late]);
+    } catch (error) {
+      await this.stop();
+      throw error instanceof ChildStartError
+        ? error
+        : this.#failure(error instanceof Error ? error.message : String(error));
+    } finally {
+      probing.abort();
+    }
+  }
+
+  /** Asks the child to end and waits; kills its group after the time its spec gives. */
+  async stop(): Promise<void> {
+    if (this.#process.exitCode !== null || this.#process.signalCode !== null || this.pid === undefined) return;
+    if (this.spec.stop === 'lifeline') this.#process.stdin?.end();
+    else this.#process.kill('SIGTERM');
+    const timer = setTimeout(() => this.kill(), this.spec.stopTimeoutMs);
+    try {
+      await this.exited;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** SIGKILL to the child and whatever it started in its group. */
+  kill(): void {
+    if (this.pid === undefined) return;
+    try {
+      process.kill(-this.pid, 'SIGKILL');
+    } catch {
+      // The group is gone already.
+    }
+  }
+
+  #take(line: string, log: WriteStream): void {
+    const ready = parseReadyLine(line);
+    if (ready !== null) this.#onReadyLine(ready);
+    this.#tail.push(line);
+    if (this.#tail.length > TAIL_LINES) this.#tail.shift();
+    log.write(`${new Date().toISOString()} ${line}\n`);
+  }
+
+  #failure(why: string): ChildStartError {
+    const output = this.tail === '' ? '' : `\nIts last lines:\n${this.tail.replaceAll(/^/gm, '  ')}`;
+    return new ChildStartError(`${this.spec.name} ${why}.${output}`);
+  }
+}

@@ -1,0 +1,111 @@
+import { createWriteStream, mkdirSync, type WriteStream } from 'node:fs';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Child, type ChildSpec } from './child.ts';
+import { afterDeath, NO_HISTORY, type RestartHistory } from './restart-policy.ts';
+
+/** What the supervisor tells its owner. */
+export type SupervisorEvent =
+  | {
+      readonly kind: 'ready';
+      readonly name: string;
+      readonly pid: number | undefined;
+      readonly afterMs: number;
+      readonly restarted: boolean;
+    }
+  | {
+      readonly kind: 'died';
+      readonly name: string;
+      readonly why: string;
+      readonly restartInMs: number;
+      readonly tail: string;
+    };
+
+interface Slot {
+  readonly spec: ChildSpec;
+  readonly log: WriteStream;
+  child: Child;
+  history: RestartHistory;
+}
+
+/**
+ * Starts processes in order, starts again what dies, and stops them in the reverse order. Children that outlive a dead supervisor end by
+ * their lifeline (`infra/lifeline.ts`).
+ */
+export class Supervisor {
+  readonly #logsDirectory: string;
+  readonly #report: (event: SupervisorEvent) => void;
+  readonly #slots: Slot[] = [];
+  readonly #stopping = new AbortController();
+
+  constructor(options: { logsDirectory: string; report: (event: SupervisorEvent) => void }) {
+    this.#logsDirectory = options.logsDirectory;
+    this.#report = options.report;
+    mkdirSync(this.#logsDirectory, { recursive: true });
+  }
+
+  /** Starts these side by side and waits until all are ready. Throws the first failure. */
+  async start(specs: readonly ChildSpec[]): Promise<void> {
+    await Promise.all(
+      specs.map(async (spec) => {
+        const log = createWriteStream(path.join(this.#logsDirectory, `${spec.name}.log`), { flags: 'a' });
+        const slot: Slot = { spec, log, child: new Child(spec, log), history: NO_HISTORY };
+        this.#slots.push(slot);
+        await this.#whenReady(slot, false);
+        void this.#keepAlive(slot);
+      }),
+    );
+  }
+
+  /** Process ids by name. */
+  pids(): Record<string, number | undefined> {
+    return Object.fromEntries(this.#slots.map((slot) => [slot.spec.name, slot.child.pid]));
+  }
+
+  /** Stops the named children side by side, in the given order of stages; a child that no stage names is stopped last. */
+  async stop(stages: readonly (readonly string[])[]): Promise<void> {
+    this.#stopping.abort();
+    const named = new Set(stages.flat());
+    const rest = this.#slots.map((slot) => slot.spec.name).filter((name) => !named.has(name));
+    for (const stage of [...stages, rest]) {
+      const slots = this.#slots.filter((slot) => stage.includes(slot.spec.name));
+      await Promise.all(slots.map((slot) => slot.child.stop()));
+    }
+    await Promise.all(this.#slots.map((slot) => new Promise<void>((resolve) => slot.log.end(() => resolve()))));
+  }
+
+  /** Ends every child now. */
+  kill(): void {
+    this.#stopping.abort();
+    for (const slot of this.#slots) slot.child.kill();
+  }
+
+  async #whenReady(slot: Slot, restarted: boolean): Promise<void> {
+    await slot.child.whenReady();
+    this.#report({
+      kind: 'ready',
+      name: slot.spec.name,
+      pid: slot.child.pid,
+      afterMs: Date.now() - slot.child.startedAt,
+      restarted,
+    });
+  }
+
+  async #keepAlive(slot: Slot): Promise<void> {
+    while (!this.#stopping.signal.aborted) {
+      const why = await slot.child.exited;
+      if (this.#stopping.signal.aborted) return;
+      const { delayMs, history } = afterDeath(slot.history, Date.now() - slot.child.startedAt);
+      slot.history = history;
+      this.#report({ kind: 'died', name: slot.spec.name, why, restartInMs: delayMs, tail: slot.child.tail });
+      try {
+        await sleep(delayMs, undefined, { signal: this.#stopping.signal });
+      } catch {
+        return; // Stopping.
+      }
+      slot.child = new Child(slot.spec, slot.log);
+      // A child that fails to start has exited; the next turn of the loop reports it and tries again, later.
+      await this.#whenReady(slot, true).catch(() => undefined);
+    }
+  }
+}

@@ -1,0 +1,171 @@
+/**
+ * The supervisor's program, behind `npm start` and `pie up`: pulls the models, starts every process, deploys the bundled functions, streams
+ * one story as proof, and serves until it is told to stop.
+ */
+import { existsSync, readdirSync } from 'node:fs';
+import net from 'node:net';
+import path from 'node:path';
+import { parseArgs } from 'node:util';
+import { type Config, ConfigError, loadConfig } from './config.ts';
+import { claimHome } from './home.ts';
+import { processStages, stopStages } from './processes.ts';
+import { runProgram } from './programs.ts';
+import { ChildStartError } from './supervisor/child.ts';
+import { Supervisor, type SupervisorEvent } from './supervisor/supervisor.ts';
+
+const HELP = `Starts the platform and serves until Ctrl-C.
+
+  --no-story      do not stream the story that proves that everything works
+  --no-functions  do not deploy the bundled functions
+  --json          one JSON object a line instead of text
+  --help
+
+Environment: PIE_HOME (.pie), PIE_PORT (8787), REDIS_URL (a private redis-server), PIE_MODEL (stories15m),
+PIE_BACKEND (onnx, reference), PIE_BITS (32, 8, 4). A pie.toml in the home or the clone says more.`;
+
+async function main(): Promise<number> {
+  const { values: flags } = parseArgs({
+    options: {
+      'no-story': { type: 'boolean', default: false },
+      'no-functions': { type: 'boolean', default: false },
+      json: { type: 'boolean', default: false },
+      help: { type: 'boolean', short: 'h', default: false },
+    },
+  });
+  if (flags.help) {
+    console.log(HELP);
+    return 0;
+  }
+  const say = flags.json ? () => undefined : (line: string) => console.log(line);
+  const tell = flags.json ? (event: object) => console.log(JSON.stringify(event)) : () => undefined;
+
+  const config = loadConfig();
+  process.chdir(config.root);
+  const releaseHome = claimHome(config);
+  const stopping = new AbortController();
+  const stopped = listenForSignals(stopping, say);
+  const supervisor = new Supervisor({
+    logsDirectory: config.logsDirectory,
+    report: (event) => report(event, say, tell),
+  });
+  const startedAt = performance.now();
+  try {
+    await assertPortFree(config);
+    for (const model of new Set(config.gpuHosts.flatMap((host) => host.models.map((entry) => entry.source)))) {
+      const pull = await runProgram(config, ['gpu-host/models/main.ts', 'pull', model], {
+        output: flags.json ? 'capture' : 'inherit',
+        signal: stopping.signal,
+      });
+      if (stopping.signal.aborted) return 130;
+      if (pull.code !== 0) throw new ConfigError(`The model ${model} could not be had.\n${pull.stderr}`.trim());
+    }
+    for (const stage of processStages(config)) await supervisor.start(stage);
+    if (!flags['no-functions']) await deployBundled(config, stopping.signal, say);
+    if (!flags['no-story'] && !flags.json && !stopping.signal.aborted) await streamStory(config, stopping.signal, say);
+    const url = `http://${config.host}:${config.port}`;
+    tell({ kind: 'serving', url, home: config.home, pids: supervisor.pids(), logs: config.logsDirectory });
+    if (!stopping.signal.aborted) say(welcome(config, url, performance.now() - startedAt));
+    await stopped;
+    return 0;
+  } finally {
+    const force = () => {
+      say('Stopping at once.');
+      supervisor.kill();
+    };
+    process.on('SIGINT', force);
+    if (stopping.signal.aborted) say(`Draining (up to ${config.drainMs / 1000} s; Ctrl-C again stops at once) …`);
+    await supervisor.stop(stopStages(config));
+    releaseHome();
+    say('Stopped.');
+  }
+}
+
+function listenForSignals(stopping: AbortController, say: (line: string) => void): Promise<void> {
+  return new Promise((resolve) => {
+    const stop = () => {
+      say('');
+      stopping.abort();
+      resolve();
+    };
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, stop);
+  });
+}
+
+function report(event: SupervisorEvent, say: (line: string) => void, tell: (event: object) => void): void {
+  tell(event);
+  if (event.kind === 'ready') {
+    say(
+      `  ${event.restarted ? 'restarted' : 'started'} ${event.name} (process ${event.pid}, ${(event.afterMs / 1000).toFixed(1)} s)`,
+    );
+    return;
+  }
+  say(`  ${event.name} died (${event.why}); it starts again in ${event.restartInMs} ms`);
+}
+
+/** A taken port is better said before anything starts than by a child that keeps dying. */
+async function assertPortFree(config: Config): Promise<void> {
+  const server = net.createServer();
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (error: NodeJS.ErrnoException) =>
+      reject(
+        new ConfigError(
+          `Port ${config.port} on ${config.host} cannot be used (${error.code}). Set PIE_PORT to a free one.`,
+        ),
+      ),
+    );
+    server.listen(config.port, config.host, resolve);
+  });
+  await new Promise((resolve) => server.close(resolve));
+}
+
+async function deployBundled(config: Config, signal: AbortSignal, say: (line: string) => void): Promise<void> {
+  const folder = path.join(config.root, 'functions');
+  const names = readdirSync(folder).filter((name) => existsSync(path.join(folder, name, 'pie.json')));
+  const results = await Promise.all(
+    names.map(async (name) => {
+      const run = await runProgram(config, ['gateway/cli/bin.js', 'deploy', path.join('functions', name), '--json'], {
+        output: 'capture',
+        signal,
+      });
+      return { name, ...run };
+    }),
+  );
+  if (signal.aborted) return;
+  const failed = results.find((result) => result.code !== 0);
+  if (failed) throw new ConfigError(`Deploying ${failed.name} failed.\n${failed.stderr || failed.stdout}`.trim());
+  say(`  deployed ${names.join(', ')}`);
+}
+
+async function streamStory(config: Config, signal: AbortSignal, say: (line: string) => void): Promise<void> {
+  say('\nA story, straight from an inferlet:\n');
+  const input = JSON.stringify({ prompt: '', maxTokens: 64, temperature: 0 });
+  const story = await runProgram(config, ['gateway/cli/bin.js', 'invoke', 'text-completion', '--input', input], {
+    output: 'inherit',
+    signal,
+  });
+  if (story.code !== 0 && !signal.aborted) throw new ConfigError('The story failed; the logs say more.');
+}
+
+function welcome(config: Config, url: string, tookMs: number): string {
+  return `
+Ready in ${(tookMs / 1000).toFixed(1)} s.
+
+  URL      ${url}
+  API key  ${path.join(config.home, 'credentials.json')}
+  Logs     ${config.logsDirectory}
+
+Try:
+  npx pie invoke text-completion --input '{"prompt":"Once upon a time","maxTokens":80}'
+  npx pie invoke parallel-generation --input '{"prompt":"The little dog","branches":3}'
+  npx pie list
+
+Ctrl-C stops it.`;
+}
+
+try {
+  process.exitCode = await main();
+} catch (error) {
+  process.exitCode = 1;
+  if (error instanceof ConfigError || error instanceof ChildStartError) console.error(`\n${error.message}`);
+  else console.error(error);
+}

@@ -1,0 +1,30 @@
+import type { InvocationLimits } from '../invocations/types.ts';
+
+/** What a runtime needs to run one invocation; the data of its BullMQ job. */
+export interface InvocationJob {
+  /** Id of the invocation, and of the job. */
+  readonly id: string;
+  readonly tenant: string;
+  readonly function: string;
+  readonly version: string;
+  /** JSON text, checked against the manifest's schema. */
+  readonly input: string;
+  /** First come, first served: `Invocations.create` gives it. */
+  readonly arrival: number;
+  /** Milliseconds since the Unix epoch. */
+  readonly submittedAt: number;
+  /** From submission to the end, waiting included. */
+  readonly deadlineMs: number;
+  readonly limits: InvocationLimits;
+  /** KV pages that it is expected to hold, by model; what is missing is learned from past runs of the function. */
+  readonly expectedPages?: Readonly<Record<string, number>>;
+  /** W3C `traceparent` of the request. */
+  readonly traceparent?: string;
+}
+
+/** Why a running invocation was told to stop; the `reason` of the signal that `run` gets. */
+export interface StopReason {
+  /** `cancelled` by a client, `deadline-exceeded`, `runtime-lost` (another runtime owns it now: say nothing more), `terminated` by a drain. */
+  readonly code: 'cancelled' | 'deadline-exceeded' | 'runtime-lost' | 'terminated';
+  readonly message: string;
+}

@@ -1,0 +1,120 @@
+/** States of an invocation. The last three are final. */
+export type InvocationStatus = 'queued' | 'running' | 'succeeded' | 'failed' | 'cancelled';
+
+/** Why an invocation did not succeed. */
+export const FAILURE_CODES = [
+  'inferlet-error',
+  'trap',
+  'invalid-result',
+  'cpu-limit',
+  'memory-limit',
+  'output-limit',
+  'deadline-exceeded',
+  'cancelled',
+  'terminated',
+  'device-lost',
+  'runtime-lost',
+  'artifact-unavailable',
+  'internal',
+] as const;
+
+export type FailureCode = (typeof FAILURE_CODES)[number];
+
+/** Kinds of event in an invocation's log; `result` and `error` are terminal. */
+export type EventName = 'start' | 'message' | 'log' | 'metric' | 'result' | 'error';
+
+/** One event of an invocation, numbered from 1 without gaps. */
+export interface InvocationEvent {
+  readonly seq: number;
+  readonly event: EventName;
+  /** JSON text. */
+  readonly data: string;
+}
+
+/** An event to append; its number follows from its place. */
+export type NewEvent = Omit<InvocationEvent, 'seq'>;
+
+/** The event that ends an invocation. `code` says why it failed and is required with `error`. */
+export type TerminalEvent =
+  | { readonly event: 'result'; readonly data: string }
+  | { readonly event: 'error'; readonly data: string; readonly code: FailureCode; readonly message: string };
+
+/** What an invocation used; numbers by name, with units in the names (`inputTokens`, `cpuMs`, `kvPagesPeak`). */
+export type Usage = Readonly<Record<string, number>>;
+
+/** Limits of one invocation, all resolved. */
+export interface InvocationLimits {
+  /** CPU time of the inferlet's own code. */
+  readonly cpuMs: number;
+  /** Wall time from the start of the attempt. */
+  readonly wallMs: number;
+  readonly memoryMb: number;
+  /** KV pages that it may hold at once. */
+  readonly pages: number;
+  /** Tokens that it may embed and sample. */
+  readonly tokens: number;
+}
+
+/** What the gateway knows when it accepts a request. */
+export interface NewInvocation {
+  readonly id: string;
+  readonly tenant: string;
+  readonly function: string;
+  readonly version: string;
+  /** Milliseconds since the Unix epoch. */
+  readonly submittedAt: number;
+  /** From submission to the end, waiting included. */
+  readonly deadlineMs: number;
+  /** Whether a second attempt may run when the first is lost. */
+  readonly restartable: boolean;
+  /** A second request with the same key (in the tenant) gets the first one's invocation. */
+  readonly idempotencyKey?: string;
+}
+
+/** The record of an invocation. */
+export interface Invocation extends Omit<NewInvocation, 'idempotencyKey'> {
+  readonly status: InvocationStatus;
+  /** First come, first served: place in the line of all invocations. */
+  readonly arrival: number;
+  /** Grows by one with every attempt, and when the platform ends it. */
+  readonly epoch: number;
+  /** Attempts begun. */
+  readonly attempts: number;
+  /** Number of the last event. */
+  readonly seq: number;
+  /** Runtime of the current or last attempt. */
+  readonly runtimeId: string | null;
+  /** Start of the current or last attempt. */
+  readonly startedAt: number | null;
+  readonly endedAt: number | null;
+  readonly cancelReason: string | null;
+  readonly failure: { readonly code: FailureCode; readonly message: string } | null;
+  readonly usage: Usage | null;
+}
+
+export type CreateOutcome =
+  | { readonly created: true; readonly arrival: number }
+  /** The idempotency key is taken by this invocation; nothing was stored. */
+  | { readonly created: false; readonly id: string };
+
+export type AttemptOutcome =
+  | { readonly epoch: number; /** Number of the attempt's first event. */ readonly nextSeq: number; readonly attempt: number }
+  | { readonly refused: 'ended' | 'already-ran' | 'unknown' };
+
+/**
+ * `stale`: a newer epoch owns the invocation (this attempt must stop). `ended`: it has its terminal event.
+ * `full`: the log's byte limit would be passed (end the invocation with `output-limit`).
+ */
+export type AppendOutcome = 'ok' | 'stale' | 'ended' | 'full';
+export type FinishOutcome = 'ok' | 'stale' | 'ended';
+export type FailOutcome = 'ok' | 'ended' | 'unknown';
+
+/** Whether an event ends the log. */
+export function isTerminal(event: EventName): event is 'result' | 'error' {
+  return event === 'result' || event === 'error';
+}
+
+/** Whether an invocation in this state will change no more. */
+export function hasEnded(status: InvocationStatus): boolean {
+  return status === 'succeeded' || status === 'failed' || status === 'cancelled';
+}

@@ -1,0 +1,86 @@
+/**
+ * Every Redis key and channel of the platform, in one place. The prefix keeps tests and two copies on one Redis apart; wrap it in braces
+ * (`{pie}`) to keep all keys in one slot of a Redis Cluster.
+ */
+export interface Keys {
+  readonly prefix: string;
+  /** Prefix of BullMQ's own keys: `<bull>:<queue name>:<kind>`. */
+  readonly bull: string;
+  /** Hash: the record of one invocation. */
+  invocation(id: string): string;
+  /** Stream: the events of one invocation, ids `<seq>-0`. */
+  events(id: string): string;
+  /** Channel: the live tail of that stream. */
+  live(id: string): string;
+  /** List: messages of the client not yet taken by the inferlet. */
+  inbox(id: string): string;
+  /** Channel: a message arrived, or the inbox was closed. */
+  inboxChannel(id: string): string;
+  /** Counter: the last arrival number given out. */
+  readonly arrivals: string;
+  /** Sorted set: invocations that have not ended, by deadline (ms since the epoch). */
+  readonly deadlines: string;
+  /** String: id of the invocation made with an idempotency key. */
+  idempotency(tenant: string, key: string): string;
+  /** Sorted set: ids of a function's last invocations, by submission time. */
+  recent(tenant: string, name: string): string;
+  /** Stream: log lines of a function, over all its invocations. */
+  logs(tenant: string, name: string): string;
+  /** Channel: something was added to that stream. */
+  logsChannel(tenant: string, name: string): string;
+  /** Hash: registered runtimes, id to JSON. */
+  readonly runtimes: string;
+  /** String with a TTL: a runtime is alive. */
+  alive(runtimeId: string): string;
+  /** Hash: cancels that a runtime has been asked for, invocation to reason. */
+  cancels(runtimeId: string): string;
+  /** Channel: cancels for a runtime. */
+  cancelChannel(runtimeId: string): string;
+  /** Set: names of a tenant's functions. */
+  functions(tenant: string): string;
+  /** Hash: a function's versions, version to JSON; field `current` names the one that is served. */
+  function(tenant: string, name: string): string;
+  /** String: the bytes of a component. */
+  blob(hash: string): string;
+  /** Set: function versions that use a component. */
+  blobUsers(hash: string): string;
+  /** String with a TTL: the reply to a build request. */
+  build(id: string): string;
+  /** Channel: that reply is there. */
+  buildChannel(id: string): string;
+}
+
+/** Name of the BullMQ queue of invocations. */
+export const INVOCATION_QUEUE = 'invocations';
+/** Name of the BullMQ queue of build requests. */
+export const BUILD_QUEUE = 'builds';
+
+/** Key names under a prefix. */
+export function createKeys(prefix = 'pie'): Keys {
+  const at = (...parts: string[]) => [prefix, ...parts].join(':');
+  return {
+    prefix,
+    bull: at('bull'),
+    invocation: (id) => at('invocation', id),
+    events: (id) => at('invocation', id, 'events'),
+    live: (id) => at('invocation', id, 'live'),
+    inbox: (id) => at('invocation', id, 'inbox'),
+    inboxChannel: (id) => at('invocation', id, 'inbox-channel'),
+    arrivals: at('arrivals'),
+    deadlines: at('deadlines'),
+    idempotency: (tenant, key) => at('idempotency', tenant, key),
+    recent: (tenant, name) => at('recent', tenant, name),
+    logs: (tenant, name) => at('logs', tenant, name),
+    logsChannel: (tenant, name) => at('logs', tenant, name, 'live'),
+    runtimes: at('runtimes'),
+    alive: (runtimeId) => at('runtime', runtimeId, 'alive'),
+    cancels: (runtimeId) => at('runtime', runtimeId, 'cancels'),
+    cancelChannel: (runtimeId) => at('runtime', runtimeId, 'cancel-channel'),
+    functions: (tenant) => at('functions', tenant),
+    function: (tenant, name) => at('function', tenant, name),
+    blob: (hash) => at('blob', hash),
+    blobUsers: (hash) => at('blob', hash, 'users'),
+    build: (id) => at('build', id),
+    buildChannel: (id) => at('build', id, 'channel'),
+  };
+}

@@ -1,0 +1,206 @@
+import { WitError } from './lexer.ts';
+import {
+  camelCase,
+  type Field,
+  type NamedType,
+  type PrimitiveKind,
+  pascalCase,
+  type WitFunction,
+  type WitInterface,
+  type WitResource,
+  type WitType,
+  type WitWorld,
+} from './model.ts';
+import type {
+  Declaration,
+  ParsedField,
+  ParsedFile,
+  ParsedFunction,
+  ParsedInterface,
+  Place,
+  TypeExpression,
+} from './syntax.ts';
+
+const PRIMITIVES: ReadonlySet<string> = new Set<PrimitiveKind>([
+  'bool',
+  'u8',
+  'u16',
+  'u32',
+  'u64',
+  's8',
+  's16',
+  's32',
+  's64',
+  'f32',
+  'f64',
+  'char',
+  'string',
+]);
+
+const isPrimitive = (name: string): name is PrimitiveKind => PRIMITIVES.has(name);
+
+/** Puts the files of one package together and resolves every name. Throws WitError at an unknown or cyclic one. */
+export function resolve(files: readonly ParsedFile[], worldName: string): WitWorld {
+  const pkg = files.find((file) => file.package)?.package;
+  if (!pkg) throw new WitError('wit', 1, 1, 'no file says which package this is');
+  const world = files.flatMap((file) => file.worlds).find(({ name }) => name === worldName);
+  if (!world) throw new WitError('wit', 1, 1, `no world is named '${worldName}'`);
+  const parsed = new Map(files.flatMap((file) => file.interfaces).map((entry) => [entry.name, entry]));
+  const resolver = new Resolver(parsed);
+  const imports = world.imports.map(({ name, at }) =>
+    resolver.interface(find(parsed, name, at), `${pkg.name}/${name}@${pkg.version}`),
+  );
+  const exports = world.exports.map((entry) => resolver.function(entry, '', null));
+  return { package: pkg.name, version: pkg.version, name: worldName, imports, exports, ...documented(world.docs) };
+}
+
+class Resolver {
+  readonly #interfaces: ReadonlyMap<string, ParsedInterface>;
+  readonly #resolved = new Map<Declaration, WitType>();
+  readonly #resolving = new Set<Declaration>();
+
+  constructor(interfaces: ReadonlyMap<string, ParsedInterface>) {
+    this.#interfaces = interfaces;
+  }
+
+  interface(parsed: ParsedInterface, id: string): WitInterface {
+    const types: NamedType[] = [];
+    const resources: WitResource[] = [];
+    for (const declaration of parsed.declarations) {
+      if (declaration.kind === 'resource') {
+        const functions = declaration.functions.map((entry) => this.function(entry, parsed.name, declaration.name));
+        resources.push({ ...named(parsed.name, declaration), functions });
+      } else if (declaration.kind !== 'alias') {
+        types.push(this.#declared(declaration, parsed.name, parsed.at) as NamedType);
+      }
+    }
+    const functions = parsed.functions.map((entry) => this.function(entry, parsed.name, null));
+    return {
+      name: parsed.name,
+      js: camelCase(parsed.name),
+      id,
+      types,
+      resources,
+      functions,
+      ...documented(parsed.docs),
+    };
+  }
+
+  function(parsed: ParsedFunction, scope: string, resource: string | null): WitFunction {
+    const own: WitType | null =
+      parsed.kind === 'constructor' && resource !== null ? { kind: 'own', interface: scope, resource } : null;
+    return {
+      name: parsed.name,
+      js: camelCase(parsed.name),
+      kind: parsed.kind,
+      resource,
+      coreName: coreName(parsed, resource),
+      params: parsed.params.map((param) => this.#field(param, scope)),
+      result: own ?? (parsed.result ? this.#type(parsed.result, scope) : null),
+      async: parsed.async,
+      ...documented(parsed.docs),
+    };
+  }
+
+  #field({ name, type, docs }: ParsedField, scope: string): Field {
+    return { name, js: camelCase(name), type: this.#type(type, scope), ...documented(docs) };
+  }
+
+  #type(expression: TypeExpression, scope: string): WitType {
+    const { name, at } = expression;
+    if (expression.kind === 'name') {
+      if (isPrimitive(name)) return { kind: name };
+      if (name === 'result') return { kind: 'result', ok: null, err: null };
+      if (name === 'future') return { kind: 'future', value: null };
+      return this.#lookup(name, scope, at);
+    }
+    const [first = null, second = null] = expression.arguments.map((item) => item && this.#type(item, scope));
+    if (name === 'result') return { kind: 'result', ok: first, err: second };
+    if (name === 'future') return { kind: 'future', value: first };
+    if (!first) throw new WitError(at.file, at.line, at.column, `'${name}' needs a type`);
+    if (name === 'list') return { kind: 'list', element: first };
+    if (name === 'option') return { kind: 'option', value: first };
+    if (name === 'tuple') {
+      return {
+        kind: 'tuple',
+        items: expression.arguments.map((item) => (item ? this.#type(item, scope) : { kind: 'bool' })),
+      };
+    }
+    if ((name === 'borrow' || name === 'own') && first.kind === 'own') return { ...first, kind: name };
+    throw new WitError(at.file, at.line, at.column, `'${name}' is not a type of our subset of WIT`);
+  }
+
+  #lookup(name: string, scope: string, at: Place): WitType {
+    const parsed = this.#interfaces.get(scope);
+    const declaration = parsed?.declarations.find((entry) => entry.name === name);
+    if (declaration) return this.#declared(declaration, scope, at);
+    const use = parsed?.uses.find((entry) => entry.as === name);
+    if (!use) throw new WitError(at.file, at.line, at.column, `no type is named '${name}' here`);
+    find(this.#interfaces, use.from, use.at);
+    return this.#lookup(use.name, use.from, use.at);
+  }
+
+  #declared(declaration: Declaration, scope: string, at: Place): WitType {
+    const known = this.#resolved.get(declaration);
+    if (known) return known;
+    if (this.#resolving.has(declaration)) {
+      throw new WitError(at.file, at.line, at.column, `'${declaration.name}' contains itself`);
+    }
+    this.#resolving.add(declaration);
+    const type = this.#resolveDeclaration(declaration, scope);
+    this.#resolving.delete(declaration);
+    this.#resolved.set(declaration, type);
+    return type;
+  }
+
+  #resolveDeclaration(declaration: Declaration, scope: string): WitType {
+    switch (declaration.kind) {
+      case 'record':
+        return {
+          kind: 'record',
+          ...named(scope, declaration),
+          fields: declaration.fields.map((field) => this.#field(field, scope)),
+        };
+      case 'variant':
+        return {
+          kind: 'variant',
+          ...named(scope, declaration),
+          cases: declaration.cases.map(({ name, type, docs }) => ({
+            name,
+            type: type && this.#type(type, scope),
+            ...documented(docs),
+          })),
+        };
+      case 'enum':
+        return {
+          kind: 'enum',
+          ...named(scope, declaration),
+          cases: declaration.cases.map(({ name, docs }) => ({ name, ...documented(docs) })),
+        };
+      case 'resource':
+        return { kind: 'own', interface: scope, resource: declaration.name };
+      case 'alias':
+        return this.#type(declaration.type, scope);
+    }
+  }
+}
+
+function coreName({ kind, name }: ParsedFunction, resource: string | null): string {
+  if (kind === 'function') return name;
+  return kind === 'constructor' ? `[constructor]${resource}` : `[${kind}]${resource}.${name}`;
+}
+
+function find(interfaces: ReadonlyMap<string, ParsedInterface>, name: string, at: Place): ParsedInterface {
+  const found = interfaces.get(name);
+  if (!found) throw new WitError(at.file, at.line, at.column, `no interface is named '${name}'`);
+  return found;
+}
+
+const named = (scope: string, { name, docs }: { name: string; docs: string }) => ({
+  interface: scope,
+  name,
+  js: pascalCase(name),
+  ...documented(docs),
+});
+
+const documented = (docs: string): { docs?: string } => (docs ? { docs } : {});

@@ -1,0 +1,133 @@
+// Generated from wit/*.wit by `npm run generate`. Do not edit: a test compares this file with its source.
+import type { EnumType, RecordType, VariantType, WitInterface, WitWorld } from '../generate/model.ts';
+
+export const typesErrorType: VariantType = { kind: 'variant', interface: 'types', name: 'error', js: 'Error', cases: [{ name: 'invalid-argument', type: { kind: 'string' } }, { name: 'not-owned', type: { kind: 'string' } }, { name: 'unsupported', type: { kind: 'string' } }, { name: 'not-found', type: { kind: 'string' } }, { name: 'limit-exceeded', type: { kind: 'string' } }, { name: 'context-overflow', type: { kind: 'string' } }, { name: 'dependency-failed', type: { kind: 'string' } }, { name: 'cancelled', type: { kind: 'string' } }, { name: 'deadline-exceeded', type: { kind: 'string' } }, { name: 'terminated', type: { kind: 'string' } }, { name: 'unavailable', type: { kind: 'string' } }, { name: 'closed', type: { kind: 'string' } }, { name: 'internal', type: { kind: 'string' } }] };
+export const runtimeLogLevelType: EnumType = { kind: 'enum', interface: 'runtime', name: 'log-level', js: 'LogLevel', cases: [{ name: 'debug' }, { name: 'info' }, { name: 'warn' }, { name: 'error' }] };
+export const runtimeModelInfoType: RecordType = { kind: 'record', interface: 'runtime', name: 'model-info', js: 'ModelInfo', fields: [{ name: 'name', js: 'name', type: { kind: 'string' } }, { name: 'context-length', js: 'contextLength', type: { kind: 'u32' } }, { name: 'vocabulary-size', js: 'vocabularySize', type: { kind: 'u32' } }, { name: 'page-size', js: 'pageSize', type: { kind: 'u32' } }, { name: 'traits', js: 'traits', type: { kind: 'list', element: { kind: 'string' } } }] };
+export const sessionMessageType: VariantType = { kind: 'variant', interface: 'session', name: 'message', js: 'Message', cases: [{ name: 'text', type: { kind: 'string' } }, { name: 'bytes', type: { kind: 'list', element: { kind: 'u8' } } }] };
+export const forwardMaskType: RecordType = { kind: 'record', interface: 'forward', name: 'mask', js: 'Mask', fields: [{ name: 'runs', js: 'runs', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'row-lengths', js: 'rowLengths', type: { kind: 'list', element: { kind: 'u32' } } }] };
+export const outputTextDistributionType: RecordType = { kind: 'record', interface: 'output-text', name: 'distribution', js: 'Distribution', fields: [{ name: 'tokens', js: 'tokens', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'log-probabilities', js: 'logProbabilities', type: { kind: 'list', element: { kind: 'f32' } } }] };
+export const fusedSamplerType: RecordType = { kind: 'record', interface: 'fused', name: 'sampler', js: 'Sampler', fields: [{ name: 'temperature', js: 'temperature', type: { kind: 'f32' } }, { name: 'top-k', js: 'topK', type: { kind: 'u32' } }, { name: 'top-p', js: 'topP', type: { kind: 'f32' } }, { name: 'min-p', js: 'minP', type: { kind: 'f32' } }, { name: 'seed', js: 'seed', type: { kind: 'u32' } }] };
+export const fusedOutputType: VariantType = { kind: 'variant', interface: 'fused', name: 'output', js: 'Output', cases: [{ name: 'none', type: null }, { name: 'sample', type: fusedSamplerType }, { name: 'distributions', type: { kind: 'u32' } }] };
+export const fusedStepRequestType: RecordType = { kind: 'record', interface: 'fused', name: 'step-request', js: 'StepRequest', fields: [{ name: 'tokens', js: 'tokens', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'positions', js: 'positions', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'in-pages', js: 'inPages', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'out-pages', js: 'outPages', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'mask', js: 'mask', type: { kind: 'option', value: forwardMaskType } }, { name: 'rows', js: 'rows', type: { kind: 'u32' } }, { name: 'output', js: 'output', type: fusedOutputType }] };
+export const fusedStepResultType: RecordType = { kind: 'record', interface: 'fused', name: 'step-result', js: 'StepResult', fields: [{ name: 'tokens', js: 'tokens', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'distributions', js: 'distributions', type: { kind: 'list', element: outputTextDistributionType } }] };
+export const fusedRunRequestType: RecordType = { kind: 'record', interface: 'fused', name: 'run-request', js: 'RunRequest', fields: [{ name: 'token', js: 'token', type: { kind: 'u32' } }, { name: 'position', js: 'position', type: { kind: 'u32' } }, { name: 'pages', js: 'pages', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'max-tokens', js: 'maxTokens', type: { kind: 'u32' } }, { name: 'sampler', js: 'sampler', type: fusedSamplerType }, { name: 'stop-tokens', js: 'stopTokens', type: { kind: 'list', element: { kind: 'u32' } } }] };
+export const fusedFinishReasonType: EnumType = { kind: 'enum', interface: 'fused', name: 'finish-reason', js: 'FinishReason', cases: [{ name: 'stop-token' }, { name: 'max-tokens' }, { name: 'stopped' }] };
+export const fusedRunChunkType: RecordType = { kind: 'record', interface: 'fused', name: 'run-chunk', js: 'RunChunk', fields: [{ name: 'tokens', js: 'tokens', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'finished', js: 'finished', type: { kind: 'option', value: fusedFinishReasonType } }] };
+export const tokenizeSpecialTokenIdsType: RecordType = { kind: 'record', interface: 'tokenize', name: 'special-token-ids', js: 'SpecialTokenIds', fields: [{ name: 'bos', js: 'bos', type: { kind: 'option', value: { kind: 'u32' } } }, { name: 'eos', js: 'eos', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'pad', js: 'pad', type: { kind: 'option', value: { kind: 'u32' } } }, { name: 'unknown', js: 'unknown', type: { kind: 'option', value: { kind: 'u32' } } }] };
+export const tokenizeChatMessageType: RecordType = { kind: 'record', interface: 'tokenize', name: 'chat-message', js: 'ChatMessage', fields: [{ name: 'role', js: 'role', type: { kind: 'string' } }, { name: 'content', js: 'content', type: { kind: 'string' } }] };
+export const typesInterface: WitInterface = {
+  name: 'types', js: 'types', id: 'pie:inferlet/types@0.1.0',
+  types: [typesErrorType],
+  resources: [],
+  functions: [],
+};
+export const runtimeInterface: WitInterface = {
+  name: 'runtime', js: 'runtime', id: 'pie:inferlet/runtime@0.1.0',
+  types: [runtimeLogLevelType, runtimeModelInfoType],
+  resources: [],
+  functions: [
+    { name: 'version', js: 'version', kind: 'function', resource: null, coreName: 'version', params: [], result: { kind: 'string' }, async: false },
+    { name: 'instance-id', js: 'instanceId', kind: 'function', resource: null, coreName: 'instance-id', params: [], result: { kind: 'string' }, async: false },
+    { name: 'tenant', js: 'tenant', kind: 'function', resource: null, coreName: 'tenant', params: [], result: { kind: 'string' }, async: false },
+    { name: 'function-name', js: 'functionName', kind: 'function', resource: null, coreName: 'function-name', params: [], result: { kind: 'string' }, async: false },
+    { name: 'function-version', js: 'functionVersion', kind: 'function', resource: null, coreName: 'function-version', params: [], result: { kind: 'string' }, async: false },
+    { name: 'models', js: 'models', kind: 'function', resource: null, coreName: 'models', params: [], result: { kind: 'list', element: runtimeModelInfoType }, async: false },
+    { name: 'model-traits', js: 'modelTraits', kind: 'function', resource: null, coreName: 'model-traits', params: [{ name: 'model', js: 'model', type: { kind: 'string' } }], result: { kind: 'result', ok: { kind: 'list', element: { kind: 'string' } }, err: typesErrorType }, async: false },
+    { name: 'log', js: 'log', kind: 'function', resource: null, coreName: 'log', params: [{ name: 'level', js: 'level', type: runtimeLogLevelType }, { name: 'message', js: 'message', type: { kind: 'string' } }], result: null, async: false },
+    { name: 'is-cancelled', js: 'isCancelled', kind: 'function', resource: null, coreName: 'is-cancelled', params: [], result: { kind: 'bool' }, async: false },
+    { name: 'time-left', js: 'timeLeft', kind: 'function', resource: null, coreName: 'time-left', params: [], result: { kind: 'u64' }, async: false },
+    { name: 'now', js: 'now', kind: 'function', resource: null, coreName: 'now', params: [], result: { kind: 'u64' }, async: false },
+    { name: 'random', js: 'random', kind: 'function', resource: null, coreName: 'random', params: [], result: { kind: 'u32' }, async: false },
+    { name: 'sleep', js: 'sleep', kind: 'function', resource: null, coreName: 'sleep', params: [{ name: 'milliseconds', js: 'milliseconds', type: { kind: 'u32' } }], result: { kind: 'future', value: { kind: 'result', ok: null, err: typesErrorType } }, async: false },
+  ],
+};
+export const sessionInterface: WitInterface = {
+  name: 'session', js: 'session', id: 'pie:inferlet/session@0.1.0',
+  types: [sessionMessageType],
+  resources: [],
+  functions: [
+    { name: 'send', js: 'send', kind: 'function', resource: null, coreName: 'send', params: [{ name: 'message', js: 'message', type: sessionMessageType }], result: { kind: 'result', ok: null, err: typesErrorType }, async: false },
+    { name: 'flush', js: 'flush', kind: 'function', resource: null, coreName: 'flush', params: [], result: { kind: 'future', value: { kind: 'result', ok: null, err: typesErrorType } }, async: false },
+    { name: 'receive', js: 'receive', kind: 'function', resource: null, coreName: 'receive', params: [], result: { kind: 'future', value: { kind: 'result', ok: sessionMessageType, err: typesErrorType } }, async: false },
+  ],
+};
+export const queueInterface: WitInterface = {
+  name: 'queue', js: 'queue', id: 'pie:inferlet/queue@0.1.0',
+  types: [],
+  resources: [{ interface: 'queue', name: 'queue', js: 'Queue', functions: [
+    { name: 'constructor', js: 'constructor', kind: 'constructor', resource: 'queue', coreName: '[constructor]queue', params: [{ name: 'model', js: 'model', type: { kind: 'string' } }], result: { kind: 'own', interface: 'queue', resource: 'queue' }, async: false },
+    { name: 'set-priority', js: 'setPriority', kind: 'method', resource: 'queue', coreName: '[method]queue.set-priority', params: [{ name: 'priority', js: 'priority', type: { kind: 's32' } }], result: null, async: false },
+    { name: 'synchronize', js: 'synchronize', kind: 'method', resource: 'queue', coreName: '[method]queue.synchronize', params: [], result: { kind: 'future', value: { kind: 'result', ok: null, err: typesErrorType } }, async: false },
+  ] }],
+  functions: [],
+};
+export const allocateInterface: WitInterface = {
+  name: 'allocate', js: 'allocate', id: 'pie:inferlet/allocate@0.1.0',
+  types: [],
+  resources: [],
+  functions: [
+    { name: 'page-size', js: 'pageSize', kind: 'function', resource: null, coreName: 'page-size', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }], result: { kind: 'u32' }, async: false },
+    { name: 'allocate-pages', js: 'allocatePages', kind: 'function', resource: null, coreName: 'allocate-pages', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'count', js: 'count', type: { kind: 'u32' } }], result: { kind: 'result', ok: { kind: 'list', element: { kind: 'u32' } }, err: typesErrorType }, async: false },
+    { name: 'free-pages', js: 'freePages', kind: 'function', resource: null, coreName: 'free-pages', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'pages', js: 'pages', type: { kind: 'list', element: { kind: 'u32' } } }], result: null, async: false },
+    { name: 'allocate-embeds', js: 'allocateEmbeds', kind: 'function', resource: null, coreName: 'allocate-embeds', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'count', js: 'count', type: { kind: 'u32' } }], result: { kind: 'result', ok: { kind: 'list', element: { kind: 'u32' } }, err: typesErrorType }, async: false },
+    { name: 'free-embeds', js: 'freeEmbeds', kind: 'function', resource: null, coreName: 'free-embeds', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'embeds', js: 'embeds', type: { kind: 'list', element: { kind: 'u32' } } }], result: null, async: false },
+    { name: 'share-pages', js: 'sharePages', kind: 'function', resource: null, coreName: 'share-pages', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'pages', js: 'pages', type: { kind: 'list', element: { kind: 'u32' } } }], result: { kind: 'result', ok: { kind: 'list', element: { kind: 'u32' } }, err: typesErrorType }, async: false },
+    { name: 'copy-slots', js: 'copySlots', kind: 'function', resource: null, coreName: 'copy-slots', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'source', js: 'source', type: { kind: 'u32' } }, { name: 'source-offset', js: 'sourceOffset', type: { kind: 'u32' } }, { name: 'destination', js: 'destination', type: { kind: 'u32' } }, { name: 'destination-offset', js: 'destinationOffset', type: { kind: 'u32' } }, { name: 'count', js: 'count', type: { kind: 'u32' } }], result: null, async: false },
+    { name: 'copy-embeds', js: 'copyEmbeds', kind: 'function', resource: null, coreName: 'copy-embeds', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'sources', js: 'sources', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'destinations', js: 'destinations', type: { kind: 'list', element: { kind: 'u32' } } }], result: null, async: false },
+  ],
+};
+export const forwardInterface: WitInterface = {
+  name: 'forward', js: 'forward', id: 'pie:inferlet/forward@0.1.0',
+  types: [forwardMaskType],
+  resources: [],
+  functions: [
+    { name: 'forward', js: 'forward', kind: 'function', resource: null, coreName: 'forward', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'in-pages', js: 'inPages', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'in-embeds', js: 'inEmbeds', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'out-pages', js: 'outPages', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'out-embeds', js: 'outEmbeds', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'mask', js: 'mask', type: { kind: 'option', value: forwardMaskType } }], result: null, async: false },
+    { name: 'mask-page', js: 'maskPage', kind: 'function', resource: null, coreName: 'mask-page', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'page', js: 'page', type: { kind: 'u32' } }, { name: 'slots', js: 'slots', type: { kind: 'u32' } }], result: null, async: false },
+  ],
+};
+export const inputTextInterface: WitInterface = {
+  name: 'input-text', js: 'inputText', id: 'pie:inferlet/input-text@0.1.0',
+  types: [],
+  resources: [],
+  functions: [
+    { name: 'embed-text', js: 'embedText', kind: 'function', resource: null, coreName: 'embed-text', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'tokens', js: 'tokens', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'positions', js: 'positions', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'embeds', js: 'embeds', type: { kind: 'list', element: { kind: 'u32' } } }], result: null, async: false },
+  ],
+};
+export const outputTextInterface: WitInterface = {
+  name: 'output-text', js: 'outputText', id: 'pie:inferlet/output-text@0.1.0',
+  types: [outputTextDistributionType],
+  resources: [],
+  functions: [
+    { name: 'next-distribution', js: 'nextDistribution', kind: 'function', resource: null, coreName: 'next-distribution', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'embed', js: 'embed', type: { kind: 'u32' } }, { name: 'top-k', js: 'topK', type: { kind: 'u32' } }], result: { kind: 'future', value: { kind: 'result', ok: outputTextDistributionType, err: typesErrorType } }, async: false },
+  ],
+};
+export const fusedInterface: WitInterface = {
+  name: 'fused', js: 'fused', id: 'pie:inferlet/fused@0.1.0',
+  types: [fusedSamplerType, fusedOutputType, fusedStepRequestType, fusedStepResultType, fusedRunRequestType, fusedFinishReasonType, fusedRunChunkType],
+  resources: [{ interface: 'fused', name: 'run', js: 'Run', functions: [
+    { name: 'constructor', js: 'constructor', kind: 'constructor', resource: 'run', coreName: '[constructor]run', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'request', js: 'request', type: fusedRunRequestType }], result: { kind: 'own', interface: 'fused', resource: 'run' }, async: false },
+    { name: 'next', js: 'next', kind: 'method', resource: 'run', coreName: '[method]run.next', params: [], result: { kind: 'future', value: { kind: 'result', ok: fusedRunChunkType, err: typesErrorType } }, async: false },
+    { name: 'stop', js: 'stop', kind: 'method', resource: 'run', coreName: '[method]run.stop', params: [], result: null, async: false },
+  ] }],
+  functions: [
+    { name: 'step', js: 'step', kind: 'function', resource: null, coreName: 'step', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'request', js: 'request', type: fusedStepRequestType }], result: { kind: 'future', value: { kind: 'result', ok: fusedStepResultType, err: typesErrorType } }, async: false },
+  ],
+};
+export const tokenizeInterface: WitInterface = {
+  name: 'tokenize', js: 'tokenize', id: 'pie:inferlet/tokenize@0.1.0',
+  types: [tokenizeSpecialTokenIdsType, tokenizeChatMessageType],
+  resources: [{ interface: 'tokenize', name: 'detokenizer', js: 'Detokenizer', functions: [
+    { name: 'constructor', js: 'constructor', kind: 'constructor', resource: 'detokenizer', coreName: '[constructor]detokenizer', params: [{ name: 'model', js: 'model', type: { kind: 'string' } }], result: { kind: 'own', interface: 'tokenize', resource: 'detokenizer' }, async: false },
+    { name: 'push', js: 'push', kind: 'method', resource: 'detokenizer', coreName: '[method]detokenizer.push', params: [{ name: 'tokens', js: 'tokens', type: { kind: 'list', element: { kind: 'u32' } } }], result: { kind: 'result', ok: { kind: 'string' }, err: typesErrorType }, async: false },
+    { name: 'finish', js: 'finish', kind: 'method', resource: 'detokenizer', coreName: '[method]detokenizer.finish', params: [], result: { kind: 'string' }, async: false },
+  ] }],
+  functions: [
+    { name: 'tokenize', js: 'tokenize', kind: 'function', resource: null, coreName: 'tokenize', params: [{ name: 'model', js: 'model', type: { kind: 'string' } }, { name: 'text', js: 'text', type: { kind: 'string' } }, { name: 'special', js: 'special', type: { kind: 'bool' } }], result: { kind: 'result', ok: { kind: 'list', element: { kind: 'u32' } }, err: typesErrorType }, async: false },
+    { name: 'detokenize', js: 'detokenize', kind: 'function', resource: null, coreName: 'detokenize', params: [{ name: 'model', js: 'model', type: { kind: 'string' } }, { name: 'tokens', js: 'tokens', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'special', js: 'special', type: { kind: 'bool' } }], result: { kind: 'result', ok: { kind: 'string' }, err: typesErrorType }, async: false },
+    { name: 'special-tokens', js: 'specialTokens', kind: 'function', resource: null, coreName: 'special-tokens', params: [{ name: 'model', js: 'model', type: { kind: 'string' } }], result: { kind: 'result', ok: tokenizeSpecialTokenIdsType, err: typesErrorType }, async: false },
+    { name: 'vocabulary', js: 'vocabulary', kind: 'function', resource: null, coreName: 'vocabulary', params: [{ name: 'model', js: 'model', type: { kind: 'string' } }], result: { kind: 'result', ok: { kind: 'list', element: { kind: 'list', element: { kind: 'u8' } } }, err: typesErrorType }, async: false },
+    { name: 'chat-template', js: 'chatTemplate', kind: 'function', resource: null, coreName: 'chat-template', params: [{ name: 'model', js: 'model', type: { kind: 'string' } }, { name: 'messages', js: 'messages', type: { kind: 'list', element: tokenizeChatMessageType } }, { name: 'add-generation-prompt', js: 'addGenerationPrompt', type: { kind: 'bool' } }], result: { kind: 'result', ok: { kind: 'string' }, err: typesErrorType }, async: false },
+  ],
+};
+export const world: WitWorld = { package: 'pie:inferlet', version: '0.1.0', name: 'inferlet', imports: [typesInterface, runtimeInterface, sessionInterface, queueInterface, allocateInterface, forwardInterface, inputTextInterface, outputTextInterface, fusedInterface, tokenizeInterface], exports: [{ name: 'run', js: 'run', kind: 'function', resource: null, coreName: 'run', params: [{ name: 'input', js: 'input', type: { kind: 'string' } }], result: { kind: 'result', ok: { kind: 'string' }, err: { kind: 'string' } }, async: true }] };
