@@ -1,6 +1,8 @@
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { emitGuest } from './emit-guest.ts';
+import { emitHost } from './emit-host.ts';
 import { emitWorld } from './emit-world.ts';
 import type { WitWorld } from './model.ts';
 import { parse } from './parse.ts';
@@ -21,7 +23,11 @@ export async function readWorld(directory = WIT_DIRECTORY, name = 'inferlet'): P
 /** Contents of the generated files, by name. */
 export async function render(): Promise<ReadonlyMap<string, string>> {
   const world = await readWorld();
-  return new Map([['world.ts', emitWorld(world)]]);
+  return new Map([
+    ['guest.d.ts', emitGuest(world)],
+    ['host.ts', emitHost(world)],
+    ['world.ts', emitWorld(world)],
+  ]);
 }
 
 /** Writes `wit/generated`; answers the paths written. */

@@ -6,3 +6,23 @@ export const HEADER =
 
 /** A declared type's constant, unique in the package: its interface and its name (`fusedRunChunk`, `typesError`). */
 export const typeName = (type: NamedType): string => camelCase(type.interface) + pascalCase(type.name);
+
+/** Names that a generated type must not hide. */
+export const reserved: ReadonlySet<string> = new Set([
+  'Error',
+  'Promise',
+  'Symbol',
+  'Map',
+  'Set',
+  'Date',
+  'Object',
+  'Host',
+]);
+
+/** A documentation comment as lines; none for none. */
+export function documentation(docs: string | undefined, indent = ''): string[] {
+  if (!docs) return [];
+  const lines = docs.split('\n');
+  if (lines.length === 1) return [`${indent}/** ${docs} */`];
+  return [`${indent}/**`, ...lines.map((line) => `${indent} * ${line}`), `${indent} */`];
+}

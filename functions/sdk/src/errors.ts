@@ -1,0 +1,78 @@
+import type { Error as WitError } from 'pie:inferlet/types@0.1.0';
+
+/** Why a call failed: the cases of `error` in wit/types.wit, a closed set that programs may match on. */
+export type InferletErrorCode = WitError['tag'];
+
+/** Every code, for telling a host's error from anything else that was thrown. */
+const CODES: ReadonlySet<string> = new Set<InferletErrorCode>([
+  'invalid-argument',
+  'not-owned',
+  'unsupported',
+  'not-found',
+  'limit-exceeded',
+  'context-overflow',
+  'dependency-failed',
+  'cancelled',
+  'deadline-exceeded',
+  'terminated',
+  'unavailable',
+  'closed',
+  'internal',
+]);
+
+/**
+ * A call that the platform, or this library on its behalf, refused or could not finish.
+ *
+ * @example
+ * try {
+ *   ctx.fill(prompt);
+ * } catch (error) {
+ *   if (error instanceof InferletError && error.code === 'context-overflow') return { tooLong: true };
+ *   throw error;
+ * }
+ */
+export class InferletError extends Error {
+  override readonly name = 'InferletError';
+  readonly code: InferletErrorCode;
+
+  constructor(code: InferletErrorCode, message: string) {
+    super(message);
+    this.code = code;
+  }
+
+  /** The error that a WIT `error` value stands for. */
+  static of(error: WitError): InferletError {
+    return new InferletError(error.tag, error.val);
+  }
+
+  /**
+   * Anything caught as an InferletError: itself, the payload of a failed import, or `internal` with the text of what was thrown.
+   */
+  static from(thrown: unknown): InferletError {
+    if (thrown instanceof InferletError) return thrown;
+    const payload = typeof thrown === 'object' && thrown !== null && 'payload' in thrown ? thrown.payload : undefined;
+    if (isWitError(payload)) return InferletError.of(payload);
+    return new InferletError('internal', thrown instanceof Error ? thrown.message : String(thrown));
+  }
+}
+
+/** One line for the invocation's error event: the code of ours, or the name of any other error, before the message. */
+export function describe(thrown: unknown): string {
+  if (thrown instanceof InferletError) return `${thrown.code}: ${thrown.message}`;
+  if (!(thrown instanceof Error)) return String(thrown);
+  const payload = 'payload' in thrown ? thrown.payload : undefined;
+  if (isWitError(payload)) return `${payload.tag}: ${payload.val}`;
+  return thrown.name === 'Error' ? thrown.message : `${thrown.name}: ${thrown.message}`;
+}
+
+function isWitError(value: unknown): value is WitError {
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    'tag' in value &&
+    'val' in value &&
+    typeof value.tag === 'string' &&
+    typeof value.val === 'string' &&
+    CODES.has(value.tag)
+  );
+}

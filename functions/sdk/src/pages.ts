@@ -1,0 +1,55 @@
+/** Which pages a write of new slots reads, appends to and needs in addition. Indices are into the sequence's list of pages. */
+export interface WritePlan {
+  /** Pages to allocate first. */
+  readonly allocate: number;
+  /** Pages `[0, readEnd)` hold filled slots. */
+  readonly readEnd: number;
+  /** Pages `[writeStart, writeEnd)` have the empty slots that are written, in order. */
+  readonly writeStart: number;
+  readonly writeEnd: number;
+}
+
+/** What has to happen for a sequence to end at an earlier slot. */
+export interface TruncatePlan {
+  /** Pages `[0, keep)` stay as they are. */
+  readonly keep: number;
+  /** Slots of page `keep` to copy into a fresh page: a page cannot give single slots back. 0 when the cut is at a page's border. */
+  readonly copySlots: number;
+}
+
+/** Pages that `slots` slots take. */
+export const pagesFor = (slots: number, pageSize: number): number => Math.ceil(slots / pageSize);
+
+/**
+ * Plans the write of `count` slots behind `cached` filled ones into a sequence that holds `held` pages. Slot i of the sequence is slot
+ * `i % pageSize` of page `floor(i / pageSize)`: pages are filled without gaps.
+ */
+export function planWrite(cached: number, count: number, held: number, pageSize: number): WritePlan {
+  const writeEnd = pagesFor(cached + count, pageSize);
+  return {
+    allocate: Math.max(0, writeEnd - held),
+    readEnd: pagesFor(cached, pageSize),
+    writeStart: Math.min(Math.floor(cached / pageSize), writeEnd),
+    writeEnd,
+  };
+}
+
+/** Plans the cut of a sequence to its first `slots` slots. */
+export function planTruncate(slots: number, pageSize: number): TruncatePlan {
+  return { keep: Math.floor(slots / pageSize), copySlots: slots % pageSize };
+}
+
+/** `[0, 1, 2, …]` from `start`, the positions of new tokens. */
+export function range(start: number, count: number): Uint32Array {
+  const positions = new Uint32Array(count);
+  for (let i = 0; i < count; i++) positions[i] = start + i;
+  return positions;
+}
+
+/** How many leading ids two lists share. */
+export function commonPrefix(left: ArrayLike<number>, right: ArrayLike<number>): number {
+  const end = Math.min(left.length, right.length);
+  let length = 0;
+  while (length < end && left[length] === right[length]) length++;
+  return length;
+}

@@ -1,0 +1,14 @@
+/**
+ * A number in [0, 1) that depends on `seed` and `position` only, so that a draw can be repeated: two rounds of the 32-bit finalizer of
+ * MurmurHash3 (Appleby, public domain) over both.
+ */
+export function uniform(seed: number, position: number): number {
+  return mix(mix(seed ^ 0x9e3779b9) ^ Math.imul(position + 1, 0x85ebca6b)) / 0x1_0000_0000;
+}
+
+function mix(value: number): number {
+  let h = value >>> 0;
+  h = Math.imul(h ^ (h >>> 16), 0x85ebca6b);
+  h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35);
+  return (h ^ (h >>> 16)) >>> 0;
+}

@@ -1,0 +1,153 @@
+import { InferletError } from './errors.ts';
+
+/** The most probable tokens after a context, most probable first; natural logarithms over the whole vocabulary at temperature 1. */
+export interface Distribution {
+  readonly tokens: ArrayLike<number>;
+  readonly logProbabilities: ArrayLike<number>;
+}
+
+/** The cuts of a built-in sampler, in the order in which they apply. */
+export interface SamplerOptions {
+  /** 0 is greedy; 1 (the default) leaves the probabilities as they are. */
+  readonly temperature?: number;
+  /** Keep the k most probable; 0 (the default) keeps as many as the host hands out (256). */
+  readonly topK?: number;
+  /** Keep the smallest set of most probable tokens whose probabilities add up to p; 1 (the default) keeps all. */
+  readonly topP?: number;
+  /** Keep tokens at least this fraction as probable as the most probable one; 0 (the default) keeps all. */
+  readonly minP?: number;
+  /** Equal seeds give equal texts. Drawn from the host's generator when left out. */
+  readonly seed?: number;
+}
+
+/** A sampler that the device knows: tokens are decoded ahead without waiting for the inferlet. */
+export interface DeviceSampler {
+  readonly kind: 'device';
+  readonly temperature: number;
+  readonly topK: number;
+  readonly topP: number;
+  readonly minP: number;
+  readonly seed: number | undefined;
+}
+
+/** What a custom sampler may look at besides the distribution. */
+export interface SamplingState {
+  /** The context so far, prompt included. */
+  readonly tokens: readonly number[];
+  /** A number in [0, 1) from the generation's seed and this position. */
+  readonly random: number;
+}
+
+/** A sampler that runs in the inferlet, once a token, over the device's distribution. */
+export interface GuestSampler {
+  readonly kind: 'guest';
+  /** How many candidates it wants to see. */
+  readonly candidates: number;
+  readonly seed: number | undefined;
+  choose(distribution: Distribution, state: SamplingState): number;
+}
+
+export type Sampler = DeviceSampler | GuestSampler;
+
+/** Most candidates that a host hands out (the tenant's cap may be lower). */
+const MAX_CANDIDATES = 256;
+
+/** A built-in sampler from its cuts. Throws `invalid-argument` for a value out of range. */
+export function sampler(options: SamplerOptions = {}): DeviceSampler {
+  const { temperature = 1, topK = 0, topP = 1, minP = 0, seed } = options;
+  check(temperature >= 0 && Number.isFinite(temperature), 'temperature', '0 or more', temperature);
+  check(Number.isInteger(topK) && topK >= 0, 'topK', 'a whole number, 0 or more', topK);
+  check(topP > 0 && topP <= 1, 'topP', 'above 0 and at most 1', topP);
+  check(minP >= 0 && minP <= 1, 'minP', 'from 0 to 1', minP);
+  check(seed === undefined || (Number.isInteger(seed) && seed >= 0 && seed < 2 ** 32), 'seed', 'a 32-bit whole number', seed);
+  return { kind: 'device', temperature, topK, topP, minP, seed };
+}
+
+/** Always the most probable token. */
+export const greedy = (): DeviceSampler => sampler({ temperature: 0 });
+/** Probabilities sharpened (below 1) or flattened (above 1). */
+export const temperature = (value: number, options: SamplerOptions = {}): DeviceSampler =>
+  sampler({ ...options, temperature: value });
+/** Only the `k` most probable. */
+export const topK = (k: number, options: SamplerOptions = {}): DeviceSampler => sampler({ ...options, topK: k });
+/** Nucleus sampling (Holtzman et al., 2020). */
+export const topP = (p: number, options: SamplerOptions = {}): DeviceSampler => sampler({ ...options, topP: p });
+/** Min-p sampling (Nguyen et al., 2024). */
+export const minP = (p: number, options: SamplerOptions = {}): DeviceSampler => sampler({ ...options, minP: p });
+
+/**
+ * A sampler of your own. It is asked for every token, so decoding waits for it; the built-in ones do not.
+ *
+ * @example
+ * // Never says the same token twice in a row.
+ * const sampler = custom((distribution, { tokens }) =>
+ *   Array.from(distribution.tokens).find((token) => token !== tokens.at(-1)) ?? distribution.tokens[0]);
+ */
+export function custom(
+  choose: (distribution: Distribution, state: SamplingState) => number,
+  options: { readonly candidates?: number; readonly seed?: number } = {},
+): GuestSampler {
+  const { candidates = MAX_CANDIDATES, seed } = options;
+  check(Number.isInteger(candidates) && candidates >= 1 && candidates <= MAX_CANDIDATES, 'candidates', 'from 1 to 256', candidates);
+  return { kind: 'guest', candidates, seed, choose };
+}
+
+/**
+ * Draws from a distribution as a built-in sampler would, in the inferlet: temperature, then the cuts top-k, top-p, min-p.
+ * @param random a number in [0, 1)
+ */
+export function draw(distribution: Distribution, options: SamplerOptions, random: number): number {
+  const { temperature, topK, topP, minP } = sampler(options);
+  const { tokens, logProbabilities } = distribution;
+  const best = tokens[0];
+  if (best === undefined) throw new InferletError('invalid-argument', 'The distribution is empty, so nothing can be drawn.');
+  if (temperature === 0) return best;
+  let count = topK === 0 ? tokens.length : Math.min(topK, tokens.length);
+  const top = logProbabilities[0] ?? 0;
+  const weights = new Float64Array(count);
+  let sum = 0;
+  for (let i = 0; i < count; i++) {
+    const weight = Math.exp(((logProbabilities[i] ?? Number.NEGATIVE_INFINITY) - top) / temperature);
+    weights[i] = weight;
+    sum += weight;
+  }
+  if (topP < 1) {
+    let kept = 0;
+    let reached = 0;
+    while (kept < count && reached < topP * sum) reached += weights[kept++] ?? 0;
+    count = Math.max(1, kept);
+    sum = reached;
+  }
+  if (minP > 0) {
+    // Weights fall from 1, the most probable token's.
+    let kept = 1;
+    sum = weights[0] ?? 1;
+    while (kept < count && (weights[kept] ?? 0) >= minP) sum += weights[kept++] ?? 0;
+    count = kept;
+  }
+  let left = random * sum;
+  for (let i = 0; i < count; i++) {
+    left -= weights[i] ?? 0;
+    if (left < 0) return tokens[i] ?? best;
+  }
+  return tokens[count - 1] ?? best;
+}
+
+/**
+ * Makes tokens that were already said less likely (CTRL, Keskar et al., 2019), for use before {@link draw} in a custom sampler.
+ * The most probable stay first.
+ */
+export function penalizeRepetition(distribution: Distribution, said: Iterable<number>, penalty: number): Distribution {
+  const seen = new Set(said);
+  const cost = Math.log(penalty);
+  const rows = Array.from(distribution.tokens, (token, i) => {
+    const logProbability = distribution.logProbabilities[i] ?? Number.NEGATIVE_INFINITY;
+    return { token, logProbability: seen.has(token) ? logProbability - cost : logProbability };
+  });
+  rows.sort((a, b) => b.logProbability - a.logProbability || a.token - b.token);
+  return { tokens: rows.map((row) => row.token), logProbabilities: rows.map((row) => row.logProbability) };
+}
+
+function check(holds: boolean, name: string, expected: string, got: unknown): void {
+  if (!holds) throw new InferletError('invalid-argument', `${name} must be ${expected}, not ${String(got)}.`);
+}

@@ -1,0 +1,142 @@
+import { ModelError } from '../errors.ts';
+
+/** One entry of a SentencePiece BPE vocabulary: higher scores merge first. */
+export interface Piece {
+  readonly text: string;
+  readonly score: number;
+}
+
+const UNKNOWN = 0;
+const BOS = 1;
+const EOS = 2;
+const FIRST_BYTE = 3;
+const FIRST_PIECE = FIRST_BYTE + 256;
+const MAX_PIECE_BYTES = 1024;
+
+/**
+ * Reads llama2.c's tokenizer.bin: a length, then score, length and bytes of each piece.
+ *
+ * Old and new files differ in the special entries (ids 1 and 2 with newlines around, bytes raw or as `<0x0A>`); by their ids these come
+ * out in SentencePiece's own spelling. Spaces become `▁` again.
+ *
+ * @throws ModelError `malformed-tokenizer`
+ */
+export function parseTokenizerBin(file: Buffer, vocabularySize: number): Piece[] {
+  const fail = (what: string): never => {
+    throw new ModelError('malformed-tokenizer', `tokenizer.bin: ${what}`);
+  };
+  if (vocabularySize <= FIRST_PIECE) fail(`a vocabulary of ${vocabularySize} has no room for the byte tokens`);
+  const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+  const pieces: Piece[] = [];
+  let position = 4;
+  for (let id = 0; id < vocabularySize; id++) {
+    if (position + 8 > file.length) fail(`it ends at token ${id} of ${vocabularySize}`);
+    const score = file.readFloatLE(position);
+    const length = file.readInt32LE(position + 4);
+    position += 8;
+    if (length < 0 || length > MAX_PIECE_BYTES || position + length > file.length)
+      fail(`token ${id} claims ${length} bytes`);
+    pieces.push({ text: spelling(id, decoder.decode(file.subarray(position, position + length))), score });
+    position += length;
+  }
+  if (position !== file.length) fail(`${file.length - position} bytes follow token ${vocabularySize - 1}`);
+  return pieces;
+}
+
+function spelling(id: number, text: string): string {
+  if (id === UNKNOWN) return '<unk>';
+  if (id === BOS) return '<s>';
+  if (id === EOS) return '</s>';
+  if (id < FIRST_PIECE) {
+    return `<0x${(id - FIRST_BYTE).toString(16).toUpperCase().padStart(2, '0')}>`;
+  }
+  return text.replaceAll(' ', '▁');
+}
+
+/**
+ * A Hugging Face `tokenizer.json` (BPE with byte fallback) that tokenizes as the SentencePiece model does.
+ *
+ * SentencePiece joins the pair whose union has the highest score; Hugging Face wants the pairs listed in order of joining. So every way
+ * to cut a piece into two pieces becomes a merge, ordered by the piece's score, then by the ids of its parts, as Hugging Face's own
+ * converter does (`SentencePieceExtractor` in transformers' convert_slow_tokenizer.py).
+ */
+export function sentencePieceTokenizer(pieces: readonly Piece[]): Record<string, unknown> {
+  const vocabulary = new Map<string, number>();
+  for (const [id, { text }] of pieces.entries()) {
+    if (vocabulary.has(text))
+      throw new ModelError('malformed-tokenizer', `two tokens are spelled ${JSON.stringify(text)}`);
+    vocabulary.set(text, id);
+  }
+  return {
+    version: '1.0',
+    truncation: null,
+    padding: null,
+    added_tokens: [UNKNOWN, BOS, EOS].map((id) => ({
+      id,
+      content: pieces[id]?.text,
+      single_word: false,
+      lstrip: false,
+      rstrip: false,
+      normalized: false,
+      special: true,
+    })),
+    normalizer: {
+      type: 'Sequence',
+      normalizers: [
+        { type: 'Prepend', prepend: '▁' },
+        { type: 'Replace', pattern: { String: ' ' }, content: '▁' },
+      ],
+    },
+    pre_tokenizer: null,
+    post_processor: {
+      type: 'TemplateProcessing',
+      single: [{ SpecialToken: { id: '<s>', type_id: 0 } }, { Sequence: { id: 'A', type_id: 0 } }],
+      pair: [
+        { SpecialToken: { id: '<s>', type_id: 0 } },
+        { Sequence: { id: 'A', type_id: 0 } },
+        { SpecialToken: { id: '<s>', type_id: 1 } },
+        { Sequence: { id: 'B', type_id: 1 } },
+      ],
+      special_tokens: { '<s>': { id: '<s>', ids: [BOS], tokens: ['<s>'] } },
+    },
+    decoder: {
+      type: 'Sequence',
+      decoders: [
+        { type: 'Replace', pattern: { String: '▁' }, content: ' ' },
+        { type: 'ByteFallback' },
+        { type: 'Fuse' },
+        { type: 'Strip', content: ' ', start: 1, stop: 0 },
+      ],
+    },
+    model: {
+      type: 'BPE',
+      dropout: null,
+      unk_token: '<unk>',
+      continuing_subword_prefix: null,
+      end_of_word_suffix: null,
+      fuse_unk: true,
+      byte_fallback: true,
+      ignore_merges: false,
+      vocab: Object.fromEntries(vocabulary),
+      merges: mergesOf(pieces, vocabulary),
+    },
+  };
+}
+
+function mergesOf(pieces: readonly Piece[], vocabulary: ReadonlyMap<string, number>): [string, string][] {
+  const merges: { left: string; right: string; score: number; leftId: number; rightId: number }[] = [];
+  for (const { text, score } of pieces.slice(FIRST_PIECE)) {
+    // By code point: a cut inside a surrogate pair would not be text.
+    const characters = Array.from(text);
+    for (let cut = 1; cut < characters.length; cut++) {
+      const left = characters.slice(0, cut).join('');
+      const right = characters.slice(cut).join('');
+      const leftId = vocabulary.get(left);
+      const rightId = vocabulary.get(right);
+      if (leftId !== undefined && rightId !== undefined) merges.push({ left, right, score, leftId, rightId });
+    }
+  }
+  // Equal scores cannot keep two pieces apart, so the ids decide; the sort is stable, and pieces come in order of id.
+  merges.sort((a, b) => b.score - a.score);
+  return merges.map(({ left, right }) => [left, right]);
+}

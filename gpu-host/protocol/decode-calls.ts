@@ -1,0 +1,207 @@
+import type { Mask, RunRequest, Sampler, StepOutput, StepRequest } from './calls.ts';
+import { ProtocolFault } from './errors.ts';
+import { OP, STEP_OUTPUT } from './wire.ts';
+import type { WordReader } from './words.ts';
+
+interface Header {
+  readonly inferlet: number;
+  readonly queue: number;
+  /** 0 when no result is wanted. */
+  readonly id: number;
+}
+
+/** One call as the host reads it. Lists are copies. Nothing is checked here but the frame's shape: values are the handlers' matter. */
+export type DecodedCall = Header &
+  (
+    | { readonly op: 'open-inferlet'; readonly maxPages: number; readonly arrival: number; readonly name: string }
+    | { readonly op: 'close-inferlet' | 'close-queue' | 'synchronize' | 'run-stop' }
+    | { readonly op: 'create-queue'; readonly model: number }
+    | { readonly op: 'set-priority'; readonly priority: number }
+    | { readonly op: 'run-consumed'; readonly tokens: number }
+    | QueuedOperation
+  );
+
+/** The calls that take part in the order of a queue. */
+export type QueuedOperation =
+  | { readonly op: 'allocate-pages' | 'allocate-embeds'; readonly first: number; readonly count: number }
+  | { readonly op: 'free-pages'; readonly pages: Uint32Array }
+  | { readonly op: 'free-embeds'; readonly embeds: Uint32Array }
+  | { readonly op: 'share-pages'; readonly first: number; readonly pages: Uint32Array }
+  | CopySlotsOperation
+  | { readonly op: 'copy-embeds'; readonly sources: Uint32Array; readonly destinations: Uint32Array }
+  | EmbedTextOperation
+  | ForwardOperation
+  | { readonly op: 'mask-page'; readonly page: number; readonly slots: number }
+  | NextDistributionOperation
+  | StepOperation
+  | RunOperation
+  | { readonly op: 'synchronize' };
+
+export interface CopySlotsOperation {
+  readonly op: 'copy-slots';
+  readonly source: number;
+  readonly sourceOffset: number;
+  readonly destination: number;
+  readonly destinationOffset: number;
+  readonly count: number;
+}
+
+export interface EmbedTextOperation {
+  readonly op: 'embed-text';
+  readonly tokens: Uint32Array;
+  readonly positions: Uint32Array;
+  readonly embeds: Uint32Array;
+}
+
+export interface ForwardOperation {
+  readonly op: 'forward';
+  readonly inPages: Uint32Array;
+  readonly inEmbeds: Uint32Array;
+  readonly outPages: Uint32Array;
+  readonly outEmbeds: Uint32Array;
+  readonly mask: Mask | undefined;
+}
+
+export interface NextDistributionOperation {
+  readonly op: 'next-distribution';
+  readonly embed: number;
+  readonly topK: number;
+}
+
+export interface StepOperation {
+  readonly op: 'step';
+  readonly request: StepRequest;
+}
+
+export interface RunOperation {
+  readonly op: 'run';
+  readonly request: RunRequest;
+}
+
+/** Reads the calls of one frame's body in order. Throws `ProtocolFault` on anything that is not exactly a call. */
+export function decodeCalls(reader: WordReader, end: number, handle: (call: DecodedCall) => void): void {
+  while (!reader.done) {
+    reader.enter(end);
+    const op = reader.u32();
+    const header: Header = { inferlet: reader.u32(), queue: reader.u32(), id: reader.u32() };
+    const call = decodeCall(reader, op, header);
+    reader.leave(end);
+    handle(call);
+  }
+}
+
+function decodeCall(reader: WordReader, op: number, { inferlet, queue, id }: Header): DecodedCall {
+  switch (op) {
+    case OP.openInferlet:
+      return { op: 'open-inferlet', inferlet, queue, id, maxPages: reader.u32(), arrival: reader.wide(), name: reader.text() };
+    case OP.closeInferlet:
+      return { op: 'close-inferlet', inferlet, queue, id };
+    case OP.createQueue:
+      return { op: 'create-queue', inferlet, queue, id, model: reader.u32() };
+    case OP.closeQueue:
+      return { op: 'close-queue', inferlet, queue, id };
+    case OP.setPriority:
+      return { op: 'set-priority', inferlet, queue, id, priority: reader.i32() };
+    case OP.allocatePages:
+      return { op: 'allocate-pages', inferlet, queue, id, first: reader.u32(), count: reader.u32() };
+    case OP.freePages:
+      return { op: 'free-pages', inferlet, queue, id, pages: reader.list() };
+    case OP.allocateEmbeds:
+      return { op: 'allocate-embeds', inferlet, queue, id, first: reader.u32(), count: reader.u32() };
+    case OP.freeEmbeds:
+      return { op: 'free-embeds', inferlet, queue, id, embeds: reader.list() };
+    case OP.sharePages:
+      return { op: 'share-pages', inferlet, queue, id, first: reader.u32(), pages: reader.list() };
+    case OP.copySlots:
+      return {
+        op: 'copy-slots',
+        inferlet,
+        queue,
+        id,
+        source: reader.u32(),
+        sourceOffset: reader.u32(),
+        destination: reader.u32(),
+        destinationOffset: reader.u32(),
+        count: reader.u32(),
+      };
+    case OP.copyEmbeds:
+      return { op: 'copy-embeds', inferlet, queue, id, sources: reader.list(), destinations: reader.list() };
+    case OP.embedText:
+      return { op: 'embed-text', inferlet, queue, id, tokens: reader.list(), positions: reader.list(), embeds: reader.list() };
+    case OP.forward:
+      return {
+        op: 'forward',
+        inferlet,
+        queue,
+        id,
+        inPages: reader.list(),
+        inEmbeds: reader.list(),
+        outPages: reader.list(),
+        outEmbeds: reader.list(),
+        mask: readMask(reader),
+      };
+    case OP.maskPage:
+      return { op: 'mask-page', inferlet, queue, id, page: reader.u32(), slots: reader.u32() };
+    case OP.nextDistribution:
+      return { op: 'next-distribution', inferlet, queue, id, embed: reader.u32(), topK: reader.u32() };
+    case OP.step:
+      return { op: 'step', inferlet, queue, id, request: readStep(reader) };
+    case OP.run:
+      return { op: 'run', inferlet, queue, id, request: readRun(reader) };
+    case OP.runConsumed:
+      return { op: 'run-consumed', inferlet, queue, id, tokens: reader.u32() };
+    case OP.runStop:
+      return { op: 'run-stop', inferlet, queue, id };
+    case OP.synchronize:
+      return { op: 'synchronize', inferlet, queue, id };
+    default:
+      throw new ProtocolFault('malformed', `unknown operation ${op}`);
+  }
+}
+
+function readStep(reader: WordReader): StepRequest {
+  return {
+    tokens: reader.list(),
+    positions: reader.list(),
+    inPages: reader.list(),
+    outPages: reader.list(),
+    mask: readMask(reader),
+    rows: reader.u32(),
+    output: readOutput(reader),
+  };
+}
+
+function readRun(reader: WordReader): RunRequest {
+  return {
+    token: reader.u32(),
+    position: reader.u32(),
+    pages: reader.list(),
+    maxTokens: reader.u32(),
+    sampler: readSampler(reader),
+    stopTokens: reader.list(),
+  };
+}
+
+function readOutput(reader: WordReader): StepOutput {
+  const tag = reader.u32();
+  switch (tag) {
+    case STEP_OUTPUT.none:
+      return { tag: 'none' };
+    case STEP_OUTPUT.sample:
+      return { tag: 'sample', val: readSampler(reader) };
+    case STEP_OUTPUT.distributions:
+      return { tag: 'distributions', val: reader.u32() };
+    default:
+      throw new ProtocolFault('malformed', `unknown output ${tag} of a step`);
+  }
+}
+
+function readSampler(reader: WordReader): Sampler {
+  return { temperature: reader.f32(), topK: reader.u32(), topP: reader.f32(), minP: reader.f32(), seed: reader.u32() };
+}
+
+function readMask(reader: WordReader): Mask | undefined {
+  const present = reader.u32();
+  if (present > 1) throw new ProtocolFault('malformed', `a mask flag of ${present}`);
+  return present ? { runs: reader.list(), rowLengths: reader.list() } : undefined;
+}

@@ -1,0 +1,133 @@
+import type { Mask, RunRequest, Sampler, StepRequest } from './calls.ts';
+import { FRAME, OP, type Op, STEP_OUTPUT } from './wire.ts';
+import type { FrameWriter } from './words.ts';
+
+/** Who calls: the inferlet's handle on this connection, its queue, and the id that the result will carry (0: none is wanted). */
+export interface CallHeader {
+  readonly inferlet: number;
+  readonly queue: number;
+  readonly id: number;
+}
+
+/** Writes the client's calls; each function returns false when the call does not fit a frame (nothing is written then). */
+function begin(writer: FrameWriter, op: Op, inferlet: number, queue: number, id: number): void {
+  writer.begin(FRAME.calls);
+  writer.put(op);
+  writer.put(inferlet);
+  writer.put(queue);
+  writer.put(id);
+}
+
+export function encodeOpenInferlet(writer: FrameWriter, inferlet: number, name: string, maxPages: number, arrival: number): boolean {
+  begin(writer, OP.openInferlet, inferlet, 0, 0);
+  writer.put(maxPages);
+  writer.putWide(arrival);
+  writer.putText(name);
+  return writer.end();
+}
+
+/** A call without further fields: close-inferlet, close-queue, synchronize, run-stop. */
+export function encodeBare(writer: FrameWriter, op: Op, inferlet: number, queue: number, id: number): boolean {
+  begin(writer, op, inferlet, queue, id);
+  return writer.end();
+}
+
+/** A call with up to three words: create-queue (model index), set-priority, mask-page, next-distribution, run-consumed, allocate. */
+export function encodeWords(writer: FrameWriter, op: Op, inferlet: number, queue: number, id: number, a: number, b?: number): boolean {
+  begin(writer, op, inferlet, queue, id);
+  writer.put(a);
+  if (b !== undefined) writer.put(b);
+  return writer.end();
+}
+
+/** A call with lists: free-pages, free-embeds, copy-embeds, embed-text. */
+export function encodeLists(
+  writer: FrameWriter,
+  op: Op,
+  inferlet: number,
+  queue: number,
+  lists: readonly (Uint32Array | readonly number[])[],
+): boolean {
+  begin(writer, op, inferlet, queue, 0);
+  for (const list of lists) writer.putList(list);
+  return writer.end();
+}
+
+export function encodeSharePages(
+  writer: FrameWriter,
+  inferlet: number,
+  queue: number,
+  pages: Uint32Array | readonly number[],
+  firstAddress: number,
+): boolean {
+  begin(writer, OP.sharePages, inferlet, queue, 0);
+  writer.put(firstAddress);
+  writer.putList(pages);
+  return writer.end();
+}
+
+export function encodeCopySlots(writer: FrameWriter, inferlet: number, queue: number, fields: readonly number[]): boolean {
+  begin(writer, OP.copySlots, inferlet, queue, 0);
+  writer.putAll(fields);
+  return writer.end();
+}
+
+export function encodeForward(
+  writer: FrameWriter,
+  inferlet: number,
+  queue: number,
+  inPages: Uint32Array | readonly number[],
+  inEmbeds: Uint32Array | readonly number[],
+  outPages: Uint32Array | readonly number[],
+  outEmbeds: Uint32Array | readonly number[],
+  mask: Mask | undefined,
+): boolean {
+  begin(writer, OP.forward, inferlet, queue, 0);
+  writer.putList(inPages);
+  writer.putList(inEmbeds);
+  writer.putList(outPages);
+  writer.putList(outEmbeds);
+  putMask(writer, mask);
+  return writer.end();
+}
+
+export function encodeStep(writer: FrameWriter, inferlet: number, queue: number, id: number, request: StepRequest): boolean {
+  begin(writer, OP.step, inferlet, queue, id);
+  writer.putList(request.tokens);
+  writer.putList(request.positions);
+  writer.putList(request.inPages);
+  writer.putList(request.outPages);
+  putMask(writer, request.mask);
+  writer.put(request.rows);
+  const output = request.output;
+  writer.put(STEP_OUTPUT[output.tag]);
+  if (output.tag === 'sample') putSampler(writer, output.val);
+  else if (output.tag === 'distributions') writer.put(output.val);
+  return writer.end();
+}
+
+export function encodeRun(writer: FrameWriter, inferlet: number, queue: number, id: number, request: RunRequest): boolean {
+  begin(writer, OP.run, inferlet, queue, id);
+  writer.put(request.token);
+  writer.put(request.position);
+  writer.putList(request.pages);
+  writer.put(request.maxTokens);
+  putSampler(writer, request.sampler);
+  writer.putList(request.stopTokens);
+  return writer.end();
+}
+
+function putSampler(writer: FrameWriter, sampler: Sampler): void {
+  writer.putFloat(sampler.temperature);
+  writer.put(sampler.topK);
+  writer.putFloat(sampler.topP);
+  writer.putFloat(sampler.minP);
+  writer.put(sampler.seed);
+}
+
+function putMask(writer: FrameWriter, mask: Mask | undefined): void {
+  writer.put(mask ? 1 : 0);
+  if (!mask) return;
+  writer.putList(mask.runs);
+  writer.putList(mask.rowLengths);
+}

@@ -1,0 +1,72 @@
+import { ProtocolFault } from './errors.ts';
+import { FRAME, FRAME_HEADER_WORDS, type FrameKind, MAX_FRAME_WORDS, PROTOCOL_VERSION } from './wire.ts';
+import { WordReader } from './words.ts';
+
+/** Called with each whole frame: its kind, a reader placed at its body, and the body's end. The reader is only valid during the call. */
+export type FrameHandler = (kind: FrameKind, reader: WordReader, end: number) => void;
+
+const INITIAL_BYTES = 64 * 1024;
+
+/**
+ * Cuts a byte stream into frames. It holds at most one frame's bytes besides the chunk that is being read, and refuses a frame as soon
+ * as its header is there.
+ */
+export class FrameReader {
+  #bytes = new Uint8Array(INITIAL_BYTES);
+  #words = new Uint32Array(this.#bytes.buffer);
+  #length = 0;
+
+  /** Takes a chunk and hands on the frames that it completes. Throws `ProtocolFault`; the stream cannot be read on after that. */
+  push(chunk: Uint8Array, handle: FrameHandler): void {
+    let offset = 0;
+    while (offset < chunk.length) {
+      const taken = Math.min(chunk.length - offset, this.#bytes.length - this.#length);
+      this.#bytes.set(taken === chunk.length ? chunk : chunk.subarray(offset, offset + taken), this.#length);
+      this.#length += taken;
+      offset += taken;
+      this.#drain(handle);
+    }
+  }
+
+  #drain(handle: FrameHandler): void {
+    const available = this.#length >> 2;
+    let start = 0;
+    let wanted = 0;
+    while (available - start >= FRAME_HEADER_WORDS) {
+      const length = this.#words[start] as number;
+      const kind = checkHeader(length, this.#words[start + 1] as number);
+      if (available - start < length) {
+        wanted = length;
+        break;
+      }
+      handle(kind, new WordReader(this.#words, start + FRAME_HEADER_WORDS, start + length), start + length);
+      start += length;
+    }
+    if (start > 0) {
+      this.#bytes.copyWithin(0, start * 4, this.#length);
+      this.#length -= start * 4;
+    }
+    if (wanted * 4 > this.#bytes.length) this.#grow(wanted * 4);
+  }
+
+  #grow(bytes: number): void {
+    const next = new Uint8Array(bytes);
+    next.set(this.#bytes.subarray(0, this.#length));
+    this.#bytes = next;
+    this.#words = new Uint32Array(next.buffer);
+  }
+}
+
+const KINDS: ReadonlySet<number> = new Set(Object.values(FRAME));
+
+function checkHeader(length: number, versionAndKind: number): FrameKind {
+  const version = versionAndKind >>> 16;
+  const kind = versionAndKind & 0xffff;
+  if (version !== PROTOCOL_VERSION) {
+    throw new ProtocolFault('version', `protocol version ${version}; this side speaks ${PROTOCOL_VERSION}`);
+  }
+  if (!KINDS.has(kind)) throw new ProtocolFault('malformed', `unknown frame kind ${kind}`);
+  if (length > MAX_FRAME_WORDS) throw new ProtocolFault('oversized', `a frame of ${length * 4} bytes; ${MAX_FRAME_WORDS * 4} is the limit`);
+  if (length < FRAME_HEADER_WORDS) throw new ProtocolFault('malformed', `a frame of ${length} words is shorter than its header`);
+  return kind as FrameKind;
+}

@@ -1,0 +1,110 @@
+import { type Distribution, FINISH_REASONS, type FinishReason, type RunChunk, type StepResult } from './calls.ts';
+import { HANDLER_ERROR_TAGS, type HandlerError, ProtocolFault } from './errors.ts';
+import { FRAME } from './wire.ts';
+import type { FrameWriter, WordReader } from './words.ts';
+
+/** Kinds of a result, so that a reader needs no memory of what was asked to know its shape. */
+const RESULT = { done: 0, distribution: 1, step: 2, run: 3, error: 4 } as const;
+
+/** What one result says of the call `id`. A run has many results, the last of which is an error or has `finished`. */
+export type DecodedResult =
+  | { readonly kind: 'done' }
+  | { readonly kind: 'distribution'; readonly value: Distribution }
+  | { readonly kind: 'step'; readonly value: StepResult }
+  | { readonly kind: 'run'; readonly value: RunChunk }
+  | { readonly kind: 'error'; readonly error: HandlerError };
+
+function begin(writer: FrameWriter, id: number, kind: number): void {
+  writer.begin(FRAME.results);
+  writer.put(id);
+  writer.put(kind);
+}
+
+/** The host's side: false when the result does not fit a frame. */
+export function encodeDone(writer: FrameWriter, id: number): boolean {
+  begin(writer, id, RESULT.done);
+  return writer.end();
+}
+
+export function encodeDistribution(writer: FrameWriter, id: number, value: Distribution): boolean {
+  begin(writer, id, RESULT.distribution);
+  putDistribution(writer, value);
+  return writer.end();
+}
+
+export function encodeStepResult(writer: FrameWriter, id: number, value: StepResult): boolean {
+  begin(writer, id, RESULT.step);
+  writer.putList(value.tokens);
+  writer.put(value.distributions.length);
+  for (const distribution of value.distributions) putDistribution(writer, distribution);
+  return writer.end();
+}
+
+export function encodeRunTokens(
+  writer: FrameWriter,
+  id: number,
+  tokens: Uint32Array | readonly number[],
+  finished: FinishReason | undefined,
+): boolean {
+  begin(writer, id, RESULT.run);
+  writer.put(finished === undefined ? 0 : FINISH_REASONS.indexOf(finished) + 1);
+  writer.putList(tokens);
+  return writer.end();
+}
+
+export function encodeError(writer: FrameWriter, id: number, error: HandlerError): boolean {
+  begin(writer, id, RESULT.error);
+  writer.put(HANDLER_ERROR_TAGS.indexOf(error.tag));
+  writer.putText(error.val);
+  return writer.end();
+}
+
+function putDistribution(writer: FrameWriter, value: Distribution): void {
+  writer.putList(value.tokens);
+  writer.putFloats(value.logProbabilities);
+}
+
+/** The client's side: reads the results of one frame's body in order. */
+export function decodeResults(reader: WordReader, end: number, handle: (id: number, result: DecodedResult) => void): void {
+  while (!reader.done) {
+    reader.enter(end);
+    const id = reader.u32();
+    const result = decodeResult(reader);
+    reader.leave(end);
+    handle(id, result);
+  }
+}
+
+function decodeResult(reader: WordReader): DecodedResult {
+  const kind = reader.u32();
+  switch (kind) {
+    case RESULT.done:
+      return { kind: 'done' };
+    case RESULT.distribution:
+      return { kind: 'distribution', value: readDistribution(reader) };
+    case RESULT.step: {
+      const tokens = reader.list();
+      const distributions: Distribution[] = [];
+      for (let left = reader.u32(); left > 0; left--) distributions.push(readDistribution(reader));
+      return { kind: 'step', value: { tokens, distributions } };
+    }
+    case RESULT.run: {
+      const finish = reader.u32();
+      if (finish > FINISH_REASONS.length) throw new ProtocolFault('malformed', `unknown finish reason ${finish}`);
+      const finished = finish === 0 ? undefined : FINISH_REASONS[finish - 1];
+      return { kind: 'run', value: { tokens: reader.list(), finished } };
+    }
+    case RESULT.error: {
+      const tag = HANDLER_ERROR_TAGS[reader.u32()];
+      if (!tag) throw new ProtocolFault('malformed', 'unknown error code');
+      return { kind: 'error', error: { tag, val: reader.text() } };
+    }
+    default:
+      throw new ProtocolFault('malformed', `unknown result kind ${kind}`);
+  }
+}
+
+function readDistribution(reader: WordReader): Distribution {
+  const tokens = reader.list();
+  return { tokens, logProbabilities: reader.floats(tokens.length) };
+}

@@ -1,0 +1,25 @@
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+
+/** A Lua script: every state transition is one, with its contract in the file's header. */
+export interface Script {
+  readonly name: string;
+  readonly lua: string;
+  /** What Redis calls it: EVALSHA sends this instead of the text. */
+  readonly sha1: string;
+}
+
+const INCLUDE = /^[ \t]*--- @include "([a-z-]+)"[ \t]*$/gm;
+
+/**
+ * Reads a script that lies beside the module that uses it. A line `--- @include "name"` is replaced by `include/name.lua`.
+ *
+ * @example const finish = loadScript(new URL('./scripts/finish.lua', import.meta.url));
+ */
+export function loadScript(url: URL): Script {
+  const lua = readFileSync(url, 'utf8').replace(INCLUDE, (_line, name: string) =>
+    readFileSync(new URL(`./include/${name}.lua`, url), 'utf8'),
+  );
+  const name = url.pathname.slice(url.pathname.lastIndexOf('/') + 1).replace(/\.lua$/, '');
+  return { name, lua, sha1: createHash('sha1').update(lua).digest('hex') };
+}

@@ -1,0 +1,102 @@
+import type { Redis } from 'ioredis';
+import { createKeys, type Keys } from '../keys.ts';
+import { StoreError } from './errors.ts';
+import type { Script } from './scripts.ts';
+
+/** Longest that one call of the store may take, waiting for a reconnection included. */
+export const DEFAULT_CALL_DEADLINE_MS = 4000;
+
+type Argument = string | number | Buffer;
+
+export interface StoreOptions {
+  /** Prefix of every key; `pie` by default. */
+  readonly prefix?: string;
+  /** Longest that one call may take; 4,000 ms by default. */
+  readonly deadlineMs?: number;
+  /** Milliseconds since the Unix epoch; `Date.now` by default. */
+  readonly clock?: () => number;
+}
+
+/**
+ * Redis with deadlines: every call either answers or fails with a `StoreError` within `deadlineMs`. A command is only handed to the
+ * connection once that is ready, so that nothing waits in its offline queue to run long after its caller has given up.
+ */
+export class Store {
+  readonly redis: Redis;
+  readonly keys: Keys;
+  readonly deadlineMs: number;
+  readonly clock: () => number;
+
+  constructor(redis: Redis, options: StoreOptions = {}) {
+    this.redis = redis;
+    this.keys = createKeys(options.prefix);
+    this.deadlineMs = options.deadlineMs ?? DEFAULT_CALL_DEADLINE_MS;
+    this.clock = options.clock ?? Date.now;
+  }
+
+  /** Runs a script: EVALSHA, and EVAL when Redis does not know it yet (the first time, or after it lost its memory). */
+  script(script: Script, keys: readonly string[], args: readonly Argument[]): Promise<unknown> {
+    return this.call(async (redis) => {
+      try {
+        return await redis.evalsha(script.sha1, keys.length, ...keys, ...args);
+      } catch (error) {
+        if (!(error instanceof Error) || !error.message.startsWith('NOSCRIPT')) throw error;
+        return redis.eval(script.lua, keys.length, ...keys, ...args);
+      }
+    });
+  }
+
+  /** Runs commands on the connection within the deadline. */
+  call<T>(commands: (redis: Redis) => Promise<T>, deadlineMs = this.deadlineMs): Promise<T> {
+    return withDeadline(
+      this.redis.status === 'ready' ? commands(this.redis) : this.#ready(deadlineMs).then(() => commands(this.redis)),
+      deadlineMs,
+    );
+  }
+
+  /** Fails unless Redis answers within the deadline. */
+  async ping(deadlineMs = this.deadlineMs): Promise<void> {
+    await this.call((redis) => redis.ping(), deadlineMs);
+  }
+
+  #ready(deadlineMs: number): Promise<void> {
+    const { redis } = this;
+    return new Promise((resolve, reject) => {
+      const settle = (error?: StoreError) => {
+        clearTimeout(timer);
+        redis.off('ready', onReady);
+        redis.off('end', onEnd);
+        if (error) reject(error);
+        else resolve();
+      };
+      const onReady = () => settle();
+      const onEnd = () => settle(new StoreError('store-unavailable', 'The connection to Redis was closed.'));
+      const timer = setTimeout(() => settle(unavailable(deadlineMs)), deadlineMs);
+      redis.on('ready', onReady);
+      redis.on('end', onEnd);
+      if (redis.status === 'end') onEnd();
+      else if (redis.status === 'wait') redis.connect().catch(() => undefined);
+    });
+  }
+}
+
+function unavailable(deadlineMs: number): StoreError {
+  return new StoreError(
+    'store-unavailable',
+    `Redis did not answer within ${deadlineMs} ms. It may be restarting; try again, and check the redis-server process if this lasts.`,
+  );
+}
+
+async function withDeadline<T>(work: Promise<T>, deadlineMs: number): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const deadline = new Promise<never>((_resolve, reject) => {
+    timer = setTimeout(() => reject(unavailable(deadlineMs)), deadlineMs);
+  });
+  try {
+    return await Promise.race([work, deadline]);
+  } catch (error) {
+    throw StoreError.from(error);
+  } finally {
+    clearTimeout(timer);
+  }
+}

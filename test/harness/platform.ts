@@ -1,0 +1,212 @@
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import net from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import readline from 'node:readline';
+import { fileURLToPath } from 'node:url';
+
+export const ROOT = path.resolve(fileURLToPath(new URL('../..', import.meta.url)));
+
+const READY_TIMEOUT_MS = 90_000;
+
+/** One line that `infra/up.ts --json` prints. */
+type Line = { kind: string; name?: string; pid?: number; url?: string; restarted?: boolean; [key: string]: unknown };
+
+export interface ProgramResult {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** A whole platform, as `npm start` runs it, in a home of its own. `await using` stops it and removes the home. */
+export class Platform implements AsyncDisposable {
+  readonly home: string;
+  readonly port: number;
+  readonly environment: NodeJS.ProcessEnv;
+  readonly #supervisor: ChildProcess;
+  readonly #pids = new Map<string, number>();
+  readonly #waiting = new Set<(line: Line) => void>();
+  readonly #exited: Promise<number | null>;
+  #stderr = '';
+  apiKey = '';
+
+  private constructor(home: string, port: number, options: StartOptions) {
+    this.home = home;
+    this.port = port;
+    this.environment = { ...process.env, PIE_HOME: home, PIE_PORT: String(port), NODE_OPTIONS: '', ...options.env };
+    for (const name of ['REDIS_URL', 'PIE_URL', 'PIE_API_KEY'])
+      if (!(name in (options.env ?? {}))) delete this.environment[name];
+    const flags = options.functions === false ? ['--no-functions'] : [];
+    this.#supervisor = spawn(process.execPath, ['infra/up.ts', '--json', ...flags], {
+      cwd: ROOT,
+      env: this.environment,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    this.#exited = new Promise((resolve) => this.#supervisor.once('exit', (code) => resolve(code)));
+    this.#supervisor.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      this.#stderr += text;
+    });
+    if (this.#supervisor.stdout === null) throw new Error('no output');
+    readline.createInterface({ input: this.#supervisor.stdout }).on('line', (text) => {
+      const line = JSON.parse(text) as Line;
+      if (line.kind === 'ready' && line.name !== undefined && line.pid !== undefined)
+        this.#pids.set(line.name, line.pid);
+      for (const take of this.#waiting) take(line);
+    });
+  }
+
+  /** Starts a platform and waits until it serves. */
+  static async start(options: StartOptions = {}): Promise<Platform> {
+    const home = options.home ?? (await mkdtemp(path.join(os.tmpdir(), 'pie-')));
+    const platform = new Platform(home, options.port ?? (await freePort()), options);
+    try {
+      await platform.event((line) => line.kind === 'serving', READY_TIMEOUT_MS);
+    } catch (error) {
+      await platform.kill();
+      throw error;
+    }
+    const credentials = JSON.parse(await readFile(path.join(home, 'credentials.json'), 'utf8')) as { apiKey: string };
+    platform.apiKey = credentials.apiKey;
+    return platform;
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.port}`;
+  }
+
+  get supervisorPid(): number {
+    assert.ok(this.#supervisor.pid);
+    return this.#supervisor.pid;
+  }
+
+  /** Process id of a child by its name: `gateway`, `runtime-1`, `gpu-host-1`, `redis` (the shell that holds redis-server). */
+  pid(name: string): number {
+    const pid = this.#pids.get(name);
+    assert.ok(pid, `no process ${name}`);
+    return pid;
+  }
+
+  pids(): number[] {
+    return [...this.#pids.values()];
+  }
+
+  /** The next line of the supervisor that fits. */
+  event(fits: (line: Line) => boolean, timeoutMs = 10_000): Promise<Line> {
+    return new Promise((resolve, reject) => {
+      const end = () => {
+        clearTimeout(timer);
+        this.#waiting.delete(take);
+      };
+      const take = (line: Line) => {
+        if (!fits(line)) return;
+        end();
+        resolve(line);
+      };
+      const timer = setTimeout(() => {
+        end();
+        reject(new Error(`the supervisor did not say it within ${timeoutMs} ms. ${this.#stderr}`));
+      }, timeoutMs);
+      void this.#exited.then((code) => {
+        end();
+        reject(new Error(`the supervisor ended with ${code}. ${this.#stderr}`));
+      });
+      this.#waiting.add(take);
+    });
+  }
+
+  restarted(name: string, timeoutMs = 20_000): Promise<Line> {
+    return this.event((line) => line.kind === 'ready' && line.name === name && line.restarted === true, timeoutMs);
+  }
+
+  /** A request with the platform's key. */
+  fetch(route: string, init: RequestInit = {}): Promise<Response> {
+    return fetch(`${this.url}${route}`, {
+      ...init,
+      headers: { authorization: `Bearer ${this.apiKey}`, ...(init.headers as Record<string, string>) },
+    });
+  }
+
+  /** Runs the `pie` command against this platform. */
+  pie(args: readonly string[], options: { input?: string; cwd?: string } = {}): Promise<ProgramResult> {
+    return runProgram(process.execPath, [path.join(ROOT, 'gateway/cli/bin.js'), ...args], {
+      env: this.environment,
+      cwd: options.cwd ?? ROOT,
+      input: options.input,
+    });
+  }
+
+  /** Ctrl-C, and the exit code that follows. */
+  async stop(signal: NodeJS.Signals = 'SIGINT'): Promise<number | null> {
+    this.#supervisor.kill(signal);
+    return await this.#exited;
+  }
+
+  async kill(): Promise<void> {
+    this.#supervisor.kill('SIGKILL');
+    await this.#exited;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#supervisor.exitCode === null && this.#supervisor.signalCode === null) await this.stop();
+    await rm(this.home, { recursive: true, force: true, maxRetries: 10 });
+  }
+}
+
+export interface StartOptions {
+  readonly home?: string;
+  readonly port?: number;
+  readonly env?: NodeJS.ProcessEnv;
+  /** False leaves the bundled functions out. */
+  readonly functions?: boolean;
+}
+
+export async function freePort(): Promise<number> {
+  const server = net.createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as net.AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+export async function runProgram(
+  command: string,
+  args: readonly string[],
+  options: { env?: NodeJS.ProcessEnv; cwd?: string; input?: string } = {},
+): Promise<ProgramResult> {
+  const child = spawn(command, args, { cwd: options.cwd, env: options.env, stdio: ['pipe', 'pipe', 'pipe'] });
+  child.stdin.on('error', () => undefined);
+  child.stdin.end(options.input ?? '');
+  let stdout = '';
+  let stderr = '';
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    stdout += text;
+  });
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    stderr += text;
+  });
+  const code = await new Promise<number | null>((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', resolve);
+  });
+  return { code, stdout, stderr };
+}
+
+export function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Asks until it is true. */
+export async function until(what: string, holds: () => boolean | Promise<boolean>, timeoutMs = 10_000): Promise<void> {
+  const end = Date.now() + timeoutMs;
+  while (!(await holds())) {
+    if (Date.now() > end) throw new Error(`${what}: not within ${timeoutMs} ms`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}

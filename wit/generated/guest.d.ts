@@ -1,0 +1,347 @@
+// Generated from wit/*.wit by `npm run generate`. Do not edit: a test compares this file with its source.
+// Types and values as componentize-qjs gives them to a guest: see wit/generate/emit-guest.ts.
+
+/** Types that every interface shares. */
+declare module 'pie:inferlet/types@0.1.0' {
+  /** A WIT `result` inside a future. (One that a function returns at once is thrown instead: see Thrown.) */
+  export type Outcome<T, E = Error> = { readonly tag: 'ok'; readonly val: T } | { readonly tag: 'err'; readonly val: E };
+  /** What the host is still computing. Await `read()`; several at once overlap (`Promise.all`). */
+  export interface Future<T> extends Disposable {
+    read(): Promise<T>;
+    drop(): void;
+  }
+  /** What a function throws whose WIT result is an error. */
+  export interface Thrown<E = Error> extends globalThis.Error {
+    readonly payload: E;
+  }
+  /** A resource of the host; using it after it was dropped throws TypeError. */
+  export interface Handle extends Disposable {
+    drop(): void;
+  }
+  /** Why a call failed. The text says what happened and what to do about it; programs match on the case. */
+  export type Error =
+    /** An argument has the wrong shape or value (lengths that differ, a token id outside the vocabulary, a slot past the page). */
+    | { readonly tag: 'invalid-argument'; readonly val: string }
+    /** An address that this inferlet does not hold: never allocated, freed, or of another model. */
+    | { readonly tag: 'not-owned'; readonly val: string }
+    /** The model, or this host, does not offer the call. Ask `runtime.model-traits` first. */
+    | { readonly tag: 'unsupported'; readonly val: string }
+    /** No such model, name or invocation. */
+    | { readonly tag: 'not-found'; readonly val: string }
+    /** A limit of the deployment or the tenant (pages, tokens, output, memory) would be passed. */
+    | { readonly tag: 'limit-exceeded'; readonly val: string }
+    /** The context would pass the model's trained length, or the out-pages have no empty slot left. */
+    | { readonly tag: 'context-overflow'; readonly val: string }
+    /** An earlier call that this one depends on failed; the text names its cause. */
+    | { readonly tag: 'dependency-failed'; readonly val: string }
+    /** The invocation was cancelled by its client or its parent. */
+    | { readonly tag: 'cancelled'; readonly val: string }
+    /** The invocation's deadline passed. */
+    | { readonly tag: 'deadline-exceeded'; readonly val: string }
+    /** The platform took the inferlet's memory back (first come, first served termination). */
+    | { readonly tag: 'terminated'; readonly val: string }
+    /** The device or its process is gone; everything that it held is lost. */
+    | { readonly tag: 'unavailable'; readonly val: string }
+    /** The other end of a session has closed. */
+    | { readonly tag: 'closed'; readonly val: string }
+    /** A fault of the platform itself. */
+    | { readonly tag: 'internal'; readonly val: string };
+  export {};
+}
+
+/** What an inferlet may know of itself and of the platform. Every call here is answered at once, except `sleep`. */
+declare module 'pie:inferlet/runtime@0.1.0' {
+  import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
+  export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
+  /** One model that this inferlet was granted. */
+  export interface ModelInfo {
+    readonly name: string;
+    /** Tokens that the model was trained to see at once. */
+    readonly contextLength: number;
+    readonly vocabularySize: number;
+    /** Slots of one KV page. */
+    readonly pageSize: number;
+    /** Names of the interfaces that the model offers, such as `forward` or `fused`. */
+    readonly traits: string[];
+  }
+  /** Version of the contract that the host implements, such as `0.1.0`. */
+  export function version(): string;
+  /** Id of this invocation, the one that its client sees. */
+  export function instanceId(): string;
+  export function tenant(): string;
+  export function functionName(): string;
+  export function functionVersion(): string;
+  /** The models granted to this function; the first is its default. */
+  export function models(): ModelInfo[];
+  /**
+   * Interfaces that a model offers.
+   * @throws {Thrown} with the error as `payload`
+   */
+  export function modelTraits(model: string): string[];
+  /** Writes a line into the function's log and the invocation's event stream. */
+  export function log(level: LogLevel, message: string): void;
+  /** Whether the client, the parent or the platform has asked this inferlet to stop. */
+  export function isCancelled(): boolean;
+  /** Milliseconds of wall time left before the deadline. */
+  export function timeLeft(): number;
+  /** Milliseconds since the Unix epoch. */
+  export function now(): number;
+  /** 32 random bits from the host's generator. */
+  export function random(): number;
+  /** Completes after the given time, or earlier with `cancelled` or `deadline-exceeded`. */
+  export function sleep(milliseconds: number): Future<Outcome<undefined>>;
+  export {};
+}
+
+/** The conversation with the client that invoked this inferlet. */
+declare module 'pie:inferlet/session@0.1.0' {
+  import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
+  export type MessageInput =
+    | { readonly tag: 'text'; readonly val: string }
+    | { readonly tag: 'bytes'; readonly val: Uint8Array | readonly number[] };
+  export type Message =
+    | { readonly tag: 'text'; readonly val: string }
+    | { readonly tag: 'bytes'; readonly val: Uint8Array };
+  /**
+   * Sends one `message` event. It is queued and returns at once; a queue past its bound (1 MiB not yet written) answers
+   * `limit-exceeded`: await `flush` and send again.
+   * @throws {Thrown} with the error as `payload`
+   */
+  export function send(message: MessageInput): void;
+  /** Completes when everything sent so far is in the invocation's event log. */
+  export function flush(): Future<Outcome<undefined>>;
+  /** The next message of the client, in order. `closed` once the client can send no more. */
+  export function receive(): Future<Outcome<Message>>;
+  export {};
+}
+
+/**
+ * A logical order of calls on one model. Calls are issued without waiting and run in queue order; between queues there is no order.
+ * A call that fails, fails every later call of its queue that depends on it, with its cause; `synchronize` reports the first error.
+ */
+declare module 'pie:inferlet/queue@0.1.0' {
+  import type { Future, Handle, Outcome } from 'pie:inferlet/types@0.1.0';
+  export class Queue implements Handle {
+    /** The pages and embeds used with this queue belong to `model`. An unknown model makes every call on the queue fail with `not-found`. */
+    constructor(model: string);
+    /** Higher goes first within a batch; 0 by default; the host clamps it to the tenant's range. */
+    setPriority(priority: number): void;
+    /** Completes after every earlier call of this queue, with the first error since the last `synchronize`. */
+    synchronize(): Future<Outcome<undefined>>;
+    drop(): void;
+    [Symbol.dispose](): void;
+  }
+  export {};
+}
+
+/**
+ * Memory of the model's device. Addresses are `u32`s in the inferlet's own space, one space a model, never reused within an invocation.
+ * A KV page has `page-size` slots; a slot holds a key, a value, a position and the flags *filled* and *masked*.
+ * An embed holds one token's embedding or one output state, and a position: the token's, or for a state the one after its input's,
+ * so that a state can be fed back as the next input.
+ */
+declare module 'pie:inferlet/allocate@0.1.0' {
+  import type { Queue } from 'pie:inferlet/queue@0.1.0';
+  /** Slots of one KV page (8 to 32, 16 by default). */
+  export function pageSize(queue: Queue): number;
+  /**
+   * Addresses of `count` empty pages. The memory is claimed in queue order; when it cannot be had the calls that use it fail.
+   * `limit-exceeded` at once when the invocation's page limit would be passed.
+   * @throws {Thrown} with the error as `payload`
+   */
+  export function allocatePages(queue: Queue, count: number): number[];
+  /** Gives pages back after the earlier calls of the queue. A shared page stays with its other holders. */
+  export function freePages(queue: Queue, pages: Uint32Array | readonly number[]): void;
+  /**
+   * Addresses of `count` embeds.
+   * @throws {Thrown} with the error as `payload`
+   */
+  export function allocateEmbeds(queue: Queue, count: number): number[];
+  export function freeEmbeds(queue: Queue, embeds: Uint32Array | readonly number[]): void;
+  /**
+   * New addresses for the same pages, copy-on-write: a later write through either address copies first. Masks start as the source's
+   * and belong to the address from then on.
+   * @throws {Thrown} with the error as `payload`
+   */
+  export function sharePages(queue: Queue, pages: Uint32Array | readonly number[]): number[];
+  /** Copies `count` slots (key, value, position, filled, masked) from a page to another or the same. */
+  export function copySlots(queue: Queue, source: number, sourceOffset: number, destination: number, destinationOffset: number, count: number): void;
+  /** Copies embeds one to one. */
+  export function copyEmbeds(queue: Queue, sources: Uint32Array | readonly number[], destinations: Uint32Array | readonly number[]): void;
+  export {};
+}
+
+/** The transformer over KV pages. */
+declare module 'pie:inferlet/forward@0.1.0' {
+  import type { Queue } from 'pie:inferlet/queue@0.1.0';
+  /**
+   * Which keys each input may see, run-length encoded. Row i belongs to input i and covers first the filled slots of the in-pages, in
+   * order, then the inputs. A row is a list of run lengths that alternate hidden, visible, hidden, … starting with hidden (0 when the row
+   * starts visible), whose sum is the row's width.
+   */
+  export interface Mask {
+    /** The runs of all rows, one row after another. */
+    readonly runs: Uint32Array | readonly number[];
+    /** How many runs each row has. */
+    readonly rowLengths: Uint32Array | readonly number[];
+  }
+  /**
+   * Computes `in-embeds` over the filled, unmasked slots of `in-pages` and over each other. The i-th input's key and value go to the i-th
+   * empty slot of `out-pages`, in order; without out-pages they live for this call only. A page may be both in and out: its filled
+   * slots are read first. The states of the last `out-embeds.length` inputs are written to `out-embeds`.
+   * Without a mask, a key is visible when its position is smaller than the query's, or it is the query's own.
+   */
+  export function forward(queue: Queue, inPages: Uint32Array | readonly number[], inEmbeds: Uint32Array | readonly number[], outPages: Uint32Array | readonly number[], outEmbeds: Uint32Array | readonly number[], mask?: Mask | null | undefined): void;
+  /** Masks the slots of a page whose bit is set in `slots` (bit 0 is slot 0), and unmasks the others. It changes this address only. */
+  export function maskPage(queue: Queue, page: number, slots: number): void;
+  export {};
+}
+
+/** Tokens to embeds. */
+declare module 'pie:inferlet/input-text@0.1.0' {
+  import type { Queue } from 'pie:inferlet/queue@0.1.0';
+  /** Writes the embedding of `tokens[i]`, at `positions[i]`, into `embeds[i]`. The three lists are equally long. */
+  export function embedText(queue: Queue, tokens: Uint32Array | readonly number[], positions: Uint32Array | readonly number[], embeds: Uint32Array | readonly number[]): void;
+  export {};
+}
+
+/** States to tokens. */
+declare module 'pie:inferlet/output-text@0.1.0' {
+  import type { Queue } from 'pie:inferlet/queue@0.1.0';
+  import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
+  /** The most probable tokens, most probable first. Equal logits are ordered by token id. */
+  export interface Distribution {
+    readonly tokens: number[];
+    /** Natural logarithms of the probabilities over the whole vocabulary, at temperature 1. */
+    readonly logProbabilities: number[];
+  }
+  /** Distribution of the token that follows the state in `embed`, cut to the `top-k` most probable (1 to the tenant's cap, 256 by default). */
+  export function nextDistribution(queue: Queue, embed: number, topK: number): Future<Outcome<Distribution>>;
+  export {};
+}
+
+/** Embed, forward and sample in one call: a token costs one crossing. */
+declare module 'pie:inferlet/fused@0.1.0' {
+  import type { Future, Handle, Outcome } from 'pie:inferlet/types@0.1.0';
+  import type { Mask } from 'pie:inferlet/forward@0.1.0';
+  import type { Distribution } from 'pie:inferlet/output-text@0.1.0';
+  import type { Queue } from 'pie:inferlet/queue@0.1.0';
+  /**
+   * How the device picks a token. `temperature` 0 is greedy and ignores the rest; `top-p` 1 and `min-p` 0 switch that cut off,
+   * `top-k` 0 takes the host's cap (256 by default). Cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature.
+   * Equal seeds give equal tokens: the draw depends on the seed and the input's position only.
+   */
+  export interface Sampler {
+    readonly temperature: number;
+    readonly topK: number;
+    readonly topP: number;
+    readonly minP: number;
+    readonly seed: number;
+  }
+  /** What a step hands back for each of its last `rows` inputs. */
+  export type Output =
+    /** Nothing: fill the cache only. */
+    | { readonly tag: 'none' }
+    /** One sampled token a row. */
+    | { readonly tag: 'sample'; readonly val: Sampler }
+    /** The `top-k` most probable a row. */
+    | { readonly tag: 'distributions'; readonly val: number };
+  export interface StepRequest {
+    readonly tokens: Uint32Array | readonly number[];
+    readonly positions: Uint32Array | readonly number[];
+    readonly inPages: Uint32Array | readonly number[];
+    readonly outPages: Uint32Array | readonly number[];
+    readonly mask?: Mask | null | undefined;
+    /** Inputs, counted from the last, that get an output. */
+    readonly rows: number;
+    readonly output: Output;
+  }
+  export interface StepResult {
+    /** One token a row for `sample`, else empty. */
+    readonly tokens: number[];
+    /** One a row for `distributions`, else empty. */
+    readonly distributions: Distribution[];
+  }
+  export interface RunRequest {
+    /** First input and its position; each later input is the token sampled before it, at the next position. */
+    readonly token: number;
+    readonly position: number;
+    /** Read and appended to, in order: the sequence's pages with room for `max-tokens` more. */
+    readonly pages: Uint32Array | readonly number[];
+    readonly maxTokens: number;
+    readonly sampler: Sampler;
+    /** Decoding stops after one of these was sampled (it is handed over as the last token; its key and value are not in the cache). */
+    readonly stopTokens: Uint32Array | readonly number[];
+  }
+  export type FinishReason = 'stop-token' | 'max-tokens' | 'stopped';
+  export interface RunChunk {
+    /** Tokens since the last `next`, in order, at least one unless finished. */
+    readonly tokens: number[];
+    /** Set with the last chunk. */
+    readonly finished: FinishReason | null;
+  }
+  /** Tokens decoded ahead of the inferlet, on the device. */
+  export class Run implements Handle {
+    /** Starts decoding; failures are reported by `next`. */
+    constructor(queue: Queue, request: RunRequest);
+    next(): Future<Outcome<RunChunk>>;
+    /** Asks the device to stop; what is already decoded is still handed over. Dropping the resource does the same. */
+    stop(): void;
+    drop(): void;
+    [Symbol.dispose](): void;
+  }
+  export function step(queue: Queue, request: StepRequest): Future<Outcome<StepResult>>;
+  export {};
+}
+
+/** Text to tokens and back. It needs no device and is answered at once. */
+declare module 'pie:inferlet/tokenize@0.1.0' {
+  import type { Handle } from 'pie:inferlet/types@0.1.0';
+  export interface SpecialTokenIds {
+    readonly bos: number | null;
+    readonly eos: number[];
+    readonly pad: number | null;
+    readonly unknown: number | null;
+  }
+  export interface ChatMessage {
+    /** `system`, `user`, `assistant` or `tool`. */
+    readonly role: string;
+    readonly content: string;
+  }
+  /** Detokenizes a stream: never hands out half a character. */
+  export class Detokenizer implements Handle {
+    constructor(model: string);
+    /**
+     * Text that these tokens complete.
+     * @throws {Thrown} with the error as `payload`
+     */
+    push(tokens: Uint32Array | readonly number[]): string;
+    /** What is left, with U+FFFD for bytes that never became a character. */
+    finish(): string;
+    drop(): void;
+    [Symbol.dispose](): void;
+  }
+  /**
+   * Token ids of `text`, without special tokens around it; special tokens written in the text are recognised when `special` is true.
+   * @throws {Thrown} with the error as `payload`
+   */
+  export function tokenize(model: string, text: string, special: boolean): number[];
+  /**
+   * Text of `tokens`; special tokens are left out unless `special`.
+   * @throws {Thrown} with the error as `payload`
+   */
+  export function detokenize(model: string, tokens: Uint32Array | readonly number[], special: boolean): string;
+  /** @throws {Thrown} with the error as `payload` */
+  export function specialTokens(model: string): SpecialTokenIds;
+  /**
+   * Bytes of every token, by id.
+   * @throws {Thrown} with the error as `payload`
+   */
+  export function vocabulary(model: string): Uint8Array[];
+  /**
+   * The model's chat template applied to `messages`, as text to be tokenized with `special`. `unsupported` when the model has none.
+   * @throws {Thrown} with the error as `payload`
+   */
+  export function chatTemplate(model: string, messages: readonly ChatMessage[], addGenerationPrompt: boolean): string;
+  export {};
+}

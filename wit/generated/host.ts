@@ -1,0 +1,278 @@
+// Generated from wit/*.wit by `npm run generate`. Do not edit: a test compares this file with its source.
+/** A WIT `result`. On the host it is returned, never thrown. */
+export type Outcome<T, E> = { readonly tag: 'ok'; readonly val: T } | { readonly tag: 'err'; readonly val: E };
+
+/** Why a call failed. The text says what happened and what to do about it; programs match on the case. */
+export interface HandlerError {
+  readonly tag: 'invalid-argument' | 'not-owned' | 'unsupported' | 'not-found' | 'limit-exceeded' | 'context-overflow' | 'dependency-failed' | 'cancelled' | 'deadline-exceeded' | 'terminated' | 'unavailable' | 'closed' | 'internal';
+  readonly val: string;
+}
+
+export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
+
+/** One model that this inferlet was granted. */
+export interface ModelInfo {
+  readonly name: string;
+  /** Tokens that the model was trained to see at once. */
+  readonly contextLength: number;
+  readonly vocabularySize: number;
+  /** Slots of one KV page. */
+  readonly pageSize: number;
+  /** Names of the interfaces that the model offers, such as `forward` or `fused`. */
+  readonly traits: readonly string[];
+}
+
+export type Message =
+  | { readonly tag: 'text'; readonly val: string }
+  | { readonly tag: 'bytes'; readonly val: Uint8Array };
+
+export interface Queue extends Partial<Disposable> {
+  /** Higher goes first within a batch; 0 by default; the host clamps it to the tenant's range. */
+  setPriority(priority: number): void;
+  /** Completes after every earlier call of this queue, with the first error since the last `synchronize`. */
+  synchronize(): Promise<Outcome<undefined, HandlerError>>;
+}
+
+/**
+ * Which keys each input may see, run-length encoded. Row i belongs to input i and covers first the filled slots of the in-pages, in
+ * order, then the inputs. A row is a list of run lengths that alternate hidden, visible, hidden, … starting with hidden (0 when the row
+ * starts visible), whose sum is the row's width.
+ */
+export interface Mask {
+  /** The runs of all rows, one row after another. */
+  readonly runs: Uint32Array;
+  /** How many runs each row has. */
+  readonly rowLengths: Uint32Array;
+}
+
+/** The most probable tokens, most probable first. Equal logits are ordered by token id. */
+export interface Distribution {
+  readonly tokens: Uint32Array;
+  /** Natural logarithms of the probabilities over the whole vocabulary, at temperature 1. */
+  readonly logProbabilities: Float32Array;
+}
+
+/**
+ * How the device picks a token. `temperature` 0 is greedy and ignores the rest; `top-p` 1 and `min-p` 0 switch that cut off,
+ * `top-k` 0 takes the host's cap (256 by default). Cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature.
+ * Equal seeds give equal tokens: the draw depends on the seed and the input's position only.
+ */
+export interface Sampler {
+  readonly temperature: number;
+  readonly topK: number;
+  readonly topP: number;
+  readonly minP: number;
+  readonly seed: number;
+}
+
+/** What a step hands back for each of its last `rows` inputs. */
+export type Output =
+  | { readonly tag: 'none' }
+  | { readonly tag: 'sample'; readonly val: Sampler }
+  | { readonly tag: 'distributions'; readonly val: number };
+
+export interface StepRequest {
+  readonly tokens: Uint32Array;
+  readonly positions: Uint32Array;
+  readonly inPages: Uint32Array;
+  readonly outPages: Uint32Array;
+  readonly mask?: Mask | undefined;
+  /** Inputs, counted from the last, that get an output. */
+  readonly rows: number;
+  readonly output: Output;
+}
+
+export interface StepResult {
+  /** One token a row for `sample`, else empty. */
+  readonly tokens: Uint32Array;
+  /** One a row for `distributions`, else empty. */
+  readonly distributions: readonly Distribution[];
+}
+
+export interface RunRequest {
+  /** First input and its position; each later input is the token sampled before it, at the next position. */
+  readonly token: number;
+  readonly position: number;
+  /** Read and appended to, in order: the sequence's pages with room for `max-tokens` more. */
+  readonly pages: Uint32Array;
+  readonly maxTokens: number;
+  readonly sampler: Sampler;
+  /** Decoding stops after one of these was sampled (it is handed over as the last token; its key and value are not in the cache). */
+  readonly stopTokens: Uint32Array;
+}
+
+export type FinishReason = 'stop-token' | 'max-tokens' | 'stopped';
+
+export interface RunChunk {
+  /** Tokens since the last `next`, in order, at least one unless finished. */
+  readonly tokens: Uint32Array;
+  /** Set with the last chunk. */
+  readonly finished?: FinishReason | undefined;
+}
+
+/** Tokens decoded ahead of the inferlet, on the device. */
+export interface Run extends Partial<Disposable> {
+  next(): Promise<Outcome<RunChunk, HandlerError>>;
+  /** Asks the device to stop; what is already decoded is still handed over. Dropping the resource does the same. */
+  stop(): void;
+}
+
+export interface SpecialTokenIds {
+  readonly bos?: number | undefined;
+  readonly eos: Uint32Array;
+  readonly pad?: number | undefined;
+  readonly unknown?: number | undefined;
+}
+
+export interface ChatMessage {
+  /** `system`, `user`, `assistant` or `tool`. */
+  readonly role: string;
+  readonly content: string;
+}
+
+/** Detokenizes a stream: never hands out half a character. */
+export interface Detokenizer extends Partial<Disposable> {
+  /** Text that these tokens complete. */
+  push(tokens: Uint32Array): Outcome<string, HandlerError>;
+  /** What is left, with U+FFFD for bytes that never became a character. */
+  finish(): string;
+}
+
+
+/** What an inferlet may know of itself and of the platform. Every call here is answered at once, except `sleep`. */
+export interface RuntimeHost {
+  /** Version of the contract that the host implements, such as `0.1.0`. */
+  version(): string;
+  /** Id of this invocation, the one that its client sees. */
+  instanceId(): string;
+  tenant(): string;
+  functionName(): string;
+  functionVersion(): string;
+  /** The models granted to this function; the first is its default. */
+  models(): readonly ModelInfo[];
+  /** Interfaces that a model offers. */
+  modelTraits(model: string): Outcome<readonly string[], HandlerError>;
+  /** Writes a line into the function's log and the invocation's event stream. */
+  log(level: LogLevel, message: string): void;
+  /** Whether the client, the parent or the platform has asked this inferlet to stop. */
+  isCancelled(): boolean;
+  /** Milliseconds of wall time left before the deadline. */
+  timeLeft(): bigint;
+  /** Milliseconds since the Unix epoch. */
+  now(): bigint;
+  /** 32 random bits from the host's generator. */
+  random(): number;
+  /** Completes after the given time, or earlier with `cancelled` or `deadline-exceeded`. */
+  sleep(milliseconds: number): Promise<Outcome<undefined, HandlerError>>;
+}
+
+/** The conversation with the client that invoked this inferlet. */
+export interface SessionHost {
+  /**
+   * Sends one `message` event. It is queued and returns at once; a queue past its bound (1 MiB not yet written) answers
+   * `limit-exceeded`: await `flush` and send again.
+   */
+  send(message: Message): Outcome<undefined, HandlerError>;
+  /** Completes when everything sent so far is in the invocation's event log. */
+  flush(): Promise<Outcome<undefined, HandlerError>>;
+  /** The next message of the client, in order. `closed` once the client can send no more. */
+  receive(): Promise<Outcome<Message, HandlerError>>;
+}
+
+/**
+ * A logical order of calls on one model. Calls are issued without waiting and run in queue order; between queues there is no order.
+ * A call that fails, fails every later call of its queue that depends on it, with its cause; `synchronize` reports the first error.
+ */
+export interface QueueHost {
+  /** The pages and embeds used with this queue belong to `model`. An unknown model makes every call on the queue fail with `not-found`. */
+  readonly Queue: new (model: string) => Queue;
+}
+
+/**
+ * Memory of the model's device. Addresses are `u32`s in the inferlet's own space, one space a model, never reused within an invocation.
+ * A KV page has `page-size` slots; a slot holds a key, a value, a position and the flags *filled* and *masked*.
+ * An embed holds one token's embedding or one output state, and a position: the token's, or for a state the one after its input's,
+ * so that a state can be fed back as the next input.
+ */
+export interface AllocateHost {
+  /** Slots of one KV page (8 to 32, 16 by default). */
+  pageSize(queue: Queue): number;
+  /**
+   * Addresses of `count` empty pages. The memory is claimed in queue order; when it cannot be had the calls that use it fail.
+   * `limit-exceeded` at once when the invocation's page limit would be passed.
+   */
+  allocatePages(queue: Queue, count: number): Outcome<Uint32Array, HandlerError>;
+  /** Gives pages back after the earlier calls of the queue. A shared page stays with its other holders. */
+  freePages(queue: Queue, pages: Uint32Array): void;
+  /** Addresses of `count` embeds. */
+  allocateEmbeds(queue: Queue, count: number): Outcome<Uint32Array, HandlerError>;
+  freeEmbeds(queue: Queue, embeds: Uint32Array): void;
+  /**
+   * New addresses for the same pages, copy-on-write: a later write through either address copies first. Masks start as the source's
+   * and belong to the address from then on.
+   */
+  sharePages(queue: Queue, pages: Uint32Array): Outcome<Uint32Array, HandlerError>;
+  /** Copies `count` slots (key, value, position, filled, masked) from a page to another or the same. */
+  copySlots(queue: Queue, source: number, sourceOffset: number, destination: number, destinationOffset: number, count: number): void;
+  /** Copies embeds one to one. */
+  copyEmbeds(queue: Queue, sources: Uint32Array, destinations: Uint32Array): void;
+}
+
+/** The transformer over KV pages. */
+export interface ForwardHost {
+  /**
+   * Computes `in-embeds` over the filled, unmasked slots of `in-pages` and over each other. The i-th input's key and value go to the i-th
+   * empty slot of `out-pages`, in order; without out-pages they live for this call only. A page may be both in and out: its filled
+   * slots are read first. The states of the last `out-embeds.length` inputs are written to `out-embeds`.
+   * Without a mask, a key is visible when its position is smaller than the query's, or it is the query's own.
+   */
+  forward(queue: Queue, inPages: Uint32Array, inEmbeds: Uint32Array, outPages: Uint32Array, outEmbeds: Uint32Array, mask: Mask | undefined): void;
+  /** Masks the slots of a page whose bit is set in `slots` (bit 0 is slot 0), and unmasks the others. It changes this address only. */
+  maskPage(queue: Queue, page: number, slots: number): void;
+}
+
+/** Tokens to embeds. */
+export interface InputTextHost {
+  /** Writes the embedding of `tokens[i]`, at `positions[i]`, into `embeds[i]`. The three lists are equally long. */
+  embedText(queue: Queue, tokens: Uint32Array, positions: Uint32Array, embeds: Uint32Array): void;
+}
+
+/** States to tokens. */
+export interface OutputTextHost {
+  /** Distribution of the token that follows the state in `embed`, cut to the `top-k` most probable (1 to the tenant's cap, 256 by default). */
+  nextDistribution(queue: Queue, embed: number, topK: number): Promise<Outcome<Distribution, HandlerError>>;
+}
+
+/** Embed, forward and sample in one call: a token costs one crossing. */
+export interface FusedHost {
+  /** Starts decoding; failures are reported by `next`. */
+  readonly Run: new (queue: Queue, request: RunRequest) => Run;
+  step(queue: Queue, request: StepRequest): Promise<Outcome<StepResult, HandlerError>>;
+}
+
+/** Text to tokens and back. It needs no device and is answered at once. */
+export interface TokenizeHost {
+  readonly Detokenizer: new (model: string) => Detokenizer;
+  /** Token ids of `text`, without special tokens around it; special tokens written in the text are recognised when `special` is true. */
+  tokenize(model: string, text: string, special: boolean): Outcome<Uint32Array, HandlerError>;
+  /** Text of `tokens`; special tokens are left out unless `special`. */
+  detokenize(model: string, tokens: Uint32Array, special: boolean): Outcome<string, HandlerError>;
+  specialTokens(model: string): Outcome<SpecialTokenIds, HandlerError>;
+  /** Bytes of every token, by id. */
+  vocabulary(model: string): Outcome<readonly Uint8Array[], HandlerError>;
+  /** The model's chat template applied to `messages`, as text to be tokenized with `special`. `unsupported` when the model has none. */
+  chatTemplate(model: string, messages: readonly ChatMessage[], addGenerationPrompt: boolean): Outcome<string, HandlerError>;
+}
+
+/** Everything that an inferlet may import, by interface. */
+export interface Host {
+  readonly runtime: RuntimeHost;
+  readonly session: SessionHost;
+  readonly queue: QueueHost;
+  readonly allocate: AllocateHost;
+  readonly forward: ForwardHost;
+  readonly inputText: InputTextHost;
+  readonly outputText: OutputTextHost;
+  readonly fused: FusedHost;
+  readonly tokenize: TokenizeHost;
+}
