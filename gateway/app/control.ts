@@ -29,7 +29,7 @@ export interface ControlPlane {
    * store is gone for longer than a client should wait); the caller may then try again with the last sequence that it saw.
    */
   events(call: Call, id: string, afterSeq: number): AsyncIterable<InvocationEvent>;
-  /** Hands a message to the inferlet. False when there is no such invocation; throws `conflict` when it has ended. */
+  /** Hands a message to the inferlet, or tells it that none will follow. False when there is no such invocation; throws `conflict` when it has ended. */
   sendMessage(call: Call, id: string, message: SessionMessage): Promise<boolean>;
   /** Asks for cancellation. The state afterwards, or null when there is no such invocation. An ended one stays as it is. */
   cancel(call: Call, id: string, reason: string): Promise<InvocationState | null>;
@@ -110,6 +110,8 @@ export interface InvokeRequest {
   readonly function: FunctionVersion;
   /** JSON text. */
   readonly input: string;
+  /** A second request of the tenant with the same key gets the first one's invocation. */
+  readonly idempotencyKey?: string | undefined;
 }
 
 export type InvocationStatus = 'queued' | 'running' | 'succeeded' | 'failed' | 'cancelled';
@@ -128,6 +130,8 @@ export interface InvocationState {
   /** Why it failed, once it has. */
   readonly error?: { readonly code: ErrorCode; readonly message: string } | undefined;
   readonly usage?: Readonly<Record<string, unknown>> | undefined;
+  /** Sequence number of the last event so far; 0 when there is none. */
+  readonly lastEventId: number;
 }
 
 export const EVENT_NAMES = ['start', 'message', 'log', 'metric', 'result', 'error'] as const;
@@ -142,7 +146,7 @@ export interface InvocationEvent {
 }
 
 /** What a client says to a running inferlet. */
-export type SessionMessage = { readonly text: string } | { readonly bytes: Uint8Array };
+export type SessionMessage = { readonly text: string } | { readonly bytes: Uint8Array } | { readonly close: true };
 
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
 

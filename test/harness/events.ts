@@ -49,3 +49,6 @@ export const text = (events: readonly StreamEvent[]): string =>
 
 export const terminal = (events: readonly StreamEvent[]): StreamEvent | undefined =>
   events.find((event) => event.event === 'result' || event.event === 'error');
+
+// biome-ignore lint/suspicious/noExplicitAny: the tests read what the wire says
+export const json = async (response: Response): Promise<any> => response.json();

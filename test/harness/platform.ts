@@ -129,11 +129,15 @@ export class Platform implements AsyncDisposable {
   }
 
   /** Runs the `pie` command against this platform. */
-  pie(args: readonly string[], options: { input?: string; cwd?: string } = {}): Promise<ProgramResult> {
+  pie(
+    args: readonly string[],
+    options: { input?: string; cwd?: string; onOutput?: () => void } = {},
+  ): Promise<ProgramResult> {
     return runProgram(process.execPath, [path.join(ROOT, 'gateway/cli/bin.js'), ...args], {
       env: this.environment,
       cwd: options.cwd ?? ROOT,
       input: options.input,
+      onOutput: options.onOutput,
     });
   }
 
@@ -173,7 +177,7 @@ export async function freePort(): Promise<number> {
 export async function runProgram(
   command: string,
   args: readonly string[],
-  options: { env?: NodeJS.ProcessEnv; cwd?: string; input?: string } = {},
+  options: { env?: NodeJS.ProcessEnv; cwd?: string; input?: string; onOutput?: () => void } = {},
 ): Promise<ProgramResult> {
   const child = spawn(command, args, { cwd: options.cwd, env: options.env, stdio: ['pipe', 'pipe', 'pipe'] });
   child.stdin.on('error', () => undefined);
@@ -182,6 +186,7 @@ export async function runProgram(
   let stderr = '';
   child.stdout.setEncoding('utf8').on('data', (text: string) => {
     stdout += text;
+    options.onOutput?.();
   });
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     stderr += text;

@@ -1,9 +1,13 @@
+import type { InvocationEvent } from '../control.ts';
 import { CODES, isErrorCode, openAiType } from '../errors/codes.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
-import type { InvocationEvent } from '../control.ts';
 
-export interface EventStreamOptions {
-  readonly events: AsyncIterable<InvocationEvent>;
+export interface EventStreamOptions<T> {
+  readonly source: AsyncIterable<T>;
+  /** One item as a frame, its blank line included. */
+  readonly frame: (item: T) => string;
+  /** Whether an item ends the stream. A source that ends by itself before that is a fault, and the client is told. */
+  readonly isTerminal: (item: T) => boolean;
   /** A comment is written when nothing else was for this long: it keeps proxies awake and finds clients that left. */
   readonly heartbeatMs: number;
   /** Aborts when the process is about to end: the stream gets an error frame and can be taken up again elsewhere. */
@@ -18,13 +22,13 @@ export interface EventStreamOptions {
 const HEARTBEAT = new TextEncoder().encode(': heartbeat\n\n');
 
 /**
- * An invocation's events as `text/event-stream`. The stream never ends without a `result` or an `error` frame as long as the client
- * listens. Error frames are what OpenAI-style clients take for errors: their data has an `error` object beside our own members. A frame
- * that the gateway adds itself (the store went away, the process stops) has no id, so `Last-Event-ID` still names the last real event.
+ * A `text/event-stream` that never ends without its terminal item or an `error` frame as long as the client listens. Error frames are what
+ * OpenAI-style clients take for errors: their data has an `error` object beside our own members. A frame that the gateway adds itself (the
+ * store went away, the process stops) has no id, so `Last-Event-ID` still names the last real event.
  */
-export function eventStreamResponse(options: EventStreamOptions): Response {
+export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response {
   const encoder = new TextEncoder();
-  const iterator = options.events[Symbol.asyncIterator]();
+  const iterator = options.source[Symbol.asyncIterator]();
   let over = false;
   let heartbeat: ReturnType<typeof setInterval> | undefined;
   let quiet = false;
@@ -34,7 +38,7 @@ export function eventStreamResponse(options: EventStreamOptions): Response {
   });
   stopped.catch(() => undefined);
   const onShutdown = () =>
-    stop(new GatewayError('shutting-down', 'The gateway is being stopped; the invocation goes on and can be reattached.'));
+    stop(new GatewayError('shutting-down', 'The gateway is being stopped; what it streamed goes on and can be taken up again.'));
 
   const end = (error?: unknown) => {
     if (over) return;
@@ -60,9 +64,9 @@ export function eventStreamResponse(options: EventStreamOptions): Response {
         const next = await Promise.race([iterator.next(), stopped]);
         if (over) return;
         quiet = false;
-        if (next.done === true) throw new GatewayError('internal', 'The events ended before the outcome of the invocation.');
-        controller.enqueue(encoder.encode(frame(next.value)));
-        if (next.value.event !== 'result' && next.value.event !== 'error') return;
+        if (next.done === true) throw new GatewayError('internal', 'The stream ended before its outcome.');
+        controller.enqueue(encoder.encode(options.frame(next.value)));
+        if (!options.isTerminal(next.value)) return;
         end();
         controller.close();
       } catch (caught) {
@@ -91,8 +95,8 @@ export function eventStreamResponse(options: EventStreamOptions): Response {
   });
 }
 
-/** One event as a frame. */
-export function frame(event: InvocationEvent): string {
+/** One event of an invocation as a frame. */
+export function invocationFrame(event: InvocationEvent): string {
   return `id: ${event.seq}\nevent: ${event.event}\ndata: ${event.event === 'error' ? withErrorObject(event.data) : event.data}\n\n`;
 }
 

@@ -124,8 +124,9 @@ export function sentencePieceTokenizer(pieces: readonly Piece[]): Record<string,
 }
 
 function mergesOf(pieces: readonly Piece[], vocabulary: ReadonlyMap<string, number>): [string, string][] {
-  const merges: { left: string; right: string; score: number; leftId: number; rightId: number }[] = [];
-  for (const { text, score } of pieces.slice(FIRST_PIECE)) {
+  const merges: { left: string; right: string; score: number; pieceId: number; leftId: number; rightId: number }[] = [];
+  for (const [pieceId, { text, score }] of pieces.entries()) {
+    if (pieceId < FIRST_PIECE) continue;
     // By code point: a cut inside a surrogate pair would not be text.
     const characters = Array.from(text);
     for (let cut = 1; cut < characters.length; cut++) {
@@ -133,10 +134,9 @@ function mergesOf(pieces: readonly Piece[], vocabulary: ReadonlyMap<string, numb
       const right = characters.slice(cut).join('');
       const leftId = vocabulary.get(left);
       const rightId = vocabulary.get(right);
-      if (leftId !== undefined && rightId !== undefined) merges.push({ left, right, score, leftId, rightId });
+      if (leftId !== undefined && rightId !== undefined) merges.push({ left, right, score, pieceId, leftId, rightId });
     }
   }
-  // Equal scores cannot keep two pieces apart, so the ids decide; the sort is stable, and pieces come in order of id.
-  merges.sort((a, b) => b.score - a.score);
+  merges.sort((a, b) => b.score - a.score || a.pieceId - b.pieceId || a.leftId - b.leftId || a.rightId - b.rightId);
   return merges.map(({ left, right }) => [left, right]);
 }

@@ -1,0 +1,59 @@
+import type { ModelInfo } from 'pie:inferlet/runtime@0.1.0';
+import type { SpecialTokenIds } from 'pie:inferlet/tokenize@0.1.0';
+import { InferletError } from './errors.ts';
+import { attempt, runtime, tokenize as text } from './raw.ts';
+
+export type { ModelInfo } from 'pie:inferlet/runtime@0.1.0';
+export type { SpecialTokenIds } from 'pie:inferlet/tokenize@0.1.0';
+
+let granted: readonly ModelInfo[] | undefined;
+const special = new Map<string, SpecialTokenIds>();
+
+/** The models granted to this function; the first is its default. */
+export function models(): readonly ModelInfo[] {
+  granted ??= runtime.models();
+  return granted;
+}
+
+/** One granted model by name, or the default one. Throws `not-found` with the names that there are. */
+export function model(name?: string): ModelInfo {
+  const all = models();
+  const found = name === undefined ? all[0] : all.find((candidate) => candidate.name === name);
+  if (found) return found;
+  const names = all.map((candidate) => candidate.name).join(', ') || 'none';
+  throw new InferletError(
+    'not-found',
+    name === undefined
+      ? 'This function was granted no model; name one in its pie.json ("model").'
+      : `There is no model "${name}" for this function; it was granted: ${names}.`,
+  );
+}
+
+/** Ids of a model's special tokens. */
+export function specialTokens(name?: string): SpecialTokenIds {
+  const key = model(name).name;
+  let ids = special.get(key);
+  if (!ids) {
+    ids = attempt(() => text.specialTokens(key));
+    special.set(key, ids);
+  }
+  return ids;
+}
+
+/**
+ * Token ids of `content`, without special tokens around it.
+ * @param options.special recognise special tokens that are written in the text (never for text that a user wrote)
+ */
+export function tokenize(content: string, options: { model?: string; special?: boolean } = {}): number[] {
+  const { name } = model(options.model);
+  return attempt(() => text.tokenize(name, content, options.special ?? false));
+}
+
+/** Text of `tokens`; special tokens are left out unless `special`. */
+export function detokenize(
+  tokens: Uint32Array | readonly number[],
+  options: { model?: string; special?: boolean } = {},
+): string {
+  const { name } = model(options.model);
+  return attempt(() => text.detokenize(name, tokens, options.special ?? false));
+}

@@ -1,0 +1,42 @@
+/**
+ * The layer below: the WIT interfaces as they are, typed, and the two functions that turn their ways of failing into an
+ * {@link InferletError}. Import it as `@pie/inferlet/raw`.
+ *
+ * @example
+ * import { allocate, fused, Queue, settle } from '@pie/inferlet/raw';
+ * const queue = new Queue('stories15m');
+ * const pages = allocate.allocatePages(queue, 1);
+ * const request = { tokens: [1], positions: [0], inPages: [], outPages: pages, rows: 1, output: { tag: 'distributions', val: 5 } } as const;
+ * const { distributions } = await settle(fused.step(queue, request));
+ */
+import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
+import { InferletError } from './errors.ts';
+
+export * as allocate from 'pie:inferlet/allocate@0.1.0';
+export * as forward from 'pie:inferlet/forward@0.1.0';
+export * as fused from 'pie:inferlet/fused@0.1.0';
+export { Run } from 'pie:inferlet/fused@0.1.0';
+export * as inputText from 'pie:inferlet/input-text@0.1.0';
+export * as outputText from 'pie:inferlet/output-text@0.1.0';
+export { Queue } from 'pie:inferlet/queue@0.1.0';
+export * as runtime from 'pie:inferlet/runtime@0.1.0';
+export * as session from 'pie:inferlet/session@0.1.0';
+export * as tokenize from 'pie:inferlet/tokenize@0.1.0';
+export { Detokenizer } from 'pie:inferlet/tokenize@0.1.0';
+export { InferletError, type InferletErrorCode } from './errors.ts';
+
+/** The value of a waiting call; throws {@link InferletError} when it failed. */
+export async function settle<T>(future: Future<Outcome<T>>): Promise<T> {
+  const outcome = await future.read();
+  if (outcome.tag === 'err') throw InferletError.of(outcome.val);
+  return outcome.val;
+}
+
+/** The value of a call that is answered at once; throws {@link InferletError} when it failed. */
+export function attempt<T>(call: () => T): T {
+  try {
+    return call();
+  } catch (thrown) {
+    throw InferletError.from(thrown);
+  }
+}

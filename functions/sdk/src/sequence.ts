@@ -1,0 +1,195 @@
+import type { Output, Sampler as WireSampler, StepResult } from 'pie:inferlet/fused@0.1.0';
+import type { ModelInfo } from 'pie:inferlet/runtime@0.1.0';
+import { InferletError } from './errors.ts';
+import { commonPrefix, pagesFor, planTruncate, planWrite, range } from './pages.ts';
+import { allocate, attempt, forward, fused, inputText, outputText, Queue, Run, settle } from './raw.ts';
+import type { Distribution } from './samplers.ts';
+
+/**
+ * Tokens and the KV pages that hold their keys and values, on one queue. Pages are filled without gaps, so slot i belongs to token i.
+ * Tokens behind the cached ones are pending: the next call computes them. At least one token is pending whenever something is to be
+ * sampled, since its state is what the sampling needs.
+ */
+export class Sequence {
+  readonly model: ModelInfo;
+  readonly queue: Queue;
+  readonly tokens: number[];
+  #pages: number[];
+  #cached: number;
+  #released = false;
+
+  constructor(model: ModelInfo, priority: number, tokens: number[] = [], pages: number[] = [], cached = 0) {
+    this.model = model;
+    this.queue = new Queue(model.name);
+    if (priority !== 0) this.queue.setPriority(priority);
+    this.tokens = tokens;
+    this.#pages = pages;
+    this.#cached = cached;
+  }
+
+  /** Tokens whose keys and values are in the pages, or on their way there. */
+  get cached(): number {
+    return this.#cached;
+  }
+
+  get pending(): number {
+    return this.tokens.length - this.#cached;
+  }
+
+  get pages(): readonly number[] {
+    return this.#pages;
+  }
+
+  /** Appends tokens without computing them. Throws when they do not exist or do not fit, and then appends none. */
+  append(tokens: ArrayLike<number>): void {
+    const { name, contextLength, vocabularySize } = this.model;
+    for (let i = 0; i < tokens.length; i++) {
+      const token = tokens[i];
+      if (token === undefined || !Number.isInteger(token) || token < 0 || token >= vocabularySize) {
+        throw new InferletError(
+          'invalid-argument',
+          `Token id ${token} (at index ${i}) is outside the vocabulary of ${name}, which has ids 0 to ${vocabularySize - 1}.`,
+        );
+      }
+    }
+    const total = this.tokens.length + tokens.length;
+    if (total > contextLength) {
+      const held = this.tokens.length > 0 ? ` on top of the ${this.tokens.length} already there` : '';
+      throw new InferletError(
+        'context-overflow',
+        `The prompt has ${tokens.length} tokens${held}, but ${name} sees at most ${contextLength} at once. ` +
+          `Leave out at least ${total - contextLength}.`,
+      );
+    }
+    for (let i = 0; i < tokens.length; i++) this.tokens.push(tokens[i] as number);
+  }
+
+  /** Makes the sequence exactly `tokens`, keeping what is cached of their common beginning. */
+  replace(tokens: ArrayLike<number>): void {
+    const shared = commonPrefix(this.tokens, tokens);
+    const rest = Array.prototype.slice.call(tokens, shared) as number[];
+    const dropped = this.tokens.slice(shared);
+    this.tokens.length = shared;
+    try {
+      this.append(rest);
+    } catch (error) {
+      this.tokens.push(...dropped);
+      throw error;
+    }
+    // The last token must stay pending, and what was cached beyond the common part is of the old text.
+    this.cut(Math.min(this.#cached, shared, this.tokens.length - 1));
+  }
+
+  /** Drops all tokens from `length` on. */
+  truncate(length: number): void {
+    if (length >= this.tokens.length) return;
+    this.tokens.length = length;
+    this.cut(Math.min(this.#cached, Math.max(0, length - 1)));
+  }
+
+  /** Computes the pending tokens in one call and hands out what follows them. `keep` leaves the last ones pending. */
+  compute(output: Output, keep = 0): Promise<StepResult> {
+    const count = this.pending - keep;
+    const tokens = this.tokens.slice(this.#cached, this.#cached + count);
+    const plan = this.#reserve(count);
+    const request = {
+      tokens,
+      positions: range(this.#cached, count),
+      inPages: this.#pages.slice(0, plan.readEnd),
+      outPages: this.#pages.slice(plan.writeStart, plan.writeEnd),
+      rows: output.tag === 'none' ? 0 : 1,
+      output,
+    };
+    this.#cached += count;
+    return settle(fused.step(this.queue, request));
+  }
+
+  /** The same in three calls (embed, forward, next distribution), for models without `fused`. */
+  async computeInThree(topK: number): Promise<Distribution> {
+    const count = this.pending;
+    const plan = this.#reserve(count);
+    const embeds = attempt(() => allocate.allocateEmbeds(this.queue, count + 1));
+    const inputs = embeds.slice(0, count);
+    const state = embeds[count] as number;
+    inputText.embedText(this.queue, this.tokens.slice(this.#cached), range(this.#cached, count), inputs);
+    forward.forward(
+      this.queue,
+      this.#pages.slice(0, plan.readEnd),
+      inputs,
+      this.#pages.slice(plan.writeStart, plan.writeEnd),
+      [state],
+      undefined,
+    );
+    this.#cached += count;
+    const distribution = settle(outputText.nextDistribution(this.queue, state, topK));
+    allocate.freeEmbeds(this.queue, embeds);
+    return distribution;
+  }
+
+  /** Starts decoding ahead, on the device, from the one pending token. {@link accept} then takes the tokens as they come. */
+  run(maxTokens: number, sampler: WireSampler, stopTokens: readonly number[]): Run {
+    this.#reserve(maxTokens);
+    return new Run(this.queue, {
+      token: this.tokens[this.#cached] as number,
+      position: this.#cached,
+      pages: this.#pages.slice(0, pagesFor(this.#cached + maxTokens, this.model.pageSize)),
+      maxTokens,
+      sampler,
+      stopTokens,
+    });
+  }
+
+  /** Appends tokens that a run sampled: all before the last are cached by it. */
+  accept(tokens: readonly number[]): void {
+    for (const token of tokens) this.tokens.push(token);
+    this.#cached = this.tokens.length - 1;
+  }
+
+  /**
+   * Ends the filled slots at `slots`. Pages behind are given back; the page in which the cut falls is copied, since a page cannot give
+   * single slots back. Needed too when the device may have written further than is accounted for here.
+   */
+  cut(slots: number): void {
+    const { keep, copySlots } = planTruncate(slots, this.model.pageSize);
+    this.#cached = slots;
+    const rest = this.#pages.slice(keep);
+    if (rest.length === 0) return;
+    this.#pages = this.#pages.slice(0, keep);
+    const source = rest[0];
+    if (copySlots > 0 && source !== undefined) {
+      const fresh = attempt(() => allocate.allocatePages(this.queue, 1));
+      allocate.copySlots(this.queue, source, 0, fresh[0] as number, 0, copySlots);
+      this.#pages.push(...fresh);
+    }
+    allocate.freePages(this.queue, rest);
+  }
+
+  /** Another sequence over the same pages, copy-on-write, on a queue of its own. All but the last token are computed first. */
+  async fork(priority: number): Promise<Sequence> {
+    const prefill = this.pending > 1 ? this.compute({ tag: 'none' }, 1) : undefined;
+    const tokens = this.tokens.slice();
+    const cached = this.#cached;
+    const source = this.#pages.slice(0, pagesFor(cached, this.model.pageSize));
+    const shared = source.length > 0 ? attempt(() => allocate.sharePages(this.queue, source)) : [];
+    await prefill;
+    // Between queues there is no order: the pages must exist before the fork's queue names them.
+    if (shared.length > 0) await settle(this.queue.synchronize());
+    return new Sequence(this.model, priority, tokens, shared, cached);
+  }
+
+  /** Gives all pages back. */
+  release(): void {
+    if (this.#released) return;
+    this.#released = true;
+    if (this.#pages.length > 0) allocate.freePages(this.queue, this.#pages);
+    this.#pages = [];
+    this.#cached = 0;
+    this.tokens.length = 0;
+  }
+
+  #reserve(count: number): ReturnType<typeof planWrite> {
+    const plan = planWrite(this.#cached, count, this.#pages.length, this.model.pageSize);
+    if (plan.allocate > 0) this.#pages.push(...attempt(() => allocate.allocatePages(this.queue, plan.allocate)));
+    return plan;
+  }
+}

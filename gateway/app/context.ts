@@ -1,0 +1,69 @@
+import type { Context } from 'hono';
+import type { Call, Principal, Scope } from './control.ts';
+import { GatewayError } from './errors/gateway-error.ts';
+
+/** What middleware leaves for handlers. */
+export interface AppEnv {
+  Variables: {
+    requestId: string;
+    traceparent: string;
+    /** Absent on routes that anyone may read. */
+    principal: Principal | undefined;
+  };
+}
+
+/** Sizes that are enforced before anything is stored. */
+export interface Limits {
+  /** The input of an invocation. */
+  readonly inputBytes: number;
+  /** A client's message to an inferlet, decoded. */
+  readonly messageBytes: number;
+  readonly manifestBytes: number;
+  readonly componentBytes: number;
+  /** Messages that a waiting (JSON) answer collects; what comes after is left out and flagged. */
+  readonly collectedBytes: number;
+}
+
+export const DEFAULT_LIMITS: Limits = {
+  inputBytes: 4 * 1024 * 1024,
+  messageBytes: 1024 * 1024,
+  manifestBytes: 256 * 1024,
+  componentBytes: 64 * 1024 * 1024,
+  collectedBytes: 16 * 1024 * 1024,
+};
+
+/** One line for the operator's log. */
+export interface LogRecord {
+  readonly level: 'info' | 'warn' | 'error';
+  readonly message: string;
+  readonly requestId?: string;
+  readonly error?: unknown;
+}
+
+/** Settings of the app, complete. */
+export interface AppSettings {
+  readonly limits: Limits;
+  readonly heartbeatMs: number;
+  readonly shutdown: AbortSignal | undefined;
+  readonly version: string;
+  readonly log: (record: LogRecord) => void;
+}
+
+/** What goes with a call into the control plane, for a key that has the scope. Throws `unauthorized` or `forbidden`. */
+export function callOf(c: Context<AppEnv>, scope?: Scope): Call {
+  const principal = c.get('principal');
+  if (principal === undefined) throw new GatewayError('unauthorized', 'The request has no API key.');
+  if (scope !== undefined && !principal.scopes.includes(scope) && !principal.scopes.includes('admin')) {
+    throw new GatewayError('forbidden', `The API key ${principal.keyId} lacks the scope "${scope}".`);
+  }
+  return { principal, requestId: c.get('requestId'), traceparent: c.get('traceparent'), signal: c.req.raw.signal };
+}
+
+/** Lets work outlive the response where the platform would otherwise stop it (workerd); elsewhere it simply goes on. */
+export function inBackground(c: Context<AppEnv>, work: Promise<unknown>): void {
+  try {
+    c.executionCtx.waitUntil(work);
+  } catch {
+    // Node has no execution context: nothing would stop the work.
+  }
+}

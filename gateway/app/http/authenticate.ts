@@ -1,0 +1,30 @@
+import type { MiddlewareHandler } from 'hono';
+import type { AppEnv } from '../context.ts';
+import type { ControlPlane } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+
+/** A key has 36 characters; what is longer than this is not worth hashing. */
+const MAX_KEY_LENGTH = 256;
+
+/**
+ * Requires a bearer API key (RFC 6750) and says whose it is.
+ *
+ * @example
+ * app.use('/v1/*', authenticate(control));
+ */
+export function authenticate(control: ControlPlane): MiddlewareHandler<AppEnv> {
+  return async function authenticate(c, next) {
+    const header = c.req.header('authorization');
+    if (header === undefined) throw refused('The request has no API key.');
+    const key = /^Bearer +([^\s]+)$/i.exec(header)?.[1];
+    if (key === undefined || key.length > MAX_KEY_LENGTH) throw refused('The Authorization header is not `Bearer` and a key.');
+    const principal = await control.authenticate(key);
+    if (principal === null) throw refused('The API key is not known.');
+    c.set('principal', principal);
+    await next();
+  };
+}
+
+function refused(message: string): GatewayError {
+  return new GatewayError('unauthorized', message, { headers: { 'www-authenticate': 'Bearer realm="pie"' } });
+}

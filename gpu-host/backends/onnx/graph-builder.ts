@@ -1,0 +1,161 @@
+import { parse, relative } from 'node:path';
+import onnxProto from 'onnx-proto';
+
+const { onnx } = onnxProto;
+
+/** ONNX `TensorProto.DataType` numbers of the element types used here. */
+export const ElementType = { float32: 1, uint8: 2, int32: 6, int64: 7, float16: 10, bfloat16: 16 } as const;
+export type ElementTypeNumber = (typeof ElementType)[keyof typeof ElementType];
+
+/** Where external data lies: `bytes` bytes at `offset` of an absolute path. Any alignment will do. */
+export interface FileRange {
+  readonly file: string;
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+/** Integers, lists of integers, or `{ float }`: ONNX tells 1 from 1.0. */
+export type Attribute = number | readonly number[] | { readonly float: number };
+
+/** External data is named relative to this folder; it is what sessions must be given as the folder of external initializers. */
+export const EXTERNAL_DATA_ROOT = parse(process.cwd()).root;
+
+const MICROSOFT = 'com.microsoft';
+const MICROSOFT_OPERATORS = new Set([
+  'FusedMatMul',
+  'MatMulNBits',
+  'QuickGelu',
+  'RotaryEmbedding',
+  'SkipSimplifiedLayerNormalization',
+]);
+
+/** Collects the nodes of one ONNX graph; every value is a name. Names must be unique, which is checked. */
+export class GraphBuilder {
+  readonly #nodes: onnxProto.onnx.INodeProto[] = [];
+  readonly #initializers = new Map<string, onnxProto.onnx.ITensorProto>();
+  readonly #inputs: onnxProto.onnx.IValueInfoProto[] = [];
+  readonly #outputs: onnxProto.onnx.IValueInfoProto[] = [];
+  readonly #names = new Set<string>();
+
+  /** A graph input; dimensions given as text are dynamic. */
+  input(name: string, type: ElementTypeNumber, dims: readonly (number | string)[]): string {
+    this.#inputs.push(valueInfo(this.#claim(name), type, dims));
+    return name;
+  }
+
+  output(name: string, type: ElementTypeNumber, dims: readonly (number | string)[]): void {
+    this.#outputs.push(valueInfo(name, type, dims));
+  }
+
+  /** A node of one output, which is returned. */
+  node(operator: string, inputs: readonly string[], output: string, attributes: Record<string, Attribute> = {}): string {
+    this.nodeOf(operator, inputs, [output], attributes);
+    return output;
+  }
+
+  /** A node of any number of outputs; an empty name is an output that is not wanted. */
+  nodeOf(
+    operator: string,
+    inputs: readonly string[],
+    outputs: readonly string[],
+    attributes: Record<string, Attribute> = {},
+  ): void {
+    for (const output of outputs) if (output !== '') this.#claim(output);
+    this.#nodes.push({
+      opType: operator,
+      domain: MICROSOFT_OPERATORS.has(operator) ? MICROSOFT : '',
+      name: `${operator}:${outputs[0]}`,
+      input: [...inputs],
+      output: [...outputs],
+      attribute: Object.entries(attributes).map(([name, value]) => attributeOf(name, value)),
+    });
+  }
+
+  /** A list of int64 inside the graph file; the same list is stored once. */
+  integers(values: readonly number[]): string {
+    const name = `integers:${values.join(',')}`;
+    if (!this.#initializers.has(name)) {
+      const data = BigInt64Array.from(values, BigInt);
+      this.#initializers.set(this.#claim(name), {
+        name,
+        dataType: ElementType.int64,
+        dims: [values.length],
+        rawData: new Uint8Array(data.buffer),
+      });
+    }
+    return name;
+  }
+
+  /** One int32 inside the graph file. */
+  integer32(value: number): string {
+    const name = `integer32:${value}`;
+    if (!this.#initializers.has(name)) {
+      this.#initializers.set(this.#claim(name), {
+        name,
+        dataType: ElementType.int32,
+        dims: [1],
+        rawData: new Uint8Array(Int32Array.of(value).buffer),
+      });
+    }
+    return name;
+  }
+
+  /** A constant whose bytes lie in a file, mapped into memory by the session. The same name is stored once. */
+  external(name: string, type: ElementTypeNumber, dims: readonly number[], range: FileRange): string {
+    if (!this.#initializers.has(name)) {
+      const location = relative(EXTERNAL_DATA_ROOT, range.file);
+      this.#initializers.set(this.#claim(name), {
+        name,
+        dataType: type,
+        dims: [...dims],
+        dataLocation: onnx.TensorProto.DataLocation.EXTERNAL,
+        externalData: [
+          { key: 'location', value: location },
+          { key: 'offset', value: String(range.offset) },
+          { key: 'length', value: String(range.bytes) },
+        ],
+      });
+    }
+    return name;
+  }
+
+  encode(): Uint8Array {
+    const model = onnx.ModelProto.create({
+      irVersion: 10,
+      opsetImport: [
+        { domain: '', version: 24 },
+        { domain: MICROSOFT, version: 1 },
+      ],
+      graph: {
+        name: 'pie',
+        node: this.#nodes,
+        initializer: [...this.#initializers.values()],
+        input: this.#inputs,
+        output: this.#outputs,
+      },
+    });
+    return onnx.ModelProto.encode(model).finish();
+  }
+
+  #claim(name: string): string {
+    if (this.#names.has(name)) throw new Error(`The graph has two values named ${name}.`);
+    this.#names.add(name);
+    return name;
+  }
+}
+
+function attributeOf(name: string, value: Attribute): onnxProto.onnx.IAttributeProto {
+  const { AttributeType } = onnx.AttributeProto;
+  if (typeof value === 'number') return { name, type: AttributeType.INT, i: value };
+  if ('float' in value) return { name, type: AttributeType.FLOAT, f: value.float };
+  return { name, type: AttributeType.INTS, ints: [...value] };
+}
+
+function valueInfo(
+  name: string,
+  type: ElementTypeNumber,
+  dims: readonly (number | string)[],
+): onnxProto.onnx.IValueInfoProto {
+  const dim = dims.map((d) => (typeof d === 'string' ? { dimParam: d } : { dimValue: d }));
+  return { name, type: { tensorType: { elemType: type, shape: { dim } } } };
+}

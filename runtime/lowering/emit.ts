@@ -1,0 +1,377 @@
+import type { WitType } from '#wit/generate/model.ts';
+import {
+  type CaseType,
+  type CoreType,
+  casesOf,
+  discriminantSize,
+  flatten,
+  hasCases,
+  joinCases,
+  layoutOf,
+  payloadOffset,
+  sequence,
+} from './layout.ts';
+
+/** Numeric lists that cross as one typed array: the lifting and the lowering method of `Guest`. */
+const TYPED_LISTS: Partial<Record<WitType['kind'], { readonly lift: string; readonly put: string | null }>> = {
+  u8: { lift: 'listU8', put: 'putU8' },
+  u16: { lift: 'listU16', put: null },
+  u32: { lift: 'listU32', put: 'putU32' },
+  s32: { lift: 'listS32', put: 'putU32' },
+  f32: { lift: 'listF32', put: 'putF32' },
+  f64: { lift: 'listF64', put: null },
+  u64: { lift: 'listU64', put: null },
+};
+
+/** Index of a resource by `interface/name`, as `Guest` handles carry it. */
+export type ResourceIndex = (interfaceName: string, resource: string) => number;
+
+/**
+ * Writes JavaScript that moves values of WIT types between a guest's memory and JavaScript, straight-line code with constant offsets
+ * (Component Model, Canonical ABI, "Loading", "Storing", "Lifting"). In the code `g` is the `Guest`, addresses are unsigned and checked
+ * by whoever passes them. Composite types get one helper function each.
+ */
+export class Emitter {
+  readonly #resources: ResourceIndex;
+  readonly #helpers: string[] = [];
+  readonly #names = new Map<WitType, Map<string, string>>();
+  readonly #futures: WitType[] = [];
+
+  constructor(resources: ResourceIndex) {
+    this.#resources = resources;
+  }
+
+  /** Source of every helper made so far. */
+  get helpers(): string {
+    return this.#helpers.join('\n');
+  }
+
+  /** Payload types of the futures seen so far; their index is their number in `F`. */
+  get futures(): readonly WitType[] {
+    return this.#futures;
+  }
+
+  /** Number of a future type; equal payloads share one. */
+  future(value: WitType): number {
+    const key = shape(value);
+    let index = this.#futures.findIndex((other) => shape(other) === key);
+    if (index < 0) index = this.#futures.push(value) - 1;
+    return index;
+  }
+
+  /** Expression of the value at `address` (an identifier or sum). */
+  load(type: WitType, address: string): string {
+    switch (type.kind) {
+      case 'bool':
+        return `(g.u8[${address}]!==0)`;
+      case 'u8':
+        return `g.u8[${address}]`;
+      case 's8':
+        return `(g.u8[${address}]<<24>>24)`;
+      case 'u16':
+        return `g.u16[(${address})>>>1]`;
+      case 's16':
+        return `(g.u16[(${address})>>>1]<<16>>16)`;
+      case 'u32':
+        return `g.u32[(${address})>>>2]`;
+      case 's32':
+        return `g.i32[(${address})>>>2]`;
+      case 'u64':
+        return `g.u64[(${address})>>>3]`;
+      case 's64':
+        return `BigInt.asIntN(64,g.u64[(${address})>>>3])`;
+      case 'f32':
+        return `g.f32[(${address})>>>2]`;
+      case 'f64':
+        return `g.f64[(${address})>>>3]`;
+      case 'char':
+        return `g.char(g.u32[(${address})>>>2])`;
+      case 'string':
+        return `g.string(g.u32[(${address})>>>2],g.u32[(${address}+4)>>>2])`;
+      case 'list':
+        return this.#liftList(type.element, `g.u32[(${address})>>>2]`, `g.u32[(${address}+4)>>>2]`);
+      case 'own':
+      case 'borrow':
+        return this.#liftHandle(type, `g.u32[(${address})>>>2]`);
+      case 'future':
+        throw new TypeError('an inferlet cannot hand a future to the host');
+      default:
+        return `${this.#helper('load', type)}(g,${address})`;
+    }
+  }
+
+  /** Statement that writes the value of expression `value` to `address`. */
+  store(type: WitType, address: string, value: string): string {
+    switch (type.kind) {
+      case 'bool':
+        return `g.u8[${address}]=${value}?1:0;`;
+      case 'u8':
+      case 's8':
+        return `g.u8[${address}]=${value};`;
+      case 'u16':
+      case 's16':
+        return `g.u16[(${address})>>>1]=${value};`;
+      case 'u32':
+      case 's32':
+        return `g.u32[(${address})>>>2]=${value};`;
+      case 'u64':
+      case 's64':
+        return `g.u64[(${address})>>>3]=BigInt(${value});`;
+      case 'f32':
+        return `g.f32[(${address})>>>2]=${value};`;
+      case 'f64':
+        return `g.f64[(${address})>>>3]=${value};`;
+      case 'char':
+        return `g.u32[(${address})>>>2]=${value}.codePointAt(0);`;
+      case 'string':
+        return `g.putString(${address},${value});`;
+      case 'own':
+        return `g.u32[(${address})>>>2]=g.addResource(${this.#resources(type.interface, type.resource)},${value});`;
+      case 'borrow':
+        throw new TypeError('the host lends nothing to an inferlet');
+      case 'future': {
+        if (type.value === null) throw new TypeError('a future without a value is not used by the contract');
+        return `g.u32[(${address})>>>2]=g.addFuture(${value},F[${this.future(type.value)}]);`;
+      }
+      case 'list': {
+        const put = TYPED_LISTS[type.element.kind]?.put;
+        return put ? `g.${put}(${address},${value});` : `${this.#helper('store', type)}(g,${address},${value});`;
+      }
+      default:
+        return `${this.#helper('store', type)}(g,${address},${value});`;
+    }
+  }
+
+  /** Expression of a value passed as core values (named by `flat`). */
+  lift(type: WitType, flat: readonly string[]): string {
+    const [first = '', second = ''] = flat;
+    switch (type.kind) {
+      case 'bool':
+        return `(${first}!==0)`;
+      case 'u8':
+        return `(${first}&255)`;
+      case 's8':
+        return `(${first}<<24>>24)`;
+      case 'u16':
+        return `(${first}&65535)`;
+      case 's16':
+        return `(${first}<<16>>16)`;
+      case 'u32':
+        return `(${first}>>>0)`;
+      case 'u64':
+        return `BigInt.asUintN(64,${first})`;
+      case 's32':
+      case 's64':
+      case 'f32':
+      case 'f64':
+        return first;
+      case 'char':
+        return `g.char(${first})`;
+      case 'string':
+        return `g.string(${first},${second})`;
+      case 'list':
+        return this.#liftList(type.element, first, second);
+      case 'own':
+      case 'borrow':
+        return this.#liftHandle(type, first);
+      case 'future':
+        throw new TypeError('an inferlet cannot hand a future to the host');
+      default:
+        return `${this.#helper('lift', type)}(g,${flat.join(',')})`;
+    }
+  }
+
+  /** Expression of the one core value that `value` is returned as. */
+  lowerFlat(type: WitType, value: string): string {
+    switch (type.kind) {
+      case 'bool':
+        return `(${value}?1:0)`;
+      case 'u64':
+      case 's64':
+        return `BigInt.asIntN(64,BigInt(${value}))`;
+      case 'char':
+        return `${value}.codePointAt(0)`;
+      case 'enum':
+        return `${this.#caseIndex(type)}[${value}]`;
+      case 'own':
+        return `g.addResource(${this.#resources(type.interface, type.resource)},${value})`;
+      case 'future':
+        if (type.value === null) throw new TypeError('a future without a value is not used by the contract');
+        return `g.addFuture(${value},F[${this.future(type.value)}])`;
+      case 'record':
+      case 'tuple':
+      case 'variant':
+      case 'option':
+      case 'result':
+      case 'list':
+      case 'string':
+      case 'borrow':
+        throw new TypeError(`${type.kind} is not returned as one core value`);
+      default:
+        return value;
+    }
+  }
+
+  #liftHandle(type: Extract<WitType, { kind: 'own' | 'borrow' }>, handle: string): string {
+    const method = type.kind === 'own' ? 'takeResource' : 'resource';
+    return `g.${method}(${handle},${this.#resources(type.interface, type.resource)})`;
+  }
+
+  #liftList(element: WitType, pointer: string, length: string): string {
+    const typed = TYPED_LISTS[element.kind];
+    if (typed) return `g.${typed.lift}(${pointer},${length})`;
+    return `${this.#helper('list', element)}(g,${pointer},${length})`;
+  }
+
+  #helper(form: 'load' | 'store' | 'lift' | 'list', type: WitType): string {
+    let forms = this.#names.get(type);
+    if (!forms) {
+      forms = new Map();
+      this.#names.set(type, forms);
+    }
+    const known = forms.get(form);
+    if (known) return known;
+    const name = `${form}${this.#helpers.length}`;
+    forms.set(form, name);
+    const slot = this.#helpers.push('') - 1;
+    this.#helpers[slot] = this.#helperSource(form, name, type);
+    return name;
+  }
+
+  #helperSource(form: 'load' | 'store' | 'lift' | 'list', name: string, type: WitType): string {
+    if (form === 'list') {
+      const { size, align } = layoutOf(type);
+      return (
+        `function ${name}(g,p,n){n>>>=0;const a=g.range(p,n*${size},${align});const v=new Array(n);` +
+        `for(let i=0;i<n;i++){const e=a+i*${size};v[i]=${this.load(type, 'e')};}return v;}`
+      );
+    }
+    if (form === 'store') return `function ${name}(g,p,v){${this.#storeBody(type)}}`;
+    if (form === 'load') return `function ${name}(g,p){${this.#loadBody(type)}}`;
+    const flat = flatten(type).map((_, index) => `f${index}`);
+    return `function ${name}(g,${flat.join(',')}){${this.#liftBody(type, flat)}}`;
+  }
+
+  #loadBody(type: WitType): string {
+    if (type.kind === 'record') {
+      const { offsets } = sequence(type.fields.map((field) => field.type));
+      return `return{${type.fields.map((field, i) => `${field.js}:${this.load(field.type, `p+${offsets[i]}`)}`).join(',')}};`;
+    }
+    if (type.kind === 'tuple') {
+      const { offsets } = sequence(type.items);
+      return `return[${type.items.map((item, i) => this.load(item, `p+${offsets[i]}`)).join(',')}];`;
+    }
+    if (!hasCases(type)) throw new TypeError(`no load of ${type.kind}`);
+    const view = { 1: 'g.u8[p]', 2: 'g.u16[p>>>1]', 4: 'g.u32[p>>>2]' }[discriminantSize(casesOf(type).length)];
+    const at = `p+${payloadOffset(type)}`;
+    return switchOf(type, view, (payload) => this.load(payload, at));
+  }
+
+  #liftBody(type: WitType, flat: readonly string[]): string {
+    if (type.kind === 'record' || type.kind === 'tuple') {
+      let at = 0;
+      const members = type.kind === 'record' ? type.fields.map((field) => field.type) : type.items;
+      const values = members.map((member) => {
+        const count = flatten(member).length;
+        at += count;
+        return this.lift(member, flat.slice(at - count, at));
+      });
+      return type.kind === 'record'
+        ? `return{${type.fields.map((field, i) => `${field.js}:${values[i]}`).join(',')}};`
+        : `return[${values.join(',')}];`;
+    }
+    if (!hasCases(type)) throw new TypeError(`no lift of ${type.kind}`);
+    const joined = joinCases(casesOf(type));
+    const payloads = flat.slice(1);
+    return switchOf(type, `${flat[0]}>>>0`, (payload) =>
+      this.lift(
+        payload,
+        flatten(payload).map((want, i) => coerce(payloads[i] ?? '', joined[i] ?? want, want)),
+      ),
+    );
+  }
+
+  #storeBody(type: WitType): string {
+    if (type.kind === 'record') {
+      const { offsets } = sequence(type.fields.map((field) => field.type));
+      return type.fields.map((field, i) => this.store(field.type, `p+${offsets[i]}`, `v.${field.js}`)).join('');
+    }
+    if (type.kind === 'tuple') {
+      const { offsets } = sequence(type.items);
+      return type.items.map((item, i) => this.store(item, `p+${offsets[i]}`, `v[${i}]`)).join('');
+    }
+    if (type.kind === 'list') {
+      const { size, align } = layoutOf(type.element);
+      return (
+        `const n=v.length,a=g.alloc(n*${size},${align});g.u32[p>>>2]=a;g.u32[(p>>>2)+1]=n;` +
+        `for(let i=0;i<n;i++){const e=a+i*${size};${this.store(type.element, 'e', 'v[i]')}}`
+      );
+    }
+    if (!hasCases(type)) throw new TypeError(`no store of ${type.kind}`);
+    const cases = casesOf(type);
+    const size = discriminantSize(cases.length);
+    const setIndex = (index: string) => ({ 1: `g.u8[p]=${index};`, 2: `g.u16[p>>>1]=${index};`, 4: `g.u32[p>>>2]=${index};` })[size];
+    const at = `p+${payloadOffset(type)}`;
+    if (type.kind === 'enum') return setIndex(`${this.#caseIndex(type)}[v]`);
+    if (type.kind === 'option') {
+      const some = nestedOption(type.value) ? 'v.val' : 'v';
+      const none = nestedOption(type.value) ? "v.tag==='none'" : 'v===undefined';
+      return `if(${none}){${setIndex('0')}}else{${setIndex('1')}${this.store(type.value, at, some)}}`;
+    }
+    const names = caseNames(type);
+    const branches = cases.map(
+      (payload, i) =>
+        `case ${JSON.stringify(names[i])}:${setIndex(String(i))}${payload ? this.store(payload, at, 'v.val') : ''}return;`,
+    );
+    return `switch(v.tag){${branches.join('')}default:throw new TypeError('no case '+v.tag);}`;
+  }
+
+  /** An object from case name to discriminant. */
+  #caseIndex(type: Extract<WitType, { kind: 'enum' }>): string {
+    const forms = this.#names.get(type) ?? new Map<string, string>();
+    this.#names.set(type, forms);
+    const known = forms.get('cases');
+    if (known) return known;
+    const name = `cases${this.#helpers.length}`;
+    forms.set('cases', name);
+    const entries = type.cases.map((entry, i) => `${JSON.stringify(entry.name)}:${i}`);
+    this.#helpers.push(`const ${name}={__proto__:null,${entries.join(',')}};`);
+    return name;
+  }
+}
+
+const nestedOption = (type: WitType): boolean => type.kind === 'option';
+
+function caseNames(type: CaseType): readonly string[] {
+  if (type.kind === 'option') return ['none', 'some'];
+  if (type.kind === 'result') return ['ok', 'err'];
+  return type.cases.map((entry) => entry.name);
+}
+
+/** A switch over a discriminant that returns the JavaScript form of each case: a string, an optional, or `{ tag, val }`. */
+function switchOf(type: CaseType, discriminant: string, payloadOf: (payload: WitType) => string): string {
+  const names = caseNames(type);
+  const branches = casesOf(type).map((payload, i) => {
+    if (type.kind === 'enum') return `case ${i}:return ${JSON.stringify(names[i])};`;
+    if (type.kind === 'option' && !nestedOption(type.value)) {
+      return `case ${i}:return ${payload ? payloadOf(payload) : 'undefined'};`;
+    }
+    return `case ${i}:return{tag:${JSON.stringify(names[i])},val:${payload ? payloadOf(payload) : 'undefined'}};`;
+  });
+  const label = 'name' in type ? type.name : type.kind;
+  return `const d=${discriminant};switch(d){${branches.join('')}default:g.trap(d+' is no case of ${label}');}`;
+}
+
+function coerce(value: string, have: CoreType, want: CoreType): string {
+  if (have === want) return value;
+  if (have === 'i32' && want === 'f32') return `f32of(${value})`;
+  if (have === 'i64' && want === 'i32') return `Number(BigInt.asIntN(32,${value}))`;
+  if (have === 'i64' && want === 'f32') return `f32of(Number(BigInt.asIntN(32,${value})))`;
+  if (have === 'i64' && want === 'f64') return `f64of(${value})`;
+  throw new TypeError(`no coercion of ${have} to ${want}`);
+}
+
+/** A type's structure as text: equal texts are equal types. */
+function shape(type: WitType | null): string {
+  return JSON.stringify(type, (key, value: unknown) => (key === 'docs' ? undefined : value));
+}

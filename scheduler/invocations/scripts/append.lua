@@ -1,0 +1,73 @@
+--[[
+  Appends numbered events to an invocation's log and publishes them. Events that the log already holds are skipped, so the same call may
+  be made twice.
+
+  KEYS[1] record (hash)
+  KEYS[2] events (stream)
+
+  ARGV[1] live channel
+  ARGV[2] epoch of the attempt
+  ARGV[3] number of the first event
+  ARGV[4] about how many events the log keeps
+  ARGV[5] how many bytes of event data an invocation may log in all
+  ARGV[6] now, ms
+  ARGV[7] about how many lines the function's log keeps
+  ARGV[8] how long the function's log is kept after its last line, ms
+  ARGV[9...] pairs: event, data
+
+  Returns 1 appended, 0 stale epoch (or no such record), -1 ended, -2 byte limit passed (nothing was appended), -3 a gap in the numbers.
+]]
+local record, events = KEYS[1], KEYS[2]
+local firstSeq = tonumber(ARGV[3])
+local status, epoch, seq, bytes = unpack(redis.call('HMGET', record, 'status', 'epoch', 'seq', 'bytes'))
+
+if not status then
+  return 0
+end
+if status == 'succeeded' or status == 'failed' or status == 'cancelled' then
+  return -1
+end
+if status ~= 'running' or epoch ~= ARGV[2] then
+  return 0
+end
+
+seq = tonumber(seq)
+bytes = tonumber(bytes)
+if firstSeq > seq + 1 then
+  return -3
+end
+
+--- @include "function-log"
+
+local added = 0
+local current = firstSeq
+for i = 9, #ARGV, 2 do
+  if current > seq then
+    added = added + #ARGV[i + 1]
+  end
+  current = current + 1
+end
+local last = current - 1
+if last <= seq then
+  return 1
+end
+if bytes + added > tonumber(ARGV[5]) then
+  return -2
+end
+
+local live = {}
+current = firstSeq
+for i = 9, #ARGV, 2 do
+  if current > seq then
+    local event, data = ARGV[i], ARGV[i + 1]
+    redis.call('XADD', events, 'MAXLEN', '~', ARGV[4], current .. '-0', 'e', event, 'd', data)
+    live[#live + 1] = current .. '\0' .. event .. '\0' .. data
+    if event == 'log' then
+      functionLog(record, current, event, data, ARGV[6], ARGV[7], ARGV[8])
+    end
+  end
+  current = current + 1
+end
+redis.call('HSET', record, 'seq', last, 'bytes', bytes + added)
+redis.call('PUBLISH', ARGV[1], table.concat(live, '\0'))
+return 1

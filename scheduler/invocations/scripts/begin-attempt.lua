@@ -1,0 +1,33 @@
+--[[
+  Begins an attempt: the caller, and nobody else, may write until a newer epoch exists.
+
+  KEYS[1] record (hash)
+
+  ARGV[1] runtime id
+  ARGV[2] now, ms
+  ARGV[3] a token of this call, so that a command sent twice begins one attempt
+
+  Returns {1, epoch, number of the attempt's first event, attempt}
+          {0, 'ended' | 'already-ran' | 'unknown'}
+]]
+local record = KEYS[1]
+local status, epoch, seq, attempts, restartable, token = unpack(redis.call('HMGET', record, 'status', 'epoch', 'seq', 'attempts',
+  'restartable', 'token'))
+
+if not status then
+  return {0, 'unknown'}
+end
+if status == 'running' and token == ARGV[3] then
+  return {1, tonumber(epoch), tonumber(seq) + 1, tonumber(attempts)}
+end
+if status == 'running' or (status == 'queued' and tonumber(attempts) > 0 and restartable ~= '1') then
+  return {0, 'already-ran'}
+end
+if status ~= 'queued' then
+  return {0, 'ended'}
+end
+
+local nextEpoch = redis.call('HINCRBY', record, 'epoch', 1)
+local attempt = redis.call('HINCRBY', record, 'attempts', 1)
+redis.call('HSET', record, 'status', 'running', 'runtimeId', ARGV[1], 'startedAt', ARGV[2], 'token', ARGV[3])
+return {1, nextEpoch, tonumber(seq) + 1, attempt}

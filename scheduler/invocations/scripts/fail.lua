@@ -1,0 +1,33 @@
+--[[
+  Ends an invocation in the platform's name (its runtime died, its deadline passed in the queue), in the next epoch.
+
+  KEYS[1] record (hash)
+  KEYS[2] events (stream)
+  KEYS[3] inbox (list)
+  KEYS[4] deadlines (sorted set)
+
+  ARGV[1..8] see include/end-arguments.lua
+  ARGV[9] failure code
+  ARGV[10] failure message
+  ARGV[11] data of the error event
+  ARGV[12] runtime that must own it, or '' for any: a running attempt of another runtime is left alone
+
+  Returns 1 ended by this call, -1 ended before, 0 no such record, -2 owned by another runtime.
+]]
+--- @include "end-arguments"
+--- @include "end-invocation"
+--- @include "platform-failure"
+
+local status, epoch, seq, runtimeId = unpack(redis.call('HMGET', KEYS[1], 'status', 'epoch', 'seq', 'runtimeId'))
+if not status then
+  redis.call('ZREM', KEYS[4], ARGV[1])
+  return 0
+end
+if status == 'succeeded' or status == 'failed' or status == 'cancelled' then
+  return -1
+end
+if ARGV[12] ~= '' and status == 'running' and runtimeId ~= ARGV[12] then
+  return -2
+end
+platformFailure(endArguments(), epoch, seq, ARGV[9], ARGV[10], ARGV[11])
+return 1

@@ -1,0 +1,52 @@
+--[[
+  Ends an invocation in the name of its running attempt. There is exactly one terminal event, whoever else tries.
+
+  KEYS[1] record (hash)
+  KEYS[2] events (stream)
+  KEYS[3] inbox (list)
+  KEYS[4] deadlines (sorted set)
+
+  ARGV[1..8] see include/end-arguments.lua
+  ARGV[9] epoch of the attempt
+  ARGV[10] number of the terminal event
+  ARGV[11] event: result | error
+  ARGV[12] data
+  ARGV[13] status: succeeded | failed | cancelled
+  ARGV[14] failure code, or ''
+  ARGV[15] failure message, or ''
+  ARGV[16] usage as JSON text, or ''
+
+  Returns 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended otherwise; -3 a gap in the
+  numbers.
+]]
+--- @include "end-arguments"
+--- @include "end-invocation"
+
+local status, epoch, seq = unpack(redis.call('HMGET', KEYS[1], 'status', 'epoch', 'seq'))
+if not status then
+  return 0
+end
+if status == 'succeeded' or status == 'failed' or status == 'cancelled' then
+  if epoch == ARGV[9] and seq == ARGV[10] then
+    return 1
+  end
+  return -1
+end
+if status ~= 'running' or epoch ~= ARGV[9] then
+  return 0
+end
+if tonumber(ARGV[10]) ~= tonumber(seq) + 1 then
+  return -3
+end
+
+local a = endArguments()
+a.epoch = epoch
+a.seq = ARGV[10]
+a.event = ARGV[11]
+a.data = ARGV[12]
+a.status = ARGV[13]
+a.code = ARGV[14]
+a.message = ARGV[15]
+a.usage = ARGV[16]
+endInvocation(a)
+return 1

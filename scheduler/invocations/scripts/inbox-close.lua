@@ -1,0 +1,14 @@
+--[[
+  The client can send no more. What already waits is still handed out.
+
+  KEYS[1] record (hash)
+  ARGV[1] inbox channel
+
+  Returns 1, or 0 when there is no such record.
+]]
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  return 0
+end
+redis.call('HSET', KEYS[1], 'inboxClosed', 1)
+redis.call('PUBLISH', ARGV[1], 'closed')
+return 1

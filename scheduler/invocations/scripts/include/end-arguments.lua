@@ -1,0 +1,18 @@
+-- What every script that may end an invocation gets first:
+-- ARGV[1] id, [2] live channel, [3] inbox channel, [4] now, [5] record kept for, [6] events kept for, [7] lines of the function's log,
+-- [8] function's log kept for (times in ms).
+local function endArguments()
+  return {
+    id = ARGV[1],
+    live = ARGV[2],
+    inboxChannel = ARGV[3],
+    now = ARGV[4],
+    recordMs = ARGV[5],
+    eventsMs = ARGV[6],
+    logLines = ARGV[7],
+    logMs = ARGV[8],
+    usage = '',
+    code = '',
+    message = '',
+  }
+end

@@ -1,0 +1,19 @@
+--- @include "function-log"
+
+-- Ends an invocation that has not ended: its one terminal event, its final record, its retention.
+-- KEYS[1] record, KEYS[2] events, KEYS[3] inbox, KEYS[4] deadlines. `a` names the values:
+-- id, live, inboxChannel, epoch, seq, event, data, status, code, message, usage, now, recordMs, eventsMs, logLines, logMs.
+local function endInvocation(a)
+  redis.call('XADD', KEYS[2], a.seq .. '-0', 'e', a.event, 'd', a.data)
+  redis.call('HSET', KEYS[1], 'status', a.status, 'epoch', a.epoch, 'seq', a.seq, 'endedAt', a.now, 'code', a.code, 'message', a.message,
+    'usage', a.usage)
+  redis.call('ZREM', KEYS[4], a.id)
+  redis.call('DEL', KEYS[3])
+  redis.call('PEXPIRE', KEYS[1], a.recordMs)
+  redis.call('PEXPIRE', KEYS[2], a.eventsMs)
+  if a.event == 'error' then
+    functionLog(KEYS[1], a.seq, a.event, a.data, a.now, a.logLines, a.logMs)
+  end
+  redis.call('PUBLISH', a.live, a.seq .. '\0' .. a.event .. '\0' .. a.data)
+  redis.call('PUBLISH', a.inboxChannel, 'closed')
+end

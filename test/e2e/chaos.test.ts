@@ -1,0 +1,144 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { after, before, test } from 'node:test';
+import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import { loadConfig } from '#infra/config.ts';
+import { invoke, readEvents, type StreamEvent, terminal, text } from '#test/harness/events.ts';
+import { isAlive, Platform, until } from '#test/harness/platform.ts';
+
+const LONG = { prompt: '', maxTokens: 240, temperature: 0 };
+const WITHIN_MS = 5000;
+
+let platform: Platform;
+before(async () => {
+  platform = await Platform.start();
+});
+after(() => platform?.[Symbol.asyncDispose]());
+
+/** Runs a long story, kills a process in its midst, and says how it ended and how long after the kill. */
+async function killDuring(pid: () => number): Promise<{ events: StreamEvent[]; tookMs: number }> {
+  let killedAt = 0;
+  const events = await invoke(platform, 'text-completion', LONG, {
+    onEvent: (event) => {
+      if (event.event !== 'message' || killedAt > 0) return;
+      killedAt = Date.now();
+      process.kill(pid(), 'SIGKILL');
+    },
+  });
+  assert.ok(killedAt > 0, 'the stream was under way');
+  return { events, tookMs: Date.now() - killedAt };
+}
+
+/** Free pages of each model, once nothing runs, as the GPU host counts them. */
+async function freePages(): Promise<Record<string, number>> {
+  const [host] = loadConfig(platform.environment).gpuHosts;
+  const connection = await GpuHostConnection.connect(host?.address ?? '');
+  try {
+    const stats = await connection.stats();
+    return Object.fromEntries(stats.models.map((model) => [model.name, model.pages.free]));
+  } finally {
+    connection.close();
+  }
+}
+
+async function nextWorks(): Promise<void> {
+  await until(
+    'the next invocation works',
+    async () => {
+      const events = await invoke(platform, 'text-completion', { ...LONG, maxTokens: 8 }).catch(() => []);
+      return terminal(events)?.event === 'result';
+    },
+    20_000,
+  );
+}
+
+test('the GPU host dies: an error with a code, and the next invocation works', async () => {
+  const restarted = platform.restarted('gpu-host-1');
+  const { events, tookMs } = await killDuring(() => platform.pid('gpu-host-1'));
+  assert.equal(terminal(events)?.event, 'error');
+  assert.equal(terminal(events)?.data.code, 'device-lost');
+  assert.ok(tookMs < WITHIN_MS, `${tookMs} ms`);
+  await restarted;
+  await nextWorks();
+});
+
+test('the runtime dies: an error with a code, its pages come back, the next invocation works', async () => {
+  const before = await freePages();
+  const restarted = platform.restarted('runtime-1');
+  const { events, tookMs } = await killDuring(() => platform.pid('runtime-1'));
+  assert.equal(terminal(events)?.event, 'error');
+  assert.equal(terminal(events)?.data.code, 'runtime-lost');
+  assert.ok(tookMs < WITHIN_MS, `${tookMs} ms`);
+  await restarted;
+  await nextWorks();
+  assert.deepEqual(await freePages(), before);
+});
+
+test('Redis dies: the stream ends with a code or goes on, and the next invocation works', async () => {
+  const shell = platform.pid('redis');
+  const server = Number(
+    execFileSync('pgrep', ['-P', String(shell), '-x', 'redis-server'])
+      .toString()
+      .trim(),
+  );
+  const restarted = platform.restarted('redis');
+  const { events } = await killDuring(() => server);
+  const end = terminal(events);
+  assert.ok(end, 'one terminal event');
+  if (end.event === 'result') assert.equal(end.data.output.tokens.length, 240);
+  else assert.equal(typeof end.data.code, 'string');
+  await restarted;
+  await nextWorks();
+});
+
+test('the gateway dies: the stream goes on from the last event', async () => {
+  const whole = await invoke(platform, 'text-completion', LONG);
+  const restarted = platform.restarted('gateway');
+  let id = '';
+  const seen: StreamEvent[] = [];
+  const broken = await invoke(platform, 'text-completion', LONG, {
+    onEvent: (event) => {
+      seen.push(event);
+      if (event.event === 'start') id = event.data.invocation;
+      if (event.id === '2') process.kill(platform.pid('gateway'), 'SIGKILL');
+    },
+  }).then(
+    () => false,
+    () => true,
+  );
+  assert.ok(broken, 'the connection broke');
+  await restarted;
+  const rest = await readEvents(
+    await platform.fetch(`/v1/invocations/${id}/events`, { headers: { 'last-event-id': seen.at(-1)?.id ?? '' } }),
+  );
+  assert.equal(text([...seen, ...rest]), text(whole));
+  assert.equal(terminal(rest)?.event, 'result');
+  await nextWorks();
+});
+
+test('the command goes on by itself when the gateway dies', async () => {
+  const restarted = platform.restarted('gateway');
+  let killed = false;
+  const running = platform.pie(['invoke', 'text-completion', '--input', JSON.stringify(LONG)], {
+    onOutput: () => {
+      if (!killed) process.kill(platform.pid('gateway'), 'SIGKILL');
+      killed = true;
+    },
+  });
+  const { code, stdout, stderr } = await running;
+  assert.equal(code, 0, stderr);
+  await restarted;
+  const whole = await invoke(platform, 'text-completion', LONG);
+  assert.equal(stdout.trim(), text(whole).trim());
+});
+
+test('the supervisor dies: every child ends within 2 s', async () => {
+  const redis = execFileSync('pgrep', ['-P', String(platform.pid('redis')), '-x', 'redis-server'])
+    .toString()
+    .trim();
+  const pids = [...platform.pids(), Number(redis)];
+  const started = Date.now();
+  await platform.kill();
+  await until('no child is left', () => pids.every((pid) => !isAlive(pid)), 2000);
+  assert.ok(Date.now() - started < 2500);
+});

@@ -1,0 +1,21 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { invoke, terminal } from '#test/harness/events.ts';
+import { Platform } from '#test/harness/platform.ts';
+
+const CLIENTS = 32;
+const STARTS = ['Once upon a time', 'The dog', 'Lily', 'One day', 'Tom and', 'In the park', 'A small bird', 'The sun'];
+
+test('32 at once tell what the same 32 tell one after another', async () => {
+  await using platform = await Platform.start();
+  const inputs = Array.from({ length: CLIENTS }, (_, i) => ({
+    prompt: `${STARTS[i % STARTS.length]}${' and'.repeat(i >> 3)}`,
+    maxTokens: 32,
+    temperature: 0,
+  }));
+  const run = async (input: object) =>
+    terminal(await invoke(platform, 'text-completion', input))?.data.output.text as string;
+  const alone: string[] = [];
+  for (const input of inputs) alone.push(await run(input));
+  assert.deepEqual(await Promise.all(inputs.map(run)), alone);
+});

@@ -1,0 +1,56 @@
+import assert from 'node:assert/strict';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { invoke, terminal, text } from '#test/harness/events.ts';
+import { Platform, ROOT } from '#test/harness/platform.ts';
+
+const STORY = { prompt: '', maxTokens: 48, temperature: 0 };
+
+let platform: Platform;
+let story: string;
+before(async () => {
+  platform = await Platform.start();
+  const deploy = await platform.pie([
+    'deploy',
+    path.join(ROOT, 'test/inferlets/hostile.ts'),
+    '--name',
+    'hostile',
+    '--json',
+  ]);
+  assert.equal(deploy.code, 0, deploy.stderr);
+  story = text(await invoke(platform, 'text-completion', STORY));
+});
+after(() => platform?.[Symbol.asyncDispose]());
+
+for (const [misdeed, code, says] of [
+  ['throw', 'inferlet-error', /boom from the guest/],
+  ['garbage', 'trap', /./],
+  ['spin', 'cpu-limit', /./],
+  ['recurse', 'trap|inferlet-error', /./],
+  ['allocate', 'memory-limit|inferlet-error', /memory/i],
+  ['flood', 'output-limit|inferlet-error', /./],
+] as const) {
+  test(`an inferlet that does "${misdeed}" fails alone, with its cause`, async () => {
+    const [bad, good] = await Promise.all([
+      invoke(platform, 'hostile', { misdeed }),
+      invoke(platform, 'text-completion', STORY),
+    ]);
+    const end = terminal(bad);
+    assert.equal(end?.event, 'error', JSON.stringify(end));
+    assert.match(end?.data.code, new RegExp(`^(${code})$`));
+    assert.match(end?.data.message, says);
+    assert.equal(text(good), story, 'its neighbour tells the same story');
+  });
+}
+
+for (const [misdeed, tag] of [
+  ['bad-token', 'invalid-argument'],
+  ['bad-page', 'not-owned'],
+] as const) {
+  test(`a call with ${misdeed} is answered with ${tag}`, async () => {
+    const end = terminal(await invoke(platform, 'hostile', { misdeed }));
+    assert.equal(end?.event, 'result', JSON.stringify(end?.data));
+    assert.equal(end?.data.output.tag, 'err');
+    assert.equal(end?.data.output.val.tag, tag);
+  });
+}

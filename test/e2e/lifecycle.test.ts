@@ -1,0 +1,56 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { test } from 'node:test';
+import { invoke, terminal } from '#test/harness/events.ts';
+import { isAlive, Platform } from '#test/harness/platform.ts';
+
+test('Ctrl-C drains: the running story ends with a result, no process is left; a second start finds what was deployed', async () => {
+  const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
+  try {
+    const first = await Platform.start({ home });
+    assert.equal((await stat(path.join(home, 'credentials.json'))).mode & 0o777, 0o600);
+    const source = path.join(home, 'hello.ts');
+    await writeFile(
+      source,
+      `export const run = async (input: string) => JSON.stringify({ hello: JSON.parse(input).name });`,
+    );
+    const deploy = await first.pie(['deploy', source, '--name', 'hello', '--json']);
+    assert.equal(deploy.code, 0, deploy.stderr);
+
+    const pids = first.pids();
+    let stopping: Promise<number | null> | undefined;
+    const events = await invoke(
+      first,
+      'text-completion',
+      { prompt: '', maxTokens: 200, temperature: 0 },
+      {
+        onEvent: (event) => {
+          if (event.id === '3') stopping = first.stop();
+        },
+      },
+    );
+    assert.equal(terminal(events)?.event, 'result');
+    assert.equal(await stopping, 0);
+    assert.deepEqual(pids.filter(isAlive), []);
+
+    await using second = await Platform.start({ home, functions: false });
+    const again = await invoke(second, 'hello', { name: 'you' });
+    assert.deepEqual(terminal(again)?.data.output, { hello: 'you' });
+    assert.equal(second.apiKey, first.apiKey);
+  } finally {
+    await rm(home, { recursive: true, force: true, maxRetries: 10 });
+  }
+});
+
+test('two platforms run side by side; one home takes one', async () => {
+  await using one = await Platform.start({ functions: false });
+  await using two = await Platform.start({ functions: false });
+  assert.notEqual(one.apiKey, two.apiKey);
+  assert.equal(
+    (await fetch(`${two.url}/v1/functions`, { headers: { authorization: `Bearer ${one.apiKey}` } })).status,
+    401,
+  );
+  await assert.rejects(Platform.start({ home: one.home, functions: false }), /in use by a running platform/);
+});

@@ -1,0 +1,133 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { invoke, json, readEvents, terminal, text } from '#test/harness/events.ts';
+import { Platform } from '#test/harness/platform.ts';
+
+/** Greedy from BOS, stories15M, as llama2.c gives it. */
+const GREEDY_IDS = [9038, 2501, 263, 931, 29892, 727, 471, 263, 2217, 7826, 4257, 365];
+const STORY = 'Once upon a time, there was a little girl named L';
+const INPUT = { prompt: '', maxTokens: 64, temperature: 0 };
+
+let platform: Platform;
+before(async () => {
+  platform = await Platform.start();
+});
+after(() => platform?.[Symbol.asyncDispose]());
+
+test('a story streams from an inferlet, token by token, and ends with a result', async () => {
+  const events = await invoke(platform, 'text-completion', INPUT);
+  assert.equal(events[0]?.event, 'start');
+  assert.ok(text(events).trimStart().startsWith(STORY), text(events));
+  assert.ok(events.filter((event) => event.event === 'message').length > 5, 'it streams');
+  assert.deepEqual(terminal(events)?.data.output.tokens.slice(0, GREEDY_IDS.length), GREEDY_IDS);
+  assert.equal(terminal(events)?.data.output.tokens.length, 64);
+  assert.deepEqual(
+    events.map((event) => Number(event.id)),
+    events.map((_, i) => i + 1),
+    'sequence numbers have no gap',
+  );
+});
+
+test('the reference backend tells the same story', async () => {
+  await using reference = await Platform.start({ env: { PIE_BACKEND: 'reference' } });
+  const [mine, oracle] = await Promise.all([platform, reference].map((each) => invoke(each, 'text-completion', INPUT)));
+  assert.deepEqual(terminal(mine ?? [])?.data.output, terminal(oracle ?? [])?.data.output);
+});
+
+test('the command prints the text, and events with --json', async () => {
+  const plain = await platform.pie(['invoke', 'text-completion', '--input', JSON.stringify(INPUT)]);
+  assert.equal(plain.code, 0, plain.stderr);
+  assert.ok(plain.stdout.trimStart().startsWith(STORY), plain.stdout);
+  const json = await platform.pie(['invoke', 'text-completion', '--input', JSON.stringify(INPUT), '--json']);
+  const lines = json.stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+  assert.equal(lines[0].event, 'start');
+  assert.equal(lines.at(-1).event, 'result');
+});
+
+test('a caller that waits gets one JSON answer; respond-async gives a place to look', async () => {
+  const post = (headers: Record<string, string>) =>
+    platform.fetch('/v1/functions/text-completion/invocations', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...headers },
+      body: JSON.stringify({ ...INPUT, maxTokens: 8 }),
+    });
+  const waited = await json(await post({ accept: 'application/json' }));
+  assert.equal(waited.status, 'succeeded');
+  assert.deepEqual(waited.output.tokens, GREEDY_IDS.slice(0, 8));
+
+  const accepted = await post({ prefer: 'respond-async' });
+  assert.equal(accepted.status, 202);
+  const location = accepted.headers.get('location') ?? '';
+  const events = await readEvents(
+    await platform.fetch(`${location}/events`, { headers: { accept: 'text/event-stream' } }),
+  );
+  assert.deepEqual(terminal(events)?.data.output.tokens, GREEDY_IDS.slice(0, 8));
+  const status = await json(await platform.fetch(location));
+  assert.equal(status.status, 'succeeded');
+
+  const middle = events[2]?.id ?? '';
+  const rest = await readEvents(await platform.fetch(`${location}/events`, { headers: { 'last-event-id': middle } }));
+  assert.deepEqual(rest, events.slice(3), 'a reader goes on after the last event it saw');
+});
+
+test('sampling with a seed repeats itself, and another seed differs', async () => {
+  const run = async (seed: number) =>
+    terminal(await invoke(platform, 'text-completion', { prompt: 'The cat', maxTokens: 24, temperature: 1, seed }))
+      ?.data.output.text;
+  const [a, again, b] = await Promise.all([run(7), run(7), run(8)]);
+  assert.equal(a, again);
+  assert.notEqual(a, b);
+});
+
+test('forks continue one shared prefix side by side', async () => {
+  const events = await invoke(platform, 'parallel-generation', {
+    prompt: 'Once upon a time',
+    branches: 4,
+    maxTokens: 12,
+    temperature: 1,
+    seed: 3,
+  });
+  assert.equal(terminal(events)?.event, 'result');
+  assert.equal(terminal(events)?.data.output.branches.length, 4);
+});
+
+test('a session goes back and forth', async () => {
+  const accepted = await platform.fetch('/v1/functions/echo-session/invocations', {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', prefer: 'respond-async' },
+    body: '{}',
+  });
+  const location = accepted.headers.get('location') ?? '';
+  const say = (line: string) =>
+    platform.fetch(`${location}/messages`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ text: line }),
+    });
+  const reading = readEvents(await platform.fetch(`${location}/events`));
+  for (const line of ['hello', 'how are you', 'bye']) assert.ok((await say(line)).ok);
+  const events = await reading;
+  assert.equal(terminal(events)?.event, 'result');
+  assert.match(text(events), /hello[\s\S]*how are you/);
+});
+
+test('a cancelled invocation ends with one event and gives its pages back', async () => {
+  let id = '';
+  const events = await invoke(
+    platform,
+    'text-completion',
+    { prompt: '', maxTokens: 200, temperature: 1, seed: 1 },
+    {
+      onEvent: (event) => {
+        if (event.event === 'start') id = event.data.invocation;
+        if (event.id === '3') void platform.fetch(`/v1/invocations/${id}`, { method: 'DELETE' });
+      },
+    },
+  );
+  assert.equal(terminal(events)?.event, 'error');
+  assert.equal(terminal(events)?.data.code, 'cancelled');
+  assert.equal(events.filter((event) => event.event === 'error' || event.event === 'result').length, 1);
+});
