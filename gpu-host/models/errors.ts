@@ -8,6 +8,8 @@ export type ModelErrorCode =
   | 'missing-tensor'
   | 'wrong-shape'
   | 'malformed-tokenizer'
+  | 'no-chat-template'
+  | 'invalid-messages'
   | 'missing-file'
   | 'download-failed'
   | 'access-denied'

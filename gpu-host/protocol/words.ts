@@ -23,6 +23,11 @@ export class FrameWriter {
     return this.#length;
   }
 
+  /** Words of the entry written last. */
+  get entryWords(): number {
+    return this.#length - this.#entryStart;
+  }
+
   begin(kind: FrameKind): void {
     if (this.#frameKind !== kind) this.#openFrame(kind);
     this.#entryStart = this.#length;

@@ -19,12 +19,10 @@ export class Channels {
   readonly #onMessage = (channel: Buffer, payload: Buffer) => {
     for (const listener of [...(this.#listeners.get(channel.toString()) ?? [])]) listener.message(payload);
   };
-  #connectedBefore: boolean;
 
   /** @param redis a connection of its own: it is put in subscriber mode. */
   constructor(redis: Redis) {
     this.#redis = redis;
-    this.#connectedBefore = redis.status === 'ready';
     redis.on('messageBuffer', this.#onMessage);
     redis.on('ready', this.#onReady);
   }

@@ -12,14 +12,15 @@ export interface Script {
 const INCLUDE = /^[ \t]*--- @include "([a-z-]+)"[ \t]*$/gm;
 
 /**
- * Reads a script that lies beside the module that uses it. A line `--- @include "name"` is replaced by `include/name.lua`.
+ * Reads a script that lies beside the module that uses it. A line `--- @include "name"` is replaced by `include/name.lua`, which may
+ * include others.
  *
  * @example const finish = loadScript(new URL('./scripts/finish.lua', import.meta.url));
  */
 export function loadScript(url: URL): Script {
-  const lua = readFileSync(url, 'utf8').replace(INCLUDE, (_line, name: string) =>
-    readFileSync(new URL(`./include/${name}.lua`, url), 'utf8'),
-  );
+  const read = (file: URL): string =>
+    readFileSync(file, 'utf8').replace(INCLUDE, (_line, name: string) => read(new URL(`./include/${name}.lua`, url)));
+  const lua = read(url);
   const name = url.pathname.slice(url.pathname.lastIndexOf('/') + 1).replace(/\.lua$/, '');
   return { name, lua, sha1: createHash('sha1').update(lua).digest('hex') };
 }

@@ -66,6 +66,9 @@ function parse(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new InferletError('invalid-argument', `The input is not JSON: ${error instanceof Error ? error.message : error}`);
+    throw new InferletError(
+      'invalid-argument',
+      `The input is not JSON: ${error instanceof Error ? error.message : error}`,
+    );
   }
 }

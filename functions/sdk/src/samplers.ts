@@ -59,7 +59,12 @@ export function sampler(options: SamplerOptions = {}): DeviceSampler {
   check(Number.isInteger(topK) && topK >= 0, 'topK', 'a whole number, 0 or more', topK);
   check(topP > 0 && topP <= 1, 'topP', 'above 0 and at most 1', topP);
   check(minP >= 0 && minP <= 1, 'minP', 'from 0 to 1', minP);
-  check(seed === undefined || (Number.isInteger(seed) && seed >= 0 && seed < 2 ** 32), 'seed', 'a 32-bit whole number', seed);
+  check(
+    seed === undefined || (Number.isInteger(seed) && seed >= 0 && seed < 2 ** 32),
+    'seed',
+    'a 32-bit whole number',
+    seed,
+  );
   return { kind: 'device', temperature, topK, topP, minP, seed };
 }
 
@@ -88,7 +93,12 @@ export function custom(
   options: { readonly candidates?: number; readonly seed?: number } = {},
 ): GuestSampler {
   const { candidates = MAX_CANDIDATES, seed } = options;
-  check(Number.isInteger(candidates) && candidates >= 1 && candidates <= MAX_CANDIDATES, 'candidates', 'from 1 to 256', candidates);
+  check(
+    Number.isInteger(candidates) && candidates >= 1 && candidates <= MAX_CANDIDATES,
+    'candidates',
+    'from 1 to 256',
+    candidates,
+  );
   return { kind: 'guest', candidates, seed, choose };
 }
 
@@ -100,7 +110,8 @@ export function draw(distribution: Distribution, options: SamplerOptions, random
   const { temperature, topK, topP, minP } = sampler(options);
   const { tokens, logProbabilities } = distribution;
   const best = tokens[0];
-  if (best === undefined) throw new InferletError('invalid-argument', 'The distribution is empty, so nothing can be drawn.');
+  if (best === undefined)
+    throw new InferletError('invalid-argument', 'The distribution is empty, so nothing can be drawn.');
   if (temperature === 0) return best;
   let count = topK === 0 ? tokens.length : Math.min(topK, tokens.length);
   const top = logProbabilities[0] ?? 0;
@@ -134,8 +145,8 @@ export function draw(distribution: Distribution, options: SamplerOptions, random
 }
 
 /**
- * Makes tokens that were already said less likely (CTRL, Keskar et al., 2019), for use before {@link draw} in a custom sampler.
- * The most probable stay first.
+ * Divides the probability of tokens that were already said by `penalty` (above 1 makes them rarer), for use before {@link draw} in a
+ * custom sampler. The idea is CTRL's (Keskar et al., 2019). The result is ordered again, most probable first.
  */
 export function penalizeRepetition(distribution: Distribution, said: Iterable<number>, penalty: number): Distribution {
   const seen = new Set(said);

@@ -1,4 +1,4 @@
-import type { Output, Sampler as WireSampler, StepResult } from 'pie:inferlet/fused@0.1.0';
+import type { Output, StepResult, Sampler as WireSampler } from 'pie:inferlet/fused@0.1.0';
 import type { ModelInfo } from 'pie:inferlet/runtime@0.1.0';
 import { InferletError } from './errors.ts';
 import { commonPrefix, pagesFor, planTruncate, planWrite, range } from './pages.ts';
@@ -77,14 +77,15 @@ export class Sequence {
       throw error;
     }
     // The last token must stay pending, and what was cached beyond the common part is of the old text.
-    this.cut(Math.min(this.#cached, shared, this.tokens.length - 1));
+    const kept = Math.min(shared, this.tokens.length - 1);
+    if (kept < this.#cached) this.cut(Math.max(0, kept));
   }
 
   /** Drops all tokens from `length` on. */
   truncate(length: number): void {
     if (length >= this.tokens.length) return;
-    this.tokens.length = length;
-    this.cut(Math.min(this.#cached, Math.max(0, length - 1)));
+    this.tokens.length = Math.max(0, length);
+    if (length - 1 < this.#cached) this.cut(Math.max(0, length - 1));
   }
 
   /** Computes the pending tokens in one call and hands out what follows them. `keep` leaves the last ones pending. */
@@ -124,6 +125,21 @@ export class Sequence {
     const distribution = settle(outputText.nextDistribution(this.queue, state, topK));
     allocate.freeEmbeds(this.queue, embeds);
     return distribution;
+  }
+
+  /** What follows the last token, which stays pending: its key and value live for this call only. */
+  async peek(topK: number): Promise<Distribution | undefined> {
+    const prefill = this.pending > 1 ? this.compute({ tag: 'none' }, 1) : undefined;
+    const step = fused.step(this.queue, {
+      tokens: [this.tokens[this.#cached] as number],
+      positions: [this.#cached],
+      inPages: this.#pages.slice(0, pagesFor(this.#cached, this.model.pageSize)),
+      outPages: [],
+      rows: 1,
+      output: { tag: 'distributions', val: topK },
+    });
+    await prefill;
+    return (await settle(step)).distributions[0];
   }
 
   /** Starts decoding ahead, on the device, from the one pending token. {@link accept} then takes the tokens as they come. */

@@ -66,7 +66,9 @@ export const session = {
 } as const;
 
 function hand(message: string | Uint8Array): void {
-  attempt(() => host.send(typeof message === 'string' ? { tag: 'text', val: message } : { tag: 'bytes', val: message }));
+  attempt(() =>
+    host.send(typeof message === 'string' ? { tag: 'text', val: message } : { tag: 'bytes', val: message }),
+  );
 }
 
 function enqueue(message: string | Uint8Array): Promise<void> {

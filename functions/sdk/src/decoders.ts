@@ -1,0 +1,141 @@
+import type { RunChunk, Sampler as WireSampler } from 'pie:inferlet/fused@0.1.0';
+import { InferletError } from './errors.ts';
+import { uniform } from './random.ts';
+import { type Run, settle } from './raw.ts';
+import { type Distribution, draw, type GuestSampler, type Sampler } from './samplers.ts';
+import type { Sequence } from './sequence.ts';
+
+/**
+ * How tokens are decoded. `ahead`: the device goes on by itself and hands the tokens over (built-in samplers only). `step`: one fused
+ * call a token. `calls`: embed, forward and next distribution apart, sampled in the inferlet.
+ */
+export type DecodeMode = 'ahead' | 'step' | 'calls';
+
+/** A source of tokens. It computes; {@link Sequence.accept} is for whoever takes the tokens. */
+export interface Decoder {
+  /** The next tokens, at least one and at most `left`. */
+  next(left: number): Promise<readonly number[]>;
+  /** Ends decoding; `rollBack` takes back what the device did beyond the accepted tokens (not worth it once a call has failed). */
+  stop(rollBack: boolean): void;
+}
+
+/** Tokens of one run: a longer text takes several, so that pages are not reserved long before they are used. */
+const RUN_TOKENS = 128;
+/** Candidates that a built-in sampler gets when it runs in the inferlet without a `topK` of its own. */
+const DEFAULT_CANDIDATES = 256;
+
+/** The decoder for a sampler on a sequence's model. `seed` is used where the sampler has none. */
+export function decoderFor(
+  sequence: Sequence,
+  sampler: Sampler,
+  mode: DecodeMode | undefined,
+  seed: number,
+  stopTokens: readonly number[],
+): Decoder {
+  const fused = sequence.model.traits.includes('fused');
+  if (sampler.kind === 'guest') {
+    if (mode === 'ahead') {
+      throw new InferletError('invalid-argument', 'A custom sampler cannot decode ahead: it has to see every token.');
+    }
+    return guestDecoder(sequence, sampler, fused && mode !== 'calls', sampler.seed ?? seed);
+  }
+  if (!fused || mode === 'calls') {
+    const { temperature, topK } = sampler;
+    const candidates = temperature === 0 ? 1 : topK || DEFAULT_CANDIDATES;
+    const choose = (distribution: Distribution, state: { random: number }): number =>
+      draw(distribution, sampler, state.random);
+    return guestDecoder(sequence, { candidates, choose }, false, sampler.seed ?? seed);
+  }
+  const { temperature, topK, topP, minP } = sampler;
+  const wire: WireSampler = { temperature, topK, topP, minP, seed: sampler.seed ?? seed };
+  return mode === 'step' ? new StepDecoder(sequence, wire) : new AheadDecoder(sequence, wire, stopTokens);
+}
+
+/** One fused call a token; the device samples. */
+class StepDecoder implements Decoder {
+  readonly #sequence: Sequence;
+  readonly #sampler: WireSampler;
+
+  constructor(sequence: Sequence, sampler: WireSampler) {
+    this.#sequence = sequence;
+    this.#sampler = sampler;
+  }
+
+  async next(): Promise<readonly number[]> {
+    return (await this.#sequence.compute({ tag: 'sample', val: this.#sampler })).tokens;
+  }
+
+  stop(): void {}
+}
+
+/** Runs on the device, each begun when the one before has ended; the prompt is computed by a fused call that samples the first token. */
+class AheadDecoder implements Decoder {
+  readonly #sequence: Sequence;
+  readonly #sampler: WireSampler;
+  readonly #stopTokens: readonly number[];
+  #run: Run | undefined;
+  /** Slots that the device is known to have filled. */
+  #written = 0;
+
+  constructor(sequence: Sequence, sampler: WireSampler, stopTokens: readonly number[]) {
+    this.#sequence = sequence;
+    this.#sampler = sampler;
+    this.#stopTokens = stopTokens;
+  }
+
+  async next(left: number): Promise<readonly number[]> {
+    const sequence = this.#sequence;
+    if (!this.#run && sequence.pending > 1) {
+      return (await sequence.compute({ tag: 'sample', val: this.#sampler })).tokens;
+    }
+    for (;;) {
+      const fresh = this.#run === undefined;
+      this.#run ??= sequence.run(Math.min(left, RUN_TOKENS), this.#sampler, this.#stopTokens);
+      const run = this.#run;
+      const { tokens, finished }: RunChunk = await settle(run.next());
+      if (this.#run !== run) return [];
+      if (finished !== null) this.#drop();
+      this.#written = sequence.cached + tokens.length;
+      if (tokens.length > 0) return tokens;
+      if (fresh || finished === null) throw new InferletError('internal', 'A run on the device handed over no token.');
+    }
+  }
+
+  stop(rollBack: boolean): void {
+    const ahead = this.#run !== undefined || this.#sequence.cached < this.#written;
+    this.#run?.stop();
+    this.#drop();
+    // What the device wrote beyond the accepted tokens goes.
+    if (ahead && rollBack) this.#sequence.cut(this.#sequence.tokens.length - 1);
+  }
+
+  #drop(): void {
+    this.#run?.drop();
+    this.#run = undefined;
+  }
+}
+
+/** Samples in the inferlet over the device's distribution. */
+function guestDecoder(
+  sequence: Sequence,
+  sampler: Pick<GuestSampler, 'candidates' | 'choose'>,
+  fused: boolean,
+  seed: number,
+): Decoder {
+  const { candidates } = sampler;
+  return {
+    async next() {
+      const distribution = fused
+        ? (await sequence.compute({ tag: 'distributions', val: candidates })).distributions[0]
+        : await sequence.computeInThree(candidates);
+      if (!distribution) throw new InferletError('internal', 'The device handed out no distribution.');
+      const random = uniform(seed, sequence.tokens.length);
+      const token = sampler.choose(distribution, { tokens: sequence.tokens, random });
+      if (!Number.isInteger(token) || token < 0 || token >= sequence.model.vocabularySize) {
+        throw new InferletError('invalid-argument', `The sampler chose ${token}, which is no token id.`);
+      }
+      return [token];
+    },
+    stop() {},
+  };
+}

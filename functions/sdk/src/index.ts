@@ -1,0 +1,31 @@
+/** Everything that an inferlet needs. `@pie/inferlet/raw` is the layer below: the WIT interfaces as they are. */
+export { type ChatMessage, Context, type ContextOptions } from './context.ts';
+export type { DecodeMode } from './decoders.ts';
+export { InferletError, type InferletErrorCode } from './errors.ts';
+export {
+  type FinishReason,
+  type GenerateOptions,
+  Generation,
+  type GenerationResult,
+  type Piece,
+} from './generation.ts';
+export { defineInferlet, type Invocation, invocation, isCancelled, log, sleep, timeLeftMs } from './inferlet.ts';
+export { detokenize, type ModelInfo, model, models, type SpecialTokenIds, specialTokens, tokenize } from './models.ts';
+export {
+  custom,
+  type DeviceSampler,
+  type Distribution,
+  draw,
+  type GuestSampler,
+  greedy,
+  minP,
+  penalizeRepetition,
+  type Sampler,
+  type SamplerOptions,
+  type SamplingState,
+  sampler,
+  temperature,
+  topK,
+  topP,
+} from './samplers.ts';
+export { flush, receive, send, sendJson, session } from './session.ts';

@@ -1,0 +1,46 @@
+import type { InvocationEvent } from '../control.ts';
+import { isErrorCode } from '../errors/codes.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+
+/** What a waiting client gets of an invocation that succeeded. */
+export interface Outcome {
+  readonly id: string;
+  readonly status: 'succeeded';
+  readonly output: unknown;
+  readonly messages: readonly unknown[];
+  readonly messagesTruncated?: true;
+  readonly usage?: unknown;
+}
+
+/**
+ * Follows an invocation to its end. Messages are kept up to `maxBytes`. Throws the failure of one that fails, with the messages that came
+ * before it.
+ */
+export async function collectOutcome(events: AsyncIterable<InvocationEvent>, id: string, maxBytes: number): Promise<Outcome> {
+  const messages: unknown[] = [];
+  let bytes = 0;
+  let truncated = false;
+  for await (const event of events) {
+    if (event.event === 'message') {
+      bytes += event.data.length;
+      truncated ||= bytes > maxBytes;
+      if (!truncated) messages.push(JSON.parse(event.data));
+    } else if (event.event === 'result') {
+      const { output, usage } = JSON.parse(event.data);
+      return {
+        id,
+        status: 'succeeded',
+        output: output ?? null,
+        messages,
+        ...(truncated ? { messagesTruncated: true } : {}),
+        ...(usage === undefined ? {} : { usage }),
+      };
+    } else if (event.event === 'error') {
+      const { code, message, usage } = JSON.parse(event.data);
+      throw new GatewayError(isErrorCode(code) ? code : 'internal', String(message), {
+        members: { messages, ...(usage === undefined ? {} : { usage }) },
+      });
+    }
+  }
+  throw new GatewayError('internal', 'The events ended before the outcome of the invocation.');
+}

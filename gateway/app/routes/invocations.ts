@@ -1,0 +1,272 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import type { Context } from 'hono';
+import { type AppEnv, type AppSettings, callOf, inBackground } from '../context.ts';
+import type { Call, ControlPlane, InvocationState } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { readJson } from '../http/body.ts';
+import { eventStreamResponse, invocationFrame } from '../http/event-stream.ts';
+import { preferenceApplied, preferencesOf, wantsEventStream } from '../http/preferences.ts';
+import { collectOutcome } from '../invocations/collect.ts';
+import { InputChecker } from '../validation/input.ts';
+import { sessionMessageOf } from '../validation/message.ts';
+import { type App, define, json, problems, SECURITY } from './define.ts';
+import { findFunction, referenceParam } from './functions.ts';
+import { InvocationSchema, OutcomeSchema } from './schemas.ts';
+
+const idParam = z.object({ id: z.string().min(1).max(128).openapi({ description: 'Id of the invocation' }) });
+
+const invokeHeaders = z.object({
+  prefer: z.string().max(1024).optional().openapi({
+    description:
+      '`respond-async` answers 202 at once. `cancel-on-disconnect` cancels the invocation when the client leaves before its end; otherwise it keeps running and can be reattached.',
+  }),
+  'idempotency-key': z.string().min(1).max(256).optional().openapi({ description: 'A second request with the same key gets the same invocation' }),
+});
+
+const streamHeaders = z.object({
+  'last-event-id': z.string().regex(/^\d{1,15}$/, 'is not the id of an event').optional().openapi({ description: 'Resume after this event' }),
+  prefer: z.string().max(1024).optional().openapi({ description: '`cancel-on-disconnect`, as for invoking' }),
+});
+
+const eventStream = {
+  'text/event-stream': {
+    schema: { type: 'string' as const, description: 'Frames of `id`, `event` (start, message, log, metric, result, error) and `data` (JSON)' },
+  },
+};
+
+/** Invoke, watch, talk, cancel. */
+export function invocationRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
+  const inputs = new InputChecker();
+
+  define(
+    app,
+    createRoute({
+      method: 'post',
+      path: '/v1/functions/{reference}/invocations',
+      operationId: 'invokeFunction',
+      tags: ['Invocations'],
+      summary: 'Invoke a function',
+      description:
+        'The body is the input. `Accept: text/event-stream` streams the events, `application/json` waits for the outcome, `Prefer: respond-async` answers at once with the address of the invocation.',
+      security: SECURITY,
+      request: {
+        params: referenceParam,
+        headers: invokeHeaders,
+        body: { content: { 'application/json': { schema: { description: "The function's input" } } } },
+      },
+      responses: {
+        200: { description: 'The outcome, or the events', content: { 'application/json': { schema: OutcomeSchema }, ...eventStream } },
+        202: json(InvocationSchema, 'Accepted; `Location` is its address'),
+        ...problems(
+          'unknown-function', 'invalid-input', 'malformed-json', 'body-too-large', 'unsupported-media-type', 'too-many-requests',
+          'runtime-unavailable', 'inferlet-error', 'trap', 'invalid-result', 'cpu-limit', 'memory-limit', 'output-limit',
+          'deadline-exceeded', 'cancelled', 'terminated', 'device-lost', 'runtime-lost', 'artifact-unavailable', 'shutting-down',
+        ),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c, 'invoke');
+      const { prefer, 'idempotency-key': idempotencyKey } = c.req.valid('header');
+      const { reference } = c.req.valid('param');
+      const { text, value } = await readJson(c.req.raw, settings.limits.inputBytes);
+      const fn = await findFunction(control, call, reference);
+      inputs.check(fn, value);
+      const invocation = await control.invoke(call, { function: fn, input: text, idempotencyKey });
+      const preferences = preferencesOf(prefer);
+      if (preferences.respondAsync) return accepted(c, invocation);
+      if (wantsEventStream(c.req.header('accept'))) {
+        return streamInvocation(c, call, control, settings, invocation.id, 0, preferences.cancelOnDisconnect);
+      }
+      return await waitForOutcome(c, call, control, settings, invocation.id, preferences.cancelOnDisconnect);
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/invocations/{id}',
+      operationId: 'getInvocation',
+      tags: ['Invocations'],
+      summary: 'Status of an invocation',
+      security: SECURITY,
+      request: { params: idParam },
+      responses: { 200: json(InvocationSchema, 'The invocation'), ...problems('unknown-invocation') },
+    }),
+    async (c) => c.json(await findInvocation(control, callOf(c), c.req.valid('param').id)),
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/invocations/{id}/events',
+      operationId: 'streamInvocation',
+      tags: ['Invocations'],
+      summary: 'Events of an invocation',
+      description: 'From the first, or after `Last-Event-ID`: those that were, then live ones until `result` or `error`. 204 when there is none left.',
+      security: SECURITY,
+      request: { params: idParam, headers: streamHeaders },
+      responses: {
+        200: { description: 'The events', content: eventStream },
+        204: { description: 'The invocation has ended and the client has seen every event' },
+        ...problems('unknown-invocation', 'invalid-input'),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c);
+      const { id } = c.req.valid('param');
+      const headers = c.req.valid('header');
+      const after = Number(headers['last-event-id'] ?? 0);
+      const invocation = await findInvocation(control, call, id);
+      if (hasEnded(invocation) && after >= invocation.lastEventId) return c.body(null, 204);
+      const { cancelOnDisconnect } = preferencesOf(headers.prefer);
+      if (cancelOnDisconnect) callOf(c, 'invoke');
+      return streamInvocation(c, call, control, settings, id, after, cancelOnDisconnect);
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'post',
+      path: '/v1/invocations/{id}/messages',
+      operationId: 'sendMessage',
+      tags: ['Invocations'],
+      summary: 'Send a message to a running invocation',
+      description: 'The inferlet receives messages in order. `{"close": true}` tells it that none will follow.',
+      security: SECURITY,
+      request: {
+        params: idParam,
+        body: {
+          required: true,
+          content: {
+            'application/json': {
+              schema: {
+                oneOf: [
+                  { type: 'object' as const, required: ['text'], properties: { text: { type: 'string' as const } } },
+                  { type: 'object' as const, required: ['base64'], properties: { base64: { type: 'string' as const } } },
+                  { type: 'object' as const, required: ['close'], properties: { close: { type: 'boolean' as const } } },
+                ],
+              },
+            },
+          },
+        },
+      },
+      responses: {
+        202: json(z.object({ accepted: z.literal(true) }), 'Queued for the inferlet'),
+        ...problems('unknown-invocation', 'conflict', 'invalid-input', 'malformed-json', 'body-too-large', 'unsupported-media-type', 'too-many-requests'),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c, 'invoke');
+      const { id } = c.req.valid('param');
+      const message = await sessionMessageOf(c.req.raw, settings.limits.messageBytes);
+      if (!(await control.sendMessage(call, id, message))) throw unknownInvocation(id);
+      return c.json({ accepted: true }, 202);
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'delete',
+      path: '/v1/invocations/{id}',
+      operationId: 'cancelInvocation',
+      tags: ['Invocations'],
+      summary: 'Cancel an invocation',
+      description: 'One that has ended stays as it is.',
+      security: SECURITY,
+      request: { params: idParam },
+      responses: {
+        200: json(InvocationSchema, 'It has ended'),
+        202: json(InvocationSchema, 'It was asked to stop; its events tell when it did'),
+        ...problems('unknown-invocation'),
+      },
+    }),
+    async (c) => {
+      const { id } = c.req.valid('param');
+      const invocation = await control.cancel(callOf(c, 'invoke'), id, 'The client cancelled it.');
+      if (invocation === null) throw unknownInvocation(id);
+      return c.json(invocation, hasEnded(invocation) ? 200 : 202);
+    },
+  );
+}
+
+function accepted(c: Context<AppEnv>, invocation: InvocationState): Response {
+  return c.json(invocation, 202, {
+    location: `/v1/invocations/${invocation.id}`,
+    'preference-applied': 'respond-async',
+  });
+}
+
+function streamInvocation(
+  c: Context<AppEnv>, call: Call, control: ControlPlane, settings: AppSettings, id: string, after: number, cancelOnDisconnect: boolean,
+): Response {
+  const following = new AbortController();
+  const preference = preferenceApplied({ cancelOnDisconnect });
+  const leave = () => {
+    following.abort();
+    if (cancelOnDisconnect) inBackground(c, cancelAbandoned(control, call, settings, id));
+  };
+  return eventStreamResponse({
+    source: control.events({ ...call, signal: following.signal }, id, after),
+    frame: invocationFrame,
+    isTerminal: (event) => event.event === 'result' || event.event === 'error',
+    heartbeatMs: settings.heartbeatMs,
+    client: call.signal,
+    shutdown: settings.shutdown,
+    headers: { 'content-location': `/v1/invocations/${id}`, ...(preference === undefined ? {} : { 'preference-applied': preference }) },
+    onDisconnect: leave,
+    onEnd: (error) => {
+      following.abort();
+      if (error !== undefined) settings.log({ level: 'warn', message: `the stream of ${id} was cut`, requestId: call.requestId, error });
+    },
+  });
+}
+
+async function waitForOutcome(
+  c: Context<AppEnv>, call: Call, control: ControlPlane, settings: AppSettings, id: string, cancelOnDisconnect: boolean,
+): Promise<Response> {
+  const headers: Record<string, string> = { 'content-location': `/v1/invocations/${id}` };
+  const preference = preferenceApplied({ cancelOnDisconnect });
+  if (preference !== undefined) headers['preference-applied'] = preference;
+  const signal = settings.shutdown === undefined ? call.signal : AbortSignal.any([call.signal, settings.shutdown]);
+  try {
+    return c.json(await collectOutcome(control.events({ ...call, signal }, id, 0), id, settings.limits.collectedBytes), 200, headers);
+  } catch (caught) {
+    if (call.signal.aborted && cancelOnDisconnect) inBackground(c, cancelAbandoned(control, call, settings, id));
+    const error = settings.shutdown?.aborted === true ? new GatewayError('shutting-down', 'The gateway is being stopped; the invocation goes on.') : GatewayError.from(caught);
+    // Whatever went wrong, the client learns where its invocation is.
+    throw new GatewayError(error.code, error.message, {
+      hint: error.hint,
+      field: error.field,
+      members: { ...error.members, invocation: id },
+      headers: { ...error.headers, ...headers },
+      cause: error.cause,
+    });
+  }
+}
+
+/** The client that asked for it has left: its request's own signal no longer counts. */
+async function cancelAbandoned(control: ControlPlane, call: Call, settings: AppSettings, id: string): Promise<void> {
+  try {
+    await control.cancel({ ...call, signal: AbortSignal.timeout(10_000) }, id, 'The client left.');
+  } catch (error) {
+    settings.log({ level: 'error', message: `${id}, which its client left, could not be cancelled`, requestId: call.requestId, error });
+  }
+}
+
+async function findInvocation(control: ControlPlane, call: Call, id: string): Promise<InvocationState> {
+  const invocation = await control.invocation(call, id);
+  if (invocation === null) throw unknownInvocation(id);
+  return invocation;
+}
+
+function unknownInvocation(id: string): GatewayError {
+  return new GatewayError('unknown-invocation', `There is no invocation "${id}".`);
+}
+
+function hasEnded(invocation: InvocationState): boolean {
+  return invocation.status !== 'queued' && invocation.status !== 'running';
+}

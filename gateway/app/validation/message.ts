@@ -1,0 +1,33 @@
+import { z } from 'zod';
+import type { SessionMessage } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { readJson } from '../http/body.ts';
+
+const schema = z.union([
+  z.strictObject({ text: z.string() }),
+  z.strictObject({ base64: z.base64() }),
+  z.strictObject({ close: z.literal(true) }),
+]);
+
+/** Room for the braces and the name around a message. */
+const ENVELOPE_BYTES = 64;
+
+/** The message in a request's body, at most `limitBytes` long once decoded. Throws `invalid-input` or `body-too-large`. */
+export async function sessionMessageOf(request: Request, limitBytes: number): Promise<SessionMessage> {
+  // JSON may escape every byte of a text as \u00XX.
+  const { value } = await readJson(request, limitBytes * 6 + ENVELOPE_BYTES);
+  const parsed = schema.safeParse(value);
+  if (!parsed.success) {
+    throw new GatewayError('invalid-input', 'A message is {"text": "…"}, {"base64": "…"} or {"close": true}.', { field: '' });
+  }
+  const message = toMessage(parsed.data);
+  const size = 'text' in message ? new TextEncoder().encode(message.text).byteLength : 'bytes' in message ? message.bytes.byteLength : 0;
+  if (size > limitBytes) throw new GatewayError('body-too-large', `The message has ${size} bytes; ${limitBytes} are allowed.`);
+  return message;
+}
+
+function toMessage(data: z.output<typeof schema>): SessionMessage {
+  if ('text' in data) return { text: data.text };
+  if ('base64' in data) return { bytes: Uint8Array.from(atob(data.base64), (character) => character.charCodeAt(0)) };
+  return { close: true };
+}

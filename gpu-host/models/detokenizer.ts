@@ -1,0 +1,145 @@
+import { z } from 'zod';
+import { ModelError } from './errors.ts';
+
+/** What a `tokenizer.json` decoder does, reduced to what every supported one is: bytes per token, and maybe one leading space less. */
+export interface TokenDecoder {
+  /** Bytes that a token contributes, whatever stands around it. */
+  bytesOf(token: string): Uint8Array;
+  /** SentencePiece puts a space before a text's first word; decoding takes it off again. */
+  readonly stripsLeadingSpace: boolean;
+}
+
+/** Turns a stream of tokens into text: what comes out, joined, equals the decoding of all tokens at once. */
+export interface TokenStream {
+  /** The text that these tokens complete; never half a character. @throws RangeError for an id outside the vocabulary */
+  push(tokens: Uint32Array | readonly number[]): string;
+  /** What is left, with U+FFFD for bytes that never became a character. The stream then starts anew. */
+  finish(): string;
+}
+
+const SPACE_MARK = '▁';
+const encoder = new TextEncoder();
+
+const decoderSchema = z.looseObject({
+  type: z.string(),
+  decoders: z.array(z.unknown()).optional(),
+  pattern: z.looseObject({ String: z.string().optional() }).optional(),
+  content: z.string().optional(),
+  start: z.int().optional(),
+  stop: z.int().optional(),
+  replacement: z.string().optional(),
+  prepend_scheme: z.string().optional(),
+  add_prefix_space: z.boolean().optional(),
+});
+
+/**
+ * Reads the `decoder` of a tokenizer.json: byte-level BPE (GPT-2, Llama 3, Qwen, SmolLM2) or SentencePiece with byte fallback
+ * (Llama 2, Mistral, TinyLlama).
+ *
+ * @throws ModelError `unsupported-model` for decoders whose output cannot be cut into bytes per token
+ */
+export function parseDecoder(json: unknown): TokenDecoder {
+  const replacements: [from: string, to: string][] = [];
+  let byteLevel = false;
+  let byteFallback = false;
+  let stripsLeadingSpace = false;
+  for (const step of flatten(json)) {
+    switch (step.type) {
+      case 'ByteLevel':
+        byteLevel = true;
+        break;
+      case 'ByteFallback':
+        byteFallback = true;
+        break;
+      case 'Fuse':
+        break;
+      case 'Replace':
+        if (step.pattern?.String === undefined) throw unsupported('a Replace of a regular expression');
+        replacements.push([step.pattern.String, step.content ?? '']);
+        break;
+      case 'Strip':
+        if (step.content !== ' ' || (step.start ?? 0) > 1 || (step.stop ?? 0) !== 0) throw unsupported('this Strip');
+        stripsLeadingSpace = step.start === 1;
+        break;
+      case 'Metaspace':
+        replacements.push([step.replacement ?? SPACE_MARK, ' ']);
+        stripsLeadingSpace = step.prepend_scheme !== 'never' && step.add_prefix_space !== false;
+        break;
+      default:
+        throw unsupported(`"${step.type}"`);
+    }
+  }
+  const bytesOf = byteLevel
+    ? byteLevelBytes
+    : (token: string) => (byteFallback && fallbackByte(token)) || encoder.encode(replaceAll(token, replacements));
+  return { bytesOf, stripsLeadingSpace };
+}
+
+/**
+ * A stream over the bytes of each token. Constant time per token: nothing is decoded twice.
+ *
+ * @param bytesOf bytes of a token id, empty for one that is left out
+ * @param stripsLeadingSpace whether the first space of the stream, if its text begins with one, is dropped
+ */
+export function createTokenStream(bytesOf: (id: number) => Uint8Array, stripsLeadingSpace: boolean): TokenStream {
+  const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+  let atStart = stripsLeadingSpace;
+  const strip = (text: string) => {
+    if (!atStart || text === '') return text;
+    atStart = false;
+    return text.startsWith(' ') ? text.slice(1) : text;
+  };
+  return {
+    push(tokens) {
+      let text = '';
+      for (const id of tokens) text += decoder.decode(bytesOf(id), { stream: true });
+      return strip(text);
+    },
+    finish() {
+      const text = strip(decoder.decode());
+      atStart = stripsLeadingSpace;
+      return text;
+    },
+  };
+}
+
+function flatten(json: unknown): z.infer<typeof decoderSchema>[] {
+  const parsed = decoderSchema.safeParse(json);
+  if (!parsed.success) throw unsupported('a tokenizer without a decoder');
+  if (parsed.data.type !== 'Sequence') return [parsed.data];
+  return (parsed.data.decoders ?? []).flatMap(flatten);
+}
+
+function unsupported(what: string): ModelError {
+  return new ModelError('unsupported-model', `tokenizer.json: ${what} as decoder is not supported`, {
+    hint: 'supported: ByteLevel, and SentencePiece with byte fallback',
+  });
+}
+
+function replaceAll(token: string, replacements: readonly [string, string][]): string {
+  return replacements.reduce((text, [from, to]) => text.replaceAll(from, to), token);
+}
+
+function fallbackByte(token: string): Uint8Array | undefined {
+  return /^<0x[0-9A-Fa-f]{2}>$/.test(token) ? Uint8Array.of(Number.parseInt(token.slice(3, 5), 16)) : undefined;
+}
+
+/** GPT-2's table: printable Latin-1 stands for itself, every other byte for a character from U+0100 on, in order. */
+const BYTE_OF_CHARACTER: ReadonlyMap<string, number> = (() => {
+  const printable = (byte: number) => (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+  const table = new Map<string, number>();
+  let next = 256;
+  for (let byte = 0; byte < 256; byte++) table.set(String.fromCodePoint(printable(byte) ? byte : next++), byte);
+  return table;
+})();
+
+function byteLevelBytes(token: string): Uint8Array {
+  const bytes: number[] = [];
+  for (const character of token) {
+    const byte = BYTE_OF_CHARACTER.get(character);
+    // Not written in the table, as in added tokens: the token stands for itself.
+    if (byte === undefined) return encoder.encode(token);
+    bytes.push(byte);
+  }
+  return Uint8Array.from(bytes);
+}

@@ -1,0 +1,226 @@
+import { readFile, stat } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
+import { z } from 'zod';
+import { type ChatMessage, compileChatTemplate, pickChatTemplate } from './chat-template.ts';
+import { createTokenStream, parseDecoder, type TokenStream } from './detokenizer.ts';
+import { causeText, ModelError } from './errors.ts';
+import { readJson, readOptionalJson } from './load.ts';
+
+export type { ChatMessage } from './chat-template.ts';
+export type { TokenStream } from './detokenizer.ts';
+
+/** Text to token ids and back, as the model's own tokenizer.json says. */
+export interface Tokenizer {
+  /**
+   * Ids of `text`, with none added around it. Special tokens written in the text (`<|im_end|>`) are recognised only when `special` is
+   * true; otherwise they are text like any other, so that what a user wrote cannot end a turn.
+   */
+  encode(text: string, options?: { special?: boolean }): Uint32Array;
+  /** Text of `tokens`; special tokens are left out unless `special`. @throws RangeError for an id outside the vocabulary */
+  decode(tokens: Uint32Array | readonly number[], options?: { special?: boolean }): string;
+  /**
+   * A detokenizer for tokens that come one after the other. With `continuation` the text goes on from an earlier one, so that
+   * SentencePiece's space before the first word stays.
+   */
+  stream(options?: { special?: boolean; continuation?: boolean }): TokenStream;
+  /** Ids are below this: the size of the model's output, which may be padded past the tokenizer's last id. */
+  readonly vocabularySize: number;
+  /** Bytes that a token stands for: a special token's name, nothing for a padded id. @throws RangeError outside the vocabulary */
+  tokenBytes(id: number): Uint8Array;
+  readonly special: SpecialTokens;
+  /** Jinja source, or null when the model has none. */
+  readonly chatTemplate: string | null;
+  /**
+   * The conversation as text, to be encoded with `special`.
+   *
+   * @throws ModelError `no-chat-template`, or `invalid-messages` with the template's words
+   */
+  applyChatTemplate(messages: readonly ChatMessage[], addGenerationPrompt: boolean): string;
+}
+
+/** Ids with a meaning to whoever drives the model. */
+export interface SpecialTokens {
+  readonly bos: number | null;
+  /** Any of these ends a text. */
+  readonly eos: readonly number[];
+  readonly pad: number | null;
+  readonly unknown: number | null;
+}
+
+/** Real ones reach 20 MB; a bound keeps a wrong file from filling the memory. */
+const MAX_TOKENIZER_BYTES = 128 << 20;
+
+const addedToken = z.looseObject({ id: z.int().min(0), content: z.string(), special: z.boolean().default(false) });
+const tokenizerSchema = z.looseObject({
+  added_tokens: z.array(addedToken).default([]),
+  model: z.looseObject({}),
+  normalizer: z.unknown().default(null),
+  pre_tokenizer: z.unknown().default(null),
+  post_processor: z.unknown().default(null),
+  decoder: z.unknown().default(null),
+});
+const bpeSchema = z.looseObject({ type: z.literal('BPE'), vocab: z.record(z.string(), z.int()) });
+const specialName = z
+  .union([z.string(), z.looseObject({ content: z.string() }).transform(({ content }) => content)])
+  .nullish()
+  .catch(null);
+const settingsSchema = z.looseObject({
+  bos_token: specialName,
+  eos_token: specialName,
+  pad_token: specialName,
+  unk_token: specialName,
+  chat_template: z.unknown().optional(),
+});
+const idsSchema = z.looseObject({
+  vocab_size: z.int().min(1).nullish(),
+  bos_token_id: z.int().nullish(),
+  eos_token_id: z.union([z.int(), z.array(z.int())]).nullish(),
+  pad_token_id: z.int().nullish(),
+});
+
+/**
+ * Loads the tokenizer of a model directory: `tokenizer.json`, with `tokenizer_config.json`, `special_tokens_map.json`, `config.json`,
+ * `generation_config.json` and `chat_template.jinja` where they exist.
+ *
+ * @throws ModelError `missing-file`, `malformed-tokenizer` or `unsupported-model`
+ */
+export async function loadTokenizer(directory: string): Promise<Tokenizer> {
+  const root = resolve(directory);
+  const file = join(root, 'tokenizer.json');
+  const { size } = await stat(file).catch((cause: unknown) => {
+    throw new ModelError('missing-file', `${file} cannot be read: ${causeText(cause)}`, { cause });
+  });
+  if (size > MAX_TOKENIZER_BYTES)
+    throw new ModelError('malformed-tokenizer', `${file} has ${size} bytes; the limit is ${MAX_TOKENIZER_BYTES}`);
+  const parsed = tokenizerSchema.safeParse(await readJson(file));
+  if (!parsed.success) {
+    const issue = parsed.error.issues[0];
+    throw new ModelError('malformed-tokenizer', `${file}: "${issue?.path.join('.')}": ${issue?.message}`);
+  }
+  const settings = settingsSchema.parse({
+    ...asObject(await readOptionalJson(root, 'special_tokens_map.json')),
+    ...asObject(await readOptionalJson(root, 'tokenizer_config.json')),
+  });
+  const ids = [await readOptionalJson(root, 'config.json'), await readOptionalJson(root, 'generation_config.json')].map(
+    (json) => idsSchema.safeParse(json).data ?? {},
+  );
+  const template =
+    (await readOptionalText(join(root, 'chat_template.jinja'))) ?? pickChatTemplate(settings.chat_template);
+  return build(parsed.data, settings, ids, template);
+}
+
+function build(
+  json: z.infer<typeof tokenizerSchema>,
+  settings: z.infer<typeof settingsSchema>,
+  ids: readonly Partial<z.infer<typeof idsSchema>>[],
+  chatTemplate: string | null,
+): Tokenizer {
+  const decoder = parseDecoder(json.decoder);
+  const { recognising, literal } = createEncoders(json);
+  const specialIds = new Set(json.added_tokens.filter(({ special }) => special).map(({ id }) => id));
+  const spellings = new Map(json.added_tokens.map(({ id, content }) => [id, content]));
+  const knownIds = recognising.model?.vocab.length ?? 0;
+  const vocabularySize = Math.max(knownIds, ids[0]?.vocab_size ?? 0);
+
+  const bytes: (Uint8Array | undefined)[] = new Array(vocabularySize);
+  const tokenBytes = (id: number): Uint8Array => {
+    const known = bytes[id];
+    if (known !== undefined) return known;
+    if (!Number.isInteger(id) || id < 0 || id >= vocabularySize) {
+      throw new RangeError(`token id ${id} is outside the vocabulary of ${vocabularySize}`);
+    }
+    // A special token stands for its name, whatever the decoder makes of other tokens.
+    const special = specialIds.has(id) ? spellings.get(id) : undefined;
+    const token = recognising.id_to_token(id);
+    const made = special !== undefined ? Buffer.from(special) : token === undefined ? NOTHING : decoder.bytesOf(token);
+    bytes[id] = made;
+    return made;
+  };
+  const visibleBytes = (id: number) => (specialIds.has(id) ? NOTHING : tokenBytes(id));
+
+  const stream: Tokenizer['stream'] = ({ special = false, continuation = false } = {}) =>
+    createTokenStream(special ? tokenBytes : visibleBytes, decoder.stripsLeadingSpace && !continuation);
+  const idOf = (name: string | null | undefined): number | null =>
+    name === null || name === undefined ? null : (recognising.token_to_id(name) ?? null);
+  const render =
+    chatTemplate === null
+      ? null
+      : compileChatTemplate(chatTemplate, {
+          bos_token: settings.bos_token ?? '',
+          eos_token: settings.eos_token ?? '',
+          pad_token: settings.pad_token ?? '',
+          unk_token: settings.unk_token ?? '',
+        });
+
+  return {
+    encode: (text, { special = false } = {}) =>
+      Uint32Array.from((special ? recognising : literal).encode(text, { add_special_tokens: false }).ids),
+    decode(tokens, options) {
+      const whole = stream(options);
+      return whole.push(tokens) + whole.finish();
+    },
+    stream,
+    vocabularySize,
+    tokenBytes,
+    special: {
+      bos: idOf(settings.bos_token) ?? ids[0]?.bos_token_id ?? null,
+      eos: [...new Set([idOf(settings.eos_token) ?? [], ids.map(({ eos_token_id }) => eos_token_id ?? [])].flat(2))],
+      pad: idOf(settings.pad_token) ?? ids[0]?.pad_token_id ?? null,
+      unknown: idOf(settings.unk_token),
+    },
+    chatTemplate,
+    applyChatTemplate(messages, addGenerationPrompt) {
+      if (render === null)
+        throw new ModelError('no-chat-template', 'this model has no chat template', {
+          hint: 'write the prompt as plain text',
+        });
+      return render(messages, addGenerationPrompt);
+    },
+  };
+}
+
+const NOTHING = new Uint8Array(0);
+
+/** One encoder that recognises special tokens in text and one that does not; they share the vocabulary, which is large. */
+function createEncoders(json: z.infer<typeof tokenizerSchema>): {
+  recognising: HuggingFaceTokenizer;
+  literal: HuggingFaceTokenizer;
+} {
+  try {
+    const whole = { ...json, pre_tokenizer: json.pre_tokenizer ?? wordSplit(json.model) };
+    const recognising = new HuggingFaceTokenizer(whole, {});
+    const ordinary = json.added_tokens.filter(({ special }) => !special);
+    const literal = new HuggingFaceTokenizer(
+      { ...whole, added_tokens: ordinary, model: { type: 'BPE', vocab: {}, merges: [] } },
+      {},
+    );
+    literal.model = recognising.model;
+    return { recognising, literal };
+  } catch (cause) {
+    throw new ModelError('malformed-tokenizer', `tokenizer.json cannot be used: ${causeText(cause)}`, { cause });
+  }
+}
+
+/**
+ * SentencePiece models come without a pre-tokenizer, and then a whole text is one word to merge. When no token has a `▁` after
+ * another character, no merge reaches from one word into the next, so that the words may be taken one by one (and cached).
+ */
+function wordSplit(model: object): object | null {
+  const vocabulary = bpeSchema.safeParse(model);
+  if (!vocabulary.success || Object.keys(vocabulary.data.vocab).some((token) => /[^▁]▁/u.test(token))) return null;
+  return { type: 'Split', pattern: { Regex: '▁*[^▁]+|▁+' }, behavior: 'Isolated', invert: true };
+}
+
+function asObject(json: unknown): object {
+  return typeof json === 'object' && json !== null ? json : {};
+}
+
+async function readOptionalText(file: string): Promise<string | null> {
+  try {
+    return await readFile(file, 'utf8');
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw cause;
+  }
+}

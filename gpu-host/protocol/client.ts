@@ -1,0 +1,178 @@
+import { randomInt } from 'node:crypto';
+import { handlerError } from './errors.ts';
+import type { GpuHostStats, HostHello, ModelSummary } from './host.ts';
+import { DeviceInferlet, type GpuInferlet, type InferletOptions } from './inferlet.ts';
+import { Link } from './link.ts';
+import { FRAME } from './wire.ts';
+
+export type { Distribution, FinishReason, Mask, RunChunk, RunRequest, Sampler, StepOutput, StepRequest, StepResult } from './calls.ts';
+export { type HandlerError, type HandlerErrorTag, handlerError, type Outcome } from './errors.ts';
+export type { GpuHostStats, ModelStats, ModelSummary, PageStats } from './host.ts';
+export type { GpuInferlet, InferletOptions, RunHandle } from './inferlet.ts';
+
+export interface ConnectOptions {
+  /** Longest wait for the host's hello, in milliseconds: 10,000 by default. */
+  readonly deadlineMs?: number;
+  /** First and longest pause between attempts to reconnect, in milliseconds: 20 and 500 by default. */
+  readonly reconnectMs?: { readonly first: number; readonly longest: number };
+}
+
+interface StatsWaiter {
+  resolve(stats: GpuHostStats): void;
+  reject(error: Error): void;
+  timer: NodeJS.Timeout;
+}
+
+const STATS_DEADLINE_MS = 10_000;
+
+/**
+ * A runtime's connection to one GPU host, shared by all its inferlets. The calls of one event-loop turn leave in one write.
+ *
+ * When it is lost, every pending call answers `unavailable`, and so does every later call of the inferlets that were open: what they held
+ * died with the host or was released by it. It reconnects by itself; inferlets opened after that work.
+ */
+export class GpuHostConnection {
+  #address: string;
+  #reconnect: { readonly first: number; readonly longest: number };
+  #link: Link | undefined;
+  #hello: HostHello | undefined;
+  #ready: PromiseWithResolvers<void> | undefined;
+  #lostListeners = new Set<(cause: string) => void>();
+  #retry: NodeJS.Timeout | undefined;
+  #retryMs: number;
+  #closed = false;
+  #lastInferlet = 0;
+  #lastStats = 0;
+  #stats = new Map<number, StatsWaiter>();
+
+  private constructor(address: string, options: ConnectOptions) {
+    this.#address = address;
+    this.#reconnect = options.reconnectMs ?? { first: 20, longest: 500 };
+    this.#retryMs = this.#reconnect.first;
+  }
+
+  /**
+   * Connects to a unix socket's path or `host:port` and waits for the hello; it keeps trying until the deadline.
+   * @throws Error when no host answered in time.
+   */
+  static async connect(address: string, options: ConnectOptions = {}): Promise<GpuHostConnection> {
+    const connection = new GpuHostConnection(address, options);
+    const ready = Promise.withResolvers<void>();
+    connection.#ready = ready;
+    const deadlineMs = options.deadlineMs ?? 10_000;
+    const timer = setTimeout(() => ready.reject(new Error(`no GPU host answered at ${address} within ${deadlineMs} ms`)), deadlineMs);
+    connection.#open();
+    try {
+      await ready.promise;
+    } catch (error) {
+      connection.close();
+      throw error;
+    } finally {
+      clearTimeout(timer);
+      connection.#ready = undefined;
+    }
+    return connection;
+  }
+
+  /** The models of the latest hello. */
+  get models(): readonly ModelSummary[] {
+    return this.#hello?.models ?? [];
+  }
+
+  /** Whether calls reach a host now. */
+  get connected(): boolean {
+    return this.#link !== undefined;
+  }
+
+  /** Process id of the host that answered last. */
+  get hostProcessId(): number | undefined {
+    return this.#hello?.processId;
+  }
+
+  /** Opens an inferlet's address space on the host. Without a connection it is born dead: its calls answer `unavailable`. */
+  openInferlet(options: InferletOptions): GpuInferlet {
+    this.#lastInferlet = (this.#lastInferlet + 1) >>> 0 || 1;
+    return new DeviceInferlet(this.#link ?? DOWN, this.#lastInferlet, options, this.models);
+  }
+
+  /**
+   * The host's counters; `reset` starts them anew after reading.
+   * @throws Error when the host cannot be reached.
+   */
+  stats(options: { readonly reset?: boolean } = {}): Promise<GpuHostStats> {
+    const link = this.#link;
+    if (!link) return Promise.reject(new Error('the GPU host cannot be reached'));
+    const id = ++this.#lastStats;
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => {
+        this.#stats.delete(id);
+        reject(new Error(`the GPU host did not answer within ${STATS_DEADLINE_MS} ms`));
+      }, STATS_DEADLINE_MS);
+      this.#stats.set(id, { resolve, reject, timer });
+      link.writer.begin(FRAME.statsRequest);
+      link.writer.put(id);
+      link.writer.put(options.reset ? 1 : 0);
+      link.writer.end();
+      link.scheduleFlush();
+    });
+  }
+
+  /** Calls `listener` each time the connection is lost; returns how to stop that. */
+  onLost(listener: (cause: string) => void): () => void {
+    this.#lostListeners.add(listener);
+    return () => this.#lostListeners.delete(listener);
+  }
+
+  /** Ends the connection for good; pending calls answer `unavailable`, and the host releases what the inferlets held. */
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    clearTimeout(this.#retry);
+    const link = this.#opening;
+    this.#opening = undefined;
+    link?.close('the connection was closed');
+    this.#ready?.reject(new Error('the connection was closed'));
+    this.#lostListeners.clear();
+  }
+
+  /** The link of the current attempt; it becomes `#link` with the hello. */
+  #opening: Link | undefined;
+
+  #open(): void {
+    const link: Link = new Link(this.#address, {
+      onHello: (hello) => {
+        this.#hello = hello;
+        this.#link = link;
+        this.#retryMs = this.#reconnect.first;
+        this.#ready?.resolve();
+      },
+      onStats: (id, json) => {
+        const waiter = this.#takeStats(id);
+        waiter?.resolve(JSON.parse(json) as GpuHostStats);
+      },
+      onLost: (cause) => this.#lost(cause),
+    });
+    this.#opening = link;
+  }
+
+  #lost(cause: string): void {
+    const wasUp = this.#link !== undefined;
+    this.#link = undefined;
+    for (const id of [...this.#stats.keys()]) this.#takeStats(id)?.reject(new Error(cause));
+    if (wasUp) for (const listener of [...this.#lostListeners]) listener(cause);
+    if (this.#closed) return;
+    const pauseMs = this.#retryMs + randomInt(1 + Math.ceil(this.#retryMs / 4));
+    this.#retryMs = Math.min(this.#retryMs * 2, this.#reconnect.longest);
+    this.#retry = setTimeout(() => this.#open(), pauseMs);
+  }
+
+  #takeStats(id: number): StatsWaiter | undefined {
+    const waiter = this.#stats.get(id);
+    this.#stats.delete(id);
+    if (waiter) clearTimeout(waiter.timer);
+    return waiter;
+  }
+}
+
+/** Stands in for the link while there is none. */
+const DOWN = { lost: handlerError('unavailable', 'the GPU host cannot be reached; it is restarting or its address is wrong') } as const;

@@ -1,0 +1,129 @@
+import { connect, type Socket } from 'node:net';
+import { type HandlerError, handlerError, ProtocolFault } from './errors.ts';
+import { FrameReader } from './frames.ts';
+import type { HostHello } from './host.ts';
+import { type DecodedResult, decodeResults } from './results.ts';
+import { FRAME, MAX_JSON_BYTES } from './wire.ts';
+import { FrameWriter } from './words.ts';
+
+/** A call whose result is awaited. */
+export interface Pending {
+  /** Takes one result; true when the call is over. */
+  settle(result: DecodedResult): boolean;
+  /** Ends the call without a result of the host. */
+  fail(error: HandlerError): void;
+}
+
+export interface LinkEvents {
+  onHello(hello: HostHello): void;
+  onStats(id: number, json: string): void;
+  /** Once, after every pending call was answered `unavailable`. */
+  onLost(cause: string): void;
+}
+
+/** One life of the socket to a GPU host: from connect to the first error or end. It is never reopened; the connection makes a new one. */
+export class Link {
+  readonly writer = new FrameWriter();
+  readonly pending = new Map<number, Pending>();
+  /** Why nothing can be sent any more. */
+  lost: HandlerError | undefined;
+  /** Counts the moments at which everything written had left this process; bounds what an inferlet may leave unsent. */
+  drains = 0;
+  #socket: Socket;
+  #events: LinkEvents;
+  #reader = new FrameReader();
+  #lastId = 0;
+  #flushing = false;
+  #remoteError: string | undefined;
+
+  constructor(address: string, events: LinkEvents) {
+    this.#events = events;
+    this.#socket = connect(socketAddress(address));
+    this.#socket.setNoDelay(true);
+    this.#socket.on('connect', () => {
+      this.writer.begin(FRAME.hello);
+      this.writer.putText(JSON.stringify({ processId: process.pid }));
+      this.writer.end();
+      this.flush();
+    });
+    this.#socket.on('data', (chunk: Buffer) => this.#receive(chunk));
+    this.#socket.on('error', (error) => this.close(`the connection to the GPU host failed: ${error.message}`));
+    this.#socket.on('close', () => this.close('the GPU host closed the connection'));
+  }
+
+  /** An id for a call that wants a result: 1 to 2^32 - 1, never one that is pending. */
+  nextId(): number {
+    do this.#lastId = this.#lastId === 0xffff_ffff ? 1 : this.#lastId + 1;
+    while (this.pending.has(this.#lastId));
+    return this.#lastId;
+  }
+
+  /** Sends what the writer holds at the end of this event-loop turn, in one write. */
+  scheduleFlush(): void {
+    if (this.#flushing) return;
+    this.#flushing = true;
+    setImmediate(() => this.flush());
+  }
+
+  flush(): void {
+    this.#flushing = false;
+    if (this.lost || this.writer.length === 0) return;
+    this.#socket.write(this.writer.take(), () => {
+      if (this.#socket.writableLength === 0) this.drains++;
+    });
+  }
+
+  /** Ends this life: every pending call is answered `unavailable` with the cause. */
+  close(cause: string): void {
+    if (this.lost) return;
+    const text = this.#remoteError ?? cause;
+    const error = handlerError('unavailable', text);
+    this.lost = error;
+    this.#socket.destroy();
+    const pending = [...this.pending.values()];
+    this.pending.clear();
+    for (const call of pending) call.fail(error);
+    this.#events.onLost(text);
+  }
+
+  #receive(chunk: Buffer): void {
+    try {
+      this.#reader.push(chunk, (kind, reader, end) => {
+        switch (kind) {
+          case FRAME.results:
+            decodeResults(reader, end, this.#settle);
+            return;
+          case FRAME.hello:
+            reader.enter(end);
+            this.#events.onHello(JSON.parse(reader.text(MAX_JSON_BYTES)) as HostHello);
+            return;
+          case FRAME.stats:
+            reader.enter(end);
+            this.#events.onStats(reader.u32(), reader.text(MAX_JSON_BYTES));
+            return;
+          case FRAME.error:
+            reader.enter(end);
+            this.#remoteError = `the GPU host ended the connection (${reader.text()}): ${reader.text()}`;
+            return;
+          default:
+            throw new ProtocolFault('unexpected', `frame kind ${kind} from a GPU host`);
+        }
+      });
+    } catch (error) {
+      this.close(`the GPU host sent what cannot be read: ${error instanceof Error ? error.message : String(error)}`);
+    }
+  }
+
+  #settle = (id: number, result: DecodedResult): void => {
+    // No pending call: its inferlet was closed while the result was on its way.
+    const call = this.pending.get(id);
+    if (call?.settle(result)) this.pending.delete(id);
+  };
+}
+
+/** `host:port` is TCP; anything with a slash is a unix socket's path. */
+export function socketAddress(address: string): { path: string } | { host: string; port: number } {
+  const tcp = /^(?:tcp:\/\/)?\[?([^/]*?)\]?:(\d+)$/.exec(address);
+  if (!tcp) return { path: address.replace(/^unix:(?:\/\/)?/, '') };
+  return { host: tcp[1] || '127.0.0.1', port: Number(tcp[2]) };
+}

@@ -1,0 +1,103 @@
+import type { FinishReason, RunChunk } from './calls.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok } from './errors.ts';
+import type { Pending } from './link.ts';
+import type { DecodedResult } from './results.ts';
+import { RUN_WINDOW_TOKENS } from './wire.ts';
+
+/** Tokens decoded ahead of the inferlet. */
+export interface RunHandle {
+  /** Tokens since the last `next`: at least one unless finished. One at a time. */
+  next(): Promise<Outcome<RunChunk>>;
+  /** Asks the device to stop; what is already decoded is still handed over. */
+  stop(): void;
+}
+
+interface RunWire {
+  /** The last result has come. */
+  over(): void;
+  /** Tells the host how many tokens were handed to the inferlet in all, so that it decodes on. */
+  consumed(tokens: number): void;
+  stop(): void;
+}
+
+/** The client's side of a run: keeps what came until it is asked for; the host stops a window ahead of what was consumed. */
+export class DeviceRun implements RunHandle, Pending {
+  #wire: RunWire;
+  #tokens: number[] = [];
+  #finished: FinishReason | undefined;
+  #error: HandlerError | undefined;
+  #waiter: ((outcome: Outcome<RunChunk>) => void) | undefined;
+  #consumed = 0;
+  #told = 0;
+  #stopped = false;
+
+  constructor(wire: RunWire) {
+    this.#wire = wire;
+  }
+
+  next(): Promise<Outcome<RunChunk>> {
+    if (this.#waiter) {
+      return Promise.resolve(err(handlerError('invalid-argument', 'the last next of this run has not been answered yet')));
+    }
+    const ready = this.#take();
+    if (ready) return Promise.resolve(ready);
+    return new Promise((resolve) => {
+      this.#waiter = resolve;
+    });
+  }
+
+  stop(): void {
+    if (this.#stopped || this.#finished || this.#error) return;
+    this.#stopped = true;
+    this.#wire.stop();
+  }
+
+  settle(result: DecodedResult): boolean {
+    if (result.kind === 'run') {
+      for (const token of result.value.tokens) this.#tokens.push(token);
+      this.#finished = result.value.finished;
+    } else if (result.kind === 'error') this.#error = result.error;
+    else this.#error = handlerError('internal', `the GPU host answered a run with a result of kind ${result.kind}`);
+    const over = this.#finished !== undefined || this.#error !== undefined;
+    if (over) this.#wire.over();
+    this.#wake();
+    return over;
+  }
+
+  fail(error: HandlerError): void {
+    this.#error = error;
+    this.#wire.over();
+    this.#wake();
+  }
+
+  #wake(): void {
+    if (!this.#waiter) return;
+    const ready = this.#take();
+    if (!ready) return;
+    const resolve = this.#waiter;
+    this.#waiter = undefined;
+    resolve(ready);
+  }
+
+  /** Tokens come before the error that ended the run; the end is repeated for whoever asks again. */
+  #take(): Outcome<RunChunk> | undefined {
+    if (this.#tokens.length === 0) {
+      if (this.#error) return err(this.#error);
+      return this.#finished ? ok({ tokens: new Uint32Array(0), finished: this.#finished }) : undefined;
+    }
+    const tokens = Uint32Array.from(this.#tokens);
+    this.#tokens = [];
+    this.#consumed += tokens.length;
+    const over = this.#finished !== undefined || this.#error !== undefined;
+    if (!over && this.#consumed - this.#told >= RUN_WINDOW_TOKENS / 4) {
+      this.#told = this.#consumed;
+      this.#wire.consumed(this.#consumed);
+    }
+    return ok({ tokens, finished: this.#error ? undefined : this.#finished });
+  }
+}
+
+/** A run that never started. */
+export function failedRun(error: HandlerError): RunHandle {
+  return { next: () => Promise.resolve(err(error)), stop: () => {} };
+}

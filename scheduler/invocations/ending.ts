@@ -1,0 +1,26 @@
+import type { Store } from '../store/store.ts';
+import type { Retention } from './retention.ts';
+import type { FailureCode } from './types.ts';
+
+/** Keys and first arguments of every script that may end an invocation; `scripts/include/end-arguments.lua` reads them. */
+export function endingArguments(store: Store, retention: Retention, id: string): { keys: string[]; args: (string | number)[] } {
+  const { keys } = store;
+  return {
+    keys: [keys.invocation(id), keys.events(id), keys.inbox(id), keys.deadlines],
+    args: [
+      id,
+      keys.live(id),
+      keys.inboxChannel(id),
+      store.clock(),
+      retention.recordMs,
+      retention.eventsMs,
+      retention.logLines,
+      retention.logMs,
+    ],
+  };
+}
+
+/** Data of the `error` event with which the platform ends an invocation. */
+export function errorData(code: FailureCode, message: string): string {
+  return JSON.stringify({ code, message });
+}

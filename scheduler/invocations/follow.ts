@@ -1,0 +1,65 @@
+import { type InvocationEvent, isTerminal } from './types.ts';
+
+/**
+ * Merges what is read from a log with what arrives live into one sequence without gap or duplicate. Pure: it holds no connection and
+ * never waits. While `behind`, the log must be read after `last`; events that arrive meanwhile are kept, since that read may be older.
+ */
+export class FollowCursor {
+  /** Number of the last event handed out. */
+  last: number;
+  /** True when events may exist that only the log can supply. */
+  behind = true;
+  /** True once the terminal event was handed out. */
+  done = false;
+  readonly #maxWaiting: number;
+  #waiting: InvocationEvent[] = [];
+  #interruptions = 0;
+
+  /** @param maxWaiting live events held for a slow reader; past it they are dropped and read from the log. */
+  constructor(afterSeq: number, maxWaiting = 1024) {
+    this.last = afterSeq;
+    this.#maxWaiting = maxWaiting;
+  }
+
+  /** Events that arrived live, in order. */
+  live(events: readonly InvocationEvent[]): void {
+    if (this.done) return;
+    for (const event of events) this.#waiting.push(event);
+    if (this.#waiting.length > this.#maxWaiting) this.interrupted();
+  }
+
+  /** Live events may have been missed. */
+  interrupted(): void {
+    this.#waiting = [];
+    this.behind = true;
+    this.#interruptions += 1;
+  }
+
+  /** Call before reading the log; `replay` wants the answer. */
+  beginRead(): number {
+    return this.#interruptions;
+  }
+
+  /** Events read from the log after `last`; `complete` when it held no more. */
+  *replay(read: number, events: readonly InvocationEvent[], complete: boolean): Generator<InvocationEvent> {
+    // An interruption during the read may have lost events that are younger than it.
+    if (complete && read === this.#interruptions) this.behind = false;
+    for (const event of events) if (event.seq > this.last) yield this.#handOut(event);
+  }
+
+  /** The waiting live events that follow on, one by one. */
+  *drain(): Generator<InvocationEvent> {
+    while (!this.done && !this.behind) {
+      const next = this.#waiting.shift();
+      if (next === undefined) return;
+      if (next.seq > this.last + 1) this.interrupted();
+      else if (next.seq === this.last + 1) yield this.#handOut(next);
+    }
+  }
+
+  #handOut(event: InvocationEvent): InvocationEvent {
+    this.last = event.seq;
+    if (isTerminal(event.event)) this.done = true;
+    return event;
+  }
+}

@@ -1,0 +1,56 @@
+import { StoreError } from '../store/errors.ts';
+import { FAILURE_CODES, type FailureCode, type Invocation, type InvocationStatus, type Usage } from './types.ts';
+
+const STATUSES: readonly string[] = ['queued', 'running', 'succeeded', 'failed', 'cancelled'] satisfies InvocationStatus[];
+
+function isStatus(value: string | undefined): value is InvocationStatus {
+  return value !== undefined && STATUSES.includes(value);
+}
+
+function isFailureCode(value: string | undefined): value is FailureCode {
+  return (FAILURE_CODES as readonly (string | undefined)[]).includes(value);
+}
+
+/** The record of an invocation from the fields of its hash. */
+export function parseRecord(fields: Readonly<Record<string, string>>): Invocation {
+  const text = (name: string): string => {
+    const value = fields[name];
+    if (value === undefined) throw new StoreError('store-corrupt', `An invocation's record has no field "${name}".`);
+    return value;
+  };
+  const integer = (name: string): number => {
+    const value = Number(text(name));
+    if (!Number.isFinite(value)) throw new StoreError('store-corrupt', `An invocation's field "${name}" is no number.`);
+    return value;
+  };
+  const status = fields.status;
+  if (!isStatus(status)) throw new StoreError('store-corrupt', `An invocation has the unknown status "${status}".`);
+  return {
+    id: text('id'),
+    tenant: text('tenant'),
+    function: text('function'),
+    version: text('version'),
+    submittedAt: integer('submittedAt'),
+    deadlineMs: integer('deadlineMs'),
+    restartable: fields.restartable === '1',
+    status,
+    arrival: integer('arrival'),
+    epoch: integer('epoch'),
+    attempts: integer('attempts'),
+    seq: integer('seq'),
+    runtimeId: fields.runtimeId ?? null,
+    startedAt: fields.startedAt === undefined ? null : integer('startedAt'),
+    endedAt: fields.endedAt === undefined ? null : integer('endedAt'),
+    cancelReason: fields.cancelReason ?? null,
+    failure: isFailureCode(fields.code) ? { code: fields.code, message: fields.message ?? '' } : null,
+    usage: fields.usage ? parseUsage(fields.usage) : null,
+  };
+}
+
+function parseUsage(text: string): Usage {
+  try {
+    return JSON.parse(text) as Usage;
+  } catch (cause) {
+    throw new StoreError('store-corrupt', "An invocation's usage is no JSON.", { cause });
+  }
+}

@@ -1,0 +1,130 @@
+import path from 'node:path';
+import { bareLoop } from '#gpu-host/backends/bench.ts';
+import { createOnnxBackend } from '#gpu-host/backends/onnx/index.ts';
+import { createReferenceBackend } from '#gpu-host/backends/reference/index.ts';
+import { loadModel } from '#gpu-host/models/load.ts';
+import { loadConfig } from '#infra/config.ts';
+import { Platform, ROOT } from '#test/harness/platform.ts';
+import type { Bench } from './bench.ts';
+import { connectStats, startTogether } from './clients.ts';
+import { format, formatSpread, type Spread, spread } from './statistics.ts';
+
+const WAYS = ['split', 'fused', 'run-ahead'] as const;
+const CONTEXT = 32;
+const STEPS = 192;
+
+const AIMS: Readonly<Record<string, string>> = { 'fused 1': '≤ 1.05', 'fused 32': '≤ 1.10' };
+
+interface Decoded {
+  readonly elapsedMs: number;
+  readonly tokens: number;
+  readonly checksum: number;
+}
+
+interface Row {
+  readonly way: string;
+  readonly clients: number;
+  readonly perToken: Spread;
+  readonly bare: Spread;
+  readonly ratio: Spread;
+  readonly batch: Spread;
+  readonly deviceShare: Spread;
+}
+
+/** Time per output token through the whole platform over the backend's bare loop, in the same run. */
+export const generate: Bench = {
+  name: 'generate',
+  summary: 'time per output token over a bare loop of the same backend, at 1, 8 and 32 clients',
+  async run({ repetitions, quick, progress }) {
+    await using platform = await Platform.start({ functions: false });
+    const deploy = await platform.pie([
+      'deploy',
+      path.join(ROOT, 'test/inferlets/decode.ts'),
+      '--name',
+      'decode',
+      '--json',
+    ]);
+    if (deploy.code !== 0) throw new Error(deploy.stderr);
+    const stats = await connectStats(platform);
+    const entry = loadConfig(platform.environment).gpuHosts[0]?.models[0];
+    const directory = stats.models[0]?.directory;
+    if (entry === undefined || directory === undefined) throw new Error('no model');
+    const model = await loadModel(directory);
+    const backend =
+      entry.backend === 'reference'
+        ? await createReferenceBackend(model, { pageSize: entry.pageSize, pageCount: entry.pages })
+        : await createOnnxBackend(model, {
+            pageSize: entry.pageSize,
+            pageCount: entry.pages,
+            bits: entry.bits,
+            headBits: entry.headBits,
+            ...(entry.threads > 0 ? { threads: entry.threads } : {}),
+          });
+    const rows: Row[] = [];
+    try {
+      for (const clients of quick ? [1, 8] : [1, 8, 32]) {
+        const samples = new Map(
+          WAYS.map((way) => [
+            way,
+            { perToken: [] as number[], bare: [] as number[], batch: [] as number[], device: [] as number[] },
+          ]),
+        );
+        for (let i = 0; i <= (quick ? 1 : repetitions); i++) {
+          for (const way of WAYS) {
+            const bare = await bareLoop(backend, { batch: clients, context: CONTEXT, steps: STEPS });
+            const inputs = Array.from({ length: clients }, () => ({ way, context: CONTEXT, steps: STEPS }));
+            const outputs = await startTogether<Decoded>(platform, 'decode', inputs, async () => {
+              await stats.stats({ reset: true });
+            });
+            const [after] = (await stats.stats()).models;
+            if (new Set(outputs.map((output) => output.checksum)).size !== 1)
+              throw new Error(`${way}: equal prompts, different tokens`);
+            if (i === 0) continue; // Warm.
+            const sample = samples.get(way);
+            const longest = Math.max(...outputs.map((output) => output.elapsedMs));
+            sample?.perToken.push(longest / STEPS);
+            sample?.bare.push(bare.msPerStep);
+            sample?.batch.push(after?.meanBatchSize ?? 0);
+            sample?.device.push((after?.busyMs ?? 0) / longest);
+          }
+        }
+        for (const [way, sample] of samples) {
+          const row = {
+            way,
+            clients,
+            perToken: spread(sample.perToken),
+            bare: spread(sample.bare),
+            ratio: spread(sample.perToken.map((each, i) => each / (sample.bare[i] ?? Number.NaN))),
+            batch: spread(sample.batch),
+            deviceShare: spread(sample.device),
+          };
+          rows.push(row);
+          progress(`${way} at ${clients}: ${format(row.ratio.median)}`);
+        }
+      }
+    } finally {
+      stats.close();
+      await backend.dispose();
+    }
+    return {
+      title: `Time per output token, ${entry.name} (${entry.backend}, ${entry.bits} bits), context ${CONTEXT} to ${CONTEXT + STEPS}`,
+      header: ['way', 'clients', 'ms a token', 'bare step ms', 'ratio', 'aim', 'mean batch', 'device busy'],
+      rows: rows.map((row) => [
+        row.way,
+        String(row.clients),
+        formatSpread(row.perToken),
+        formatSpread(row.bare),
+        formatSpread(row.ratio),
+        AIMS[`${row.way} ${row.clients}`] ?? '',
+        format(row.batch.median, 1),
+        format(row.deviceShare.median),
+      ]),
+      notes: [
+        'split: embed, forward, next-distribution. fused: one step a token. run-ahead: decoded on the device.',
+        'The bare loop calls the backend back to back at the same batch, context and threads, right before each round; the ratio is taken within the round.',
+        'ms a token is that of the slowest client, from the go to its last token, measured by the inferlet.',
+      ],
+      data: rows,
+    };
+  },
+};

@@ -1,0 +1,69 @@
+import path from 'node:path';
+import { invoke } from '#test/harness/events.ts';
+import { Platform, ROOT } from '#test/harness/platform.ts';
+import type { Bench } from './bench.ts';
+import { startTogether } from './clients.ts';
+import { format, formatSpread, spread } from './statistics.ts';
+
+const MISDEEDS = ['throw', 'garbage', 'spin', 'recurse', 'allocate', 'flood'];
+const NEIGHBOURS = 8;
+const STEPS = 160;
+
+interface Decoded {
+  readonly elapsedMs: number;
+  readonly tokens: number;
+}
+
+/** Time per token of eight decoding neighbours, with and without an inferlet that misbehaves, in turn. */
+export const isolation: Bench = {
+  name: 'isolation',
+  summary: "neighbours' time per token while an inferlet throws, spins, recurses, allocates or floods",
+  async run({ repetitions, quick, progress }) {
+    await using platform = await Platform.start({ functions: false });
+    for (const name of ['hostile', 'decode']) {
+      const deploy = await platform.pie([
+        'deploy',
+        path.join(ROOT, `test/inferlets/${name}.ts`),
+        '--name',
+        name,
+        '--json',
+      ]);
+      if (deploy.code !== 0) throw new Error(deploy.stderr);
+    }
+    const neighbours = Array.from({ length: NEIGHBOURS }, () => ({ way: 'fused', context: 16, steps: STEPS }));
+    /** Milliseconds a token, while `disturb` runs beside. */
+    const measure = async (disturb: (signal: AbortSignal) => Promise<void>) => {
+      const over = new AbortController();
+      let disturbing = Promise.resolve();
+      const outputs = await startTogether<Decoded>(platform, 'decode', neighbours, async () => {
+        disturbing = disturb(over.signal);
+      });
+      over.abort();
+      await disturbing;
+      return outputs.reduce((sum, each) => sum + each.elapsedMs / each.tokens, 0) / outputs.length;
+    };
+    const quiet = () => measure(async () => undefined);
+    await quiet();
+    const results: { misdeed: string; ratios: number[] }[] = [];
+    for (const misdeed of MISDEEDS) {
+      const ratios: number[] = [];
+      for (let i = 0; i < (quick ? 1 : repetitions); i++) {
+        const base = await quiet();
+        // One after another for as long as the neighbours decode: each ends in its own failure.
+        const disturbed = await measure(async (signal) => {
+          while (!signal.aborted) await invoke(platform, 'hostile', { misdeed });
+        });
+        ratios.push(disturbed / base);
+      }
+      results.push({ misdeed, ratios });
+      progress(`${misdeed}: ${format(spread(ratios).median)}`);
+    }
+    return {
+      title: `Time per token of ${NEIGHBOURS} neighbours beside one misbehaving inferlet, over the same alone`,
+      header: ['inferlet that does', 'ratio, median (min–max)', 'aim'],
+      rows: results.map(({ misdeed, ratios }) => [misdeed, formatSpread(spread(ratios)), '< 1.10']),
+      notes: ['The misbehaving one is invoked again as soon as it has failed, so that there is always one.'],
+      data: results,
+    };
+  },
+};

@@ -1,0 +1,108 @@
+/**
+ * Greedy decoding in one of three ways, for `pie bench generate`: it fills a context, says that it is ready, waits for the client's word,
+ * decodes, and reports how long that took.
+ */
+import { allocateEmbeds, allocatePages, pageSize } from 'pie:inferlet/allocate@0.1.0';
+import { forward } from 'pie:inferlet/forward@0.1.0';
+import { Run, step } from 'pie:inferlet/fused@0.1.0';
+import { embedText } from 'pie:inferlet/input-text@0.1.0';
+import { nextDistribution } from 'pie:inferlet/output-text@0.1.0';
+import { Queue } from 'pie:inferlet/queue@0.1.0';
+import { models, now } from 'pie:inferlet/runtime@0.1.0';
+import { receive, send } from 'pie:inferlet/session@0.1.0';
+
+type Way = 'split' | 'fused' | 'run-ahead';
+
+const GREEDY = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
+
+/** The value of an `ok`; an `err` ends the run with its text. */
+function unwrap<T>(outcome: { tag: 'ok'; val: T } | { tag: 'err'; val: { tag: string; val: string } }): T {
+  if (outcome.tag === 'ok') return outcome.val;
+  throw new Error(`${outcome.val.tag}: ${outcome.val.val}`);
+}
+
+export async function run(input: string): Promise<string> {
+  const { way, context, steps } = JSON.parse(input) as { way: Way; context: number; steps: number };
+  const queue = new Queue(models()[0]?.name ?? '');
+  const pages = allocatePages(queue, Math.ceil((context + steps + 1) / pageSize(queue)));
+  const prompt = Array.from({ length: context }, (_, i) => (i === 0 ? 1 : 300 + ((i * 37) % 20_000)));
+  const filled = await step(queue, {
+    tokens: prompt,
+    positions: prompt.map((_, i) => i),
+    inPages: pages,
+    outPages: pages,
+    mask: undefined,
+    rows: 1,
+    output: { tag: 'sample', val: GREEDY },
+  }).read();
+  const first = unwrap(filled).tokens[0] ?? 0;
+
+  send({ tag: 'text', val: 'ready' });
+  unwrap(await receive().read());
+  const start = now();
+  const tokens = await decode[way](queue, pages, first, context, steps);
+  return JSON.stringify({
+    elapsedMs: Number(now()) - Number(start),
+    tokens: tokens.length,
+    checksum: tokens.reduce((a, b) => a ^ b, 0),
+  });
+}
+
+type Decode = (
+  queue: Queue,
+  pages: readonly number[],
+  token: number,
+  position: number,
+  steps: number,
+) => Promise<number[]>;
+
+const decode: Record<Way, Decode> = {
+  async split(queue, pages, first, context, steps) {
+    const [input, output] = allocateEmbeds(queue, 2);
+    const tokens: number[] = [];
+    let token = first;
+    for (let i = 0; i < steps; i++) {
+      embedText(queue, [token], [context + i], [input ?? 0]);
+      forward(queue, pages, [input ?? 0], pages, [output ?? 0], undefined);
+      token = unwrap(await nextDistribution(queue, output ?? 0, 1).read()).tokens[0] ?? 0;
+      tokens.push(token);
+    }
+    return tokens;
+  },
+
+  async fused(queue, pages, first, context, steps) {
+    const tokens: number[] = [];
+    let token = first;
+    for (let i = 0; i < steps; i++) {
+      const result = await step(queue, {
+        tokens: [token],
+        positions: [context + i],
+        inPages: pages,
+        outPages: pages,
+        mask: undefined,
+        rows: 1,
+        output: { tag: 'sample', val: GREEDY },
+      }).read();
+      token = unwrap(result).tokens[0] ?? 0;
+      tokens.push(token);
+    }
+    return tokens;
+  },
+
+  async 'run-ahead'(queue, pages, first, context, steps) {
+    const ahead = new Run(queue, {
+      token: first,
+      position: context,
+      pages,
+      maxTokens: steps,
+      sampler: GREEDY,
+      stopTokens: [],
+    });
+    const tokens: number[] = [];
+    for (;;) {
+      const chunk = unwrap(await ahead.next().read());
+      tokens.push(...chunk.tokens);
+      if (chunk.finished !== undefined) return tokens;
+    }
+  },
+};
