@@ -1,10 +1,11 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import { FollowCursor } from './follow.ts';
 import { parseEntry, parseLive } from './live.ts';
-import type { InvocationEvent } from './types.ts';
+import { hasEnded, type InvocationEvent, type InvocationStatus } from './types.ts';
 
 /** Entries of one read. */
 const READ_COUNT = 512;
@@ -12,6 +13,7 @@ const READ_COUNT = 512;
 const IDLE_READ_MS = 5000;
 /** A follower gives up when Redis stays away this long, so that its client hears of it within 5 s. */
 const MAX_OUTAGE_MS = 4500;
+const RETRY_MS = 100;
 
 /** The events of invocations: a stream to replay, a channel for the live tail. */
 export class EventLog {
@@ -40,33 +42,54 @@ export class EventLog {
   async *follow(id: string, afterSeq: number, signal?: AbortSignal): AsyncGenerator<InvocationEvent> {
     const cursor = new FollowCursor(afterSeq);
     const wakeup = new Wakeup();
+    const interrupted = () => {
+      cursor.interrupted();
+      wakeup.set();
+    };
     const stop = await this.#channels.listen(this.#store.keys.live(id), {
       message: (payload) => {
         cursor.live(parseLive(payload));
         wakeup.set();
       },
-      resumed: () => {
-        cursor.interrupted();
-        wakeup.set();
-      },
+      lost: interrupted,
+      resumed: interrupted,
     });
     try {
       while (!cursor.done && !signal?.aborted) {
         if (cursor.behind) {
           const read = cursor.beginRead();
-          const events = await this.#readThroughOutage(id, cursor.last, signal);
-          if (events.length === 0 && cursor.last === afterSeq) await this.#expectInvocation(id, afterSeq);
+          const events = await this.#readThroughOutage(id, cursor.last);
+          if (events.length === 0 && (await this.#endedBefore(id, cursor.last))) return;
           yield* cursor.replay(read, events, events.length < READ_COUNT);
-          continue;
+        } else {
+          yield* cursor.drain();
+          if (cursor.done || cursor.behind) continue;
+          if (!(await wakeup.wait(IDLE_READ_MS, signal))) cursor.interrupted();
         }
-        yield* cursor.drain();
-        if (cursor.done || cursor.behind) continue;
-        const before = cursor.last;
-        await wakeup.wait(IDLE_READ_MS, signal);
-        if (cursor.last === before) this.#suspect(cursor, wakeup);
       }
     } finally {
       stop();
     }
+  }
+
+  async #readThroughOutage(id: string, afterSeq: number): Promise<InvocationEvent[]> {
+    const giveUpAt = performance.now() + MAX_OUTAGE_MS;
+    for (;;) {
+      try {
+        return await this.read(id, afterSeq);
+      } catch (error) {
+        const stored = StoreError.from(error);
+        if (stored.code !== 'store-unavailable' || performance.now() + RETRY_MS > giveUpAt) throw stored;
+        await sleep(RETRY_MS);
+      }
+    }
+  }
+
+  /** Whether no event can come after this number: a reader may come back with the terminal event's number. */
+  async #endedBefore(id: string, afterSeq: number): Promise<boolean> {
+    const key = this.#store.keys.invocation(id);
+    const [status, seq] = await this.#store.call((redis) => redis.hmget(key, 'status', 'seq'));
+    if (status == null) throw new StoreError('invalid-argument', `There is no invocation ${id} (any more).`);
+    return hasEnded(status as InvocationStatus) && Number(seq) <= afterSeq;
   }
 }

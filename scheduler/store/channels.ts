@@ -5,6 +5,8 @@ import { DEFAULT_CALL_DEADLINE_MS } from './store.ts';
 /** What a listener of a channel is told. */
 export interface ChannelListener {
   message(payload: Buffer): void;
+  /** The connection is lost; nothing arrives until `resumed`. */
+  lost?(): void;
   /** The subscription was interrupted and holds again: messages may have been missed, so read what is stored. */
   resumed(): void;
 }
@@ -25,6 +27,7 @@ export class Channels {
     this.#redis = redis;
     redis.on('messageBuffer', this.#onMessage);
     redis.on('ready', this.#onReady);
+    redis.on('close', this.#onClose);
   }
 
   /** Number of channels that have listeners. */
@@ -61,6 +64,7 @@ export class Channels {
   close(): void {
     this.#redis.off('messageBuffer', this.#onMessage);
     this.#redis.off('ready', this.#onReady);
+    this.#redis.off('close', this.#onClose);
     this.#listeners.clear();
   }
 
@@ -76,6 +80,10 @@ export class Channels {
       // The connection was lost again; the next `ready` does the same.
       () => undefined,
     );
+  };
+
+  readonly #onClose = () => {
+    for (const listeners of [...this.#listeners.values()]) for (const listener of [...listeners]) listener.lost?.();
   };
 
   #remove(channel: string, listener: ChannelListener): void {

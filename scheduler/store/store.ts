@@ -46,6 +46,18 @@ export class Store {
     });
   }
 
+  /** Like `script`, for replies that hold bytes: strings come as buffers. */
+  scriptBuffers(script: Script, keys: readonly string[], args: readonly Argument[]): Promise<unknown[]> {
+    return this.call(async (redis) => {
+      try {
+        return await buffers(redis.callBuffer('EVALSHA', script.sha1, keys.length, ...keys, ...args));
+      } catch (error) {
+        if (!(error instanceof Error) || !error.message.startsWith('NOSCRIPT')) throw error;
+        return buffers(redis.callBuffer('EVAL', script.lua, keys.length, ...keys, ...args));
+      }
+    });
+  }
+
   /** Runs commands on the connection within the deadline. */
   call<T>(commands: (redis: Redis) => Promise<T>, deadlineMs = this.deadlineMs): Promise<T> {
     return withDeadline(
@@ -78,6 +90,12 @@ export class Store {
       else if (redis.status === 'wait') redis.connect().catch(() => undefined);
     });
   }
+}
+
+async function buffers(reply: Promise<unknown>): Promise<unknown[]> {
+  const value = await reply;
+  if (!Array.isArray(value)) throw new StoreError('store-corrupt', 'A script answered no list.');
+  return value;
 }
 
 function unavailable(deadlineMs: number): StoreError {

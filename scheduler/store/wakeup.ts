@@ -8,17 +8,17 @@ export class Wakeup {
     this.#wake?.();
   }
 
-  /** Resolves when the flag is set (and clears it), when the time is over, or when the signal aborts. */
-  async wait(timeoutMs: number, signal?: AbortSignal): Promise<void> {
+  /** Waits until the flag is set (and clears it), the time is over, or the signal aborts; tells whether it was set. */
+  async wait(timeoutMs: number, signal?: AbortSignal): Promise<boolean> {
     if (!this.#set && !signal?.aborted) {
       let timer: NodeJS.Timeout | undefined;
       let stop: (() => void) | undefined;
       try {
         await new Promise<void>((resolve) => {
-          stop = resolve;
-          this.#wake = resolve;
-          timer = setTimeout(resolve, timeoutMs);
-          signal?.addEventListener('abort', resolve as () => void, { once: true });
+          stop = () => resolve();
+          this.#wake = stop;
+          timer = setTimeout(stop, timeoutMs);
+          signal?.addEventListener('abort', stop, { once: true });
         });
       } finally {
         clearTimeout(timer);
@@ -26,6 +26,8 @@ export class Wakeup {
         this.#wake = undefined;
       }
     }
+    const set = this.#set;
     this.#set = false;
+    return set;
   }
 }

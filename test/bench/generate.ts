@@ -85,7 +85,7 @@ export const generate: Bench = {
             sample?.perToken.push(longest / STEPS);
             sample?.bare.push(bare.msPerStep);
             sample?.batch.push(after?.meanBatchSize ?? 0);
-            sample?.device.push((after?.busyMs ?? 0) / longest);
+            sample?.device.push((after?.deviceBusyMs ?? 0) / longest);
           }
         }
         for (const [way, sample] of samples) {

@@ -40,7 +40,8 @@ export const CODES = {
     status: 413,
     title: 'The component is too large',
     hint: 'Make it smaller: leave out data and engines that are not needed, strip names and debug information.',
-    explanation: 'The component passes the limit of this platform (64 MiB unless its operator set another). Nothing was stored.',
+    explanation:
+      'The component passes the limit of this platform (64 MiB unless its operator set another). Nothing was stored.',
   },
   'build-failed': {
     status: 422,
@@ -52,25 +53,29 @@ export const CODES = {
     status: 422,
     title: 'Building the component took too long',
     hint: 'Make the component smaller, or try again when the machine is less busy.',
-    explanation: 'Components are built in a process of their own with limits on time and memory; this one passed them. Nothing was stored.',
+    explanation:
+      'Components are built in a process of their own with limits on time and memory; this one passed them. Nothing was stored.',
   },
   'invalid-manifest': {
     status: 422,
     title: 'The manifest is not valid',
     hint: 'Compare the named field with the documentation of pie.json.',
-    explanation: 'The manifest (pie.json) breaks its schema, or names another function than the address does. Nothing was stored.',
+    explanation:
+      'The manifest (pie.json) breaks its schema, or names another function than the address does. Nothing was stored.',
   },
   'invalid-input': {
     status: 422,
     title: 'The input is not valid',
     hint: 'Compare the named field with the schema: `GET /v1/functions/{name}` shows it under `manifest.input`.',
-    explanation: "The request breaks the function's input schema, or a parameter breaks the API's. `field` names the place.",
+    explanation:
+      "The request breaks the function's input schema, or a parameter breaks the API's. `field` names the place.",
   },
   'unknown-function': {
     status: 404,
     title: 'No such function',
     hint: '`pie list` (`GET /v1/functions`) shows what is deployed; `pie deploy` deploys.',
-    explanation: "This tenant has no function, or no version, by that name. Other tenants' functions are never visible.",
+    explanation:
+      "This tenant has no function, or no version, by that name. Other tenants' functions are never visible.",
   },
   'unknown-invocation': {
     status: 404,
@@ -100,7 +105,8 @@ export const CODES = {
     status: 400,
     title: 'The request cannot be read',
     hint: 'Send the body as the documentation of the route shows it.',
-    explanation: 'The body breaks its own format (a multipart body without its end, a part that is missing), or a header has no meaning.',
+    explanation:
+      'The body breaks its own format (a multipart body without its end, a part that is missing), or a header has no meaning.',
   },
   'body-too-large': {
     status: 413,
@@ -130,7 +136,8 @@ export const CODES = {
     status: 409,
     title: 'The state does not allow this',
     hint: 'Look at the current state (`GET`) and decide again.',
-    explanation: 'The request is valid but does not fit the state of its target, such as a message to an invocation that has ended.',
+    explanation:
+      'The request is valid but does not fit the state of its target, such as a message to an invocation that has ended.',
   },
   'too-many-requests': {
     status: 429,
@@ -172,7 +179,8 @@ export const CODES = {
     status: 422,
     title: 'The function crashed',
     hint: '`pie logs` shows what it wrote before the trap.',
-    explanation: 'The inferlet hit a WebAssembly trap: unreachable code, an access outside its memory, a stack overflow.',
+    explanation:
+      'The inferlet hit a WebAssembly trap: unreachable code, an access outside its memory, a stack overflow.',
   },
   'invalid-result': {
     status: 422,
@@ -184,7 +192,8 @@ export const CODES = {
     status: 422,
     title: 'The function used up its CPU time',
     hint: 'Raise `limits.cpuMs` in the manifest, or compute less between calls.',
-    explanation: 'The inferlet computed for longer than its manifest, or the platform, allows. Waiting for the model does not count.',
+    explanation:
+      'The inferlet computed for longer than its manifest, or the platform, allows. Waiting for the model does not count.',
   },
   'memory-limit': {
     status: 422,
@@ -208,7 +217,8 @@ export const CODES = {
     status: 409,
     title: 'The invocation was cancelled',
     hint: 'Invoke again if that was not meant.',
-    explanation: 'A client asked to cancel it, or left a stream that it had opened with `Prefer: cancel-on-disconnect`.',
+    explanation:
+      'A client asked to cancel it, or left a stream that it had opened with `Prefer: cancel-on-disconnect`.',
   },
   terminated: {
     status: 503,
@@ -220,13 +230,15 @@ export const CODES = {
     status: 503,
     title: 'The device was lost',
     hint: 'Try again; the supervisor restarts the GPU host.',
-    explanation: 'The GPU host that held the KV pages of this invocation died, and with it all that the invocation had computed.',
+    explanation:
+      'The GPU host that held the KV pages of this invocation died, and with it all that the invocation had computed.',
   },
   'runtime-lost': {
     status: 503,
     title: 'The runtime was lost',
     hint: 'Try again; the supervisor restarts the runtime.',
-    explanation: 'The process that ran the invocation died. It is not run twice unless the function declares itself `restartable`.',
+    explanation:
+      'The process that ran the invocation died. It is not run twice unless the function declares itself `restartable`.',
   },
   'artifact-unavailable': {
     status: 503,

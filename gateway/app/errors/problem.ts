@@ -37,7 +37,13 @@ export function toProblem(error: GatewayError, requestId: string, origin: string
 }
 
 /** Codes after which the same request may succeed: the client is told so in `x-should-retry` and `Retry-After`. */
-const RETRYABLE = new Set(['runtime-unavailable', 'store-unavailable', 'shutting-down', 'origin-unavailable', 'too-many-requests']);
+const RETRYABLE = new Set([
+  'runtime-unavailable',
+  'store-unavailable',
+  'shutting-down',
+  'origin-unavailable',
+  'too-many-requests',
+]);
 
 /** Seconds to wait when the error says nothing better: a supervisor restarts what died within that time. */
 const RETRY_AFTER_S = 1;

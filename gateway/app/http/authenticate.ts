@@ -17,7 +17,8 @@ export function authenticate(control: ControlPlane): MiddlewareHandler<AppEnv> {
     const header = c.req.header('authorization');
     if (header === undefined) throw refused('The request has no API key.');
     const key = /^Bearer +([^\s]+)$/i.exec(header)?.[1];
-    if (key === undefined || key.length > MAX_KEY_LENGTH) throw refused('The Authorization header is not `Bearer` and a key.');
+    if (key === undefined || key.length > MAX_KEY_LENGTH)
+      throw refused('The Authorization header is not `Bearer` and a key.');
     const principal = await control.authenticate(key);
     if (principal === null) throw refused('The API key is not known.');
     c.set('principal', principal);

@@ -43,7 +43,10 @@ export async function readJson(request: Request, limitBytes: number): Promise<{ 
     const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
     return { text, value: JSON.parse(text) };
   } catch (cause) {
-    throw new GatewayError('malformed-json', `The body is not JSON: ${cause instanceof Error ? cause.message : 'it does not parse'}.`);
+    throw new GatewayError(
+      'malformed-json',
+      `The body is not JSON: ${cause instanceof Error ? cause.message : 'it does not parse'}.`,
+    );
   }
 }
 

@@ -9,7 +9,10 @@ const SECURITY_HEADERS = [
   ['referrer-policy', 'no-referrer'],
   ['cross-origin-resource-policy', 'same-origin'],
   ['cross-origin-opener-policy', 'same-origin'],
-  ['content-security-policy', "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"],
+  [
+    'content-security-policy',
+    "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+  ],
 ] as const;
 
 /** Names the request and its trace, in and out, and sets the security headers. It comes first, so that refusals carry them too. */

@@ -10,6 +10,8 @@ export interface EventStreamOptions<T> {
   readonly isTerminal: (item: T) => boolean;
   /** A comment is written when nothing else was for this long: it keeps proxies awake and finds clients that left. */
   readonly heartbeatMs: number;
+  /** Aborts when the client is gone, where the server below notices. */
+  readonly client?: AbortSignal | undefined;
   /** Aborts when the process is about to end: the stream gets an error frame and can be taken up again elsewhere. */
   readonly shutdown?: AbortSignal | undefined;
   readonly headers?: Readonly<Record<string, string>>;
@@ -38,16 +40,28 @@ export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response
   });
   stopped.catch(() => undefined);
   const onShutdown = () =>
-    stop(new GatewayError('shutting-down', 'The gateway is being stopped; what it streamed goes on and can be taken up again.'));
+    stop(
+      new GatewayError(
+        'shutting-down',
+        'The gateway is being stopped; what it streamed goes on and can be taken up again.',
+      ),
+    );
 
   const end = (error?: unknown) => {
     if (over) return;
     over = true;
     clearInterval(heartbeat);
     options.shutdown?.removeEventListener('abort', onShutdown);
+    options.client?.removeEventListener('abort', onGone);
     // Not awaited: a live log may be waiting for its next event; its own signal ends it.
     iterator.return?.().catch(() => undefined);
     options.onEnd(error);
+  };
+
+  const onGone = () => {
+    if (over) return;
+    end();
+    options.onDisconnect();
   };
 
   const body = new ReadableStream<Uint8Array>({
@@ -58,6 +72,8 @@ export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response
       }, options.heartbeatMs);
       if (options.shutdown?.aborted === true) onShutdown();
       options.shutdown?.addEventListener('abort', onShutdown);
+      options.client?.addEventListener('abort', onGone);
+      if (options.client?.aborted === true) onGone();
     },
     async pull(controller) {
       try {
@@ -77,11 +93,7 @@ export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response
         controller.close();
       }
     },
-    cancel() {
-      if (over) return;
-      end();
-      options.onDisconnect();
-    },
+    cancel: onGone,
   });
 
   return new Response(body, {
@@ -113,8 +125,8 @@ function isResumable(error: GatewayError): boolean {
 /** Adds the `error` object that OpenAI-style clients look for. */
 function withErrorObject(data: string): string {
   const parsed: unknown = JSON.parse(data);
-  const members = typeof parsed === 'object' && parsed !== null ? (parsed as Record<string, unknown>) : {};
-  const code = isErrorCode(members['code']) ? members['code'] : 'internal';
-  const message = typeof members['message'] === 'string' ? members['message'] : CODES[code].title;
+  const members: { code?: unknown; message?: unknown } = typeof parsed === 'object' && parsed !== null ? parsed : {};
+  const code = isErrorCode(members.code) ? members.code : 'internal';
+  const message = typeof members.message === 'string' ? members.message : CODES[code].title;
   return JSON.stringify({ ...members, code, message, error: { message, type: openAiType(CODES[code].status), code } });
 }

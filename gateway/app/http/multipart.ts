@@ -46,10 +46,15 @@ async function readParts(source: Source, boundary: string, options: MultipartOpt
     if (end !== '\r\n') throw malformed('A boundary is followed by something else than a line break.');
     // As above, for a part without headers.
     source.unread(ascii('\r\n'));
-    const header = await source.readUntil(ascii('\r\n\r\n'), MAX_HEADER_BYTES, () => malformed('The headers of a part are too long.'));
+    const header = await source.readUntil(ascii('\r\n\r\n'), MAX_HEADER_BYTES, () =>
+      malformed('The headers of a part are too long.'),
+    );
     const { name, filename, contentType } = partHeaders(new TextDecoder().decode(header));
     const limit = Object.hasOwn(options.limits, name) ? options.limits[name] : undefined;
-    if (limit === undefined) throw malformed(`The part "${name.slice(0, 64)}" is not expected; send ${Object.keys(options.limits).join(' and ')}.`);
+    if (limit === undefined)
+      throw malformed(
+        `The part "${name.slice(0, 64)}" is not expected; send ${Object.keys(options.limits).join(' and ')}.`,
+      );
     if (parts.has(name)) throw malformed(`The part "${name}" comes twice.`);
     const bytes = await source.readUntil(delimiter, limit, () => options.tooLarge(name, limit));
     parts.set(name, { name, filename, contentType, bytes });

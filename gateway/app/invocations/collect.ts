@@ -16,7 +16,11 @@ export interface Outcome {
  * Follows an invocation to its end. Messages are kept up to `maxBytes`. Throws the failure of one that fails, with the messages that came
  * before it.
  */
-export async function collectOutcome(events: AsyncIterable<InvocationEvent>, id: string, maxBytes: number): Promise<Outcome> {
+export async function collectOutcome(
+  events: AsyncIterable<InvocationEvent>,
+  id: string,
+  maxBytes: number,
+): Promise<Outcome> {
   const messages: unknown[] = [];
   let bytes = 0;
   let truncated = false;

@@ -11,7 +11,11 @@ type Context<R extends RouteConfig> = Parameters<RouteHandler<R, AppEnv>>[0];
  * Adds a route and its documentation. Parameters arrive typed and checked; the answer is any `Response`, since one route answers with JSON,
  * a stream or nothing, as the client wishes (tests hold the JSON answers against the documented schemas).
  */
-export function define<R extends RouteConfig>(app: App, route: R, handler: (c: Context<R>) => Response | Promise<Response>): void {
+export function define<R extends RouteConfig>(
+  app: App,
+  route: R,
+  handler: (c: Context<R>) => Response | Promise<Response>,
+): void {
   app.openapi(route, handler as unknown as RouteHandler<R, AppEnv>);
 }
 
@@ -28,7 +32,10 @@ export function problems(...codes: ErrorCode[]): Record<string, object> {
   return Object.fromEntries(
     [...byStatus].map(([status, list]) => [
       status,
-      { description: list.map((code) => `\`${code}\``).join(', '), content: { 'application/problem+json': { schema: ProblemSchema } } },
+      {
+        description: list.map((code) => `\`${code}\``).join(', '),
+        content: { 'application/problem+json': { schema: ProblemSchema } },
+      },
     ]),
   );
 }

@@ -43,7 +43,11 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
                 required: ['manifest', 'component'],
                 properties: {
                   manifest: { type: 'string', contentMediaType: 'application/json', description: 'pie.json' },
-                  component: { type: 'string', contentMediaType: 'application/wasm', description: 'The Wasm component' },
+                  component: {
+                    type: 'string',
+                    contentMediaType: 'application/wasm',
+                    description: 'The Wasm component',
+                  },
                 },
               },
             },
@@ -54,8 +58,18 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
         201: json(DeployedSchema, 'A new version'),
         200: json(DeployedSchema, 'This content was deployed before'),
         ...problems(
-          'malformed-request', 'malformed-json', 'body-too-large', 'component-too-large', 'unsupported-media-type', 'invalid-manifest',
-          'not-wasm', 'core-module', 'wrong-world', 'build-failed', 'build-timeout', 'runtime-unavailable',
+          'malformed-request',
+          'malformed-json',
+          'body-too-large',
+          'component-too-large',
+          'unsupported-media-type',
+          'invalid-manifest',
+          'not-wasm',
+          'core-module',
+          'wrong-world',
+          'build-failed',
+          'build-timeout',
+          'runtime-unavailable',
         ),
       },
     }),
@@ -64,7 +78,11 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       const { name } = c.req.valid('param');
       const { manifest, component } = await readDeployment(c.req.raw, settings);
       if (manifest.name !== name) {
-        throw new GatewayError('invalid-manifest', `The manifest is for "${manifest.name}", the address for "${name}".`, { field: '/name' });
+        throw new GatewayError(
+          'invalid-manifest',
+          `The manifest is for "${manifest.name}", the address for "${name}".`,
+          { field: '/name' },
+        );
       }
       checkComponent(component);
       const deployed = await control.deploy(call, { name, manifest, component });
@@ -114,7 +132,10 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       description: 'Newest first.',
       security: SECURITY,
       request: { params: nameParam },
-      responses: { 200: json(z.object({ versions: z.array(FunctionSchema) }), 'The versions'), ...problems('unknown-function') },
+      responses: {
+        200: json(z.object({ versions: z.array(FunctionSchema) }), 'The versions'),
+        ...problems('unknown-function'),
+      },
     }),
     async (c) => {
       const { name } = c.req.valid('param');
@@ -159,7 +180,10 @@ export function unknownFunction(reference: string): GatewayError {
   return new GatewayError('unknown-function', `There is no function "${reference}".`);
 }
 
-async function readDeployment(request: Request, settings: AppSettings): Promise<{ manifest: FunctionManifest; component: Uint8Array }> {
+async function readDeployment(
+  request: Request,
+  settings: AppSettings,
+): Promise<{ manifest: FunctionManifest; component: Uint8Array }> {
   const { manifestBytes, componentBytes } = settings.limits;
   const parts = await readMultipart(request, {
     limits: { manifest: manifestBytes, component: componentBytes },
@@ -171,7 +195,10 @@ async function readDeployment(request: Request, settings: AppSettings): Promise<
   const manifest = parts.get('manifest');
   const component = parts.get('component');
   if (manifest === undefined || component === undefined) {
-    throw new GatewayError('malformed-request', `The part "${manifest === undefined ? 'manifest' : 'component'}" is missing.`);
+    throw new GatewayError(
+      'malformed-request',
+      `The part "${manifest === undefined ? 'manifest' : 'component'}" is missing.`,
+    );
   }
   return { manifest: parseManifestText(manifest.bytes), component: component.bytes };
 }
@@ -181,7 +208,10 @@ function parseManifestText(bytes: Uint8Array): FunctionManifest {
   try {
     value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
   } catch (cause) {
-    throw new GatewayError('malformed-json', `The manifest is not JSON: ${cause instanceof Error ? cause.message : 'it does not parse'}.`);
+    throw new GatewayError(
+      'malformed-json',
+      `The manifest is not JSON: ${cause instanceof Error ? cause.message : 'it does not parse'}.`,
+    );
   }
   if (typeof value !== 'object' || value === null || !('name' in value) || typeof value.name !== 'string') {
     throw new GatewayError('invalid-manifest', 'The manifest is not an object with a `name`.', { field: '/name' });

@@ -20,17 +20,29 @@ const invokeHeaders = z.object({
     description:
       '`respond-async` answers 202 at once. `cancel-on-disconnect` cancels the invocation when the client leaves before its end; otherwise it keeps running and can be reattached.',
   }),
-  'idempotency-key': z.string().min(1).max(256).optional().openapi({ description: 'A second request with the same key gets the same invocation' }),
+  'idempotency-key': z
+    .string()
+    .min(1)
+    .max(256)
+    .optional()
+    .openapi({ description: 'A second request with the same key gets the same invocation' }),
 });
 
 const streamHeaders = z.object({
-  'last-event-id': z.string().regex(/^\d{1,15}$/, 'is not the id of an event').optional().openapi({ description: 'Resume after this event' }),
+  'last-event-id': z
+    .string()
+    .regex(/^\d{1,15}$/, 'is not the id of an event')
+    .optional()
+    .openapi({ description: 'Resume after this event' }),
   prefer: z.string().max(1024).optional().openapi({ description: '`cancel-on-disconnect`, as for invoking' }),
 });
 
 const eventStream = {
   'text/event-stream': {
-    schema: { type: 'string' as const, description: 'Frames of `id`, `event` (start, message, log, metric, result, error) and `data` (JSON)' },
+    schema: {
+      type: 'string' as const,
+      description: 'Frames of `id`, `event` (start, message, log, metric, result, error) and `data` (JSON)',
+    },
   },
 };
 
@@ -55,12 +67,32 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
         body: { content: { 'application/json': { schema: { description: "The function's input" } } } },
       },
       responses: {
-        200: { description: 'The outcome, or the events', content: { 'application/json': { schema: OutcomeSchema }, ...eventStream } },
+        200: {
+          description: 'The outcome, or the events',
+          content: { 'application/json': { schema: OutcomeSchema }, ...eventStream },
+        },
         202: json(InvocationSchema, 'Accepted; `Location` is its address'),
         ...problems(
-          'unknown-function', 'invalid-input', 'malformed-json', 'body-too-large', 'unsupported-media-type', 'too-many-requests',
-          'runtime-unavailable', 'inferlet-error', 'trap', 'invalid-result', 'cpu-limit', 'memory-limit', 'output-limit',
-          'deadline-exceeded', 'cancelled', 'terminated', 'device-lost', 'runtime-lost', 'artifact-unavailable', 'shutting-down',
+          'unknown-function',
+          'invalid-input',
+          'malformed-json',
+          'body-too-large',
+          'unsupported-media-type',
+          'too-many-requests',
+          'runtime-unavailable',
+          'inferlet-error',
+          'trap',
+          'invalid-result',
+          'cpu-limit',
+          'memory-limit',
+          'output-limit',
+          'deadline-exceeded',
+          'cancelled',
+          'terminated',
+          'device-lost',
+          'runtime-lost',
+          'artifact-unavailable',
+          'shutting-down',
         ),
       },
     }),
@@ -104,7 +136,8 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       operationId: 'streamInvocation',
       tags: ['Invocations'],
       summary: 'Events of an invocation',
-      description: 'From the first, or after `Last-Event-ID`: those that were, then live ones until `result` or `error`. 204 when there is none left.',
+      description:
+        'From the first, or after `Last-Event-ID`: those that were, then live ones until `result` or `error`. 204 when there is none left.',
       security: SECURITY,
       request: { params: idParam, headers: streamHeaders },
       responses: {
@@ -143,11 +176,9 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
           content: {
             'application/json': {
               schema: {
-                oneOf: [
-                  { type: 'object' as const, required: ['text'], properties: { text: { type: 'string' as const } } },
-                  { type: 'object' as const, required: ['base64'], properties: { base64: { type: 'string' as const } } },
-                  { type: 'object' as const, required: ['close'], properties: { close: { type: 'boolean' as const } } },
-                ],
+                type: 'object',
+                description: 'Exactly one of these members',
+                properties: { text: { type: 'string' }, base64: { type: 'string' }, close: { type: 'boolean' } },
               },
             },
           },
@@ -155,7 +186,15 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       },
       responses: {
         202: json(z.object({ accepted: z.literal(true) }), 'Queued for the inferlet'),
-        ...problems('unknown-invocation', 'conflict', 'invalid-input', 'malformed-json', 'body-too-large', 'unsupported-media-type', 'too-many-requests'),
+        ...problems(
+          'unknown-invocation',
+          'conflict',
+          'invalid-input',
+          'malformed-json',
+          'body-too-large',
+          'unsupported-media-type',
+          'too-many-requests',
+        ),
       },
     }),
     async (c) => {
@@ -201,7 +240,13 @@ function accepted(c: Context<AppEnv>, invocation: InvocationState): Response {
 }
 
 function streamInvocation(
-  c: Context<AppEnv>, call: Call, control: ControlPlane, settings: AppSettings, id: string, after: number, cancelOnDisconnect: boolean,
+  c: Context<AppEnv>,
+  call: Call,
+  control: ControlPlane,
+  settings: AppSettings,
+  id: string,
+  after: number,
+  cancelOnDisconnect: boolean,
 ): Response {
   const following = new AbortController();
   const preference = preferenceApplied({ cancelOnDisconnect });
@@ -216,27 +261,47 @@ function streamInvocation(
     heartbeatMs: settings.heartbeatMs,
     client: call.signal,
     shutdown: settings.shutdown,
-    headers: { 'content-location': `/v1/invocations/${id}`, ...(preference === undefined ? {} : { 'preference-applied': preference }) },
+    headers: {
+      'content-location': `/v1/invocations/${id}`,
+      ...(preference === undefined ? {} : { 'preference-applied': preference }),
+    },
     onDisconnect: leave,
     onEnd: (error) => {
       following.abort();
-      if (error !== undefined) settings.log({ level: 'warn', message: `the stream of ${id} was cut`, requestId: call.requestId, error });
+      if (error !== undefined)
+        settings.log({ level: 'warn', message: `the stream of ${id} was cut`, requestId: call.requestId, error });
     },
   });
 }
 
 async function waitForOutcome(
-  c: Context<AppEnv>, call: Call, control: ControlPlane, settings: AppSettings, id: string, cancelOnDisconnect: boolean,
+  c: Context<AppEnv>,
+  call: Call,
+  control: ControlPlane,
+  settings: AppSettings,
+  id: string,
+  cancelOnDisconnect: boolean,
 ): Promise<Response> {
   const headers: Record<string, string> = { 'content-location': `/v1/invocations/${id}` };
   const preference = preferenceApplied({ cancelOnDisconnect });
   if (preference !== undefined) headers['preference-applied'] = preference;
   const signal = settings.shutdown === undefined ? call.signal : AbortSignal.any([call.signal, settings.shutdown]);
   try {
-    return c.json(await collectOutcome(control.events({ ...call, signal }, id, 0), id, settings.limits.collectedBytes), 200, headers);
+    return c.json(
+      await collectOutcome(control.events({ ...call, signal }, id, 0), id, settings.limits.collectedBytes),
+      200,
+      headers,
+    );
   } catch (caught) {
-    if (call.signal.aborted && cancelOnDisconnect) inBackground(c, cancelAbandoned(control, call, settings, id));
-    const error = settings.shutdown?.aborted === true ? new GatewayError('shutting-down', 'The gateway is being stopped; the invocation goes on.') : GatewayError.from(caught);
+    if (call.signal.aborted) {
+      if (cancelOnDisconnect) inBackground(c, cancelAbandoned(control, call, settings, id));
+      // Nobody reads this.
+      return new Response(null, { status: 499 });
+    }
+    const error =
+      settings.shutdown?.aborted === true
+        ? new GatewayError('shutting-down', 'The gateway is being stopped; the invocation goes on.')
+        : GatewayError.from(caught);
     // Whatever went wrong, the client learns where its invocation is.
     throw new GatewayError(error.code, error.message, {
       hint: error.hint,
@@ -253,7 +318,12 @@ async function cancelAbandoned(control: ControlPlane, call: Call, settings: AppS
   try {
     await control.cancel({ ...call, signal: AbortSignal.timeout(10_000) }, id, 'The client left.');
   } catch (error) {
-    settings.log({ level: 'error', message: `${id}, which its client left, could not be cancelled`, requestId: call.requestId, error });
+    settings.log({
+      level: 'error',
+      message: `${id}, which its client left, could not be cancelled`,
+      requestId: call.requestId,
+      error,
+    });
   }
 }
 

@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi';
-import { CODES } from '../errors/codes.ts';
 import { DEFAULT_LIMITS } from '../context.ts';
+import { CODES } from '../errors/codes.ts';
 
 /** What the API answers with. The types of `control.ts` are assignable to these; `routes.test.ts` holds real answers against them. */
 
@@ -59,9 +59,12 @@ export const OutcomeSchema = z
     status: z.literal('succeeded'),
     output: z.unknown(),
     messages: z.array(MessageSchema),
-    messagesTruncated: z.literal(true).optional().openapi({
-      description: `Set when the messages passed ${DEFAULT_LIMITS.collectedBytes} bytes; the event stream has them all`,
-    }),
+    messagesTruncated: z
+      .literal(true)
+      .optional()
+      .openapi({
+        description: `Set when the messages passed ${DEFAULT_LIMITS.collectedBytes} bytes; the event stream has them all`,
+      }),
     usage: UsageSchema.optional(),
   })
   .openapi('Outcome', { description: 'A waited-for invocation that succeeded.' });

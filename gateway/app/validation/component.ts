@@ -8,7 +8,10 @@ const LAYER_OFFSET = 6;
 /** Refuses what the first eight bytes already give away, before anything is stored or built. Throws `not-wasm` or `core-module`. */
 export function checkComponent(bytes: Uint8Array): void {
   if (bytes.byteLength < 8 || MAGIC.some((byte, at) => bytes[at] !== byte)) {
-    throw new GatewayError('not-wasm', bytes.byteLength === 0 ? 'The component is empty.' : 'The component does not start as WebAssembly does.');
+    throw new GatewayError(
+      'not-wasm',
+      bytes.byteLength === 0 ? 'The component is empty.' : 'The component does not start as WebAssembly does.',
+    );
   }
   if (bytes[LAYER_OFFSET] === 0) throw new GatewayError('core-module', 'The file is a core module, not a component.');
 }

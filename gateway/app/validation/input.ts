@@ -1,4 +1,4 @@
-import { type Schema, type OutputUnit, Validator } from '@cfworker/json-schema';
+import { type OutputUnit, type Schema, Validator } from '@cfworker/json-schema';
 import type { FunctionVersion } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 
@@ -31,7 +31,10 @@ export class InputChecker {
         cause instanceof RangeError
           ? `The input of "${fn.name}" is nested too deeply to be checked.`
           : `The input schema of "${fn.name}" cannot be used: ${cause instanceof Error ? cause.message.split('\n', 1)[0] : 'unknown cause'}`;
-      throw new GatewayError('invalid-input', message, { hint: 'Deploy the function with a corrected `input` schema.', cause });
+      throw new GatewayError('invalid-input', message, {
+        hint: 'Deploy the function with a corrected `input` schema.',
+        cause,
+      });
     }
   }
 
@@ -47,7 +50,16 @@ export class InputChecker {
 }
 
 /** Keywords that only say that something inside is wrong. What is inside comes after them. */
-const WRAPPERS = new Set(['properties', 'patternProperties', 'items', 'prefixItems', 'additionalProperties', '$ref', 'allOf', 'dependentSchemas']);
+const WRAPPERS = new Set([
+  'properties',
+  'patternProperties',
+  'items',
+  'prefixItems',
+  'additionalProperties',
+  '$ref',
+  'allOf',
+  'dependentSchemas',
+]);
 
 /** The place and the reason that help most: the first error that is not merely "something inside is wrong". */
 export function explain(errors: readonly OutputUnit[]): { field: string; message: string } {

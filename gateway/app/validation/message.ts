@@ -18,11 +18,19 @@ export async function sessionMessageOf(request: Request, limitBytes: number): Pr
   const { value } = await readJson(request, limitBytes * 6 + ENVELOPE_BYTES);
   const parsed = schema.safeParse(value);
   if (!parsed.success) {
-    throw new GatewayError('invalid-input', 'A message is {"text": "…"}, {"base64": "…"} or {"close": true}.', { field: '' });
+    throw new GatewayError('invalid-input', 'A message is {"text": "…"}, {"base64": "…"} or {"close": true}.', {
+      field: '',
+    });
   }
   const message = toMessage(parsed.data);
-  const size = 'text' in message ? new TextEncoder().encode(message.text).byteLength : 'bytes' in message ? message.bytes.byteLength : 0;
-  if (size > limitBytes) throw new GatewayError('body-too-large', `The message has ${size} bytes; ${limitBytes} are allowed.`);
+  const size =
+    'text' in message
+      ? new TextEncoder().encode(message.text).byteLength
+      : 'bytes' in message
+        ? message.bytes.byteLength
+        : 0;
+  if (size > limitBytes)
+    throw new GatewayError('body-too-large', `The message has ${size} bytes; ${limitBytes} are allowed.`);
   return message;
 }
 

@@ -4,7 +4,7 @@ import onnxProto from 'onnx-proto';
 const { onnx } = onnxProto;
 
 /** ONNX `TensorProto.DataType` numbers of the element types used here. */
-export const ElementType = { float32: 1, uint8: 2, int32: 6, int64: 7, float16: 10, bfloat16: 16 } as const;
+export const ElementType = { float32: 1, uint8: 2, int32: 6, int64: 7, boolean: 9, float16: 10, bfloat16: 16 } as const;
 export type ElementTypeNumber = (typeof ElementType)[keyof typeof ElementType];
 
 /** Where external data lies: `bytes` bytes at `offset` of an absolute path. Any alignment will do. */
@@ -35,7 +35,11 @@ export class GraphBuilder {
   readonly #initializers = new Map<string, onnxProto.onnx.ITensorProto>();
   readonly #inputs: onnxProto.onnx.IValueInfoProto[] = [];
   readonly #outputs: onnxProto.onnx.IValueInfoProto[] = [];
-  readonly #names = new Set<string>();
+  readonly #names: Set<string>;
+
+  constructor(names = new Set<string>()) {
+    this.#names = names;
+  }
 
   /** A graph input; dimensions given as text are dynamic. */
   input(name: string, type: ElementTypeNumber, dims: readonly (number | string)[]): string {
@@ -119,6 +123,41 @@ export class GraphBuilder {
     return name;
   }
 
+  /**
+   * Computes `then` only when the boolean `condition` holds; else the outputs are empty tensors of the stated types and dimensions
+   * (one of which should be 0). The branch may use any value of this graph.
+   */
+  when(
+    condition: string,
+    outputs: readonly { readonly name: string; readonly type: ElementTypeNumber; readonly emptyDims: readonly number[] }[],
+    then: (branch: GraphBuilder) => readonly string[],
+  ): void {
+    const taken = new GraphBuilder(this.#names);
+    const results = then(taken);
+    const skipped = new GraphBuilder(this.#names);
+    const empties = outputs.map(({ name, type, emptyDims }) => {
+      const empty = skipped.#claim(`${name}:empty`);
+      skipped.#initializers.set(empty, { name: empty, dataType: type, dims: [...emptyDims], rawData: new Uint8Array(0) });
+      return skipped.node('Identity', [empty], `${name}:none`);
+    });
+    outputs.forEach(({ type }, i) => {
+      taken.#outputs.push({ name: results[i], type: { tensorType: { elemType: type } } });
+      skipped.#outputs.push({ name: empties[i], type: { tensorType: { elemType: type } } });
+    });
+    const { GRAPH } = onnx.AttributeProto.AttributeType;
+    this.#nodes.push({
+      opType: 'If',
+      domain: '',
+      name: `If:${outputs[0].name}`,
+      input: [condition],
+      output: outputs.map(({ name }) => this.#claim(name)),
+      attribute: [
+        { name: 'then_branch', type: GRAPH, g: taken.#graph('then') },
+        { name: 'else_branch', type: GRAPH, g: skipped.#graph('else') },
+      ],
+    });
+  }
+
   encode(): Uint8Array {
     const model = onnx.ModelProto.create({
       irVersion: 10,
@@ -126,15 +165,19 @@ export class GraphBuilder {
         { domain: '', version: 24 },
         { domain: MICROSOFT, version: 1 },
       ],
-      graph: {
-        name: 'pie',
-        node: this.#nodes,
-        initializer: [...this.#initializers.values()],
-        input: this.#inputs,
-        output: this.#outputs,
-      },
+      graph: this.#graph('pie'),
     });
     return onnx.ModelProto.encode(model).finish();
+  }
+
+  #graph(name: string): onnxProto.onnx.IGraphProto {
+    return {
+      name,
+      node: this.#nodes,
+      initializer: [...this.#initializers.values()],
+      input: this.#inputs,
+      output: this.#outputs,
+    };
   }
 
   #claim(name: string): string {

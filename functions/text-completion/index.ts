@@ -1,0 +1,24 @@
+import { Context, defineInferlet, type GenerationResult, sampler, send } from '@pie/inferlet';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly prompt?: string;
+  readonly maxTokens?: number;
+  readonly temperature?: number;
+  readonly topP?: number;
+  readonly topK?: number;
+  readonly minP?: number;
+  readonly stop?: string | readonly string[];
+  readonly seed?: number;
+  readonly model?: string;
+}
+
+/** Continues a text; each piece is sent as it comes, the whole is the result. */
+export const run = defineInferlet(async (input: Input = {}): Promise<GenerationResult> => {
+  const { prompt = '', maxTokens, stop = [], model, temperature, topP, topK, minP, seed } = input;
+  using ctx = new Context({ model });
+  ctx.fill(prompt);
+  const generation = ctx.generate({ maxTokens, stop, sampler: sampler({ temperature, topP, topK, minP, seed }) });
+  for await (const text of generation) await send(text);
+  return generation.collect();
+});

@@ -1,0 +1,110 @@
+import { OpenAPIHono } from '@hono/zod-openapi';
+import type { Context } from 'hono';
+import { HTTPException } from 'hono/http-exception';
+import { methodNotAllowed } from 'hono/method-not-allowed';
+import { type AppEnv, type AppSettings, DEFAULT_LIMITS, type Limits } from './context.ts';
+import type { ControlPlane } from './control.ts';
+import { GatewayError } from './errors/gateway-error.ts';
+import { problemResponse } from './errors/problem.ts';
+import { authenticate } from './http/authenticate.ts';
+import { commonHeaders } from './http/common-headers.ts';
+import type { App } from './routes/define.ts';
+import { docsRoutes } from './routes/docs.ts';
+import { functionRoutes } from './routes/functions.ts';
+import { invocationRoutes } from './routes/invocations.ts';
+import { logRoutes } from './routes/logs.ts';
+import { systemRoutes } from './routes/system.ts';
+
+export interface AppOptions {
+  /** 15,000 by default. In workerd 250 bounds how late a client that left is noticed. */
+  readonly heartbeatMs?: number;
+  readonly limits?: Partial<Limits>;
+  /** Aborts when the process is about to end: streams get their last frame, and nothing is ready any more. */
+  readonly shutdown?: AbortSignal;
+  /** Version of the platform. */
+  readonly version?: string;
+  /** Where faults go, with their causes. Nothing of it reaches clients. */
+  readonly log?: AppSettings['log'];
+}
+
+/** Keeps the connections of slow streams alive through common proxies. */
+const DEFAULT_HEARTBEAT_MS = 15_000;
+
+/**
+ * The HTTP API on a control plane. It needs nothing but the web platform: the same app runs on Node and in workerd.
+ *
+ * @example
+ * export default createApp(control, { heartbeatMs: 250 });
+ */
+export function createApp(control: ControlPlane, options: AppOptions = {}): App {
+  const settings: AppSettings = {
+    limits: { ...DEFAULT_LIMITS, ...options.limits },
+    heartbeatMs: options.heartbeatMs ?? DEFAULT_HEARTBEAT_MS,
+    shutdown: options.shutdown,
+    version: options.version ?? '0.0.0',
+    log: options.log ?? (() => undefined),
+  };
+  const app = new OpenAPIHono<AppEnv>({
+    defaultHook: (result) => {
+      if (!result.success) throw invalidParameter(result.target, result.error.issues[0]);
+    },
+  });
+
+  app.onError((caught, c) => {
+    const error = caught instanceof HTTPException ? fromHttpException(caught) : GatewayError.from(caught);
+    if (error.code === 'internal') {
+      settings.log({
+        level: 'error',
+        message: `${c.req.method} ${c.req.path} failed`,
+        requestId: c.get('requestId'),
+        error: error.cause ?? error,
+      });
+    }
+    return answer(c, error);
+  });
+  app.notFound((c) => answer(c, new GatewayError('not-found', `Nothing is at ${c.req.path}.`)));
+
+  app.use(commonHeaders());
+  app.use(
+    methodNotAllowed({
+      app,
+      onMethodNotAllowed: (c, methods) =>
+        answer(
+          c,
+          new GatewayError('method-not-allowed', `${c.req.path} does not take ${c.req.method}.`, {
+            headers: { allow: methods.join(', ') },
+          }),
+        ),
+    }),
+  );
+  app.use('/v1/*', authenticate(control));
+  functionRoutes(app, control, settings);
+  invocationRoutes(app, control, settings);
+  logRoutes(app, control, settings);
+  systemRoutes(app, control, settings);
+  docsRoutes(app, settings);
+  return app;
+}
+
+function answer(c: Context<AppEnv>, error: GatewayError): Response {
+  return problemResponse(error, c.get('requestId'), new URL(c.req.url).origin);
+}
+
+function invalidParameter(target: string, issue: { path: PropertyKey[]; message: string } | undefined): GatewayError {
+  const field = issue?.path.map(String).join('/') ?? '';
+  return new GatewayError(
+    'invalid-input',
+    `The ${target} "${field}" is not valid: ${issue?.message ?? 'it breaks its schema'}.`,
+    {
+      field,
+      hint: '/docs shows the parameters of every route.',
+    },
+  );
+}
+
+/** What Hono's own helpers throw. */
+function fromHttpException(exception: HTTPException): GatewayError {
+  if (exception.status === 415) return new GatewayError('unsupported-media-type', 'The content type is not supported.');
+  if (exception.status === 400) return new GatewayError('malformed-request', 'The request cannot be read.');
+  return GatewayError.from(exception);
+}

@@ -1,0 +1,39 @@
+import type { Context } from 'hono';
+import type { AppEnv, AppSettings } from '../context.ts';
+import { type ApiDocument, apiPage } from '../docs/api-page.ts';
+import { errorIndex, errorPage } from '../docs/error-pages.ts';
+import { isErrorCode } from '../errors/codes.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import type { App } from './define.ts';
+
+/** `/openapi.json` and the pages made from it. */
+export function docsRoutes(app: App, settings: AppSettings): void {
+  app.openAPIRegistry.registerComponent('securitySchemes', 'apiKey', {
+    type: 'http',
+    scheme: 'bearer',
+    description: 'An API key, `pie_…`',
+  });
+  const describe = (c: Context<AppEnv>) => ({
+    openapi: '3.1.0',
+    info: {
+      title: 'Pie API',
+      version: settings.version,
+      description:
+        'Deploy inferlets, programs that drive LLM inference themselves, and invoke them. Events of an invocation come as `id` (sequence), `event` (`start`, `message`, `log`, `metric`, `result` or `error`) and `data` (JSON); a stream never ends without `result` or `error`.',
+    },
+    servers: [{ url: new URL(c.req.url).origin }],
+  });
+  app.doc31('/openapi.json', describe);
+  app.get('/docs', (c) =>
+    c.html(apiPage(app.getOpenAPI31Document(describe(c)) as ApiDocument, new URL(c.req.url).origin)),
+  );
+  app.get('/docs/errors', (c) => c.html(errorIndex()));
+  app.get('/docs/errors/:code', (c) => {
+    const code = c.req.param('code');
+    if (!isErrorCode(code))
+      throw new GatewayError('not-found', `There is no error code "${code}".`, {
+        hint: '/docs/errors lists them all.',
+      });
+    return c.html(errorPage(code));
+  });
+}

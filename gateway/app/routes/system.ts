@@ -1,0 +1,88 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { type AppSettings, callOf } from '../context.ts';
+import type { ControlPlane } from '../control.ts';
+import { type App, define, json, problems, SECURITY } from './define.ts';
+import { HealthSchema, ModelSchema } from './schemas.ts';
+
+/** Models, the caller's own key, and health. */
+export function systemRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
+  const startedAtS = Math.floor(Date.now() / 1000);
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/models',
+      operationId: 'listModels',
+      tags: ['Models'],
+      summary: 'List models',
+      description: 'What the GPU hosts serve, in the shape that OpenAI-style clients read.',
+      security: SECURITY,
+      responses: {
+        200: json(z.object({ object: z.literal('list'), data: z.array(ModelSchema) }), 'The models'),
+        ...problems(),
+      },
+    }),
+    async (c) => {
+      const models = await control.models(callOf(c));
+      const data = models.map(({ name, ...model }) => ({
+        id: name,
+        object: 'model',
+        created: startedAtS,
+        owned_by: 'pie',
+        ...model,
+      }));
+      return c.json({ object: 'list', data });
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/keys/self',
+      operationId: 'describeKey',
+      tags: ['Keys'],
+      summary: 'Whose key this is',
+      security: SECURITY,
+      responses: {
+        200: json(z.object({ tenant: z.string(), keyId: z.string(), scopes: z.array(z.string()) }), 'The key'),
+        ...problems(),
+      },
+    }),
+    (c) => c.json(callOf(c).principal),
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/healthz',
+      operationId: 'isAlive',
+      tags: ['Health'],
+      summary: 'Whether the gateway is alive',
+      responses: { 200: json(z.object({ status: z.literal('ok'), version: z.string() }), 'Alive') },
+    }),
+    (c) => c.json({ status: 'ok', version: settings.version }),
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/readyz',
+      operationId: 'isReady',
+      tags: ['Health'],
+      summary: 'Whether work can be done',
+      responses: {
+        200: json(HealthSchema, 'Ready'),
+        503: json(HealthSchema, 'Not ready; the checks tell what is missing'),
+      },
+    }),
+    async (c) => {
+      const health = await control.health();
+      const ready = health.ready && settings.shutdown?.aborted !== true;
+      return c.json({ ...health, ready }, ready ? 200 : 503, { 'cache-control': 'no-store' });
+    },
+  );
+}

@@ -1,0 +1,88 @@
+import type { Channels } from '../store/channels.ts';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import { endingArguments, errorData } from './ending.ts';
+import { DEFAULT_RETENTION, type Retention } from './retention.ts';
+
+/**
+ * `cancelled`: it was queued and has ended now. `requested`: its runtime has been told; the terminal event follows. `ended`: too late.
+ */
+export type CancelOutcome = 'cancelled' | 'requested' | 'ended' | 'unknown';
+
+const CANCEL = loadScript(new URL('./scripts/cancel.lua', import.meta.url));
+
+/** Cancels: from anybody to the runtime that owns the invocation. */
+export class Control {
+  readonly #store: Store;
+  readonly #channels: Channels;
+  readonly #retention: Retention;
+
+  constructor(store: Store, channels: Channels, retention: Retention = DEFAULT_RETENTION) {
+    this.#store = store;
+    this.#channels = channels;
+    this.#retention = retention;
+  }
+
+  /**
+   * Asks for an invocation to be cancelled. A queued one ends at once; its job may be taken from the queue afterwards
+   * (`AdmissionQueue.remove`) or is dropped when its turn comes.
+   */
+  async requestCancel(id: string, reason: string): Promise<CancelOutcome> {
+    const { keys, args } = endingArguments(this.#store, this.#retention, id);
+    const reply = await this.#store.script(CANCEL, keys, [...args, reason, errorData('cancelled', reason)]);
+    const [outcome, runtimeId] = Array.isArray(reply) ? reply : [];
+    if (outcome === 'requested') {
+      await this.#tell(String(runtimeId), id, reason);
+      return outcome;
+    }
+    if (outcome === 'cancelled' || outcome === 'ended' || outcome === 'unknown') return outcome;
+    throw new StoreError('store-corrupt', `cancel answered ${JSON.stringify(reply)}.`);
+  }
+
+  /**
+   * Listens for cancels of one runtime's invocations. Those asked for while it could not listen are told when it can again; one may be
+   * told twice.
+   *
+   * @returns the function that stops listening.
+   */
+  async onCancel(runtimeId: string, listener: (id: string, reason: string) => void): Promise<() => void> {
+    const { keys } = this.#store;
+    const catchUp = () => {
+      this.#store
+        .call((redis) => redis.hgetall(keys.cancels(runtimeId)))
+        .then((cancels) => {
+          for (const [id, reason] of Object.entries(cancels)) listener(id, reason);
+        })
+        // Redis is away again; `resumed` comes again.
+        .catch(() => undefined);
+    };
+    const stop = await this.#channels.listen(keys.cancelChannel(runtimeId), {
+      message: (payload) => {
+        const text = payload.toString('utf8');
+        const at = text.indexOf('\0');
+        listener(text.slice(0, at), text.slice(at + 1));
+      },
+      resumed: catchUp,
+    });
+    catchUp();
+    return stop;
+  }
+
+  /** Forgets the cancel of an invocation that its runtime has ended. */
+  async settled(runtimeId: string, id: string): Promise<void> {
+    await this.#store.call((redis) => redis.hdel(this.#store.keys.cancels(runtimeId), id));
+  }
+
+  async #tell(runtimeId: string, id: string, reason: string): Promise<void> {
+    const { keys } = this.#store;
+    await this.#store.call((redis) =>
+      redis
+        .multi()
+        .hset(keys.cancels(runtimeId), id, reason)
+        .pexpire(keys.cancels(runtimeId), this.#retention.eventsMs)
+        .publish(keys.cancelChannel(runtimeId), `${id}\0${reason}`)
+        .exec(),
+    );
+  }
+}

@@ -1,0 +1,152 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Channels } from '../store/channels.ts';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import { Wakeup } from '../store/wakeup.ts';
+
+/** A message of the client to its inferlet. */
+export type InboxMessage = { readonly text: string } | { readonly bytes: Uint8Array };
+
+/**
+ * `full`: too much waits already (say so to the client: try again). `closed`: the client ended its side before. `ended`: the invocation
+ * has its terminal event.
+ */
+export type PushOutcome = 'ok' | 'full' | 'closed' | 'ended' | 'unknown' | 'too-large';
+
+/** The inferlet's side of an inbox. */
+export interface InboxHandler {
+  /** Called in order; the next message is handed out, and this one dropped from the store, when the promise resolves. */
+  message(message: InboxMessage): void | Promise<void>;
+  /** No message can come any more. */
+  closed(): void;
+}
+
+/** Messages that may wait for an inferlet. */
+export const MAX_INBOX_MESSAGES = 256;
+/** Bytes that may wait for an inferlet. */
+export const MAX_INBOX_BYTES = 8 * 1024 * 1024;
+/** Bytes of one message. */
+export const MAX_MESSAGE_BYTES = 1024 * 1024;
+
+const SCRIPTS = {
+  push: loadScript(new URL('./scripts/inbox-push.lua', import.meta.url)),
+  take: loadScript(new URL('./scripts/inbox-take.lua', import.meta.url)),
+  close: loadScript(new URL('./scripts/inbox-close.lua', import.meta.url)),
+};
+
+const PUSH_OUTCOMES: Readonly<Record<string, PushOutcome>> = {
+  1: 'ok',
+  [-1]: 'ended',
+  [-2]: 'unknown',
+  [-3]: 'closed',
+  [-4]: 'full',
+};
+
+const TAKE_COUNT = 64;
+const IDLE_TAKE_MS = 5000;
+const RETRY_MS = 200;
+const TEXT = 't'.charCodeAt(0);
+
+/** Messages from a client to its inferlet: bounded, in order, kept until handled, whatever reconnects. */
+export class Inbox {
+  readonly #store: Store;
+  readonly #channels: Channels;
+
+  constructor(store: Store, channels: Channels) {
+    this.#store = store;
+    this.#channels = channels;
+  }
+
+  /** Adds a message. */
+  async push(id: string, message: InboxMessage): Promise<PushOutcome> {
+    const payload = encode(message);
+    if (payload.length - 1 > MAX_MESSAGE_BYTES) return 'too-large';
+    const { keys } = this.#store;
+    const reply = await this.#store.script(
+      SCRIPTS.push,
+      [keys.invocation(id), keys.inbox(id)],
+      [keys.inboxChannel(id), randomUUID(), payload, MAX_INBOX_MESSAGES, MAX_INBOX_BYTES],
+    );
+    const outcome = PUSH_OUTCOMES[String(reply)];
+    if (outcome === undefined) throw new StoreError('store-corrupt', `inbox-push answered ${String(reply)}.`);
+    return outcome;
+  }
+
+  /** The client can send no more; what waits is still handed out. */
+  async close(id: string): Promise<void> {
+    const { keys } = this.#store;
+    await this.#store.script(SCRIPTS.close, [keys.invocation(id)], [keys.inboxChannel(id)]);
+  }
+
+  /**
+   * Hands messages to one handler, in order, until it is detached or no more can come. An absence of Redis is waited out.
+   *
+   * @returns the function that detaches.
+   */
+  attach(id: string, handler: InboxHandler): () => void {
+    const detached = new AbortController();
+    this.#deliver(id, handler, detached.signal).catch(() => undefined);
+    return () => detached.abort();
+  }
+
+  async #deliver(id: string, handler: InboxHandler, detached: AbortSignal): Promise<void> {
+    const wakeup = new Wakeup();
+    const wake = () => wakeup.set();
+    const stop = await this.#channels.listen(this.#store.keys.inboxChannel(id), { message: wake, resumed: wake });
+    try {
+      let cursor = -1;
+      while (!detached.aborted) {
+        const taken = await this.#take(id, cursor, detached);
+        if (taken === null) return;
+        cursor = taken.cursor;
+        for (const message of taken.messages) {
+          if (detached.aborted) return;
+          await handler.message(decode(message));
+          cursor += 1;
+        }
+        if (taken.last) {
+          handler.closed();
+          return;
+        }
+        if (taken.messages.length === 0) await wakeup.wait(IDLE_TAKE_MS, detached);
+      }
+    } finally {
+      stop();
+    }
+  }
+
+  async #take(
+    id: string,
+    cursor: number,
+    detached: AbortSignal,
+  ): Promise<{ cursor: number; last: boolean; messages: Buffer[] } | null> {
+    const { keys } = this.#store;
+    while (!detached.aborted) {
+      try {
+        const reply = await this.#store.scriptBuffers(
+          SCRIPTS.take,
+          [keys.invocation(id), keys.inbox(id)],
+          [cursor, TAKE_COUNT],
+        );
+        const [head, last, ...messages] = reply;
+        return { cursor: Number(head), last: Number(last) === 1, messages: messages.filter(Buffer.isBuffer) };
+      } catch (error) {
+        if (StoreError.from(error).code !== 'store-unavailable') throw error;
+        await sleep(RETRY_MS);
+      }
+    }
+    return null;
+  }
+}
+
+function encode(message: InboxMessage): Buffer {
+  if ('text' in message) return Buffer.from(`t${message.text}`, 'utf8');
+  return Buffer.concat([Buffer.from('b'), message.bytes]);
+}
+
+function decode(payload: Buffer): InboxMessage {
+  const content = payload.subarray(1);
+  return payload[0] === TEXT ? { text: content.toString('utf8') } : { bytes: new Uint8Array(content) };
+}
