@@ -48,18 +48,18 @@ export type OutputRequest =
   | { readonly kind: 'none' }
   /** States after the final norm, `rows × hiddenSize`. */
   | { readonly kind: 'states'; readonly rows: number }
-  /** The `topK` most probable tokens of each row. */
-  | { readonly kind: 'top'; readonly rows: number; readonly topK: number };
+  /** The `topK` most probable tokens of each row; with `tokensOnly` without their probabilities, which saves a sum over the vocabulary. */
+  | { readonly kind: 'top'; readonly rows: number; readonly topK: number; readonly tokensOnly?: boolean };
 
 export type SequenceOutput =
   | { readonly kind: 'none' }
   | { readonly kind: 'states'; readonly states: Float32Array }
   | ({ readonly kind: 'top' } & TopTokens);
 
-/** Row-major `rows × topK`, most probable first, equal logits by token id. */
+/** Row-major `rows × topK`, most probable first, equal logits by token id. `topK` is at most the size of the vocabulary. */
 export interface TopTokens {
   readonly topK: number;
   readonly tokens: Uint32Array;
-  /** Natural logarithms of probabilities over the whole vocabulary at temperature 1. */
+  /** Natural logarithms of probabilities over the whole vocabulary at temperature 1; empty for `tokensOnly`. */
   readonly logProbabilities: Float32Array;
 }

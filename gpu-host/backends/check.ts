@@ -28,8 +28,23 @@ export function checkSequence(config: ModelConfig, slotCount: number, sequence: 
   if (output.kind === 'top' && output.topK < 1) throw new RangeError('topK must be at least 1.');
 }
 
-/** Throws a `RangeError` when a slot is outside the pool. */
-export function checkSlots(slotCount: number, slots: Uint32Array): void {
+/** Throws a `RangeError` when slots cannot be copied pairwise. */
+export function checkCopy(slotCount: number, sources: Uint32Array, destinations: Uint32Array): void {
+  if (sources.length !== destinations.length) {
+    throw new RangeError(`${sources.length} slots to read for ${destinations.length} to write.`);
+  }
+  checkSlots(slotCount, sources);
+  checkSlots(slotCount, destinations);
+}
+
+/** Throws a `RangeError` when states do not fit the model. */
+export function checkStates(config: ModelConfig, states: Float32Array, count: number): void {
+  if (states.length !== count * config.hiddenSize) {
+    throw new RangeError(`${states.length} values for ${count} states of ${config.hiddenSize}.`);
+  }
+}
+
+function checkSlots(slotCount: number, slots: Uint32Array): void {
   for (let i = 0; i < slots.length; i++) {
     if (slots[i] >= slotCount) throw new RangeError(`Slot ${slots[i]} is outside the pool of ${slotCount}.`);
   }

@@ -11,6 +11,7 @@ export type ModelErrorCode =
   | 'no-chat-template'
   | 'invalid-messages'
   | 'missing-file'
+  | 'unreachable'
   | 'download-failed'
   | 'access-denied'
   | 'checksum-mismatch'
@@ -30,7 +31,9 @@ export class ModelError extends Error {
   }
 }
 
-/** The text of anything caught, for a message that names its cause. */
+/** The text of anything caught, for a message that names its cause. `fetch failed` says nothing, its cause does. */
 export function causeText(cause: unknown): string {
-  return cause instanceof Error ? cause.message : String(cause);
+  if (!(cause instanceof Error)) return String(cause);
+  if (cause.message === 'fetch failed' && cause.cause !== undefined) return causeText(cause.cause);
+  return cause.message;
 }

@@ -26,8 +26,8 @@ const TINY: ModelConfig = {
 };
 
 /**
- * Writes a tiny random model in Hugging Face layout (config.json, model.safetensors) and loads it: for tests that need a real model of
- * every shape. The same config and seed give the same bytes. `family: 'qwen2'` brings biases, `'qwen3'` query and key norms.
+ * Writes a tiny random model in Hugging Face layout (config.json, model.safetensors, a tokenizer of one token per byte or character) and
+ * loads it: for tests that need a real model of every shape. The same config and seed give the same bytes. `family: 'qwen2'` brings biases, `'qwen3'` query and key norms.
  */
 export async function randomModel(directory: string, config: Partial<ModelConfig>, seed: number): Promise<LoadedModel> {
   const family = config.family ?? (config.attentionBias ? 'qwen2' : config.queryKeyNorm ? 'qwen3' : TINY.family);
@@ -47,7 +47,42 @@ export async function randomModel(directory: string, config: Partial<ModelConfig
   await mkdir(directory, { recursive: true });
   await writeFile(join(directory, 'config.json'), JSON.stringify(configToJson(full), null, 2));
   await writeSafetensors(join(directory, 'model.safetensors'), tensors);
+  await writeFile(join(directory, 'tokenizer.json'), JSON.stringify(plainTokenizer(full.vocabularySize)));
+  await writeFile(join(directory, 'tokenizer_config.json'), JSON.stringify(TOKENIZER_CONFIG));
   return loadModel(directory);
+}
+
+const SPECIAL = ['<unk>', '<s>', '</s>'];
+const TOKENIZER_CONFIG = {
+  bos_token: '<s>',
+  eos_token: '</s>',
+  unk_token: '<unk>',
+  chat_template:
+    "{% for message in messages %}{{ message.role + ': ' + message.content + '\\n' }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}",
+};
+
+/** Ids 0 to 2 are special; then every byte, or as many printable ASCII characters as fit a smaller vocabulary. */
+function plainTokenizer(vocabularySize: number): object {
+  const bytes = vocabularySize >= SPECIAL.length + 256;
+  const ordinary = bytes
+    ? Array.from({ length: 256 }, (_, byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`)
+    : Array.from({ length: Math.min(95, vocabularySize - SPECIAL.length) }, (_, i) => String.fromCharCode(32 + i));
+  return {
+    version: '1.0',
+    added_tokens: SPECIAL.map((content, id) => ({ id, content, special: true, normalized: false })),
+    normalizer: null,
+    pre_tokenizer: null,
+    post_processor: null,
+    decoder: { type: 'Sequence', decoders: [{ type: 'ByteFallback' }, { type: 'Fuse' }] },
+    model: {
+      type: 'BPE',
+      unk_token: '<unk>',
+      fuse_unk: false,
+      byte_fallback: bytes,
+      vocab: Object.fromEntries([...SPECIAL, ...ordinary].map((token, id) => [token, id])),
+      merges: [],
+    },
+  };
 }
 
 /** Scaled so that activations stay near one through any depth and logits differ clearly. */

@@ -14,7 +14,9 @@ interface Header {
 export type DecodedCall = Header &
   (
     | { readonly op: 'open-inferlet'; readonly maxPages: number; readonly arrival: number; readonly name: string }
-    | { readonly op: 'close-inferlet' | 'close-queue' | 'synchronize' | 'run-stop' }
+    | { readonly op: 'close-inferlet' }
+    | { readonly op: 'close-queue' }
+    | { readonly op: 'run-stop' }
     | { readonly op: 'create-queue'; readonly model: number }
     | { readonly op: 'set-priority'; readonly priority: number }
     | { readonly op: 'run-consumed'; readonly tokens: number }

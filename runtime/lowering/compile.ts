@@ -25,8 +25,10 @@ export interface CompiledWorld {
   readonly resultLayout: { readonly size: number; readonly align: number };
 }
 
-/** Name under which a core module's import is looked up. */
-export const importKey = (module: string, name: string): string => `${module}#${name}`;
+/** Name under which a core module's import is looked up. Patch versions of an interface are one. */
+export const importKey = (module: string, name: string): string => `${module.replace(PATCH_VERSION, '')}#${name}`;
+
+const PATCH_VERSION = /(?<=@\d+\.\d+)\.\d+$/;
 
 /**
  * Compiles the lowering of a world against its host functions, once a process: one specialised function for each signature, made of
@@ -45,8 +47,8 @@ export function compileWorld(world: WitWorld, host: HostTable): CompiledWorld {
   const futuresOf = new Map<string, number[]>();
 
   const hostFunction = (entry: WitInterface, coreName: string): string => {
-    const fn = host[entry.name]?.[coreName];
-    if (!fn) throw new TypeError(`the host does not implement ${entry.name} ${coreName}`);
+    const fn: HostFunction | undefined = host[entry.name]?.[coreName];
+    if (fn === undefined) throw new TypeError(`the host does not implement ${entry.name} ${coreName}`);
     return `H[${hostFunctions.push(fn) - 1}]`;
   };
   for (const entry of world.imports) {
@@ -92,7 +94,7 @@ return{functions:[${entries.join(',\n')}],stores:[${stores.join(',\n')}],liftRes
   };
   emitter.futures.forEach((type, id) => {
     const store = compiled.stores[id];
-    if (store) futureTypesByIndex.push({ id, ...layoutOf(type), store });
+    if (store !== undefined) futureTypesByIndex.push({ id, ...layoutOf(type), store, pending: 0 });
   });
   return {
     functions: new Map(compiled.functions),

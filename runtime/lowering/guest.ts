@@ -9,6 +9,8 @@ export interface FutureType {
   readonly size: number;
   readonly align: number;
   readonly store: (guest: Guest, address: number, value: unknown) => void;
+  /** Promises of this type that hosts have not settled, over all guests. */
+  pending: number;
 }
 
 /** The readable end of a future that the guest holds; its value comes from a host promise. */
@@ -75,8 +77,14 @@ export class Guest {
   context1 = 0;
   /** Over zero while frames of ours are on the guest's stack: it must not be suspended. */
   pinned = 0;
+  /** What the guest's language runtime wrote to standard error, the beginning of it: the message of a panic. */
+  stderr = '';
   /** Calls of host functions, for the books. */
   calls = 0;
+  /** When the first of them came, on the clock of `performance.now`; 0 before. */
+  firstCallAt = 0;
+  /** Errors that futures completed with: the last text of each case. */
+  readonly handlerErrors = new Map<string, string>();
 
   u8: Uint8Array = new Uint8Array(EMPTY);
   u16: Uint16Array = new Uint16Array(EMPTY);
@@ -93,6 +101,8 @@ export class Guest {
   #held = 0;
   /** Runs when the guest dies, at once. */
   onDeath: ((trap: GuestTrap) => void) | null = null;
+  /** Unwinds the guest's suspended stack, if it has one. V8 never frees a stack that is left suspended. */
+  unwind: ((trap: GuestTrap) => void) | null = null;
 
   attach(memory: WebAssembly.Memory, realloc: Realloc | null): void {
     this.#memory = memory;
@@ -108,6 +118,9 @@ export class Guest {
   kill(trap: GuestTrap): void {
     if (this.dead) return;
     this.dead = trap;
+    const unwind = this.unwind;
+    this.unwind = null;
+    unwind?.(trap);
     this.onDeath?.(trap);
   }
 
@@ -121,7 +134,7 @@ export class Guest {
   /** First thing of every host call. */
   enter(): void {
     if (this.dead) throw this.dead;
-    this.calls++;
+    if (this.calls++ === 0) this.firstCallAt = performance.now();
     if (this.u8.length === 0) this.refresh();
   }
 
@@ -317,16 +330,23 @@ export class Guest {
   addFuture(promise: Promise<unknown>, type: FutureType): number {
     const future = new FutureHandle(type);
     future.index = this.add(future);
+    type.pending++;
     promise.then(
       (value) => this.#settle(future, value),
-      (cause: unknown) => this.kill(new GuestTrap('trap', 'a host promise was rejected', { cause })),
+      (cause: unknown) => {
+        type.pending--;
+        this.kill(new GuestTrap('trap', 'a host promise was rejected', { cause }));
+      },
     );
     return future.index;
   }
 
   #settle(future: FutureHandle, value: unknown): void {
+    future.type.pending--;
     future.settled = true;
     future.value = value;
+    const failed = value as { tag?: unknown; val?: { tag?: unknown; val?: unknown } };
+    if (failed?.tag === 'err' && failed.val) this.handlerErrors.set(String(failed.val.tag), String(failed.val.val));
     if (future.target < 0 || this.dead) return;
     if (future.wake) {
       const wake = future.wake;

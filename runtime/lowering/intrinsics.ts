@@ -22,7 +22,7 @@ export interface Task {
   /** The guest's code goes on. */
   resume(): void;
   /** Lets others run; completes with 0. */
-  yield(): Promise<number> | number;
+  yield(): Promise<number>;
   /** `[task-return]run` was called with these core values. */
   returned(flat: number[]): void;
 }
@@ -149,7 +149,7 @@ export function rootIntrinsic(guest: Guest, task: Task, fullName: string): CoreF
         const set = g.waitableSet(handle);
         const address = g.range(pointer, 8, 4);
         if (set.ready.length > 0) return takeEvent(g, set, address);
-        if (!canWake(g, set)) g.trap(NOTHING_TO_WAIT_FOR);
+        if (set.members === 0) g.trap(NOTHING_TO_WAIT_FOR);
         return suspended(g, task, (wake) => {
           set.wake = wake;
         }).then(() => takeEvent(g, set, address));
@@ -179,11 +179,6 @@ export function rootIntrinsic(guest: Guest, task: Task, fullName: string): CoreF
 /** Said to a guest that waits for ever. */
 export const NOTHING_TO_WAIT_FOR = 'the inferlet waits, but no call of it is under way: a promise that nothing will ever settle';
 
-/** Whether a set may ever have an event. */
-export function canWake(_guest: Guest, set: WaitableSet): boolean {
-  return set.members > 0;
-}
-
 /** Takes the oldest event of a set, writes its two words to `address` and returns its code. */
 function takeEvent(guest: Guest, set: WaitableSet, address: number): number {
   const future = set.ready.shift();
@@ -201,13 +196,15 @@ function unqueue(set: WaitableSet | null, future: { readonly set: WaitableSet | 
   if (at >= 0) set.ready.splice(at, 1);
 }
 
-/** Parks the guest's stack until `wake` is called. A guest that is killed meanwhile is never resumed: its stack is garbage. */
+/** Suspends the guest's stack until `wake` is called. When the guest is killed meanwhile its trap is thrown there. */
 function suspended(guest: Guest, task: Task, arm: (wake: () => void) => void): Promise<void> {
   if (guest.pinned > 0) guest.trap('the inferlet blocks where it cannot be suspended');
   task.pause();
-  return new Promise((resolve) => {
+  return new Promise((resolve, reject) => {
+    guest.unwind = reject;
     arm(() => {
       if (guest.dead) return;
+      guest.unwind = null;
       task.resume();
       resolve();
     });

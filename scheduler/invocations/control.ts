@@ -33,7 +33,7 @@ export class Control {
     const reply = await this.#store.script(CANCEL, keys, [...args, reason, errorData('cancelled', reason)]);
     const [outcome, runtimeId] = Array.isArray(reply) ? reply : [];
     if (outcome === 'requested') {
-      await this.#tell(String(runtimeId), id, reason);
+      await this.tell(String(runtimeId), id, reason);
       return outcome;
     }
     if (outcome === 'cancelled' || outcome === 'ended' || outcome === 'unknown') return outcome;
@@ -74,7 +74,8 @@ export class Control {
     await this.#store.call((redis) => redis.hdel(this.#store.keys.cancels(runtimeId), id));
   }
 
-  async #tell(runtimeId: string, id: string, reason: string): Promise<void> {
+  /** Tells a runtime of a cancel that concerns a job which it holds. */
+  async tell(runtimeId: string, id: string, reason: string): Promise<void> {
     const { keys } = this.#store;
     await this.#store.call((redis) =>
       redis

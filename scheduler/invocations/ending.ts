@@ -3,7 +3,11 @@ import type { Retention } from './retention.ts';
 import type { FailureCode } from './types.ts';
 
 /** Keys and first arguments of every script that may end an invocation; `scripts/include/end-arguments.lua` reads them. */
-export function endingArguments(store: Store, retention: Retention, id: string): { keys: string[]; args: (string | number)[] } {
+export function endingArguments(
+  store: Store,
+  retention: Retention,
+  id: string,
+): { keys: string[]; args: (string | number)[] } {
   const { keys } = store;
   return {
     keys: [keys.invocation(id), keys.events(id), keys.inbox(id), keys.deadlines],

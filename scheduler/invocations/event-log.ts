@@ -12,23 +12,27 @@ const READ_COUNT = 512;
 /** A follower that hears nothing looks at the log this often: the live tail is a hint, the log is the truth. */
 const IDLE_READ_MS = 5000;
 /** A follower gives up when Redis stays away this long, so that its client hears of it within 5 s. */
-const MAX_OUTAGE_MS = 4500;
+export const MAX_OUTAGE_MS = 4500;
 const RETRY_MS = 100;
 
 /** The events of invocations: a stream to replay, a channel for the live tail. */
 export class EventLog {
   readonly #store: Store;
   readonly #channels: Channels;
+  readonly #outageMs: number;
 
-  constructor(store: Store, channels: Channels) {
+  /** @param outageMs how long a follower waits for Redis to come back. */
+  constructor(store: Store, channels: Channels, outageMs = MAX_OUTAGE_MS) {
     this.#store = store;
     this.#channels = channels;
+    this.#outageMs = outageMs;
   }
 
   /** Up to `limit` events after number `afterSeq` (0 for the beginning). Empty for an unknown invocation. */
-  async read(id: string, afterSeq: number, limit = READ_COUNT): Promise<InvocationEvent[]> {
-    const entries = await this.#store.call((redis) =>
-      redis.xrange(this.#store.keys.events(id), `${afterSeq + 1}-0`, '+', 'COUNT', limit),
+  async read(id: string, afterSeq: number, limit = READ_COUNT, deadlineMs?: number): Promise<InvocationEvent[]> {
+    const entries = await this.#store.call(
+      (redis) => redis.xrange(this.#store.keys.events(id), `${afterSeq + 1}-0`, '+', 'COUNT', limit),
+      deadlineMs,
     );
     return entries.map(parseEntry);
   }
@@ -37,7 +41,7 @@ export class EventLog {
    * Every event after `afterSeq` in order, without gap or duplicate: what is stored, then what comes. Ends after the terminal event, or
    * when the signal aborts. A short absence of Redis is waited out.
    *
-   * @throws StoreError `store-unavailable` when Redis stays away for 4.5 s, `invalid-argument` when there is no such invocation.
+   * @throws StoreError `store-unavailable` when Redis stays away (4.5 s by default), `invalid-argument` when there is no such invocation.
    */
   async *follow(id: string, afterSeq: number, signal?: AbortSignal): AsyncGenerator<InvocationEvent> {
     const cursor = new FollowCursor(afterSeq);
@@ -58,7 +62,8 @@ export class EventLog {
       while (!cursor.done && !signal?.aborted) {
         if (cursor.behind) {
           const read = cursor.beginRead();
-          const events = await this.#readThroughOutage(id, cursor.last);
+          const events = await this.#readThroughOutage(id, cursor.last, signal);
+          if (signal?.aborted) return;
           if (events.length === 0 && (await this.#endedBefore(id, cursor.last))) return;
           yield* cursor.replay(read, events, events.length < READ_COUNT);
         } else {
@@ -72,14 +77,16 @@ export class EventLog {
     }
   }
 
-  async #readThroughOutage(id: string, afterSeq: number): Promise<InvocationEvent[]> {
-    const giveUpAt = performance.now() + MAX_OUTAGE_MS;
+  async #readThroughOutage(id: string, afterSeq: number, signal: AbortSignal | undefined): Promise<InvocationEvent[]> {
+    const giveUpAt = performance.now() + this.#outageMs;
     for (;;) {
+      const leftMs = giveUpAt - performance.now();
       try {
-        return await this.read(id, afterSeq);
+        return await this.read(id, afterSeq, READ_COUNT, leftMs);
       } catch (error) {
         const stored = StoreError.from(error);
-        if (stored.code !== 'store-unavailable' || performance.now() + RETRY_MS > giveUpAt) throw stored;
+        if (signal?.aborted) return [];
+        if (stored.code !== 'store-unavailable' || leftMs <= RETRY_MS) throw stored;
         await sleep(RETRY_MS);
       }
     }

@@ -47,7 +47,10 @@ export class FunctionLogs {
   async *follow(tenant: string, name: string, after: string, signal: AbortSignal): AsyncGenerator<LogLine> {
     const wakeup = new Wakeup();
     const wake = () => wakeup.set();
-    const stop = await this.#channels.listen(this.#store.keys.logsChannel(tenant, name), { message: wake, resumed: wake });
+    const stop = await this.#channels.listen(this.#store.keys.logsChannel(tenant, name), {
+      message: wake,
+      resumed: wake,
+    });
     try {
       let cursor = after;
       while (!signal.aborted) {

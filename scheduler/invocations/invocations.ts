@@ -134,7 +134,13 @@ export class Invocations {
    * Ends an invocation with its terminal event, numbered `seq`. The status follows from the event: `succeeded` for a result, `cancelled`
    * for an error with that code, else `failed`. Idempotent for the same epoch and number.
    */
-  async finish(id: string, epoch: number, seq: number, terminal: TerminalEvent, usage: Usage | null): Promise<FinishOutcome> {
+  async finish(
+    id: string,
+    epoch: number,
+    seq: number,
+    terminal: TerminalEvent,
+    usage: Usage | null,
+  ): Promise<FinishOutcome> {
     const failed = terminal.event === 'error' ? terminal : null;
     const status = failed === null ? 'succeeded' : failed.code === 'cancelled' ? 'cancelled' : 'failed';
     const { keys, args } = endingArguments(this.#store, this.#retention, id);
@@ -163,7 +169,13 @@ export class Invocations {
    */
   async fail(id: string, code: FailureCode, message: string, owner = ''): Promise<FailOutcome> {
     const { keys, args } = endingArguments(this.#store, this.#retention, id);
-    const reply = await this.#store.script(SCRIPTS.fail, keys, [...args, code, message, errorData(code, message), owner]);
+    const reply = await this.#store.script(SCRIPTS.fail, keys, [
+      ...args,
+      code,
+      message,
+      errorData(code, message),
+      owner,
+    ]);
     if (reply === 1) return 'ok';
     if (reply === -1 || reply === -2) return 'ended';
     if (reply === 0) return 'unknown';
@@ -183,7 +195,10 @@ function tuple(reply: unknown): unknown[] {
 }
 
 function gap(id: string, seq: number): StoreError {
-  return new StoreError('invalid-argument', `Event ${seq} of invocation ${id} does not follow the last one of its log.`);
+  return new StoreError(
+    'invalid-argument',
+    `Event ${seq} of invocation ${id} does not follow the last one of its log.`,
+  );
 }
 
 function unexpected(script: string, reply: unknown): StoreError {

@@ -1,7 +1,13 @@
 import { StoreError } from '../store/errors.ts';
 import { FAILURE_CODES, type FailureCode, type Invocation, type InvocationStatus, type Usage } from './types.ts';
 
-const STATUSES: readonly string[] = ['queued', 'running', 'succeeded', 'failed', 'cancelled'] satisfies InvocationStatus[];
+const STATUSES: readonly string[] = [
+  'queued',
+  'running',
+  'succeeded',
+  'failed',
+  'cancelled',
+] satisfies InvocationStatus[];
 
 function isStatus(value: string | undefined): value is InvocationStatus {
   return value !== undefined && STATUSES.includes(value);

@@ -98,7 +98,11 @@ export type CreateOutcome =
   | { readonly created: false; readonly id: string };
 
 export type AttemptOutcome =
-  | { readonly epoch: number; /** Number of the attempt's first event. */ readonly nextSeq: number; readonly attempt: number }
+  | {
+      readonly epoch: number /** Number of the attempt's first event. */;
+      readonly nextSeq: number;
+      readonly attempt: number;
+    }
   | { readonly refused: 'ended' | 'already-ran' | 'unknown' };
 
 /**

@@ -25,7 +25,9 @@ export function connectionOptions(): RedisOptions {
 export function openConnection(address: string): Redis {
   const target = address.includes('://') ? address : { path: address };
   const redis =
-    typeof target === 'string' ? new Redis(target, connectionOptions()) : new Redis({ ...target, ...connectionOptions() });
+    typeof target === 'string'
+      ? new Redis(target, connectionOptions())
+      : new Redis({ ...target, ...connectionOptions() });
   redis.on('error', () => undefined);
   return redis;
 }

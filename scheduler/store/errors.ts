@@ -20,7 +20,11 @@ export class StoreError extends Error {
   static from(error: unknown): StoreError {
     if (error instanceof StoreError) return error;
     const text = error instanceof Error ? error.message : String(error);
-    if (/^(ERR|WRONGTYPE|NOSCRIPT|READONLY|OOM|MISCONF)/.test(text) && !text.startsWith('OOM') && !text.startsWith('MISCONF')) {
+    if (
+      /^(ERR|WRONGTYPE|NOSCRIPT|READONLY|OOM|MISCONF)/.test(text) &&
+      !text.startsWith('OOM') &&
+      !text.startsWith('MISCONF')
+    ) {
       return new StoreError('store-corrupt', `Redis refused a command: ${text}`, { cause: error });
     }
     return new StoreError('store-unavailable', `Redis did not answer: ${text}`, { cause: error });

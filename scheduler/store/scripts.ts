@@ -9,18 +9,20 @@ export interface Script {
   readonly sha1: string;
 }
 
-const INCLUDE = /^[ \t]*--- @include "([a-z-]+)"[ \t]*$/gm;
+const INCLUDE = /^[ \t]*--- @include "([a-z./-]+)"[ \t]*$/gm;
 
 /**
- * Reads a script that lies beside the module that uses it. A line `--- @include "name"` is replaced by `include/name.lua`, which may
- * include others.
+ * Reads a script that lies beside the module that uses it. A line `--- @include "./path.lua"` is replaced by that file, named from the
+ * file that includes it.
  *
  * @example const finish = loadScript(new URL('./scripts/finish.lua', import.meta.url));
  */
 export function loadScript(url: URL): Script {
-  const read = (file: URL): string =>
-    readFileSync(file, 'utf8').replace(INCLUDE, (_line, name: string) => read(new URL(`./include/${name}.lua`, url)));
   const lua = read(url);
   const name = url.pathname.slice(url.pathname.lastIndexOf('/') + 1).replace(/\.lua$/, '');
   return { name, lua, sha1: createHash('sha1').update(lua).digest('hex') };
+}
+
+function read(file: URL): string {
+  return readFileSync(file, 'utf8').replace(INCLUDE, (_line, path: string) => read(new URL(path, file)));
 }

@@ -35,7 +35,7 @@ export class Store {
   }
 
   /** Runs a script: EVALSHA, and EVAL when Redis does not know it yet (the first time, or after it lost its memory). */
-  script(script: Script, keys: readonly string[], args: readonly Argument[]): Promise<unknown> {
+  script(script: Script, keys: readonly string[], args: readonly Argument[], deadlineMs?: number): Promise<unknown> {
     return this.call(async (redis) => {
       try {
         return await redis.evalsha(script.sha1, keys.length, ...keys, ...args);
@@ -43,7 +43,7 @@ export class Store {
         if (!(error instanceof Error) || !error.message.startsWith('NOSCRIPT')) throw error;
         return redis.eval(script.lua, keys.length, ...keys, ...args);
       }
-    });
+    }, deadlineMs);
   }
 
   /** Like `script`, for replies that hold bytes: strings come as buffers. */

@@ -111,15 +111,13 @@ export class Context implements Disposable {
   async nextDistribution(topK = 256): Promise<Distribution> {
     this.#check();
     if (this.length === 0) throw new InferletError('invalid-argument', 'The context is empty: fill it first.');
-    const distribution = await this.#sequence.peek(topK);
-    if (!distribution) throw new InferletError('internal', 'The device handed out no distribution.');
-    return distribution;
+    return this.#sequence.peek(topK);
   }
 
   /** Computes what was filled, all but the last token, so that a later {@link generate} or {@link fork} begins at once. */
   async flush(): Promise<void> {
     this.#check();
-    if (this.#sequence.pending > 1) await this.#sequence.compute({ tag: 'none' }, 1);
+    await this.#sequence.prefill();
   }
 
   /**

@@ -61,8 +61,8 @@ class StepDecoder implements Decoder {
     this.#sampler = sampler;
   }
 
-  async next(): Promise<readonly number[]> {
-    return (await this.#sequence.compute({ tag: 'sample', val: this.#sampler })).tokens;
+  next(): Promise<readonly number[]> {
+    return this.#sequence.sample(this.#sampler);
   }
 
   stop(): void {}
@@ -85,9 +85,7 @@ class AheadDecoder implements Decoder {
 
   async next(left: number): Promise<readonly number[]> {
     const sequence = this.#sequence;
-    if (!this.#run && sequence.pending > 1) {
-      return (await sequence.compute({ tag: 'sample', val: this.#sampler })).tokens;
-    }
+    if (!this.#run && sequence.pending > 1) return sequence.sample(this.#sampler);
     for (;;) {
       const fresh = this.#run === undefined;
       this.#run ??= sequence.run(Math.min(left, RUN_TOKENS), this.#sampler, this.#stopTokens);
@@ -125,10 +123,7 @@ function guestDecoder(
   const { candidates } = sampler;
   return {
     async next() {
-      const distribution = fused
-        ? (await sequence.compute({ tag: 'distributions', val: candidates })).distributions[0]
-        : await sequence.computeInThree(candidates);
-      if (!distribution) throw new InferletError('internal', 'The device handed out no distribution.');
+      const distribution = await sequence.distribution(candidates, fused);
       const random = uniform(seed, sequence.tokens.length);
       const token = sampler.choose(distribution, { tokens: sequence.tokens, random });
       if (!Number.isInteger(token) || token < 0 || token >= sequence.model.vocabularySize) {

@@ -110,10 +110,12 @@ export class Generation implements AsyncIterable<string> {
     }
   }
 
-  /** Generates to the end. */
+  /** Generates to the end, unless that was reached already, and hands out the whole. */
   async collect(): Promise<GenerationResult> {
-    const pieces = this.pieces();
-    while (!(await pieces.next()).done);
+    if (!this.#ended) {
+      const pieces = this.pieces();
+      while (!(await pieces.next()).done);
+    }
     const { text, tokens, promptTokens, finishReason = 'stopped' } = this;
     return { text, tokens, promptTokens, finishReason };
   }

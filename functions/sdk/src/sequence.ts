@@ -17,6 +17,7 @@ export class Sequence {
   #pages: number[];
   #cached: number;
   #released = false;
+  readonly #fused: boolean;
 
   constructor(model: ModelInfo, priority: number, tokens: number[] = [], pages: number[] = [], cached = 0) {
     this.model = model;
@@ -25,6 +26,7 @@ export class Sequence {
     this.tokens = tokens;
     this.#pages = pages;
     this.#cached = cached;
+    this.#fused = model.traits.includes('fused');
   }
 
   /** Tokens whose keys and values are in the pages, or on their way there. */
@@ -88,58 +90,75 @@ export class Sequence {
     if (length - 1 < this.#cached) this.cut(Math.max(0, length - 1));
   }
 
-  /** Computes the pending tokens in one call and hands out what follows them. `keep` leaves the last ones pending. */
-  compute(output: Output, keep = 0): Promise<StepResult> {
-    const count = this.pending - keep;
-    const tokens = this.tokens.slice(this.#cached, this.#cached + count);
-    const plan = this.#reserve(count);
-    const request = {
-      tokens,
-      positions: range(this.#cached, count),
-      inPages: this.#pages.slice(0, plan.readEnd),
-      outPages: this.#pages.slice(plan.writeStart, plan.writeEnd),
-      rows: output.tag === 'none' ? 0 : 1,
-      output,
-    };
-    this.#cached += count;
-    return settle(fused.step(this.queue, request));
+  /** Computes the pending tokens, all but the last. Undefined when there are none. */
+  prefill(): Promise<unknown> | undefined {
+    if (this.pending <= 1) return undefined;
+    const count = this.pending - 1;
+    if (this.#fused) return this.#step(count, { tag: 'none' }, true);
+    allocate.freeEmbeds(this.queue, this.#forward(count, true));
+    return settle(this.queue.synchronize());
   }
 
-  /** The same in three calls (embed, forward, next distribution), for models without `fused`. */
-  async computeInThree(topK: number): Promise<Distribution> {
-    const count = this.pending;
-    const plan = this.#reserve(count);
-    const embeds = attempt(() => allocate.allocateEmbeds(this.queue, count + 1));
-    const inputs = embeds.slice(0, count);
-    const state = embeds[count] as number;
-    inputText.embedText(this.queue, this.tokens.slice(this.#cached), range(this.#cached, count), inputs);
-    forward.forward(
-      this.queue,
-      this.#pages.slice(0, plan.readEnd),
-      inputs,
-      this.#pages.slice(plan.writeStart, plan.writeEnd),
-      [state],
-      undefined,
-    );
-    this.#cached += count;
-    const distribution = settle(outputText.nextDistribution(this.queue, state, topK));
+  /** Computes the pending tokens in one call and picks what follows, on the device. */
+  async sample(sampler: WireSampler): Promise<readonly number[]> {
+    return (await this.#step(this.pending, { tag: 'sample', val: sampler }, true)).tokens;
+  }
+
+  /** Computes the pending tokens and hands out what may follow; in three calls (embed, forward, next distribution) unless `fused`. */
+  async distribution(topK: number, fused: boolean): Promise<Distribution> {
+    return fused ? this.#fusedDistribution(topK, true) : this.#plainDistribution(topK, true);
+  }
+
+  /** What may follow the last token, which stays pending: its key and value live for this call only. */
+  async peek(topK: number): Promise<Distribution> {
+    const prefill = this.prefill();
+    const distribution = this.#fused ? this.#fusedDistribution(topK, false) : this.#plainDistribution(topK, false);
+    // Both are under way; the first failure is the cause of the second.
+    await Promise.all([prefill, distribution]);
+    return distribution;
+  }
+
+  async #fusedDistribution(topK: number, write: boolean): Promise<Distribution> {
+    const { distributions } = await this.#step(this.pending, { tag: 'distributions', val: topK }, write);
+    const [distribution] = distributions;
+    if (!distribution) throw new InferletError('internal', 'The device handed out no distribution.');
+    return distribution;
+  }
+
+  #plainDistribution(topK: number, write: boolean): Promise<Distribution> {
+    const embeds = this.#forward(this.pending, write, true);
+    const distribution = settle(outputText.nextDistribution(this.queue, embeds.at(-1) as number, topK));
     allocate.freeEmbeds(this.queue, embeds);
     return distribution;
   }
 
-  /** What follows the last token, which stays pending: its key and value live for this call only. */
-  async peek(topK: number): Promise<Distribution | undefined> {
-    const prefill = this.pending > 1 ? this.compute({ tag: 'none' }, 1) : undefined;
-    const step = fused.step(this.queue, {
-      tokens: [this.tokens[this.#cached] as number],
-      positions: [this.#cached],
-      inPages: this.#pages.slice(0, pagesFor(this.#cached, this.model.pageSize)),
-      outPages: [],
-      rows: 1,
-      output: { tag: 'distributions', val: topK },
-    });
-    await prefill;
-    return (await settle(step)).distributions[0];
+  /** One fused call over the next `count` pending tokens. */
+  #step(count: number, output: Output, write: boolean): Promise<StepResult> {
+    const start = this.#cached;
+    const plan = this.#reserve(write ? count : 0);
+    const request = {
+      tokens: this.tokens.slice(start, start + count),
+      positions: range(start, count),
+      inPages: this.#pages.slice(0, plan.readEnd),
+      outPages: write ? this.#pages.slice(plan.writeStart, plan.writeEnd) : [],
+      rows: output.tag === 'none' ? 0 : 1,
+      output,
+    };
+    if (write) this.#cached += count;
+    return settle(fused.step(this.queue, request));
+  }
+
+  /** Embeds and forwards the next `count` pending tokens. Returns the embeds to free, the last one the state when it is wanted. */
+  #forward(count: number, write: boolean, state = false): number[] {
+    const start = this.#cached;
+    const plan = this.#reserve(write ? count : 0);
+    const embeds = attempt(() => allocate.allocateEmbeds(this.queue, count + (state ? 1 : 0)));
+    const inputs = embeds.slice(0, count);
+    inputText.embedText(this.queue, this.tokens.slice(start, start + count), range(start, count), inputs);
+    const outPages = write ? this.#pages.slice(plan.writeStart, plan.writeEnd) : [];
+    forward.forward(this.queue, this.#pages.slice(0, plan.readEnd), inputs, outPages, embeds.slice(count), undefined);
+    if (write) this.#cached += count;
+    return embeds;
   }
 
   /** Starts decoding ahead, on the device, from the one pending token. {@link accept} then takes the tokens as they come. */
@@ -182,7 +201,7 @@ export class Sequence {
 
   /** Another sequence over the same pages, copy-on-write, on a queue of its own. All but the last token are computed first. */
   async fork(priority: number): Promise<Sequence> {
-    const prefill = this.pending > 1 ? this.compute({ tag: 'none' }, 1) : undefined;
+    const prefill = this.prefill();
     const tokens = this.tokens.slice();
     const cached = this.#cached;
     const source = this.#pages.slice(0, pagesFor(cached, this.model.pageSize));

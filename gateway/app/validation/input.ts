@@ -77,7 +77,7 @@ export function explain(errors: readonly OutputUnit[]): { field: string; message
 
 /** `#/a/b` as `/a/b`; the whole input is the empty pointer. */
 function pointer(location: string): string {
-  return location.replace(/^#/, '');
+  return decodeURI(location.replace(/^#/, ''));
 }
 
 function lowerFirst(text: string): string {

@@ -36,9 +36,12 @@ export class GraphBuilder {
   readonly #inputs: onnxProto.onnx.IValueInfoProto[] = [];
   readonly #outputs: onnxProto.onnx.IValueInfoProto[] = [];
   readonly #names: Set<string>;
+  readonly #prefix: string;
 
-  constructor(names = new Set<string>()) {
+  /** Branches are given the names of the graph around them, which they must not reuse, and a prefix for the constants of their own. */
+  constructor(names = new Set<string>(), prefix = '') {
     this.#names = names;
+    this.#prefix = prefix;
   }
 
   /** A graph input; dimensions given as text are dynamic. */
@@ -52,7 +55,12 @@ export class GraphBuilder {
   }
 
   /** A node of one output, which is returned. */
-  node(operator: string, inputs: readonly string[], output: string, attributes: Record<string, Attribute> = {}): string {
+  node(
+    operator: string,
+    inputs: readonly string[],
+    output: string,
+    attributes: Record<string, Attribute> = {},
+  ): string {
     this.nodeOf(operator, inputs, [output], attributes);
     return output;
   }
@@ -77,7 +85,7 @@ export class GraphBuilder {
 
   /** A list of int64 inside the graph file; the same list is stored once. */
   integers(values: readonly number[]): string {
-    const name = `integers:${values.join(',')}`;
+    const name = `${this.#prefix}integers:${values.join(',')}`;
     if (!this.#initializers.has(name)) {
       const data = BigInt64Array.from(values, BigInt);
       this.#initializers.set(this.#claim(name), {
@@ -92,7 +100,7 @@ export class GraphBuilder {
 
   /** One int32 inside the graph file. */
   integer32(value: number): string {
-    const name = `integer32:${value}`;
+    const name = `${this.#prefix}integer32:${value}`;
     if (!this.#initializers.has(name)) {
       this.#initializers.set(this.#claim(name), {
         name,
@@ -129,15 +137,24 @@ export class GraphBuilder {
    */
   when(
     condition: string,
-    outputs: readonly { readonly name: string; readonly type: ElementTypeNumber; readonly emptyDims: readonly number[] }[],
+    outputs: readonly {
+      readonly name: string;
+      readonly type: ElementTypeNumber;
+      readonly emptyDims: readonly number[];
+    }[],
     then: (branch: GraphBuilder) => readonly string[],
   ): void {
-    const taken = new GraphBuilder(this.#names);
+    const taken = new GraphBuilder(this.#names, `${outputs[0].name}/`);
     const results = then(taken);
     const skipped = new GraphBuilder(this.#names);
     const empties = outputs.map(({ name, type, emptyDims }) => {
       const empty = skipped.#claim(`${name}:empty`);
-      skipped.#initializers.set(empty, { name: empty, dataType: type, dims: [...emptyDims], rawData: new Uint8Array(0) });
+      skipped.#initializers.set(empty, {
+        name: empty,
+        dataType: type,
+        dims: [...emptyDims],
+        rawData: new Uint8Array(0),
+      });
       return skipped.node('Identity', [empty], `${name}:none`);
     });
     outputs.forEach(({ type }, i) => {

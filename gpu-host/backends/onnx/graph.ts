@@ -17,12 +17,13 @@ export interface GraphOptions {
  * Inputs, for B sequences of T tokens over W attended rows (T and W padded to the largest of the run):
  * - `tokens` int32 [B, T], `positions` int64 [B, T]: positions index `cos` and `sin`, float32 [rows, headDim / 2]
  * - `embed_rows` int64 [E, 1], `embeds` float32 [E, hidden]: rows of the flat B × T inputs that are given instead of looked up
- * - `slots` int32 [B, W]: the pool slots to gather; `fresh_at` int64 [B]: the column from which a sequence's own T keys lie over them
+ * - `slots` int32 [B, W]: the pool slots to gather; a sequence's own T keys then lie over the first T columns
  * - `bias` float32 [B, 1, T, W]: 0 where an input sees a row, very negative elsewhere
  * - `pool` float32 [2 × layers × slotCount, kvHeads × headDim]: planes of keys and values, layer by layer
- * - `out_rows` int32 [R]: flat inputs whose states are wanted, R may be 0
+ * - `out_rows` int32 [R]: flat inputs whose states are wanted; `head_rows` int32 [M]: those among the R that go to the head. Both may be none
+ * - `top_k` int64 [1]; `has_head`, `wants_log_sum` bool [1]: whether M is above 0, whether `log_sum` is wanted
  *
- * Outputs: `states` [R, hidden], after the final norm; `new_kv` [2 × layers × B, T, kvHeads × headDim], keys (rotated) and values of
+ * Outputs: `states` [R, hidden], after the final norm; those of {@link buildHead} for M rows; `new_kv` [2 × layers × B, T, kvHeads × headDim], keys (rotated) and values of
  * the inputs in the pool's order.
  */
 export function buildDecoder(
@@ -31,7 +32,7 @@ export function buildDecoder(
   quantized: ReadonlyMap<string, QuantizedRanges>,
 ): Uint8Array {
   const { config } = model;
-  const { float32, int32, int64 } = ElementType;
+  const { float32, int32, int64, boolean } = ElementType;
   const graph = new GraphBuilder();
   const weights = new WeightNodes(graph, model, quantized);
   const { hiddenSize, headDim, layers } = config;
@@ -43,29 +44,41 @@ export function buildDecoder(
   graph.input('embed_rows', int64, ['E', 1]);
   graph.input('embeds', float32, ['E', hiddenSize]);
   graph.input('slots', int32, ['B', 'W']);
-  graph.input('fresh_at', int64, ['B']);
   graph.input('bias', float32, ['B', 1, 'T', 'W']);
   graph.input('pool', float32, [2 * layers * options.slotCount, kvSize(config)]);
   graph.input('out_rows', int32, ['R']);
+  graph.input('head_rows', int32, ['M']);
+  graph.input('top_k', int64, [1]);
+  graph.input('has_head', boolean, [1]);
+  graph.input('wants_log_sum', boolean, [1]);
 
-  let x = embed(graph, weights, hiddenSize);
+  let row: ResidualRow = addEmbedding(graph, weights, config);
   const fresh: string[] = [];
   for (let layer = 0; layer < layers; layer++) {
-    const result = decoderLayer(graph, weights, config, options, layer, x);
-    x = result.x;
+    const result = addDecoderLayer(graph, weights, config, options, layer, row);
+    row = result.row;
     fresh.push(result.key, result.value);
   }
-  const epsilon = { float: config.rmsNormEpsilon };
-  graph.node('SimplifiedLayerNormalization', [x, weights.tensor('model.norm.weight')], 'states', { axis: -1, epsilon });
   graph.node('Concat', fresh, 'new_kv', { axis: 0 });
+  const headStates = graph.node('Gather', [row.normed, 'head_rows'], 'head-states');
+  const logits = weights.multiply(headStates, headLinear(config, options.headBits));
+  // TopK of no rows ends the process (ONNX Runtime 1.30), and the sum is worth skipping.
+  const top = [
+    { name: 'top_logits', type: float32, emptyDims: [0, 1] },
+    { name: 'top_tokens', type: int64, emptyDims: [0, 1] },
+  ];
+  graph.when('has_head', top, (branch) => addTop(branch, logits, ['largest-logits', 'largest-tokens']));
+  const logSum = [{ name: 'log_sum', type: float32, emptyDims: [0, 1] }];
+  graph.when('wants_log_sum', logSum, (branch) => [addLogSum(branch, logits, 'top_logits', 'logits-log-sum')]);
 
-  graph.output('states', float32, ['R', hiddenSize]);
+  graph.output(row.normed, float32, ['R', hiddenSize]);
+  outputTop(graph);
   graph.output('new_kv', float32, ['planes', 'T', kvSize(config)]);
   return graph.encode();
 }
 
 /**
- * The head as its own graph, so that states of any origin can be projected and a prefill that wants nothing does not pay for it.
+ * The head as its own graph, for states that were computed earlier.
  *
  * Inputs: `states` float32 [M, hidden], M at least 1; `top_k` int64 [1]. Outputs: `top_logits` float32 and `top_tokens` int64 [M, K],
  * largest first, equal ones by token; `log_sum` float32 [M, 1], the logarithm of the sum of all exponentiated logits.
@@ -75,81 +88,109 @@ export function buildHead(
   options: GraphOptions,
   quantized: ReadonlyMap<string, QuantizedRanges>,
 ): Uint8Array {
-  const { float32, int64 } = ElementType;
   const graph = new GraphBuilder();
   const weights = new WeightNodes(graph, model, quantized);
-  graph.input('states', float32, ['M', model.config.hiddenSize]);
-  graph.input('top_k', int64, [1]);
+  graph.input('states', ElementType.float32, ['M', model.config.hiddenSize]);
+  graph.input('top_k', ElementType.int64, [1]);
   const logits = weights.multiply('states', headLinear(model.config, options.headBits));
-  graph.nodeOf('TopK', [logits, 'top_k'], ['top_logits', 'top_tokens'], { axis: -1 });
-  const one = graph.integers([1]);
-  const largest = graph.node('Slice', ['top_logits', graph.integers([0]), one, one], 'largest');
-  const powers = graph.node('Exp', [graph.node('Sub', [logits, largest], 'shifted')], 'powers');
-  const sum = graph.node('ReduceSum', [powers, one], 'power-sum', { keepdims: 1 });
-  graph.node('Add', [graph.node('Log', [sum], 'log-power-sum'), largest], 'log_sum');
-  graph.output('top_logits', float32, ['M', 'K']);
-  graph.output('top_tokens', int64, ['M', 'K']);
-  graph.output('log_sum', float32, ['M', 1]);
+  addTop(graph, logits, ['top_logits', 'top_tokens']);
+  addLogSum(graph, logits, 'top_logits', 'log_sum');
+  outputTop(graph);
   return graph.encode();
 }
 
-function embed(graph: GraphBuilder, weights: WeightNodes, hiddenSize: number): string {
+function addTop(graph: GraphBuilder, logits: string, names: readonly [string, string]): readonly string[] {
+  graph.nodeOf('TopK', [logits, 'top_k'], names, { axis: -1 });
+  return names;
+}
+
+/** ReduceLogSumExp is up to 100 times slower than its parts on the CPU provider. The largest logit is the first of the top ones. */
+function addLogSum(graph: GraphBuilder, logits: string, topLogits: string, name: string): string {
+  const one = graph.integers([1]);
+  const largest = graph.node('Slice', [topLogits, graph.integers([0]), one, one], 'largest-logit');
+  const powers = graph.node('Exp', [graph.node('Sub', [logits, largest], 'logits-shifted')], 'powers');
+  const sum = graph.node('ReduceSum', [powers, one], 'sum-of-powers', { keepdims: 1 });
+  return graph.node('Add', [graph.node('Log', [sum], 'log-of-powers'), largest], name);
+}
+
+function outputTop(graph: GraphBuilder): void {
+  graph.output('top_logits', ElementType.float32, ['M', 'K']);
+  graph.output('top_tokens', ElementType.int64, ['M', 'K']);
+  graph.output('log_sum', ElementType.float32, ['M', 1]);
+}
+
+/** The residual stream, and the same after the norm that the next step wants. */
+interface ResidualRow {
+  readonly x: string;
+  readonly normed: string;
+}
+
+function addEmbedding(graph: GraphBuilder, weights: WeightNodes, config: ModelConfig): ResidualRow {
+  const { hiddenSize } = config;
   const looked = graph.node('Gather', [weights.tensor('model.embed_tokens.weight'), 'tokens'], 'looked-up');
   const flat = graph.node('Reshape', [looked, graph.integers([-1, hiddenSize])], 'looked-up-flat');
   const mixed = graph.node('ScatterND', [flat, 'embed_rows', 'embeds'], 'inputs-flat');
   const shape = graph.node('Shape', ['tokens'], 'inputs-shape');
   const full = graph.node('Concat', [shape, graph.integers([hiddenSize])], 'inputs-full-shape', { axis: 0 });
-  return graph.node('Reshape', [mixed, full], 'inputs');
+  const x = graph.node('Reshape', [mixed, full], 'inputs');
+  const norm = weights.tensor('model.layers.0.input_layernorm.weight');
+  const normed = graph.node('SimplifiedLayerNormalization', [x, norm], 'inputs-normed', {
+    axis: -1,
+    epsilon: { float: config.rmsNormEpsilon },
+  });
+  return { x, normed };
 }
 
-function decoderLayer(
+function addDecoderLayer(
   graph: GraphBuilder,
   weights: WeightNodes,
   config: ModelConfig,
   options: GraphOptions,
   layer: number,
-  x: string,
-): { x: string; key: string; value: string } {
-  const { hiddenSize, intermediateSize, layers } = config;
-  const epsilon = { float: config.rmsNormEpsilon };
+  row: ResidualRow,
+): { row: ResidualRow; key: string; value: string } {
+  const { hiddenSize, intermediateSize, layers, heads, headDim } = config;
   const linears = layerLinears(config, layer, options.bits);
-  const tensor = (name: string) => weights.tensor(`model.layers.${layer}.${name}`);
   const at = (name: string) => `${name}.${layer}`;
+  const isLast = layer === layers - 1;
 
-  const normed = graph.node('SimplifiedLayerNormalization', [x, tensor('input_layernorm.weight')], at('normed'), {
-    axis: -1,
-    epsilon,
-  });
-  const attention = addAttention(graph, weights, config, options, layer, normed);
+  const attention = addAttention(graph, weights, config, options, layer, row.normed);
   let attended = attention.output;
-  let residual = x;
-  if (layer === layers - 1) {
+  let residual = row.x;
+  if (isLast) {
     // Nothing after the last attention looks at other rows: only those that are wanted go on.
-    const { heads, headDim } = config;
     const flat = graph.node('Reshape', [attended, graph.integers([-1, heads * headDim])], 'attended-flat');
     attended = graph.node('Gather', [flat, 'out_rows'], 'attended-wanted');
-    const flatResidual = graph.node('Reshape', [x, graph.integers([-1, hiddenSize])], 'residual-flat');
+    const flatResidual = graph.node('Reshape', [row.x, graph.integers([-1, hiddenSize])], 'residual-flat');
     residual = graph.node('Gather', [flatResidual, 'out_rows'], 'residual-wanted');
   }
-  const projected = weights.multiply(attended, linears.output);
-  graph.nodeOf(
-    'SkipSimplifiedLayerNormalization',
-    [residual, projected, tensor('post_attention_layernorm.weight')],
-    [at('normed-again'), '', '', at('after-attention')],
-    { epsilon },
+  const addAndNorm = (a: string, b: string, norm: string, sum: string, normed: string): ResidualRow => {
+    const outputs = [normed, '', '', sum];
+    const epsilon = { float: config.rmsNormEpsilon };
+    graph.nodeOf('SkipSimplifiedLayerNormalization', [a, b, weights.tensor(norm)], outputs, { epsilon });
+    return { x: sum, normed };
+  };
+  const between = addAndNorm(
+    residual,
+    weights.multiply(attended, linears.output),
+    `model.layers.${layer}.post_attention_layernorm.weight`,
+    at('after-attention'),
+    at('after-attention-normed'),
   );
-  const gateUp = weights.multiply(at('normed-again'), linears.gateUp);
+  const gateUp = weights.multiply(between.normed, linears.gateUp);
   const halves = graph.integers([intermediateSize, intermediateSize]);
   graph.nodeOf('Split', [gateUp, halves], [at('gate'), at('up')], { axis: -1 });
   // SiLU: QuickGelu is x × sigmoid(alpha × x).
   const activated = graph.node('QuickGelu', [at('gate')], at('activated'), { alpha: { float: 1 } });
   const gated = graph.node('Mul', [activated, at('up')], at('gated'));
-  const down = weights.multiply(gated, linears.down);
-  return {
-    x: graph.node('Add', [at('after-attention'), down], at('x')),
-    key: attention.key,
-    value: attention.value,
-  };
+  const next = addAndNorm(
+    between.x,
+    weights.multiply(gated, linears.down),
+    isLast ? 'model.norm.weight' : `model.layers.${layer + 1}.input_layernorm.weight`,
+    at('after-mlp'),
+    isLast ? 'states' : at('after-mlp-normed'),
+  );
+  return { row: next, key: attention.key, value: attention.value };
 }
 
 function addAttention(
@@ -179,7 +220,11 @@ function addAttention(
       const norm = selfAttention(name === 'query' ? 'q_norm.weight' : 'k_norm.weight');
       const epsilon = { float: config.rmsNormEpsilon };
       graph.node('SimplifiedLayerNormalization', [perHead, norm], at(`${name}-normed`), { axis: -1, epsilon });
-      row = graph.node('Reshape', [at(`${name}-normed`), graph.integers([0, 0, count * headDim])], at(`${name}-joined`));
+      row = graph.node(
+        'Reshape',
+        [at(`${name}-normed`), graph.integers([0, 0, count * headDim])],
+        at(`${name}-joined`),
+      );
     }
     const attributes = { interleaved: 0, num_heads: count, rotary_embedding_dim: 0 };
     return graph.node('RotaryEmbedding', [row, 'positions', 'cos', 'sin'], at(`${name}-rotated`), attributes);
@@ -191,7 +236,7 @@ function addAttention(
   const gathered = (name: 'keys' | 'values', plane: number, fresh: string) => {
     const rows = graph.node('Add', ['slots', graph.integer32(plane * options.slotCount)], at(`${name}-rows`));
     const past = graph.node('Gather', ['pool', rows], at(`${name}-past`));
-    return graph.node('TensorScatter', [past, fresh, 'fresh_at'], at(name), { axis: 1 });
+    return graph.node('TensorScatter', [past, fresh], at(name), { axis: 1 });
   };
   const keys = gathered('keys', 2 * layer, key);
   const values = gathered('values', 2 * layer + 1, at('value'));

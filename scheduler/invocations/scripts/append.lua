@@ -37,7 +37,7 @@ if firstSeq > seq + 1 then
   return -3
 end
 
---- @include "function-log"
+--- @include "./include/function-log.lua"
 
 local added = 0
 local current = firstSeq

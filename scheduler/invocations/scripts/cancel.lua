@@ -12,9 +12,9 @@
 
   Returns {'cancelled'}, {'requested', runtime id}, {'ended'} or {'unknown'}. The first reason stays.
 ]]
---- @include "end-arguments"
---- @include "end-invocation"
---- @include "platform-failure"
+--- @include "./include/end-arguments.lua"
+--- @include "./include/end-invocation.lua"
+--- @include "./include/platform-failure.lua"
 
 local status, epoch, seq, runtimeId = unpack(redis.call('HMGET', KEYS[1], 'status', 'epoch', 'seq', 'runtimeId'))
 if not status then

@@ -14,9 +14,9 @@
 
   Returns 1 ended by this call, -1 ended before, 0 no such record, -2 owned by another runtime.
 ]]
---- @include "end-arguments"
---- @include "end-invocation"
---- @include "platform-failure"
+--- @include "./include/end-arguments.lua"
+--- @include "./include/end-invocation.lua"
+--- @include "./include/platform-failure.lua"
 
 local status, epoch, seq, runtimeId = unpack(redis.call('HMGET', KEYS[1], 'status', 'epoch', 'seq', 'runtimeId'))
 if not status then

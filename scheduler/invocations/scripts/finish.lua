@@ -19,8 +19,8 @@
   Returns 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended otherwise; -3 a gap in the
   numbers.
 ]]
---- @include "end-arguments"
---- @include "end-invocation"
+--- @include "./include/end-arguments.lua"
+--- @include "./include/end-invocation.lua"
 
 local status, epoch, seq = unpack(redis.call('HMGET', KEYS[1], 'status', 'epoch', 'seq'))
 if not status then

@@ -1,4 +1,4 @@
---- @include "function-log"
+--- @include "./function-log.lua"
 
 -- Ends an invocation that has not ended: its one terminal event, its final record, its retention.
 -- KEYS[1] record, KEYS[2] events, KEYS[3] inbox, KEYS[4] deadlines. `a` names the values:

@@ -1,7 +1,7 @@
 import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
 import type { Backend, SequenceInput, SequenceOutput, TopTokens } from '../backend.ts';
-import { checkSequence, checkSlots } from '../check.ts';
+import { checkCopy, checkSequence, checkStates } from '../check.ts';
 import { rotaryFrequencies } from '../rotary.ts';
 import { attend, linear, rmsNorm, rotate, silu, topTokens } from './math.ts';
 import { type LayerWeights, readWeights, type Weights } from './weights.ts';
@@ -49,6 +49,7 @@ class ReferenceBackend implements Backend {
 
   async project(states: Float32Array, count: number, topK: number): Promise<TopTokens> {
     const { hiddenSize, vocabularySize } = this.config;
+    checkStates(this.config, states, count);
     const logits: Float64Array[] = [];
     for (let row = 0; row < count; row++) {
       const state = Float64Array.from(states.subarray(row * hiddenSize, (row + 1) * hiddenSize));
@@ -58,8 +59,7 @@ class ReferenceBackend implements Backend {
   }
 
   copySlots(sources: Uint32Array, destinations: Uint32Array): void {
-    checkSlots(this.pageSize * this.pageCount, sources);
-    checkSlots(this.pageSize * this.pageCount, destinations);
+    checkCopy(this.pageSize * this.pageCount, sources, destinations);
     for (const layer of this.#pool) {
       const read = Array.from(sources, (slot) => layer[slot]);
       destinations.forEach((slot, i) => {
@@ -88,7 +88,8 @@ class ReferenceBackend implements Backend {
     const states = rows.slice(-output.rows).map((x) => rmsNorm(x, this.#weights.norm, rmsNormEpsilon));
     if (output.kind === 'top') {
       const logits = states.map((state) => linear(this.#weights.head, state));
-      return { kind: 'top', ...topTokens(logits, Math.min(output.topK, vocabularySize)) };
+      const top = topTokens(logits, Math.min(output.topK, vocabularySize));
+      return { kind: 'top', ...top, ...(output.tokensOnly ? { logProbabilities: new Float32Array(0) } : {}) };
     }
     const flat = new Float32Array(states.length * hiddenSize);
     states.forEach((state, i) => {

@@ -1,0 +1,92 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+
+const run = promisify(execFile);
+const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
+const ENVIRONMENT = { ...process.env, PATH: `${ROOT}node_modules/.bin${path.delimiter}${process.env.PATH ?? ''}` };
+
+const HELLO = `import { Context, defineInferlet, type Piece, send } from '@pie/inferlet';
+import { fused } from '@pie/inferlet/raw';
+
+export const run = defineInferlet(async ({ prompt }: { prompt: string }) => {
+  using ctx = new Context();
+  const pieces: Piece[] = [];
+  for await (const piece of ctx.fill(prompt).generate({ maxTokens: 8 }).pieces()) {
+    pieces.push(piece);
+    await send(piece.text);
+  }
+  return { pieces, runs: typeof fused.Run };
+});
+`;
+
+/** The magic number of Wasm, then the version and layer of a component. */
+const COMPONENT = '0061736d0d000100';
+
+describe('the packed library', () => {
+  let directory = '';
+  let project = '';
+
+  before(async () => {
+    directory = mkdtempSync(path.join(os.tmpdir(), 'pie-pack-'));
+    // Packing changes package.json for a moment, so it is done on a copy that shares the installed packages.
+    const copy = path.join(directory, 'clone');
+    mkdirSync(path.join(copy, 'functions'), { recursive: true });
+    cpSync(path.join(ROOT, 'functions/sdk'), path.join(copy, 'functions/sdk'), { recursive: true });
+    cpSync(path.join(ROOT, 'wit'), path.join(copy, 'wit'), { recursive: true });
+    cpSync(path.join(ROOT, 'tsconfig.json'), path.join(copy, 'tsconfig.json'));
+    symlinkSync(path.join(ROOT, 'node_modules'), path.join(copy, 'node_modules'));
+    const sdk = path.join(copy, 'functions/sdk');
+    const source = readFileSync(path.join(sdk, 'package.json'), 'utf8');
+    await run('npm', ['pack', '--pack-destination', directory], { cwd: sdk, env: ENVIRONMENT });
+    assert.equal(readFileSync(path.join(sdk, 'package.json'), 'utf8'), source, 'package.json is as before');
+
+    project = path.join(directory, 'project');
+    mkdirSync(project);
+    writeFileSync(path.join(project, 'package.json'), '{"private":true,"type":"module"}');
+    writeFileSync(path.join(project, 'hello.ts'), HELLO);
+    const tarball = readdirSync(directory).find((file) => file.endsWith('.tgz')) ?? 'no tarball';
+    const install = ['install', '--offline', '--no-audit', '--no-fund', path.join(directory, tarball)];
+    await run('npm', install, { cwd: project, env: ENVIRONMENT });
+  });
+  after(() => rmSync(directory, { recursive: true, force: true }));
+
+  it('carries JavaScript, types and the WIT, and no TypeScript source', () => {
+    const dist = path.join(project, 'node_modules/@pie/inferlet');
+    const files = readdirSync(dist, { recursive: true }).map(String);
+    for (const file of ['dist/index.js', 'dist/index.d.ts', 'dist/raw.js', 'dist/guest.d.ts', 'dist/wit/world.wit']) {
+      assert.ok(files.includes(file), file);
+    }
+    assert.deepEqual(
+      files.filter((file) => file.endsWith('.ts') && !file.endsWith('.d.ts')),
+      [],
+    );
+  });
+
+  it('has types that hold outside the clone', async () => {
+    const compilerOptions = {
+      target: 'es2023',
+      module: 'nodenext',
+      lib: ['es2023', 'esnext.disposable'],
+      types: [],
+      strict: true,
+      noEmit: true,
+    };
+    writeFileSync(path.join(project, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['hello.ts'] }));
+    await run(process.execPath, [path.join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', project]);
+  });
+
+  it('builds an inferlet outside the clone', async () => {
+    const out = path.join(project, 'hello.wasm');
+    const build = [path.join(ROOT, 'runtime/build/main.ts'), 'component', path.join(project, 'hello.ts'), out];
+    await run(process.execPath, build, { cwd: project });
+    const component = readFileSync(out);
+    assert.equal(component.subarray(0, 8).toString('hex'), COMPONENT);
+    assert.ok(component.length < 2_000_000, `${component.length} bytes`);
+  });
+});

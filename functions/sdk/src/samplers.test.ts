@@ -1,0 +1,156 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { InferletError } from './errors.ts';
+import { uniform } from './random.ts';
+import {
+  custom,
+  type Distribution,
+  draw,
+  greedy,
+  minP,
+  penalizeRepetition,
+  sampler,
+  temperature,
+  topK,
+  topP,
+} from './samplers.ts';
+
+/** A distribution of these probabilities over tokens 10, 11, … */
+function distribution(...probabilities: number[]): Distribution {
+  return { tokens: probabilities.map((_, i) => 10 + i), logProbabilities: probabilities.map(Math.log) };
+}
+
+/** How often each token is drawn over evenly spread numbers: exact up to the spacing. */
+function frequencies(from: Distribution, options: Parameters<typeof draw>[1], draws = 1000): Record<number, number> {
+  const counts: Record<number, number> = {};
+  for (let i = 0; i < draws; i++) {
+    const token = draw(from, options, (i + 0.5) / draws);
+    counts[token] = (counts[token] ?? 0) + 1 / draws;
+  }
+  return counts;
+}
+
+function near(actual: Record<number, number>, expected: Record<number, number>): void {
+  assert.deepEqual(Object.keys(actual).sort(), Object.keys(expected).sort());
+  for (const [token, share] of Object.entries(expected)) {
+    assert.ok(
+      Math.abs((actual[Number(token)] ?? 0) - share) < 0.003,
+      `token ${token}: ${actual[Number(token)]} for ${share}`,
+    );
+  }
+}
+
+describe('draw', () => {
+  const three = distribution(0.5, 0.3, 0.2);
+
+  it('follows the probabilities', () => near(frequencies(three, {}), { 10: 0.5, 11: 0.3, 12: 0.2 }));
+
+  it('takes the most probable at temperature 0', () => near(frequencies(three, { temperature: 0 }), { 10: 1 }));
+
+  it('sharpens and flattens with the temperature', () => {
+    // p^(1/T), normalised.
+    const squares = 0.25 + 0.09 + 0.04;
+    near(frequencies(three, { temperature: 0.5 }), { 10: 0.25 / squares, 11: 0.09 / squares, 12: 0.04 / squares });
+  });
+
+  it('cuts to the k most probable', () => near(frequencies(three, { topK: 2 }), { 10: 0.625, 11: 0.375 }));
+
+  it('cuts to the smallest set that reaches p', () => {
+    near(frequencies(three, { topP: 0.5 }), { 10: 1 });
+    near(frequencies(three, { topP: 0.51 }), { 10: 0.625, 11: 0.375 });
+    near(frequencies(three, { topP: 1e-9 }), { 10: 1 });
+  });
+
+  it('cuts what is less probable than a fraction of the best', () => {
+    near(frequencies(three, { minP: 0.5 }), { 10: 0.625, 11: 0.375 });
+    near(frequencies(three, { minP: 1 }), { 10: 1 });
+  });
+
+  it('applies top-p to what top-k left', () => near(frequencies(three, { topK: 2, topP: 0.62 }), { 10: 1 }));
+
+  it('draws only tokens that the cuts keep, whatever the numbers', () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.double({ min: 1e-6, max: 1, noNaN: true }), { minLength: 1, maxLength: 40 }),
+        fc.record({
+          temperature: fc.double({ min: 0.05, max: 5, noNaN: true }),
+          topK: fc.nat({ max: 50 }),
+          topP: fc.double({ min: 0.01, max: 1, noNaN: true }),
+          minP: fc.double({ min: 0, max: 1, noNaN: true }),
+        }),
+        fc.double({ min: 0, max: 1, noNaN: true, maxExcluded: true }),
+        (weights, options, random) => {
+          const sum = weights.reduce((a, b) => a + b, 0);
+          const probabilities = weights.map((weight) => weight / sum).sort((a, b) => b - a);
+          const token = draw(distribution(...probabilities), options, random);
+          const rank = token - 10;
+          assert.ok(rank >= 0 && rank < probabilities.length);
+          if (options.topK > 0) assert.ok(rank < options.topK);
+          const relative = (probabilities[rank]! / probabilities[0]!) ** (1 / options.temperature);
+          assert.ok(rank === 0 || relative >= options.minP - 1e-9);
+        },
+      ),
+      { seed: 11, numRuns: 500 },
+    );
+  });
+
+  it('refuses an empty distribution', () => {
+    assert.throws(() => draw({ tokens: [], logProbabilities: [] }, {}, 0), { code: 'invalid-argument' });
+  });
+});
+
+describe('samplers', () => {
+  it('are data with every cut set', () => {
+    assert.deepEqual(greedy(), { kind: 'device', temperature: 0, topK: 0, topP: 1, minP: 0, seed: undefined });
+    assert.equal(temperature(0.7, { seed: 3 }).seed, 3);
+    assert.equal(topK(5).topK, 5);
+    assert.equal(topP(0.9, { temperature: 2 }).temperature, 2);
+    assert.equal(minP(0.1).minP, 0.1);
+  });
+
+  it('refuse values out of range, by name', () => {
+    const wrong = [
+      () => sampler({ temperature: -1 }),
+      () => sampler({ temperature: Number.NaN }),
+      () => sampler({ topK: 1.5 }),
+      () => sampler({ topP: 0 }),
+      () => sampler({ minP: 2 }),
+      () => sampler({ seed: 2 ** 32 }),
+      () => custom(() => 0, { candidates: 257 }),
+    ];
+    const names = ['temperature', 'temperature', 'topK', 'topP', 'minP', 'seed', 'candidates'];
+    wrong.forEach((make, i) => {
+      assert.throws(
+        make,
+        (error: unknown) =>
+          error instanceof InferletError && error.code === 'invalid-argument' && error.message.startsWith(names[i]!),
+      );
+    });
+  });
+});
+
+describe('penalizeRepetition', () => {
+  it('divides what was said and orders again', () => {
+    const after = penalizeRepetition(distribution(0.5, 0.3, 0.2), [10], 4);
+    assert.deepEqual(after.tokens, [11, 12, 10]);
+    assert.ok(Math.abs(Math.exp(after.logProbabilities[2]!) - 0.125) < 1e-12);
+  });
+});
+
+describe('uniform', () => {
+  it('gives the same number for the same seed and position', () => assert.equal(uniform(5, 17), uniform(5, 17)));
+
+  it('spreads evenly over positions and over seeds', () => {
+    for (const at of [(i: number) => uniform(42, i), (i: number) => uniform(i, 7)]) {
+      const buckets = new Array<number>(10).fill(0);
+      for (let i = 0; i < 10_000; i++) {
+        const value = at(i);
+        assert.ok(value >= 0 && value < 1);
+        buckets[Math.floor(value * 10)]! += 1;
+      }
+      // Six standard deviations of a binomial of 10,000 at 0.1.
+      for (const count of buckets) assert.ok(Math.abs(count - 1000) < 180, String(buckets));
+    }
+  });
+});

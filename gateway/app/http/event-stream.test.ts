@@ -1,0 +1,141 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { InvocationEvent } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { type EventStreamOptions, eventStreamResponse, invocationFrame } from './event-stream.ts';
+
+function respond(
+  source: AsyncIterable<InvocationEvent>,
+  options: Partial<EventStreamOptions<InvocationEvent>> = {},
+): Response {
+  return eventStreamResponse({
+    source,
+    frame: invocationFrame,
+    isTerminal: ({ event }) => event === 'result' || event === 'error',
+    heartbeatMs: 60_000,
+    onDisconnect: () => undefined,
+    onEnd: () => undefined,
+    ...options,
+  });
+}
+
+const message = (seq: number): InvocationEvent => ({ seq, event: 'message', data: `{"text":"${seq}"}` });
+const result: InvocationEvent = { seq: 3, event: 'result', data: '{"output":1}' };
+
+/** Waits for its signal after the given events. */
+async function* waiting(events: InvocationEvent[], signal: AbortSignal) {
+  yield* events;
+  await new Promise((resolve) => signal.addEventListener('abort', resolve));
+}
+
+describe('eventStreamResponse', () => {
+  it('writes frames and ends after the terminal one', async () => {
+    async function* source() {
+      yield message(1);
+      yield message(2);
+      yield result;
+      assert.fail('asked for more than the terminal event');
+    }
+    const text = await respond(source()).text();
+    assert.equal(
+      text,
+      'id: 1\nevent: message\ndata: {"text":"1"}\n\nid: 2\nevent: message\ndata: {"text":"2"}\n\nid: 3\nevent: result\ndata: {"output":1}\n\n',
+    );
+  });
+
+  it('gives an error event the object that OpenAI-style clients read', async () => {
+    async function* source(): AsyncGenerator<InvocationEvent> {
+      yield { seq: 1, event: 'error', data: '{"code":"trap","message":"unreachable","usage":{"cpuMs":3}}' };
+    }
+    const text = await respond(source()).text();
+    assert.deepEqual(JSON.parse(text.split('data: ')[1]!), {
+      code: 'trap',
+      message: 'unreachable',
+      usage: { cpuMs: 3 },
+      error: { message: 'unreachable', type: 'invalid_request_error', code: 'trap' },
+    });
+  });
+
+  it('never ends in silence: a source that ends early or throws becomes an error frame without id', async () => {
+    async function* early() {
+      yield message(1);
+    }
+    async function* broken() {
+      yield message(1);
+      throw new GatewayError('store-unavailable', 'Redis is away.');
+    }
+    async function* secret() {
+      yield message(1);
+      throw new Error('password is hunter2');
+    }
+    const ended: unknown[] = [];
+    const [first, second, third] = await Promise.all(
+      [early(), broken(), secret()].map((source) => respond(source, { onEnd: (error) => ended.push(error) }).text()),
+    );
+    assert.match(first!, /\n\nevent: error\ndata: \{"code":"internal"/);
+    assert.match(second!, /\n\nevent: error\ndata: \{"code":"store-unavailable".*"resumable":true/);
+    assert.match(third!, /\n\nevent: error\ndata: \{"code":"internal"/);
+    assert.doesNotMatch(third!, /hunter2/);
+    assert.equal(ended.length, 3);
+  });
+
+  it('writes heartbeats only when nothing else is written', async () => {
+    const stop = new AbortController();
+    const reader = respond(waiting([message(1)], stop.signal), { heartbeatMs: 5 }).body!.getReader();
+    const texts: string[] = [];
+    for (let i = 0; i < 4; i++) texts.push(new TextDecoder().decode((await reader.read()).value));
+    assert.match(texts[0]!, /^id: 1\n/);
+    assert.deepEqual(texts.slice(1), [': heartbeat\n\n', ': heartbeat\n\n', ': heartbeat\n\n']);
+    await reader.cancel();
+    stop.abort();
+  });
+
+  it('tells once that the client left, by its stream or by its signal', async () => {
+    for (const way of ['cancel', 'signal'] as const) {
+      const stop = new AbortController();
+      const client = new AbortController();
+      let left = 0;
+      let ends = 0;
+      const response = respond(waiting([message(1)], stop.signal), {
+        client: client.signal,
+        onDisconnect: () => {
+          left += 1;
+        },
+        onEnd: () => {
+          ends += 1;
+        },
+      });
+      const reader = response.body!.getReader();
+      await reader.read();
+      if (way === 'signal') client.abort();
+      await reader.cancel().catch(() => undefined);
+      assert.deepEqual([left, ends], [1, 1]);
+      stop.abort();
+    }
+  });
+
+  it('ends with an error frame when the process stops', async () => {
+    const stop = new AbortController();
+    const shutdown = new AbortController();
+    const response = respond(waiting([message(1)], stop.signal), { shutdown: shutdown.signal });
+    const reader = response.body!.getReader();
+    await reader.read();
+    shutdown.abort();
+    const { value } = await reader.read();
+    assert.match(new TextDecoder().decode(value), /^event: error\ndata: \{"code":"shutting-down"/);
+    assert.equal((await reader.read()).done, true);
+    stop.abort();
+  });
+
+  it('asks its source for no more than the client takes', async () => {
+    let produced = 0;
+    async function* source() {
+      for (;;) yield message(++produced);
+    }
+    const reader = respond(source()).body!.getReader();
+    await reader.read();
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.ok(produced <= 3, `${produced} events were taken for one read`);
+    await reader.cancel();
+  });
+});

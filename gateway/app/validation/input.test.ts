@@ -1,0 +1,77 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { FunctionVersion } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { InputChecker } from './input.ts';
+
+let version = 0;
+function functionWith(input: unknown): FunctionVersion {
+  version += 1;
+  return {
+    name: 'f',
+    version: `v${version}`,
+    manifest: { name: 'f', input },
+    componentHash: '',
+    componentBytes: 0,
+    createdAt: '',
+  };
+}
+
+const completion = functionWith({
+  type: 'object',
+  properties: {
+    prompt: { type: 'string' },
+    maxTokens: { type: 'integer', minimum: 1, maximum: 256 },
+    stop: { anyOf: [{ type: 'string' }, { type: 'array', items: { type: 'string' } }] },
+    options: { type: 'object', properties: { 'a/b c': { enum: [1, 2] } } },
+    list: { type: 'array', items: { type: 'object', required: ['x'] } },
+  },
+  required: ['prompt'],
+  additionalProperties: false,
+});
+
+describe('InputChecker', () => {
+  const checker = new InputChecker();
+  const refusal = (fn: FunctionVersion, input: unknown): GatewayError => {
+    try {
+      checker.check(fn, input);
+    } catch (error) {
+      assert.ok(error instanceof GatewayError);
+      return error;
+    }
+    return assert.fail('the input was accepted');
+  };
+
+  it('accepts what the schema accepts, and anything without a schema', () => {
+    checker.check(completion, { prompt: 'x', maxTokens: 3, stop: ['a'] });
+    checker.check(functionWith(undefined), [1, null]);
+    checker.check(functionWith(true), 'x');
+  });
+
+  const cases: [input: unknown, field: string, message: RegExp][] = [
+    [{}, '/prompt', /missing/],
+    [{ prompt: 1 }, '/prompt', /"number" is invalid. Expected "string"/],
+    [{ prompt: '', maxTokens: 0 }, '/maxTokens', /0 is less than 1/],
+    [{ prompt: '', maxTokens: 1.5 }, '/maxTokens', /integer/],
+    [{ prompt: '', other: 1 }, '/other', /not expected/],
+    [{ prompt: '', stop: 3 }, '/stop', /does not match any/],
+    [{ prompt: '', options: { 'a/b c': 3 } }, '/options/a~1b c', /\[1,2\]/],
+    [{ prompt: '', list: [{ x: 1 }, {}] }, '/list/1/x', /missing/],
+    [[], '', /as a whole/],
+    [null, '', /as a whole/],
+  ];
+  for (const [input, field, message] of cases) {
+    it(`names ${field === '' ? 'the whole' : field} for ${JSON.stringify(input)}`, () => {
+      const error = refusal(completion, input);
+      assert.deepEqual([error.code, error.field], ['invalid-input', field]);
+      assert.match(error.message, message);
+    });
+  }
+
+  it('answers for a schema that cannot be used, instead of failing', () => {
+    for (const schema of [{ $ref: '#/nowhere' }, { $ref: '#' }, { pattern: '(' }]) {
+      const error = refusal(functionWith(schema), 'x');
+      assert.equal(error.code, 'invalid-input');
+    }
+  });
+});

@@ -1,0 +1,54 @@
+import { EXIT, Failure } from './failure.ts';
+import { type ProgramOutcome, runProgram } from './programs.ts';
+
+/** What runtime/build reports about a component that it wrote. */
+export interface Built {
+  readonly bytes: number;
+  readonly buildMs: number;
+  /** Nothing had changed since it was built before. */
+  readonly cached: boolean;
+}
+
+/** The program that turns source into a component; it runs as its own process, with limits of its own. */
+const BUILD_PROGRAM = 'runtime/build/main.ts';
+
+/** Builds the component of `entry` into the file `out`. Throws {@link Failure} with the compiler's own words. */
+export async function buildComponent(entry: string, out: string): Promise<Built> {
+  const startedAt = performance.now();
+  const outcome = await runProgram(BUILD_PROGRAM, ['component', entry, out, '--json'], 'read');
+  const report = lastJson(outcome.stdout);
+  if (outcome.code !== 0) throw buildFailure(outcome, report);
+  return {
+    bytes: numberOf(report.bytes) ?? numberOf(report.componentBytes) ?? 0,
+    buildMs: performance.now() - startedAt,
+    cached: report.cached === true,
+  };
+}
+
+function buildFailure(outcome: ProgramOutcome, report: Record<string, unknown>): Failure {
+  if (outcome.code === EXIT.interrupted)
+    return new Failure('Interrupted.', { exitCode: EXIT.interrupted, code: 'interrupted' });
+  const error =
+    typeof report.error === 'object' && report.error !== null ? (report.error as Record<string, unknown>) : report;
+  return new Failure(stringOf(error.message) ?? (outcome.stderr.trim() || 'The build failed without a word.'), {
+    exitCode: EXIT.refused,
+    code: stringOf(error.code) ?? 'build-failed',
+    todo: stringOf(error.hint) ?? 'Correct the source and deploy again.',
+  });
+}
+
+/** The last line that is a JSON object. */
+function lastJson(text: string): Record<string, unknown> {
+  for (const line of text.trim().split('\n').reverse()) {
+    if (!line.startsWith('{')) continue;
+    try {
+      return JSON.parse(line) as Record<string, unknown>;
+    } catch {
+      // Not JSON after all: an earlier line may be.
+    }
+  }
+  return {};
+}
+
+const numberOf = (value: unknown): number | undefined => (typeof value === 'number' ? value : undefined);
+const stringOf = (value: unknown): string | undefined => (typeof value === 'string' ? value : undefined);

@@ -1,0 +1,161 @@
+import assert from 'node:assert/strict';
+import { execFile, execFileSync } from 'node:child_process';
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import net from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { EXIT } from './failure.ts';
+
+const BIN = fileURLToPath(new URL('bin.js', import.meta.url));
+
+interface Result {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+let directory = '';
+before(() => {
+  directory = mkdtempSync(path.join(os.tmpdir(), 'pie-cli-'));
+});
+after(() => rmSync(directory, { recursive: true, force: true }));
+
+/** Runs the real command in a home of its own. */
+function pie(args: readonly string[], env: NodeJS.ProcessEnv = {}, bin = BIN): Promise<Result> {
+  const { PIE_URL: _url, PIE_API_KEY: _key, ...rest } = process.env;
+  const options = { cwd: directory, timeout: 15_000, env: { ...rest, PIE_HOME: path.join(directory, 'home'), ...env } };
+  return new Promise((resolve) => {
+    const child = execFile(process.execPath, [bin, ...args], options, (_, stdout, stderr) =>
+      resolve({ code: child.exitCode ?? -1, stdout, stderr }),
+    );
+  });
+}
+
+/** A port on which nothing listens. */
+async function freePort(): Promise<number> {
+  const server = net.createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return typeof address === 'object' && address !== null ? address.port : 0;
+}
+
+describe('usage', () => {
+  const wrong: readonly [string, readonly string[], RegExp][] = [
+    ['no command', [], /No command was given/],
+    ['an unknown command', ['deplyo'], /Unknown command 'deplyo'[\s\S]*Did you mean deploy\?/],
+    ['a missing argument', ['deploy'], /Missing required argument 'source'[\s\S]*pie deploy --help/],
+    ['an unknown option', ['invoke', 'x', '--inptu', '{}'], /Unknown option '--inptu'/],
+    ['a value out of the choices', ['logs', 'x', '--level', 'loud'], /Allowed choices are debug, info, warn, error/],
+    ['an input that is not JSON', ['invoke', 'x', '--input', '{bad'], /not JSON[\s\S]*malformed-json/],
+    ['an input file that is not there', ['invoke', 'x', '--input', '@none.json'], /none\.json cannot be read/],
+    ['a source that is not there', ['deploy', 'none.ts'], /none\.ts does not exist/],
+    ['two readers of standard input', ['invoke', 'x', '--interactive', '--input', '-'], /cannot be both/],
+    ['an unknown shell', ['completion', 'tcsh'], /no completion for "tcsh"/],
+  ];
+  for (const [name, args, expected] of wrong) {
+    it(`refuses ${name} with exit code 1 and what to do`, async () => {
+      const { code, stderr } = await pie(args);
+      assert.equal(code, EXIT.usage, stderr);
+      assert.match(stderr, expected);
+    });
+  }
+
+  it('shows help for every command, with examples', async () => {
+    const { code, stdout } = await pie(['--help']);
+    assert.equal(code, EXIT.ok);
+    for (const command of ['up', 'deploy', 'invoke', 'list', 'models', 'cancel', 'logs', 'doctor']) {
+      assert.match(stdout, new RegExp(`^  ${command}\\b`, 'm'));
+    }
+    assert.match(stdout, /Exit codes/);
+    assert.match((await pie(['invoke', '--help'])).stdout, /Examples:[\s\S]*pie invoke text-completion/);
+    assert.match((await pie(['models', 'pull', '--help'])).stdout, /stories15m/);
+  });
+
+  it('prints no tabs', async () => {
+    for (const args of [['--help'], ['deploy', '--help'], ['nope']]) {
+      const { stdout, stderr } = await pie(args);
+      assert.doesNotMatch(stdout + stderr, /\t/);
+    }
+  });
+
+  it('writes a completion script that the shell takes', async () => {
+    const { code, stdout } = await pie(['completion', 'bash']);
+    assert.equal(code, EXIT.ok);
+    const file = path.join(directory, 'completion.bash');
+    writeFileSync(file, stdout);
+    const script = `source ${file}; COMP_WORDS=(pie models p); COMP_CWORD=2; _pie; echo "\${COMPREPLY[@]}"; COMP_WORDS=(pie dep); COMP_CWORD=1; _pie; echo "\${COMPREPLY[@]}"`;
+    assert.equal(execFileSync('bash', ['-c', script], { encoding: 'utf8' }), 'pull\ndeploy\n');
+    assert.match((await pie(['completion', 'fish'])).stdout, /complete -c pie/);
+  });
+});
+
+describe('sources', () => {
+  it('says what is wrong with a folder or its manifest', async () => {
+    const folder = path.join(directory, 'broken');
+    mkdirSync(folder, { recursive: true });
+    assert.match((await pie(['deploy', 'broken'])).stderr, /no entry file/);
+    writeFileSync(path.join(folder, 'pie.json'), '{"name":');
+    assert.match((await pie(['deploy', 'broken'])).stderr, /not a manifest[\s\S]*invalid-manifest/);
+    writeFileSync(path.join(folder, 'pie.json'), '{"name":"broken","main":"other.ts"}');
+    assert.match((await pie(['deploy', 'broken'])).stderr, /other\.ts does not exist[\s\S]*"main"/);
+    writeFileSync(path.join(directory, 'notes.txt'), 'text');
+    assert.match((await pie(['deploy', 'notes.txt'])).stderr, /nothing that can be deployed/);
+  });
+});
+
+describe('a platform that is not there', () => {
+  it('without credentials ends with 4 and says how to get some', async () => {
+    const { code, stderr } = await pie(['list']);
+    assert.equal(code, EXIT.unreachable);
+    assert.match(stderr, /no address and key[\s\S]*npm start/);
+  });
+
+  it('refused connections end with 4', async () => {
+    const { code, stderr } = await pie(['list'], {
+      PIE_URL: `http://127.0.0.1:${await freePort()}`,
+      PIE_API_KEY: 'pie_x',
+    });
+    assert.equal(code, EXIT.unreachable);
+    assert.match(stderr, /Nothing answers at[\s\S]*refused[\s\S]*pie doctor/);
+  });
+
+  it('tells programs in JSON', async () => {
+    const { code, stdout, stderr } = await pie(['list', '--json']);
+    assert.equal(code, EXIT.unreachable);
+    assert.equal(stdout, '');
+    const { error } = JSON.parse(stderr) as { error: { code: string; hint: string } };
+    assert.equal(error.code, 'no-credentials');
+    assert.match(error.hint, /npm start/);
+  });
+
+  it('takes credentials.json of the home, and says when it is broken', async () => {
+    const home = path.join(directory, 'other');
+    mkdirSync(home);
+    const file = path.join(home, 'credentials.json');
+    writeFileSync(file, JSON.stringify({ url: `http://127.0.0.1:${await freePort()}`, apiKey: 'pie_x' }), {
+      mode: 0o600,
+    });
+    assert.match((await pie(['list'], { PIE_HOME: home })).stderr, /Nothing answers at/);
+    const doctor = await pie(['doctor'], { PIE_HOME: home });
+    assert.equal(doctor.code, EXIT.unhealthy);
+    assert.match(doctor.stdout, /FAIL {2}gateway: nothing answers/);
+    writeFileSync(file, '{}');
+    assert.match((await pie(['list'], { PIE_HOME: home })).stderr, /cannot be read[\s\S]*"url" and "apiKey"/);
+  });
+});
+
+describe('bin.js', () => {
+  it('says what to do when nothing is installed', async () => {
+    const folder = path.join(directory, 'clone/gateway/cli');
+    mkdirSync(folder, { recursive: true });
+    writeFileSync(path.join(directory, 'clone/package.json'), '{"type":"module"}');
+    const bin = path.join(folder, 'bin.js');
+    copyFileSync(BIN, bin);
+    const { code, stderr } = await pie(['list'], {}, bin);
+    assert.equal(code, EXIT.unreachable);
+    assert.match(stderr, /not installed yet[\s\S]*npm start/);
+  });
+});

@@ -1,0 +1,40 @@
+import { copyFileSync } from 'node:fs';
+import path from 'node:path';
+import { buildComponent } from '../builder.ts';
+import { type Command, text } from '../command.ts';
+import { Failure } from '../failure.ts';
+import { bytes, duration, quoted } from '../format.ts';
+import { findFunction } from '../function-source.ts';
+
+/** Source to component, without deploying it. */
+export const build: Command = {
+  name: 'build',
+  summary: 'Build a component without deploying it',
+  arguments: [{ name: 'source', help: 'a folder with a pie.json, or a .ts or .js file', required: true }],
+  options: [{ flags: '-o, --out <file>', help: "where to write the component (the function's name with .wasm)" }],
+  examples: [{ line: 'pie build hello.ts -o hello.wasm', does: 'one file to a component' }],
+  async run({ args, options, terminal }) {
+    const [target = ''] = args;
+    const source = findFunction(target, undefined);
+    const out = path.resolve(text(options, 'out') ?? `${source.manifest.name}.wasm`);
+    if (source.kind === 'component') {
+      if (path.resolve(source.entry) === out) throw new Failure(`${target} is a component already.`);
+      copyFileSync(source.entry, out);
+      return 0;
+    }
+    const progress = terminal.progress(`Building ${target}`);
+    let built: Awaited<ReturnType<typeof buildComponent>>;
+    try {
+      built = await buildComponent(source.entry, out);
+    } catch (error) {
+      progress.clear();
+      throw error;
+    }
+    progress.done(`Built ${target} in ${duration(built.buildMs)}${built.cached ? ' (nothing had changed)' : ''}`);
+    const shown = path.relative(process.cwd(), out);
+    terminal.print(`${shown}  ${bytes(built.bytes)}`);
+    terminal.value({ file: out, bytes: built.bytes, buildMs: Math.round(built.buildMs), cached: built.cached });
+    terminal.note(`Next: pie deploy ${quoted(shown)} --name ${source.manifest.name}`);
+    return 0;
+  },
+};

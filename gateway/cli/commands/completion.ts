@@ -1,0 +1,110 @@
+import type { Command } from '../command.ts';
+import { EXIT, Failure } from '../failure.ts';
+
+const SHELLS = ['bash', 'zsh', 'fish'] as const;
+
+/** Scripts that make a shell complete `pie`; they are made of the commands. */
+export function completion(all: () => readonly Command[]): Command {
+  return {
+    name: 'completion',
+    summary: 'Print a completion script for a shell',
+    arguments: [{ name: 'shell', help: SHELLS.join(', '), required: true }],
+    examples: [
+      { line: 'source <(pie completion bash)', does: 'for this shell; put it into ~/.bashrc to keep it' },
+      { line: 'pie completion fish > ~/.config/fish/completions/pie.fish', does: 'for good, in fish' },
+    ],
+    async run({ args, terminal }) {
+      const [shell] = args;
+      const script = scriptFor(shell ?? '', all());
+      if (script === null)
+        throw new Failure(`There is no completion for "${shell}".`, { todo: `Name one of ${SHELLS.join(', ')}.` });
+      terminal.print(script);
+      terminal.value({ shell, script });
+      return EXIT.ok;
+    },
+  };
+}
+
+/** The script for a shell, or null for an unknown one. */
+export function scriptFor(shell: string, commands: readonly Command[]): string | null {
+  if (shell === 'bash') return bash(commands);
+  // zsh reads bash's completions.
+  if (shell === 'zsh') return `autoload -U +X bashcompinit && bashcompinit\n${bash(commands)}`;
+  return shell === 'fish' ? fish(commands) : null;
+}
+
+/** Long flags of a command, `--json` included. */
+function flags(command: Command): string[] {
+  const own = (command.options ?? []).map((option) => /--[\w-]+/.exec(option.flags)?.[0] ?? '');
+  return [...own, ...(command.passThrough === true ? [] : ['--json']), '--help'].filter((flag) => flag !== '');
+}
+
+/** First words, each once. */
+function firstWords(commands: readonly Command[]): string[] {
+  return [...new Set(commands.map((command) => command.name.split(' ')[0] ?? ''))];
+}
+
+function bash(commands: readonly Command[]): string {
+  const groups = new Map<string, string[]>();
+  for (const { name } of commands) {
+    const [first = '', second] = name.split(' ');
+    if (second) groups.set(first, [...(groups.get(first) ?? []), second]);
+  }
+  const cases = commands.map((command) => `    "${command.name}") words="${flags(command).join(' ')}" ;;`);
+  const seconds = [...groups].map(([first, words]) => `    "${first} ") words="${words.join(' ')}" ;;`);
+  const taking = (argument: string) =>
+    commands
+      .filter((command) => command.arguments?.some(({ name }) => name === argument))
+      .map((command) => `"${command.name}"`)
+      .join('|');
+  return `_pie() {
+  local current="\${COMP_WORDS[COMP_CWORD]}" words="" name="\${COMP_WORDS[1]}"
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    COMPREPLY=($(compgen -W "${firstWords(commands).join(' ')} --help --version" -- "$current"))
+    return
+  fi
+  case "$name" in ${[...groups.keys()].join('|')})
+    if [ "$COMP_CWORD" -eq 2 ]; then name="$name "; else name="$name \${COMP_WORDS[2]}"; fi ;;
+  esac
+  case "$name" in
+${[...seconds, ...cases].join('\n')}
+  esac
+  if [[ "$current" != -* ]]; then
+    case "$name" in
+      ${taking('function')}) words="$(pie list --json 2>/dev/null | grep -o '"name":"[^"]*","version"' | cut -d'"' -f4)" ;;
+      ${taking('source')}) COMPREPLY=($(compgen -f -- "$current")); return ;;
+    esac
+  fi
+  COMPREPLY=($(compgen -W "$words" -- "$current"))
+}
+complete -o filenames -F _pie pie`;
+}
+
+function fish(commands: readonly Command[]): string {
+  const lines = ['complete -c pie -f'];
+  for (const command of commands) {
+    const [first = '', second] = command.name.split(' ');
+    const summary = command.summary.replaceAll("'", "\\'");
+    lines.push(
+      second
+        ? `complete -c pie -n '__fish_seen_subcommand_from ${first}' -a ${second} -d '${summary}'`
+        : `complete -c pie -n __fish_use_subcommand -a ${first} -d '${summary}'`,
+    );
+    for (const flag of flags(command)) {
+      lines.push(`complete -c pie -n '__fish_seen_subcommand_from ${second ?? first}' -l ${flag.slice(2)}`);
+    }
+    if (command.arguments?.some((argument) => argument.name === 'source')) {
+      lines.push(`complete -c pie -n '__fish_seen_subcommand_from ${first}' -F`);
+    }
+  }
+  const groups = [
+    ...new Set(
+      commands
+        .map(({ name }) => name.split(' '))
+        .filter((words) => words.length > 1)
+        .map(([first]) => first),
+    ),
+  ];
+  for (const group of groups) lines.push(`complete -c pie -n __fish_use_subcommand -a ${group}`);
+  return lines.join('\n');
+}

@@ -1,0 +1,26 @@
+import type { Command } from '../command.ts';
+import { checkAll } from '../doctor/checks.ts';
+import { EXIT } from '../failure.ts';
+import { counted } from '../format.ts';
+
+const MARKS = { ok: 'ok  ', warning: 'warn', failed: 'FAIL' } as const;
+
+/** Looks at everything that the platform needs here. */
+export const doctor: Command = {
+  name: 'doctor',
+  summary: 'Check what the platform needs, and say what to do',
+  description: 'Checks Node, packages, redis-server, models, port, credentials, and the running platform part by part.',
+  examples: [{ line: 'pie doctor', does: 'exits with 5 when something is to be mended' }],
+  async run({ terminal, signal }) {
+    const findings = [];
+    for await (const finding of checkAll(signal)) {
+      findings.push(finding);
+      terminal.print(`${MARKS[finding.state]}  ${finding.name}: ${finding.detail}`);
+      if (finding.todo !== undefined) terminal.print(`      what to do: ${finding.todo}`);
+    }
+    const failed = findings.filter((finding) => finding.state === 'failed').length;
+    terminal.value({ healthy: failed === 0, findings });
+    terminal.print(failed === 0 ? 'Everything is in order.' : `${counted(failed, 'thing')} to mend.`);
+    return failed === 0 ? EXIT.ok : EXIT.unhealthy;
+  },
+};

@@ -1,0 +1,80 @@
+import { errorFromEvent } from '../../client/errors.ts';
+import type { PieEvent } from '../../client/events.ts';
+import type { InvocationStream } from '../../client/invocation-stream.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { counted, duration } from '../format.ts';
+import type { Terminal } from '../terminal.ts';
+
+export interface FollowOptions {
+  readonly terminal: Terminal;
+  /** Show the function's log lines too. */
+  readonly logs: boolean;
+  /** Each message on its own line. */
+  readonly lines: boolean;
+  /** Called with every event, before it is shown. */
+  readonly onEvent?: (event: PieEvent) => void;
+}
+
+/** Shows an invocation's events until it ends. Returns the exit code of a success; throws {@link Failure} for a failed invocation. */
+export async function follow(stream: InvocationStream, options: FollowOptions): Promise<number> {
+  const { terminal } = options;
+  let messages = 0;
+  let atLineStart = true;
+  const startedAt = performance.now();
+  const endLine = async () => {
+    if (!atLineStart) await terminal.write('\n');
+    atLineStart = true;
+  };
+  for await (const event of stream) {
+    options.onEvent?.(event);
+    terminal.value(event);
+    switch (event.event) {
+      case 'message': {
+        messages++;
+        const content = 'text' in event.data ? event.data.text : Buffer.from(event.data.base64, 'base64');
+        await terminal.write(content);
+        if (content.length > 0)
+          atLineStart = typeof content === 'string' ? content.endsWith('\n') : content.at(-1) === 10;
+        if (options.lines) await endLine();
+        break;
+      }
+      case 'log':
+        if (options.logs) terminal.note(`[${event.data.level}] ${event.data.message}`);
+        break;
+      case 'result': {
+        await endLine();
+        const { output, usage } = event.data;
+        // What was streamed is the answer; without it the result is.
+        if (messages === 0) terminal.print(JSON.stringify(output, null, 2));
+        if (terminal.interactive) terminal.note(summary(output, usage, performance.now() - startedAt));
+        return EXIT.ok;
+      }
+      case 'error': {
+        await endLine();
+        const error = errorFromEvent(event.data, stream.id);
+        throw new Failure(error.message, {
+          exitCode: error.code === 'cancelled' ? EXIT.interrupted : EXIT.failed,
+          code: error.code,
+          why: error.code === 'inferlet-error' ? 'The function itself ended with this error.' : undefined,
+          todo: error.hint,
+          invocation: stream.id,
+        });
+      }
+    }
+  }
+  throw new Failure('The stream ended without a result.', {
+    exitCode: EXIT.unreachable,
+    code: 'bad-response',
+    invocation: stream.id,
+  });
+}
+
+function summary(output: unknown, usage: Readonly<Record<string, unknown>> | undefined, ms: number): string {
+  const parts = [duration(ms)];
+  const tokens = typeof output === 'object' && output !== null && 'tokens' in output ? output.tokens : undefined;
+  if (Array.isArray(tokens)) parts.push(counted(tokens.length, 'token'));
+  else if (typeof usage?.tokens === 'number') parts.push(counted(usage.tokens, 'token'));
+  if (typeof output === 'object' && output !== null && 'finishReason' in output)
+    parts.push(`ended by ${output.finishReason}`);
+  return `(${parts.join(', ')})`;
+}

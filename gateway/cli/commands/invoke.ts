@@ -1,0 +1,134 @@
+import readline from 'node:readline';
+import type { PieClient } from '../../client/client.ts';
+import { PieError } from '../../client/errors.ts';
+import { type Call, type Command, text, texts } from '../command.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { follow } from './follow.ts';
+import { readInput } from './input.ts';
+
+/** Runs a function and shows what it says. */
+export const invoke: Command = {
+  name: 'invoke',
+  summary: 'Invoke a function and stream what it says',
+  description:
+    'Invokes a function and prints its messages as they come; the result is printed when there were none. Ctrl-C cancels the invocation. ' +
+    'Without --interactive the function is told that no message follows once those of --message are sent.',
+  arguments: [{ name: 'function', help: 'name of the function, or name@version', required: true }],
+  options: [
+    { flags: '-i, --input <json>', help: 'the input: JSON, @file, or - for standard input ({} without it)' },
+    { flags: '-m, --message <text>', help: 'send this message to the function (may be repeated)', repeat: true },
+    { flags: '--interactive', help: 'send each line of standard input as a message' },
+    { flags: '--logs', help: 'show the function’s log lines too' },
+    { flags: '--async', help: 'only start it, and print its id' },
+  ],
+  examples: [
+    { line: `pie invoke text-completion --input '{"prompt":"Once upon a time","maxTokens":80}'`, does: 'a story' },
+    { line: 'pie invoke echo-session --interactive', does: 'a conversation; Ctrl-D ends it' },
+    { line: `pie invoke text-completion --input @input.json --json`, does: 'one event a line, for programs' },
+  ],
+  async run(call) {
+    const { args, options, terminal, signal } = call;
+    const [name = ''] = args;
+    const interactive = options.interactive === true;
+    if (interactive && options.input === '-') {
+      throw new Failure('Standard input cannot be both the input and the messages.', {
+        todo: 'Give the input as JSON or @file.',
+      });
+    }
+    const input = readInput(text(options, 'input'));
+    const { client, credentials } = await call.connect();
+    if (options.async === true) {
+      const state = await client.submit(name, input, { signal });
+      for (const message of texts(options, 'message')) await client.send(state.id, message);
+      terminal.print(state.id);
+      terminal.value({ ...state, url: `${credentials.url}/v1/invocations/${state.id}` });
+      terminal.note(`Next: pie attach ${state.id}`);
+      return EXIT.ok;
+    }
+    // Without the signal: Ctrl-C asks for cancellation, and the stream then tells how the invocation ended.
+    const stream = await client.invoke(name, input);
+    return await withCancel(client, stream.id, call, async () => {
+      const talk = new Talk(client, stream.id);
+      for (const message of texts(options, 'message')) talk.say(message);
+      const stopReading = interactive ? talk.readLines(process.stdin) : talk.close();
+      try {
+        return await follow(stream, { terminal, logs: options.logs === true, lines: interactive });
+      } finally {
+        stopReading();
+      }
+    });
+  },
+};
+
+/** Ctrl-C, and a reader that left, cancel the invocation; its end is still awaited. */
+export async function withCancel(
+  client: PieClient,
+  id: string,
+  call: Pick<Call, 'signal' | 'terminal'>,
+  run: () => Promise<number>,
+): Promise<number> {
+  const cancel = () => {
+    call.terminal.note(`\nCancelling ${id} … (Ctrl-C again leaves it)`);
+    client.cancel(id).catch(() => undefined);
+  };
+  const terminate = () => {
+    client
+      .cancel(id)
+      .catch(() => undefined)
+      .finally(() => process.exit(EXIT.interrupted));
+  };
+  if (call.signal.aborted) cancel();
+  call.signal.addEventListener('abort', cancel, { once: true });
+  process.once('SIGTERM', terminate);
+  try {
+    return await run();
+  } finally {
+    call.signal.removeEventListener('abort', cancel);
+    process.off('SIGTERM', terminate);
+  }
+}
+
+/** The client's side of a conversation: messages leave in order. */
+class Talk {
+  readonly #client: PieClient;
+  readonly #id: string;
+  #last: Promise<void> = Promise.resolve();
+
+  constructor(client: PieClient, id: string) {
+    this.#client = client;
+    this.#id = id;
+  }
+
+  say(message: string): void {
+    this.#queue(() => this.#client.send(this.#id, message));
+  }
+
+  /** Tells the function that nothing follows. */
+  close(): () => void {
+    this.#queue(() => this.#client.closeSession(this.#id));
+    return () => undefined;
+  }
+
+  /** Sends each line; the end of the input closes the session. Returns what stops it. */
+  readLines(input: NodeJS.ReadableStream): () => void {
+    const lines = readline.createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY });
+    let stopped = false;
+    lines.on('line', (line) => this.say(line));
+    lines.on('close', () => {
+      if (!stopped) this.close();
+    });
+    return () => {
+      stopped = true;
+      lines.close();
+      // A terminal that is still being read would keep this process alive.
+      input.pause();
+    };
+  }
+
+  #queue(send: () => Promise<void>): void {
+    this.#last = this.#last.then(send).catch((error: unknown) => {
+      // An invocation that has ended takes no messages; its own end says what happened.
+      if (!(error instanceof PieError)) throw error;
+    });
+  }
+}

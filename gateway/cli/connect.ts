@@ -1,0 +1,51 @@
+import net from 'node:net';
+import { PieClient } from '../client/client.ts';
+import { type Credentials, findCredentials } from './credentials.ts';
+import { EXIT, Failure } from './failure.ts';
+
+/** Time for the address to take a connection: a gateway that restarts is back sooner. */
+const CONNECT_DEADLINE_MS = 2000;
+const RETRY_MS = 100;
+
+/** A client of the platform that the credentials name, after a look whether anything listens there. */
+export async function connect(): Promise<{ client: PieClient; credentials: Credentials }> {
+  const credentials = findCredentials();
+  await assertListening(credentials);
+  return { client: new PieClient({ url: credentials.url, apiKey: credentials.apiKey }), credentials };
+}
+
+async function assertListening(credentials: Credentials): Promise<void> {
+  const url = new URL(credentials.url);
+  const port = Number(url.port || (url.protocol === 'https:' ? 443 : 80));
+  const host = url.hostname.replace(/^\[|\]$/g, '');
+  const giveUpAt = Date.now() + CONNECT_DEADLINE_MS;
+  for (;;) {
+    const problem = await tryConnect(host, port, Math.max(RETRY_MS, giveUpAt - Date.now()));
+    if (problem === null) return;
+    if (Date.now() + RETRY_MS >= giveUpAt) {
+      throw new Failure(`Nothing answers at ${credentials.url}.`, {
+        exitCode: EXIT.unreachable,
+        code: 'connection-failed',
+        why: `${problem} (the address is from ${credentials.source}).`,
+        todo: 'Start the platform with `npm start` (or `pie up`); `pie doctor` looks further.',
+      });
+    }
+    await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+  }
+}
+
+/** Null when a connection was made, else why not. */
+export function tryConnect(host: string, port: number, timeoutMs: number): Promise<string | null> {
+  return new Promise((resolve) => {
+    const socket = net.connect({ host, port });
+    const end = (problem: string | null) => {
+      socket.destroy();
+      resolve(problem);
+    };
+    socket.setTimeout(timeoutMs, () => end(`No answer within ${timeoutMs} ms`));
+    socket.once('connect', () => end(null));
+    socket.once('error', (error: NodeJS.ErrnoException) =>
+      end(error.code === 'ECONNREFUSED' ? 'The connection was refused' : error.message || String(error.code)),
+    );
+  });
+}

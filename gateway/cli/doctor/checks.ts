@@ -1,0 +1,226 @@
+import { execFile } from 'node:child_process';
+import { existsSync, readFileSync, statSync } from 'node:fs';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { PieClient } from '../../client/client.ts';
+import { PieError } from '../../client/errors.ts';
+import { tryConnect } from '../connect.ts';
+import { credentialsFile, findCredentials } from '../credentials.ts';
+import { toFailure } from '../failure.ts';
+import { home, pinnedNode, port, ROOT } from '../paths.ts';
+import { runProgram } from '../programs.ts';
+
+const run = promisify(execFile);
+
+export interface Finding {
+  readonly name: string;
+  readonly state: 'ok' | 'warning' | 'failed';
+  readonly detail: string;
+  readonly todo?: string;
+}
+
+/** Longest wait for any one answer. */
+const DEADLINE_MS = 5000;
+
+/** The checks, one after another. None throws. */
+export async function* checkAll(signal: AbortSignal): AsyncGenerator<Finding> {
+  const checks = [checkNode, checkPackages, checkRedis, checkModels, checkHome];
+  for (const check of checks) yield await guarded(check);
+  yield* checkPlatform(signal);
+}
+
+async function guarded(check: () => Promise<Finding>): Promise<Finding> {
+  try {
+    return await check();
+  } catch (thrown) {
+    const { message, todo } = toFailure(thrown);
+    const name = check.name.replace(/^check/, '').toLowerCase();
+    return { name, state: 'failed', detail: message, ...(todo === undefined ? {} : { todo }) };
+  }
+}
+
+async function checkNode(): Promise<Finding> {
+  const wanted = dependency('node');
+  const { stdout } = await run(pinnedNode(), ['--version'], { timeout: DEADLINE_MS });
+  const found = stdout.trim().replace(/^v/, '');
+  if (found === wanted) return { name: 'node', state: 'ok', detail: `${found}, as pinned` };
+  return {
+    name: 'node',
+    state: 'failed',
+    detail: `${found} is installed, but package.json pins ${wanted}`,
+    todo: 'Run `npm ci` in the clone.',
+  };
+}
+
+async function checkPackages(): Promise<Finding> {
+  const missing = Object.keys(dependencies()).filter((name) => !existsSync(path.join(ROOT, 'node_modules', name)));
+  if (missing.length === 0) return { name: 'packages', state: 'ok', detail: 'all installed' };
+  return {
+    name: 'packages',
+    state: 'failed',
+    detail: `missing: ${missing.join(', ')}`,
+    todo: 'Run `npm ci` in the clone.',
+  };
+}
+
+async function checkRedis(): Promise<Finding> {
+  const url = process.env.REDIS_URL;
+  if (url) {
+    const { hostname, port: given, protocol } = new URL(url);
+    const problem = await tryConnect(hostname, Number(given || (protocol === 'rediss:' ? 6380 : 6379)), DEADLINE_MS);
+    return problem === null
+      ? { name: 'redis', state: 'ok', detail: `${hostname} takes connections (REDIS_URL)` }
+      : {
+          name: 'redis',
+          state: 'failed',
+          detail: `${hostname}: ${problem}`,
+          todo: 'Correct REDIS_URL, or unset it to use a private server.',
+        };
+  }
+  try {
+    const { stdout } = await run('redis-server', ['--version'], { timeout: DEADLINE_MS });
+    return { name: 'redis', state: 'ok', detail: `redis-server ${/v=([\d.]+)/.exec(stdout)?.[1] ?? 'found'}` };
+  } catch {
+    return {
+      name: 'redis',
+      state: 'failed',
+      detail: 'redis-server is not on the PATH',
+      todo: 'Install it (Debian: `sudo apt-get install redis-server`), or set REDIS_URL.',
+    };
+  }
+}
+
+async function checkModels(): Promise<Finding> {
+  const { code, stdout, stderr } = await runProgram('gpu-host/models/main.ts', ['list', '--json'], 'read');
+  if (code !== 0)
+    return { name: 'models', state: 'failed', detail: stderr.trim() || `listing them ended with ${code}` };
+  const names = modelNames(stdout);
+  if (names.length > 0) return { name: 'models', state: 'ok', detail: names.join(', ') };
+  return {
+    name: 'models',
+    state: 'warning',
+    detail: 'none on this machine yet',
+    todo: '`npm start` pulls the default one; `pie models pull stories15m` does it now.',
+  };
+}
+
+/** Names in the listing: one JSON value, or one a line. */
+function modelNames(listing: string): string[] {
+  const found: string[] = [];
+  const visit = (value: unknown): void => {
+    if (Array.isArray(value)) for (const item of value) visit(item);
+    else if (typeof value === 'object' && value !== null) {
+      if ('name' in value && typeof value.name === 'string') found.push(value.name);
+      else for (const item of Object.values(value)) visit(item);
+    }
+  };
+  for (const line of listing.trim().split('\n')) {
+    try {
+      visit(JSON.parse(line));
+    } catch {
+      // A line for people.
+    }
+  }
+  return found;
+}
+
+async function checkHome(): Promise<Finding> {
+  const file = credentialsFile();
+  if (process.env.PIE_URL && process.env.PIE_API_KEY) {
+    return { name: 'credentials', state: 'ok', detail: 'PIE_URL and PIE_API_KEY' };
+  }
+  if (!existsSync(file)) {
+    return {
+      name: 'credentials',
+      state: 'warning',
+      detail: `${file} does not exist yet`,
+      todo: 'The first `npm start` writes it. For another platform set PIE_URL and PIE_API_KEY.',
+    };
+  }
+  findCredentials();
+  const mode = statSync(file).mode & 0o777;
+  if ((mode & 0o077) !== 0) {
+    return {
+      name: 'credentials',
+      state: 'warning',
+      detail: `others on this machine can read ${file} (mode ${mode.toString(8)})`,
+      todo: `chmod 600 ${file}`,
+    };
+  }
+  return { name: 'credentials', state: 'ok', detail: file };
+}
+
+/** The running platform: its port, its gateway, its parts, the key. */
+async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
+  let credentials: ReturnType<typeof findCredentials>;
+  try {
+    credentials = findCredentials();
+  } catch {
+    const taken = (await tryConnect('127.0.0.1', port(), DEADLINE_MS)) === null;
+    yield taken
+      ? {
+          name: 'port',
+          state: 'failed',
+          detail: `${port()} is taken by another program`,
+          todo: 'Set PIE_PORT to a free port.',
+        }
+      : { name: 'port', state: 'ok', detail: `${port()} is free` };
+    return;
+  }
+  const url = new URL(credentials.url);
+  const problem = await tryConnect(
+    url.hostname.replace(/^\[|\]$/g, ''),
+    Number(url.port || (url.protocol === 'https:' ? 443 : 80)),
+    DEADLINE_MS,
+  );
+  if (problem !== null) {
+    yield {
+      name: 'gateway',
+      state: 'failed',
+      detail: `nothing answers at ${credentials.url}: ${problem}`,
+      todo: `Start it with \`npm start\` (or \`pie up\`). Logs of the last run are in ${path.join(home(), 'logs')}.`,
+    };
+    return;
+  }
+  const client = new PieClient({
+    url: credentials.url,
+    apiKey: credentials.apiKey,
+    timeoutMs: DEADLINE_MS,
+    reconnectMs: 0,
+  });
+  try {
+    const health = await client.ready({ signal });
+    yield { name: 'gateway', state: 'ok', detail: `${credentials.url} answers` };
+    for (const { name, ok, detail } of health.checks) {
+      yield ok
+        ? { name, state: 'ok', detail: detail ?? 'ready' }
+        : {
+            name,
+            state: 'failed',
+            detail: detail ?? 'not ready',
+            todo: `Look into ${path.join(home(), 'logs')}; the supervisor restarts what died.`,
+          };
+    }
+    const self = await client.self({ signal });
+    yield { name: 'key', state: 'ok', detail: `tenant ${self.tenant}, may ${self.scopes.join(', ')}` };
+  } catch (error) {
+    if (!(error instanceof PieError)) throw error;
+    yield {
+      name: error.code === 'unauthorized' ? 'key' : 'gateway',
+      state: 'failed',
+      detail: error.message,
+      ...(error.hint === undefined ? {} : { todo: error.hint }),
+    };
+  }
+}
+
+function dependencies(): Record<string, string> {
+  const manifest: unknown = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8'));
+  return typeof manifest === 'object' && manifest !== null && 'dependencies' in manifest
+    ? (manifest.dependencies as Record<string, string>)
+    : {};
+}
+
+function dependency(name: string): string {
+  return dependencies()[name] ?? 'none';
+}

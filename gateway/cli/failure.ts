@@ -1,0 +1,102 @@
+import { PieError } from '../client/errors.ts';
+
+/** What the command exits with. Documented in README.md; scripts rely on it. */
+export const EXIT = {
+  ok: 0,
+  /** The command line is wrong, or a file that it names. */
+  usage: 1,
+  /** The platform, or the build, refused: a wrong input, key, name or component. */
+  refused: 2,
+  /** The invocation ran and failed. */
+  failed: 3,
+  /** The platform cannot be reached, or a part of it is down. */
+  unreachable: 4,
+  /** `pie doctor` found something to mend. */
+  unhealthy: 5,
+  /** A fault of the command itself. */
+  internal: 70,
+  /** Ended by Ctrl-C. */
+  interrupted: 130,
+} as const;
+
+/** One fault in a source file. Lines and columns count from 1. */
+export interface Diagnostic {
+  readonly file: string;
+  readonly line: number;
+  readonly column: number;
+  readonly text: string;
+  /** The line of source that it is about. */
+  readonly source: string;
+}
+
+export interface FailureOptions {
+  readonly exitCode?: number;
+  /** One of the API's codes, or of the command's own (`usage`, `no-credentials`, …). */
+  readonly code?: string;
+  readonly why?: string | undefined;
+  readonly todo?: string | undefined;
+  readonly requestId?: string | undefined;
+  readonly field?: string | undefined;
+  readonly invocation?: string | undefined;
+  readonly diagnostics?: readonly Diagnostic[];
+  readonly cause?: unknown;
+}
+
+/** An error for the person at the terminal: what happened, why, and what to do. */
+export class Failure extends Error {
+  override readonly name = 'Failure';
+  readonly exitCode: number;
+  readonly code: string;
+  readonly why: string | undefined;
+  readonly todo: string | undefined;
+  readonly requestId: string | undefined;
+  readonly field: string | undefined;
+  readonly invocation: string | undefined;
+  readonly diagnostics: readonly Diagnostic[];
+
+  constructor(what: string, options: FailureOptions = {}) {
+    super(what, options.cause === undefined ? undefined : { cause: options.cause });
+    this.exitCode = options.exitCode ?? EXIT.usage;
+    this.code = options.code ?? 'usage';
+    this.why = options.why;
+    this.todo = options.todo;
+    this.requestId = options.requestId;
+    this.field = options.field;
+    this.invocation = options.invocation;
+    this.diagnostics = options.diagnostics ?? [];
+  }
+}
+
+/** Codes that say that a part of the platform is away, not that the request was wrong. */
+const AWAY: ReadonlySet<string> = new Set([
+  'connection-failed',
+  'bad-response',
+  'runtime-unavailable',
+  'store-unavailable',
+  'origin-unavailable',
+  'shutting-down',
+]);
+
+/** Anything caught as a Failure. */
+export function toFailure(thrown: unknown): Failure {
+  if (thrown instanceof Failure) return thrown;
+  if (thrown instanceof PieError) {
+    return new Failure(thrown.message, {
+      exitCode: AWAY.has(thrown.code) ? EXIT.unreachable : EXIT.refused,
+      code: thrown.code,
+      todo: thrown.hint,
+      requestId: thrown.requestId,
+      field: thrown.field,
+      invocation: thrown.invocation,
+      cause: thrown,
+    });
+  }
+  const error = thrown instanceof Error ? thrown : new Error(String(thrown));
+  return new Failure(error.message, {
+    exitCode: EXIT.internal,
+    code: 'internal',
+    why: 'This is a fault of the command itself.',
+    todo: 'Report it with the lines below.',
+    cause: error,
+  });
+}

@@ -1,0 +1,128 @@
+import { existsSync, readFileSync, statSync } from 'node:fs';
+import path from 'node:path';
+import { EXIT, Failure } from './failure.ts';
+
+/** `pie.json`, as far as the command looks at it; the gateway checks all of it. */
+export interface Manifest {
+  readonly name: string;
+  readonly main?: string;
+  readonly input?: unknown;
+  readonly [member: string]: unknown;
+}
+
+/** A function as it lies on disk. */
+export interface FunctionSource {
+  readonly manifest: Manifest;
+  /** The source's entry, or a component as it is. */
+  readonly entry: string;
+  readonly kind: 'source' | 'component';
+}
+
+const SOURCES = ['.ts', '.js', '.mts', '.mjs'];
+const ENTRIES = ['index.ts', 'index.js', 'main.ts', 'main.js'];
+
+/**
+ * What `target` (a folder with a pie.json, a source file or a component) deploys as. A file takes the pie.json beside it when that names
+ * the file as its `main`, and else needs none: its name is the function's.
+ */
+export function findFunction(target: string, name: string | undefined): FunctionSource {
+  const full = path.resolve(target);
+  if (!existsSync(full)) {
+    throw new Failure(`${target} does not exist.`, {
+      todo: 'Name a folder with a pie.json, a .ts or .js file, or a .wasm component.',
+    });
+  }
+  if (statSync(full).isDirectory()) {
+    const manifest = readManifest(path.join(full, 'pie.json'), true) ?? { name: functionName(path.basename(full)) };
+    return { ...describe(path.join(full, entryOf(full, target, manifest))), manifest: named(manifest, name) };
+  }
+  const beside = readManifest(path.join(path.dirname(full), 'pie.json'), false);
+  const owns = beside && path.resolve(path.dirname(full), String(beside.main ?? '')) === full;
+  const manifest = owns ? beside : { name: functionName(path.basename(full, path.extname(full))) };
+  return { ...describe(full), manifest: named(manifest, name) };
+}
+
+function entryOf(folder: string, target: string, manifest: Manifest): string {
+  if (typeof manifest.main === 'string') {
+    if (existsSync(path.join(folder, manifest.main))) return manifest.main;
+    throw new Failure(`${path.join(target, manifest.main)} does not exist.`, {
+      why: 'pie.json names it as its "main".',
+      todo: 'Correct "main", or create the file.',
+    });
+  }
+  const found = ENTRIES.find((entry) => existsSync(path.join(folder, entry)));
+  if (found) return found;
+  throw new Failure(`${target} has no entry file.`, {
+    why: `There is none of ${ENTRIES.join(', ')}, and no pie.json names another as "main".`,
+    todo: 'Create index.ts, or name the file itself.',
+  });
+}
+
+function describe(entry: string): { entry: string; kind: FunctionSource['kind'] } {
+  const extension = path.extname(entry);
+  if (extension === '.wasm') return { entry, kind: 'component' };
+  if (SOURCES.includes(extension)) return { entry, kind: 'source' };
+  throw new Failure(`${path.basename(entry)} is nothing that can be deployed.`, {
+    why: `Its extension is "${extension}".`,
+    todo: `Deploy a folder, a source file (${SOURCES.join(', ')}) or a component (.wasm).`,
+  });
+}
+
+function readManifest(file: string, wanted: boolean): Manifest | null {
+  if (!existsSync(file)) return null;
+  try {
+    const value: unknown = JSON.parse(readFileSync(file, 'utf8'));
+    if (typeof value === 'object' && value !== null && 'name' in value && typeof value.name === 'string') {
+      return value as Manifest;
+    }
+    throw new Error('it is not an object with a "name"');
+  } catch (cause) {
+    // A broken manifest beside a single file may well be another function's.
+    if (!wanted) return null;
+    throw new Failure(`${file} is not a manifest.`, {
+      exitCode: EXIT.usage,
+      code: 'invalid-manifest',
+      why: cause instanceof Error ? cause.message : String(cause),
+      todo: 'Write at least {"name": "my-function"}; functions/text-completion/pie.json shows more.',
+    });
+  }
+}
+
+function named(manifest: Manifest, name: string | undefined): Manifest {
+  return name === undefined ? manifest : { ...manifest, name };
+}
+
+/** A file's name as a function's: lower case, digits and dashes. */
+function functionName(text: string): string {
+  return (
+    text
+      .toLowerCase()
+      .replace(/[^a-z0-9]+/g, '-')
+      .replace(/^-+|-+$/g, '') || 'function'
+  );
+}
+
+/** An input that fits the manifest's schema, to show how the function is called. */
+export function exampleInput(manifest: Manifest): unknown {
+  const schema = manifest.input;
+  if (typeof schema !== 'object' || schema === null) return {};
+  if ('examples' in schema && Array.isArray(schema.examples) && schema.examples.length > 0) return schema.examples[0];
+  const required = 'required' in schema && Array.isArray(schema.required) ? schema.required : [];
+  const properties = 'properties' in schema && typeof schema.properties === 'object' ? schema.properties : {};
+  const values: Record<string, unknown> = {};
+  for (const [key, property] of Object.entries(properties ?? {})) {
+    if (required.includes(key)) values[key] = exampleValue(property);
+  }
+  return values;
+}
+
+function exampleValue(property: unknown): unknown {
+  if (typeof property !== 'object' || property === null) return '…';
+  if ('examples' in property && Array.isArray(property.examples)) return property.examples[0];
+  if ('default' in property) return property.default;
+  if ('enum' in property && Array.isArray(property.enum)) return property.enum[0];
+  const type = 'type' in property ? property.type : 'string';
+  if (type === 'integer' || type === 'number') return 1;
+  if (type === 'boolean') return true;
+  return type === 'array' ? [] : type === 'object' ? {} : '…';
+}

@@ -1,0 +1,44 @@
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { commands } from './commands/index.ts';
+import { connect } from './connect.ts';
+import { EXIT, toFailure } from './failure.ts';
+import { ROOT } from './paths.ts';
+import { parse } from './program.ts';
+import { Terminal } from './terminal.ts';
+
+const argv = process.argv.slice(2);
+let terminal = new Terminal({ json: argv.includes('--json') });
+process.exitCode = await main();
+
+async function main(): Promise<number> {
+  const interrupted = new AbortController();
+  const interrupt = () => interrupted.abort();
+  // A reader that left (`pie … | head`) wants no more, and that is no error.
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code === 'EPIPE') process.exit(EXIT.ok);
+  });
+  try {
+    const parsed = parse(commands, version(), argv);
+    if (parsed === null) return EXIT.ok;
+    const { command, args, options } = parsed;
+    terminal = new Terminal({ json: options.json === true });
+    process.once('SIGINT', interrupt);
+    return (await command.run({ args, options, terminal, signal: interrupted.signal, connect })) ?? EXIT.ok;
+  } catch (thrown) {
+    if (interrupted.signal.aborted) return EXIT.interrupted;
+    const failure = toFailure(thrown);
+    terminal.failure(failure);
+    if (failure.exitCode === EXIT.internal && failure.cause instanceof Error) console.error(failure.cause.stack);
+    return failure.exitCode;
+  } finally {
+    process.off('SIGINT', interrupt);
+  }
+}
+
+function version(): string {
+  const manifest: unknown = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8'));
+  return typeof manifest === 'object' && manifest !== null && 'version' in manifest
+    ? String(manifest.version)
+    : 'unknown';
+}

@@ -1,0 +1,117 @@
+import { Command as Commander, CommanderError, Option as CommanderOption, InvalidArgumentError } from 'commander';
+import type { Command, Option } from './command.ts';
+import { Failure } from './failure.ts';
+
+export interface Parsed {
+  readonly command: Command;
+  readonly args: readonly string[];
+  readonly options: Readonly<Record<string, unknown>>;
+}
+
+/** Groups of two-word commands: `models pull` is in `models`. */
+const GROUPS: Readonly<Record<string, string>> = { models: 'Models on this machine' };
+
+const FOOTER = `
+Exit codes: 0 ok, 1 wrong usage, 2 refused, 3 the invocation failed, 4 the platform cannot be reached, 5 doctor found something,
+130 interrupted. Environment: PIE_URL and PIE_API_KEY (else credentials.json of PIE_HOME, .pie in the clone).`;
+
+/**
+ * Reads the command line against the commands. Returns null when help or the version was asked for and shown. Throws {@link Failure} for
+ * wrong usage.
+ */
+export function parse(commands: readonly Command[], version: string, argv: readonly string[]): Parsed | null {
+  let parsed: Parsed | null = null;
+  let complaint = '';
+  const root = configure(new Commander('pie'))
+    .description('Functions that drive LLM inference themselves: deploy them, talk to them.')
+    .version(version, '-V, --version', 'show the version')
+    .addHelpText('after', FOOTER);
+  const groups = new Map<string, Commander>();
+  for (const command of commands) {
+    const words = command.name.split(' ');
+    const parent = words.length === 1 ? root : groupOf(words[0] ?? '');
+    const sub = configure(parent.command(words.at(-1) ?? ''))
+      .summary(command.summary)
+      .description(command.description ?? `${command.summary}.`);
+    for (const argument of command.arguments ?? []) {
+      const name = `${argument.name}${argument.rest === true ? '...' : ''}`;
+      sub.argument(argument.required ? `<${name}>` : `[${name}]`, argument.help);
+    }
+    for (const option of command.options ?? []) sub.addOption(optionOf(option));
+    if (command.passThrough === true) sub.allowUnknownOption().helpOption(false);
+    else sub.option('--json', 'print JSON for programs instead of text for people');
+    sub.addHelpText(
+      'after',
+      `\nExamples:\n${command.examples.map(({ line, does }) => `  ${line}\n      ${does}`).join('\n')}`,
+    );
+    sub.action(() => {
+      parsed = { command, args: sub.args, options: sub.opts() };
+    });
+  }
+
+  function groupOf(name: string): Commander {
+    let group = groups.get(name);
+    if (!group) {
+      group = configure(root.command(name))
+        .summary(GROUPS[name] ?? name)
+        .description(`${GROUPS[name] ?? name}.`);
+      groups.set(name, group);
+    }
+    return group;
+  }
+
+  function configure(command: Commander): Commander {
+    return command
+      .exitOverride()
+      .enablePositionalOptions()
+      .showHelpAfterError(false)
+      .configureOutput({
+        writeErr: (text) => {
+          complaint += text;
+        },
+      });
+  }
+
+  try {
+    root.parse([...argv], { from: 'user' });
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error;
+    if (error.exitCode === 0) return null;
+    // A group or `pie` alone: commander writes the help as if it were an error.
+    if (error.code === 'commander.help') {
+      process.stderr.write(complaint);
+      throw new Failure('No command was given.', { todo: 'Pick one of the commands above.' });
+    }
+    throw usageFailure(complaint || error.message, argv);
+  }
+  return parsed;
+}
+
+function optionOf(option: Option): CommanderOption {
+  const made = new CommanderOption(option.flags, option.help);
+  if (option.choices) made.choices([...option.choices]);
+  const { parse } = option;
+  if (option.repeat === true)
+    made.argParser((value: string, before: string[] | undefined) => [...(before ?? []), value]);
+  else if (parse)
+    made.argParser((value: string) => {
+      try {
+        return parse(value);
+      } catch (error) {
+        throw new InvalidArgumentError(error instanceof Error ? error.message : String(error));
+      }
+    });
+  return made;
+}
+
+function usageFailure(complaint: string, argv: readonly string[]): Failure {
+  const [what = '', ...more] = complaint
+    .trim()
+    .replace(/^error: /, '')
+    .split('\n');
+  const known = /unknown command/.test(what) ? [] : argv.filter((word) => !word.startsWith('-')).slice(0, 1);
+  const suggestion = more.join(' ').replace(/^\(|\)$/g, '');
+  return new Failure(`${what.charAt(0).toUpperCase()}${what.slice(1)}${/[.?!]$/.test(what) ? '' : '.'}`, {
+    todo: `${suggestion} See \`pie ${[...known, '--help'].join(' ')}\`.`.trim(),
+  });
+}

@@ -1,0 +1,64 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { EXIT, Failure } from './failure.ts';
+import { pinnedNode, ROOT } from './paths.ts';
+
+export interface ProgramOutcome {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Most output that is kept of a program whose output is read. */
+const MAX_OUTPUT_CHARACTERS = 4 * 1024 * 1024;
+
+/**
+ * Runs one of the platform's programs (a path in the clone) to its end. `inherit` gives it this terminal; `read` returns its output.
+ * Ctrl-C reaches the program by itself; SIGTERM is handed on.
+ */
+export async function runProgram(
+  script: string,
+  args: readonly string[],
+  output: 'inherit' | 'read',
+): Promise<ProgramOutcome> {
+  const file = path.join(ROOT, script);
+  if (!existsSync(file)) {
+    throw new Failure(`${script} is not there.`, {
+      exitCode: EXIT.unreachable,
+      code: 'missing-program',
+      todo: 'Use a complete clone of Pie: this command runs a program that belongs to it.',
+    });
+  }
+  const child = spawn(pinnedNode(), [file, ...args], {
+    stdio: output === 'inherit' ? 'inherit' : ['ignore', 'pipe', 'pipe'],
+    env: {
+      ...process.env,
+      PATH: `${path.join(ROOT, 'node_modules', '.bin')}${path.delimiter}${process.env.PATH ?? ''}`,
+    },
+  });
+  const hold = () => undefined;
+  const terminate = () => child.kill('SIGTERM');
+  process.on('SIGINT', hold).on('SIGTERM', terminate);
+  try {
+    const [code, stdout, stderr] = await Promise.all([ended(child), collect(child.stdout), collect(child.stderr)]);
+    return { code, stdout, stderr };
+  } finally {
+    process.off('SIGINT', hold).off('SIGTERM', terminate);
+  }
+}
+
+function ended(child: ChildProcess): Promise<number> {
+  return new Promise((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', (code, signal) => resolve(code ?? (signal === 'SIGINT' ? EXIT.interrupted : 128)));
+  });
+}
+
+async function collect(stream: NodeJS.ReadableStream | null): Promise<string> {
+  if (!stream) return '';
+  let text = '';
+  stream.setEncoding('utf8');
+  for await (const chunk of stream) if (text.length < MAX_OUTPUT_CHARACTERS) text += chunk;
+  return text;
+}

@@ -1,0 +1,79 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { FrameParser, readFrames } from './event-source.ts';
+
+describe('FrameParser', () => {
+  it('reads frames however they are cut, with any line end', () => {
+    const line = fc.string({ maxLength: 20, unit: 'grapheme' }).map((text) => text.replaceAll(/[\r\n\0]/g, ''));
+    const frame = fc.record({
+      id: fc.nat(),
+      event: fc.constantFrom('message', 'result'),
+      data: fc.array(line, { minLength: 1, maxLength: 3 }),
+    });
+    fc.assert(
+      fc.property(
+        fc.array(frame, { maxLength: 6 }),
+        fc.constantFrom('\n', '\r\n', '\r'),
+        fc.array(fc.integer({ min: 1, max: 9 }), { minLength: 1 }),
+        (frames, end, sizes) => {
+          const text = frames
+            .map(({ id, event, data }) =>
+              [`id: ${id}`, ': comment', `event:${event}`, ...data.map((part) => `data: ${part}`), '', ''].join(end),
+            )
+            .join('');
+          const parser = new FrameParser();
+          const parsed = [];
+          for (let at = 0, i = 0; at < text.length; i++) {
+            const size = sizes[i % sizes.length]!;
+            parsed.push(...parser.push(text.slice(at, at + size)));
+            at += size;
+          }
+          // A lone carriage return at the end may be half of a line end.
+          if (end === '\r') parsed.push(...parser.push(': more'));
+          assert.deepEqual(
+            parsed,
+            frames.map(({ id, event, data }) => ({ id: String(id), hasId: true, event, data: data.join('\n') })),
+          );
+        },
+      ),
+      { seed: 3, numRuns: 300 },
+    );
+  });
+
+  it('keeps the last id, and says whether a frame has its own', () => {
+    const frames = new FrameParser().push('id: 4\ndata: a\n\nevent: error\ndata: b\n\n: nothing\n\n');
+    assert.deepEqual(frames, [
+      { id: '4', hasId: true, event: 'message', data: 'a' },
+      { id: '4', hasId: false, event: 'error', data: 'b' },
+    ]);
+  });
+
+  it('refuses a frame without end', () => {
+    const parser = new FrameParser();
+    assert.throws(() => {
+      for (;;) parser.push('data: '.padEnd(1_000_000, 'x'));
+    }, RangeError);
+  });
+});
+
+describe('readFrames', () => {
+  it('fails when the stream stays silent, and lets go of it', async () => {
+    let cancelled = false;
+    const body = new ReadableStream<Uint8Array>({
+      start: (controller) => controller.enqueue(new TextEncoder().encode('data: 1\n\n')),
+      cancel: () => {
+        cancelled = true;
+      },
+    });
+    const frames: string[] = [];
+    await assert.rejects(
+      async () => {
+        for await (const frame of readFrames(body, { idleTimeoutMs: 20 })) frames.push(frame.data);
+      },
+      { name: 'TimeoutError' },
+    );
+    assert.deepEqual(frames, ['1']);
+    assert.equal(cancelled, true);
+  });
+});

@@ -1,0 +1,129 @@
+/** One frame of an event stream, as it came. */
+export interface Frame {
+  /** The last id sent so far; empty when there was none. */
+  readonly id: string;
+  /** Whether this very frame carried the id. */
+  readonly hasId: boolean;
+  readonly event: string;
+  readonly data: string;
+}
+
+/** Longest frame that is held; the platform's largest message is 1 MiB before base64 and JSON escapes. */
+const MAX_FRAME_CHARACTERS = 16 * 1024 * 1024;
+
+/** Splits the text of an event stream (WHATWG, `text/event-stream`) into frames, however it is cut into chunks. */
+export class FrameParser {
+  #rest = '';
+  /** Characters of the rest that are known to hold no line end. */
+  #searched = 0;
+  #id = '';
+  #hasId = false;
+  #event = '';
+  #data: string[] = [];
+  #heldCharacters = 0;
+
+  /** The frames that this chunk completes. Throws `RangeError` for a frame past the limit. */
+  push(text: string): Frame[] {
+    const frames: Frame[] = [];
+    const buffer = this.#rest + text;
+    let from = 0;
+    let search = this.#searched;
+    for (;;) {
+      const end = lineEnd(buffer, search);
+      if (end === null) break;
+      this.#line(buffer.slice(from, end.at), frames);
+      from = end.next;
+      search = from;
+    }
+    this.#rest = buffer.slice(from);
+    // A carriage return at the end is looked at again.
+    this.#searched = Math.max(0, this.#rest.length - 1);
+    if (this.#rest.length + this.#heldCharacters > MAX_FRAME_CHARACTERS)
+      throw new RangeError('A frame of the event stream is too long.');
+    return frames;
+  }
+
+  #line(line: string, frames: Frame[]): void {
+    if (line === '') {
+      if (this.#data.length > 0) {
+        frames.push({
+          id: this.#id,
+          hasId: this.#hasId,
+          event: this.#event === '' ? 'message' : this.#event,
+          data: this.#data.join('\n'),
+        });
+      }
+      this.#data = [];
+      this.#event = '';
+      this.#hasId = false;
+      this.#heldCharacters = 0;
+      return;
+    }
+    const colon = line.indexOf(':');
+    if (colon === 0) return;
+    const field = colon < 0 ? line : line.slice(0, colon);
+    const value = colon < 0 ? '' : line.slice(line[colon + 1] === ' ' ? colon + 2 : colon + 1);
+    if (field === 'data') {
+      this.#data.push(value);
+      this.#heldCharacters += value.length;
+    } else if (field === 'event') this.#event = value;
+    else if (field === 'id' && !value.includes('\0')) {
+      this.#id = value;
+      this.#hasId = true;
+    }
+  }
+}
+
+/** The end of the line that starts at `from`. A carriage return at the very end may be half of a CRLF: it waits for more. */
+function lineEnd(buffer: string, from: number): { at: number; next: number } | null {
+  for (let at = from; at < buffer.length; at++) {
+    const character = buffer.charCodeAt(at);
+    if (character === 10) return { at, next: at + 1 };
+    if (character !== 13) continue;
+    if (at + 1 === buffer.length) return null;
+    return { at, next: buffer.charCodeAt(at + 1) === 10 ? at + 2 : at + 1 };
+  }
+  return null;
+}
+
+export interface FrameOptions {
+  /** Fails when nothing at all, heartbeats included, comes for so long. */
+  readonly idleTimeoutMs: number;
+}
+
+/**
+ * The frames of a response. Ends with the stream, whether or not it is complete: that is for the caller to judge. The body is cancelled
+ * when the caller stops early. Throws `TimeoutError` (DOMException) when the stream stays silent, and whatever the connection throws.
+ */
+export async function* readFrames(body: ReadableStream<Uint8Array>, options: FrameOptions): AsyncGenerator<Frame> {
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  const parser = new FrameParser();
+  try {
+    for (;;) {
+      const { done, value } = await within(options.idleTimeoutMs, reader.read());
+      if (done) return;
+      yield* parser.push(decoder.decode(value, { stream: true }));
+    }
+  } finally {
+    // It may already have failed; there is nothing left to do about it.
+    reader.cancel().catch(() => undefined);
+  }
+}
+
+async function within<T>(timeoutMs: number, work: Promise<T>): Promise<T> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  try {
+    return await Promise.race([
+      work,
+      new Promise<never>((_, reject) => {
+        timer = setTimeout(
+          () => reject(new DOMException(`The stream was silent for ${timeoutMs} ms.`, 'TimeoutError')),
+          timeoutMs,
+        );
+      }),
+    ]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,126 @@
+import { errorFromResponse, PieError } from './errors.ts';
+
+export interface ClientOptions {
+  /** Address of the gateway, such as `http://127.0.0.1:8787`. */
+  readonly url: string;
+  readonly apiKey: string;
+  /** `globalThis.fetch` by default; in workerd a service binding's. */
+  readonly fetch?: (request: Request) => Promise<Response>;
+  /** A request that must answer at once fails after this; 60,000 by default. Streams and deployments have no such limit. */
+  readonly timeoutMs?: number;
+  /** How long a broken stream is tried to be taken up again, and a refused connection to be made; 30,000 by default. */
+  readonly reconnectMs?: number;
+  /** A stream that says nothing for so long counts as broken; 60,000 by default (the gateway's heartbeat comes every 15 s). */
+  readonly idleTimeoutMs?: number;
+}
+
+export interface RequestOptions {
+  readonly method?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string | FormData | undefined;
+  readonly signal?: AbortSignal | undefined;
+  /** No limit on the time to the first byte of the answer. */
+  readonly patient?: boolean;
+  /** A status that is an answer too, though not one of success. */
+  readonly alsoStatus?: number;
+}
+
+/** The requests of the client: address, key, deadline, and errors as {@link PieError}. */
+export class Http {
+  readonly reconnectMs: number;
+  readonly idleTimeoutMs: number;
+  readonly #base: string;
+  readonly #apiKey: string;
+  readonly #fetch: (request: Request) => Promise<Response>;
+  readonly #timeoutMs: number;
+
+  constructor(options: ClientOptions) {
+    this.#base = options.url.replace(/\/+$/, '');
+    this.#apiKey = options.apiKey;
+    this.#fetch = options.fetch ?? ((request) => globalThis.fetch(request));
+    this.#timeoutMs = options.timeoutMs ?? 60_000;
+    this.reconnectMs = options.reconnectMs ?? 30_000;
+    this.idleTimeoutMs = options.idleTimeoutMs ?? 60_000;
+  }
+
+  /** The answer, when its status is one of success. Throws {@link PieError}, or the signal's reason when the caller aborted. */
+  async request(path: string, options: RequestOptions = {}): Promise<Response> {
+    const late = new AbortController();
+    const signal = options.signal === undefined ? late.signal : AbortSignal.any([options.signal, late.signal]);
+    const timer =
+      options.patient === true
+        ? undefined
+        : setTimeout(
+            () => late.abort(new DOMException(`no answer within ${this.#timeoutMs} ms`, 'TimeoutError')),
+            this.#timeoutMs,
+          );
+    let response: Response;
+    try {
+      response = await this.#fetch(
+        new Request(`${this.#base}${path}`, {
+          method: options.method ?? 'GET',
+          headers: { accept: 'application/json', ...options.headers, authorization: `Bearer ${this.#apiKey}` },
+          body: options.body ?? null,
+          signal,
+        }),
+      );
+    } catch (cause) {
+      if (options.signal?.aborted === true) throw options.signal.reason;
+      throw new PieError('connection-failed', `${this.#base} cannot be reached: ${reasonOf(cause)}.`, {
+        hint: 'Check the address, and that the platform runs (`pie doctor`).',
+        cause,
+      });
+    } finally {
+      clearTimeout(timer);
+    }
+    if (response.ok || response.status === options.alsoStatus) return response;
+    throw await errorFromResponse(response);
+  }
+
+  /** The JSON of the answer. */
+  async json<T>(path: string, options?: RequestOptions): Promise<T> {
+    const response = await this.request(path, options);
+    try {
+      return (await response.json()) as T;
+    } catch (cause) {
+      throw new PieError('bad-response', 'The answer is not JSON.', { status: response.status, cause });
+    }
+  }
+
+  /**
+   * Repeats what failed for a passing reason (a refused connection, a store that restarts), with growing pauses, until it succeeds, fails
+   * for good, or `reconnectMs` have passed.
+   */
+  async retrying<T>(attempt: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+    const giveUpAt = Date.now() + this.reconnectMs;
+    for (let pauseMs = 50; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
+      try {
+        return await attempt();
+      } catch (error) {
+        if (!(error instanceof PieError) || !error.retryable || Date.now() + pauseMs > giveUpAt) throw error;
+      }
+      await pause(pauseMs, signal);
+    }
+  }
+}
+
+function reasonOf(cause: unknown): string {
+  if (!(cause instanceof Error)) return String(cause);
+  return cause.cause instanceof Error ? cause.cause.message || cause.message : cause.message;
+}
+
+/** Rejects with the signal's reason when it aborts. */
+export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
+  signal?.throwIfAborted();
+  await new Promise<void>((resolve, reject) => {
+    const onAbort = () => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', onAbort);
+      resolve();
+    }, ms);
+    signal?.addEventListener('abort', onAbort, { once: true });
+  });
+}

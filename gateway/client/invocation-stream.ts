@@ -1,0 +1,122 @@
+import { errorFromEvent, errorFromResponse, PieError } from './errors.ts';
+import { readFrames } from './event-source.ts';
+import { eventOf, type PieEvent } from './events.ts';
+import { type Http, pause } from './http.ts';
+
+export interface StreamOptions {
+  readonly signal?: AbortSignal | undefined;
+  /** Sent again when the stream is taken up again. */
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/**
+ * The events of one invocation, in order and each once. A connection that breaks is made again and goes on after the last event seen. It
+ * ends after the `result` or the `error` event, which are handed out like the others: a failed invocation does not throw here.
+ *
+ * Throws {@link PieError} when the stream cannot be taken up again, or the signal's reason.
+ *
+ * @example
+ * for await (const event of stream) if (event.event === 'message' && 'text' in event.data) process.stdout.write(event.data.text);
+ */
+export class InvocationStream implements AsyncIterable<PieEvent> {
+  /** Id of the invocation. */
+  readonly id: string;
+  readonly #http: Http;
+  readonly #options: StreamOptions;
+  #response: Response | null;
+  #lastEventId: number;
+  #taken = false;
+
+  /** @param response an open event stream, or null to open one after `lastEventId`. */
+  constructor(http: Http, id: string, response: Response | null, lastEventId: number, options: StreamOptions) {
+    this.#http = http;
+    this.id = id;
+    this.#response = response;
+    this.#lastEventId = lastEventId;
+    this.#options = options;
+  }
+
+  /** Sequence number of the last event seen. */
+  get lastEventId(): number {
+    return this.#lastEventId;
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<PieEvent, void, undefined> {
+    if (this.#taken) throw new TypeError('An invocation stream can be read once; open another with `events(id)`.');
+    this.#taken = true;
+    let brokenSince: number | null = null;
+    for (let pauseMs = 50; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
+      let problem: unknown;
+      try {
+        const response = this.#response ?? (await this.#reopen());
+        this.#response = null;
+        for await (const event of this.#events(response)) {
+          brokenSince = null;
+          pauseMs = 50;
+          yield event;
+          if (event.event === 'result' || event.event === 'error') return;
+        }
+        problem = new PieError('connection-failed', 'The stream ended early.', { invocation: this.id });
+      } catch (error) {
+        this.#options.signal?.throwIfAborted();
+        if (error instanceof PieError && !error.retryable) throw error;
+        problem = error;
+      }
+      brokenSince ??= Date.now();
+      if (Date.now() - brokenSince > this.#http.reconnectMs) throw this.#givenUp(problem);
+      await pause(pauseMs, this.#options.signal);
+    }
+  }
+
+  /** The text messages, joined into one sequence of pieces. Throws {@link PieError} when the invocation fails. */
+  async *text(): AsyncGenerator<string, void, undefined> {
+    for await (const event of this) {
+      if (event.event === 'message' && 'text' in event.data) yield event.data.text;
+      else if (event.event === 'error') throw errorFromEvent(event.data, this.id);
+    }
+  }
+
+  async *#events(response: Response): AsyncGenerator<PieEvent> {
+    if (response.body === null) return;
+    for await (const frame of readFrames(response.body, { idleTimeoutMs: this.#http.idleTimeoutMs })) {
+      const event = eventOf(frame);
+      if (event === null) continue;
+      if (!frame.hasId) {
+        // Not of the invocation but of the gateway: it cannot go on with this stream.
+        if (event.event === 'error') throw errorFromEvent(event.data, this.id);
+        continue;
+      }
+      if (event.id <= this.#lastEventId) continue;
+      this.#lastEventId = event.id;
+      yield event;
+    }
+  }
+
+  async #reopen(): Promise<Response> {
+    const response = await this.#http.request(`/v1/invocations/${encodeURIComponent(this.id)}/events`, {
+      headers: { ...this.#options.headers, accept: 'text/event-stream', 'last-event-id': String(this.#lastEventId) },
+      signal: this.#options.signal,
+    });
+    if (response.status === 200) return response;
+    throw response.status === 204
+      ? new PieError('conflict', 'The invocation has ended, and its last event was seen before.', {
+          status: 204,
+          invocation: this.id,
+        })
+      : await errorFromResponse(response);
+  }
+
+  #givenUp(problem: unknown): PieError {
+    if (problem instanceof PieError && problem.code !== 'connection-failed') return problem;
+    const message = problem instanceof Error ? problem.message : String(problem);
+    return new PieError(
+      'connection-failed',
+      `The stream of ${this.id} broke and could not be taken up again: ${message}`,
+      {
+        invocation: this.id,
+        hint: 'The invocation goes on by itself; attach to it again once the gateway answers.',
+        cause: problem,
+      },
+    );
+  }
+}

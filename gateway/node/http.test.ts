@@ -1,0 +1,7 @@
+import { describeHttp, SUITE_LIMITS } from '../testing/http/suite.ts';
+import { TestPlatform } from '../testing/platform.ts';
+
+describeHttp('the HTTP API on Node', async () => {
+  const platform = await TestPlatform.start({ serve: { limits: SUITE_LIMITS } });
+  return { url: platform.url, platform, stop: () => platform.stop() };
+});

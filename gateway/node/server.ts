@@ -1,0 +1,74 @@
+import { once } from 'node:events';
+import type { Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { createAdaptorServer } from '@hono/node-server';
+import { type AppOptions, createApp } from '../app/app.ts';
+import type { ControlPlane } from '../app/control.ts';
+
+export interface ServeOptions extends Omit<AppOptions, 'shutdown'> {
+  readonly host: string;
+  /** 0 lets the system choose. */
+  readonly port: number;
+}
+
+export interface RunningServer {
+  /** Address for clients on this machine. */
+  readonly url: string;
+  /**
+   * Takes no more connections, lets what is running finish for `drainMs`, then ends every stream with an error event that invites to take
+   * it up again, and closes.
+   */
+  close(drainMs: number): Promise<void>;
+}
+
+/** Connections that may wait to be accepted: bursts of a thousand clients are ordinary. */
+const BACKLOG = 4096;
+/** Longer than common proxies keep a connection, so that they close it and not we. */
+const KEEP_ALIVE_MS = 65_000;
+/** After the last frames were written, time to get them out. */
+const FLUSH_MS = 500;
+const POLL_MS = 25;
+
+/** Serves the app on Node. */
+export async function serve(control: ControlPlane, options: ServeOptions): Promise<RunningServer> {
+  const shutdown = new AbortController();
+  const app = createApp(control, { ...options, shutdown: shutdown.signal });
+  let running = 0;
+  const server = createAdaptorServer({ fetch: app.fetch }) as Server;
+  server.keepAliveTimeout = KEEP_ALIVE_MS;
+  server.on('request', (_request, response) => {
+    running += 1;
+    response.once('close', () => {
+      running -= 1;
+    });
+  });
+  server.listen({ host: options.host, port: options.port, backlog: BACKLOG });
+  await once(server, 'listening');
+
+  const idleWithin = async (ms: number) => {
+    const until = Date.now() + ms;
+    for (;;) {
+      server.closeIdleConnections();
+      if (running === 0 || Date.now() >= until) return;
+      await sleep(POLL_MS);
+    }
+  };
+  return {
+    url: urlOf(server.address() as AddressInfo),
+    async close(drainMs) {
+      const closed = new Promise((resolve) => server.close(resolve));
+      await idleWithin(drainMs);
+      shutdown.abort();
+      await idleWithin(FLUSH_MS);
+      server.closeAllConnections();
+      await closed;
+    },
+  };
+}
+
+function urlOf({ address, family, port }: AddressInfo): string {
+  const everywhere = address === '0.0.0.0' || address === '::';
+  const host = everywhere ? '127.0.0.1' : family === 'IPv6' ? `[${address}]` : address;
+  return `http://${host}:${port}`;
+}

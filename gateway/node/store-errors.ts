@@ -1,0 +1,26 @@
+import { StoreError } from '#scheduler/store/errors.ts';
+import { GatewayError } from '../app/errors/gateway-error.ts';
+
+/** What leaves the scheduler's classes, as the gateway's own error. */
+function translate(error: unknown): unknown {
+  if (!(error instanceof StoreError) || error.code !== 'store-unavailable') return error;
+  return new GatewayError('store-unavailable', 'The store does not answer. It may be restarting.', { cause: error });
+}
+
+/** Runs a call of the scheduler and translates what it throws. */
+export async function translating<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw translate(error);
+  }
+}
+
+/** The same for a stream. Stopping early stops its source. */
+export async function* translatingStream<T>(source: AsyncIterable<T>): AsyncGenerator<T, void, undefined> {
+  try {
+    yield* source;
+  } catch (error) {
+    throw translate(error);
+  }
+}

@@ -1,0 +1,116 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { CODES } from '../../app/errors/codes.ts';
+import { type Harness, JSON_TYPE, json } from './harness.ts';
+
+/** Keys, headers, problems, documentation, health. */
+export function describeAccess(get: () => Harness): void {
+  describe('keys', () => {
+    it('refuses a missing, malformed or unknown key', async () => {
+      const h = get();
+      for (const authorization of [
+        '',
+        'Basic abc',
+        'Bearer',
+        'Bearer pie_wrong',
+        `Bearer pie_${'a'.repeat(32)}`,
+        `Bearer ${'x'.repeat(3000)}`,
+      ]) {
+        const answer = await h.ask('/v1/functions', { headers: { authorization } });
+        h.refused(answer, 'unauthorized');
+        assert.match(answer.headers.get('www-authenticate') ?? '', /^Bearer/);
+      }
+    });
+
+    it('refuses what the scopes of a key do not cover', async () => {
+      const h = get();
+      const invoker = { authorization: `Bearer ${await h.platform.key(['invoke'])}` };
+      const deployer = { authorization: `Bearer ${await h.platform.key(['deploy'])}` };
+      h.refused(await h.ask('/v1/functions/echo', { method: 'DELETE', headers: invoker }), 'forbidden');
+      h.refused(await h.ask('/v1/functions/x', { method: 'PUT', headers: invoker, body: 'x' }), 'forbidden');
+      h.refused(
+        await h.ask('/v1/functions/echo/invocations', {
+          method: 'POST',
+          headers: { ...deployer, ...JSON_TYPE },
+          body: '{}',
+        }),
+        'forbidden',
+      );
+      assert.equal((await h.ask('/v1/functions', { headers: invoker })).status, 200);
+      assert.deepEqual((await h.ask('/v1/keys/self', { headers: deployer })).body.scopes, ['deploy']);
+    });
+
+    it('shows nothing of another tenant', async () => {
+      const h = get();
+      const other = { authorization: `Bearer ${await h.platform.key(['admin'], 'other')}` };
+      const id = await h.submit();
+      assert.deepEqual((await h.ask('/v1/functions', { headers: other })).body, { functions: [] });
+      h.refused(await h.ask('/v1/functions/echo', { headers: other }), 'unknown-function');
+      h.refused(await h.ask('/v1/functions/echo/logs', { headers: other }), 'unknown-function');
+      h.refused(await h.ask('/v1/functions/echo', { headers: other, method: 'DELETE' }), 'unknown-function');
+      h.refused(await h.ask(`/v1/invocations/${id}`, { headers: other }), 'unknown-invocation');
+      h.refused(await h.ask(`/v1/invocations/${id}/events`, { headers: other }), 'unknown-invocation');
+      h.refused(await h.ask(`/v1/invocations/${id}`, { headers: other, method: 'DELETE' }), 'unknown-invocation');
+      const message = { method: 'POST', body: '{"text":"x"}', headers: { ...other, ...JSON_TYPE } };
+      h.refused(await h.ask(`/v1/invocations/${id}/messages`, message), 'unknown-invocation');
+    });
+  });
+
+  describe('every answer', () => {
+    it('names the request and continues its trace', async () => {
+      const h = get();
+      const trace = '0af7651916cd43dd8448eb211c80319c';
+      const headers = { 'x-request-id': 'my-request.1', traceparent: `00-${trace}-b7ad6b7169203331-01` };
+      const { headers: answered } = await h.ask('/v1/functions', { headers });
+      assert.equal(answered.get('x-request-id'), 'my-request.1');
+      assert.match(answered.get('traceparent') ?? '', new RegExp(`^00-${trace}-[0-9a-f]{16}-01$`));
+      assert.equal(answered.get('x-content-type-options'), 'nosniff');
+      assert.match((await h.ask('/nowhere')).headers.get('x-request-id') ?? '', /^req_/);
+    });
+
+    it('is a problem for an unknown address or method', async () => {
+      const h = get();
+      h.refused(await h.ask('/nowhere'), 'not-found');
+      h.refused(await h.ask('/v1/nowhere'), 'not-found');
+      const answer = await h.ask('/v1/functions/echo', { method: 'PATCH' });
+      h.refused(answer, 'method-not-allowed');
+      assert.deepEqual(new Set(answer.headers.get('allow')?.split(', ')), new Set(['PUT', 'GET', 'HEAD', 'DELETE']));
+    });
+
+    it('is documented: every route, and a page for every code', async () => {
+      const h = get();
+      const { body } = await h.ask('/openapi.json');
+      assert.equal(body.openapi, '3.1.0');
+      assert.ok(body.paths['/v1/functions/{reference}/invocations'].post.responses['422']);
+      const page = await h.ask('/docs');
+      assert.match(page.headers.get('content-type') ?? '', /^text\/html/);
+      for (const path of Object.keys(body.paths)) assert.ok(page.body.includes(path), path);
+      assert.equal(
+        /<script|https?:\/\/(?!127\.0\.0\.1|localhost)/.test(page.body),
+        false,
+        'the page needs something else',
+      );
+      for (const code of Object.keys(CODES)) assert.match((await h.ask(`/docs/errors/${code}`)).body, new RegExp(code));
+      h.refused(await h.ask('/docs/errors/nonsense'), 'not-found');
+    });
+  });
+
+  describe('the platform', () => {
+    it('lists its models as OpenAI-style clients want them', async () => {
+      const h = get();
+      const { body } = await h.ask('/v1/models');
+      assert.equal(body.object, 'list');
+      assert.deepEqual([body.data[0].id, body.data[0].object, body.data[0].contextLength], ['tiny', 'model', 256]);
+    });
+
+    it('tells its health to anyone', async () => {
+      const h = get();
+      const plain = async (path: string) => fetch(`${h.target.url}${path}`);
+      assert.equal((await json(await plain('/healthz'))).status, 'ok');
+      const ready = await plain('/readyz');
+      assert.deepEqual([ready.status, (await json(ready)).ready], [200, true]);
+      assert.equal((await plain('/openapi.json')).status, 200);
+      assert.equal((await plain('/docs')).status, 200);
+    });
+  });
+}

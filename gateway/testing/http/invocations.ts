@@ -1,0 +1,178 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { type Frame, FrameParser } from '../../client/event-source.ts';
+import { ASYNC, frames, type Harness, JSON_TYPE, json, SSE } from './harness.ts';
+
+/** Reattach, talk, cancel, leave; logs. */
+export function describeInvocations(get: () => Harness): void {
+  describe('an invocation', () => {
+    it('can be reattached after any event', async () => {
+      const h = get();
+      const id = await h.submit();
+      const attempt = await h.platform.attempt(id);
+      await attempt.say('1', '2', '3');
+      const live = h.send(`/v1/invocations/${id}/events`, { headers: { 'last-event-id': '2' } });
+      const response = await live;
+      await attempt.say('4');
+      await attempt.succeed(null);
+      assert.deepEqual(
+        (await frames(response)).map((frame) => frame.id),
+        ['3', '4', '5'],
+      );
+      assert.deepEqual(
+        (await frames(await h.send(`/v1/invocations/${id}/events`))).map((frame) => frame.id),
+        ['1', '2', '3', '4', '5'],
+      );
+      assert.equal((await h.send(`/v1/invocations/${id}/events`, { headers: { 'last-event-id': '5' } })).status, 204);
+      h.refused(
+        await h.ask(`/v1/invocations/${id}/events`, { headers: { 'last-event-id': 'x' } }),
+        'invalid-input',
+        'last-event-id',
+      );
+    });
+
+    it('is unknown under any other id', async () => {
+      const h = get();
+      for (const id of ['nothing', 'inv_x%3Aevents', '..', '%2e%2e', 'x'.repeat(100)]) {
+        const answer = await h.ask(`/v1/invocations/${id}`);
+        assert.ok(['unknown-invocation', 'not-found'].includes(answer.body.code), JSON.stringify(answer.body));
+      }
+      h.refused(await h.ask('/v1/invocations/nothing/events'), 'unknown-invocation');
+      h.refused(await h.ask('/v1/invocations/nothing', { method: 'DELETE' }), 'unknown-invocation');
+    });
+
+    it('is talked to', async () => {
+      const h = get();
+      const id = await h.submit();
+      const attempt = await h.platform.attempt(id);
+      const received: unknown[] = [];
+      let closed: () => void = () => undefined;
+      const closing = new Promise<void>((resolve) => {
+        closed = resolve;
+      });
+      const detach = h.platform.scheduler.inbox.attach(id, {
+        message: (message) => {
+          received.push('text' in message ? message.text : [...message.bytes]);
+        },
+        closed,
+      });
+      const post = (body: string) =>
+        h.ask(`/v1/invocations/${id}/messages`, { method: 'POST', body, headers: JSON_TYPE });
+      const accepted = await post('{"text":"hé"}');
+      assert.deepEqual([accepted.status, accepted.body], [202, { accepted: true }]);
+      await post('{"base64":"AAEC"}');
+      for (const bad of ['{}', '{"text":1}', '{"text":"a","base64":"AA=="}', '{"base64":"!"}', '"x"'])
+        h.refused(await post(bad), 'invalid-input', '');
+      h.refused(await post('{"text"'), 'malformed-json');
+      h.refused(await post(JSON.stringify({ text: 'x'.repeat(1_100_000) })), 'body-too-large');
+      await post('{"close":true}');
+      await closing;
+      assert.deepEqual(received, ['hé', [0, 1, 2]]);
+      h.refused(await post('{"text":"late"}'), 'conflict');
+      detach();
+      await attempt.succeed(1);
+      h.refused(await post('{"text":"later"}'), 'conflict');
+      h.refused(
+        await h.ask('/v1/invocations/nothing/messages', { method: 'POST', body: '{"text":""}', headers: JSON_TYPE }),
+        'unknown-invocation',
+      );
+    });
+
+    it('is cancelled while it waits, while it runs, and not after', async () => {
+      const h = get();
+      const waiting = await h.submit();
+      const cancelled = await h.ask(`/v1/invocations/${waiting}`, { method: 'DELETE' });
+      assert.deepEqual(
+        [cancelled.status, cancelled.body.status, cancelled.body.error.code],
+        [200, 'cancelled', 'cancelled'],
+      );
+      assert.equal((await frames(await h.send(`/v1/invocations/${waiting}/events`)))[0]?.event, 'error');
+
+      const running = await h.submit();
+      const attempt = await h.platform.attempt(running);
+      const { asked } = await h.platform.cancelOf(running);
+      assert.equal((await h.ask(`/v1/invocations/${running}`, { method: 'DELETE' })).status, 202);
+      await asked;
+      await attempt.succeed(1);
+      const late = await h.ask(`/v1/invocations/${running}`, { method: 'DELETE' });
+      assert.deepEqual([late.status, late.body.status], [200, 'succeeded']);
+    });
+
+    it('keeps running when its client leaves, and is cancelled when that was asked for', async () => {
+      const h = get();
+      for (const preference of [undefined, 'cancel-on-disconnect']) {
+        const leave = new AbortController();
+        const headers: Record<string, string> = preference === undefined ? {} : { prefer: preference };
+        const { response, attempt } = await h.stream(headers, leave.signal);
+        assert.equal(response.headers.get('preference-applied'), preference ?? null);
+        await attempt.say('x');
+        await response.body!.getReader().read();
+        const { asked } = await h.platform.cancelOf(attempt.id);
+        leave.abort();
+        if (preference === undefined) {
+          await attempt.say('y');
+          await attempt.succeed(1);
+          assert.equal((await h.ask(`/v1/invocations/${attempt.id}`)).body.status, 'succeeded');
+        } else {
+          await asked;
+          await attempt.fail('cancelled', 'The client left.');
+        }
+      }
+    });
+  });
+
+  describe('logs', () => {
+    it('are kept, filtered and followed', async () => {
+      const h = get();
+      await h.platform.register({ name: 'logger' });
+      const ids: string[] = [];
+      for (const round of [1, 2]) {
+        const response = await h.send('/v1/functions/logger/invocations', { method: 'POST', headers: ASYNC });
+        const attempt = await h.platform.attempt((await json(response)).id);
+        ids.push(attempt.id);
+        await attempt.append(
+          { event: 'log', data: { level: 'debug', message: `d${round}` } },
+          { event: 'log', data: { level: 'warn', message: `w${round}` } },
+        );
+        if (round === 1) await attempt.fail('trap', 'unreachable');
+      }
+      const read = async (query: string) =>
+        (await h.ask(`/v1/functions/logger/logs${query}`)).body.logs.map((entry: { message: string }) => entry.message);
+      assert.deepEqual(await read(''), ['d1', 'w1', 'trap: unreachable', 'd2', 'w2']);
+      assert.deepEqual(await read('?level=warn'), ['w1', 'trap: unreachable', 'w2']);
+      assert.deepEqual(await read('?level=error'), ['trap: unreachable']);
+      assert.deepEqual(await read('?limit=2'), ['d2', 'w2']);
+      assert.deepEqual(await read('?limit=0'), []);
+      assert.deepEqual(await read(`?invocation=${ids[1]}`), ['d2', 'w2']);
+      const [first] = (await h.ask('/v1/functions/logger/logs?limit=5')).body.logs;
+      assert.deepEqual(await read(`?after=${first.cursor}&limit=2`), ['d2', 'w2']);
+      h.refused(await h.ask('/v1/functions/logger/logs?limit=x'), 'invalid-input', 'limit');
+      h.refused(await h.ask('/v1/functions/nothing/logs'), 'unknown-function');
+
+      const leave = new AbortController();
+      const live = await h.send('/v1/functions/logger/logs?limit=1', {
+        headers: SSE,
+        signal: leave.signal,
+      });
+      const parser = new FrameParser();
+      const reader = live.body!.getReader();
+      const seen: Frame[] = [];
+      const until = async (count: number) => {
+        while (seen.length < count) seen.push(...parser.push(new TextDecoder().decode((await reader.read()).value)));
+      };
+      await until(1);
+      const response = await h.send('/v1/functions/logger/invocations', { method: 'POST', headers: ASYNC });
+      const attempt = await h.platform.attempt((await json(response)).id);
+      await attempt.append({ event: 'log', data: { level: 'info', message: 'live' } });
+      await until(2);
+      assert.deepEqual(
+        seen.map(({ event, data }) => [event, JSON.parse(data).message]),
+        [
+          ['log', 'w2'],
+          ['log', 'live'],
+        ],
+      );
+      leave.abort();
+    });
+  });
+}

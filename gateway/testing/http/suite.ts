@@ -1,0 +1,26 @@
+import { after, before, describe } from 'node:test';
+import { describeAccess } from './access.ts';
+import { describeFunctions } from './functions.ts';
+import { ECHO_SCHEMA, Harness, type Target } from './harness.ts';
+import { describeInvocations } from './invocations.ts';
+import { describeInvoking } from './invoking.ts';
+
+/** Limits that the suite expects of its target: small, so that passing them is cheap. */
+export const SUITE_LIMITS = { inputBytes: 2000, componentBytes: 5000 };
+
+/** What every gateway must do, wherever it runs. */
+export function describeHttp(name: string, start: () => Promise<Target>): void {
+  describe(name, () => {
+    let harness: Harness;
+    const get = () => harness;
+    before(async () => {
+      harness = new Harness(await start());
+      await harness.platform.register({ name: 'echo', input: ECHO_SCHEMA });
+    });
+    after(() => harness.target.stop());
+    describeAccess(get);
+    describeFunctions(get);
+    describeInvoking(get);
+    describeInvocations(get);
+  });
+}

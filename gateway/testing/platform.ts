@@ -1,0 +1,202 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { BuildReply } from '#scheduler/builds/types.ts';
+import { versionOf } from '#scheduler/functions/functions.ts';
+import { DEFAULT_LIMITS, parseManifest } from '#scheduler/functions/manifest.ts';
+import type { NewEvent, TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
+import type { RuntimeLease } from '#scheduler/runtimes/lease.ts';
+import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
+import { TestRedis, type TestRedisOptions } from '#scheduler/testing/redis.ts';
+import { type Principal, SCOPES, type Scope } from '../app/control.ts';
+import { PieClient } from '../client/client.ts';
+import { NodeControlPlane } from '../node/control-plane.ts';
+import { Keys } from '../node/keys.ts';
+import { type RunningServer, type ServeOptions, serve } from '../node/server.ts';
+
+const WAIT_MS = 10_000;
+
+/** The preamble of a component (layer 1), and something to tell it from others. */
+export function componentBytes(content = 'x'): Uint8Array<ArrayBuffer> {
+  return new Uint8Array([0x00, 0x61, 0x73, 0x6d, 0x0d, 0x00, 0x01, 0x00, ...new TextEncoder().encode(content)]);
+}
+
+/**
+ * A gateway of Node on a Redis of its own and real sockets. No runtime process is there: tests write what one would write, through the
+ * scheduler's own classes, by {@link Attempt}, and answer build requests by `build`.
+ */
+export class TestPlatform {
+  readonly redis: TestRedis;
+  readonly scheduler: Scheduler;
+  readonly keys: Keys;
+  readonly control: NodeControlPlane;
+  readonly lease: RuntimeLease;
+  readonly apiKey: string;
+  /** Requests that were answered, in order. */
+  readonly built: string[] = [];
+  build: (component: Uint8Array) => BuildReply = () => ({ ok: true, artifact: { buildMs: 1 } });
+  server: RunningServer;
+  readonly #cleanups: (() => Promise<void>)[] = [];
+
+  private constructor(
+    redis: TestRedis,
+    scheduler: Scheduler,
+    keys: Keys,
+    lease: RuntimeLease,
+    apiKey: string,
+    control: NodeControlPlane,
+    server: RunningServer,
+  ) {
+    this.redis = redis;
+    this.scheduler = scheduler;
+    this.keys = keys;
+    this.lease = lease;
+    this.apiKey = apiKey;
+    this.control = control;
+    this.server = server;
+  }
+
+  static async start(options: TestRedisOptions & { serve?: Partial<ServeOptions> } = {}): Promise<TestPlatform> {
+    const redis = await TestRedis.start(options);
+    const scheduler = openScheduler({ connect: redis.connect });
+    const keys = new Keys(scheduler.store);
+    await keys.ensureTenant('default');
+    const { apiKey } = await keys.create('default', SCOPES);
+    const lease = await scheduler.runtimes.acquire({
+      name: 'test-runtime',
+      slots: 100,
+      models: [
+        { name: 'tiny', contextLength: 256, vocabularySize: 100, pageSize: 16, pageCount: 64, traits: ['forward'] },
+      ],
+    });
+    const control = new NodeControlPlane(scheduler, keys, { limits: DEFAULT_LIMITS });
+    const server = await serve(control, { host: '127.0.0.1', port: 0, version: 'test', ...options.serve });
+    const platform = new TestPlatform(redis, scheduler, keys, lease, apiKey, control, server);
+    const builder = scheduler.createBuildWorker({
+      build: async ({ componentHash }) => {
+        platform.built.push(componentHash);
+        return platform.build((await scheduler.blobs.get(componentHash)) ?? new Uint8Array());
+      },
+    });
+    builder.start();
+    platform.#cleanups.push(() => builder.close());
+    return platform;
+  }
+
+  get url(): string {
+    return this.server.url;
+  }
+
+  client(apiKey = this.apiKey, url = this.url): PieClient {
+    return new PieClient({ url, apiKey });
+  }
+
+  async key(scopes: readonly Scope[], tenant: Principal['tenant'] = 'default'): Promise<string> {
+    await this.keys.ensureTenant(tenant);
+    return (await this.keys.create(tenant, scopes)).apiKey;
+  }
+
+  /** Registers a function without a build. */
+  async register(manifest: { name: string; [member: string]: unknown }, tenant = 'default'): Promise<string> {
+    const parsed = parseManifest(manifest);
+    if (!parsed.ok) throw new Error(JSON.stringify(parsed.errors));
+    const component = componentBytes(manifest.name);
+    const componentHash = await this.scheduler.blobs.put(component);
+    const version = versionOf(parsed.manifest, componentHash);
+    await this.scheduler.functions.put({
+      name: manifest.name,
+      version,
+      tenant,
+      manifest: parsed.manifest,
+      componentHash,
+      componentBytes: component.byteLength,
+      createdAt: Date.now(),
+    });
+    return version;
+  }
+
+  /** Takes an invocation into hand, as a runtime does. */
+  async attempt(id: string): Promise<Attempt> {
+    const begun = await this.scheduler.invocations.beginAttempt(id, this.lease.id);
+    if ('refused' in begun) throw new Error(`the attempt was refused: ${begun.refused}`);
+    return new Attempt(this.scheduler, id, begun.epoch, begun.nextSeq);
+  }
+
+  /** The invocation that was submitted last to a function. Waits for one that `known` does not hold. */
+  async submitted(name: string, known: ReadonlySet<string> = new Set()): Promise<string> {
+    for (const until = Date.now() + WAIT_MS; Date.now() < until; await sleep(5)) {
+      const found = (await this.scheduler.invocations.recent('default', name)).find(({ id }) => !known.has(id));
+      if (found !== undefined) return found.id;
+    }
+    throw new Error(`no invocation of ${name} came`);
+  }
+
+  /** Listens, as a runtime does, for this invocation to be cancelled; `asked` resolves then. */
+  async cancelOf(id: string): Promise<{ asked: Promise<void> }> {
+    let resolve: () => void = () => undefined;
+    const asked = new Promise<void>((resolved) => {
+      resolve = resolved;
+    });
+    const stop = await this.scheduler.control.onCancel(this.lease.id, (cancelled) => {
+      if (cancelled === id) resolve();
+    });
+    this.onStop(async () => stop());
+    return { asked };
+  }
+
+  onStop(cleanup: () => Promise<void>): void {
+    this.#cleanups.push(cleanup);
+  }
+
+  async stop(): Promise<void> {
+    await this.server.close(0);
+    for (const cleanup of this.#cleanups.splice(0).reverse()) await cleanup();
+    await this.lease.release().catch(() => undefined);
+    await this.scheduler.close();
+    await this.redis.stop();
+  }
+}
+
+/** What a runtime writes for one invocation. */
+export class Attempt {
+  readonly id: string;
+  readonly #scheduler: Scheduler;
+  readonly #epoch: number;
+  #nextSeq: number;
+
+  constructor(scheduler: Scheduler, id: string, epoch: number, nextSeq: number) {
+    this.#scheduler = scheduler;
+    this.id = id;
+    this.#epoch = epoch;
+    this.#nextSeq = nextSeq;
+  }
+
+  async append(...events: { event: NewEvent['event']; data: unknown }[]): Promise<void> {
+    const written = events.map(({ event, data }) => ({ event, data: JSON.stringify(data) }));
+    const outcome = await this.#scheduler.invocations.append(this.id, this.#epoch, this.#nextSeq, written);
+    if (outcome !== 'ok') throw new Error(`append answered ${outcome}`);
+    this.#nextSeq += events.length;
+  }
+
+  async start(): Promise<void> {
+    await this.append({
+      event: 'start',
+      data: { invocation: this.id, function: 'f', version: 'v', queuedMs: 1, coldStart: false },
+    });
+  }
+
+  async say(...texts: string[]): Promise<void> {
+    await this.append(...texts.map((text) => ({ event: 'message' as const, data: { text } })));
+  }
+
+  async succeed(output: unknown, usage: Usage = { outputTokens: 1 }): Promise<void> {
+    await this.#finish({ event: 'result', data: JSON.stringify({ output, usage }) }, usage);
+  }
+
+  async fail(code: Extract<TerminalEvent, { event: 'error' }>['code'], message: string): Promise<void> {
+    await this.#finish({ event: 'error', data: JSON.stringify({ code, message }), code, message }, null);
+  }
+
+  async #finish(terminal: TerminalEvent, usage: Usage | null): Promise<void> {
+    const outcome = await this.#scheduler.invocations.finish(this.id, this.#epoch, this.#nextSeq, terminal, usage);
+    if (outcome !== 'ok') throw new Error(`finish answered ${outcome}`);
+  }
+}

@@ -1,0 +1,43 @@
+import { createApp } from './app/app.ts';
+import { OriginControlPlane } from './worker/control-plane.ts';
+
+/** Bindings of the worker; see wrangler.jsonc. */
+export interface Env {
+  /** Address of a Node gateway, such as `https://origin.example.com`. */
+  readonly ORIGIN_URL: string;
+  /** A service binding that reaches the origin without the public network; optional. */
+  readonly ORIGIN?: { fetch(request: Request): Promise<Response> };
+}
+
+/** What workerd hands to a handler, as far as the app uses it. */
+interface WorkerContext {
+  waitUntil(work: Promise<unknown>): void;
+  passThroughOnException(): void;
+  readonly props: unknown;
+}
+
+/** A client that leaves while the origin is silent is noticed at the next write: this bounds when that is. */
+const HEARTBEAT_MS = 250;
+
+type App = ReturnType<typeof createApp>;
+const apps = new WeakMap<Env, App>();
+
+/** The same app as on Node, at the edge. */
+export default {
+  fetch(request: Request, env: Env, context: WorkerContext): Response | Promise<Response> {
+    let app = apps.get(env);
+    if (app === undefined) {
+      const binding = env.ORIGIN;
+      const control = new OriginControlPlane({
+        url: env.ORIGIN_URL,
+        ...(binding === undefined ? {} : { fetch: (forwarded: Request) => binding.fetch(forwarded) }),
+      });
+      app = createApp(control, {
+        heartbeatMs: HEARTBEAT_MS,
+        log: ({ level, ...record }) => console[level](JSON.stringify({ ...record, error: String(record.error) })),
+      });
+      apps.set(env, app);
+    }
+    return app.fetch(request, env, context);
+  },
+};

@@ -1,0 +1,247 @@
+import type {
+  Call,
+  ControlPlane,
+  Deployed,
+  Deployment,
+  FunctionReference,
+  FunctionVersion,
+  Health,
+  InvocationEvent,
+  InvocationState,
+  InvokeRequest,
+  LogEntry,
+  LogOptions,
+  ModelInfo,
+  Principal,
+  SessionMessage,
+} from '../app/control.ts';
+import { EVENT_NAMES } from '../app/control.ts';
+import { isErrorCode } from '../app/errors/codes.ts';
+import { GatewayError } from '../app/errors/gateway-error.ts';
+import { PieClient } from '../client/client.ts';
+import { errorFromEvent, PieError } from '../client/errors.ts';
+import { readFrames } from '../client/event-source.ts';
+import { Http } from '../client/http.ts';
+
+export interface OriginOptions {
+  /** Address of a Node gateway. */
+  readonly url: string;
+  /** A service binding's fetch; the global one by default. */
+  readonly fetch?: (request: Request) => Promise<Response>;
+}
+
+/** How long a key that the origin has accepted is believed. The origin checks every call again, so nothing is granted by this. */
+const BELIEF_MS = 5000;
+const MAX_BELIEVED = 1000;
+
+/** The origin's heartbeat comes every 15 s. */
+const IDLE_TIMEOUT_MS = 60_000;
+
+/** A principal's own connection to the origin, with its key. */
+interface Origin {
+  readonly http: Http;
+  readonly client: PieClient;
+}
+
+/** The control plane by HTTP: a gateway at the edge that forwards to a Node gateway, which holds everything. */
+export class OriginControlPlane implements ControlPlane {
+  readonly #options: OriginOptions;
+  /** Keys stay out of what is handed around: only the principal object leads to its own. */
+  readonly #origins = new WeakMap<Principal, Origin>();
+  readonly #believed = new Map<string, { principal: Principal; until: number }>();
+
+  constructor(options: OriginOptions) {
+    this.#options = options;
+  }
+
+  async authenticate(apiKey: string): Promise<Principal | null> {
+    const believed = this.#believed.get(apiKey);
+    if (believed !== undefined && believed.until > Date.now()) return believed.principal;
+    this.#believed.delete(apiKey);
+    const origin = this.#open(apiKey);
+    const principal = await translating(() => origin.client.self() as Promise<Principal>).catch((error: unknown) => {
+      if (error instanceof GatewayError && error.code === 'unauthorized') return null;
+      throw error;
+    });
+    if (principal === null) return null;
+    this.#origins.set(principal, origin);
+    if (this.#believed.size >= MAX_BELIEVED) this.#believed.clear();
+    this.#believed.set(apiKey, { principal, until: Date.now() + BELIEF_MS });
+    return principal;
+  }
+
+  functions(call: Call): Promise<readonly FunctionVersion[]> {
+    return translating(() => this.#of(call).client.functions(options(call)));
+  }
+
+  function(call: Call, { name, version }: FunctionReference): Promise<FunctionVersion | null> {
+    const reference = version === undefined ? name : `${name}@${version}`;
+    return orNull('unknown-function', () => this.#of(call).client.function(reference, options(call)));
+  }
+
+  async versions(call: Call, name: string): Promise<readonly FunctionVersion[]> {
+    return (await orNull('unknown-function', () => this.#of(call).client.versions(name, options(call)))) ?? [];
+  }
+
+  deploy(call: Call, { manifest, component }: Deployment): Promise<Deployed> {
+    return translating(async () => {
+      const { created, ...version } = await this.#of(call).client.deploy(
+        manifest,
+        new Uint8Array(component),
+        options(call),
+      );
+      return { function: version, created };
+    });
+  }
+
+  async removeFunction(call: Call, name: string): Promise<boolean> {
+    const removed = await orNull('unknown-function', () =>
+      this.#of(call)
+        .client.removeFunction(name, options(call))
+        .then(() => true),
+    );
+    return removed ?? false;
+  }
+
+  invoke(call: Call, { function: fn, input, idempotencyKey }: InvokeRequest): Promise<InvocationState> {
+    return translating(() =>
+      this.#of(call).http.json(`/v1/functions/${encodeURIComponent(`${fn.name}@${fn.version}`)}/invocations`, {
+        method: 'POST',
+        body: input,
+        signal: call.signal,
+        headers: {
+          ...headers(call),
+          prefer: 'respond-async',
+          'content-type': 'application/json',
+          ...(idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey }),
+        },
+      }),
+    );
+  }
+
+  invocation(call: Call, id: string): Promise<InvocationState | null> {
+    return orNull('unknown-invocation', () => this.#of(call).client.invocation(id, options(call)));
+  }
+
+  async *events(call: Call, id: string, afterSeq: number): AsyncGenerator<InvocationEvent, void, undefined> {
+    const response = await translating(() =>
+      this.#of(call).http.request(`/v1/invocations/${encodeURIComponent(id)}/events`, {
+        signal: call.signal,
+        headers: { ...headers(call), accept: 'text/event-stream', 'last-event-id': String(afterSeq) },
+      }),
+    );
+    if (response.body === null) return;
+    try {
+      for await (const frame of readFrames(response.body, { idleTimeoutMs: IDLE_TIMEOUT_MS })) {
+        const event = EVENT_NAMES.find((name) => name === frame.event);
+        if (event === undefined) continue;
+        if (frame.hasId) yield { seq: Number(frame.id), event, data: frame.data };
+        else if (event === 'error') throw errorFromEvent(JSON.parse(frame.data), id);
+      }
+    } catch (error) {
+      throw translate(error);
+    }
+    // After a terminal event nobody asks for more; coming here means that the origin is gone.
+    throw new GatewayError('origin-unavailable', 'The origin ended the stream early.');
+  }
+
+  async sendMessage(call: Call, id: string, message: SessionMessage): Promise<boolean> {
+    const { client } = this.#of(call);
+    const sent = await orNull('unknown-invocation', async () => {
+      if ('close' in message) await client.closeSession(id, options(call));
+      else await client.send(id, 'text' in message ? message.text : message.bytes, options(call));
+      return true;
+    });
+    return sent ?? false;
+  }
+
+  cancel(call: Call, id: string): Promise<InvocationState | null> {
+    return orNull('unknown-invocation', () => this.#of(call).client.cancel(id, options(call)));
+  }
+
+  async *logs(call: Call, name: string, query: LogOptions): AsyncGenerator<LogEntry, void, undefined> {
+    const { client } = this.#of(call);
+    const { cursor, follow, limit, level, invocation } = query;
+    const wanted = {
+      ...options(call),
+      limit,
+      level,
+      ...(cursor === null ? {} : { after: cursor }),
+      ...(invocation === undefined ? {} : { invocation }),
+    };
+    try {
+      if (follow) yield* client.followLogs(name, wanted);
+      else yield* await client.logs(name, wanted);
+    } catch (error) {
+      if (!call.signal.aborted) throw translate(error);
+    }
+  }
+
+  models(call: Call): Promise<readonly ModelInfo[]> {
+    return translating(() => this.#of(call).client.models(options(call)));
+  }
+
+  async health(): Promise<Health> {
+    try {
+      return await this.#open('').client.ready();
+    } catch (error) {
+      return {
+        ready: false,
+        checks: [{ name: 'origin', ok: false, detail: error instanceof Error ? error.message : String(error) }],
+      };
+    }
+  }
+
+  #of(call: Call): Origin {
+    const origin = this.#origins.get(call.principal);
+    if (origin === undefined) throw new GatewayError('internal', 'The principal is not of this control plane.');
+    return origin;
+  }
+
+  #open(apiKey: string): Origin {
+    const settings = { ...this.#options, apiKey, reconnectMs: 0 };
+    return { http: new Http(settings), client: new PieClient(settings) };
+  }
+}
+
+function options(call: Call) {
+  return { signal: call.signal, requestId: call.requestId, traceparent: call.traceparent };
+}
+
+function headers(call: Call): Record<string, string> {
+  return { 'x-request-id': call.requestId, traceparent: call.traceparent };
+}
+
+/** The origin's error as our own: the same code, words and place. */
+function translate(error: unknown): unknown {
+  if (!(error instanceof PieError)) {
+    return error instanceof GatewayError
+      ? error
+      : new GatewayError('origin-unavailable', 'The connection to the origin broke.', { cause: error });
+  }
+  if (!isErrorCode(error.code))
+    return new GatewayError('origin-unavailable', 'The origin cannot be reached.', { cause: error });
+  return new GatewayError(error.code, error.message, {
+    hint: error.hint,
+    field: error.field,
+    cause: error,
+    ...(error.invocation === undefined ? {} : { members: { invocation: error.invocation } }),
+  });
+}
+
+async function translating<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw translate(error);
+  }
+}
+
+async function orNull<T>(code: 'unknown-function' | 'unknown-invocation', work: () => Promise<T>): Promise<T | null> {
+  try {
+    return await translating(work);
+  } catch (error) {
+    if (error instanceof GatewayError && error.code === code) return null;
+    throw error;
+  }
+}

@@ -1,0 +1,16 @@
+import { describeHttp, SUITE_LIMITS } from '../testing/http/suite.ts';
+import { startWorker } from '../testing/miniflare.ts';
+import { TestPlatform } from '../testing/platform.ts';
+
+describeHttp('the HTTP API in workerd, on a Node origin', async () => {
+  const platform = await TestPlatform.start({ serve: { limits: SUITE_LIMITS } });
+  const worker = await startWorker(platform.url);
+  return {
+    url: worker.url,
+    platform,
+    async stop() {
+      await worker.stop();
+      await platform.stop();
+    },
+  };
+});

@@ -1,0 +1,81 @@
+import type { Backend, SequenceInput } from './backend.ts';
+
+/** What {@link bareLoop} decodes. */
+export interface BareLoopOptions {
+  /** Sequences per step. */
+  readonly batch: number;
+  /** Tokens in each sequence's cache before the first step; it grows by one a step. */
+  readonly context: number;
+  readonly steps: number;
+  /** Tokens returned per sequence, with probabilities; by default one without, as greedy decoding needs. */
+  readonly topK?: number;
+}
+
+export interface BareLoopResult {
+  readonly msPerStep: number;
+  readonly tokensPerSecond: number;
+  /** Every step's time, in order. */
+  readonly stepMs: readonly number[];
+}
+
+/** Tokens of one prefill call, so that a long context does not make one huge step. */
+const PREFILL_TOKENS = 256;
+
+/**
+ * Greedy decoding with nothing around it: the backend's step called back to back, each sequence's next token fed in again. What the
+ * platform does to the same batch is held against this. The cache is filled first, outside the measured time, from slot 0 upwards: the
+ * backend must have no other user. Throws a `RangeError` when the pool is too small.
+ */
+export async function bareLoop(backend: Backend, options: BareLoopOptions): Promise<BareLoopResult> {
+  const { batch, context, steps } = options;
+  const perSequence = context + steps;
+  if (batch * perSequence > backend.pageCount * backend.pageSize) {
+    throw new RangeError(`The pool is too small for ${batch} sequences of ${perSequence} tokens.`);
+  }
+  const slots = Array.from({ length: batch }, (_, b) =>
+    Uint32Array.from({ length: perSequence }, (_, i) => b * perSequence + i),
+  );
+  const first = backend.config.bosTokenId ?? 0;
+  for (let start = 0; start < context; start += PREFILL_TOKENS) {
+    const end = Math.min(context, start + PREFILL_TOKENS);
+    for (const own of slots) {
+      await backend.forward([prefill(own, start, end, first)]);
+    }
+  }
+  const next = new Uint32Array(batch).fill(first);
+  const stepMs: number[] = [];
+  for (let step = 0; step < steps; step++) {
+    const at = context + step;
+    const began = performance.now();
+    const inputs = slots.map((own, b) => decode(own, at, next[b], options.topK));
+    const outputs = await backend.forward(inputs);
+    outputs.forEach((output, b) => {
+      if (output.kind === 'top') next[b] = output.tokens[0];
+    });
+    stepMs.push(performance.now() - began);
+  }
+  const msPerStep = stepMs.reduce((sum, ms) => sum + ms, 0) / steps;
+  return { msPerStep, tokensPerSecond: (batch * 1000) / msPerStep, stepMs };
+}
+
+function prefill(slots: Uint32Array, start: number, end: number, token: number): SequenceInput {
+  return {
+    inputs: { kind: 'tokens', tokens: new Uint32Array(end - start).fill(token) },
+    positions: Uint32Array.from({ length: end - start }, (_, i) => start + i),
+    context: slots.subarray(0, start),
+    mask: 'causal',
+    writes: slots.subarray(start, end),
+    output: { kind: 'none' },
+  };
+}
+
+function decode(slots: Uint32Array, at: number, token: number, topK: number | undefined): SequenceInput {
+  return {
+    inputs: { kind: 'tokens', tokens: Uint32Array.of(token) },
+    positions: Uint32Array.of(at),
+    context: slots.subarray(0, at),
+    mask: 'causal',
+    writes: slots.subarray(at, at + 1),
+    output: topK === undefined ? { kind: 'top', rows: 1, topK: 1, tokensOnly: true } : { kind: 'top', rows: 1, topK },
+  };
+}

@@ -1,0 +1,86 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { type LoadedModel, loadModel } from '#gpu-host/models/load.ts';
+import { pullModel } from '#gpu-host/models/pull.ts';
+import type { Backend } from './backend.ts';
+import { bareLoop } from './bench.ts';
+import { createOnnxBackend } from './onnx/index.ts';
+import { createReferenceBackend } from './reference/index.ts';
+import { range, sequence } from './testing/scenario.ts';
+
+/** Greedy tokens of stories15M from the beginning-of-text token, as llama2.c gives them. */
+const STORY = [9038, 2501, 263, 931, 29892, 727, 471, 263, 2217, 7826, 4257, 365];
+const POOL = { pageSize: 16, pageCount: 32 };
+
+describe('stories15M', () => {
+  let model: LoadedModel;
+  let cacheDirectory: string;
+  before(async () => {
+    const { directory } = await pullModel('stories15m');
+    model = await loadModel(directory);
+    cacheDirectory = await mkdtemp(join(tmpdir(), 'pie-golden-'));
+  });
+  after(() => rm(cacheDirectory, { recursive: true, force: true }));
+
+  const creators: Readonly<Record<string, () => Promise<Backend>>> = {
+    reference: () => createReferenceBackend(model, POOL),
+    'onnx, float32': () => createOnnxBackend(model, { ...POOL, bits: 32 }),
+    'onnx, float32 with an 8-bit head': () =>
+      createOnnxBackend(model, { ...POOL, bits: 32, headBits: 8, cacheDirectory }),
+    'onnx, 8 bits': () => createOnnxBackend(model, { ...POOL, bits: 8, cacheDirectory }),
+  };
+  for (const [name, create] of Object.entries(creators)) {
+    test(`greedy tokens: ${name}`, async () => {
+      const backend = await create();
+      try {
+        assert.deepEqual(await greedy(backend, STORY.length), STORY);
+      } finally {
+        await backend.dispose();
+      }
+    });
+  }
+
+  test('quantised weights are written once and read again', async () => {
+    const options = { ...POOL, bits: 8, headBits: 4, cacheDirectory } as const;
+    const stories: number[][] = [];
+    for (let i = 0; i < 2; i++) {
+      const backend = await createOnnxBackend(model, options);
+      stories.push(await greedy(backend, 8));
+      await backend.dispose();
+    }
+    assert.deepEqual(stories[1], stories[0]);
+  });
+
+  test('the bare loop counts its steps and needs room', async () => {
+    const backend = await createOnnxBackend(model, { ...POOL, bits: 32 });
+    try {
+      const result = await bareLoop(backend, { batch: 2, context: 300, steps: 3 }).catch((error: unknown) => error);
+      assert.ok(result instanceof RangeError);
+      const { stepMs, msPerStep } = await bareLoop(backend, { batch: 2, context: 20, steps: 3 });
+      assert.equal(stepMs.length, 3);
+      assert.ok(msPerStep > 0);
+    } finally {
+      await backend.dispose();
+    }
+  });
+});
+
+async function greedy(backend: Backend, count: number): Promise<number[]> {
+  const tokens: number[] = [];
+  let next = backend.config.bosTokenId ?? 1;
+  for (let i = 0; i < count; i++) {
+    const step = sequence(backend.config, Uint32Array.of(next), {
+      context: range(0, i),
+      writes: range(i, i + 1),
+      output: { kind: 'top', rows: 1, topK: 1, tokensOnly: true },
+    });
+    const [output] = await backend.forward([step]);
+    assert.equal(output.kind, 'top');
+    next = output.tokens[0];
+    tokens.push(next);
+  }
+  return tokens;
+}

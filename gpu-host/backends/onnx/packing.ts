@@ -1,0 +1,111 @@
+import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
+
+/** What packing needs to know of a row. */
+export interface RowShape {
+  /** Inputs. */
+  readonly tokens: number;
+  /** Context slots. */
+  readonly context: number;
+}
+
+/** Estimated nanoseconds of a run, linear in what it computes. Only the proportions matter: they decide when padding costs more than a run. */
+export interface RunCosts {
+  /** Each run: the weights stream through the cache once. */
+  readonly perRun: number;
+  /** Each padded token. */
+  readonly perToken: number;
+  /** Each row gathered for a sequence, once per run. */
+  readonly perRow: number;
+  /** Each pair of a padded token and a row that it might attend to. */
+  readonly perScore: number;
+}
+
+/** Measured on two AVX-512 cores with float32 weights; only their proportions matter, and those differ little elsewhere. */
+const BYTES_PER_NS = 75;
+const FLOPS_PER_NS = 350;
+const ATTENTION_FLOPS_PER_NS = 450;
+/** A row of keys or values is read, written in order and read again by the attention. */
+const GATHER_PASSES = 3;
+/** Scores of one layer kept at once, 4 bytes each: 512 MiB. A single sequence may exceed it, a batch is split before. */
+const MAX_SCORES = 1 << 27;
+
+/** Costs of a model whose weights are `bits` wide. */
+export function runCosts(config: ModelConfig, bits: number): RunCosts {
+  const { hiddenSize, intermediateSize, heads, headDim, layers } = config;
+  const kv = kvSize(config);
+  const parameters = layers * hiddenSize * (2 * heads * headDim + 2 * kv + 3 * intermediateSize);
+  return {
+    perRun: (parameters * bits) / 8 / BYTES_PER_NS,
+    perToken: (2 * parameters) / FLOPS_PER_NS,
+    perRow: (layers * 2 * kv * 4 * GATHER_PASSES) / BYTES_PER_NS,
+    perScore: (layers * heads * headDim * 4) / ATTENTION_FLOPS_PER_NS,
+  };
+}
+
+export interface Packing {
+  /** Indices of each run's rows. */
+  readonly runs: readonly (readonly number[])[];
+  /** Estimated nanoseconds of all. */
+  readonly cost: number;
+}
+
+/**
+ * Splits a batch into runs, each padded to its longest row, so that the estimated total is least: decode steps leave a prefill's
+ * padding, short contexts leave long ones, unless another pass over the weights costs more than the padding.
+ */
+export function packRuns(shapes: readonly RowShape[], costs: RunCosts, heads: number): Packing {
+  if (shapes.length === 0) return { runs: [], cost: 0 };
+  const all = Array.from(shapes.keys());
+  let tokens = 0;
+  let context = 0;
+  let ideal = costs.perRun;
+  for (const shape of shapes) {
+    tokens = Math.max(tokens, shape.tokens);
+    context = Math.max(context, shape.context);
+    ideal += costOf(costs, 1, shape.tokens, shape.context) - costs.perRun;
+  }
+  const fits = shapes.length * tokens * (context + tokens) * heads <= MAX_SCORES;
+  const cost = costOf(costs, shapes.length, tokens, context);
+  // No split can save more than the padding, and each costs a run: the usual case ends here.
+  if (fits && cost - ideal <= costs.perRun) return { runs: [all], cost };
+  return cheapestSegments(shapes, all.sort(byShape(shapes)), costs, heads);
+}
+
+function costOf(costs: RunCosts, sequences: number, tokens: number, context: number): number {
+  const width = context + tokens;
+  return costs.perRun + sequences * (tokens * costs.perToken + width * costs.perRow + tokens * width * costs.perScore);
+}
+
+function byShape(shapes: readonly RowShape[]): (a: number, b: number) => number {
+  return (a, b) => shapes[a].tokens - shapes[b].tokens || shapes[a].context - shapes[b].context || a - b;
+}
+
+/** Sequences of like shape are neighbours in `order`; the best cut of that line is found by dynamic programming. */
+function cheapestSegments(
+  shapes: readonly RowShape[],
+  order: readonly number[],
+  costs: RunCosts,
+  heads: number,
+): Packing {
+  const best = [0];
+  const cutBefore = [0];
+  for (let end = 1; end <= order.length; end++) {
+    best[end] = Number.POSITIVE_INFINITY;
+    let tokens = 0;
+    let context = 0;
+    for (let start = end - 1; start >= 0; start--) {
+      tokens = Math.max(tokens, shapes[order[start]].tokens);
+      context = Math.max(context, shapes[order[start]].context);
+      const count = end - start;
+      if (count > 1 && count * tokens * (context + tokens) * heads > MAX_SCORES) break;
+      const cost = best[start] + costOf(costs, count, tokens, context);
+      if (cost < best[end]) {
+        best[end] = cost;
+        cutBefore[end] = start;
+      }
+    }
+  }
+  const runs: number[][] = [];
+  for (let end = order.length; end > 0; end = cutBefore[end]) runs.unshift(order.slice(cutBefore[end], end));
+  return { runs, cost: best[order.length] };
+}

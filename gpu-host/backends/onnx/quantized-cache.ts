@@ -1,0 +1,98 @@
+import { createHash, randomUUID } from 'node:crypto';
+import { constants } from 'node:fs';
+import { access, mkdir, open, realpath, rename, rm, stat } from 'node:fs/promises';
+import { homedir } from 'node:os';
+import { join, resolve } from 'node:path';
+import type { LoadedModel } from '#gpu-host/models/load.ts';
+import type { FileRange } from './graph-builder.ts';
+import { quantizeMatrix } from './quantize.ts';
+import { BLOCK_SIZE, type LinearLayer, type QuantizedRanges, quantizedLinears, type WeightBits } from './weights.ts';
+
+/** Part of every cache name: raise it when the quantisation or the layout changes. */
+const FORMAT = 1;
+
+/** `$XDG_CACHE_HOME/pie/quantized` or `~/.cache/pie/quantized`. */
+export function defaultCacheDirectory(): string {
+  return join(process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'pie', 'quantized');
+}
+
+/**
+ * The quantised weights of a model by layer name, in one file named after what they were made from (the weight files' paths, sizes and
+ * times, the widths). It is written when it is not there, and appears whole or not at all. Empty for 32-bit weights.
+ */
+export async function quantizedWeights(
+  model: LoadedModel,
+  bits: WeightBits,
+  headBits: WeightBits,
+  cacheDirectory: string,
+): Promise<ReadonlyMap<string, QuantizedRanges>> {
+  const linears = quantizedLinears(model.config, bits, headBits);
+  if (linears.length === 0) return new Map();
+  const directory = resolve(cacheDirectory);
+  await mkdir(directory, { recursive: true });
+  const file = join(await realpath(directory), `${await identity(model, linears)}.weights`);
+  const ranges = layout(linears, file);
+  const isThere = await access(file, constants.R_OK).then(
+    () => true,
+    () => false,
+  );
+  if (!isThere) await write(model, linears, file);
+  return ranges;
+}
+
+async function identity(model: LoadedModel, linears: readonly LinearLayer[]): Promise<string> {
+  const hash = createHash('sha256').update(JSON.stringify([FORMAT, BLOCK_SIZE, linears]));
+  const files = new Set(linears.flatMap(({ parts }) => parts.map((part) => model.tensors.info(part).file)));
+  for (const file of [...files].sort()) {
+    const { size, mtimeNs } = await stat(file, { bigint: true });
+    hash.update(JSON.stringify([await realpath(file), String(size), String(mtimeNs)]));
+  }
+  return hash.digest('hex').slice(0, 32);
+}
+
+function layout(linears: readonly LinearLayer[], file: string): Map<string, QuantizedRanges> {
+  const ranges = new Map<string, QuantizedRanges>();
+  let offset = 0;
+  const take = (bytes: number): FileRange => {
+    const range = { file, offset, bytes };
+    offset += bytes;
+    return range;
+  };
+  for (const { name, rows, columns, bits } of linears) {
+    const blocks = Math.ceil(columns / BLOCK_SIZE);
+    const values = take((rows * blocks * BLOCK_SIZE * bits) / 8);
+    ranges.set(name, { values, scales: take(rows * blocks * 4) });
+  }
+  return ranges;
+}
+
+async function write(model: LoadedModel, linears: readonly LinearLayer[], file: string): Promise<void> {
+  const partial = `${file}.${randomUUID()}.partial`;
+  try {
+    const handle = await open(partial, 'wx');
+    try {
+      for (const linear of linears) {
+        const { values, scales } = quantizeLinear(model, linear);
+        await handle.writeFile(values);
+        await handle.writeFile(new Uint8Array(scales.buffer, scales.byteOffset, scales.byteLength));
+      }
+    } finally {
+      await handle.close();
+    }
+    await rename(partial, file);
+  } finally {
+    await rm(partial, { force: true });
+  }
+}
+
+function quantizeLinear(model: LoadedModel, { parts, rows, columns, bits }: LinearLayer) {
+  if (bits === 32) throw new TypeError('32-bit weights are not quantised.');
+  const stacked = new Float32Array(rows * columns);
+  let offset = 0;
+  for (const part of parts) {
+    const weight = model.tensors.read(part);
+    stacked.set(weight, offset);
+    offset += weight.length;
+  }
+  return quantizeMatrix(stacked, rows, columns, bits, BLOCK_SIZE);
+}

@@ -1,0 +1,52 @@
+import type { ModelConfig } from '#gpu-host/models/config.ts';
+import { rotaryFrequencies } from '../rotary.ts';
+
+/** Positions up to which a table is kept; calls beyond it (4 GiB apart in the worst case) get a table of their own. */
+const MAX_KEPT_POSITIONS = 1 << 17;
+
+/** Cosines and sines, `rows × headDim / 2` each. */
+export interface RotaryRows {
+  readonly rows: number;
+  readonly cos: Float32Array;
+  readonly sin: Float32Array;
+}
+
+/** Cosines and sines of positions, grown when a later position is first seen. */
+export class RotaryTable {
+  readonly #frequencies: Float64Array;
+  #kept: RotaryRows;
+
+  constructor(config: ModelConfig) {
+    this.#frequencies = rotaryFrequencies(config);
+    this.#kept = this.#compute(Uint32Array.from({ length: Math.min(config.contextLength, 4096) }, (_, i) => i));
+  }
+
+  /** The table whose row p is position p, or null when that table would be too large: see {@link tableOf}. */
+  upTo(position: number): RotaryRows | null {
+    if (position < this.#kept.rows) return this.#kept;
+    if (position >= MAX_KEPT_POSITIONS) return null;
+    let rows = this.#kept.rows;
+    while (rows <= position) rows *= 2;
+    this.#kept = this.#compute(Uint32Array.from({ length: rows }, (_, i) => i));
+    return this.#kept;
+  }
+
+  /** A table with one row per given position, in the same order. */
+  tableOf(positions: Uint32Array): RotaryRows {
+    return this.#compute(positions);
+  }
+
+  #compute(positions: Uint32Array): RotaryRows {
+    const half = this.#frequencies.length;
+    const cos = new Float32Array(positions.length * half);
+    const sin = new Float32Array(positions.length * half);
+    for (let row = 0; row < positions.length; row++) {
+      for (let i = 0; i < half; i++) {
+        const angle = positions[row] * this.#frequencies[i];
+        cos[row * half + i] = Math.cos(angle);
+        sin[row * half + i] = Math.sin(angle);
+      }
+    }
+    return { rows: positions.length, cos, sin };
+  }
+}

@@ -1,0 +1,112 @@
+import type { ModelConfig } from '#gpu-host/models/config.ts';
+import type { Backend, InputRows, OutputRequest, SequenceInput, SequenceOutput } from '../backend.ts';
+
+/** Repeatable uniform numbers (splitmix32). */
+export class Random {
+  #state: number;
+
+  constructor(seed: number) {
+    this.#state = seed | 0;
+  }
+
+  /** From 0 up to, not including, 1. */
+  next(): number {
+    this.#state = (this.#state + 0x9e3779b9) | 0;
+    let mixed = Math.imul(this.#state ^ (this.#state >>> 16), 0x21f0aaad);
+    mixed = Math.imul(mixed ^ (mixed >>> 15), 0x735a2d97);
+    return ((mixed ^ (mixed >>> 15)) >>> 0) / 2 ** 32;
+  }
+
+  /** An integer from 0 up to, not including, `end`. */
+  below(end: number): number {
+    return Math.floor(this.next() * end);
+  }
+
+  tokens(config: ModelConfig, count: number): Uint32Array {
+    return Uint32Array.from({ length: count }, () => this.below(config.vocabularySize));
+  }
+
+  floats(count: number): Float32Array {
+    return Float32Array.from({ length: count }, () => 2 * this.next() - 1);
+  }
+
+  /** All integers below `count`, shuffled. */
+  permutation(count: number): Uint32Array {
+    const order = Uint32Array.from({ length: count }, (_, i) => i);
+    for (let i = count - 1; i > 0; i--) {
+      const j = this.below(i + 1);
+      [order[i], order[j]] = [order[j], order[i]];
+    }
+    return order;
+  }
+}
+
+/** Integers from `start` up to, not including, `end`. */
+export function range(start: number, end: number): Uint32Array {
+  return Uint32Array.from({ length: end - start }, (_, i) => start + i);
+}
+
+/** A sequence with the usual things filled in: tokens after a context of the same order, written nowhere, all probabilities of the last. */
+export function sequence(
+  config: ModelConfig,
+  inputs: Uint32Array | Float32Array,
+  rest: Partial<Omit<SequenceInput, 'inputs'>> = {},
+): SequenceInput {
+  const rows: InputRows =
+    inputs instanceof Uint32Array ? { kind: 'tokens', tokens: inputs } : { kind: 'embeds', embeds: inputs };
+  const count = inputs instanceof Uint32Array ? inputs.length : inputs.length / config.hiddenSize;
+  const context = rest.context ?? new Uint32Array(0);
+  return {
+    inputs: rows,
+    positions: range(context.length, context.length + count),
+    context,
+    mask: 'causal',
+    writes: new Uint32Array(0),
+    output: wholeVocabulary(config),
+    ...rest,
+  };
+}
+
+/** Every token's log-probability after the last `rows` inputs. */
+export function wholeVocabulary(config: ModelConfig, rows = 1): OutputRequest {
+  return { kind: 'top', rows, topK: config.vocabularySize };
+}
+
+/** The numbers of an output in a fixed order: states as they are, log-probabilities by token. */
+export function values(output: SequenceOutput): Float32Array {
+  if (output.kind === 'none') return new Float32Array(0);
+  if (output.kind === 'states') return output.states;
+  const { topK, tokens, logProbabilities } = output;
+  const byToken = new Float32Array(logProbabilities.length);
+  for (let i = 0; i < tokens.length; i++) byToken[Math.floor(i / topK) * topK + tokens[i]] = logProbabilities[i];
+  return byToken;
+}
+
+/** Runs one batch and returns each output's {@link values}. */
+export async function run(backend: Backend, ...batch: readonly SequenceInput[]): Promise<Float32Array[]> {
+  return (await backend.forward(batch)).map(values);
+}
+
+/** The largest difference over the largest magnitude of `expected`. */
+export function relativeError(actual: Float32Array, expected: Float32Array): number {
+  if (actual.length !== expected.length) return Number.POSITIVE_INFINITY;
+  let difference = 0;
+  let magnitude = 0;
+  for (let i = 0; i < expected.length; i++) {
+    const each = Math.abs(actual[i] - expected[i]);
+    difference = Number.isNaN(each) ? Number.POSITIVE_INFINITY : Math.max(difference, each);
+    magnitude = Math.max(magnitude, Math.abs(expected[i]));
+  }
+  return difference === 0 ? 0 : difference / magnitude;
+}
+
+/** The root of the summed squared differences over that of `expected`: the norm for quantised weights. */
+export function rootMeanSquareError(actual: Float32Array, expected: Float32Array): number {
+  let difference = 0;
+  let magnitude = 0;
+  for (let i = 0; i < expected.length; i++) {
+    difference += (actual[i] - expected[i]) ** 2;
+    magnitude += expected[i] ** 2;
+  }
+  return Math.sqrt(difference / magnitude);
+}

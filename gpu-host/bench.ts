@@ -1,0 +1,193 @@
+import { fork } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import type { Backend, SequenceInput } from './backends/backend.ts';
+import { createOnnxBackend } from './backends/onnx/index.ts';
+import { createReferenceBackend } from './backends/reference/index.ts';
+import { loadModel } from './models/load.ts';
+import { pullModel } from './models/pull.ts';
+import { type GpuHostConnection, GpuHostConnection as Host, type GpuInferlet, type Sampler } from './protocol/client.ts';
+
+/**
+ * Time per token through frames, batcher and handlers over the bare backend's, in one run:
+ * `node gpu-host/bench.ts [--clients 1,8,32] [--tokens 100] [--rounds 3] [--model stories15m] [--bits 32] [--head-bits 32] [--backend onnx]`.
+ * Bare is the backend's step called back to back at the same batch and context. Rounds alternate; medians of the ratios are printed.
+ */
+const { values } = parseArgs({
+  options: {
+    clients: { type: 'string', default: '1,8,32' },
+    tokens: { type: 'string', default: '100' },
+    rounds: { type: 'string', default: '3' },
+    model: { type: 'string', default: 'stories15m' },
+    bits: { type: 'string', default: '32' },
+    'head-bits': { type: 'string', default: '32' },
+    backend: { type: 'string', default: 'onnx' },
+  },
+});
+
+const PAGE_SIZE = 16;
+const PAGES = 1024;
+const GREEDY: Sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
+const tokens = Number(values.tokens);
+const perSequence = Math.ceil((tokens + 1) / PAGE_SIZE);
+
+type Way = (connection: GpuHostConnection, inferlet: GpuInferlet) => Promise<void>;
+
+const ways: Record<string, Way> = {
+  'three calls': threeCalls,
+  fused: fused,
+  'run-ahead': runAhead,
+};
+
+async function fused(connection: GpuHostConnection, inferlet: GpuInferlet): Promise<void> {
+  const queue = inferlet.createQueue(modelName(connection));
+  const pages = unwrap(inferlet.allocatePages(queue, perSequence));
+  let token = Uint32Array.of(1);
+  for (let i = 0; i < tokens; i++) {
+    const result = await inferlet.step(queue, {
+      tokens: token,
+      positions: Uint32Array.of(i),
+      inPages: pages,
+      outPages: pages,
+      mask: undefined,
+      rows: 1,
+      output: { tag: 'sample', val: GREEDY },
+    });
+    token = unwrap(result).tokens as Uint32Array<ArrayBuffer>;
+  }
+}
+
+async function threeCalls(connection: GpuHostConnection, inferlet: GpuInferlet): Promise<void> {
+  const queue = inferlet.createQueue(modelName(connection));
+  const pages = unwrap(inferlet.allocatePages(queue, perSequence));
+  const embeds = unwrap(inferlet.allocateEmbeds(queue, 2));
+  const input = embeds.slice(0, 1);
+  const output = embeds.slice(1);
+  let token = 1;
+  for (let i = 0; i < tokens; i++) {
+    inferlet.embedText(queue, Uint32Array.of(token), Uint32Array.of(i), input);
+    inferlet.forward(queue, pages, input, pages, output, undefined);
+    const next = unwrap(await inferlet.nextDistribution(queue, output[0] as number, 1));
+    token = next.tokens[0] as number;
+  }
+}
+
+async function runAhead(connection: GpuHostConnection, inferlet: GpuInferlet): Promise<void> {
+  const queue = inferlet.createQueue(modelName(connection));
+  const pages = unwrap(inferlet.allocatePages(queue, perSequence));
+  const none = new Uint32Array();
+  const run = inferlet.run(queue, { token: 1, position: 0, pages, maxTokens: tokens, sampler: GREEDY, stopTokens: none });
+  for (let done = false; !done; ) done = unwrap(await run.next()).finished !== undefined;
+}
+
+function modelName(connection: GpuHostConnection): string {
+  return connection.models[0]?.name ?? '';
+}
+
+function unwrap<T>(outcome: { tag: 'ok'; val: T } | { tag: 'err'; val: { tag: string; val: string } }): T {
+  if (outcome.tag === 'err') throw new Error(`${outcome.val.tag}: ${outcome.val.val}`);
+  return outcome.val;
+}
+
+/** The backend's step, back to back, at the batch and contexts of the others. Milliseconds per step. */
+async function bare(backend: Backend, clients: number): Promise<number> {
+  const inputs = new Uint32Array(clients).fill(1);
+  const startedMs = performance.now();
+  for (let position = 0; position < tokens; position++) {
+    const batch: SequenceInput[] = [];
+    for (let c = 0; c < clients; c++) {
+      const first = c * perSequence * PAGE_SIZE;
+      const context = new Uint32Array(position);
+      for (let i = 0; i < position; i++) context[i] = first + i;
+      batch.push({
+        inputs: { kind: 'tokens', tokens: inputs.slice(c, c + 1) },
+        positions: Uint32Array.of(position),
+        context,
+        mask: 'causal',
+        writes: Uint32Array.of(first + position),
+        output: { kind: 'top', rows: 1, topK: 1, tokensOnly: true },
+      });
+    }
+    const outputs = await backend.forward(batch);
+    for (let c = 0; c < clients; c++) {
+      const output = outputs[c];
+      if (output?.kind === 'top') inputs[c] = output.tokens[0] as number;
+    }
+  }
+  return (performance.now() - startedMs) / tokens;
+}
+
+async function through(connection: GpuHostConnection, way: Way, clients: number): Promise<{ stepMs: number; batch: number; deviceMs: number }> {
+  const inferlets = Array.from({ length: clients }, (_, i) => connection.openInferlet({ id: `bench-${i}`, maxPages: PAGES, arrival: i }));
+  await connection.stats({ reset: true });
+  const startedMs = performance.now();
+  await Promise.all(inferlets.map((inferlet) => way(connection, inferlet)));
+  const stepMs = (performance.now() - startedMs) / tokens;
+  const stats = (await connection.stats()).models[0];
+  await Promise.all(inferlets.map((inferlet) => inferlet.close()));
+  return { stepMs, batch: stats?.meanBatchSize ?? 0, deviceMs: (stats?.deviceBusyMs ?? 0) / tokens };
+}
+
+function median(numbers: readonly number[]): number {
+  const sorted = numbers.toSorted((a, b) => a - b);
+  return sorted[sorted.length >> 1] ?? Number.NaN;
+}
+
+const directory = mkdtempSync(join(tmpdir(), 'pie-bench-'));
+const address = join(directory, 's');
+const model = {
+  name: values.model,
+  source: values.model,
+  backend: values.backend,
+  bits: Number(values.bits),
+  headBits: Number(values['head-bits']),
+  pages: PAGES,
+  pageSize: PAGE_SIZE,
+  maxBatchTokens: 512,
+  maxBatchSequences: 256,
+  threads: 0,
+};
+writeFileSync(join(directory, 'c.json'), JSON.stringify({ name: 'bench', address, models: [model] }));
+const host = fork(join(import.meta.dirname, 'main.ts'), {
+  env: { ...process.env, PIE_GPU_HOST_CONFIG: join(directory, 'c.json') },
+  stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+});
+const connection = await Host.connect(address, { deadlineMs: 60_000 });
+const loaded = await loadModel((await pullModel(values.model)).directory);
+const pool = { pageSize: PAGE_SIZE, pageCount: PAGES };
+const backend =
+  values.backend === 'reference'
+    ? await createReferenceBackend(loaded, pool)
+    : await createOnnxBackend(loaded, { ...pool, bits: model.bits as 32 | 8 | 4, headBits: model.headBits as 32 | 8 | 4 });
+try {
+  for (const clients of values.clients.split(',').map(Number)) {
+    const ratios: Record<string, { ratio: number[]; step: number[]; batch: number[]; device: number[] }> = {};
+    const bareMs: number[] = [];
+    for (let round = 0; round < Number(values.rounds); round++) {
+      for (const [name, way] of Object.entries(ways)) {
+        const base = await bare(backend, clients);
+        const { stepMs, batch, deviceMs } = await through(connection, way, clients);
+        const row = (ratios[name] ??= { ratio: [], step: [], batch: [], device: [] });
+        bareMs.push(base);
+        row.ratio.push(stepMs / base);
+        row.step.push(stepMs);
+        row.batch.push(batch);
+        row.device.push(deviceMs);
+      }
+    }
+    console.log(`${clients} clients: bare ${median(bareMs).toFixed(3)} ms a step (${Math.min(...bareMs).toFixed(3)} to ${Math.max(...bareMs).toFixed(3)})`);
+    for (const [name, { ratio, step, batch, device }] of Object.entries(ratios)) {
+      const spread = `${Math.min(...ratio).toFixed(2)} to ${Math.max(...ratio).toFixed(2)}`;
+      console.log(
+        `  ${name.padEnd(12)} ${median(step).toFixed(3)} ms, ${median(ratio).toFixed(3)} × bare (${spread}), device ${median(device).toFixed(3)} ms, mean batch ${median(batch).toFixed(1)}`,
+      );
+    }
+  }
+} finally {
+  connection.close();
+  host.kill('SIGTERM');
+  await backend.dispose();
+  rmSync(directory, { recursive: true, force: true });
+}

@@ -1,0 +1,99 @@
+import type { Backend, SequenceInput, SequenceOutput } from '../backends/backend.ts';
+import { BatchCall, type CallKind } from '../batcher/call.ts';
+import { type HandlerError, handlerError } from '../protocol/errors.ts';
+import { encodeDone, encodeError } from '../protocol/results.ts';
+import { CallFault } from '../memory/fault.ts';
+import type { HostQueue } from './space.ts';
+
+/** What handlers know of the model that they serve. */
+export interface ModelContext {
+  readonly backend: Backend;
+  readonly maxTopK: number;
+  /** Values of a token's embedding; undefined when the host cannot look them up. */
+  embedding(token: number): Float32Array | undefined;
+}
+
+/** A scoreboard key of a page address. */
+export function pageKey(address: number): number {
+  return address * 2;
+}
+
+/** A scoreboard key of an embed address. */
+export function embedKey(address: number): number {
+  return address * 2 + 1;
+}
+
+/** One call of an inferlet, from its frame to its result. */
+export abstract class HostCall extends BatchCall {
+  readonly hostQueue: HostQueue;
+  /** Id of the result; 0 when none is wanted. */
+  readonly id: number;
+
+  constructor(kind: CallKind, queue: HostQueue, id: number) {
+    super(kind, queue.order);
+    this.hostQueue = queue;
+    this.id = id;
+  }
+
+  get tokens(): number {
+    return 1;
+  }
+
+  get continues(): boolean {
+    return false;
+  }
+
+  chunkable(): boolean {
+    return false;
+  }
+
+  /** What the failed call should have made is marked, so that later calls which need it fail with its cause. */
+  protected abstract poison(cause: HandlerError): void;
+
+  /** Ends the call with an error: its future, its queue and its dependents learn of it. */
+  fail(caught: unknown): void {
+    const error = toHandlerError(caught);
+    const { space } = this.hostQueue;
+    if (space.closed) return;
+    this.hostQueue.failure ??= error;
+    this.poison(error);
+    this.replyError(error);
+  }
+
+  protected replyError(error: HandlerError): void {
+    const { port } = this.hostQueue.space;
+    if (this.id === 0) return;
+    encodeError(port.writer, this.id, error);
+    port.touched();
+  }
+
+  /** Writes the result with `encode`; one that does not fit a frame becomes an error. */
+  protected reply(encode: () => boolean): void {
+    const { space } = this.hostQueue;
+    if (space.closed || this.id === 0) return;
+    if (!encode()) encodeError(space.port.writer, this.id, handlerError('limit-exceeded', 'the result is larger than a frame; ask for fewer rows'));
+    space.port.touched();
+  }
+
+  protected replyDone(): void {
+    this.reply(() => encodeDone(this.hostQueue.space.port.writer, this.id));
+  }
+}
+
+/** A call that computes inputs on the device, in one step or many. */
+export abstract class DeviceCall extends HostCall {
+  /** The next `tokens` inputs for the device. @throws CallFault when the call cannot be done. */
+  abstract prepare(tokens: number, model: ModelContext): SequenceInput;
+
+  /** Takes what the device computed for the inputs last prepared. */
+  abstract accept(output: SequenceOutput): Progress;
+}
+
+/** `done`; `more` inputs are ready; `held` until its consumer catches up. */
+export type Progress = 'done' | 'more' | 'held';
+
+/** Whatever was thrown, as an error of the closed set; only faults of our own tell their text. */
+export function toHandlerError(caught: unknown): HandlerError {
+  if (caught instanceof CallFault) return caught.error;
+  return handlerError('internal', `the device failed: ${caught instanceof Error ? caught.message : String(caught)}`);
+}

@@ -1,0 +1,124 @@
+import type { SequenceInput, SequenceOutput } from '../backends/backend.ts';
+import type { KeyVisitor } from '../batcher/call.ts';
+import { fault } from '../memory/fault.ts';
+import type { FinishReason, RunRequest } from '../protocol/calls.ts';
+import type { HandlerError } from '../protocol/errors.ts';
+import { encodeRunTokens } from '../protocol/results.ts';
+import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
+import { DeviceCall, type ModelContext, pageKey, type Progress } from './call.ts';
+import { checkTokens } from './instant.ts';
+import { ForwardPlan } from './plan.ts';
+import { candidatesWanted, checkSampler, pick } from './sampler.ts';
+import type { HostQueue } from './space.ts';
+
+/**
+ * `run` of `wit/fused.wit`: decodes on the device, one token a batch beside everybody's steps, until a stop token, the limit, or a stop.
+ * It holds its place in its queue all the while, and pauses a window ahead of what the inferlet has consumed.
+ */
+export class RunCall extends DeviceCall {
+  readonly #request: RunRequest;
+  readonly #model: ModelContext;
+  /** Told when the inferlet has consumed enough for a paused run to go on, or wants it to end. */
+  readonly #resume: (run: RunCall) => void;
+  #plan: ForwardPlan | undefined;
+  #topK = 1;
+  #produced = 0;
+  #consumed = 0;
+  #stopped = false;
+
+  constructor(queue: HostQueue, id: number, request: RunRequest, model: ModelContext, resume: (run: RunCall) => void) {
+    super('forward', queue, id);
+    this.#request = request;
+    this.#model = model;
+    this.#resume = resume;
+    queue.space.runs.set(id, this);
+  }
+
+  override get continues(): boolean {
+    return true;
+  }
+
+  /** Whether it has been asked to stop before its next step. */
+  get stopped(): boolean {
+    return this.#stopped;
+  }
+
+  /** The inferlet has taken `tokens` tokens in all. */
+  consumed(tokens: number): void {
+    this.#consumed = Math.min(Math.max(tokens, this.#consumed), this.#produced);
+    if (this.state === 'paused' && this.#hasRoom) this.#resume(this);
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    if (this.state === 'paused') this.#resume(this);
+  }
+
+  override prepare(): SequenceInput {
+    const plan = this.#planned();
+    return plan.sequence(1, { kind: 'tokens', tokens: Uint32Array.of(this.#token) }, { kind: 'top', rows: 1, topK: this.#topK });
+  }
+
+  override accept(output: SequenceOutput): Progress {
+    if (output.kind !== 'top') throw new Error(`a run's step gave ${output.kind}`);
+    const plan = this.#plan as ForwardPlan;
+    const position = plan.positions[plan.done] as number;
+    const choice = pick(this.#request.sampler, output.logProbabilities, 0, Math.min(output.topK, this.#topK), position);
+    const token = output.tokens[choice] as number;
+    plan.commit(1);
+    this.#token = token;
+    this.#produced++;
+    const finished = this.#finish(token);
+    this.reply(() => encodeRunTokens(this.hostQueue.space.port.writer, this.id, [token], finished));
+    if (finished) return 'done';
+    return this.#hasRoom ? 'more' : 'held';
+  }
+
+  /** Ends it without another step, because it was stopped. */
+  endStopped(): void {
+    this.reply(() => encodeRunTokens(this.hostQueue.space.port.writer, this.id, [], 'stopped'));
+  }
+
+  #token = 0;
+
+  get #hasRoom(): boolean {
+    return this.#produced - this.#consumed < RUN_WINDOW_TOKENS;
+  }
+
+  #finish(token: number): FinishReason | undefined {
+    if (this.#request.stopTokens.includes(token)) return 'stop-token';
+    if (this.#produced === this.#request.maxTokens) return 'max-tokens';
+    return this.#stopped ? 'stopped' : undefined;
+  }
+
+  #planned(): ForwardPlan {
+    if (this.#plan) return this.#plan;
+    const { token, position, pages, maxTokens, sampler, stopTokens } = this.#request;
+    const { config } = this.#model.backend;
+    checkTokens(Uint32Array.of(token), config.vocabularySize);
+    checkTokens(stopTokens, config.vocabularySize);
+    checkSampler(sampler);
+    if (maxTokens === 0) throw fault('invalid-argument', 'a run of 0 tokens');
+    if (position + maxTokens > config.contextLength) {
+      throw fault(
+        'context-overflow',
+        `${maxTokens} tokens from position ${position} on reach past the model's context of ${config.contextLength} tokens`,
+      );
+    }
+    const positions = new Uint32Array(maxTokens);
+    for (let i = 0; i < maxTokens; i++) positions[i] = position + i;
+    const request = { positions, inPages: pages, outPages: pages, mask: undefined };
+    this.#plan = new ForwardPlan(this.hostQueue.space.pages, request, config.contextLength);
+    this.#token = token;
+    this.#topK = candidatesWanted(sampler, this.#model.maxTopK);
+    return this.#plan;
+  }
+
+  override visitKeys(visit: KeyVisitor): void {
+    for (const page of this.#request.pages) visit(pageKey(page), true);
+  }
+
+  protected override poison(cause: HandlerError): void {
+    this.hostQueue.space.pages.fail(this.#request.pages, cause, this.hostQueue);
+  }
+}

@@ -1,0 +1,71 @@
+import type { Sampler } from '../protocol/calls.ts';
+import { fault } from '../memory/fault.ts';
+
+/** Checks a sampler that came from outside. @throws CallFault `invalid-argument` naming the field. */
+export function checkSampler(sampler: Sampler): void {
+  const { temperature, topP, minP } = sampler;
+  if (!(temperature >= 0 && temperature <= 1e6)) throw fault('invalid-argument', `temperature ${temperature}; 0 or more is expected`);
+  if (temperature === 0) return;
+  if (!(topP > 0 && topP <= 1)) throw fault('invalid-argument', `top-p ${topP}; above 0 and at most 1 is expected`);
+  if (!(minP >= 0 && minP <= 1)) throw fault('invalid-argument', `min-p ${minP}; 0 to 1 is expected`);
+}
+
+/** How many of the most probable tokens the sampler must see. A `topK` of 0 or past the cap takes the cap. */
+export function candidatesWanted(sampler: Sampler, maxTopK: number): number {
+  if (sampler.temperature === 0) return 1;
+  return sampler.topK === 0 || sampler.topK > maxTopK ? maxTopK : sampler.topK;
+}
+
+/**
+ * Picks one of `count` candidates, most probable first, whose log-probabilities at temperature 1 start at `logProbabilities[offset]`;
+ * returns its index. Cuts apply in the order top-k, top-p, min-p to probabilities after the temperature, each over what the one before left.
+ * The draw is a function of the seed and `position` alone.
+ */
+export function pick(sampler: Sampler, logProbabilities: Float32Array, offset: number, count: number, position: number): number {
+  if (sampler.temperature === 0 || count <= 1) return 0;
+  let kept = sampler.topK === 0 ? count : Math.min(sampler.topK, count);
+  const weights = new Float64Array(kept);
+  const top = logProbabilities[offset] as number;
+  let sum = 0;
+  for (let i = 0; i < kept; i++) {
+    const weight = Math.exp(((logProbabilities[offset + i] as number) - top) / sampler.temperature);
+    weights[i] = weight;
+    sum += weight;
+  }
+  if (sampler.topP < 1) {
+    const target = sampler.topP * sum;
+    let reached = 0;
+    let prefix = 0;
+    while (prefix < kept && reached < target) reached += weights[prefix++] as number;
+    kept = Math.max(1, prefix);
+    sum = reached;
+  }
+  if (sampler.minP > 0) {
+    // The first weight is 1, so the cut relative to the most probable is the weight itself.
+    let prefix = 1;
+    sum = weights[0] as number;
+    while (prefix < kept && (weights[prefix] as number) >= sampler.minP) sum += weights[prefix++] as number;
+    kept = prefix;
+  }
+  let left = uniform(sampler.seed, position) * sum;
+  for (let i = 0; i < kept; i++) {
+    left -= weights[i] as number;
+    if (left < 0) return i;
+  }
+  return kept - 1;
+}
+
+/** A number in [0, 1) with 53 random bits, a function of its two 32-bit arguments. */
+export function uniform(seed: number, position: number): number {
+  const a = mix(mix(seed ^ 0x9e3779b9) ^ position);
+  const b = mix(mix(a ^ 0x85ebca6b) ^ seed);
+  return ((a >>> 5) * 0x400_0000 + (b >>> 6)) / 0x20_0000_0000_0000;
+}
+
+/** The finalizer of MurmurHash3: a bijection of 32 bits in which every input bit reaches every output bit. */
+function mix(value: number): number {
+  let h = value | 0;
+  h = Math.imul(h ^ (h >>> 16), 0x85ebca6b);
+  h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35);
+  return (h ^ (h >>> 16)) >>> 0;
+}

@@ -1,0 +1,158 @@
+import { fault } from '../memory/fault.ts';
+import type { PageSpace } from '../memory/space.ts';
+import type { Mask } from '../protocol/calls.ts';
+
+/** The slots that a call reads: the filled, unmasked ones of its in-pages, in order. */
+export interface Context {
+  /** Physical slots; longer than `count` by the room asked for. */
+  readonly slots: Uint32Array;
+  readonly count: number;
+  /** Position of each, or undefined when all are smaller than the smallest asked about. */
+  readonly positions: Uint32Array | undefined;
+  /** For an explicit mask: the column of each among all filled slots, masked ones included; and how many columns there are. */
+  readonly columns: Uint32Array | undefined;
+  readonly filled: number;
+}
+
+/**
+ * Gathers the context of a call whose smallest input position is `firstPosition`. `room` more elements are left at the end of `slots`.
+ * `explicit` keeps what an explicit mask needs.
+ * @throws CallFault when a page is not held or was never computed.
+ */
+export function gatherContext(
+  space: PageSpace,
+  pages: Uint32Array,
+  firstPosition: number,
+  room: number,
+  explicit: boolean,
+): Context {
+  const { pageSize, fullBits } = space.pool;
+  const slots = new Uint32Array(pages.length * pageSize + room);
+  let count = 0;
+  let allBefore = true;
+  for (let i = 0; i < pages.length; i++) {
+    const { page, masked } = space.mapping(pages[i] as number);
+    const visible = (page.filled & ~masked) >>> 0;
+    if (visible === 0) continue;
+    if (page.maxPosition >= firstPosition) allBefore = false;
+    const base = page.index * pageSize;
+    if (visible === fullBits) for (let slot = 0; slot < pageSize; slot++) slots[count++] = base + slot;
+    else for (let slot = 0; slot < pageSize; slot++) if (visible & (1 << slot)) slots[count++] = base + slot;
+  }
+  if (allBefore && !explicit) return { slots, count, positions: undefined, columns: undefined, filled: count };
+  return { slots, count, ...detail(space, pages, count) };
+}
+
+/** Positions and columns of the slots that `gatherContext` listed. */
+function detail(space: PageSpace, pages: Uint32Array, count: number): { positions: Uint32Array; columns: Uint32Array; filled: number } {
+  const positions = new Uint32Array(count);
+  const columns = new Uint32Array(count);
+  let at = 0;
+  let column = 0;
+  for (const address of pages) {
+    const { page, masked } = space.mapping(address);
+    for (let slot = 0; slot < space.pool.pageSize; slot++) {
+      const bit = 1 << slot;
+      if ((page.filled & bit) === 0) continue;
+      if ((masked & bit) === 0) {
+        positions[at] = page.positions[slot] as number;
+        columns[at++] = column;
+      }
+      column++;
+    }
+  }
+  return { positions, columns, filled: column };
+}
+
+/** Largest visibility matrix, in elements: 64 Mi. */
+const MAX_MATRIX = 64 * 1024 * 1024;
+
+/**
+ * What each input may see: `causal` when that is every context slot and the inputs up to itself, else a matrix of
+ * `inputs × (context + inputs)`.
+ * @throws CallFault `invalid-argument` for a mask of the wrong shape.
+ */
+export function visibility(positions: Uint32Array, context: Context, mask: Mask | undefined): Uint8Array | 'causal' {
+  if (!mask && isCausal(positions, context)) return 'causal';
+  const inputs = positions.length;
+  const width = context.count + inputs;
+  if (inputs * width > MAX_MATRIX) throw fault('limit-exceeded', `a mask of ${inputs} × ${width}; split the call`);
+  return mask ? explicitMatrix(mask, inputs, context) : inferredMatrix(positions, context);
+}
+
+/** Inputs in rising order of position, all after the context. */
+function isCausal(positions: Uint32Array, context: Context): boolean {
+  for (let i = 1; i < positions.length; i++) if ((positions[i] as number) <= (positions[i - 1] as number)) return false;
+  if (!context.positions) return true;
+  const first = positions[0] as number;
+  for (let i = 0; i < context.count; i++) if ((context.positions[i] as number) >= first) return false;
+  return true;
+}
+
+/** A key is visible when its position is smaller than the query's, or it is the query's own. */
+function inferredMatrix(positions: Uint32Array, context: Context): Uint8Array {
+  const inputs = positions.length;
+  const width = context.count + inputs;
+  const matrix = new Uint8Array(inputs * width);
+  for (let i = 0; i < inputs; i++) {
+    const query = positions[i] as number;
+    const row = i * width;
+    if (context.positions) {
+      for (let k = 0; k < context.count; k++) matrix[row + k] = (context.positions[k] as number) < query ? 1 : 0;
+    } else matrix.fill(1, row, row + context.count);
+    for (let j = 0; j < inputs; j++) matrix[row + context.count + j] = j === i || (positions[j] as number) < query ? 1 : 0;
+  }
+  return matrix;
+}
+
+function explicitMatrix(mask: Mask, inputs: number, context: Context): Uint8Array {
+  if (mask.rowLengths.length !== inputs) {
+    throw fault('invalid-argument', `the mask has ${mask.rowLengths.length} rows and the call ${inputs} inputs`);
+  }
+  const columns = context.columns ?? new Uint32Array(0);
+  const fullWidth = context.filled + inputs;
+  const width = context.count + inputs;
+  const matrix = new Uint8Array(inputs * width);
+  const full = new Uint8Array(fullWidth);
+  let run = 0;
+  for (let i = 0; i < inputs; i++) {
+    const rowLength = mask.rowLengths[i] as number;
+    if (rowLength > mask.runs.length - run) throw fault('invalid-argument', `the mask's row ${i} has more runs than there are`);
+    let at = 0;
+    let visible = 0;
+    for (let r = 0; r < rowLength; r++) {
+      const length = mask.runs[run++] as number;
+      if (length > fullWidth - at) throw fault('invalid-argument', `the mask's row ${i} is wider than ${context.filled} slots and ${inputs} inputs`);
+      full.fill(visible, at, at + length);
+      at += length;
+      visible ^= 1;
+    }
+    if (at !== fullWidth) {
+      throw fault('invalid-argument', `the mask's row ${i} covers ${at} of ${context.filled} slots and ${inputs} inputs`);
+    }
+    const row = i * width;
+    for (let k = 0; k < context.count; k++) matrix[row + k] = full[columns[k] as number] as number;
+    for (let j = 0; j < inputs; j++) matrix[row + context.count + j] = full[context.filled + j] as number;
+    if (!matrix.subarray(row, row + width).includes(1)) throw fault('invalid-argument', `the mask's row ${i} hides every key from its input`);
+  }
+  if (run !== mask.runs.length) throw fault('invalid-argument', `the mask has ${mask.runs.length - run} runs past its last row`);
+  return matrix;
+}
+
+/** Whether no input sees a later one, so that the call may be cut between any two. */
+export function isLowerTriangular(matrix: Uint8Array, inputs: number, context: number): boolean {
+  const width = context + inputs;
+  for (let i = 0; i < inputs; i++) {
+    for (let j = i + 1; j < inputs; j++) if (matrix[i * width + context + j]) return false;
+  }
+  return true;
+}
+
+/** Rows `from` to `to` of a matrix over `context` slots, for which the inputs before `from` have become context. */
+export function matrixRows(matrix: Uint8Array, inputs: number, context: number, from: number, to: number): Uint8Array {
+  if (from === 0 && to === inputs) return matrix;
+  const width = context + inputs;
+  const rows = new Uint8Array((to - from) * (context + to));
+  for (let i = from; i < to; i++) rows.set(matrix.subarray(i * width, i * width + context + to), (i - from) * (context + to));
+  return rows;
+}

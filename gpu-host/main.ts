@@ -1,0 +1,81 @@
+import { readFileSync } from 'node:fs';
+import { type GpuHostConfig, loadConfig, type ModelEntry } from '#infra/config.ts';
+import { exitWithParent } from '#infra/lifeline.ts';
+import { announceReady } from '#infra/ready.ts';
+import type { Backend } from './backends/backend.ts';
+import { createOnnxBackend } from './backends/onnx/index.ts';
+import { createReferenceBackend } from './backends/reference/index.ts';
+import { type LoadedModel, loadModel } from './models/load.ts';
+import { pullModel } from './models/pull.ts';
+import { GpuHost, type HostedModel } from './server.ts';
+
+/** The GPU host process: loads its models, listens, and serves until it is told to stop or its supervisor is gone. */
+async function main(): Promise<void> {
+  const config = hostConfig();
+  const startedMs = performance.now();
+  const models: HostedModel[] = [];
+  // One after the other: loading is bound by memory bandwidth, and a failure should name its model.
+  for (const entry of config.models) models.push(await openModel(entry));
+  const host = new GpuHost(models);
+  const address = await host.listen(config.address);
+  const stop = stopOnce(host, models);
+  exitWithParent(stop);
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void stop());
+  announceReady({
+    address,
+    detail: { models: models.map(({ name, backend }) => ({ name, backend: backend.name })), loadMs: Math.round(performance.now() - startedMs) },
+  });
+}
+
+/** This process' part of the configuration: `PIE_GPU_HOST_NAME` names it; `PIE_GPU_HOST_CONFIG` is a JSON file that replaces it. */
+function hostConfig(): GpuHostConfig {
+  const file = process.env.PIE_GPU_HOST_CONFIG;
+  if (file) return JSON.parse(readFileSync(file, 'utf8')) as GpuHostConfig;
+  const { gpuHosts } = loadConfig();
+  const name = process.env.PIE_GPU_HOST_NAME;
+  const config = name ? gpuHosts.find((host) => host.name === name) : gpuHosts[0];
+  if (!config) throw new Error(`the configuration has no GPU host named ${name}; it has ${gpuHosts.map((host) => host.name).join(', ')}`);
+  return config;
+}
+
+async function openModel(entry: ModelEntry): Promise<HostedModel> {
+  const { directory } = await pullModel(entry.source);
+  const model = await loadModel(directory);
+  return {
+    name: entry.name,
+    backend: await createBackend(entry, model),
+    directory: model.directory,
+    embeddings: () => model.tensors.read('model.embed_tokens.weight'),
+    maxBatchTokens: entry.maxBatchTokens,
+    maxBatchCalls: entry.maxBatchSequences,
+  };
+}
+
+function createBackend(entry: ModelEntry, model: LoadedModel): Promise<Backend> {
+  const pool = { pageSize: entry.pageSize, pageCount: entry.pages };
+  if (entry.backend === 'reference') return createReferenceBackend(model, pool);
+  const { bits, headBits, threads } = entry;
+  return createOnnxBackend(model, { ...pool, bits, headBits, ...(threads > 0 ? { threads } : {}) });
+}
+
+/** Longest time that stopping may take; a batch that is longer is cut off. */
+const STOP_DEADLINE_MS = 1500;
+
+function stopOnce(host: GpuHost, models: readonly HostedModel[]): () => Promise<void> {
+  let stopping: Promise<void> | undefined;
+  const stop = async (): Promise<void> => {
+    setTimeout(() => process.exit(0), STOP_DEADLINE_MS).unref();
+    await host.close();
+    for (const { backend } of models) await backend.dispose();
+    process.exit(0);
+  };
+  return () => {
+    stopping ??= stop();
+    return stopping;
+  };
+}
+
+main().catch((error: unknown) => {
+  console.error(error instanceof Error ? `gpu-host: ${error.message}` : error);
+  process.exit(1);
+});

@@ -1,0 +1,131 @@
+import type { HandlerError } from '../protocol/errors.ts';
+import { Failures } from './failures.ts';
+import { dependencyFault, fault } from './fault.ts';
+
+/** What an embed holds: nothing yet, a token to embed when it is used, or the values of a state. */
+export type Embed =
+  | { readonly kind: 'empty' }
+  | { readonly kind: 'token'; readonly token: number; readonly position: number }
+  | { readonly kind: 'state'; readonly values: Float32Array; readonly position: number };
+
+const EMPTY: Embed = { kind: 'empty' };
+
+export interface EmbedLimits {
+  readonly maxEmbeds: number;
+  /** Most bytes of state values. */
+  readonly maxStateBytes: number;
+}
+
+/** The embeds of one inferlet on one model, by address. Token embeds cost two numbers: their values are looked up on the device. */
+export class EmbedSpace {
+  #embeds = new Map<number, Embed>();
+  /** What failed calls should have made. */
+  readonly failures = new Failures();
+  #stateBytes = 0;
+  #limits: EmbedLimits;
+
+  constructor(limits: EmbedLimits) {
+    this.#limits = limits;
+  }
+
+  get count(): number {
+    return this.#embeds.size;
+  }
+
+  get stateBytes(): number {
+    return this.#stateBytes;
+  }
+
+  /** @throws CallFault `limit-exceeded`; nothing is allocated then. */
+  allocate(first: number, count: number): void {
+    if (first + count > 0x1_0000_0000) throw fault('invalid-argument', 'embed addresses past 2^32');
+    if (this.#embeds.size + count > this.#limits.maxEmbeds) {
+      throw fault('limit-exceeded', `${this.#embeds.size} embeds are held and ${count} more were asked; ${this.#limits.maxEmbeds} is the limit`);
+    }
+    for (let i = 0; i < count; i++) {
+      if (this.#embeds.has(first + i)) throw fault('invalid-argument', `embed address ${first + i} is in use`);
+    }
+    for (let i = 0; i < count; i++) this.#embeds.set(first + i, EMPTY);
+  }
+
+  /** Marks what these addresses hold as never computed, because of `cause` in `source`; addresses that are not held are left alone. */
+  fail(addresses: Uint32Array, cause: HandlerError, source: object): void {
+    for (const address of addresses) if (this.#embeds.has(address)) this.failures.mark(address, cause, source);
+  }
+
+  /** @throws CallFault `not-owned` or `invalid-argument`; nothing is freed then. */
+  free(addresses: Uint32Array): void {
+    if (new Set(addresses).size !== addresses.length) throw fault('invalid-argument', 'an embed is named twice in one free');
+    this.checkHeld(addresses);
+    for (const address of addresses) {
+      this.#forget(address);
+      this.#embeds.delete(address);
+    }
+  }
+
+  releaseAll(): void {
+    this.#embeds.clear();
+    this.#stateBytes = 0;
+    this.failures.clear();
+  }
+
+  /** @throws CallFault `not-owned` when one is not held. */
+  checkHeld(addresses: Uint32Array): void {
+    for (const address of addresses) if (!this.#embeds.has(address)) throw this.#missing(address);
+  }
+
+  /** What an address holds. @throws CallFault `not-owned`, `dependency-failed`, or `invalid-argument` when nothing was written to it. */
+  get(address: number): Exclude<Embed, { kind: 'empty' }> {
+    const embed = this.#embeds.get(address);
+    if (!embed) throw this.#missing(address);
+    const failure = this.failures.of(address);
+    if (failure) throw dependencyFault(failure);
+    if (embed.kind === 'empty') throw fault('invalid-argument', `embed ${address} is empty: embed-text or a forward must write it first`);
+    return embed;
+  }
+
+  setToken(address: number, token: number, position: number): void {
+    this.#set(address, { kind: 'token', token, position });
+  }
+
+  /** Keeps `values` (not copied). */
+  setState(address: number, values: Float32Array, position: number): void {
+    this.#set(address, { kind: 'state', values, position });
+  }
+
+  /** @throws CallFault when these states would pass the limit. */
+  checkStateRoom(bytes: number): void {
+    if (this.#stateBytes + bytes <= this.#limits.maxStateBytes) return;
+    throw fault('limit-exceeded', `embeds hold ${this.#stateBytes} bytes of states and ${bytes} more are needed; ${this.#limits.maxStateBytes} is the limit`);
+  }
+
+  copy(sources: Uint32Array, destinations: Uint32Array): void {
+    if (sources.length !== destinations.length) {
+      throw fault('invalid-argument', `${sources.length} source and ${destinations.length} destination embeds`);
+    }
+    this.checkHeld(destinations);
+    const embeds = Array.from(sources, (source) => this.get(source));
+    let bytes = 0;
+    for (const embed of embeds) if (embed.kind === 'state') bytes += embed.values.byteLength;
+    this.checkStateRoom(bytes);
+    for (let i = 0; i < embeds.length; i++) this.#set(destinations[i] as number, embeds[i] as Embed);
+  }
+
+  #set(address: number, embed: Embed): void {
+    this.#forget(address);
+    if (embed.kind === 'state') this.#stateBytes += embed.values.byteLength;
+    this.#embeds.set(address, embed);
+  }
+
+  #forget(address: number): void {
+    const old = this.#embeds.get(address);
+    if (old?.kind === 'state') this.#stateBytes -= old.values.byteLength;
+    this.failures.forget(address);
+  }
+
+  #missing(address: number): Error {
+    const failure = this.failures.of(address);
+    if (failure) return dependencyFault(failure);
+    return fault('not-owned', `embed ${address} is not held: never allocated, or freed`);
+  }
+}

@@ -1,0 +1,114 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { configToJson, parseConfig } from './config.ts';
+import { ModelError } from './errors.ts';
+
+const llama = {
+  model_type: 'llama',
+  hidden_size: 2048,
+  intermediate_size: 8192,
+  num_hidden_layers: 16,
+  num_attention_heads: 32,
+  num_key_value_heads: 8,
+  head_dim: 64,
+  vocab_size: 128256,
+  max_position_embeddings: 131072,
+  rope_theta: 500000.0,
+  rope_scaling: {
+    factor: 32.0,
+    high_freq_factor: 4.0,
+    low_freq_factor: 1.0,
+    original_max_position_embeddings: 8192,
+    rope_type: 'llama3',
+  },
+  rms_norm_eps: 1e-5,
+  tie_word_embeddings: true,
+  attention_bias: false,
+  mlp_bias: false,
+  hidden_act: 'silu',
+  bos_token_id: 128000,
+  eos_token_id: [128001, 128008],
+};
+
+function refused(json: object, code: string, words: RegExp): void {
+  assert.throws(
+    () => parseConfig(json),
+    (error) => error instanceof ModelError && error.code === code && words.test(error.message),
+  );
+}
+
+describe('parseConfig', () => {
+  it('reads Llama 3.2, with the end tokens of generation_config.json too', () => {
+    const config = parseConfig(llama, { eos_token_id: [128001, 128009] });
+    assert.deepEqual(config.ropeScaling, {
+      factor: 32,
+      lowFrequencyFactor: 1,
+      highFrequencyFactor: 4,
+      originalContextLength: 8192,
+    });
+    assert.deepEqual(config.eosTokenIds, [128001, 128008, 128009]);
+    assert.equal(config.tiedEmbeddings, true);
+    assert.equal(config.kvHeads, 8);
+  });
+
+  it('fills in what older files leave out', () => {
+    const { head_dim, num_key_value_heads, rope_scaling, rope_theta, tie_word_embeddings, eos_token_id, ...old } =
+      llama;
+    const config = parseConfig(old);
+    assert.equal(config.headDim, 64);
+    assert.equal(config.kvHeads, 32);
+    assert.equal(config.ropeTheta, 10_000);
+    assert.equal(config.ropeScaling, null);
+    assert.equal(config.tiedEmbeddings, false);
+    assert.deepEqual(config.eosTokenIds, []);
+  });
+
+  it('knows what a family brings', () => {
+    const qwen2 = parseConfig({
+      ...llama,
+      model_type: 'qwen2',
+      rope_scaling: null,
+      sliding_window: 4096,
+      use_sliding_window: false,
+    });
+    assert.deepEqual([qwen2.attentionBias, qwen2.queryKeyNorm, qwen2.contextLength], [true, false, 131072]);
+    const qwen3 = parseConfig({ ...llama, model_type: 'qwen3', rope_scaling: null });
+    assert.deepEqual([qwen3.attentionBias, qwen3.queryKeyNorm], [false, true]);
+    const mistral = parseConfig({ ...llama, model_type: 'mistral', rope_scaling: null, sliding_window: 4096 });
+    assert.equal(mistral.contextLength, 4096, 'inside the window full attention is the same');
+  });
+
+  it('reads the rope_parameters of transformers 5', () => {
+    const { rope_theta, rope_scaling, ...rest } = llama;
+    const config = parseConfig({ ...rest, rope_parameters: { ...rope_scaling, rope_theta } });
+    assert.equal(config.ropeTheta, 500_000);
+    assert.equal(config.ropeScaling?.factor, 32);
+  });
+
+  it('comes back from configToJson', () => {
+    for (const model_type of ['llama', 'mistral', 'qwen2', 'qwen3']) {
+      const config = parseConfig({ ...llama, model_type });
+      assert.deepEqual(parseConfig(configToJson(config)), config);
+    }
+  });
+
+  it('refuses what the backends would compute wrongly', () => {
+    refused({ ...llama, model_type: 'gemma2' }, 'unsupported-model', /gemma2/);
+    refused({ ...llama, quantization_config: { quant_method: 'gptq' } }, 'unsupported-model', /quantised/);
+    refused({ ...llama, attention_bias: true }, 'unsupported-model', /attention_bias/);
+    refused({ ...llama, mlp_bias: true }, 'unsupported-model', /mlp_bias/);
+    refused({ ...llama, hidden_act: 'gelu' }, 'unsupported-model', /gelu/);
+    refused({ ...llama, rope_scaling: { type: 'yarn', factor: 4 } }, 'unsupported-model', /yarn/);
+    refused({ ...llama, rope_scaling: { type: 'llama3', factor: 4 } }, 'malformed-config', /four parameters/);
+  });
+
+  it('names the field that is wrong', () => {
+    refused({ ...llama, hidden_size: '2048' }, 'malformed-config', /hidden_size/);
+    refused({ ...llama, num_hidden_layers: 1e9 }, 'malformed-config', /num_hidden_layers/);
+    refused({ ...llama, rms_norm_eps: undefined }, 'malformed-config', /rms_norm_eps/);
+    refused({ ...llama, num_key_value_heads: 5 }, 'malformed-config', /5 key and value heads/);
+    refused({ ...llama, head_dim: 63 }, 'malformed-config', /63/);
+    refused([], 'malformed-config', /config.json/);
+    refused({}, 'malformed-config', /model_type/);
+  });
+});

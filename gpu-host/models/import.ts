@@ -1,0 +1,76 @@
+import { existsSync } from 'node:fs';
+import { copyFile, readdir, rename } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { convertLlama2c, type FileSlice } from './convert/llama2c.ts';
+import { convertOnnxQ8, copySideFiles } from './convert/onnx-q8.ts';
+import { ModelError } from './errors.ts';
+
+/** In which form a model arrives; paths are relative to the directory it arrives in. */
+export type ImportLayout =
+  | { readonly kind: 'huggingface' }
+  | { readonly kind: 'onnx-q8'; readonly graph: string }
+  | { readonly kind: 'llama2c'; readonly checkpoint: FileSlice; readonly tokenizer: FileSlice };
+
+const ONNX_GRAPHS = [
+  'onnx/model_quantized.onnx',
+  'onnx/model_int8.onnx',
+  'onnx/model_uint8.onnx',
+  'model_quantized.onnx',
+];
+
+/**
+ * Finds out what a directory, or a llama2.c checkpoint file with its tokenizer.bin beside it, holds.
+ *
+ * @throws ModelError `invalid-source` when it is none of the known forms
+ */
+export function detectLayout(path: string): { root: string; layout: ImportLayout } {
+  if (path.endsWith('.bin')) {
+    return {
+      root: dirname(path),
+      layout: { kind: 'llama2c', checkpoint: { file: basename(path) }, tokenizer: { file: 'tokenizer.bin' } },
+    };
+  }
+  if (existsSync(join(path, 'config.json'))) {
+    if (['model.safetensors', 'model.safetensors.index.json'].some((name) => existsSync(join(path, name)))) {
+      return { root: path, layout: { kind: 'huggingface' } };
+    }
+    const graph = ONNX_GRAPHS.find((name) => existsSync(join(path, name)));
+    if (graph !== undefined) return { root: path, layout: { kind: 'onnx-q8', graph } };
+  }
+  throw new ModelError('invalid-source', `${path} holds no model that Pie can read`, {
+    hint: 'known: Hugging Face layout (config.json, *.safetensors), an ONNX export with 8-bit weights, a llama2.c .bin with tokenizer.bin',
+  });
+}
+
+/** Brings a model that arrived in `root` into Hugging Face layout in `directory`, moving what needs no conversion. */
+export async function importModel(
+  root: string,
+  layout: ImportLayout,
+  directory: string,
+  onProgress: (done: number, total: number) => void = () => {},
+): Promise<void> {
+  switch (layout.kind) {
+    case 'llama2c': {
+      const inRoot = (slice: FileSlice): FileSlice => ({ ...slice, file: join(root, slice.file) });
+      await convertLlama2c(
+        { checkpoint: inRoot(layout.checkpoint), tokenizer: inRoot(layout.tokenizer) },
+        directory,
+        onProgress,
+      );
+      return;
+    }
+    case 'onnx-q8':
+      await convertOnnxQ8(root, layout.graph, directory, onProgress);
+      return;
+    case 'huggingface': {
+      const weights = (await readdir(root)).filter((name) => /\.safetensors(\.index\.json)?$/.test(name));
+      for (const [index, name] of weights.entries()) {
+        await rename(join(root, name), join(directory, name)).catch(() =>
+          copyFile(join(root, name), join(directory, name)),
+        );
+        onProgress(index + 1, weights.length);
+      }
+      await copySideFiles(root, directory);
+    }
+  }
+}

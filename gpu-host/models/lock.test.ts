@@ -1,0 +1,64 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { mkdtemp, readdir, rm, utimes, writeFile } from 'node:fs/promises';
+import { hostname, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { withLock } from './lock.ts';
+
+describe('withLock', () => {
+  let directory: string;
+  before(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'pie-lock-'));
+  });
+  after(() => rm(directory, { recursive: true, force: true }));
+
+  it('lets one at a time in, and tells the others that they wait', async () => {
+    const file = join(directory, 'one');
+    let inside = 0;
+    let most = 0;
+    let waited = 0;
+    const enter = () =>
+      withLock(file, { pollMs: 5, onWait: () => waited++ }, async () => {
+        inside++;
+        most = Math.max(most, inside);
+        await delay(10);
+        inside--;
+      });
+    await Promise.all(Array.from({ length: 8 }, enter));
+    assert.equal(most, 1);
+    assert.equal(waited, 7);
+    assert.deepEqual(await readdir(directory), []);
+  });
+
+  it('is released when the body fails', async () => {
+    const file = join(directory, 'fails');
+    await assert.rejects(
+      withLock(file, {}, async () => {
+        throw new Error('body');
+      }),
+      /body/,
+    );
+    assert.equal(existsSync(file), false);
+  });
+
+  it('is taken over from a process that died on this machine', async () => {
+    const file = join(directory, 'dead');
+    const { pid } = spawnSync(process.execPath, ['-e', '']);
+    await writeFile(file, JSON.stringify({ pid, host: hostname(), token: 'gone' }));
+    assert.equal(await withLock(file, { pollMs: 5 }, async () => 'in'), 'in');
+  });
+
+  it('is taken over from another machine that shows no life', async () => {
+    const file = join(directory, 'far');
+    await writeFile(file, JSON.stringify({ pid: 1, host: 'elsewhere', token: 'far' }));
+    const abort = new AbortController();
+    const waiting = withLock(file, { pollMs: 5, signal: abort.signal, onWait: () => abort.abort() }, async () => 'in');
+    await assert.rejects(waiting, { code: 'cancelled' });
+    const longAgo = new Date(Date.now() - 60_000);
+    await utimes(file, longAgo, longAgo);
+    assert.equal(await withLock(file, { pollMs: 5 }, async () => 'in'), 'in');
+  });
+});

@@ -1,0 +1,110 @@
+import { randomUUID } from 'node:crypto';
+import { link, open, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import { setTimeout as delay } from 'node:timers/promises';
+import { z } from 'zod';
+import { ModelError } from './errors.ts';
+
+export interface LockOptions {
+  readonly signal?: AbortSignal | undefined;
+  /** Called once when somebody else holds the lock. */
+  readonly onWait?: () => void;
+  /** A holder that showed no life for this long is taken for dead. 30 s unless told. */
+  readonly staleAfterMs?: number;
+  readonly pollMs?: number;
+}
+
+const holderSchema = z.object({ pid: z.int(), host: z.string(), token: z.string() });
+
+/**
+ * Runs `body` while holding a lock file, across processes and machines that share the directory. Waits while another one holds it; takes
+ * over from a holder that died (its process is gone on this machine, or its file has not been touched for `staleAfterMs`).
+ *
+ * The lock saves work and disk; what is published stays right without it, because publishing is a rename of checked content.
+ *
+ * @throws ModelError `cancelled` when the signal fires while waiting
+ */
+export async function withLock<T>(file: string, options: LockOptions, body: () => Promise<T>): Promise<T> {
+  const { signal, staleAfterMs = 30_000, pollMs = 200 } = options;
+  const token = randomUUID();
+  let told = false;
+  while (!(await tryTake(file, token))) {
+    if (signal?.aborted) throw cancelled();
+    if (await removeStale(file, staleAfterMs)) continue;
+    if (!told) options.onWait?.();
+    told = true;
+    await delay(pollMs, undefined, signal === undefined ? {} : { signal }).catch(() => {
+      throw cancelled();
+    });
+  }
+  const heartbeat = setInterval(() => {
+    const now = new Date();
+    // A failure only makes the lock look older; the next beat tries again.
+    utimes(file, now, now).catch(() => {});
+  }, staleAfterMs / 6);
+  heartbeat.unref();
+  try {
+    return await body();
+  } finally {
+    clearInterval(heartbeat);
+    if ((await readHolder(file))?.token === token) await rm(file, { force: true });
+  }
+}
+
+async function tryTake(file: string, token: string): Promise<boolean> {
+  // Written apart and linked into place, so that nobody ever reads half a lock.
+  const prepared = `${file}.${token}`;
+  const handle = await open(prepared, 'wx');
+  try {
+    await handle.writeFile(JSON.stringify({ pid: process.pid, host: hostname(), token }));
+    await handle.close();
+    await link(prepared, file);
+    return true;
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'EEXIST') return false;
+    throw cause;
+  } finally {
+    await handle.close().catch(() => {});
+    await rm(prepared, { force: true });
+  }
+}
+
+async function removeStale(file: string, staleAfterMs: number): Promise<boolean> {
+  const holder = await readHolder(file);
+  const stats = await stat(file).catch(() => null);
+  if (stats === null) return true;
+  const dead = holder !== null && holder.host === hostname() && !isAlive(holder.pid);
+  if (!dead && Date.now() - stats.mtimeMs < staleAfterMs) return false;
+  // Renamed first: of many that judge the lock stale only one gets it, and it can see whether it got the one it judged.
+  const taken = `${file}.stale-${randomUUID()}`;
+  try {
+    await rename(file, taken);
+  } catch {
+    return true;
+  }
+  const got = await readHolder(taken);
+  if (got?.token !== holder?.token) await link(taken, file).catch(() => {});
+  await rm(taken, { force: true });
+  return true;
+}
+
+async function readHolder(file: string): Promise<z.infer<typeof holderSchema> | null> {
+  try {
+    return holderSchema.parse(JSON.parse(await readFile(file, 'utf8')));
+  } catch {
+    return null;
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (cause) {
+    return (cause as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
+
+function cancelled(): ModelError {
+  return new ModelError('cancelled', 'cancelled while waiting for another pull of the same model');
+}

@@ -1,0 +1,100 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { after, before, describe, it } from 'node:test';
+import { formatBytes } from './progress.ts';
+import { randomModel } from './random-model.ts';
+import { FileServer } from './sources/file-server.ts';
+
+describe('pie models', () => {
+  let directory: string;
+  let server: FileServer;
+  before(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'pie-models-'));
+    server = await FileServer.start();
+  });
+  after(async () => {
+    await server.close();
+    await rm(directory, { recursive: true, force: true });
+  });
+
+  const run = async (args: string[], onStart: (pid: number) => void = () => {}) => {
+    const child = spawn(process.execPath, [join(import.meta.dirname, 'main.ts'), ...args], {
+      env: { ...process.env, PIE_MODELS: join(directory, 'cache'), HF_ENDPOINT: server.url, HF_TOKEN: '' },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    onStart(child.pid ?? 0);
+    const exited = new Promise<number | null>((resolve) => child.once('exit', resolve));
+    const [out, err, code] = await Promise.all([text(child.stdout), text(child.stderr), exited]);
+    return { out, err, code };
+  };
+
+  it('pulls, with the result on stdout and plain steps on stderr', async () => {
+    const { directory: model } = await randomModel(join(directory, 'tiny'), {}, 1);
+    const pulled = await run(['pull', `file:${model}`]);
+    assert.deepEqual([pulled.code, pulled.out], [0, `file:${model} is here already: ${model}\n`]);
+    assert.equal(pulled.err, `file:${model}: checking\n`);
+    const json = await run(['pull', `file:${model}`, '--json']);
+    assert.deepEqual(JSON.parse(json.out), { name: `file:${model}`, directory: model, cached: true });
+    assert.equal(json.err, '');
+  });
+
+  it('lists an empty cache and what could be pulled', async () => {
+    const { out, code } = await run(['list']);
+    assert.equal(code, 0);
+    assert.match(out, /No models in .*cache/);
+    assert.match(out, / {2}stories15m {2,}TinyStories/);
+    assert.ok(!out.includes('\t'));
+    const json = JSON.parse((await run(['list', '--json'])).out);
+    assert.deepEqual(json.models, []);
+    assert.deepEqual(
+      json.available.map(({ name }: { name: string }) => name),
+      ['stories15m', 'minimind2-small'],
+    );
+  });
+
+  it('says what went wrong, why, and what to do, with an exit code for each kind', async () => {
+    const unknown = await run(['pull', 'nope']);
+    assert.equal(unknown.code, 3);
+    assert.match(unknown.err, /error: there is no model "nope"\nhint: known models: stories15m/);
+    const json = await run(['pull', 'hf:no/body', '--json']);
+    assert.equal(json.code, 3);
+    assert.equal(JSON.parse(json.out).error.code, 'unknown-model');
+    const usage = await run(['pull']);
+    assert.equal(usage.code, 2);
+    assert.match(usage.err, /missing required argument/);
+    const help = await run(['--help']);
+    assert.equal(help.code, 0);
+    assert.match(help.out, /hf:OWNER\/MODEL/);
+    server.files.set('/o/m/resolve/main/config.json', { bytes: Buffer.from('{}'), statuses: [403] });
+    assert.equal((await run(['pull', 'hf:o/m'])).code, 5);
+  });
+
+  it('stops at an interrupt', async () => {
+    const bytes = Buffer.alloc(1000);
+    server.files.set('/o/slow/resolve/main/config.json', { bytes, stalls: true });
+    let pid = 0;
+    const poll = setInterval(() => {
+      if (server.requests.some(({ method, path }) => method === 'GET' && path.includes('slow')))
+        process.kill(pid, 'SIGINT');
+    }, 50);
+    try {
+      const { code, err } = await run(['pull', 'hf:o/slow'], (started) => {
+        pid = started;
+      });
+      assert.equal(code, 130);
+      assert.match(err, /cancelled/);
+    } finally {
+      clearInterval(poll);
+    }
+  });
+});
+
+describe('formatBytes', () => {
+  it('is for people', () => {
+    assert.deepEqual([0, 999, 1000, 112_351_287, 16e9].map(formatBytes), ['0 B', '999 B', '1.0 kB', '112 MB', '16 GB']);
+  });
+});

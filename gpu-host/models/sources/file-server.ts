@@ -1,0 +1,89 @@
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+
+/** What a path answers. */
+export interface ServedFile {
+  readonly bytes: Uint8Array;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** The connection is cut after this many bytes of the body; taken in turn, one for each request, then none. */
+  readonly cuts?: number[];
+  /** Statuses answered instead; taken in turn. */
+  readonly statuses?: number[];
+  /** Ranges are ignored: the whole file is sent with 200. */
+  readonly withoutRanges?: boolean;
+  /** Requests without this header are answered 401. */
+  readonly requires?: string;
+  /** Redirects here. */
+  readonly location?: string;
+  /** Nothing more is sent after the first half, and the connection stays open. */
+  readonly stalls?: boolean;
+}
+
+export interface SeenRequest {
+  readonly method: string;
+  readonly path: string;
+  readonly range: string | undefined;
+  readonly authorization: string | undefined;
+}
+
+/** A real HTTP server for the tests of this folder: a registry, a hub or a plain file server, with faults on demand. */
+export class FileServer {
+  readonly files = new Map<string, ServedFile>();
+  readonly requests: SeenRequest[] = [];
+  readonly #server = createServer((request, response) => this.#answer(request, response));
+
+  static async start(): Promise<FileServer> {
+    const server = new FileServer();
+    await new Promise<void>((resolve) => server.#server.listen(0, '127.0.0.1', resolve));
+    return server;
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+  }
+
+  async close(): Promise<void> {
+    this.#server.closeAllConnections();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+
+  #answer(request: IncomingMessage, response: ServerResponse): void {
+    const path = decodeURI(request.url ?? '/');
+    const { range, authorization } = request.headers;
+    this.requests.push({ method: request.method ?? '', path, range, authorization });
+    const file = this.files.get(path);
+    const status = file?.statuses?.shift();
+    if (file === undefined || status !== undefined) {
+      response.writeHead(status ?? 404).end('no');
+      return;
+    }
+    if (file.requires !== undefined && authorization !== file.requires) {
+      response.writeHead(401).end('who are you');
+      return;
+    }
+    if (file.location !== undefined) {
+      response.writeHead(302, { ...file.headers, location: file.location }).end();
+      return;
+    }
+    const from = file.withoutRanges ? 0 : Number(/^bytes=(\d+)-$/.exec(range ?? '')?.[1] ?? 0);
+    const { length } = file.bytes;
+    if (from >= length && from > 0) {
+      response.writeHead(416, { 'content-range': `bytes */${length}` }).end();
+      return;
+    }
+    const body = file.bytes.subarray(from);
+    response.writeHead(from > 0 ? 206 : 200, {
+      ...file.headers,
+      'content-length': body.length,
+      ...(from > 0 ? { 'content-range': `bytes ${from}-${length - 1}/${length}` } : {}),
+    });
+    if (request.method === 'HEAD') {
+      response.end();
+      return;
+    }
+    const cut = file.cuts?.shift();
+    if (cut !== undefined) response.write(body.subarray(0, cut), () => setTimeout(() => response.destroy(), 20));
+    else if (file.stalls) response.write(body.subarray(0, body.length / 2));
+    else response.end(body);
+  }
+}

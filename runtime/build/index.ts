@@ -1,0 +1,7 @@
+/** What the rest of the runtime uses of this folder. */
+export type { Artifact, ArtifactMeta, ArtifactOptions } from './artifact/artifact.ts';
+export { type ArtifactBuildOptions, type BuildOutcome, buildArtifact } from './artifact/build.ts';
+export type { CoreModule } from './artifact/core-modules.ts';
+export type { BuildCode, BuildFailure, Diagnostic } from './outcome.ts';
+export { readArtifact } from './store.ts';
+export { START_FUEL } from './wasm/meter.ts';

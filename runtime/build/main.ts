@@ -1,0 +1,53 @@
+/**
+ * The build program. Usage:
+ *   node runtime/build/main.ts component SOURCE OUT.wasm [--store DIR] [--json]
+ *   node runtime/build/main.ts artifact COMPONENT.wasm OUT_DIR [--memory-pages N] [--json]
+ * With --json the last line of the output is `{"ok": true, …}` or a BuildFailure; the exit code is 0 or 1, and 2 for wrong usage.
+ */
+import { parseArgs } from 'node:util';
+import { type BuildFailure, failureFrom } from './outcome.ts';
+
+const USAGE = `usage: main.ts component SOURCE OUT.wasm [--store DIR] [--json]
+       main.ts artifact COMPONENT.wasm OUT_DIR [--memory-pages N] [--json]`;
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    json: { type: 'boolean', default: false },
+    store: { type: 'string' },
+    'memory-pages': { type: 'string' },
+  },
+});
+const [stage, input, output] = positionals;
+
+async function run(from: string, to: string): Promise<{ readonly ok: true; readonly summary: string }> {
+  if (stage === 'component') {
+    const { runComponentStage } = await import('./component/stage.ts');
+    return runComponentStage(from, to, values.store);
+  }
+  const { runArtifactStage } = await import('./artifact/stage.ts');
+  return runArtifactStage(from, to, values['memory-pages']);
+}
+
+function print(failure: BuildFailure): string {
+  const places = (failure.diagnostics ?? []).map(
+    ({ file, line, column, text, source }) =>
+      `\n${file}:${line}:${column}: ${text}\n  ${source}\n  ${' '.repeat(Math.max(0, column - 1))}^`,
+  );
+  return `${failure.code}: ${failure.message}${places.join('')}\n${failure.hint}`;
+}
+
+if ((stage !== 'component' && stage !== 'artifact') || !input || !output) {
+  console.error(USAGE);
+  process.exitCode = 2;
+} else {
+  try {
+    const result = await run(input, output);
+    console.log(values.json ? JSON.stringify(result) : result.summary);
+  } catch (error) {
+    const failure = failureFrom(error);
+    if (values.json) console.log(JSON.stringify(failure));
+    else console.error(print(failure));
+    process.exitCode = 1;
+  }
+}

@@ -1,0 +1,201 @@
+import { type Reader, WasmError } from './binary.ts';
+import { skipBlockType, skipHeapType, skipValueType } from './types.ts';
+
+/** Opcodes that the meter looks at. */
+export const OP = {
+  unreachable: 0x00,
+  block: 0x02,
+  loop: 0x03,
+  if: 0x04,
+  else: 0x05,
+  try: 0x06,
+  catch: 0x07,
+  throw: 0x08,
+  rethrow: 0x09,
+  throwRef: 0x0a,
+  end: 0x0b,
+  br: 0x0c,
+  brIf: 0x0d,
+  brTable: 0x0e,
+  return: 0x0f,
+  call: 0x10,
+  callIndirect: 0x11,
+  returnCall: 0x12,
+  returnCallIndirect: 0x13,
+  callRef: 0x14,
+  returnCallRef: 0x15,
+  delegate: 0x18,
+  catchAll: 0x19,
+  tryTable: 0x1f,
+  memoryGrow: 0x40,
+  brOnNull: 0xd5,
+  brOnNonNull: 0xd6,
+  bulk: 0xfc,
+} as const;
+
+/** Second opcodes after 0xfc. */
+export const BULK = {
+  memoryInit: 8,
+  memoryCopy: 10,
+  memoryFill: 11,
+  tableInit: 12,
+  tableCopy: 14,
+  tableGrow: 15,
+  tableFill: 17,
+} as const;
+
+/** What the meter must know of one instruction beyond its opcode. */
+export interface Instruction {
+  opcode: number;
+  /** Second opcode of the prefixed ones. */
+  sub: number;
+  /** Labels that it may branch to, counted outwards; those of a `try_table` are from outside of it. */
+  labels: number[];
+  /** Function that a direct call names. */
+  index: number;
+}
+
+/**
+ * Reads one instruction, its immediates included, into `into` (one object is reused: code sections have millions of them).
+ * It knows every instruction that V8 runs without flags except garbage collection, which it refuses. Core specification, 5.4.
+ */
+export function readInstruction(reader: Reader, into: Instruction): void {
+  const at = reader.at;
+  const opcode = reader.byte();
+  into.opcode = opcode;
+  into.sub = 0;
+  if (into.labels.length > 0) into.labels = [];
+  if (opcode >= 0x45 && opcode <= 0xc4) return;
+  if (opcode >= 0x28 && opcode <= 0x3e) skipMemoryArgument(reader);
+  else if (opcode >= 0x20 && opcode <= 0x26) reader.skipLeb();
+  else readOther(reader, into, opcode, at);
+}
+
+function readOther(reader: Reader, into: Instruction, opcode: number, at: number): void {
+  switch (opcode) {
+    case 0x00:
+    case 0x01:
+    case OP.else:
+    case OP.throwRef:
+    case OP.end:
+    case OP.return:
+    case OP.catchAll:
+    case 0x1a:
+    case 0x1b:
+    case 0xd1:
+    case 0xd4:
+      return;
+    case OP.block:
+    case OP.loop:
+    case OP.if:
+    case OP.try:
+      skipBlockType(reader);
+      return;
+    case OP.br:
+    case OP.brIf:
+    case OP.delegate:
+    case OP.brOnNull:
+    case OP.brOnNonNull:
+      into.labels.push(reader.u32());
+      return;
+    case OP.brTable:
+      for (let left = reader.u32(); left >= 0; left -= 1) into.labels.push(reader.u32());
+      return;
+    case OP.catch:
+    case OP.throw:
+    case OP.rethrow:
+    case OP.callRef:
+    case OP.returnCallRef:
+    case 0x3f:
+    case OP.memoryGrow:
+    case 0xd2:
+      reader.skipLeb();
+      return;
+    case OP.call:
+    case OP.returnCall:
+      into.index = reader.u32();
+      return;
+    case OP.callIndirect:
+    case OP.returnCallIndirect:
+      reader.skipLeb();
+      reader.skipLeb();
+      return;
+    case 0x1c:
+      for (let left = reader.u32(); left > 0; left -= 1) skipValueType(reader);
+      return;
+    case OP.tryTable:
+      readTryTable(reader, into);
+      return;
+    case 0x41:
+    case 0x42:
+      reader.skipLeb();
+      return;
+    case 0x43:
+      reader.skip(4);
+      return;
+    case 0x44:
+      reader.skip(8);
+      return;
+    case 0xd0:
+      skipHeapType(reader);
+      return;
+    case OP.bulk:
+      into.sub = reader.u32();
+      skipBulk(reader, into.sub, at);
+      return;
+    case 0xfd:
+      into.sub = reader.u32();
+      skipVector(reader, into.sub, at);
+      return;
+    case 0xfe:
+      into.sub = reader.u32();
+      skipAtomic(reader, into.sub, at);
+      return;
+    case 0xfb:
+    case 0xd3:
+      throw new WasmError('garbage collection instructions are not supported', at);
+    default:
+      throw new WasmError(`instruction 0x${opcode.toString(16)} is not supported`, at);
+  }
+}
+
+function skipMemoryArgument(reader: Reader): void {
+  const flags = reader.u32();
+  if (flags & 64) reader.skipLeb();
+  reader.skipLeb();
+}
+
+function readTryTable(reader: Reader, into: Instruction): void {
+  skipBlockType(reader);
+  for (let left = reader.u32(); left > 0; left -= 1) {
+    const kind = reader.byte();
+    if (kind > 3) throw new WasmError(`catch clause ${kind} is not supported`, reader.at);
+    if (kind < 2) reader.skipLeb();
+    into.labels.push(reader.u32());
+  }
+}
+
+function skipBulk(reader: Reader, sub: number, at: number): void {
+  if (sub <= 7) return;
+  if (sub > 17) throw new WasmError(`instruction 0xfc ${sub} is not supported`, at);
+  reader.skipLeb();
+  if (sub === 8 || sub === 10 || sub === 12 || sub === 14) reader.skipLeb();
+}
+
+function skipVector(reader: Reader, sub: number, at: number): void {
+  if (sub <= 11 || sub === 92 || sub === 93) skipMemoryArgument(reader);
+  else if (sub === 12 || sub === 13) reader.skip(16);
+  else if (sub >= 21 && sub <= 34) reader.skip(1);
+  else if (sub >= 84 && sub <= 91) {
+    skipMemoryArgument(reader);
+    reader.skip(1);
+    return;
+  }
+  if (sub > 275) throw new WasmError(`instruction 0xfd ${sub} is not supported`, at);
+}
+
+function skipAtomic(reader: Reader, sub: number, at: number): void {
+  if (sub === 3) reader.skip(1);
+  else if (sub <= 2 || (sub >= 0x10 && sub <= 0x4e)) skipMemoryArgument(reader);
+  else throw new WasmError(`instruction 0xfe ${sub} is not supported`, at);
+}

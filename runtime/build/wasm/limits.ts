@@ -1,0 +1,100 @@
+import { leb, Reader, WasmError, Writer } from './binary.ts';
+import { type Instruction, OP, readInstruction } from './instructions.ts';
+import { readSections, SECTION, type Section, sectionBody, withSection, writeSections } from './sections.ts';
+import { type Limits, readLimits, skipValueType } from './types.ts';
+
+/** Bytes of a page of linear memory. */
+export const MEMORY_PAGE_BYTES = 65536;
+/** Elements of all tables of a component, at most: 16 times what the QuickJS engine needs; a table costs 8 bytes an element. */
+export const MAX_TABLE_ELEMENTS = 65536;
+
+/** What a module defines itself (not what it imports). */
+export interface Definitions {
+  readonly memories: readonly Limits[];
+  readonly tables: readonly Limits[];
+}
+
+/** Memories and tables that a core module defines. Throws WasmError for shared, 64-bit and malformed ones. */
+export function readDefinitions(bytes: Uint8Array): Definitions {
+  const sections = readSections(bytes);
+  const memories = new Reader(sectionBody(sections, SECTION.memory));
+  const tables = new Reader(sectionBody(sections, SECTION.table));
+  return {
+    memories: Array.from({ length: bounded(memories) }, () => readLimits(memories)),
+    tables: Array.from({ length: bounded(tables) }, () => readTable(tables).limits),
+  };
+}
+
+/** A count that could be true: every entry has at least two bytes. */
+function bounded(reader: Reader): number {
+  const count = reader.u32();
+  if (count > reader.end) throw new WasmError('section shorter than its count', reader.at);
+  return count;
+}
+
+/**
+ * Gives the memories and tables of a module a maximum: `memoryPages(min)` and `tableElements(min)` say which, and the module's own maximum
+ * holds where it is smaller. Past it `memory.grow` and `table.grow` answer -1, as they do when memory is short.
+ */
+export function limit(
+  bytes: Uint8Array,
+  memoryPages: (min: number) => number,
+  tableElements: (min: number) => number,
+): Uint8Array {
+  let sections: Section[] = readSections(bytes);
+  const rewrite = (id: number, entry: (reader: Reader, out: Writer) => void) => {
+    if (!sections.some((section) => section.id === id)) return;
+    const reader = new Reader(sectionBody(sections, id));
+    const count = reader.u32();
+    const out = new Writer(reader.end + count * 8);
+    out.push(leb(count));
+    for (let i = 0; i < count; i += 1) entry(reader, out);
+    if (!reader.done) throw new WasmError('bytes after the last entry', reader.at);
+    sections = withSection(sections, id, out.bytes());
+  };
+  rewrite(SECTION.memory, (reader, out) => out.push(bound(readLimits(reader), memoryPages)));
+  rewrite(SECTION.table, (reader, out) => {
+    const { before, limits, after } = readTable(reader);
+    out.push(before);
+    out.push(bound(limits, tableElements));
+    out.push(after);
+  });
+  return writeSections(sections);
+}
+
+function bound({ min, max }: Limits, most: (min: number) => number): number[] {
+  return [1, ...leb(min), ...leb(Math.max(min, Math.min(max ?? Number.MAX_SAFE_INTEGER, most(min))))];
+}
+
+interface Table {
+  /** The element type, with what announces an initial value. */
+  readonly before: Uint8Array;
+  readonly limits: Limits;
+  /** The expression of the initial value. */
+  readonly after: Uint8Array;
+}
+
+const TABLE_WITH_VALUE = 0x40;
+
+function readTable(reader: Reader): Table {
+  const start = reader.at;
+  const hasValue = reader.bytes[start] === TABLE_WITH_VALUE;
+  if (hasValue) reader.skip(2);
+  skipValueType(reader);
+  const limitsAt = reader.at;
+  const limits = readLimits(reader);
+  const valueAt = reader.at;
+  if (hasValue) skipExpression(reader);
+  return {
+    before: reader.bytes.subarray(start, limitsAt),
+    limits,
+    after: reader.bytes.subarray(valueAt, reader.at),
+  };
+}
+
+/** Skips a constant expression, which has no blocks. */
+function skipExpression(reader: Reader): void {
+  const instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0 };
+  do readInstruction(reader, instruction);
+  while (instruction.opcode !== OP.end);
+}

@@ -1,0 +1,163 @@
+import { leb, nameBytes, Reader, WasmError, Writer } from './binary.ts';
+import { type FunctionBody, readCallGraph } from './call-graph.ts';
+import { OP } from './instructions.ts';
+import { type BranchHints, type Checks, FunctionRewriter, GRANT } from './rewrite-function.ts';
+import {
+  appendEntry,
+  entryCount,
+  readSections,
+  SECTION,
+  type Section,
+  sectionBody,
+  withSection,
+  writeSections,
+} from './sections.ts';
+import { readImports, readParameterCounts } from './types.ts';
+
+/**
+ * Fuel that a module starts with: what its start function may use before the host has put a yield function into the table. Some
+ * milliseconds of a tight loop.
+ */
+export const START_FUEL = 1_000_000;
+
+const I32 = 0x7f;
+const GLOBAL_GET = 0x23;
+const GLOBAL_SET = 0x24;
+const I32_CONST = 0x41;
+const I32_EQZ = 0x45;
+const I32_LE_S = 0x4c;
+const I32_SUB = 0x6b;
+const EMPTY_BLOCK = 0x40;
+
+export interface Metered {
+  readonly bytes: Uint8Array;
+  /** Checks inserted; 0 when the module needs none and was left as it is. */
+  readonly checks: number;
+}
+
+/**
+ * Inserts fuel checks into a core module, so that the host can preempt and kill it on a shared thread (V8 has neither fuel nor epochs).
+ *
+ * Fuel is the exported global `pie_fuel` (i32). When none is left, the module calls element 0 of the exported table `pie_yield`, a function
+ * without parameters and results. That function sets `pie_fuel` anew and returns, at once or (with JSPI) later. When it returns with
+ * `pie_fuel` 0 the module traps (`unreachable`): unlike an exception that the host throws, no guest can catch that.
+ *
+ * Where checks stand and what they cost is decided in `rewrite-function.ts`. Nothing else changes: indices stay as they are because types,
+ * functions, tables and globals are appended at the ends. Custom sections other than names are dropped (some hold code offsets).
+ *
+ * Throws WasmError for bytes that are not well-formed and for what we do not meter (garbage collection, threads, 64-bit memories).
+ */
+export function meter(bytes: Uint8Array): Metered {
+  const sections = readSections(bytes).filter((section) => section.id !== SECTION.custom || isName(section));
+  const imports = readImports(new Reader(sectionBody(sections, SECTION.import)));
+  const fuel = leb(imports.globals + entryCount(sections, SECTION.global));
+  const refill = imports.functions + entryCount(sections, SECTION.function);
+  const code = rewriteCode(sections, imports.functions, { fuel, refill: leb(refill), yield: leb(refill + 1) });
+  if (code.checks === 0) return { bytes: writeSections(sections), checks: 0 };
+
+  const type = entryCount(sections, SECTION.type);
+  const table = imports.tables + entryCount(sections, SECTION.table);
+  let out = appendEntry(sections, SECTION.type, [0x60, 0, 0]);
+  out = appendEntry(out, SECTION.function, leb(type));
+  out = appendEntry(out, SECTION.function, leb(type));
+  out = appendEntry(out, SECTION.table, [0x70, 1, 1, 1]);
+  out = appendEntry(out, SECTION.global, [I32, 1, I32_CONST, ...signedLeb(START_FUEL), OP.end]);
+  out = appendEntry(out, SECTION.export, [...nameBytes('pie_fuel'), 3, ...fuel]);
+  out = appendEntry(out, SECTION.export, [...nameBytes('pie_yield'), 1, ...leb(table)]);
+  out = withSection(out, SECTION.code, code.body);
+  out = appendEntry(out, SECTION.code, refillFunction(fuel, leb(refill + 1)));
+  out = appendEntry(out, SECTION.code, yieldFunction(type, table, fuel));
+  const beforeCode = out.findIndex((section) => section.id === SECTION.code);
+  out = out.toSpliced(beforeCode, 0, { id: SECTION.custom, body: branchHintSection(code.hints) });
+  return { bytes: writeSections(out), checks: code.checks };
+}
+
+/** Tells V8 which branches are rare (branch hinting proposal), so that it moves their code out of the way. */
+function branchHintSection(hints: readonly BranchHints[]): Uint8Array {
+  const ordered = hints.toSorted((a, b) => a.index - b.index);
+  const out = new Writer(hints.length * 16 + 64);
+  out.push(nameBytes('metadata.code.branch_hint'));
+  out.push(leb(ordered.length));
+  for (const { index, unlikely } of ordered) {
+    out.push([...leb(index), ...leb(unlikely.length)]);
+    for (const offset of unlikely) out.push([...leb(offset), 1, 0]);
+  }
+  return out.bytes();
+}
+
+const isName = ({ body }: Section): boolean => {
+  const reader = new Reader(body);
+  return body.length > 0 && reader.name() === 'name';
+};
+
+function signedLeb(value: number): number[] {
+  const out: number[] = [];
+  let rest = value;
+  for (;;) {
+    const low = rest & 127;
+    rest >>= 7;
+    if ((rest === 0 && !(low & 64)) || (rest === -1 && low & 64)) return [...out, low];
+    out.push(low | 128);
+  }
+}
+
+const withSize = (body: readonly number[]): number[] => [...leb(body.length), ...body];
+
+/** What a loop calls when its grant is used up: takes the next one. */
+const refillFunction = (fuel: readonly number[], yieldIndex: readonly number[]): number[] =>
+  withSize([
+    0,
+    ...[GLOBAL_GET, ...fuel, I32_CONST, GRANT, I32_SUB, GLOBAL_SET, ...fuel],
+    ...[GLOBAL_GET, ...fuel, I32_CONST, 0, I32_LE_S, OP.if, EMPTY_BLOCK, OP.call, ...yieldIndex, OP.end],
+    OP.end,
+  ]);
+
+/** What is called when no fuel is left. */
+const yieldFunction = (type: number, table: number, fuel: readonly number[]): number[] =>
+  withSize([
+    0,
+    ...[I32_CONST, 0, OP.callIndirect, ...leb(type), ...leb(table)],
+    ...[GLOBAL_GET, ...fuel, I32_EQZ, OP.if, EMPTY_BLOCK, OP.unreachable, OP.end],
+    OP.end,
+  ]);
+
+function rewriteCode(
+  sections: readonly Section[],
+  imported: number,
+  target: Checks,
+): { body: Uint8Array; checks: number; hints: readonly BranchHints[] } {
+  const source = sectionBody(sections, SECTION.code);
+  const bodies = readBodies(sections, source);
+  const at = ({ start, end }: FunctionBody) => new Reader(source, start, end);
+  const graph = readCallGraph(bodies, at, imported);
+  const rewriter = new FunctionRewriter(target, imported, graph.recursive);
+  const rewritten: Uint8Array[] = new Array(bodies.length);
+  for (const index of graph.order) {
+    const body = bodies[index];
+    if (body) rewritten[index] = rewriter.rewrite(index, at(body), body.params);
+  }
+  const out = new Writer(source.length + (source.length >> 2));
+  out.push(leb(bodies.length));
+  for (const body of rewritten) {
+    out.push(leb(body.length));
+    out.push(body);
+  }
+  return { body: out.bytes(), checks: rewriter.checks, hints: rewriter.hints };
+}
+
+function readBodies(sections: readonly Section[], source: Uint8Array): FunctionBody[] {
+  const counts = readParameterCounts(new Reader(sectionBody(sections, SECTION.type)));
+  const functions = new Reader(sectionBody(sections, SECTION.function));
+  const reader = new Reader(source);
+  const count = reader.u32();
+  if (functions.u32() !== count) throw new WasmError('function and code sections differ in length');
+  const bodies: FunctionBody[] = [];
+  for (let i = 0; i < count; i += 1) {
+    const params = counts[functions.u32()];
+    if (params === undefined) throw new WasmError('unknown function type', reader.at);
+    const { at: start, end } = reader.slice(reader.u32());
+    bodies.push({ params, start, end });
+  }
+  if (!reader.done) throw new WasmError('bytes after the last function', reader.at);
+  return bodies;
+}

@@ -1,0 +1,124 @@
+import { WasmError } from './binary.ts';
+import { type Instruction, OP } from './instructions.ts';
+
+interface Label {
+  readonly opcode: number;
+  /** Length at the block's start; for the `else` of an `if`. */
+  readonly start: number;
+  /** Longest path that branches to the block's end; -1 for none. */
+  branches: number;
+  hasElse: boolean;
+}
+
+const DEAD = -1;
+
+/**
+ * Longest path, in instructions, from the last fuel check to the current instruction, over all ways to get there. Wasm's control flow
+ * is structured, so one pass over a function's code is enough: paths join at the ends of blocks, and the only way back is a loop, whose
+ * header has a check.
+ */
+export class PathLength {
+  /** Longest path to any instruction that was seen while no check had been inserted yet: how long the function's start can get. */
+  longest = 0;
+  readonly #max: number;
+  #length = 0;
+  readonly #labels: Label[] = [{ opcode: OP.block, start: 0, branches: DEAD, hasElse: false }];
+
+  constructor(max: number) {
+    this.#max = max;
+  }
+
+  /** Goes one instruction on; true when a check must stand before it. */
+  advance(cost: number): boolean {
+    if (this.#length === DEAD) return false;
+    const due = this.#length + cost > this.#max;
+    if (due) this.reset();
+    this.#length += cost;
+    if (this.#length > this.longest) this.longest = this.#length;
+    return due;
+  }
+
+  /** A check was inserted here. */
+  reset(): void {
+    this.#length = 0;
+  }
+
+  /** Follows the instruction's control flow. */
+  follow({ opcode, labels }: Instruction, at: number): void {
+    switch (opcode) {
+      case OP.block:
+      case OP.loop:
+      case OP.if:
+      case OP.try:
+        this.#open(opcode);
+        break;
+      case OP.tryTable:
+        // From anywhere in the body: as long as a path can get.
+        for (const label of labels) this.#branch(label, this.#max, at);
+        this.#open(opcode);
+        break;
+      case OP.else:
+        this.#else(at);
+        break;
+      case OP.catch:
+      case OP.catchAll:
+        this.#else(at);
+        this.#length = 0;
+        break;
+      case OP.end:
+      case OP.delegate:
+        this.#close(at);
+        break;
+      case OP.br:
+      case OP.brTable:
+        for (const label of labels) this.#branch(label, this.#length, at);
+        this.#length = DEAD;
+        break;
+      case OP.brIf:
+      case OP.brOnNull:
+      case OP.brOnNonNull:
+        for (const label of labels) this.#branch(label, this.#length, at);
+        break;
+      case OP.unreachable:
+      case OP.return:
+      case OP.throw:
+      case OP.rethrow:
+      case OP.throwRef:
+      case OP.returnCall:
+      case OP.returnCallIndirect:
+      case OP.returnCallRef:
+        this.#length = DEAD;
+        break;
+      default:
+    }
+  }
+
+  #open(opcode: number): void {
+    this.#labels.push({ opcode, start: this.#length, branches: DEAD, hasElse: false });
+  }
+
+  #else(at: number): void {
+    const label = this.#label(0, at);
+    label.branches = Math.max(label.branches, this.#length);
+    label.hasElse = true;
+    this.#length = label.start;
+  }
+
+  #close(at: number): void {
+    const label = this.#label(0, at);
+    this.#labels.pop();
+    const skipped = label.opcode === OP.if && !label.hasElse ? label.start : DEAD;
+    this.#length = Math.max(this.#length, label.branches, skipped);
+  }
+
+  #branch(depth: number, length: number, at: number): void {
+    const label = this.#label(depth, at);
+    if (label.opcode !== OP.loop) label.branches = Math.max(label.branches, length);
+  }
+
+  #label(depth: number, at: number): Label {
+    const label = this.#labels[this.#labels.length - 1 - depth];
+    if (!label) throw new WasmError('branch out of its function', at);
+    return label;
+  }
+}

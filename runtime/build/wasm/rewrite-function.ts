@@ -1,0 +1,223 @@
+import { leb, type Reader, WasmError, Writer } from './binary.ts';
+import { skipLocals } from './call-graph.ts';
+import { BULK, type Instruction, OP, readInstruction } from './instructions.ts';
+import { PathLength } from './path-length.ts';
+
+/** Fuel that a function with loops takes at once, and then counts down in a local: a register is cheaper than a global. */
+export const GRANT = 16;
+
+/** Instructions between two checks, along any path, at most. Bounds how long one unit of fuel can last. */
+const MAX_PATH = 512;
+/** A function without loops and without indirect calls whose longest path, callees included, is at most this has no check. */
+const UNCHECKED_FUNCTION = 128;
+/** Price, in instructions, of calling a function that has a check of its own. */
+const CHECKED_CALL = 8;
+/** Of calling an import: so high that an unchecked function can hold only one. */
+const IMPORT_CALL = 96;
+/** Of a bulk instruction, beside its charge by size. */
+const BULK_COST = 32;
+/** Bytes, and table elements, that a bulk instruction moves for one unit of fuel (powers of two, as shifts). */
+const BYTES_SHIFT = 6;
+const ELEMENTS_SHIFT = 4;
+
+const I32 = 0x7f;
+const GLOBAL_GET = 0x23;
+const GLOBAL_SET = 0x24;
+const LOCAL_GET = 0x20;
+const LOCAL_SET = 0x21;
+const LOCAL_TEE = 0x22;
+const I32_CONST = 0x41;
+const I32_LT_S = 0x48;
+const I32_LE_S = 0x4c;
+const I32_SUB = 0x6b;
+const I32_SHR_U = 0x76;
+const EMPTY_BLOCK = 0x40;
+
+/** Encoded indices that checks use. */
+export interface Checks {
+  /** Global `pie_fuel`. */
+  readonly fuel: readonly number[];
+  /** Function that takes the next grant. */
+  readonly refill: readonly number[];
+  /** Function that yields. */
+  readonly yield: readonly number[];
+}
+
+/** Branches of one function that are rarely taken: offsets of the `if`s in its body. */
+export interface BranchHints {
+  readonly index: number;
+  readonly unlikely: readonly number[];
+}
+
+interface Insertion {
+  readonly at: number;
+  readonly kind: 'count' | 'charge';
+  /** How far a bulk instruction's size is shifted for its price. */
+  readonly shift: number;
+}
+
+interface Scan {
+  readonly insertions: readonly Insertion[];
+  readonly indirect: boolean;
+  /** Longest path, in instructions, callees that have no check of their own included. */
+  readonly longest: number;
+}
+
+/**
+ * Puts the checks into functions, callees first.
+ *
+ * - A loop's header, a `catch`, and any place where a path without a check gets longer than MAX_PATH count down a local that starts with GRANT.
+ * - The entry of a function takes from the global: GRANT when it has such places, 1 when it only calls others. A function needs no
+ *   entry check when it and all that it calls is short, is not recursive and makes no indirect call: its price is then part of its
+ *   callers' paths. Recursion of any kind, tail calls and calls across modules included, passes a checked entry.
+ * - A bulk instruction takes its size, divided, from the global before it runs.
+ */
+export class FunctionRewriter {
+  checks = 0;
+  /** Where the rewritten functions' checks branch, for the section that tells V8 which way is rare. */
+  readonly hints: BranchHints[] = [];
+  readonly #target: Checks;
+  readonly #imported: number;
+  readonly #recursive: ReadonlySet<number>;
+  /** Price of calling a function, by index among the defined ones. */
+  readonly #prices = new Map<number, number>();
+  readonly #instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0 };
+
+  constructor(target: Checks, imported: number, recursive: ReadonlySet<number>) {
+    this.#target = target;
+    this.#imported = imported;
+    this.#recursive = recursive;
+  }
+
+  /** The function's body (locals and code) with its checks. Callees must have been rewritten before, except in cycles. */
+  rewrite(index: number, reader: Reader, params: number): Uint8Array {
+    const start = reader.at;
+    const groups = reader.u32();
+    const groupsStart = reader.at;
+    reader.at = start;
+    const locals = skipLocals(reader, params);
+    const codeStart = reader.at;
+    const { insertions, indirect, longest } = this.#scan(reader);
+    const counts = insertions.some(({ kind }) => kind === 'count');
+    const entry = counts || indirect || this.#recursive.has(index) || longest > UNCHECKED_FUNCTION;
+    if (!entry) this.#prices.set(index, longest);
+    if (!entry && insertions.length === 0) return reader.bytes.subarray(start, reader.end);
+
+    this.checks += insertions.length + (entry ? 1 : 0);
+    const counter = leb(locals);
+    const size = leb(locals + 1);
+    const out = new Writer(reader.end - start + insertions.length * 24 + 32);
+    const unlikely: number[] = [];
+    const check = (condition: readonly number[], body: readonly number[]): void => {
+      out.push(condition);
+      unlikely.push(out.length);
+      out.push([OP.if, EMPTY_BLOCK, ...body, OP.end]);
+    };
+    out.push(leb(groups + 1));
+    out.push(reader.bytes.subarray(groupsStart, codeStart));
+    out.push([2, I32]);
+    if (entry) check(this.#entryCondition(counts ? GRANT : 1, size), this.#yield);
+    if (counts) out.push([I32_CONST, GRANT, LOCAL_SET, ...counter]);
+    let from = codeStart;
+    for (const { at, kind, shift } of insertions) {
+      out.push(reader.bytes.subarray(from, at));
+      if (kind === 'count') check(countCondition(counter), this.#refill(counter));
+      else check(this.#chargeCondition(size, shift), this.#yield);
+      from = at;
+    }
+    out.push(reader.bytes.subarray(from, reader.end));
+    this.hints.push({ index: index + this.#imported, unlikely });
+    return out.bytes();
+  }
+
+  #scan(reader: Reader): Scan {
+    const instruction = this.#instruction;
+    const path = new PathLength(MAX_PATH);
+    const insertions: Insertion[] = [];
+    let indirect = false;
+    let depth = 1;
+    while (depth > 0) {
+      const at = reader.at;
+      readInstruction(reader, instruction);
+      const { opcode } = instruction;
+      if (path.advance(this.#price(instruction))) insertions.push({ at, kind: 'count', shift: 0 });
+      path.follow(instruction, at);
+      if (opensBlock(opcode)) depth += 1;
+      else if (opcode === OP.end || opcode === OP.delegate) depth -= 1;
+      if (opcode === OP.loop || opcode === OP.catch || opcode === OP.catchAll) {
+        insertions.push({ at: reader.at, kind: 'count', shift: 0 });
+        path.reset();
+      } else if (isIndirectCall(opcode)) indirect = true;
+      else if (opcode === OP.bulk) {
+        const shift = bulkShift(instruction.sub);
+        if (shift > 0) insertions.push({ at, kind: 'charge', shift });
+      }
+    }
+    if (!reader.done) throw new WasmError('code after the end of a function', reader.at);
+    return { insertions, indirect, longest: path.longest };
+  }
+
+  #price({ opcode, index }: Instruction): number {
+    if (opcode === OP.call || opcode === OP.returnCall) {
+      return index < this.#imported ? IMPORT_CALL : (this.#prices.get(index - this.#imported) ?? 0) + CHECKED_CALL;
+    }
+    if (isIndirectCall(opcode)) return UNCHECKED_FUNCTION;
+    return opcode === OP.bulk || opcode === OP.memoryGrow ? BULK_COST : 1;
+  }
+
+  get #yield(): readonly number[] {
+    return [OP.call, ...this.#target.yield];
+  }
+
+  #refill(counter: readonly number[]): readonly number[] {
+    return [OP.call, ...this.#target.refill, I32_CONST, GRANT - 1, LOCAL_SET, ...counter];
+  }
+
+  #entryCondition(price: number, local: readonly number[]): readonly number[] {
+    const { fuel } = this.#target;
+    return [
+      ...[GLOBAL_GET, ...fuel, I32_CONST, price, I32_SUB, LOCAL_TEE, ...local, GLOBAL_SET, ...fuel],
+      ...[LOCAL_GET, ...local, I32_CONST, 0, I32_LE_S],
+    ];
+  }
+
+  /** Takes the operand on top of the stack, divided, from the fuel, and leaves it where it is. */
+  #chargeCondition(local: readonly number[], shift: number): readonly number[] {
+    const { fuel } = this.#target;
+    return [
+      ...[LOCAL_TEE, ...local, GLOBAL_GET, ...fuel, LOCAL_GET, ...local],
+      ...[I32_CONST, shift, I32_SHR_U, I32_SUB, GLOBAL_SET, ...fuel],
+      ...[GLOBAL_GET, ...fuel, I32_CONST, 0, I32_LE_S],
+    ];
+  }
+}
+
+const countCondition = (counter: readonly number[]): readonly number[] => [
+  ...[LOCAL_GET, ...counter, I32_CONST, 1, I32_SUB, LOCAL_TEE, ...counter, I32_CONST, 0, I32_LT_S],
+];
+
+const opensBlock = (opcode: number): boolean =>
+  (opcode >= OP.block && opcode <= OP.if) || opcode === OP.try || opcode === OP.tryTable;
+
+const isIndirectCall = (opcode: number): boolean =>
+  opcode === OP.callIndirect ||
+  opcode === OP.returnCallIndirect ||
+  opcode === OP.callRef ||
+  opcode === OP.returnCallRef;
+
+/** How far the size of a bulk instruction is shifted for its price; 0 for those that move nothing. */
+function bulkShift(sub: number): number {
+  switch (sub) {
+    case BULK.memoryInit:
+    case BULK.memoryCopy:
+    case BULK.memoryFill:
+      return BYTES_SHIFT;
+    case BULK.tableInit:
+    case BULK.tableCopy:
+    case BULK.tableFill:
+    case BULK.tableGrow:
+      return ELEMENTS_SHIFT;
+    default:
+      return 0;
+  }
+}

@@ -1,0 +1,113 @@
+import { type Reader, WasmError } from './binary.ts';
+
+const FUNCTION_TYPE = 0x60;
+
+/** Value types that need no garbage collector: numbers, vectors, functions, host values and exceptions. */
+const SINGLE_BYTE_TYPES: ReadonlySet<number> = new Set([
+  0x7f, 0x7e, 0x7d, 0x7c, 0x7b, 0x70, 0x6f, 0x69, 0x73, 0x72, 0x74,
+]);
+
+const REFERENCE_NULLABLE = 0x63;
+const REFERENCE = 0x64;
+
+/** Skips a value type. Refuses those of the garbage collection proposal, whose instructions we do not meter. */
+export function skipValueType(reader: Reader): void {
+  const at = reader.at;
+  const code = reader.byte();
+  if (code === REFERENCE || code === REFERENCE_NULLABLE) skipHeapType(reader);
+  else if (!SINGLE_BYTE_TYPES.has(code)) throw unsupportedType(code, at);
+}
+
+/** Skips the type a reference points to: an index, or one of the abstract ones. */
+export function skipHeapType(reader: Reader): void {
+  const at = reader.at;
+  const type = reader.s33();
+  if (type < 0 && !SINGLE_BYTE_TYPES.has(type + 128)) throw unsupportedType(type + 128, at);
+}
+
+const unsupportedType = (code: number, at: number): WasmError =>
+  new WasmError(`type 0x${code.toString(16)} (garbage collection or a newer proposal) is not supported`, at);
+
+/** A block's type: none, one value's type, or an index. */
+export function skipBlockType(reader: Reader): void {
+  const at = reader.at;
+  const type = reader.s33();
+  if (type === REFERENCE - 128 || type === REFERENCE_NULLABLE - 128) skipHeapType(reader);
+  else if (type < 0 && type !== 0x40 - 128 && !SINGLE_BYTE_TYPES.has(type + 128)) throw unsupportedType(type + 128, at);
+}
+
+/** Parameter counts of the module's function types, by type index. */
+export function readParameterCounts(reader: Reader): number[] {
+  const counts: number[] = [];
+  for (let left = reader.u32(); left > 0; left -= 1) {
+    const at = reader.at;
+    const form = reader.byte();
+    if (form !== FUNCTION_TYPE) throw unsupportedType(form, at);
+    const params = reader.u32();
+    for (let i = 0; i < params; i += 1) skipValueType(reader);
+    for (let results = reader.u32(); results > 0; results -= 1) skipValueType(reader);
+    counts.push(params);
+  }
+  return counts;
+}
+
+export interface Limits {
+  readonly min: number;
+  readonly max: number | null;
+}
+
+/** Limits of a table or memory. Refuses shared and 64-bit ones. */
+export function readLimits(reader: Reader): Limits {
+  const at = reader.at;
+  const flags = reader.byte();
+  if (flags & 2) throw new WasmError('shared memory (threads) is not supported', at);
+  if (flags & 4) throw new WasmError('64-bit memories and tables are not supported', at);
+  if (flags > 1) throw new WasmError('limits of a newer proposal are not supported', at);
+  const min = reader.u32();
+  return { min, max: flags & 1 ? reader.u32() : null };
+}
+
+export interface ImportCounts {
+  readonly functions: number;
+  readonly tables: number;
+  readonly memories: number;
+  readonly globals: number;
+}
+
+/** How many of each kind a module imports; these come first in the index spaces. */
+export function readImports(reader: Reader): ImportCounts {
+  const counts = { functions: 0, tables: 0, memories: 0, globals: 0 };
+  for (let left = reader.u32(); left > 0; left -= 1) {
+    reader.skip(reader.u32());
+    reader.skip(reader.u32());
+    const at = reader.at;
+    const kind = reader.byte();
+    switch (kind) {
+      case 0:
+        reader.u32();
+        counts.functions += 1;
+        break;
+      case 1:
+        skipValueType(reader);
+        readLimits(reader);
+        counts.tables += 1;
+        break;
+      case 2:
+        readLimits(reader);
+        counts.memories += 1;
+        break;
+      case 3:
+        skipValueType(reader);
+        reader.byte();
+        counts.globals += 1;
+        break;
+      case 4:
+        reader.byte();
+        reader.u32();
+        break;
+      default:
+        throw new WasmError(`import kind ${kind} is not supported`, at);
+    }
+  }
+  return counts;
+}

@@ -1,0 +1,19 @@
+import type { Mask } from '#wit/generated/host.ts';
+import type { Inferlet } from './inferlet.ts';
+import type { DeviceQueue } from './queue.ts';
+
+/** `wit/forward.wit`. */
+export const forward = {
+  forward: (
+    _inferlet: Inferlet,
+    { device, id }: DeviceQueue,
+    inPages: Uint32Array,
+    inEmbeds: Uint32Array,
+    outPages: Uint32Array,
+    outEmbeds: Uint32Array,
+    mask: Mask | undefined,
+  ): void => device?.forward(id, inPages, inEmbeds, outPages, outEmbeds, mask),
+
+  'mask-page': (_inferlet: Inferlet, { device, id }: DeviceQueue, page: number, slots: number): void =>
+    device?.maskPage(id, page, slots),
+};

@@ -1,0 +1,54 @@
+import type { RunHandle } from '#gpu-host/protocol/client.ts';
+import type { RunRequest as WireRunRequest, StepRequest as WireStepRequest } from '#gpu-host/protocol/calls.ts';
+import { err, type HandlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import type { RunChunk, StepResult } from '#wit/generated/host.ts';
+import type { Inferlet } from './inferlet.ts';
+import type { DeviceQueue } from './queue.ts';
+
+/** The host's side of a `run` resource. */
+export class DeviceRun {
+  readonly #handle: RunHandle | null;
+  readonly #refusal: Outcome<RunChunk> | null;
+  readonly #inferlet: Inferlet;
+
+  constructor(inferlet: Inferlet, queue: DeviceQueue, request: WireRunRequest) {
+    this.#inferlet = inferlet;
+    const refused: HandlerError | null = inferlet.refuseTokens();
+    this.#refusal = refused ? err(refused) : queue.device ? null : queue.refusal();
+    this.#handle = this.#refusal || !queue.device ? null : queue.device.run(queue.id, request);
+  }
+
+  next(): Promise<Outcome<RunChunk>> {
+    const next = this.#handle?.next();
+    if (!next) return Promise.resolve(this.#refusal as Outcome<RunChunk>);
+    return next.then((outcome) => {
+      if (outcome.tag === 'ok') {
+        const tokens = outcome.val.tokens.length;
+        // Each token that comes out went in before the next.
+        this.#inferlet.count(tokens, tokens);
+        if (this.#inferlet.refuseTokens()) this.stop();
+      }
+      return outcome;
+    });
+  }
+
+  stop(): void {
+    this.#handle?.stop();
+  }
+}
+
+/** `wit/fused.wit`. */
+export const fused = {
+  '[constructor]run': (inferlet: Inferlet, queue: DeviceQueue, request: WireRunRequest) =>
+    new DeviceRun(inferlet, queue, request),
+  '[method]run.next': (_inferlet: Inferlet, self: DeviceRun) => self.next(),
+  '[method]run.stop': (_inferlet: Inferlet, self: DeviceRun): void => self.stop(),
+  '[resource-drop]run': (_inferlet: Inferlet, self: DeviceRun): void => self.stop(),
+
+  step: (inferlet: Inferlet, queue: DeviceQueue, request: WireStepRequest): Promise<Outcome<StepResult>> => {
+    const refused = inferlet.refuseTokens();
+    if (refused) return Promise.resolve(err(refused));
+    inferlet.count(request.tokens.length, request.output.tag === 'none' ? 0 : request.rows);
+    return queue.device ? queue.device.step(queue.id, request) : Promise.resolve(queue.refusal());
+  },
+};

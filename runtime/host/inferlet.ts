@@ -1,0 +1,113 @@
+import type { GpuHostConnection, GpuInferlet, ModelSummary } from '#gpu-host/protocol/client.ts';
+import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
+import { handlerError, type HandlerError } from '#gpu-host/protocol/errors.ts';
+import type { Session } from './session-state.ts';
+import { Sleepers } from './sleepers.ts';
+
+/** A model that an inferlet may use, and where it runs. */
+export interface GrantedModel {
+  readonly summary: ModelSummary;
+  readonly connection: GpuHostConnection;
+  /** Null when the model's directory has no tokenizer. */
+  readonly tokenizer: Tokenizer | null;
+}
+
+/** Who runs, and within which limits. */
+export interface InferletDescription {
+  /** The invocation's id. */
+  readonly id: string;
+  readonly tenant: string;
+  readonly functionName: string;
+  readonly functionVersion: string;
+  /** Milliseconds since the Unix epoch at which it is stopped. */
+  readonly deadlineAt: number;
+  /** Place in line of its invocation: whoever came last loses its memory first. */
+  readonly arrival: number;
+  readonly limits: { readonly pages: number; readonly tokens: number };
+  /** By name; the first is the default. */
+  readonly models: ReadonlyMap<string, GrantedModel>;
+}
+
+/**
+ * What one inferlet has from the platform while it runs: the context of every host function. `release` gives everything back.
+ */
+export class Inferlet {
+  readonly description: InferletDescription;
+  readonly session: Session;
+  readonly sleepers = new Sleepers();
+  readonly #devices = new Map<GpuHostConnection, GpuInferlet>();
+  readonly #pagesPeak = new Map<string, number>();
+  #inputTokens = 0;
+  #outputTokens = 0;
+  #stopped: HandlerError | null = null;
+  #released: Promise<void> | null = null;
+
+  constructor(description: InferletDescription, session: Session) {
+    this.description = description;
+    this.session = session;
+  }
+
+  /** Why it was asked to stop, or null. */
+  get stopped(): HandlerError | null {
+    return this.#stopped;
+  }
+
+  get inputTokens(): number {
+    return this.#inputTokens;
+  }
+
+  get outputTokens(): number {
+    return this.#outputTokens;
+  }
+
+  /** Most KV pages held at once, by model. */
+  get pagesPeak(): ReadonlyMap<string, number> {
+    return this.#pagesPeak;
+  }
+
+  /** Its calls on one GPU host; opened with the first queue. */
+  device(connection: GpuHostConnection): GpuInferlet {
+    const known = this.#devices.get(connection);
+    if (known) return known;
+    const { id, arrival, limits } = this.description;
+    const opened = connection.openInferlet({ id, arrival, maxPages: limits.pages });
+    this.#devices.set(connection, opened);
+    return opened;
+  }
+
+  /** Counts tokens that go in and come out of the model. */
+  count(inputTokens: number, outputTokens: number): void {
+    this.#inputTokens += inputTokens;
+    this.#outputTokens += outputTokens;
+  }
+
+  /** Why no more tokens may be asked for, or null. */
+  refuseTokens(): HandlerError | null {
+    const { tokens } = this.description.limits;
+    if (this.#inputTokens + this.#outputTokens <= tokens) return null;
+    return handlerError('limit-exceeded', `the invocation's ${tokens} tokens are used up (manifest: limits.tokens)`);
+  }
+
+  observePages(model: string, held: number): void {
+    if (held > (this.#pagesPeak.get(model) ?? 0)) this.#pagesPeak.set(model, held);
+  }
+
+  /** Asks it to stop: what it waits for here (`sleep`, `receive`) completes with the reason; it is killed elsewhere if it does not end. */
+  stop(reason: HandlerError): void {
+    if (this.#stopped) return;
+    this.#stopped = reason;
+    this.sleepers.stop(reason);
+    this.session.stop(reason);
+  }
+
+  /** Gives back all that it holds. Resolves when the GPU hosts have released its memory. */
+  release(): Promise<void> {
+    this.#released ??= this.#release();
+    return this.#released;
+  }
+
+  async #release(): Promise<void> {
+    this.stop(handlerError('terminated', 'the invocation has ended'));
+    await Promise.all([...this.#devices.values()].map((device) => device.close()));
+  }
+}

@@ -1,0 +1,16 @@
+import type { Inferlet } from './inferlet.ts';
+import type { DeviceQueue } from './queue.ts';
+
+/** `wit/input-text.wit`. */
+export const inputText = {
+  'embed-text': (
+    inferlet: Inferlet,
+    { device, id }: DeviceQueue,
+    tokens: Uint32Array,
+    positions: Uint32Array,
+    embeds: Uint32Array,
+  ): void => {
+    inferlet.count(tokens.length, 0);
+    device?.embedText(id, tokens, positions, embeds);
+  },
+};

@@ -1,0 +1,53 @@
+import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { LogLevel, ModelInfo } from '#wit/generated/host.ts';
+import { world } from '#wit/generated/world.ts';
+import type { Inferlet } from './inferlet.ts';
+
+const RANDOM_BLOCK = 1024;
+const random = new Uint32Array(RANDOM_BLOCK);
+let randomAt = RANDOM_BLOCK;
+
+/** `wit/runtime.wit`. */
+export const runtime = {
+  version: () => world.version,
+  'instance-id': (inferlet: Inferlet) => inferlet.description.id,
+  tenant: (inferlet: Inferlet) => inferlet.description.tenant,
+  'function-name': (inferlet: Inferlet) => inferlet.description.functionName,
+  'function-version': (inferlet: Inferlet) => inferlet.description.functionVersion,
+
+  models: (inferlet: Inferlet): ModelInfo[] =>
+    [...inferlet.description.models.values()].map(({ summary, tokenizer }) => ({
+      name: summary.name,
+      contextLength: summary.contextLength,
+      vocabularySize: summary.vocabularySize,
+      pageSize: summary.pageSize,
+      traits: traitsOf(summary.traits, tokenizer !== null),
+    })),
+
+  'model-traits': (inferlet: Inferlet, name: string): Outcome<readonly string[]> => {
+    const model = inferlet.description.models.get(name);
+    if (!model) return err(handlerError('not-found', `no model named ${name}; ask runtime.models`));
+    return ok(traitsOf(model.summary.traits, model.tokenizer !== null));
+  },
+
+  log: (inferlet: Inferlet, level: LogLevel, message: string): void => inferlet.session.log(level, message),
+  'is-cancelled': (inferlet: Inferlet) => inferlet.stopped !== null,
+  'time-left': (inferlet: Inferlet) => Math.max(0, Math.floor(inferlet.description.deadlineAt - Date.now())),
+  now: () => Date.now(),
+
+  random: (): number => {
+    if (randomAt === RANDOM_BLOCK) {
+      crypto.getRandomValues(random);
+      randomAt = 0;
+    }
+    return random[randomAt++] ?? 0;
+  },
+
+  sleep: (inferlet: Inferlet, milliseconds: number) => inferlet.sleepers.sleep(milliseconds),
+};
+
+/** Tokenizing is answered here, so its trait depends on the tokenizer, not on the device. */
+function traitsOf(traits: readonly string[], tokenizes: boolean): string[] {
+  const offered = traits.filter((trait) => trait !== 'tokenize');
+  return tokenizes ? [...offered, 'tokenize'] : offered;
+}

@@ -1,0 +1,125 @@
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { Message } from '#wit/generated/host.ts';
+
+/** Where an inferlet's events go: the outbox of its invocation. */
+export interface EventSink {
+  /** Bytes that are not yet in the event log. */
+  readonly pendingBytes: number;
+  add(event: 'message' | 'log', data: string): void;
+  /** Resolves when everything added so far is in the log; false when it can never be. */
+  flushed(): Promise<boolean>;
+}
+
+/** Where the client's messages come from. Delivery begins with the first `receive`; `attach` returns how to end it. */
+export interface MessageSource {
+  attach(handler: { message(message: Message): Promise<void>; closed(): void }): () => void;
+}
+
+/** Most bytes that may wait for the event log. */
+export const MAX_PENDING_BYTES = 1 << 20;
+/** Most bytes of one message: the log keeps it whole. */
+export const MAX_MESSAGE_BYTES = 1 << 20;
+/** Most characters of a log line. */
+const MAX_LOG_CHARACTERS = 16_384;
+
+/** The conversation of one inferlet with its client. */
+export class Session {
+  readonly #sink: EventSink;
+  readonly #source: MessageSource;
+  readonly #receivers: ((outcome: Outcome<Message>) => void)[] = [];
+  #offered: { message: Message; taken: () => void } | null = null;
+  #detach: (() => void) | null = null;
+  #closed: HandlerError | null = null;
+  #droppedLogs = 0;
+  #messages = 0;
+
+  constructor(sink: EventSink, source: MessageSource) {
+    this.#sink = sink;
+    this.#source = source;
+  }
+
+  /** Messages sent. */
+  get messages(): number {
+    return this.#messages;
+  }
+
+  send(message: Message): Outcome<undefined> {
+    const bytes = message.tag === 'text' ? Buffer.byteLength(message.val) : message.val.length;
+    if (bytes > MAX_MESSAGE_BYTES) {
+      return refused(`the message has ${bytes} bytes; ${MAX_MESSAGE_BYTES} is the limit, send it in parts`);
+    }
+    if (this.#sink.pendingBytes + bytes > MAX_PENDING_BYTES) {
+      return refused(`${this.#sink.pendingBytes} bytes wait to be written; await flush and send again`);
+    }
+    const data = message.tag === 'text' ? { text: message.val } : { base64: Buffer.from(message.val).toString('base64') };
+    this.#sink.add('message', JSON.stringify(data));
+    this.#messages++;
+    return SENT;
+  }
+
+  async flush(): Promise<Outcome<undefined>> {
+    if (await this.#sink.flushed()) return ok(undefined);
+    return err(handlerError('closed', 'the invocation has ended; nothing more is written'));
+  }
+
+  /** A line of the function's log. Lines that find no room are counted, and the count is written when there is some. */
+  log(level: string, message: string): void {
+    if (this.#sink.pendingBytes > MAX_PENDING_BYTES) {
+      this.#droppedLogs++;
+      return;
+    }
+    if (this.#droppedLogs > 0) {
+      const lost = `${this.#droppedLogs} log lines were dropped: too many were waiting to be written`;
+      this.#droppedLogs = 0;
+      this.#sink.add('log', JSON.stringify({ level: 'warn', message: lost }));
+    }
+    const text = message.length > MAX_LOG_CHARACTERS ? `${message.slice(0, MAX_LOG_CHARACTERS)}… (cut)` : message;
+    this.#sink.add('log', JSON.stringify({ level, message: text }));
+  }
+
+  receive(): Promise<Outcome<Message>> {
+    const offered = this.#offered;
+    if (offered) {
+      this.#offered = null;
+      offered.taken();
+      return Promise.resolve(ok(offered.message));
+    }
+    if (this.#closed) return Promise.resolve(err(this.#closed));
+    this.#detach ??= this.#source.attach({
+      message: (message) => this.#arrived(message),
+      closed: () => this.#close(handlerError('closed', 'the client can send no more messages')),
+    });
+    return new Promise((resolve) => this.#receivers.push(resolve));
+  }
+
+  /** Ends the conversation on this side; what waits for a message gets the reason. */
+  stop(reason: HandlerError): void {
+    this.#detach?.();
+    this.#detach = null;
+    this.#offered?.taken();
+    this.#offered = null;
+    this.#close(reason);
+  }
+
+  #arrived(message: Message): Promise<void> {
+    const receiver = this.#receivers.shift();
+    if (receiver) {
+      receiver(ok(message));
+      return Promise.resolve();
+    }
+    if (this.#closed) return Promise.resolve();
+    // Kept by the store until the inferlet asks: no second queue grows here.
+    return new Promise((resolve) => {
+      this.#offered = { message, taken: resolve };
+    });
+  }
+
+  #close(reason: HandlerError): void {
+    this.#closed ??= reason;
+    for (const receiver of this.#receivers.splice(0)) receiver(err(this.#closed));
+  }
+}
+
+const SENT: Outcome<undefined> = ok(undefined);
+
+const refused = (text: string): Outcome<undefined> => err(handlerError('limit-exceeded', text));

@@ -1,0 +1,24 @@
+import type { HostTable } from '../lowering/compile.ts';
+import { allocate } from './allocate.ts';
+import { forward } from './forward.ts';
+import { fused } from './fused.ts';
+import { inputText } from './input-text.ts';
+import { outputText } from './output-text.ts';
+import { queue } from './queue.ts';
+import { runtime } from './runtime.ts';
+import { session } from './session.ts';
+import { tokenize } from './tokenize.ts';
+
+/** Every import of an inferlet, by WIT interface and core name; `Inferlet` is the context of each function. */
+export const hostTable: HostTable = {
+  types: {},
+  runtime,
+  session,
+  queue,
+  allocate,
+  forward,
+  'input-text': inputText,
+  'output-text': outputText,
+  fused,
+  tokenize,
+};

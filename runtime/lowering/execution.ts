@@ -1,0 +1,294 @@
+import type { CompiledWorld } from './compile.ts';
+import { Fuel, GO_ON, TRAP, WAIT } from './fuel.ts';
+import { Guest, type WaitableSet } from './guest.ts';
+import { EVENT_FUTURE_READ, EVENT_NONE, NOTHING_TO_WAIT_FOR, type Task } from './intrinsics.ts';
+import type { SliceRunner } from './slice-runner.ts';
+import { GuestTrap } from './trap.ts';
+
+/** How `run` was exported: with a callback (C and all componentised JavaScript), stackful, or as a plain blocking function. */
+export type Form = 'callback' | 'stackful' | 'sync';
+
+/** Entry points of an instance. */
+export interface Entry {
+  readonly form: Form;
+  readonly run: (pointer: number, length: number) => number;
+  readonly callback: ((event: number, first: number, second: number) => number) | null;
+}
+
+/** What `run` returned, or why it did not. */
+export type Ending =
+  | { readonly kind: 'returned'; readonly ok: boolean; readonly text: string }
+  | { readonly kind: 'trapped'; readonly trap: GuestTrap };
+
+export interface ExecutionOptions {
+  readonly slices: SliceRunner;
+  /** CPU time after which the inferlet is stopped. */
+  readonly cpuLimitMs: number;
+  readonly sliceMs?: number;
+}
+
+/** Longest time that a guest may compute where it cannot be suspended: in its allocator, called by the host, or while it is instantiated. */
+const PINNED_LIMIT_MS = 100;
+
+const CODE_EXIT = 0;
+const CODE_YIELD = 1;
+const CODE_WAIT = 2;
+const CODE_POLL = 3;
+
+/** Drives one instance through its one call of `run`: callbacks, waits, slices, CPU time, and one ending. */
+export class Execution implements Task {
+  readonly guest = new Guest();
+  readonly fuel: Fuel;
+  readonly #world: CompiledWorld;
+  #options: ExecutionOptions;
+  #entry: Entry | null = null;
+  #ended: ((ending: Ending) => void) | null = null;
+  #result: { ok: boolean; text: string } | null = null;
+  #cpuMs = 0;
+  /** When the guest's code began to run; -1 while it does not. */
+  #since = -1;
+  /** CPU time at the last suspension. */
+  #sliceFrom = 0;
+  #run: (pointer: number, length: number) => unknown = () => 0;
+  #callback: (event: number, first: number, second: number) => unknown = () => 0;
+
+  constructor(world: CompiledWorld, options: ExecutionOptions) {
+    this.#world = world;
+    this.#options = options;
+    this.fuel = new Fuel(
+      () => this.#ask(),
+      () => this.yield(),
+    );
+    this.guest.onDeath = (trap) => this.#end({ kind: 'trapped', trap });
+  }
+
+  get cpuMs(): number {
+    return this.#cpuMs + (this.#since < 0 ? 0 : performance.now() - this.#since);
+  }
+
+  set options(options: ExecutionOptions) {
+    this.#options = options;
+  }
+
+  /** Instantiates under the limits that hold while the guest cannot be suspended. */
+  instantiate(link: () => Entry): void {
+    this.guest.pinned++;
+    this.resume();
+    try {
+      this.#entry = link();
+    } finally {
+      this.pause();
+      this.guest.pinned--;
+    }
+    this.#cpuMs = 0;
+    const { form, run, callback } = this.#entry;
+    const suspendable = this.fuel.metered || form !== 'callback';
+    this.#run = suspendable ? WebAssembly.promising(run) : run;
+    if (callback) this.#callback = suspendable ? WebAssembly.promising(callback) : callback;
+  }
+
+  /** Calls `run`, once. The promise always resolves. */
+  start(input: string): Promise<Ending> {
+    const ending = new Promise<Ending>((resolve) => {
+      this.#ended = resolve;
+    });
+    const { guest } = this;
+    if (guest.dead) this.#end({ kind: 'trapped', trap: guest.dead });
+    else {
+      this.#enter(() => {
+        const bytes = new TextEncoder().encode(input);
+        const pointer = bytes.length === 0 ? 1 : guest.alloc(bytes.length, 1);
+        guest.u8.set(bytes, bytes.length === 0 ? 0 : pointer);
+        return this.#run(pointer, bytes.length);
+      });
+    }
+    return ending;
+  }
+
+  /** Stops the inferlet wherever it is; `start` resolves with `trap`. */
+  kill(trap: GuestTrap): void {
+    this.guest.kill(trap);
+  }
+
+  /** Ends what is left of it; the instance is garbage from here on. */
+  dispose(): void {
+    this.#ended = null;
+    this.guest.kill(new GuestTrap('terminated', 'has ended'));
+  }
+
+  pause(): void {
+    if (this.#since < 0) return;
+    this.#cpuMs += performance.now() - this.#since;
+    this.#since = -1;
+  }
+
+  resume(): void {
+    this.#since = performance.now();
+    this.#sliceFrom = this.#cpuMs;
+    this.fuel.refill();
+  }
+
+  /** Suspends until it is this inferlet's turn again. */
+  yield(): Promise<number> {
+    this.pause();
+    return new Promise((resolve) => {
+      const turn = {
+        resume: () => {
+          this.guest.unwind = null;
+          this.resume();
+          resolve(GO_ON);
+        },
+      };
+      this.guest.unwind = () => {
+        this.#options.slices.remove(turn);
+        resolve(TRAP);
+      };
+      this.#options.slices.add(turn, this.#cpuMs - this.#sliceFrom);
+    });
+  }
+
+  returned(flat: number[]): void {
+    if (this.#result) this.guest.trap('run returned twice');
+    this.#result = asResult(this.#world.liftResult(this.guest, ...flat));
+  }
+
+  /** The guest's fuel has run out: what now? Called on its stack. */
+  #ask(): number {
+    const { guest } = this;
+    if (guest.dead) return TRAP;
+    this.fuel.refill();
+    const usedMs = this.cpuMs;
+    if (usedMs > this.#options.cpuLimitMs) {
+      guest.kill(new GuestTrap('cpu-limit', `used its CPU time of ${this.#options.cpuLimitMs} ms`));
+      return TRAP;
+    }
+    const sliceMs = usedMs - this.#sliceFrom;
+    if (sliceMs < (this.#options.sliceMs ?? 1)) return GO_ON;
+    if (guest.pinned === 0) return WAIT;
+    if (sliceMs < PINNED_LIMIT_MS) return GO_ON;
+    guest.kill(new GuestTrap('cpu-limit', `computed for ${PINNED_LIMIT_MS} ms while an answer was handed to it`));
+    return TRAP;
+  }
+
+  #enter(call: () => unknown): void {
+    this.resume();
+    let code: unknown;
+    try {
+      code = call();
+    } catch (error) {
+      this.#fail(error);
+      return;
+    } finally {
+      this.pause();
+    }
+    if (code instanceof Promise) code.then(this.#returnedFrom, this.#failed);
+    else this.#step(code as number);
+  }
+
+  readonly #returnedFrom = (code: number): void => {
+    this.pause();
+    this.#step(code);
+  };
+
+  readonly #failed = (error: unknown): void => {
+    this.pause();
+    this.#fail(error);
+  };
+
+  /** What the guest's return code asks for. */
+  #step(code: number): void {
+    if (this.guest.dead) return;
+    try {
+      if (this.#entry?.form === 'sync') this.#finishSync(code);
+      else if (this.#entry?.form === 'stackful') this.#finish();
+      else this.#next(code);
+    } catch (error) {
+      this.#fail(error);
+    }
+  }
+
+  #next(code: number): void {
+    switch (code & 15) {
+      case CODE_EXIT:
+        this.#finish();
+        return;
+      case CODE_YIELD:
+        void this.yield().then((go) => {
+          if (go === GO_ON) this.#call(EVENT_NONE, 0);
+        });
+        return;
+      case CODE_WAIT: {
+        const set = this.guest.waitableSet(code >>> 4);
+        if (set.ready.length > 0) this.#deliver(set);
+        else if (set.members === 0) this.guest.trap(NOTHING_TO_WAIT_FOR);
+        else set.wake = () => this.#deliver(set);
+        return;
+      }
+      case CODE_POLL: {
+        const set = this.guest.waitableSet(code >>> 4);
+        void this.yield().then((go) => {
+          if (go !== GO_ON) return;
+          if (set.ready.length > 0) this.#deliver(set);
+          else this.#call(EVENT_NONE, 0);
+        });
+        return;
+      }
+      default:
+        this.guest.trap(`${code} is no callback code`);
+    }
+  }
+
+  /** Hands the oldest event of a set to the guest. */
+  #deliver(set: WaitableSet): void {
+    const future = set.ready.shift();
+    if (!future || this.guest.dead) return;
+    this.#enter(() => {
+      this.guest.complete(future);
+      return this.#callback(EVENT_FUTURE_READ, future.index, 0);
+    });
+  }
+
+  #call(event: number, first: number): void {
+    if (!this.guest.dead) this.#enter(() => this.#callback(event, first, 0));
+  }
+
+  #finish(): void {
+    const result = this.#result ?? this.guest.trap('run ended without a result: it awaits a promise that nothing will settle');
+    this.#end({ kind: 'returned', ...result });
+  }
+
+  #finishSync(pointer: number): void {
+    const { guest } = this;
+    const { size, align } = this.#world.resultLayout;
+    if (guest.u8.length === 0) guest.refresh();
+    const result = asResult(this.#world.loadResult(guest, guest.range(pointer, size, align)));
+    this.#end({ kind: 'returned', ...result });
+  }
+
+  #fail(error: unknown): void {
+    const trap = this.guest.dead ?? this.#classify(error);
+    this.guest.kill(trap);
+  }
+
+  #classify(error: unknown): GuestTrap {
+    if (error instanceof GuestTrap) return error;
+    if (error instanceof RangeError && /call stack/i.test(error.message)) {
+      return new GuestTrap('trap', 'the call stack is exhausted: endless recursion?', { cause: error });
+    }
+    const message = error instanceof Error ? error.message : String(error);
+    return new GuestTrap('trap', message, { cause: error });
+  }
+
+  #end(ending: Ending): void {
+    const ended = this.#ended;
+    this.#ended = null;
+    ended?.(ending);
+  }
+}
+
+/** `result<string, string>` as it is lifted. */
+function asResult(value: unknown): { ok: boolean; text: string } {
+  const { tag, val } = value as { tag: 'ok' | 'err'; val: string };
+  return { ok: tag === 'ok', text: val };
+}
+

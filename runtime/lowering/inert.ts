@@ -1,0 +1,49 @@
+/** Sections of a core module that this file reads. */
+const CODE_SECTION = 10;
+
+/**
+ * Whether no function of a core module does anything: each body is empty or `unreachable`. Componentised JavaScript carries such modules as
+ * its stubbed WASI. Metering is seen through when it adds nothing to such bodies. Throws a `RangeError` on a truncated module.
+ */
+export function isInert(bytes: Uint8Array): boolean {
+  let at = 8;
+  const byte = (): number => {
+    const value = bytes[at++];
+    if (value === undefined) throw new RangeError('a truncated core module');
+    return value;
+  };
+  const leb = (): number => {
+    let result = 0;
+    let shift = 0;
+    for (;;) {
+      const value = byte();
+      result |= (value & 127) << shift;
+      if (value < 128) return result >>> 0;
+      shift += 7;
+    }
+  };
+  while (at < bytes.length) {
+    const id = byte();
+    const size = leb();
+    const end = at + size;
+    if (id === CODE_SECTION) {
+      const count = leb();
+      for (let i = 0; i < count; i++) {
+        const length = leb();
+        const body = bytes.subarray(at, at + length);
+        at += length;
+        if (!isEmptyBody(body)) return false;
+      }
+      return true;
+    }
+    at = end;
+  }
+  // Types and tables only: nothing to run, but nothing that traps either.
+  return false;
+}
+
+/** `end`, or `unreachable end`, without locals. */
+function isEmptyBody(body: Uint8Array): boolean {
+  if (body.length === 2) return body[0] === 0 && body[1] === 0x0b;
+  return body.length === 3 && body[0] === 0 && body[1] === 0x00 && body[2] === 0x0b;
+}

@@ -1,0 +1,64 @@
+import { type CompiledWorld, importKey } from './compile.ts';
+import { Execution, type ExecutionOptions } from './execution.ts';
+import { futureIntrinsic, parseFutureIntrinsic, rootIntrinsic, type CoreFunction } from './intrinsics.ts';
+import { link } from './link.ts';
+import type { Plan } from './plan.ts';
+import { stderrStub } from './stderr.ts';
+
+/** A component that is ready to be instantiated: its plan and its compiled core modules by file name. */
+export interface Program {
+  readonly plan: Plan;
+  readonly modules: ReadonlyMap<string, WebAssembly.Module>;
+}
+
+/**
+ * Makes one single-use instance of a program, its imports answered by the lean lowering. Throws when a start function of the guest traps.
+ * The instance runs when `start` is called; `guest.context` must be set before.
+ */
+export function instantiate(program: Program, world: CompiledWorld, options: ExecutionOptions): Execution {
+  const execution = new Execution(world, options);
+  const { guest } = execution;
+  execution.instantiate(() => {
+    const linked = link({
+      plan: program.plan,
+      modules: program.modules,
+      resolve: (module, name) => resolve(execution, world, module, name),
+      onInstance: (instance) => {
+        execution.fuel.adopt(instance.exports);
+      },
+      trap: (module, name) =>
+        (module === 'actual' ? unreachable : stderrStub(guest, module, name)) ??
+        (() => {
+          guest.enter();
+          return guest.trap(`the inferlet called ${module} ${name}, which no inferlet is given`);
+        }),
+    });
+    guest.attach(linked.memory, linked.realloc);
+    return linked.entry;
+  });
+  return execution;
+}
+
+/** Fills the slots of indirection tables that nothing uses. */
+const unreachable = (): never => {
+  throw new WebAssembly.RuntimeError('unreachable');
+};
+
+function resolve(execution: Execution, world: CompiledWorld, module: string, name: string): WebAssembly.ImportValue {
+  const { guest } = execution;
+  const make = world.functions.get(importKey(module, name));
+  if (make) return make(guest) as WebAssembly.ImportValue;
+  const fn = intrinsic(execution, world, module, name);
+  if (fn) return (fn.blocking ? new WebAssembly.Suspending(fn.call as () => Promise<unknown>) : fn.call) as WebAssembly.ImportValue;
+  return () => {
+    guest.enter();
+    return guest.trap(`the contract has no ${module} ${name}`);
+  };
+}
+
+function intrinsic(execution: Execution, world: CompiledWorld, module: string, name: string): CoreFunction | null {
+  const future = parseFutureIntrinsic(name);
+  if (!future) return rootIntrinsic(execution.guest, execution, name);
+  const type = world.futures.get(importKey(module, future.of))?.[future.index];
+  return type ? futureIntrinsic(execution.guest, execution, future.operation, future.async, type) : null;
+}

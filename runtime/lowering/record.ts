@@ -1,0 +1,231 @@
+import { Fuel, GO_ON, TRAP } from './fuel.ts';
+import { isInert } from './inert.ts';
+import { type Location, PLAN_FORMAT, type Plan, type PlannedImport, type PlannedInstance, type Source } from './plan.ts';
+
+type CoreImports = Record<string, Record<string, unknown>>;
+
+/** The factory that `jco transpile --instantiation async` writes as `app.js`. */
+export type JcoInstantiate = (
+  getCoreModule: (path: string) => WebAssembly.Module,
+  imports: Record<string, unknown>,
+  instantiateCore: (module: WebAssembly.Module, imports?: CoreImports) => WebAssembly.Instance,
+) => Promise<unknown>;
+
+/** A core module and its file's content. */
+export interface CoreModule {
+  readonly name: string;
+  readonly bytes: Uint8Array;
+  readonly module: WebAssembly.Module;
+}
+
+/** The component cannot be run without jco's glue; the message says why. */
+export class UnplannableError extends Error {
+  override readonly name = 'UnplannableError';
+}
+
+/** Longest that the start functions of a component may compute. */
+const RECORD_LIMIT_MS = 500;
+
+interface Recorded {
+  readonly file: CoreModule;
+  readonly imports: CoreImports;
+  readonly instance: WebAssembly.Instance;
+}
+
+/** Imports of ours: the contract's interfaces and the canonical ABI's intrinsics. */
+const OURS = /^(pie:inferlet\/|\$root$|\[export\])/;
+/** Modules that jco makes for calls from one component to another inside a composition. */
+const ADAPTER_IMPORTS = new Set(['callee', 'flags', 'post_return', 'runtime', 'transcode', 'augments', 'realloc', 'resource', 'async', 'context', 'memory']);
+
+/**
+ * Instantiates a component once through jco's glue and writes down what it links to what. Adapters to a component that only traps (the
+ * stubbed WASI of a JavaScript inferlet) are left out.
+ */
+export async function recordPlan(instantiate: JcoInstantiate, modules: readonly CoreModule[]): Promise<Plan> {
+  const byModule = new Map(modules.map((entry) => [entry.module, entry] as const));
+  const byName = new Map(modules.map((entry) => [entry.name, entry] as const));
+  const recorded: Recorded[] = [];
+  const nothing = new Proxy({}, { get: () => class Nothing {} });
+  const from = performance.now();
+  const fuel = new Fuel(
+    () => {
+      fuel.refill();
+      return performance.now() - from < RECORD_LIMIT_MS ? GO_ON : TRAP;
+    },
+    () => Promise.resolve(TRAP),
+  );
+  await instantiate(
+    (path) => {
+      const found = byName.get(path);
+      if (!found) throw new UnplannableError(`the glue asks for ${path}, which is not in the artifact`);
+      return found.module;
+    },
+    new Proxy({}, { get: () => nothing }) as Record<string, unknown>,
+    (module, imports = {}) => {
+      const file = byModule.get(module);
+      if (!file) throw new UnplannableError('the glue made a core module of its own');
+      const instance = new WebAssembly.Instance(module, imports as WebAssembly.Imports);
+      fuel.adopt(instance.exports);
+      recorded.push({ file, imports, instance });
+      return instance;
+    },
+  );
+  return prune(describe(recorded));
+}
+
+function describe(recorded: readonly Recorded[]): Plan {
+  const exportedBy = new Map<unknown, Location>();
+  const globals = new Map<WebAssembly.Global, number>();
+  const inert = recorded.map(({ file }) => isInert(file.bytes));
+  /** Adapters all of whose callees only trap. */
+  const dead = new Set<number>();
+  const instances = recorded.map(({ file, imports, instance }, index) => {
+    const planned: PlannedImport[] = WebAssembly.Module.imports(file.module).map(({ module, name }) => ({
+      module,
+      name,
+      source: sourceOf(module, name, imports[module]?.[name], exportedBy, globals),
+    }));
+    if (isDeadAdapter(planned, inert)) dead.add(index);
+    for (const [name, value] of Object.entries(instance.exports)) {
+      if (!exportedBy.has(value)) exportedBy.set(value, { instance: index, name });
+    }
+    return { module: file.name, imports: planned };
+  });
+  const leadsNowhere = (source: Source): boolean =>
+    source.kind === 'export' && (dead.has(source.instance) || (inert[source.instance] ?? false));
+  const isFunction = (instance: number, name: string) => typeof recorded[instance]?.instance.exports[name] === 'function';
+  const cleaned = instances.map((entry) => ({
+    ...entry,
+    imports: entry.imports.map((item) =>
+      item.source.kind === 'export' && leadsNowhere(item.source) && isFunction(item.source.instance, item.source.name)
+        ? { ...item, source: { kind: 'trap' as const } }
+        : item,
+    ),
+  }));
+  return { format: PLAN_FORMAT, instances: bypassShims(cleaned), entry: findEntry(recorded, exportedBy) };
+}
+
+/**
+ * wit-component lets a module import, by number, from a shim that calls through a table, which a later instance fills with what the module
+ * meant (`actual`). Where that is not a core export, the import is ours to answer by its own name, without the detour.
+ */
+function bypassShims(instances: readonly PlannedInstance[]): PlannedInstance[] {
+  const answered = new Map<string, Source>();
+  for (const { imports } of instances) {
+    const table = imports.find(({ name }) => name === SHIM_TABLE)?.source;
+    if (table?.kind !== 'export') continue;
+    for (const { module, name, source } of imports) {
+      if (module === 'actual') answered.set(`${table.instance} ${name}`, source);
+    }
+  }
+  return instances.map((entry) => ({
+    ...entry,
+    imports: entry.imports.map((item) => {
+      if (item.source.kind !== 'export') return item;
+      const actual = answered.get(`${item.source.instance} ${item.source.name}`);
+      return actual?.kind === 'trap' ? { ...item, source: actual } : item;
+    }),
+  }));
+}
+
+/** Export under which a shim offers its table. */
+const SHIM_TABLE = '$imports';
+
+function isDeadAdapter(imports: readonly PlannedImport[], inert: readonly boolean[]): boolean {
+  if (imports.length === 0 || !imports.every((item) => ADAPTER_IMPORTS.has(item.module))) return false;
+  const callees = imports.filter((item) => item.module === 'callee');
+  return callees.length > 0 && callees.every(({ source }) => source.kind === 'export' && inert[source.instance] === true);
+}
+
+function sourceOf(
+  module: string,
+  name: string,
+  value: unknown,
+  exportedBy: ReadonlyMap<unknown, Location>,
+  globals: Map<WebAssembly.Global, number>,
+): Source {
+  if (OURS.test(module)) return { kind: 'host' };
+  const location = exportedBy.get(value);
+  if (location) return { kind: 'export', ...location };
+  if (value instanceof WebAssembly.Global) {
+    const id = globals.get(value) ?? globals.size;
+    globals.set(value, id);
+    const content: unknown = value.value;
+    return { kind: 'global', id, type: typeof content === 'bigint' ? 'i64' : 'i32', mutable: true, value: Number(content) };
+  }
+  if (typeof value === 'function') return { kind: 'trap' };
+  throw new UnplannableError(`the import ${module} ${name} comes from outside the component`);
+}
+
+function findEntry(recorded: readonly Recorded[], exportedBy: ReadonlyMap<unknown, Location>): Plan['entry'] {
+  for (let instance = 0; instance < recorded.length; instance++) {
+    const entry = recorded[instance];
+    if (!entry) continue;
+    const { exports } = entry.instance;
+    const at = (name: string): Location => ({ instance, name });
+    const form = '[async-lift]run' in exports ? 'callback' : '[async-lift-stackful]run' in exports ? 'stackful' : 'run' in exports ? 'sync' : null;
+    if (!form) continue;
+    const memory = exports.memory instanceof WebAssembly.Memory ? at('memory') : importedMemory(entry, exportedBy);
+    if (!memory) throw new UnplannableError('the module that exports run has no memory');
+    return {
+      form,
+      run: at({ callback: '[async-lift]run', stackful: '[async-lift-stackful]run', sync: 'run' }[form]),
+      callback: form === 'callback' ? at('[callback][async-lift]run') : null,
+      memory,
+      realloc: 'cabi_realloc' in exports ? at('cabi_realloc') : null,
+    };
+  }
+  throw new UnplannableError('no core module exports run');
+}
+
+function importedMemory(entry: Recorded, exportedBy: ReadonlyMap<unknown, Location>): Location | null {
+  for (const { module, name, kind } of WebAssembly.Module.imports(entry.file.module)) {
+    if (kind === 'memory') return exportedBy.get(entry.imports[module]?.[name]) ?? null;
+  }
+  return null;
+}
+
+/** Leaves out the instances that nothing needs, and numbers the others anew. */
+function prune(plan: Plan): Plan {
+  const needed = new Set<number>();
+  const visit = (index: number): void => {
+    if (needed.has(index)) return;
+    needed.add(index);
+    for (const { source } of plan.instances[index]?.imports ?? []) if (source.kind === 'export') visit(source.instance);
+  };
+  visit(plan.entry.run.instance);
+  // An instance that fills another's table or runs its constructors exports nothing: it is needed when all that it fills is.
+  for (let index = 0; index < plan.instances.length; index++) {
+    const targets = plan.instances[index]?.imports.flatMap(({ source }) => (source.kind === 'export' ? [source.instance] : [])) ?? [];
+    const fills = plan.instances[index]?.imports.some(({ source }) => source.kind === 'export' && needed.has(source.instance));
+    if (fills && targets.includes(plan.entry.run.instance)) visit(index);
+    else if (fills && sharesTable(plan, index, needed)) visit(index);
+  }
+  const order = [...needed].sort((a, b) => a - b);
+  const renumbered = new Map(order.map((old, index) => [old, index] as const));
+  const move = <T extends { readonly instance: number }>(location: T): T => ({ ...location, instance: renumbered.get(location.instance) ?? 0 });
+  return {
+    ...plan,
+    instances: order.flatMap((old) => {
+      const entry = plan.instances[old];
+      if (!entry) return [];
+      return [{ ...entry, imports: entry.imports.map((item) => (item.source.kind === 'export' ? { ...item, source: move(item.source) } : item)) }];
+    }),
+    entry: {
+      ...plan.entry,
+      run: move(plan.entry.run),
+      callback: plan.entry.callback && move(plan.entry.callback),
+      memory: move(plan.entry.memory),
+      realloc: plan.entry.realloc && move(plan.entry.realloc),
+    },
+  };
+}
+
+/** Whether an instance imports the indirection table of a needed instance (wit-component's fixup modules do). */
+function sharesTable(plan: Plan, index: number, needed: ReadonlySet<number>): boolean {
+  return (
+    plan.instances[index]?.imports.some(
+      ({ name, source }) => name === SHIM_TABLE && source.kind === 'export' && needed.has(source.instance),
+    ) ?? false
+  );
+}

@@ -1,0 +1,64 @@
+import { DEFAULT_SLICE_POLICY, type SlicePolicy, SliceQueue } from './slices.ts';
+
+/** Something that can go on computing. */
+export interface Resumable {
+  resume(): void;
+}
+
+/** Longest time between two looks at whether the device is still busy. */
+const RECHECK_MS = 5;
+
+/** Runs a {@link SliceQueue} on the event loop: one slice a turn, so that sockets and timers are served between slices. */
+export class SliceRunner {
+  readonly #queue: SliceQueue<Resumable>;
+  readonly #busy: () => boolean;
+  #immediate: NodeJS.Immediate | null = null;
+  #timer: NodeJS.Timeout | null = null;
+
+  /** `busy` tells whether the device has work of other inferlets. */
+  constructor(busy: () => boolean = () => false, policy: SlicePolicy = DEFAULT_SLICE_POLICY) {
+    this.#queue = new SliceQueue(policy);
+    this.#busy = busy;
+  }
+
+  get waiting(): number {
+    return this.#queue.length;
+  }
+
+  /** Suspends `task`, which has computed for `usedMs`; `task.resume` is called when it is its turn. */
+  add(task: Resumable, usedMs: number): void {
+    this.#queue.add(task, usedMs, performance.now());
+    this.#schedule();
+  }
+
+  remove(task: Resumable): void {
+    this.#queue.remove(task);
+  }
+
+  #schedule(): void {
+    if (this.#immediate) return;
+    if (this.#timer) {
+      clearTimeout(this.#timer);
+      this.#timer = null;
+    }
+    this.#immediate = setImmediate(() => {
+      this.#immediate = null;
+      this.#turn();
+    });
+  }
+
+  #turn(): void {
+    const now = performance.now();
+    const decision = this.#queue.next(now, this.#busy());
+    if (decision.kind === 'idle') return;
+    if (decision.kind === 'wait') {
+      this.#timer = setTimeout(() => {
+        this.#timer = null;
+        this.#turn();
+      }, Math.min(RECHECK_MS, Math.max(1, decision.untilMs - now)));
+      return;
+    }
+    decision.task.resume();
+    if (this.#queue.length > 0) this.#schedule();
+  }
+}

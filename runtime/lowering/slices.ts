@@ -1,0 +1,90 @@
+/**
+ * Who computes next. Pure: time comes in as an argument.
+ *
+ * An inferlet that computes longer than a slice is suspended and queued here. Each has a credit of computing time that refills slowly: one
+ * that computes in bursts (parsing, constrained decoding) goes on at the next turn of the event loop, one that has used its credit up is a
+ * *spinner*. While the device has work, spinners together get `spinnerShare` of the thread, in turns; otherwise they get what is left.
+ */
+export interface SlicePolicy {
+  /** Longest time that one inferlet computes before others get a turn. */
+  readonly sliceMs: number;
+  /** Credit that a new inferlet starts with, and most that it can have. */
+  readonly burstMs: number;
+  /** Credit gained in a millisecond that it does not spend in this line. */
+  readonly refill: number;
+  /** Part of the thread that all spinners get while the device is busy. */
+  readonly spinnerShare: number;
+}
+
+export const DEFAULT_SLICE_POLICY: SlicePolicy = { sliceMs: 1, burstMs: 50, refill: 0.02, spinnerShare: 0.05 };
+
+interface Entry {
+  credit: number;
+  since: number;
+}
+
+export type Decision<T> =
+  | { readonly kind: 'run'; readonly task: T; readonly spinner: boolean }
+  | { readonly kind: 'wait'; readonly untilMs: number }
+  | { readonly kind: 'idle' };
+
+/** The line of suspended tasks. A task is in it at most once. */
+export class SliceQueue<T extends object> {
+  readonly #policy: SlicePolicy;
+  readonly #credits = new WeakMap<T, Entry>();
+  readonly #bursting: T[] = [];
+  readonly #spinning: T[] = [];
+  #spinnersFromMs = 0;
+
+  constructor(policy: SlicePolicy = DEFAULT_SLICE_POLICY) {
+    this.#policy = policy;
+  }
+
+  get length(): number {
+    return this.#bursting.length + this.#spinning.length;
+  }
+
+  /** Tasks that have used their credit up. */
+  get spinners(): number {
+    return this.#spinning.length;
+  }
+
+  /** Queues a task that has computed for `usedMs` just now. */
+  add(task: T, usedMs: number, nowMs: number): void {
+    const entry = this.#credits.get(task) ?? { credit: this.#policy.burstMs, since: nowMs };
+    this.#credits.set(task, entry);
+    entry.credit = Math.min(this.#policy.burstMs, entry.credit + (nowMs - entry.since) * this.#policy.refill) - usedMs;
+    entry.since = nowMs;
+    if (entry.credit > 0) {
+      this.#bursting.push(task);
+      return;
+    }
+    // Bounded below, so that one long slice does not make an inferlet a spinner for ever.
+    entry.credit = Math.max(entry.credit, -this.#policy.burstMs);
+    this.#spinning.push(task);
+    this.#spinnersFromMs = Math.max(this.#spinnersFromMs, nowMs + usedMs * (1 / this.#policy.spinnerShare - 1));
+  }
+
+  remove(task: T): void {
+    for (const line of [this.#bursting, this.#spinning]) {
+      const at = line.indexOf(task);
+      if (at >= 0) line.splice(at, 1);
+    }
+  }
+
+  /** Takes the task that runs now. `busy`: the device has work, or other inferlets are about to give it some. */
+  next(nowMs: number, busy: boolean): Decision<T> {
+    const bursting = this.#bursting.shift();
+    if (bursting) return this.#run(bursting, false, nowMs);
+    if (this.#spinning.length === 0) return { kind: 'idle' };
+    if (busy && nowMs < this.#spinnersFromMs) return { kind: 'wait', untilMs: this.#spinnersFromMs };
+    const spinning = this.#spinning.shift();
+    return spinning ? this.#run(spinning, true, nowMs) : { kind: 'idle' };
+  }
+
+  #run(task: T, spinner: boolean, nowMs: number): Decision<T> {
+    const entry = this.#credits.get(task);
+    if (entry) entry.since = nowMs;
+    return { kind: 'run', task, spinner };
+  }
+}

@@ -1,0 +1,59 @@
+import type { Guest } from './guest.ts';
+
+/** Most characters that are kept of what a guest writes to its standard error. */
+const MAX_STDERR = 4096;
+
+const STDERR_HANDLE = 1;
+/** Bytes that the stub is ready to take at once. */
+const ROOM = 65_536n;
+
+/**
+ * Stands in for the parts of WASI through which a language runtime reports that it panics, so that the reason reaches the user: what is
+ * written is kept in `guest.stderr`. Null for any other import.
+ */
+export function stderrStub(guest: Guest, module: string, name: string): WebAssembly.ImportValue | null {
+  if (module.startsWith('wasi:cli/stderr@') && name === 'get-stderr') return () => STDERR_HANDLE;
+  if (module.startsWith('wasi:cli/environment@') && name === 'get-environment') {
+    // A panicking Rust runtime asks for RUST_BACKTRACE: there are no variables (a list at a dangling, aligned address).
+    return (result: number) => {
+      guest.refresh();
+      const address = guest.range(result, 8, 4) >>> 2;
+      guest.u32[address] = 4;
+      guest.u32[address + 1] = 0;
+    };
+  }
+  if (module.startsWith('wasi:cli/terminal-stderr@') && name === 'get-terminal-stderr') {
+    return (result: number) => {
+      guest.refresh();
+      guest.u8[guest.range(result, 8, 4)] = 0;
+    };
+  }
+  if (!module.startsWith('wasi:io/streams@')) return null;
+  switch (name) {
+    case '[method]output-stream.check-write':
+      return (_stream: number, result: number) => {
+        guest.refresh();
+        const address = guest.range(result, 16, 8);
+        guest.u8[address] = 0;
+        guest.u64[(address + 8) >>> 3] = ROOM;
+      };
+    case '[method]output-stream.write':
+    case '[method]output-stream.blocking-write-and-flush':
+      return (_stream: number, pointer: number, length: number, result: number) => {
+        guest.refresh();
+        const bytes = guest.listU8(pointer, length);
+        if (guest.stderr.length < MAX_STDERR) guest.stderr += new TextDecoder().decode(bytes).slice(0, MAX_STDERR);
+        guest.u8[guest.range(result, 12, 4)] = 0;
+      };
+    case '[method]output-stream.blocking-flush':
+    case '[method]output-stream.flush':
+      return (_stream: number, result: number) => {
+        guest.refresh();
+        guest.u8[guest.range(result, 12, 4)] = 0;
+      };
+    case '[resource-drop]output-stream':
+      return () => undefined;
+    default:
+      return null;
+  }
+}

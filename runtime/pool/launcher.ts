@@ -1,0 +1,163 @@
+import { createHash } from 'node:crypto';
+import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import { StoreError } from '#scheduler/store/errors.ts';
+import { type BuildOutcome, buildArtifact, readArtifact } from '../build/index.ts';
+import { toolchain } from '../build/toolchain.ts';
+import { type Launched, type Launcher, type LaunchRequest, LaunchError } from '../lifecycle/launch.ts';
+import { GuestTrap } from '../lowering/trap.ts';
+import { type LoadedProgram, loadProgram, ModuleCache } from './artifacts.ts';
+import type { InstancePool } from './pool.ts';
+
+export interface FunctionLauncherOptions {
+  readonly pool: InstancePool;
+  /** Directory of artifacts. */
+  readonly store: string;
+  readonly functionOf: (tenant: string, name: string, version: string) => Promise<FunctionVersion | null>;
+  /** A component's bytes, null when they are stored no more. */
+  readonly componentOf: (hash: string) => Promise<Uint8Array | null>;
+}
+
+interface Loaded {
+  readonly program: LoadedProgram;
+  readonly buildMs: number;
+}
+
+/** Programs kept compiled; the one not launched for longest goes first. */
+const MAX_PROGRAMS = 512;
+/** Functions whose manifest is kept. Versions are immutable, so nothing grows old. */
+const MAX_FUNCTIONS = 4096;
+const PAGES_PER_MEGABYTE = 16;
+
+/** Pages of 64 KiB that a limit in megabytes allows. */
+export const memoryPagesOf = (memoryMb: number): number => memoryMb * PAGES_PER_MEGABYTE;
+
+/** The name under which `runtime/build` keeps the artifact of a component that is known by its hash. */
+export function artifactHashOf(componentHash: string, memoryPages: number): string {
+  return createHash('sha256').update(JSON.stringify([componentHash, memoryPages, toolchain()])).digest('hex');
+}
+
+/** Launches functions: artifact from disk or built, compiled once, instance from the pool. */
+export class FunctionLauncher implements Launcher {
+  readonly #options: FunctionLauncherOptions;
+  readonly #modules = new ModuleCache();
+  readonly #programs = new Map<string, Promise<Loaded>>();
+  readonly #functions = new Map<string, Promise<FunctionVersion | null>>();
+
+  constructor(options: FunctionLauncherOptions) {
+    this.#options = options;
+  }
+
+  /** What a function's manifest says; null when there is no such version. */
+  function(tenant: string, name: string, version: string): Promise<FunctionVersion | null> {
+    const key = `${tenant}/${name}@${version}`;
+    const known = this.#functions.get(key);
+    if (known) return known;
+    const asked = this.#options.functionOf(tenant, name, version);
+    remember(this.#functions, key, asked, MAX_FUNCTIONS);
+    asked.then(
+      (found) => found ?? this.#functions.delete(key),
+      () => this.#functions.delete(key),
+    );
+    return asked;
+  }
+
+  async launch(request: LaunchRequest): Promise<Launched> {
+    const found = await this.#find(request);
+    const key = programKey(found.componentHash, request.memoryMb);
+    const warm = this.#programs.has(key);
+    const from = performance.now();
+    const { program, buildMs } = await this.#load(found.componentHash, request.memoryMb);
+    const loadMs = warm ? 0 : performance.now() - from;
+    this.#options.pool.admit(key, program, found.manifest.pool?.min ?? 0);
+    try {
+      const { execution, instantiateMs, ready } = this.#options.pool.take(key);
+      return {
+        execution,
+        coldStart: !ready,
+        timings: { buildMs: warm ? 0 : buildMs, compileMs: warm ? 0 : Math.max(0, loadMs - buildMs), instantiateMs },
+        memoryLimitBytes: program.memoryLimitBytes,
+      };
+    } catch (cause) {
+      const reason = cause instanceof GuestTrap ? cause.message : `${cause instanceof Error ? cause.message : String(cause)}`;
+      throw new LaunchError('trap', `The inferlet trapped while it was started: ${reason}`, { cause });
+    }
+  }
+
+  /** Compiles a function and keeps instances ready, before anybody asks for it. Failures are left to the launch. */
+  async prepare(version: FunctionVersion, memoryMb: number): Promise<void> {
+    const key = programKey(version.componentHash, memoryMb);
+    const { program } = await this.#load(version.componentHash, memoryMb);
+    this.#options.pool.admit(key, program, version.manifest.pool?.min ?? 0);
+  }
+
+  /** Builds a component for the gateway and compiles what came out, so that the first launch finds it. */
+  async build(component: Uint8Array, memoryMb: number, signal: AbortSignal): Promise<BuildOutcome> {
+    const { store } = this.#options;
+    const outcome = await buildArtifact(component, { store, memoryPages: memoryPagesOf(memoryMb), signal });
+    if (outcome.ok) await loadProgram(outcome.artifact, this.#modules);
+    return outcome;
+  }
+
+  async #find({ tenant, function: name, version }: LaunchRequest): Promise<FunctionVersion> {
+    let found: FunctionVersion | null;
+    try {
+      found = await this.function(tenant, name, version);
+    } catch (cause) {
+      throw new LaunchError('artifact-unavailable', `What is deployed as ${name} could not be read.`, { cause });
+    }
+    if (!found) throw new LaunchError('artifact-unavailable', `${name}@${version} is deployed no more.`);
+    return found;
+  }
+
+  #load(componentHash: string, memoryMb: number): Promise<Loaded> {
+    const key = programKey(componentHash, memoryMb);
+    const known = this.#programs.get(key);
+    if (known) {
+      remember(this.#programs, key, known, MAX_PROGRAMS);
+      return known;
+    }
+    const loading = this.#loadNew(componentHash, memoryMb);
+    const dropped = remember(this.#programs, key, loading, MAX_PROGRAMS);
+    if (dropped !== null) this.#options.pool.forget(dropped);
+    loading.catch(() => this.#programs.delete(key));
+    return loading;
+  }
+
+  async #loadNew(componentHash: string, memoryMb: number): Promise<Loaded> {
+    const { store } = this.#options;
+    const memoryPages = memoryPagesOf(memoryMb);
+    const existing = await readArtifact(store, artifactHashOf(componentHash, memoryPages));
+    if (existing) return { program: await loadProgram(existing, this.#modules), buildMs: 0 };
+    const from = performance.now();
+    const component = await this.#component(componentHash);
+    const outcome = await buildArtifact(component, { store, memoryPages });
+    if (!outcome.ok) throw new LaunchError('artifact-unavailable', `${outcome.message} ${outcome.hint}`);
+    const buildMs = performance.now() - from;
+    return { program: await loadProgram(outcome.artifact, this.#modules), buildMs };
+  }
+
+  async #component(hash: string): Promise<Uint8Array> {
+    let component: Uint8Array | null;
+    try {
+      component = await this.#options.componentOf(hash);
+    } catch (cause) {
+      throw new LaunchError('artifact-unavailable', `The component could not be fetched: ${StoreError.from(cause).message}`, { cause });
+    }
+    if (!component) throw new LaunchError('artifact-unavailable', 'The component is stored no more; deploy the function again.');
+    return component;
+  }
+}
+
+const programKey = (componentHash: string, memoryMb: number): string => `${componentHash}/${memoryMb}`;
+
+/** Puts an entry at the young end of a bounded map; answers the key that had to go. */
+function remember<V>(map: Map<string, V>, key: string, value: V, limit: number): string | null {
+  map.delete(key);
+  map.set(key, value);
+  if (map.size <= limit) return null;
+  for (const oldest of map.keys()) {
+    map.delete(oldest);
+    return oldest;
+  }
+  return null;
+}

@@ -1,0 +1,164 @@
+import type { CompiledWorld } from '../lowering/compile.ts';
+import type { Execution, ExecutionOptions } from '../lowering/execution.ts';
+import { instantiate } from '../lowering/instance.ts';
+import type { LoadedProgram } from './artifacts.ts';
+import { ArrivalRate, DEFAULT_SIZING, poolTargets, type SizingPolicy } from './sizing.ts';
+
+export interface PoolOptions {
+  readonly world: CompiledWorld;
+  readonly slices: ExecutionOptions['slices'];
+  /** Memory that ready instances may take together. */
+  readonly budgetBytes: number;
+  /** Invocations that run now; refilling takes a small share of the thread while there are any. */
+  readonly running?: () => number;
+  readonly sizing?: Partial<Omit<SizingPolicy, 'budgetBytes'>>;
+  readonly onError?: (error: unknown) => void;
+}
+
+interface Entry {
+  readonly key: string;
+  program: LoadedProgram;
+  min: number;
+  readonly rate: ArrivalRate;
+  readonly ready: Execution[];
+  usedAtMs: number;
+  instanceBytes: number;
+  /** Instantiating it failed; it is tried again with the next launch. */
+  failed: boolean;
+}
+
+/** Of the time that an instance takes to make, how many times as long the thread is left alone before the next, while invocations run. */
+const BUSY_PAUSE = 4;
+/** Resident memory of an instance apart from its linear memory, measured on QuickJS. */
+const INSTANCE_OVERHEAD_BYTES = 256 << 10;
+/** Part of its linear memory that an idle instance has touched, measured on QuickJS. */
+const TOUCHED = 0.35;
+/** How often arrival rates are looked at without a launch. */
+const REVIEW_MS = 5000;
+/** CPU limit of an instance that nobody runs; the invocation's own is set when it is taken. */
+const NO_CPU_MS = 0;
+
+/** Ready, single-use instances of every function. */
+export class InstancePool {
+  readonly #options: PoolOptions;
+  readonly #policy: SizingPolicy;
+  readonly #entries = new Map<string, Entry>();
+  #refill: NodeJS.Timeout | NodeJS.Immediate | null = null;
+  readonly #review: NodeJS.Timeout;
+  #closed = false;
+
+  constructor(options: PoolOptions) {
+    this.#options = options;
+    this.#policy = { ...DEFAULT_SIZING, ...options.sizing, budgetBytes: options.budgetBytes };
+    this.#review = setInterval(() => this.#schedule(), REVIEW_MS);
+    this.#review.unref();
+  }
+
+  /** Ready instances, of one function or of all. */
+  ready(key?: string): number {
+    if (key !== undefined) return this.#entries.get(key)?.ready.length ?? 0;
+    let sum = 0;
+    for (const entry of this.#entries.values()) sum += entry.ready.length;
+    return sum;
+  }
+
+  /** Makes a function known, so that instances of it are kept ready. */
+  admit(key: string, program: LoadedProgram, min: number): void {
+    const known = this.#entries.get(key);
+    if (known && known.program === program) {
+      known.min = min;
+    } else {
+      const now = performance.now();
+      const instanceBytes = INSTANCE_OVERHEAD_BYTES;
+      this.#entries.set(key, {
+        key,
+        program,
+        min,
+        rate: new ArrivalRate(now),
+        ready: [],
+        usedAtMs: now,
+        instanceBytes,
+        failed: false,
+      });
+    }
+    this.#schedule();
+  }
+
+  /** Forgets a function; its ready instances are thrown away. */
+  forget(key: string): void {
+    this.#entries.delete(key);
+  }
+
+  /** An instance of a function that was admitted: a ready one, else one made now. Throws when making it fails. */
+  take(key: string): { readonly execution: Execution; readonly instantiateMs: number; readonly ready: boolean } {
+    const entry = this.#entries.get(key);
+    if (!entry) throw new TypeError(`no function ${key} in the pool`);
+    const now = performance.now();
+    entry.rate.arrive(now);
+    entry.usedAtMs = now;
+    entry.failed = false;
+    const execution = entry.ready.pop();
+    this.#schedule();
+    if (execution) return { execution, instantiateMs: 0, ready: true };
+    const made = this.#make(entry);
+    return { execution: made, instantiateMs: performance.now() - now, ready: false };
+  }
+
+  /** Throws every ready instance away and makes no more. */
+  close(): void {
+    this.#closed = true;
+    clearInterval(this.#review);
+    if (this.#refill) cancel(this.#refill);
+    this.#entries.clear();
+  }
+
+  #make(entry: Entry): Execution {
+    const { world, slices } = this.#options;
+    const execution = instantiate(entry.program, world, { slices, cpuLimitMs: NO_CPU_MS });
+    entry.instanceBytes = INSTANCE_OVERHEAD_BYTES + Math.ceil(execution.guest.memoryBytes * TOUCHED);
+    return execution;
+  }
+
+  #schedule(): void {
+    if (this.#refill || this.#closed) return;
+    this.#refill = setImmediate(() => this.#turn());
+  }
+
+  /** Makes one instance, or throws away what is too many. */
+  #turn(): void {
+    this.#refill = null;
+    if (this.#closed) return;
+    const now = performance.now();
+    const targets = poolTargets(
+      [...this.#entries.values()].map(({ key, min, rate, usedAtMs, instanceBytes }) => ({
+        key,
+        min,
+        rate: rate.at(now),
+        idleMs: now - usedAtMs,
+        instanceBytes,
+      })),
+      this.#policy,
+    );
+    let short: Entry | null = null;
+    for (const entry of this.#entries.values()) {
+      const target = targets.get(entry.key) ?? 0;
+      if (entry.ready.length > target) entry.ready.length = target;
+      if (!entry.failed && entry.ready.length < target && (!short || entry.ready.length < short.ready.length)) short = entry;
+    }
+    if (!short) return;
+    try {
+      short.ready.push(this.#make(short));
+    } catch (error) {
+      short.failed = true;
+      this.#options.onError?.(error);
+    }
+    const tookMs = performance.now() - now;
+    const busy = (this.#options.running?.() ?? 0) > 0;
+    this.#refill = busy ? setTimeout(() => this.#turn(), Math.ceil(tookMs * BUSY_PAUSE)) : setImmediate(() => this.#turn());
+  }
+}
+
+function cancel(refill: NodeJS.Timeout | NodeJS.Immediate): void {
+  clearTimeout(refill as NodeJS.Timeout);
+  clearImmediate(refill as NodeJS.Immediate);
+}

@@ -1,0 +1,109 @@
+import { endingArguments, errorData } from '../invocations/ending.ts';
+import type { Retention } from '../invocations/retention.ts';
+import type { FailureCode } from '../invocations/types.ts';
+import { INVOCATION_QUEUE } from '../keys.ts';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+
+const LEAVE_ACTIVE = loadScript(new URL('./scripts/leave-active.lua', import.meta.url));
+
+/** How many attempts a restartable invocation gets: a second loss may be chance, a third is its own doing. */
+export const MAX_ATTEMPTS = 3;
+
+/** A job that BullMQ counts as active. */
+export interface ActiveJob {
+  readonly id: string;
+  /** The runtime that fetched it. */
+  readonly runtimeId: string | null;
+  /** When it was fetched, in the runtime's clock. */
+  readonly fetchedAt: number;
+}
+
+/** `waiting`: back at its place in line. `not-held`: that runtime had it no more. */
+export type LeaveOutcome = 'dropped' | 'waiting' | 'failed' | 'cancelled' | 'not-held';
+
+/**
+ * Jobs in the hands of runtimes. BullMQ moves a job there and writes the runtime's id on it in one step; from there it leaves through one
+ * script that settles its invocation as well, so that no invocation is lost between two writes.
+ */
+export class ActiveJobs {
+  readonly #store: Store;
+  readonly #retention: Retention;
+  readonly #queue: string;
+
+  constructor(store: Store, retention: Retention) {
+    this.#store = store;
+    this.#retention = retention;
+    this.#queue = `${store.keys.bull}:${INVOCATION_QUEUE}`;
+  }
+
+  /** Every active job and its holder. */
+  async list(): Promise<ActiveJob[]> {
+    const ids = await this.#store.call((redis) => redis.lrange(`${this.#queue}:active`, 0, -1));
+    const jobs = await Promise.all(
+      ids.map(async (id) => {
+        const [runtimeId, fetchedAt] = await this.#store.call((redis) =>
+          redis.hmget(`${this.#queue}:${id}`, 'pb', 'processedOn'),
+        );
+        return { id, runtimeId: runtimeId ?? null, fetchedAt: Number(fetchedAt ?? 0) };
+      }),
+    );
+    return jobs;
+  }
+
+  /** The runtime that holds a job, or null when none does. */
+  async holder(id: string): Promise<string | null> {
+    return this.#store.call((redis) => redis.hget(`${this.#queue}:${id}`, 'pb'));
+  }
+
+  /** The runtime is done with the job: it is removed, and its invocation ends as `internal` should it not have ended. */
+  over(id: string, runtimeId: string): Promise<LeaveOutcome> {
+    return this.#leave(id, runtimeId, 'over', 'internal', 'The runtime stopped without ending this invocation.');
+  }
+
+  /** The runtime is dead: what had begun fails or starts again, the rest goes back in line. */
+  lost(id: string, runtimeId: string): Promise<LeaveOutcome> {
+    return this.#leave(id, runtimeId, 'lost', 'runtime-lost', 'The runtime that ran this invocation was lost.');
+  }
+
+  /** The runtime gives the job back; had it begun, it counts as terminated. */
+  giveBack(id: string, runtimeId: string): Promise<LeaveOutcome> {
+    return this.#leave(
+      id,
+      runtimeId,
+      'return',
+      'terminated',
+      'The runtime was shut down before this invocation ended.',
+    );
+  }
+
+  async #leave(id: string, runtimeId: string, mode: string, code: FailureCode, message: string): Promise<LeaveOutcome> {
+    const { keys, args } = endingArguments(this.#store, this.#retention, id);
+    const queue = this.#queue;
+    const reply = await this.#store.script(
+      LEAVE_ACTIVE,
+      [...keys, `${queue}:${id}`, `${queue}:active`, `${queue}:wait`, `${queue}:stalled`, `${queue}:marker`],
+      [
+        ...args,
+        runtimeId,
+        mode,
+        code,
+        message,
+        errorData(code, message),
+        MAX_ATTEMPTS,
+        this.#store.keys.invocation(''),
+      ],
+    );
+    switch (reply) {
+      case 'dropped':
+      case 'waiting':
+      case 'failed':
+      case 'cancelled':
+      case 'not-held':
+        return reply;
+      default:
+        throw new StoreError('store-corrupt', `leave-active answered ${JSON.stringify(reply)}.`);
+    }
+  }
+}

@@ -1,0 +1,121 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import type { Scheduler } from '../scheduler.ts';
+import { eventually, openTestScheduler } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import type { BuildReply, BuildRequest } from './types.ts';
+
+const REFUSED: BuildReply = { ok: false, code: 'not-wasm', message: 'no magic', hint: 'compile it first' };
+
+describe('builds and deployments', () => {
+  let redis: TestRedis;
+  before(async () => {
+    redis = await TestRedis.start({ appendOnly: true });
+  });
+  after(() => redis.stop());
+
+  async function withBuilder(
+    build: (request: BuildRequest, signal: AbortSignal, scheduler: Scheduler) => Promise<BuildReply>,
+    body: (scheduler: Scheduler) => Promise<void>,
+  ): Promise<void> {
+    const scheduler = openTestScheduler(redis);
+    const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
+    const worker = scheduler.createBuildWorker({ build: (request, signal) => build(request, signal, scheduler) });
+    worker.start();
+    try {
+      await body(scheduler);
+    } finally {
+      await worker.close();
+      await lease.release();
+      await scheduler.close();
+    }
+  }
+
+  test('what builds is registered, and is not built twice', async () => {
+    let builds = 0;
+    await withBuilder(
+      async (request, _signal, scheduler) => {
+        builds += 1;
+        const bytes = await scheduler.blobs.get(request.componentHash);
+        return { ok: true, artifact: { bytes: bytes?.length, memoryMb: request.memoryMb } };
+      },
+      async (scheduler) => {
+        const deployment = { tenant: 'default', manifest: { name: 'story', limits: { memoryMb: 32 } }, component: new Uint8Array([1, 2, 3]) };
+        const first = await scheduler.deployments.deploy(deployment);
+        assert.ok(first.ok && first.created);
+        assert.deepEqual(first.version.build, { bytes: 3, memoryMb: 32 });
+        assert.deepEqual(await scheduler.functions.get('default', 'story'), first.version);
+        const second = await scheduler.deployments.deploy(deployment);
+        assert.ok(second.ok && !second.created);
+        assert.deepEqual(second.version, first.version);
+        assert.equal(builds, 1);
+      },
+    );
+  });
+
+  test('a refused component leaves nothing behind', async () => {
+    await withBuilder(
+      async (request) => {
+        if (request.name === 'broken') throw new Error('the compiler fell over');
+        return REFUSED;
+      },
+      async (scheduler) => {
+        const component = new Uint8Array([9]);
+        assert.deepEqual(await scheduler.deployments.deploy({ tenant: 'default', manifest: { name: 'story' }, component }), REFUSED);
+        const broken = await scheduler.deployments.deploy({ tenant: 'default', manifest: { name: 'broken' }, component });
+        assert.ok(!broken.ok && broken.code === 'build-failed' && broken.message === 'the compiler fell over');
+        assert.deepEqual(await scheduler.functions.list('default'), []);
+        const { redis: client, keys } = scheduler.store;
+        await eventually(async () => (await client.keys(`${keys.prefix}:blob:*`)).length === 0, 'no component');
+        assert.deepEqual(await client.keys(`${keys.bull}:builds:????????-*`), [], 'no request');
+      },
+    );
+  });
+
+  test('the deadline is told to the builder and to whoever waits', async () => {
+    let aborted = false;
+    await withBuilder(
+      (_request, signal) =>
+        new Promise((resolve) => {
+          signal.addEventListener('abort', () => {
+            aborted = true;
+            resolve(REFUSED);
+          });
+        }),
+      async (scheduler) => {
+        const request = { tenant: 'default', name: 'slow', componentHash: 'x', memoryMb: 1 };
+        const reply = await scheduler.builds.request(request, { deadlineMs: 200 });
+        assert.ok(!reply.ok && reply.code === 'build-timeout');
+        await eventually(() => aborted, 'the builder is told');
+      },
+    );
+  });
+
+  test('without a runtime it says so', async () => {
+    const scheduler = openTestScheduler(redis);
+    const request = { tenant: 'default', name: 'story', componentHash: 'x', memoryMb: 1 };
+    const reply = await scheduler.builds.request(request, { deadlineMs: 100 });
+    assert.ok(!reply.ok && reply.code === 'runtime-unavailable');
+    await scheduler.close();
+  });
+
+  test('a restart of Redis during a build delays the answer, no more', async () => {
+    const begun = Promise.withResolvers<void>();
+    const go = Promise.withResolvers<void>();
+    await withBuilder(
+      async () => {
+        begun.resolve();
+        await go.promise;
+        return { ok: true, artifact: {} };
+      },
+      async (scheduler) => {
+        const request = { tenant: 'default', name: 'story', componentHash: 'x', memoryMb: 1 };
+        const reply = scheduler.builds.request(request);
+        await begun.promise;
+        await redis.restart();
+        go.resolve();
+        assert.deepEqual(await reply, { ok: true, artifact: {} });
+      },
+    );
+  });
+});

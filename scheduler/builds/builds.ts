@@ -1,0 +1,101 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Queue } from 'bullmq';
+import { BUILD_QUEUE } from '../keys.ts';
+import type { Runtimes } from '../runtimes/runtimes.ts';
+import type { Channels } from '../store/channels.ts';
+import type { Store } from '../store/store.ts';
+import { Wakeup } from '../store/wakeup.ts';
+import type { BuildRefusal, BuildReply, BuildRequest } from './types.ts';
+
+/** A first build of a QuickJS component takes a few seconds; a large one, or several in line, longer. */
+export const BUILD_DEADLINE_MS = 60_000;
+/** A restarting runtime is waited for. */
+const RUNTIME_GRACE_MS = 5000;
+const POLL_MS = 1000;
+const BULL_EVENTS = 100;
+
+/** Asks a runtime to build. */
+export class Builds {
+  readonly #store: Store;
+  readonly #channels: Channels;
+  readonly #runtimes: Runtimes;
+  readonly #queue: Queue<BuildRequest>;
+
+  constructor(store: Store, channels: Channels, runtimes: Runtimes) {
+    this.#store = store;
+    this.#channels = channels;
+    this.#runtimes = runtimes;
+    this.#queue = new Queue(BUILD_QUEUE, {
+      connection: store.redis,
+      prefix: store.keys.bull,
+      streams: { events: { maxLen: BULL_EVENTS } },
+    });
+    this.#queue.on('error', () => undefined);
+  }
+
+  /**
+   * Has a component checked and built. Answers within the deadline, if only with `build-timeout`, or `runtime-unavailable` when no runtime
+   * is there.
+   */
+  async request(
+    build: Omit<BuildRequest, 'id' | 'deadlineAt'>,
+    options: { deadlineMs?: number; signal?: AbortSignal } = {},
+  ): Promise<BuildReply> {
+    const { keys } = this.#store;
+    const deadlineMs = options.deadlineMs ?? BUILD_DEADLINE_MS;
+    const deadlineAt = this.#store.clock() + deadlineMs;
+    if (!(await this.#runtimeThere(Math.min(RUNTIME_GRACE_MS, deadlineMs)))) return unavailable();
+    const request: BuildRequest = { ...build, id: randomUUID(), deadlineAt };
+    const wakeup = new Wakeup();
+    const wake = () => wakeup.set();
+    const stop = await this.#channels.listen(keys.buildChannel(request.id), { message: wake, resumed: wake });
+    try {
+      await this.#store.call(() => this.#queue.add('build', request, { jobId: request.id }));
+      while (!options.signal?.aborted) {
+        const reply = await this.#store.call((redis) => redis.get(keys.build(request.id)));
+        if (reply !== null) return JSON.parse(reply) as BuildReply;
+        const leftMs = deadlineAt - this.#store.clock();
+        if (leftMs <= 0) break;
+        await wakeup.wait(Math.min(leftMs, POLL_MS), options.signal);
+      }
+      return timedOut(deadlineMs);
+    } finally {
+      stop();
+      // One that has begun ends by itself at its deadline.
+      await this.#store.call(() => this.#queue.remove(request.id)).catch(() => undefined);
+    }
+  }
+
+  /** Lets go of BullMQ's listeners; the connection is its owner's. */
+  async close(): Promise<void> {
+    await this.#queue.close();
+  }
+
+  async #runtimeThere(withinMs: number): Promise<boolean> {
+    const until = performance.now() + withinMs;
+    while ((await this.#runtimes.alive()).length === 0) {
+      if (performance.now() > until) return false;
+      await sleep(Math.min(100, withinMs));
+    }
+    return true;
+  }
+}
+
+function unavailable(): BuildRefusal {
+  return {
+    ok: false,
+    code: 'runtime-unavailable',
+    message: 'No runtime is there to build the component.',
+    hint: 'Look at the logs of the runtime, or start one; then deploy again.',
+  };
+}
+
+function timedOut(deadlineMs: number): BuildRefusal {
+  return {
+    ok: false,
+    code: 'build-timeout',
+    message: `The component was not built within ${deadlineMs} ms.`,
+    hint: 'Make the component smaller, or deploy again when fewer builds are under way.',
+  };
+}

@@ -1,0 +1,32 @@
+/** A request to check a component and build its artifact, before anything of a deploy is stored. */
+export interface BuildRequest {
+  readonly id: string;
+  readonly tenant: string;
+  readonly name: string;
+  /** The component, in `Blobs`. */
+  readonly componentHash: string;
+  /** Memory limit that goes into the artifact. */
+  readonly memoryMb: number;
+  /** Milliseconds since the Unix epoch; past it nobody waits for the answer. */
+  readonly deadlineAt: number;
+}
+
+/** Why a component was refused. The last two say nothing about the component. */
+export type BuildFailureCode =
+  | 'not-wasm'
+  | 'core-module'
+  | 'wrong-world'
+  | 'component-too-large'
+  | 'build-failed'
+  | 'build-timeout'
+  | 'runtime-unavailable';
+
+export interface BuildRefusal {
+  readonly ok: false;
+  readonly code: BuildFailureCode;
+  readonly message: string;
+  readonly hint: string;
+}
+
+/** `artifact` is what the build tells of itself: hash, timings in ms, sizes in bytes. */
+export type BuildReply = { readonly ok: true; readonly artifact: Readonly<Record<string, unknown>> } | BuildRefusal;

@@ -1,0 +1,104 @@
+import { type Job, Worker } from 'bullmq';
+import type { Redis } from 'ioredis';
+import { BUILD_QUEUE } from '../keys.ts';
+import type { Store } from '../store/store.ts';
+import type { BuildReply, BuildRequest } from './types.ts';
+
+/** Builds run in child processes, so the runtime's event loop stays free to renew this; another runtime takes over soon after a death. */
+const LOCK_MS = 5000;
+const STALLED_CHECK_MS = 2000;
+/** How long an answer waits for whoever asked. */
+const REPLY_MS = 60_000;
+
+export interface BuildWorkerOptions {
+  readonly store: Store;
+  /** Opens a connection of the worker's own, with `maxRetriesPerRequest: null` and no command timeout. */
+  readonly connect: () => Redis;
+  /** Builds at once; 1 by default. */
+  readonly concurrency?: number;
+  /** Builds one component. The signal aborts at the request's deadline and when the worker closes. What it throws becomes `build-failed`. */
+  readonly build: (request: BuildRequest, signal: AbortSignal) => Promise<BuildReply>;
+  readonly onError?: (error: unknown) => void;
+}
+
+/** Answers build requests, in every runtime. */
+export class BuildWorker {
+  readonly #options: BuildWorkerOptions;
+  readonly #closing = new AbortController();
+  #connection: Redis | undefined;
+  #worker: Worker<BuildRequest> | undefined;
+
+  constructor(options: BuildWorkerOptions) {
+    this.#options = options;
+  }
+
+  /** Starts to take requests. */
+  start(): void {
+    const { store, connect, concurrency, onError } = this.#options;
+    const connection = connect();
+    connection.on('error', () => undefined);
+    const worker = new Worker<BuildRequest>(BUILD_QUEUE, (job) => this.#answer(job), {
+      connection,
+      prefix: store.keys.bull,
+      concurrency: concurrency ?? 1,
+      lockDuration: LOCK_MS,
+      stalledInterval: STALLED_CHECK_MS,
+      maxStalledCount: 1,
+      runRetryDelay: 500,
+      drainDelay: 2,
+      removeOnComplete: { count: 0 },
+      removeOnFail: { count: 0 },
+    });
+    worker.on('error', (error) => {
+      if (!this.#closing.signal.aborted) onError?.(error);
+    });
+    // A component whose build took its runtime down twice is not tried again.
+    worker.on('failed', (job, error) => {
+      if (job) this.#reply(job.data.id, failed(error)).catch((cause) => onError?.(cause));
+    });
+    this.#connection = connection;
+    this.#worker = worker;
+  }
+
+  /** Stops, aborting builds under way; another runtime takes them over. */
+  async close(): Promise<void> {
+    this.#closing.abort(new Error('The runtime is shutting down.'));
+    await this.#worker?.close(true);
+    this.#connection?.disconnect();
+  }
+
+  async #answer({ data: request }: Job<BuildRequest>): Promise<void> {
+    const leftMs = request.deadlineAt - this.#options.store.clock();
+    if (leftMs <= 0) return;
+    const signal = AbortSignal.any([AbortSignal.timeout(leftMs), this.#closing.signal]);
+    let reply: BuildReply;
+    try {
+      reply = await this.#options.build(request, signal);
+    } catch (error) {
+      if (this.#closing.signal.aborted) throw error;
+      reply = failed(error);
+    }
+    await this.#reply(request.id, reply);
+  }
+
+  async #reply(id: string, reply: BuildReply): Promise<void> {
+    const { store } = this.#options;
+    const { keys } = store;
+    await store.call((redis) =>
+      redis
+        .multi()
+        .set(keys.build(id), JSON.stringify(reply), 'PX', REPLY_MS, 'NX')
+        .publish(keys.buildChannel(id), 'done')
+        .exec(),
+    );
+  }
+}
+
+function failed(error: unknown): BuildReply {
+  return {
+    ok: false,
+    code: 'build-failed',
+    message: error instanceof Error ? error.message : String(error),
+    hint: 'If the component runs elsewhere, this is a fault of the platform: please report it.',
+  };
+}

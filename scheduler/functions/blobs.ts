@@ -1,0 +1,60 @@
+import { createHash } from 'node:crypto';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+
+/** A blob that no function version uses is kept this long: enough for a build and a slow deploy. */
+export const UNUSED_BLOB_MS = 15 * 60_000;
+/** Bytes of a component. */
+export const MAX_COMPONENT_BYTES = 64 * 1024 * 1024;
+/** A component of that size takes longer than other calls. */
+const BLOB_DEADLINE_MS = 15_000;
+
+const SCRIPTS = {
+  put: loadScript(new URL('./scripts/put-blob.lua', import.meta.url)),
+  remove: loadScript(new URL('./scripts/remove-blob.lua', import.meta.url)),
+};
+
+/** Components by the sha256 of their bytes, in hexadecimal. */
+export class Blobs {
+  readonly #store: Store;
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  /** Stores bytes for `unusedMs`, or for as long as a function version uses them. */
+  async put(bytes: Uint8Array, unusedMs = UNUSED_BLOB_MS): Promise<string> {
+    if (bytes.length > MAX_COMPONENT_BYTES) {
+      throw new StoreError(
+        'invalid-argument',
+        `A component has at most ${MAX_COMPONENT_BYTES} bytes; this one has ${bytes.length}.`,
+      );
+    }
+    const hash = createHash('sha256').update(bytes).digest('hex');
+    const { keys } = this.#store;
+    const payload = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+    await this.#store.script(
+      SCRIPTS.put,
+      [keys.blob(hash), keys.blobUsers(hash)],
+      [payload, unusedMs],
+      BLOB_DEADLINE_MS,
+    );
+    return hash;
+  }
+
+  /** The bytes, or null when they are not stored (any more). */
+  async get(hash: string): Promise<Uint8Array | null> {
+    return this.#store.call((redis) => redis.getBuffer(this.#store.keys.blob(hash)), BLOB_DEADLINE_MS);
+  }
+
+  async has(hash: string): Promise<boolean> {
+    return (await this.#store.call((redis) => redis.exists(this.#store.keys.blob(hash)))) === 1;
+  }
+
+  /** Removes bytes that no function version uses; false when they are used or not there. */
+  async remove(hash: string): Promise<boolean> {
+    const { keys } = this.#store;
+    return (await this.#store.script(SCRIPTS.remove, [keys.blob(hash), keys.blobUsers(hash)], [])) === 1;
+  }
+}

@@ -1,0 +1,96 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { after, before, describe, test } from 'node:test';
+import type { Scheduler } from '../scheduler.ts';
+import { StoreError } from '../store/errors.ts';
+import { openTestScheduler } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { versionOf } from './functions.ts';
+import type { Manifest } from './manifest.ts';
+import type { FunctionVersion } from './types.ts';
+
+describe('functions and components', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  before(async () => {
+    redis = await TestRedis.start();
+    scheduler = openTestScheduler(redis);
+  });
+  after(async () => {
+    await scheduler.close();
+    await redis.stop();
+  });
+
+  function version(name: string, componentHash: string, manifest: Partial<Manifest> = {}): FunctionVersion {
+    const full: Manifest = { name, ...manifest };
+    return {
+      name,
+      version: versionOf(full, componentHash),
+      tenant: 'default',
+      manifest: full,
+      componentHash,
+      componentBytes: 4,
+      createdAt: Date.now(),
+    };
+  }
+
+  test('bytes come back as they are; without a user they go by themselves', async () => {
+    const { blobs, store } = scheduler;
+    const bytes = new Uint8Array(randomBytes(100_000));
+    const hash = await blobs.put(bytes, 60_000);
+    assert.match(hash, /^[0-9a-f]{64}$/);
+    assert.equal(await blobs.put(bytes), hash);
+    assert.deepEqual(new Uint8Array((await blobs.get(hash)) ?? []), bytes);
+    assert.ok(await blobs.has(hash));
+    assert.ok((await store.redis.pttl(store.keys.blob(hash))) > 60_000, 'the second upload needs it for longer');
+    assert.ok(await blobs.remove(hash));
+    assert.ok(!(await blobs.remove(hash)));
+    assert.equal(await blobs.get(hash), null);
+  });
+
+  test('versions: equal content is the same one, the last deployed is served', async () => {
+    const { functions, blobs, store } = scheduler;
+    const one = await blobs.put(new Uint8Array([1]));
+    const two = await blobs.put(new Uint8Array([2]));
+    const first = version('story', one);
+    const second = { ...version('story', two), createdAt: first.createdAt + 1 };
+    assert.notEqual(first.version, second.version);
+    assert.deepEqual(await functions.put(first), { created: true });
+    assert.deepEqual(await functions.put(second), { created: true });
+    assert.deepEqual(await functions.get('default', 'story'), second);
+    assert.deepEqual(await functions.get('default', 'story', first.version), first);
+    assert.deepEqual(await functions.put(first), { created: false });
+    assert.deepEqual(await functions.get('default', 'story'), first, 'served again');
+    assert.deepEqual(await functions.versions('default', 'story'), [second, first]);
+    assert.equal(await functions.get('default', 'story', 'nope'), null);
+    assert.equal(await functions.get('elsewhere', 'story'), null);
+    assert.equal(await store.redis.pttl(store.keys.blob(one)), -1, 'a used component stays');
+    assert.ok(!(await blobs.remove(one)));
+    await functions.put(version('answer', one));
+    assert.deepEqual(
+      (await functions.list('default')).map(({ name }) => name),
+      ['answer', 'story'],
+    );
+    assert.ok(await functions.remove('default', 'story'));
+    assert.ok(!(await functions.remove('default', 'story')));
+    assert.ok((await blobs.has(one)) && !(await blobs.has(two)), 'only what nothing uses is removed');
+    assert.ok(await functions.remove('default', 'answer'));
+    assert.ok(!(await blobs.has(one)));
+    assert.deepEqual(await functions.list('default'), []);
+  });
+
+  test('a version without its component is refused', async () => {
+    await assert.rejects(
+      scheduler.functions.put(version('story', 'f'.repeat(64))),
+      (error) => error instanceof StoreError && error.code === 'invalid-argument',
+    );
+    assert.deepEqual(await scheduler.functions.list('default'), []);
+  });
+
+  test('the version follows from content, not from the order of keys', () => {
+    const a = versionOf({ name: 'f', limits: { cpuMs: 1, tokens: 2 } }, 'hash');
+    assert.equal(versionOf({ limits: { tokens: 2, cpuMs: 1 }, name: 'f' }, 'hash'), a);
+    assert.notEqual(versionOf({ name: 'f', limits: { cpuMs: 2, tokens: 2 } }, 'hash'), a);
+    assert.notEqual(versionOf({ name: 'f', limits: { cpuMs: 1, tokens: 2 } }, 'other'), a);
+  });
+});

@@ -1,0 +1,106 @@
+/** A JSON Schema, as far as a manifest may use one for a function's input. */
+export interface JsonSchema {
+  readonly [keyword: string]: unknown;
+}
+
+/** A fault of a schema, by its path within the schema. */
+export interface SchemaFault {
+  readonly path: readonly string[];
+  readonly message: string;
+}
+
+const TYPES = ['null', 'boolean', 'object', 'array', 'number', 'string', 'integer'];
+const MAX_DEPTH = 32;
+const MAX_FAULTS = 10;
+
+const SCHEMA_KEYWORDS = ['items', 'additionalProperties', 'not', 'contains', 'propertyNames', 'if', 'then', 'else'];
+const SCHEMA_MAP_KEYWORDS = ['properties', 'patternProperties', '$defs', 'definitions', 'dependentSchemas'];
+const SCHEMA_LIST_KEYWORDS = ['allOf', 'anyOf', 'oneOf', 'prefixItems'];
+const COUNT_KEYWORDS = ['minLength', 'maxLength', 'minItems', 'maxItems', 'minProperties', 'maxProperties'];
+const NUMBER_KEYWORDS = ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf'];
+
+/**
+ * Looks for the mistakes that make a schema useless or a validator throw: a wrong type name, a bad pattern, a subschema that is none.
+ * It is no full validation against the meta-schema.
+ */
+export function checkInputSchema(schema: unknown): SchemaFault[] {
+  const faults: SchemaFault[] = [];
+  check(schema, [], faults);
+  return faults.slice(0, MAX_FAULTS);
+}
+
+function check(schema: unknown, path: readonly string[], faults: SchemaFault[]): void {
+  const fault = (at: readonly string[], message: string) => faults.push({ path: [...path, ...at], message });
+  if (typeof schema === 'boolean' && path.length > 0) return;
+  if (!isObject(schema)) {
+    fault([], 'must be a JSON Schema object');
+    return;
+  }
+  if (path.length > MAX_DEPTH) {
+    fault([], `must not be nested deeper than ${MAX_DEPTH}`);
+    return;
+  }
+  checkKeywords(schema, fault);
+  for (const keyword of SCHEMA_KEYWORDS) {
+    const value = schema[keyword];
+    if (value !== undefined) check(value, [...path, keyword], faults);
+  }
+  for (const keyword of SCHEMA_MAP_KEYWORDS) {
+    const value = schema[keyword];
+    if (value === undefined) continue;
+    if (!isObject(value)) fault([keyword], 'must be an object of schemas');
+    else for (const [name, inner] of Object.entries(value)) check(inner, [...path, keyword, name], faults);
+  }
+  for (const keyword of SCHEMA_LIST_KEYWORDS) {
+    const value = schema[keyword];
+    if (value === undefined) continue;
+    if (!Array.isArray(value) || value.length === 0) fault([keyword], 'must be a list of at least one schema');
+    else for (const [index, inner] of value.entries()) check(inner, [...path, keyword, String(index)], faults);
+  }
+}
+
+function checkKeywords(schema: JsonSchema, fault: (at: readonly string[], message: string) => void): void {
+  const { type, required, pattern } = schema;
+  const types = Array.isArray(type) ? type : [type];
+  if (type !== undefined && !(types.length > 0 && types.every((name) => TYPES.includes(name)))) {
+    fault(['type'], `must be one of ${TYPES.join(', ')}, or a list of them`);
+  }
+  if (required !== undefined && !(Array.isArray(required) && required.every((name) => typeof name === 'string'))) {
+    fault(['required'], 'must be a list of property names');
+  }
+  if (schema.enum !== undefined && !(Array.isArray(schema.enum) && schema.enum.length > 0)) {
+    fault(['enum'], 'must be a list of at least one value');
+  }
+  if (pattern !== undefined && !isPattern(pattern)) fault(['pattern'], 'must be a regular expression');
+  if (isObject(schema.patternProperties)) {
+    for (const name of Object.keys(schema.patternProperties)) {
+      if (!isPattern(name)) fault(['patternProperties', name], 'must be named by a regular expression');
+    }
+  }
+  for (const keyword of COUNT_KEYWORDS) {
+    const value = schema[keyword];
+    if (value !== undefined && !(Number.isInteger(value) && Number(value) >= 0))
+      fault([keyword], 'must be a whole number, 0 or more');
+  }
+  for (const keyword of NUMBER_KEYWORDS) {
+    const value = schema[keyword];
+    if (value !== undefined && (typeof value !== 'number' || !Number.isFinite(value)))
+      fault([keyword], 'must be a number');
+  }
+  if (typeof schema.$ref === 'string' && !schema.$ref.startsWith('#'))
+    fault(['$ref'], 'must point into this schema ("#/…")');
+}
+
+function isObject(value: unknown): value is JsonSchema {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function isPattern(value: unknown): boolean {
+  if (typeof value !== 'string') return false;
+  try {
+    new RegExp(value, 'u');
+    return true;
+  } catch {
+    return false;
+  }
+}

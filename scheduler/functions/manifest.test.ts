@@ -1,0 +1,94 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import fc from 'fast-check';
+import { DEFAULT_LIMITS, LIMIT_BOUNDS, type Manifest, manifestModels, parseManifest, resolveLimits } from './manifest.ts';
+
+describe('manifest', () => {
+  test('a full one is taken as it is', () => {
+    const manifest = {
+      name: 'text-completion',
+      description: 'Completes a text.',
+      input: { type: 'object', required: ['prompt'], properties: { prompt: { type: 'string', maxLength: 100 } }, additionalProperties: false },
+      model: ['stories15m', 'org/other-model'],
+      limits: { cpuMs: 1000, tokens: 5 },
+      pool: { min: 2 },
+      restartable: true,
+      main: 'src/main.ts',
+    };
+    assert.deepEqual(parseManifest(manifest), { ok: true, manifest });
+    assert.deepEqual(resolveLimits(manifest as Manifest), { ...DEFAULT_LIMITS, cpuMs: 1000, tokens: 5 });
+    assert.deepEqual(manifestModels(manifest as Manifest), manifest.model);
+    assert.deepEqual(manifestModels({ name: 'a', model: 'm' }), ['m']);
+    assert.deepEqual(manifestModels({ name: 'a' }), []);
+  });
+
+  const faults: [what: string, manifest: unknown, field: string, message: RegExp][] = [
+    ['no object', 7, '', /must be a JSON object/],
+    ['no name', {}, 'name', /is missing/],
+    ['a bad name', { name: 'My Function' }, 'name', /lower-case letter/],
+    ['a name that is too long', { name: 'a'.repeat(64) }, 'name', /63 at most/],
+    ['an unknown field', { name: 'a', memory: 5 }, 'memory', /is not a field/],
+    ['an unknown limit', { name: 'a', limits: { cpu: 5 } }, 'limits.cpu', /is not a field/],
+    ['a limit below its bound', { name: 'a', limits: { cpuMs: 0 } }, 'limits.cpuMs', /from 1 to 600000/],
+    ['a limit above its bound', { name: 'a', limits: { memoryMb: 1e6 } }, 'limits.memoryMb', /from 1 to 1024/],
+    ['a limit that is no number', { name: 'a', limits: { tokens: '5' } }, 'limits.tokens', /whole number/],
+    ['limits that are none', { name: 'a', limits: 5 }, 'limits', /must be an object/],
+    ['a pool that is too large', { name: 'a', pool: { min: 1000 } }, 'pool.min', /not be above 256/],
+    ['a bad model name', { name: 'a', model: ['ok', 'not ok'] }, 'model.1', /no name of a model/],
+    ['a model of a wrong type', { name: 'a', model: 5 }, 'model', /the name of a model/],
+    ['no models', { name: 'a', model: [] }, 'model', /at least one/],
+    ['an entry outside the folder', { name: 'a', main: '../../etc/passwd' }, 'main', /inside the folder/],
+    ['an absolute entry', { name: 'a', main: '/etc/passwd' }, 'main', /inside the folder/],
+    ['a wrong flag', { name: 'a', restartable: 'yes' }, 'restartable', /true or false/],
+    ['a schema that is none', { name: 'a', input: 'string' }, 'input', /JSON Schema/],
+    ['a wrong type in a schema', { name: 'a', input: { properties: { n: { type: 'float' } } } }, 'input.properties.n.type', /one of null/],
+    ['a bad pattern', { name: 'a', input: { items: { pattern: '(' } } }, 'input.items.pattern', /regular expression/],
+    ['a bad list of alternatives', { name: 'a', input: { anyOf: [] } }, 'input.anyOf', /at least one schema/],
+    ['a reference elsewhere', { name: 'a', input: { $ref: 'http://x/y' } }, 'input.$ref', /into this schema/],
+    ['too much', { name: 'a', description: 'x'.repeat(70_000) }, '', /larger than/],
+  ];
+  for (const [what, manifest, field, message] of faults) {
+    test(`${what} is refused, with the field named`, () => {
+      const outcome = parseManifest(manifest);
+      assert.ok(!outcome.ok);
+      assert.equal(outcome.errors[0]?.field, field);
+      assert.match(outcome.errors[0]?.message ?? '', message);
+    });
+  }
+
+  test('whatever it is given, it answers; and what it accepts keeps its bounds', () => {
+    const loose = fc.record(
+      {
+        name: fc.oneof(fc.constant('fine'), fc.string()),
+        limits: fc.dictionary(fc.constantFrom('cpuMs', 'pages', 'other'), fc.oneof(fc.integer(), fc.double(), fc.string()), { maxKeys: 2 }),
+        model: fc.oneof(fc.string(), fc.array(fc.string())),
+        input: fc.anything(),
+        pool: fc.anything(),
+      },
+      { requiredKeys: [] },
+    );
+    const anything = fc.anything().filter((value) => {
+      try {
+        JSON.stringify(value);
+        return true;
+      } catch {
+        return false;
+      }
+    });
+    fc.assert(
+      fc.property(fc.oneof(loose, anything), (value) => {
+        const outcome = parseManifest(value);
+        if (!outcome.ok) {
+          assert.ok(outcome.errors.length > 0 && outcome.errors.every(({ message }) => message.length > 0));
+          return;
+        }
+        const limits = resolveLimits(outcome.manifest);
+        for (const name of Object.keys(LIMIT_BOUNDS) as (keyof typeof LIMIT_BOUNDS)[]) {
+          const [least, most] = LIMIT_BOUNDS[name];
+          assert.ok(limits[name] >= least && limits[name] <= most);
+        }
+      }),
+      { seed: 20261106, numRuns: 500 },
+    );
+  });
+});

@@ -1,0 +1,176 @@
+import { z } from 'zod';
+import type { InvocationLimits } from '../invocations/types.ts';
+import { checkInputSchema, type JsonSchema } from './input-schema.ts';
+
+/** Bounds of what a manifest may ask for: `[least, most]`. */
+export const LIMIT_BOUNDS = {
+  cpuMs: [1, 600_000],
+  wallMs: [1, 3_600_000],
+  memoryMb: [1, 1024],
+  pages: [0, 1_000_000],
+  tokens: [1, 10_000_000],
+} as const satisfies Record<keyof InvocationLimits, readonly [number, number]>;
+
+/** Limits of a function that asks for none. QuickJS itself takes about 2 MB; 5 minutes is the default deadline of an invocation. */
+export const DEFAULT_LIMITS: InvocationLimits = {
+  cpuMs: 30_000,
+  wallMs: 300_000,
+  memoryMb: 64,
+  pages: 4096,
+  tokens: 100_000,
+};
+
+/** Ready instances that a function may ask to be kept. */
+export const MAX_POOL = 256;
+const MAX_DESCRIPTION = 1000;
+const MAX_MODELS = 16;
+/** Bytes of a manifest as JSON text. */
+export const MAX_MANIFEST_BYTES = 64 * 1024;
+
+/** What a function's name looks like: it stands in URLs, keys and commands. */
+export const FUNCTION_NAME = /^[a-z][a-z0-9-]{0,62}$/;
+const MODEL_NAME = /^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$/;
+
+const limit = (name: keyof InvocationLimits) => {
+  const [least, most] = LIMIT_BOUNDS[name];
+  const message = `must be a whole number from ${least} to ${most}`;
+  return z.int(message).min(least, message).max(most, message).optional();
+};
+
+const modelName = z
+  .string('must be the name of a model, or a list of names')
+  .regex(MODEL_NAME, 'is no name of a model (letters, digits, ".", "_", "-" and "/", up to 128)');
+
+const manifestSchema = z.strictObject(
+  {
+    name: z
+      .string('must be a text')
+      .regex(
+        FUNCTION_NAME,
+        'must begin with a lower-case letter and hold lower-case letters, digits and "-", 63 at most',
+      ),
+    description: z
+      .string('must be a text')
+      .max(MAX_DESCRIPTION, `must not be longer than ${MAX_DESCRIPTION} characters`)
+      .optional(),
+    input: z
+      .custom<JsonSchema>()
+      .superRefine((schema, context) => {
+        for (const { path, message } of checkInputSchema(schema)) {
+          context.addIssue({ code: 'custom', path: [...path], message, input: schema });
+        }
+      })
+      .optional(),
+    model: z
+      .union(
+        [
+          modelName,
+          z
+            .array(modelName)
+            .min(1, 'must name at least one model')
+            .max(MAX_MODELS, `must not name more than ${MAX_MODELS} models`),
+        ],
+        {
+          error: 'must be the name of a model, or a list of names',
+        },
+      )
+      .optional(),
+    limits: z
+      .strictObject(
+        {
+          cpuMs: limit('cpuMs'),
+          wallMs: limit('wallMs'),
+          memoryMb: limit('memoryMb'),
+          pages: limit('pages'),
+          tokens: limit('tokens'),
+        },
+        'must be an object',
+      )
+      .optional(),
+    pool: z
+      .strictObject(
+        {
+          min: z
+            .int(`must be a whole number from 0 to ${MAX_POOL}`)
+            .min(0)
+            .max(MAX_POOL, `must not be above ${MAX_POOL}`)
+            .optional(),
+        },
+        'must be an object',
+      )
+      .optional(),
+    restartable: z.boolean('must be true or false').optional(),
+    main: z
+      .string('must be a path')
+      .max(256, 'must not be longer than 256 characters')
+      .refine(
+        (path) => !path.startsWith('/') && !path.split(/[\\/]/).includes('..') && path !== '',
+        'must be a path inside the folder of the manifest',
+      )
+      .optional(),
+  },
+  'must be a JSON object',
+);
+
+/** What the author of a function declares: `pie.json`. */
+export type Manifest = z.infer<typeof manifestSchema>;
+
+/** One fault of a manifest; `field` is a path such as `limits.cpuMs`, empty for the whole. */
+export interface FieldError {
+  readonly field: string;
+  readonly message: string;
+}
+
+export type ManifestOutcome =
+  | { readonly ok: true; readonly manifest: Manifest }
+  | { readonly ok: false; readonly errors: readonly FieldError[] };
+
+/**
+ * Checks a manifest, field by field. Never throws.
+ *
+ * @example parseManifest({ name: 'story', limits: { cpuMs: -1 } }) // {ok: false, errors: [{field: 'limits.cpuMs', message: 'must be …'}]}
+ */
+export function parseManifest(value: unknown): ManifestOutcome {
+  if (
+    typeof value === 'object' &&
+    value !== null &&
+    new TextEncoder().encode(JSON.stringify(value)).length > MAX_MANIFEST_BYTES
+  ) {
+    return { ok: false, errors: [{ field: '', message: `must not be larger than ${MAX_MANIFEST_BYTES} bytes` }] };
+  }
+  const parsed = manifestSchema.safeParse(value);
+  if (parsed.success) return { ok: true, manifest: parsed.data };
+  return { ok: false, errors: parsed.error.issues.flatMap(toFieldErrors) };
+}
+
+function toFieldErrors(issue: z.core.$ZodIssue): FieldError[] {
+  const field = issue.path.map(String).join('.');
+  if (issue.code === 'unrecognized_keys') {
+    return issue.keys.map((key) => ({
+      field: field === '' ? key : `${field}.${key}`,
+      message: 'is not a field of a manifest',
+    }));
+  }
+  if (issue.code === 'invalid_union') {
+    // The alternative that got further says more.
+    const deepest = issue.errors.flat().sort((a, b) => b.path.length - a.path.length)[0];
+    if (deepest && deepest.path.length > 0) {
+      return [{ field: [...issue.path, ...deepest.path].map(String).join('.'), message: deepest.message }];
+    }
+  }
+  if (issue.code === 'invalid_type' && issue.input === undefined && issue.path.length > 0) {
+    return [{ field, message: 'is missing' }];
+  }
+  return [{ field, message: issue.message }];
+}
+
+/** The limits of an invocation: what the manifest asks for, else the platform's defaults. */
+export function resolveLimits(manifest: Manifest, defaults: InvocationLimits = DEFAULT_LIMITS): InvocationLimits {
+  return { ...defaults, ...manifest.limits };
+}
+
+/** The models that a manifest names, in order; the first is the function's default. */
+export function manifestModels(manifest: Manifest): readonly string[] {
+  if (manifest.model === undefined) return [];
+  return typeof manifest.model === 'string' ? [manifest.model] : manifest.model;
+}

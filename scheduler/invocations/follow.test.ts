@@ -1,0 +1,83 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { FollowCursor } from './follow.ts';
+import type { InvocationEvent } from './types.ts';
+
+/** A log of `length` events, the last one terminal. */
+function log(length: number): InvocationEvent[] {
+  return Array.from({ length }, (_, i) => ({ seq: i + 1, event: i + 1 === length ? 'result' : 'message', data: `${i + 1}` }));
+}
+
+test('any mix of writing, reading, live messages and interruptions gives every event once, in order', () => {
+  const action = fc.oneof(
+    { weight: 4, arbitrary: fc.constant('write' as const) },
+    { weight: 3, arbitrary: fc.constant('deliver' as const) },
+    { weight: 2, arbitrary: fc.constant('drain' as const) },
+    { weight: 2, arbitrary: fc.constant('ask' as const) },
+    { weight: 2, arbitrary: fc.constant('answer' as const) },
+    { weight: 1, arbitrary: fc.constant('interrupt' as const) },
+  );
+  fc.assert(
+    fc.property(
+      fc.array(action, { maxLength: 120 }),
+      fc.integer({ min: 1, max: 25 }),
+      fc.nat(25),
+      fc.integer({ min: 1, max: 5 }),
+      fc.integer({ min: 1, max: 6 }),
+      (actions, length, start, readCount, maxWaiting) => {
+        const all = log(length);
+        const afterSeq = start % length;
+        const cursor = new FollowCursor(afterSeq, maxWaiting);
+        const seen: number[] = [];
+        const take = (events: Iterable<InvocationEvent>) => {
+          for (const event of events) seen.push(event.seq);
+        };
+        let written = 0;
+        let undelivered: InvocationEvent[] = [];
+        let reading: { token: number; events: InvocationEvent[]; complete: boolean } | null = null;
+        const write = () => {
+          const event = all[written];
+          if (event === undefined) return;
+          written += 1;
+          undelivered.push(event);
+        };
+        const ask = () => {
+          if (reading !== null || !cursor.behind) return;
+          const rest = all.slice(0, written).filter(({ seq }) => seq > cursor.last);
+          reading = { token: cursor.beginRead(), events: rest.slice(0, readCount), complete: rest.length < readCount };
+        };
+        const answer = () => {
+          if (reading === null) return;
+          take(cursor.replay(reading.token, reading.events, reading.complete));
+          reading = null;
+        };
+        for (const step of actions) {
+          if (step === 'write') write();
+          else if (step === 'deliver') cursor.live(undelivered.splice(0, 2));
+          else if (step === 'drain') take(cursor.drain());
+          else if (step === 'ask') ask();
+          else if (step === 'answer') answer();
+          else {
+            undelivered = [];
+            cursor.interrupted();
+          }
+        }
+        // Whatever happened, going on leads to the end.
+        while (written < length) write();
+        for (let i = 0; i < 3 * length + 10 && !cursor.done; i += 1) {
+          cursor.live(undelivered.splice(0, 2));
+          take(cursor.drain());
+          ask();
+          answer();
+        }
+        assert.ok(cursor.done);
+        assert.deepEqual(
+          seen,
+          all.slice(afterSeq).map(({ seq }) => seq),
+        );
+      },
+    ),
+    { seed: 20261101, numRuns: 500 },
+  );
+});

@@ -1,0 +1,115 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import type { Scheduler } from '../scheduler.ts';
+import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { type InboxMessage, MAX_INBOX_MESSAGES, MAX_MESSAGE_BYTES } from './inbox.ts';
+
+function text(message: InboxMessage): string {
+  return 'text' in message ? message.text : `bytes ${[...message.bytes]}`;
+}
+
+describe('inbox', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  let runtime: Scheduler;
+  before(async () => {
+    redis = await TestRedis.start({ appendOnly: true });
+    scheduler = openTestScheduler(redis);
+    runtime = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix });
+  });
+  after(async () => {
+    await scheduler.close();
+    await runtime.close();
+    await redis.stop();
+  });
+
+  async function running(): Promise<string> {
+    const record = submission();
+    await scheduler.invocations.create(record);
+    await scheduler.invocations.beginAttempt(record.id, 'r1');
+    return record.id;
+  }
+
+  test('messages of both kinds arrive in order, those sent before somebody listens as well', async () => {
+    const id = await running();
+    const got: string[] = [];
+    const closed = Promise.withResolvers<void>();
+    assert.equal(await scheduler.inbox.push(id, { text: 'früh' }), 'ok');
+    runtime.inbox.attach(id, { message: (message) => void got.push(text(message)), closed: closed.resolve });
+    for (let i = 0; i < 100; i += 1) assert.equal(await scheduler.inbox.push(id, { text: `${i}` }), 'ok');
+    assert.equal(await scheduler.inbox.push(id, { bytes: new Uint8Array([0, 255, 10]) }), 'ok');
+    await scheduler.inbox.close(id);
+    assert.equal(await scheduler.inbox.push(id, { text: 'late' }), 'closed');
+    await closed.promise;
+    assert.deepEqual(got, ['früh', ...Array.from({ length: 100 }, (_, i) => `${i}`), 'bytes 0,255,10']);
+  });
+
+  test('it is bounded, and has room again once messages are handled', async () => {
+    const id = await running();
+    for (let i = 0; i < MAX_INBOX_MESSAGES; i += 1) await scheduler.inbox.push(id, { text: `${i}` });
+    assert.equal(await scheduler.inbox.push(id, { text: 'too many' }), 'full');
+    assert.equal(await scheduler.inbox.push(id, { bytes: new Uint8Array(MAX_MESSAGE_BYTES + 1) }), 'too-large');
+    let count = 0;
+    const detach = runtime.inbox.attach(id, { message: () => void (count += 1), closed: () => undefined });
+    await eventually(() => count === MAX_INBOX_MESSAGES, 'all handled');
+    await eventually(async () => (await scheduler.inbox.push(id, { text: 'again' })) === 'ok', 'room again');
+    detach();
+
+    const big = await running();
+    const megabyte = new Uint8Array(MAX_MESSAGE_BYTES);
+    const outcomes = [];
+    for (let i = 0; i < 9; i += 1) outcomes.push(await scheduler.inbox.push(big, { bytes: megabyte }));
+    assert.equal(outcomes.filter((outcome) => outcome === 'ok').length, 7);
+    assert.equal(outcomes.at(-1), 'full');
+  });
+
+  test('a slow handler holds the next message back, and a new one goes on where it stood', async () => {
+    const id = await running();
+    for (let i = 0; i < 5; i += 1) await scheduler.inbox.push(id, { text: `${i}` });
+    const got: string[] = [];
+    const never = Promise.withResolvers<void>();
+    const detach = runtime.inbox.attach(id, {
+      message: (message) => {
+        got.push(text(message));
+        if (got.length === 3) return never.promise;
+      },
+      closed: () => undefined,
+    });
+    await eventually(() => got.length === 3, 'three messages');
+    detach();
+    never.resolve();
+    const again: string[] = [];
+    const closed = Promise.withResolvers<void>();
+    await scheduler.inbox.close(id);
+    runtime.inbox.attach(id, { message: (message) => void again.push(text(message)), closed: closed.resolve });
+    await closed.promise;
+    // What the first one had not reported as handled comes again.
+    assert.deepEqual(again, ['0', '1', '2', '3', '4'].slice(-again.length));
+    assert.ok(again.length >= 2);
+  });
+
+  test('messages survive a restart of Redis, and the listener goes on', async () => {
+    const id = await running();
+    const got: string[] = [];
+    const closed = Promise.withResolvers<void>();
+    runtime.inbox.attach(id, { message: (message) => void got.push(text(message)), closed: closed.resolve });
+    await scheduler.inbox.push(id, { text: 'before' });
+    await eventually(() => got.length === 1, 'the first message');
+    await redis.restart();
+    await scheduler.inbox.push(id, { text: 'after' });
+    await scheduler.inbox.close(id);
+    await closed.promise;
+    assert.deepEqual(got, ['before', 'after']);
+  });
+
+  test('the end of the invocation closes it', async () => {
+    const id = await running();
+    const closed = Promise.withResolvers<void>();
+    runtime.inbox.attach(id, { message: () => undefined, closed: closed.resolve });
+    await scheduler.invocations.fail(id, 'internal', 'x');
+    await closed.promise;
+    assert.equal(await scheduler.inbox.push(id, { text: 'late' }), 'ended');
+    assert.equal(await scheduler.inbox.push('nobody', { text: 'x' }), 'unknown');
+  });
+});

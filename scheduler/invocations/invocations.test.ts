@@ -1,0 +1,227 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import fc from 'fast-check';
+import type { Scheduler } from '../scheduler.ts';
+import { StoreError } from '../store/errors.ts';
+import { openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import type { NewEvent, TerminalEvent } from './types.ts';
+
+const RESULT: TerminalEvent = { event: 'result', data: '{"output":1}' };
+const message = (text: string): NewEvent => ({ event: 'message', data: JSON.stringify({ text }) });
+
+async function begun(scheduler: Scheduler, options: { restartable?: boolean } = {}): Promise<{ id: string; epoch: number }> {
+  const record = submission(options);
+  await scheduler.invocations.create(record);
+  const attempt = await scheduler.invocations.beginAttempt(record.id, 'r1');
+  assert.ok('epoch' in attempt);
+  return { id: record.id, epoch: attempt.epoch };
+}
+
+describe('invocations', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  let other: Scheduler;
+  before(async () => {
+    redis = await TestRedis.start();
+    scheduler = openTestScheduler(redis);
+    other = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix });
+  });
+  after(async () => {
+    await scheduler.close();
+    await other.close();
+    await redis.stop();
+  });
+
+  test('a record goes from queued to its end', async () => {
+    const { invocations } = scheduler;
+    const record = submission();
+    assert.equal(await invocations.get(record.id), null);
+    const created = await invocations.create(record);
+    assert.ok(created.created);
+    assert.deepEqual(await invocations.create(record), created, 'the same command twice');
+    const queued = await invocations.get(record.id);
+    assert.equal(queued?.status, 'queued');
+    assert.equal(queued?.arrival, created.arrival);
+    assert.deepEqual(await invocations.beginAttempt(record.id, 'r1'), { epoch: 1, nextSeq: 1, attempt: 1 });
+    assert.equal(await invocations.append(record.id, 1, 1, [message('a'), message('b')]), 'ok');
+    assert.equal(await invocations.finish(record.id, 1, 3, RESULT, { outputTokens: 2 }), 'ok');
+    const ended = await invocations.get(record.id);
+    assert.equal(ended?.status, 'succeeded');
+    assert.deepEqual(ended?.usage, { outputTokens: 2 });
+    assert.equal(ended?.seq, 3);
+    const events = await scheduler.events.read(record.id, 0);
+    assert.deepEqual(
+      events.map(({ seq, event }) => [seq, event]),
+      [
+        [1, 'message'],
+        [2, 'message'],
+        [3, 'result'],
+      ],
+    );
+    assert.equal(await invocations.append(record.id, 1, 4, [message('c')]), 'ended');
+    assert.deepEqual(await invocations.beginAttempt(record.id, 'r2'), { refused: 'ended' });
+    assert.deepEqual((await invocations.recent('default', 'story', 1))[0]?.id, record.id);
+  });
+
+  test('arrivals grow, and an idempotency key finds the first request', async () => {
+    const { invocations } = scheduler;
+    const first = submission({ idempotencyKey: 'k1' });
+    const second = submission({ idempotencyKey: 'k1' });
+    const elsewhere = submission({ idempotencyKey: 'k1', tenant: 'other' });
+    const created = await invocations.create(first);
+    assert.deepEqual(await invocations.create(second), { created: false, id: first.id });
+    assert.equal(await invocations.get(second.id), null);
+    const third = await invocations.create(elsewhere);
+    assert.ok(created.created && third.created && third.arrival > created.arrival);
+  });
+
+  test('of many concurrent finishers, on two connections, one ends it', async () => {
+    for (let round = 0; round < 20; round += 1) {
+      const { id, epoch } = await begun(scheduler);
+      const outcomes = await Promise.all([
+        ...[scheduler, other, scheduler, other].map(({ invocations }, i) =>
+          invocations.finish(id, epoch, 1, { event: 'result', data: `{"by":${i}}` }, null),
+        ),
+        other.invocations.fail(id, 'runtime-lost', 'gone'),
+        scheduler.control.requestCancel(id, 'no more'),
+      ]);
+      const events = await scheduler.events.read(id, 0);
+      assert.equal(events.length, 1, `one terminal event, got ${JSON.stringify(events)} for ${outcomes}`);
+      const record = await scheduler.invocations.get(id);
+      assert.equal(record?.seq, 1);
+      assert.equal(record?.status, events[0]?.event === 'result' ? 'succeeded' : 'failed');
+    }
+  });
+
+  test('ending it again with the same number is the same answer, with another one not', async () => {
+    const { id, epoch } = await begun(scheduler);
+    assert.equal(await scheduler.invocations.finish(id, epoch, 1, RESULT, null), 'ok');
+    assert.equal(await scheduler.invocations.finish(id, epoch, 1, RESULT, null), 'ok');
+    assert.equal(await scheduler.invocations.finish(id, epoch, 2, RESULT, null), 'ended');
+    assert.equal(await scheduler.invocations.fail(id, 'internal', 'x'), 'ended');
+    assert.equal((await scheduler.events.read(id, 0)).length, 1);
+  });
+
+  test('a stale epoch can neither append nor finish', async () => {
+    const { id, epoch } = await begun(scheduler);
+    assert.equal(await scheduler.invocations.append(id, epoch - 1, 1, [message('x')]), 'stale');
+    assert.equal(await scheduler.invocations.fail(id, 'runtime-lost', 'gone'), 'ok');
+    assert.equal(await scheduler.invocations.append(id, epoch, 1, [message('x')]), 'ended');
+    assert.equal(await scheduler.invocations.finish(id, epoch, 1, RESULT, null), 'ended');
+    const [event, ...more] = await scheduler.events.read(id, 0);
+    assert.deepEqual(more, []);
+    assert.deepEqual(JSON.parse(event?.data ?? ''), { code: 'runtime-lost', message: 'gone' });
+    const unknown = await scheduler.invocations.append('nobody', 1, 1, [message('x')]);
+    assert.equal(unknown, 'stale');
+    assert.equal(await scheduler.invocations.fail('nobody', 'internal', 'x'), 'unknown');
+    assert.deepEqual(await scheduler.invocations.beginAttempt('nobody', 'r'), { refused: 'unknown' });
+  });
+
+  test('a function that is not restartable begins once', async () => {
+    const { id } = await begun(scheduler);
+    assert.deepEqual(await scheduler.invocations.beginAttempt(id, 'r2'), { refused: 'already-ran' });
+    // Even if something puts it back in line.
+    await scheduler.store.redis.hset(scheduler.store.keys.invocation(id), 'status', 'queued');
+    assert.deepEqual(await scheduler.invocations.beginAttempt(id, 'r2'), { refused: 'already-ran' });
+  });
+
+  test('an error ends it as cancelled or failed, by its code', async () => {
+    for (const [code, status] of [
+      ['cancelled', 'cancelled'],
+      ['cpu-limit', 'failed'],
+    ] as const) {
+      const { id, epoch } = await begun(scheduler);
+      const terminal: TerminalEvent = { event: 'error', data: JSON.stringify({ code }), code, message: 'because' };
+      assert.equal(await scheduler.invocations.finish(id, epoch, 1, terminal, null), 'ok');
+      const record = await scheduler.invocations.get(id);
+      assert.equal(record?.status, status);
+      assert.deepEqual(record?.failure, { code, message: 'because' });
+    }
+  });
+
+  test('a gap in the numbers, and data that cannot travel, are the caller’s faults', async () => {
+    const { id, epoch } = await begun(scheduler);
+    const invalid = (error: unknown) => error instanceof StoreError && error.code === 'invalid-argument';
+    await assert.rejects(scheduler.invocations.append(id, epoch, 2, [message('x')]), invalid);
+    await assert.rejects(scheduler.invocations.finish(id, epoch, 2, RESULT, null), invalid);
+    await assert.rejects(scheduler.invocations.append(id, epoch, 1, [{ event: 'message', data: '\0' }]), invalid);
+    assert.deepEqual(await scheduler.events.read(id, 0), []);
+  });
+
+  test('a log is bounded in bytes; nothing of the call that passes the bound is written', async () => {
+    const small = openTestScheduler(redis, { retention: { maxBytes: 50 } });
+    try {
+      const { id, epoch } = await begun(small);
+      assert.equal(await small.invocations.append(id, epoch, 1, [message('a'.repeat(30))]), 'ok');
+      assert.equal(await small.invocations.append(id, epoch, 2, [message('b'), message('c')]), 'full');
+      assert.equal((await small.events.read(id, 0)).length, 1);
+      assert.equal(await small.invocations.finish(id, epoch, 2, RESULT, null), 'ok');
+    } finally {
+      await small.close();
+    }
+  });
+
+  test('an ended invocation is kept as long as the retention says, and a running one for ever', async () => {
+    const keeping = openTestScheduler(redis, { retention: { recordMs: 60_000, eventsMs: 30_000 } });
+    try {
+      const { id, epoch } = await begun(keeping);
+      await keeping.invocations.append(id, epoch, 1, [message('a')]);
+      const { keys, redis: client } = keeping.store;
+      await keeping.inbox.push(id, { text: 'x' });
+      assert.equal(await client.pttl(keys.invocation(id)), -1);
+      assert.equal(await client.zcard(keys.deadlines), 1);
+      await keeping.invocations.finish(id, epoch, 2, RESULT, null);
+      const [record, events] = [await client.pttl(keys.invocation(id)), await client.pttl(keys.events(id))];
+      assert.ok(record > 30_000 && record <= 60_000, `${record}`);
+      assert.ok(events > 0 && events <= 30_000, `${events}`);
+      assert.equal(await client.exists(keys.inbox(id)), 0);
+      assert.equal(await client.zcard(keys.deadlines), 0);
+    } finally {
+      await keeping.close();
+    }
+  });
+
+  test('whatever is sent again, the log holds each event once and in order', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.tuple(fc.integer({ min: 1, max: 4 }), fc.integer({ min: 0, max: 6 })), { minLength: 1, maxLength: 12 }),
+        async (steps) => {
+          const { id, epoch } = await begun(scheduler);
+          const all = Array.from({ length: 60 }, (_, i) => message(`event ${i + 1}`));
+          let sent = 0;
+          const calls: Promise<unknown>[] = [];
+          for (const [fresh, again] of steps) {
+            const first = Math.max(1, sent + 1 - again);
+            sent += fresh;
+            // Not awaited: later calls overlap with earlier ones, as a writer that resends does.
+            calls.push(scheduler.invocations.append(id, epoch, first, all.slice(first - 1, sent)));
+          }
+          assert.deepEqual(new Set(await Promise.all(calls)), new Set(['ok']));
+          const events = await scheduler.events.read(id, 0);
+          assert.deepEqual(
+            events,
+            all.slice(0, sent).map((event, i) => ({ seq: i + 1, ...event })),
+          );
+        },
+      ),
+      { seed: 20261102, numRuns: 60 },
+    );
+  });
+
+  test('many events in one call are appended in order', async () => {
+    const { id, epoch } = await begun(scheduler);
+    const all = Array.from({ length: 2500 }, (_, i) => message(`${i}`));
+    assert.equal(await scheduler.invocations.append(id, epoch, 1, all), 'ok');
+    const read = [];
+    for (let after = 0; ; after = read.length) {
+      const events = await scheduler.events.read(id, after);
+      if (events.length === 0) break;
+      read.push(...events);
+    }
+    assert.deepEqual(
+      read.map(({ data }) => data),
+      all.map(({ data }) => data),
+    );
+  });
+});

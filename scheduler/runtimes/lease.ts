@@ -1,0 +1,92 @@
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import type { RuntimeLoad } from './types.ts';
+
+/**
+ * How long a lease holds without renewal. With `REAP_INTERVAL_MS` on top the death of a runtime is known within 2.5 s; an event loop
+ * that stands still for longer loses what it runs.
+ */
+export const LEASE_MS = 2000;
+/** How often it is renewed: three renewals may fail before it runs out. */
+export const RENEW_MS = 500;
+
+const RENEW = loadScript(new URL('./scripts/renew.lua', import.meta.url));
+
+/** A runtime's lease. While it holds, the runtime counts as alive and may hold jobs. */
+export class RuntimeLease {
+  /** Unique to this run of the process; goes into `beginAttempt`. */
+  readonly id: string;
+  readonly #store: Store;
+  readonly #description: string;
+  readonly #lost = new Set<() => void>();
+  #timer: NodeJS.Timeout | undefined;
+  #load: () => RuntimeLoad = () => ({ running: 0, held: 0 });
+  #released = false;
+
+  constructor(store: Store, id: string, description: string) {
+    this.#store = store;
+    this.id = id;
+    this.#description = description;
+  }
+
+  /** Registers, and renews from then on. */
+  async start(): Promise<void> {
+    await this.#register();
+    this.#schedule();
+  }
+
+  /** What is written down at each renewal. */
+  reportLoad(load: () => RuntimeLoad): void {
+    this.#load = load;
+  }
+
+  /**
+   * Calls back when this runtime was declared dead: others have taken over everything that it ran. It is registered again at once, so the
+   * listener must stop what runs before it returns.
+   */
+  onLost(listener: () => void): () => void {
+    this.#lost.add(listener);
+    return () => this.#lost.delete(listener);
+  }
+
+  /** Gives the lease up; jobs still held are then orphans, so drain first. */
+  async release(): Promise<void> {
+    this.#released = true;
+    clearTimeout(this.#timer);
+    const { keys } = this.#store;
+    await this.#store.call((redis) =>
+      redis.multi().hdel(keys.runtimes, this.id).del(keys.alive(this.id)).del(keys.cancels(this.id)).exec(),
+    );
+  }
+
+  #schedule(): void {
+    if (this.#released) return;
+    this.#timer = setTimeout(() => {
+      this.#renew().finally(() => this.#schedule());
+    }, RENEW_MS);
+  }
+
+  async #renew(): Promise<void> {
+    const { keys } = this.#store;
+    try {
+      const args = [this.id, LEASE_MS, JSON.stringify(this.#load())];
+      const renewed = await this.#store.script(RENEW, [keys.runtimes, keys.alive(this.id)], args);
+      if (renewed === 1 || this.#released) return;
+      for (const listener of [...this.#lost]) listener();
+      await this.#register();
+    } catch {
+      // Redis is away: nobody can declare this runtime dead meanwhile, and the next renewal tries again.
+    }
+  }
+
+  async #register(): Promise<void> {
+    const { keys } = this.#store;
+    await this.#store.call((redis) =>
+      redis
+        .multi()
+        .hset(keys.runtimes, this.id, this.#description)
+        .set(keys.alive(this.id), JSON.stringify(this.#load()), 'PX', LEASE_MS)
+        .exec(),
+    );
+  }
+}

@@ -1,0 +1,112 @@
+import type { AdmissionQueue } from '../admission/queue.ts';
+import type { Control } from '../invocations/control.ts';
+import type { Invocations } from '../invocations/invocations.ts';
+import { StoreError } from '../store/errors.ts';
+import type { Store } from '../store/store.ts';
+import { LEASE_MS } from './lease.ts';
+import type { Runtimes } from './runtimes.ts';
+
+/** How often leases and deadlines are looked at. */
+export const REAP_INTERVAL_MS = 400;
+/** How often active jobs without a registered runtime are looked for. */
+const ORPHAN_INTERVAL_MS = 5000;
+/** The runtime itself ends an invocation whose deadline passed; when it does not, the platform does after this. */
+const DEADLINE_GRACE_MS = 5000;
+/** Overdue invocations handled in one round. */
+const OVERDUE_COUNT = 200;
+
+export interface ReaperOptions {
+  readonly store: Store;
+  readonly runtimes: Runtimes;
+  readonly invocations: Invocations;
+  readonly control: Control;
+  readonly queue: AdmissionQueue;
+  /** Told of what failed unexpectedly. */
+  readonly onError?: (error: StoreError) => void;
+}
+
+/**
+ * Sees to it that every invocation ends: it recovers what dead runtimes had and fails what is overdue. Each gateway and runtime runs one;
+ * any number may run at once.
+ */
+export class Reaper {
+  readonly #options: ReaperOptions;
+  #timer: NodeJS.Timeout | undefined;
+  #connectedAt = 0;
+  #orphansAt = 0;
+  #running: Promise<void> | undefined;
+  #stopped = true;
+  readonly #onReady = () => {
+    this.#connectedAt = performance.now();
+  };
+
+  constructor(options: ReaperOptions) {
+    this.#options = options;
+  }
+
+  start(): void {
+    if (!this.#stopped) return;
+    this.#stopped = false;
+    // A runtime cannot have renewed its lease while Redis was away: after a reconnection, all get the time to do so.
+    this.#connectedAt = performance.now();
+    this.#options.store.redis.on('ready', this.#onReady);
+    this.#schedule();
+  }
+
+  /** Stops, and waits for the round that is under way. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+    this.#options.store.redis.off('ready', this.#onReady);
+    await this.#running;
+  }
+
+  #schedule(): void {
+    if (this.#stopped) return;
+    this.#timer = setTimeout(() => {
+      this.#running = this.#round()
+        .catch((error) => this.#options.onError?.(StoreError.from(error)))
+        .finally(() => this.#schedule());
+    }, REAP_INTERVAL_MS);
+  }
+
+  async #round(): Promise<void> {
+    if (performance.now() - this.#connectedAt > LEASE_MS) {
+      for (const runtime of await this.#options.runtimes.list()) {
+        if (!runtime.alive) await this.#options.runtimes.recover(runtime.id);
+      }
+      if (performance.now() - this.#orphansAt > ORPHAN_INTERVAL_MS) {
+        this.#orphansAt = performance.now();
+        await this.#options.runtimes.recoverOrphans();
+      }
+    }
+    await this.#failOverdue();
+  }
+
+  async #failOverdue(): Promise<void> {
+    const { store, invocations, queue } = this.#options;
+    const now = store.clock();
+    const overdue = await store.call((redis) =>
+      redis.zrangebyscore(store.keys.deadlines, '-inf', now, 'LIMIT', 0, OVERDUE_COUNT),
+    );
+    for (const id of overdue) {
+      const invocation = await invocations.get(id);
+      if (invocation === null) {
+        await store.call((redis) => redis.zrem(store.keys.deadlines, id));
+      } else if (invocation.status === 'queued') {
+        await invocations.fail(
+          id,
+          'deadline-exceeded',
+          `The invocation waited ${invocation.deadlineMs} ms without being started.`,
+        );
+        await queue.remove(id);
+      } else if (now > invocation.submittedAt + invocation.deadlineMs + DEADLINE_GRACE_MS) {
+        await invocations.fail(
+          id,
+          'deadline-exceeded',
+          `The invocation ran past its deadline of ${invocation.deadlineMs} ms.`,
+        );
+      }
+    }
+  }
+}

@@ -1,0 +1,104 @@
+import { randomBytes } from 'node:crypto';
+import type { ActiveJobs } from '../admission/active-jobs.ts';
+import { StoreError } from '../store/errors.ts';
+import type { Store } from '../store/store.ts';
+import { RuntimeLease } from './lease.ts';
+import type { Recovery, RuntimeDescription, RuntimeInfo, RuntimeLoad } from './types.ts';
+
+type StoredRuntime = Omit<RuntimeInfo, 'alive' | 'load'>;
+
+/** The runtimes that are there: each holds a lease that it renews; who does not is dead. */
+export class Runtimes {
+  readonly #store: Store;
+  readonly #active: ActiveJobs;
+
+  constructor(store: Store, active: ActiveJobs) {
+    this.#store = store;
+    this.#active = active;
+  }
+
+  /**
+   * Registers this process as a runtime. What an earlier process of the same name left behind is recovered first, so a restart is the
+   * fast path: nobody waits for the old lease to run out.
+   */
+  async acquire(description: RuntimeDescription): Promise<RuntimeLease> {
+    for (const predecessor of await this.list()) {
+      if (predecessor.name === description.name) await this.recover(predecessor.id);
+    }
+    const runtime: StoredRuntime = {
+      ...description,
+      id: `${description.name}~${randomBytes(6).toString('hex')}`,
+      startedAt: this.#store.clock(),
+    };
+    const lease = new RuntimeLease(this.#store, runtime.id, JSON.stringify(runtime));
+    await lease.start();
+    return lease;
+  }
+
+  /** Registered runtimes, alive or not yet recovered. */
+  async list(): Promise<RuntimeInfo[]> {
+    const { keys } = this.#store;
+    const stored = await this.#store.call((redis) => redis.hgetall(keys.runtimes));
+    return Promise.all(
+      Object.entries(stored).map(async ([id, text]) => {
+        const load = await this.#store.call((redis) => redis.get(keys.alive(id)));
+        return {
+          ...parse<StoredRuntime>(text),
+          alive: load !== null,
+          load: load === null ? null : parse<RuntimeLoad>(load),
+        };
+      }),
+    );
+  }
+
+  /** Runtimes whose lease holds. */
+  async alive(): Promise<RuntimeInfo[]> {
+    return (await this.list()).filter(({ alive }) => alive);
+  }
+
+  /**
+   * Takes everything that a dead runtime had out of its hands: invocations that had not begun go back to their places in line, restartable
+   * ones as well in a new epoch, the others end with `runtime-lost`. May be called by several at once, and for a runtime that was slow
+   * rather than dead: that one can write no more, and learns of it when it renews its lease.
+   */
+  async recover(runtimeId: string): Promise<Recovery> {
+    const { keys } = this.#store;
+    await this.#store.call((redis) =>
+      redis.multi().hdel(keys.runtimes, runtimeId).del(keys.alive(runtimeId)).del(keys.cancels(runtimeId)).exec(),
+    );
+    return this.#take((job) => job.runtimeId === runtimeId);
+  }
+
+  /** Recovers active jobs whose runtime is not registered: it fetched them after it had been declared dead. */
+  async recoverOrphans(): Promise<Recovery> {
+    const before = await this.#active.list();
+    if (before.length === 0) return { waiting: 0, failed: 0, cancelled: 0, dropped: 0 };
+    const registered = new Set(await this.#store.call((redis) => redis.hkeys(this.#store.keys.runtimes)));
+    const orphans = new Set(
+      before.filter((job) => job.runtimeId === null || !registered.has(job.runtimeId)).map(({ id }) => id),
+    );
+    return this.#take((job) => orphans.has(job.id) && (job.runtimeId === null || !registered.has(job.runtimeId)));
+  }
+
+  async #take(which: (job: { id: string; runtimeId: string | null }) => boolean): Promise<Recovery> {
+    const jobs = (await this.#active.list()).filter(which);
+    const outcomes = await Promise.all(
+      jobs.map(({ id, runtimeId }) => (runtimeId === null ? 'not-held' : this.#active.lost(id, runtimeId))),
+    );
+    const count = (outcome: string) => outcomes.filter((value) => value === outcome).length;
+    return {
+      waiting: count('waiting'),
+      failed: count('failed'),
+      cancelled: count('cancelled'),
+      dropped: count('dropped'),
+    };
+  }
+}
+
+function parse<T>(text: string): T {
+  try {
+    return JSON.parse(text) as T;
+  } catch (cause) {
+    throw new StoreError('store-corrupt', 'What a runtime stored of itself is no JSON.', { cause });
+  }
+}

@@ -1,0 +1,105 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { TestRedis } from '../testing/redis.ts';
+import { Channels } from './channels.ts';
+import { StoreError } from './errors.ts';
+import type { Script } from './scripts.ts';
+import { Store } from './store.ts';
+
+const ECHO: Script = { name: 'echo', lua: 'return ARGV[1]', sha1: 'cd0d9e4a5e8a5ad2e2a0a3c5b16e1a7d4dbaa34f' };
+
+describe('store', () => {
+  let redis: TestRedis;
+  before(async () => {
+    redis = await TestRedis.start({ appendOnly: true });
+  });
+  after(() => redis.stop());
+
+  test('a script runs whether Redis knows it or not', async () => {
+    const store = new Store(redis.connect());
+    assert.equal(await store.script(ECHO, [], ['a']), 'a');
+    await store.redis.script('FLUSH');
+    assert.equal(await store.script(ECHO, [], ['b']), 'b');
+    assert.deepEqual(
+      await store.scriptBuffers({ ...ECHO, lua: 'return {ARGV[1]}' }, [], [Buffer.from([0xff, 0x00])]),
+      [Buffer.from([0xff, 0x00])],
+    );
+  });
+
+  test('what Redis refuses is an error of the store, with its cause', async () => {
+    const store = new Store(redis.connect());
+    await store.call((client) => client.set('text', 'x'));
+    await assert.rejects(
+      store.call((client) => client.lpush('text', 'y')),
+      (error) => error instanceof StoreError && error.code === 'store-corrupt' && error.cause instanceof Error,
+    );
+  });
+
+  test('while Redis is away a call fails at its deadline, is not run later, and the next one after its return works', async () => {
+    const store = new Store(redis.connect(), { deadlineMs: 300 });
+    await store.ping();
+    await redis.kill();
+    const unavailable = (error: unknown) => error instanceof StoreError && error.code === 'store-unavailable';
+    await assert.rejects(
+      store.call((client) => client.set('late', 'x')),
+      unavailable,
+    );
+    await assert.rejects(store.script(ECHO, [], ['a']), unavailable);
+    await redis.restart();
+    await store.ping(5000);
+    assert.equal(await store.call((client) => client.get('late')), null);
+  });
+
+  test('a closed connection fails at once', async () => {
+    const store = new Store(redis.connect());
+    await store.ping();
+    store.redis.disconnect();
+    await assert.rejects(store.ping(), (error) => error instanceof StoreError && error.code === 'store-unavailable');
+  });
+});
+
+describe('channels', () => {
+  let redis: TestRedis;
+  before(async () => {
+    redis = await TestRedis.start();
+  });
+  after(() => redis.stop());
+
+  test('listeners share one subscription and hear of an interruption', async () => {
+    const publisher = new Store(redis.connect());
+    const channels = new Channels(redis.connect());
+    const heard: string[] = [];
+    const resumed = Promise.withResolvers<void>();
+    const listener = (name: string, onMessage: () => void) => ({
+      message: (payload: Buffer) => {
+        heard.push(`${name}:${payload.toString()}`);
+        onMessage();
+      },
+      lost: () => heard.push(`${name} lost`),
+      resumed: () => {
+        heard.push(`${name} resumed`);
+        resumed.resolve();
+      },
+    });
+    const first = Promise.withResolvers<void>();
+    const second = Promise.withResolvers<void>();
+    await publisher.ping();
+    const stopA = await channels.listen('news', listener('a', () => undefined));
+    await channels.listen('news', listener('b', () => (heard.length < 3 ? first : second).resolve()));
+    await publisher.call((client) => client.publish('news', '1'));
+    await first.promise;
+    stopA();
+    stopA();
+    assert.equal(channels.size, 1);
+    heard.push('restart');
+    await redis.restart();
+    await resumed.promise;
+    await publisher.call((client) => client.publish('news', '2'));
+    await second.promise;
+    channels.close();
+    assert.equal(channels.size, 0);
+    const news = heard.filter((line) => !line.endsWith('lost') && !line.endsWith('resumed'));
+    assert.deepEqual(news.toSorted(), ['a:1', 'b:1', 'b:2', 'restart'].toSorted());
+    assert.ok(heard.indexOf('b lost') > heard.indexOf('restart') && heard.indexOf('b resumed') > heard.indexOf('b lost'));
+  });
+});

@@ -1,0 +1,45 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { InvocationEvent, InvocationLimits } from '../invocations/types.ts';
+import { openScheduler, type Scheduler, type SchedulerOptions, type Submission } from '../scheduler.ts';
+import type { TestRedis } from './redis.ts';
+
+/** Limits that no test comes near. */
+export const TEST_LIMITS: InvocationLimits = { cpuMs: 10_000, wallMs: 60_000, memoryMb: 64, pages: 64, tokens: 1000 };
+
+/** A scheduler with a prefix of its own on a test's Redis. */
+export function openTestScheduler(redis: TestRedis, options: Partial<SchedulerOptions> = {}): Scheduler {
+  return openScheduler({ connect: redis.connect, prefix: `test-${randomUUID()}`, ...options });
+}
+
+/** An invocation to submit; a fresh id unless one is given. */
+export function submission(options: Partial<Submission> = {}): Submission {
+  return {
+    id: `inv-${randomUUID()}`,
+    tenant: 'default',
+    function: 'story',
+    version: 'abc123',
+    submittedAt: Date.now(),
+    deadlineMs: 60_000,
+    restartable: false,
+    input: '{}',
+    limits: TEST_LIMITS,
+    ...options,
+  };
+}
+
+/** Everything that a follower is given until the log ends. */
+export async function collect(events: AsyncIterable<InvocationEvent>): Promise<InvocationEvent[]> {
+  const collected: InvocationEvent[] = [];
+  for await (const event of events) collected.push(event);
+  return collected;
+}
+
+/** Waits until a condition holds; fails after `deadlineMs`. */
+export async function eventually(condition: () => boolean | Promise<boolean>, what: string, deadlineMs = 10_000): Promise<void> {
+  const until = performance.now() + deadlineMs;
+  while (!(await condition())) {
+    if (performance.now() > until) throw new Error(`Did not happen within ${deadlineMs} ms: ${what}`);
+    await sleep(10);
+  }
+}

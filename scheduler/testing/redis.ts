@@ -1,0 +1,107 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Redis } from 'ioredis';
+import { openConnection } from '../store/connection.ts';
+
+export interface TestRedisOptions {
+  /** Writes an append-only file, so that a restarted server has everything; false by default: nothing is written. */
+  readonly appendOnly?: boolean;
+}
+
+const READY_MS = 10_000;
+
+/**
+ * A private `redis-server` on a unix socket in a temporary directory, for tests.
+ *
+ * @example
+ * const redis = await TestRedis.start({ appendOnly: true });
+ * after(() => redis.stop());
+ * const scheduler = openScheduler({ connect: redis.connect });
+ */
+export class TestRedis {
+  /** Path of the unix socket. */
+  readonly socket: string;
+  readonly #directory: string;
+  readonly #appendOnly: boolean;
+  readonly #connections = new Set<Redis>();
+  #server: ChildProcess | undefined;
+
+  private constructor(directory: string, appendOnly: boolean) {
+    this.#directory = directory;
+    this.#appendOnly = appendOnly;
+    this.socket = join(directory, 'redis.sock');
+  }
+
+  /** Starts a server and waits until it answers. */
+  static async start(options: TestRedisOptions = {}): Promise<TestRedis> {
+    const redis = new TestRedis(await mkdtemp(join(tmpdir(), 'pie-redis-')), options.appendOnly ?? false);
+    await redis.restart();
+    return redis;
+  }
+
+  /** Opens a connection; all of them are closed by `stop`. */
+  readonly connect = (): Redis => {
+    const redis = openConnection(this.socket);
+    this.#connections.add(redis);
+    redis.once('end', () => this.#connections.delete(redis));
+    return redis;
+  };
+
+  /** Process id of the server. */
+  get pid(): number | undefined {
+    return this.#server?.pid;
+  }
+
+  /** Ends the server with SIGKILL and waits until it is gone. */
+  async kill(): Promise<void> {
+    const server = this.#server;
+    this.#server = undefined;
+    if (!server || server.exitCode !== null || server.signalCode !== null) return;
+    const exited = once(server, 'exit');
+    server.kill('SIGKILL');
+    await exited;
+  }
+
+  /** Starts the server again, with what it had written. */
+  async restart(): Promise<void> {
+    await this.kill();
+    const args = ['--port', '0', '--unixsocket', this.socket, '--dir', this.#directory, '--save', ''];
+    args.push('--appendonly', this.#appendOnly ? 'yes' : 'no', '--appendfsync', 'everysec', '--loglevel', 'warning');
+    const server = spawn('redis-server', args, { stdio: 'ignore' });
+    // A test process that dies takes its server with it.
+    const killServer = () => server.kill('SIGKILL');
+    process.once('exit', killServer);
+    server.once('exit', () => process.off('exit', killServer));
+    const failed = once(server, 'error').then(([error]) => {
+      throw new Error('redis-server could not be started; is it installed and on PATH?', { cause: error });
+    });
+    failed.catch(() => undefined);
+    this.#server = server;
+    await Promise.race([failed, this.#answering()]);
+  }
+
+  /** Closes every connection, ends the server and removes its directory. */
+  async stop(): Promise<void> {
+    for (const connection of this.#connections) connection.disconnect();
+    await this.kill();
+    await rm(this.#directory, { recursive: true, force: true });
+  }
+
+  async #answering(): Promise<void> {
+    const until = performance.now() + READY_MS;
+    const probe = openConnection(this.socket);
+    try {
+      while (performance.now() < until) {
+        if (probe.status === 'ready' && (await probe.ping().catch(() => '')) === 'PONG') return;
+        await sleep(10);
+      }
+      throw new Error(`redis-server did not answer within ${READY_MS} ms.`);
+    } finally {
+      probe.disconnect();
+    }
+  }
+}

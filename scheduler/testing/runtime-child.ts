@@ -1,0 +1,40 @@
+import { openConnection } from '../store/connection.ts';
+import { openScheduler } from '../scheduler.ts';
+
+/**
+ * A runtime in a process of its own, for tests that kill it: it begins each invocation, writes one message and goes on for ever.
+ * Arguments: socket, prefix, name. It prints `begun ID ATTEMPT` for each; the input `"finish"` ends the invocation from the second
+ * attempt on, and `block MS` on stdin blocks its event loop.
+ */
+const [socket = '', prefix = '', name = ''] = process.argv.slice(2);
+const scheduler = openScheduler({ connect: () => openConnection(socket), prefix });
+const lease = await scheduler.runtimes.acquire({ name, slots: 1000, pid: process.pid });
+lease.onLost(() => console.log('lost'));
+const worker = scheduler.createWorker({
+  lease,
+  capacity: { slots: 1000, pages: {} },
+  run: async (job, signal) => {
+    const { invocations } = scheduler;
+    const attempt = await invocations.beginAttempt(job.id, lease.id);
+    if ('refused' in attempt) return;
+    const { epoch, nextSeq } = attempt;
+    await invocations.append(job.id, epoch, nextSeq, [{ event: 'message', data: JSON.stringify({ text: name }) }]);
+    console.log(`begun ${job.id} ${attempt.attempt}`);
+    if (attempt.attempt > 1 && job.input === '"finish"') {
+      await invocations.finish(job.id, epoch, nextSeq + 1, { event: 'result', data: '{}' }, null);
+      return;
+    }
+    await new Promise((resolve) => signal.addEventListener('abort', resolve));
+    // Too late: whoever was declared dead can write no more.
+    const late = await invocations.append(job.id, epoch, nextSeq + 1, [{ event: 'message', data: '{"text":"late"}' }]);
+    console.log(`stopped ${job.id} ${signal.reason.code} ${late}`);
+  },
+});
+await worker.start();
+process.stdin.on('data', (line) => {
+  const blockMs = Number(line.toString().split(' ')[1]);
+  const until = performance.now() + blockMs;
+  while (performance.now() < until);
+});
+process.stdin.on('end', () => process.exit());
+console.log(`ready ${lease.id}`);
