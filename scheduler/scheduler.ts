@@ -26,6 +26,8 @@ export interface SchedulerOptions extends StoreOptions {
   readonly retention?: Partial<Retention>;
   /** How long a follower of events waits for Redis to come back; 4,500 ms by default. */
   readonly outageMs?: number;
+  /** How long a runtime's lease holds without renewal, the same in every process; 2,000 ms by default. */
+  readonly leaseMs?: number;
   /** Told of errors that no caller sees. */
   readonly onError?: (error: unknown) => void;
 }
@@ -81,7 +83,7 @@ export class Scheduler {
     this.control = new Control(store, channels, retention);
     this.queue = new AdmissionQueue(store);
     this.active = new ActiveJobs(store, retention);
-    this.runtimes = new Runtimes(store, this.active);
+    this.runtimes = new Runtimes(store, this.active, options.leaseMs);
     this.functions = new Functions(store);
     this.blobs = new Blobs(store);
     this.builds = new Builds(store, channels, this.runtimes);

@@ -28,12 +28,11 @@ export async function buildComponent(entry: string, out: string): Promise<Built>
 function buildFailure(outcome: ProgramOutcome, report: Record<string, unknown>): Failure {
   if (outcome.code === EXIT.interrupted)
     return new Failure('Interrupted.', { exitCode: EXIT.interrupted, code: 'interrupted' });
-  const error =
-    typeof report.error === 'object' && report.error !== null ? (report.error as Record<string, unknown>) : report;
-  return new Failure(stringOf(error.message) ?? (outcome.stderr.trim() || 'The build failed without a word.'), {
+  return new Failure(stringOf(report.message) ?? (outcome.stderr.trim() || 'The build failed without a word.'), {
     exitCode: EXIT.refused,
-    code: stringOf(error.code) ?? 'build-failed',
-    todo: stringOf(error.hint) ?? 'Correct the source and deploy again.',
+    code: stringOf(report.code) ?? 'build-failed',
+    todo: stringOf(report.hint) ?? 'Correct the source, then try again.',
+    diagnostics: Array.isArray(report.diagnostics) ? report.diagnostics : [],
   });
 }
 

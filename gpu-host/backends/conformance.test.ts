@@ -120,6 +120,42 @@ for (const [name, create] of Object.entries(BACKENDS)) {
       }
     });
 
+    test('forks of one prefix are the same beside each other as alone', async () => {
+      const prefix = range(0, 50);
+      await run(backend, make(random.tokens(model.config, 50), { writes: prefix, output: { kind: 'none' } }));
+      const forks: SequenceInput[] = [];
+      let next = 50;
+      for (let i = 0; i < 10; i++) {
+        const own = range(next, next + i);
+        next += i;
+        // Some forks leave the prefix early.
+        const context = Uint32Array.of(...prefix.subarray(0, i === 4 ? 40 : 50), ...own);
+        if (i > 0) {
+          const writes = own;
+          const before = prefix.subarray(0, i === 4 ? 40 : 50);
+          await run(
+            backend,
+            make(random.tokens(model.config, i), { context: before, writes, output: { kind: 'none' } }),
+          );
+        }
+        const inputs = i === 7 ? 3 : 1;
+        const writes = i % 2 === 0 ? range(next, next + inputs) : new Uint32Array(0);
+        next += writes.length;
+        forks.push(make(random.tokens(model.config, inputs), { context, writes }));
+      }
+      const together = await run(backend, ...forks, make(random.tokens(model.config, 1)));
+      const later: SequenceInput[] = [];
+      for (const [i, fork] of forks.entries()) {
+        const everything = Uint32Array.of(...fork.context, ...fork.writes);
+        later.push(make(Uint32Array.of(i), { context: everything }));
+      }
+      const afterTogether = await run(backend, ...later);
+      for (const [i, fork] of forks.entries()) {
+        close(together[i], (await run(backend, fork))[0]);
+        close(afterTogether[i], (await run(backend, later[i]))[0]);
+      }
+    });
+
     test('where the slots lie does not matter', async () => {
       const tokens = random.tokens(model.config, 20);
       const question = random.tokens(model.config, 3);

@@ -6,6 +6,7 @@ import { type ChatMessage, compileChatTemplate, pickChatTemplate } from './chat-
 import { createTokenStream, parseDecoder, type TokenStream } from './detokenizer.ts';
 import { causeText, ModelError } from './errors.ts';
 import { readJson, readOptionalJson } from './load.ts';
+import { createLongWordMerger, LONG_WORD } from './long-words.ts';
 
 export type { ChatMessage } from './chat-template.ts';
 export type { TokenStream } from './detokenizer.ts';
@@ -196,10 +197,31 @@ function createEncoders(json: z.infer<typeof tokenizerSchema>): {
       {},
     );
     literal.model = recognising.model;
+    if (mergesPairs(recognising.model)) mergeLongWordsFaster(recognising.model, json.model);
     return { recognising, literal };
   } catch (cause) {
     throw new ModelError('malformed-tokenizer', `tokenizer.json cannot be used: ${causeText(cause)}`, { cause });
   }
+}
+
+/** The library's byte-pair model, which cuts a word into the spellings of its tokens. */
+interface PairMerger {
+  bpe(word: string): string[];
+}
+
+function mergesPairs(model: object | null): model is PairMerger {
+  return model !== null && 'bpe' in model && typeof model.bpe === 'function';
+}
+
+function mergeLongWordsFaster(model: PairMerger, json: object): void {
+  const plain = model.bpe.bind(model);
+  // Its tables are as large as the vocabulary, so they wait for the first long word.
+  let merge: ReturnType<typeof createLongWordMerger> | undefined;
+  model.bpe = (word) => {
+    if (word.length < LONG_WORD) return plain(word);
+    if (merge === undefined) merge = createLongWordMerger(json);
+    return merge === null ? plain(word) : merge(word);
+  };
 }
 
 /**

@@ -17,6 +17,8 @@ export interface CompiledWorld {
   readonly functions: ReadonlyMap<string, Trampoline>;
   /** The future types of each function, in the order in which its signature names them: `[future-read-0]step` is the first of `step`. */
   readonly futures: ReadonlyMap<string, readonly FutureType[]>;
+  /** Types of the futures that devices answer. */
+  readonly deviceFutures: readonly FutureType[];
   /** Lifts what `[task-return]run` is called with. */
   readonly liftResult: (guest: Guest, ...flat: number[]) => unknown;
   /** Loads what a plain `run` export returns a pointer to. */
@@ -24,6 +26,15 @@ export interface CompiledWorld {
   /** Bytes and alignment of that result. */
   readonly resultLayout: { readonly size: number; readonly align: number };
 }
+
+/** Whether any guest waits for an answer that only a device gives. Futures of nothing but success (`sleep`, `synchronize`) do not count. */
+export function deviceBusy({ deviceFutures }: CompiledWorld): boolean {
+  for (const type of deviceFutures) if (type.pending > 0) return true;
+  return false;
+}
+
+/** Interfaces whose futures come from a device. */
+const DEVICE_INTERFACES = new Set(['output-text', 'fused']);
 
 /** Name under which a core module's import is looked up. Patch versions of an interface are one. */
 export const importKey = (module: string, name: string): string => `${module.replace(PATCH_VERSION, '')}#${name}`;
@@ -45,6 +56,7 @@ export function compileWorld(world: WitWorld, host: HostTable): CompiledWorld {
   const hostFunctions: HostFunction[] = [];
   const entries: string[] = [];
   const futuresOf = new Map<string, number[]>();
+  const deviceFutures = new Set<number>();
 
   const hostFunction = (entry: WitInterface, coreName: string): string => {
     const fn: HostFunction | undefined = host[entry.name]?.[coreName];
@@ -55,7 +67,9 @@ export function compileWorld(world: WitWorld, host: HostTable): CompiledWorld {
     for (const fn of [...entry.functions, ...entry.resources.flatMap((resource) => resource.functions)]) {
       const key = importKey(entry.id, fn.coreName);
       entries.push(`[${JSON.stringify(key)},${trampolineSource(emitter, entry, fn, hostFunction(entry, fn.coreName))}]`);
-      futuresOf.set(key, futureTypes(fn).map((type) => emitter.future(type)));
+      const futures = futureTypes(fn).map((type) => emitter.future(type));
+      futuresOf.set(key, futures);
+      if (DEVICE_INTERFACES.has(entry.name)) for (const id of futures) deviceFutures.add(id);
     }
     for (const resource of entry.resources) {
       const name = `[resource-drop]${resource.name}`;
@@ -101,6 +115,7 @@ return{functions:[${entries.join(',\n')}],stores:[${stores.join(',\n')}],liftRes
     futures: new Map(
       [...futuresOf].map(([key, ids]) => [key, ids.flatMap((id) => futureTypesByIndex[id] ?? [])] as const),
     ),
+    deviceFutures: futureTypesByIndex.filter(({ id }) => deviceFutures.has(id)),
     liftResult: compiled.liftResult,
     loadResult: compiled.loadResult,
     resultLayout: layoutOf(run.result),

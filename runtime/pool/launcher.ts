@@ -94,7 +94,7 @@ export class FunctionLauncher implements Launcher {
   async build(component: Uint8Array, memoryMb: number, signal: AbortSignal): Promise<BuildOutcome> {
     const { store } = this.#options;
     const outcome = await buildArtifact(component, { store, memoryPages: memoryPagesOf(memoryMb), signal });
-    if (outcome.ok) await loadProgram(outcome.artifact, this.#modules);
+    if (outcome.ok) await this.#load(outcome.artifact.meta.component.hash, memoryMb);
     return outcome;
   }
 

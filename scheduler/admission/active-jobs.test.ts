@@ -116,8 +116,14 @@ describe('active jobs', () => {
       await invocations.append(restarted.id, restarted.epoch, 1, [{ event: 'message', data: '{}' }]);
       assert.equal(await active.lost(restarted.id, 'r1'), 'waiting');
       assert.equal(await status(restarted.id), 'queued');
-      assert.equal(await invocations.append(restarted.id, restarted.epoch, 2, [{ event: 'message', data: '{}' }]), 'stale');
-      assert.equal(await invocations.finish(restarted.id, restarted.epoch, 3, { event: 'result', data: '{}' }, null), 'stale');
+      assert.equal(
+        await invocations.append(restarted.id, restarted.epoch, 2, [{ event: 'message', data: '{}' }]),
+        'stale',
+      );
+      assert.equal(
+        await invocations.finish(restarted.id, restarted.epoch, 3, { event: 'result', data: '{}' }, null),
+        'stale',
+      );
       // Its third loss is the last.
       for (const [attempt, outcome] of [
         [2, 'waiting'],

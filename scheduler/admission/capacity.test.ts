@@ -59,53 +59,61 @@ describe('capacity policy', () => {
       fc.record({ kind: fc.constant('withdraw' as const), which: fc.nat(20) }),
     );
     fc.assert(
-      fc.property(fc.array(step, { maxLength: 80 }), fc.integer({ min: 1, max: 5 }), fc.integer({ min: 1, max: 20 }), (steps, slots, pages) => {
-        const policy = new CapacityPolicy({ slots, pages: { m: pages } });
-        const running = new Map<string, Demand>();
-        const waiting = new Map<string, Demand>();
-        let arrivals = 0;
-        const startAll = () => {
-          for (let next = policy.next(); next !== null; next = policy.next()) {
-            const { arrival } = next;
-            assert.ok([...waiting.values()].every((other) => other.arrival >= arrival), 'somebody overtook');
-            waiting.delete(next.id);
-            running.set(next.id, next);
-            const used = [...running.values()].reduce((sum, held) => sum + (held.pages.m ?? 0), 0);
-            assert.equal(policy.used('m'), used);
-            assert.ok(running.size === 1 || used <= pages, 'above capacity');
+      fc.property(
+        fc.array(step, { maxLength: 80 }),
+        fc.integer({ min: 1, max: 5 }),
+        fc.integer({ min: 1, max: 20 }),
+        (steps, slots, pages) => {
+          const policy = new CapacityPolicy({ slots, pages: { m: pages } });
+          const running = new Map<string, Demand>();
+          const waiting = new Map<string, Demand>();
+          let arrivals = 0;
+          const startAll = () => {
+            for (let next = policy.next(); next !== null; next = policy.next()) {
+              const { arrival } = next;
+              assert.ok(
+                [...waiting.values()].every((other) => other.arrival >= arrival),
+                'somebody overtook',
+              );
+              waiting.delete(next.id);
+              running.set(next.id, next);
+              const used = [...running.values()].reduce((sum, held) => sum + (held.pages.m ?? 0), 0);
+              assert.equal(policy.used('m'), used);
+              assert.ok(running.size === 1 || used <= pages, 'above capacity');
+            }
+            assert.ok(running.size <= slots);
+            assert.equal(policy.running, running.size);
+            assert.ok(running.size > 0 || waiting.size === 0, 'nobody runs though somebody waits');
+          };
+          for (const action of steps) {
+            if (action.kind === 'offer') {
+              arrivals += 1;
+              // Given back ones come with an earlier arrival than those in line.
+              const arrival = Math.max(1, arrivals - action.late) + arrivals / 1000;
+              const offered = { id: `${arrivals}`, arrival, pages: { m: action.pages } };
+              waiting.set(offered.id, offered);
+              policy.offer(offered);
+            } else {
+              const from = action.kind === 'release' ? running : waiting;
+              const id = [...from.keys()][action.which % Math.max(1, from.size)];
+              if (id === undefined) continue;
+              from.delete(id);
+              if (action.kind === 'release') policy.release(id);
+              else assert.ok(policy.withdraw(id));
+            }
+            startAll();
           }
-          assert.ok(running.size <= slots);
-          assert.equal(policy.running, running.size);
-          assert.ok(running.size > 0 || waiting.size === 0, 'nobody runs though somebody waits');
-        };
-        for (const action of steps) {
-          if (action.kind === 'offer') {
-            arrivals += 1;
-            // Given back ones come with an earlier arrival than those in line.
-            const arrival = Math.max(1, arrivals - action.late) + arrivals / 1000;
-            const offered = { id: `${arrivals}`, arrival, pages: { m: action.pages } };
-            waiting.set(offered.id, offered);
-            policy.offer(offered);
-          } else {
-            const from = action.kind === 'release' ? running : waiting;
-            const id = [...from.keys()][action.which % Math.max(1, from.size)];
-            if (id === undefined) continue;
-            from.delete(id);
-            if (action.kind === 'release') policy.release(id);
-            else assert.ok(policy.withdraw(id));
+          while (running.size > 0) {
+            for (const id of [...running.keys()]) {
+              running.delete(id);
+              policy.release(id);
+            }
+            startAll();
           }
-          startAll();
-        }
-        while (running.size > 0) {
-          for (const id of [...running.keys()]) {
-            running.delete(id);
-            policy.release(id);
-          }
-          startAll();
-        }
-        assert.equal(waiting.size, 0);
-        assert.equal(policy.used('m'), 0);
-      }),
+          assert.equal(waiting.size, 0);
+          assert.equal(policy.used('m'), 0);
+        },
+      ),
       { seed: 20261103, numRuns: 400 },
     );
   });

@@ -55,7 +55,10 @@ describe('admission worker', () => {
   after(() => redis.stop());
 
   /** One scheduler per test, on an empty line. */
-  async function withRuntime(capacity: Capacity, body: (runtime: Awaited<ReturnType<typeof startRuntime>>) => Promise<void>) {
+  async function withRuntime(
+    capacity: Capacity,
+    body: (runtime: Awaited<ReturnType<typeof startRuntime>>) => Promise<void>,
+  ) {
     scheduler = openTestScheduler(redis);
     const runtime = await startRuntime(scheduler, capacity);
     try {
@@ -70,7 +73,8 @@ describe('admission worker', () => {
   }
 
   const status = async (id: string) => (await scheduler.invocations.get(id))?.status;
-  const submit = async (options: Parameters<typeof submission>[0] = {}) => (await scheduler.submit(submission(options))).id;
+  const submit = async (options: Parameters<typeof submission>[0] = {}) =>
+    (await scheduler.submit(submission(options))).id;
 
   test('first come, first served, as many as there are slots', async () => {
     await withRuntime({ slots: 3, pages: {} }, async ({ started, open, worker }) => {
@@ -151,7 +155,10 @@ describe('admission worker', () => {
       assert.equal(await scheduler.cancel(id, 'again'), 'ended');
       assert.equal(await scheduler.cancel('nobody', 'x'), 'unknown');
       const { redis: client, keys } = scheduler.store;
-      await eventually(async () => (await client.keys(`${keys.prefix}:runtime:*:cancels`)).length === 0, 'no cancel is left');
+      await eventually(
+        async () => (await client.keys(`${keys.prefix}:runtime:*:cancels`)).length === 0,
+        'no cancel is left',
+      );
     });
   });
 
@@ -240,7 +247,10 @@ describe('admission worker', () => {
       await eventually(() => open.has(after), 'the second runs');
       open.get(before)?.();
       open.get(after)?.();
-      await eventually(async () => (await status(before)) === 'succeeded' && (await status(after)) === 'succeeded', 'both end');
+      await eventually(
+        async () => (await status(before)) === 'succeeded' && (await status(after)) === 'succeeded',
+        'both end',
+      );
       assert.ok((await scheduler.runtimes.alive()).some(({ id }) => id === lease.id));
     });
   });

@@ -40,7 +40,11 @@ describe('builds and deployments', () => {
         return { ok: true, artifact: { bytes: bytes?.length, memoryMb: request.memoryMb } };
       },
       async (scheduler) => {
-        const deployment = { tenant: 'default', manifest: { name: 'story', limits: { memoryMb: 32 } }, component: new Uint8Array([1, 2, 3]) };
+        const deployment = {
+          tenant: 'default',
+          manifest: { name: 'story', limits: { memoryMb: 32 } },
+          component: new Uint8Array([1, 2, 3]),
+        };
         const first = await scheduler.deployments.deploy(deployment);
         assert.ok(first.ok && first.created);
         assert.deepEqual(first.version.build, { bytes: 3, memoryMb: 32 });
@@ -61,8 +65,15 @@ describe('builds and deployments', () => {
       },
       async (scheduler) => {
         const component = new Uint8Array([9]);
-        assert.deepEqual(await scheduler.deployments.deploy({ tenant: 'default', manifest: { name: 'story' }, component }), REFUSED);
-        const broken = await scheduler.deployments.deploy({ tenant: 'default', manifest: { name: 'broken' }, component });
+        assert.deepEqual(
+          await scheduler.deployments.deploy({ tenant: 'default', manifest: { name: 'story' }, component }),
+          REFUSED,
+        );
+        const broken = await scheduler.deployments.deploy({
+          tenant: 'default',
+          manifest: { name: 'broken' },
+          component,
+        });
         assert.ok(!broken.ok && broken.code === 'build-failed' && broken.message === 'the compiler fell over');
         assert.deepEqual(await scheduler.functions.list('default'), []);
         const { redis: client, keys } = scheduler.store;

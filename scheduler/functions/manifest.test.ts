@@ -1,14 +1,26 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { DEFAULT_LIMITS, LIMIT_BOUNDS, type Manifest, manifestModels, parseManifest, resolveLimits } from './manifest.ts';
+import {
+  DEFAULT_LIMITS,
+  LIMIT_BOUNDS,
+  type Manifest,
+  manifestModels,
+  parseManifest,
+  resolveLimits,
+} from './manifest.ts';
 
 describe('manifest', () => {
   test('a full one is taken as it is', () => {
     const manifest = {
       name: 'text-completion',
       description: 'Completes a text.',
-      input: { type: 'object', required: ['prompt'], properties: { prompt: { type: 'string', maxLength: 100 } }, additionalProperties: false },
+      input: {
+        type: 'object',
+        required: ['prompt'],
+        properties: { prompt: { type: 'string', maxLength: 100 } },
+        additionalProperties: false,
+      },
       model: ['stories15m', 'org/other-model'],
       limits: { cpuMs: 1000, tokens: 5 },
       pool: { min: 2 },
@@ -41,7 +53,12 @@ describe('manifest', () => {
     ['an absolute entry', { name: 'a', main: '/etc/passwd' }, 'main', /inside the folder/],
     ['a wrong flag', { name: 'a', restartable: 'yes' }, 'restartable', /true or false/],
     ['a schema that is none', { name: 'a', input: 'string' }, 'input', /JSON Schema/],
-    ['a wrong type in a schema', { name: 'a', input: { properties: { n: { type: 'float' } } } }, 'input.properties.n.type', /one of null/],
+    [
+      'a wrong type in a schema',
+      { name: 'a', input: { properties: { n: { type: 'float' } } } },
+      'input.properties.n.type',
+      /one of null/,
+    ],
     ['a bad pattern', { name: 'a', input: { items: { pattern: '(' } } }, 'input.items.pattern', /regular expression/],
     ['a bad list of alternatives', { name: 'a', input: { anyOf: [] } }, 'input.anyOf', /at least one schema/],
     ['a reference elsewhere', { name: 'a', input: { $ref: 'http://x/y' } }, 'input.$ref', /into this schema/],
@@ -60,7 +77,11 @@ describe('manifest', () => {
     const loose = fc.record(
       {
         name: fc.oneof(fc.constant('fine'), fc.string()),
-        limits: fc.dictionary(fc.constantFrom('cpuMs', 'pages', 'other'), fc.oneof(fc.integer(), fc.double(), fc.string()), { maxKeys: 2 }),
+        limits: fc.dictionary(
+          fc.constantFrom('cpuMs', 'pages', 'other'),
+          fc.oneof(fc.integer(), fc.double(), fc.string()),
+          { maxKeys: 2 },
+        ),
         model: fc.oneof(fc.string(), fc.array(fc.string())),
         input: fc.anything(),
         pool: fc.anything(),

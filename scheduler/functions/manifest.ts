@@ -44,7 +44,7 @@ const modelName = z
 const manifestSchema = z.strictObject(
   {
     name: z
-      .string('must be a text')
+      .string({ error: ({ input }) => (input === undefined ? 'is missing' : 'must be a text') })
       .regex(
         FUNCTION_NAME,
         'must begin with a lower-case letter and hold lower-case letters, digits and "-", 63 at most',
@@ -157,9 +157,6 @@ function toFieldErrors(issue: z.core.$ZodIssue): FieldError[] {
     if (deepest && deepest.path.length > 0) {
       return [{ field: [...issue.path, ...deepest.path].map(String).join('.'), message: deepest.message }];
     }
-  }
-  if (issue.code === 'invalid_type' && issue.input === undefined && issue.path.length > 0) {
-    return [{ field, message: 'is missing' }];
   }
   return [{ field, message: issue.message }];
 }

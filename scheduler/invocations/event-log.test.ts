@@ -124,7 +124,10 @@ describe('event log', () => {
     abort.abort();
     const seen = await following;
     assert.ok(seen.length <= 2);
-    const [, subscribers] = (await scheduler.store.redis.pubsub('NUMSUB', scheduler.store.keys.live(run.id))) as [string, number];
+    const [, subscribers] = (await scheduler.store.redis.pubsub('NUMSUB', scheduler.store.keys.live(run.id))) as [
+      string,
+      number,
+    ];
     assert.ok(Number(subscribers) <= 1);
   });
 

@@ -6,7 +6,11 @@ import type { InvocationEvent } from './types.ts';
 
 /** A log of `length` events, the last one terminal. */
 function log(length: number): InvocationEvent[] {
-  return Array.from({ length }, (_, i) => ({ seq: i + 1, event: i + 1 === length ? 'result' : 'message', data: `${i + 1}` }));
+  return Array.from({ length }, (_, i) => ({
+    seq: i + 1,
+    event: i + 1 === length ? 'result' : 'message',
+    data: `${i + 1}`,
+  }));
 }
 
 test('any mix of writing, reading, live messages and interruptions gives every event once, in order', () => {

@@ -10,7 +10,10 @@ import type { NewEvent, TerminalEvent } from './types.ts';
 const RESULT: TerminalEvent = { event: 'result', data: '{"output":1}' };
 const message = (text: string): NewEvent => ({ event: 'message', data: JSON.stringify({ text }) });
 
-async function begun(scheduler: Scheduler, options: { restartable?: boolean } = {}): Promise<{ id: string; epoch: number }> {
+async function begun(
+  scheduler: Scheduler,
+  options: { restartable?: boolean } = {},
+): Promise<{ id: string; epoch: number }> {
   const record = submission(options);
   await scheduler.invocations.create(record);
   const attempt = await scheduler.invocations.beginAttempt(record.id, 'r1');
@@ -185,7 +188,10 @@ describe('invocations', () => {
   test('whatever is sent again, the log holds each event once and in order', async () => {
     await fc.assert(
       fc.asyncProperty(
-        fc.array(fc.tuple(fc.integer({ min: 1, max: 4 }), fc.integer({ min: 0, max: 6 })), { minLength: 1, maxLength: 12 }),
+        fc.array(fc.tuple(fc.integer({ min: 1, max: 4 }), fc.integer({ min: 0, max: 6 })), {
+          minLength: 1,
+          maxLength: 12,
+        }),
         async (steps) => {
           const { id, epoch } = await begun(scheduler);
           const all = Array.from({ length: 60 }, (_, i) => message(`event ${i + 1}`));

@@ -3,12 +3,13 @@ import type { Store } from '../store/store.ts';
 import type { RuntimeLoad } from './types.ts';
 
 /**
- * How long a lease holds without renewal. With `REAP_INTERVAL_MS` on top the death of a runtime is known within 2.5 s; an event loop
- * that stands still for longer loses what it runs.
+ * How long a lease holds without renewal. Leases are renewed four times as often and looked at five times as often, so the death of a
+ * runtime is known within 2.4 s; an event loop that stands still for longer than the lease loses what it runs.
  */
 export const LEASE_MS = 2000;
-/** How often it is renewed: three renewals may fail before it runs out. */
-export const RENEW_MS = 500;
+const RENEWALS_PER_LEASE = 4;
+
+const RENEW_MS = 500;
 
 const RENEW = loadScript(new URL('./scripts/renew.lua', import.meta.url));
 
@@ -18,15 +19,17 @@ export class RuntimeLease {
   readonly id: string;
   readonly #store: Store;
   readonly #description: string;
+  readonly #leaseMs: number;
   readonly #lost = new Set<() => void>();
   #timer: NodeJS.Timeout | undefined;
   #load: () => RuntimeLoad = () => ({ running: 0, held: 0 });
   #released = false;
 
-  constructor(store: Store, id: string, description: string) {
+  constructor(store: Store, id: string, description: string, leaseMs: number) {
     this.#store = store;
     this.id = id;
     this.#description = description;
+    this.#leaseMs = leaseMs;
   }
 
   /** Registers, and renews from then on. */
@@ -63,13 +66,13 @@ export class RuntimeLease {
     if (this.#released) return;
     this.#timer = setTimeout(() => {
       this.#renew().finally(() => this.#schedule());
-    }, RENEW_MS);
+    }, this.#leaseMs / RENEWALS_PER_LEASE);
   }
 
   async #renew(): Promise<void> {
     const { keys } = this.#store;
     try {
-      const args = [this.id, LEASE_MS, JSON.stringify(this.#load())];
+      const args = [this.id, this.#leaseMs, JSON.stringify(this.#load())];
       const renewed = await this.#store.script(RENEW, [keys.runtimes, keys.alive(this.id)], args);
       if (renewed === 1 || this.#released) return;
       for (const listener of [...this.#lost]) listener();
@@ -85,7 +88,7 @@ export class RuntimeLease {
       redis
         .multi()
         .hset(keys.runtimes, this.id, this.#description)
-        .set(keys.alive(this.id), JSON.stringify(this.#load()), 'PX', LEASE_MS)
+        .set(keys.alive(this.id), JSON.stringify(this.#load()), 'PX', this.#leaseMs)
         .exec(),
     );
   }

@@ -6,8 +6,8 @@ import type { Store } from '../store/store.ts';
 import { LEASE_MS } from './lease.ts';
 import type { Runtimes } from './runtimes.ts';
 
-/** How often leases and deadlines are looked at. */
-export const REAP_INTERVAL_MS = 400;
+/** How often leases and deadlines are looked at, in rounds per lease. */
+const ROUNDS_PER_LEASE = 5;
 /** How often active jobs without a registered runtime are looked for. */
 const ORPHAN_INTERVAL_MS = 5000;
 /** The runtime itself ends an invocation whose deadline passed; when it does not, the platform does after this. */
@@ -21,6 +21,8 @@ export interface ReaperOptions {
   readonly invocations: Invocations;
   readonly control: Control;
   readonly queue: AdmissionQueue;
+  /** How long a lease holds; 2,000 ms by default. */
+  readonly leaseMs?: number;
   /** Told of what failed unexpectedly. */
   readonly onError?: (error: StoreError) => void;
 }
@@ -31,6 +33,7 @@ export interface ReaperOptions {
  */
 export class Reaper {
   readonly #options: ReaperOptions;
+  readonly #leaseMs: number;
   #timer: NodeJS.Timeout | undefined;
   #connectedAt = 0;
   #orphansAt = 0;
@@ -42,6 +45,7 @@ export class Reaper {
 
   constructor(options: ReaperOptions) {
     this.#options = options;
+    this.#leaseMs = options.leaseMs ?? LEASE_MS;
   }
 
   start(): void {
@@ -67,11 +71,11 @@ export class Reaper {
       this.#running = this.#round()
         .catch((error) => this.#options.onError?.(StoreError.from(error)))
         .finally(() => this.#schedule());
-    }, REAP_INTERVAL_MS);
+    }, this.#leaseMs / ROUNDS_PER_LEASE);
   }
 
   async #round(): Promise<void> {
-    if (performance.now() - this.#connectedAt > LEASE_MS) {
+    if (performance.now() - this.#connectedAt > this.#leaseMs) {
       for (const runtime of await this.#options.runtimes.list()) {
         if (!runtime.alive) await this.#options.runtimes.recover(runtime.id);
       }

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import type { ActiveJobs } from '../admission/active-jobs.ts';
 import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
-import { RuntimeLease } from './lease.ts';
+import { LEASE_MS, RuntimeLease } from './lease.ts';
 import type { Recovery, RuntimeDescription, RuntimeInfo, RuntimeLoad } from './types.ts';
 
 type StoredRuntime = Omit<RuntimeInfo, 'alive' | 'load'>;
@@ -11,10 +11,13 @@ type StoredRuntime = Omit<RuntimeInfo, 'alive' | 'load'>;
 export class Runtimes {
   readonly #store: Store;
   readonly #active: ActiveJobs;
+  readonly #leaseMs: number;
 
-  constructor(store: Store, active: ActiveJobs) {
+  /** @param leaseMs how long a lease holds; the same in every process. */
+  constructor(store: Store, active: ActiveJobs, leaseMs = LEASE_MS) {
     this.#store = store;
     this.#active = active;
+    this.#leaseMs = leaseMs;
   }
 
   /**
@@ -30,7 +33,7 @@ export class Runtimes {
       id: `${description.name}~${randomBytes(6).toString('hex')}`,
       startedAt: this.#store.clock(),
     };
-    const lease = new RuntimeLease(this.#store, runtime.id, JSON.stringify(runtime));
+    const lease = new RuntimeLease(this.#store, runtime.id, JSON.stringify(runtime), this.#leaseMs);
     await lease.start();
     return lease;
   }

@@ -20,10 +20,9 @@ describe('store', () => {
     assert.equal(await store.script(ECHO, [], ['a']), 'a');
     await store.redis.script('FLUSH');
     assert.equal(await store.script(ECHO, [], ['b']), 'b');
-    assert.deepEqual(
-      await store.scriptBuffers({ ...ECHO, lua: 'return {ARGV[1]}' }, [], [Buffer.from([0xff, 0x00])]),
-      [Buffer.from([0xff, 0x00])],
-    );
+    assert.deepEqual(await store.scriptBuffers({ ...ECHO, lua: 'return {ARGV[1]}' }, [], [Buffer.from([0xff, 0x00])]), [
+      Buffer.from([0xff, 0x00]),
+    ]);
   });
 
   test('what Redis refuses is an error of the store, with its cause', async () => {
@@ -84,8 +83,14 @@ describe('channels', () => {
     const first = Promise.withResolvers<void>();
     const second = Promise.withResolvers<void>();
     await publisher.ping();
-    const stopA = await channels.listen('news', listener('a', () => undefined));
-    await channels.listen('news', listener('b', () => (heard.length < 3 ? first : second).resolve()));
+    const stopA = await channels.listen(
+      'news',
+      listener('a', () => undefined),
+    );
+    await channels.listen(
+      'news',
+      listener('b', () => (heard.length < 3 ? first : second).resolve()),
+    );
     await publisher.call((client) => client.publish('news', '1'));
     await first.promise;
     stopA();
@@ -100,6 +105,8 @@ describe('channels', () => {
     assert.equal(channels.size, 0);
     const news = heard.filter((line) => !line.endsWith('lost') && !line.endsWith('resumed'));
     assert.deepEqual(news.toSorted(), ['a:1', 'b:1', 'b:2', 'restart'].toSorted());
-    assert.ok(heard.indexOf('b lost') > heard.indexOf('restart') && heard.indexOf('b resumed') > heard.indexOf('b lost'));
+    assert.ok(
+      heard.indexOf('b lost') > heard.indexOf('restart') && heard.indexOf('b resumed') > heard.indexOf('b lost'),
+    );
   });
 });

@@ -36,7 +36,11 @@ export async function collect(events: AsyncIterable<InvocationEvent>): Promise<I
 }
 
 /** Waits until a condition holds; fails after `deadlineMs`. */
-export async function eventually(condition: () => boolean | Promise<boolean>, what: string, deadlineMs = 10_000): Promise<void> {
+export async function eventually(
+  condition: () => boolean | Promise<boolean>,
+  what: string,
+  deadlineMs = 10_000,
+): Promise<void> {
   const until = performance.now() + deadlineMs;
   while (!(await condition())) {
     if (performance.now() > until) throw new Error(`Did not happen within ${deadlineMs} ms: ${what}`);

@@ -1,13 +1,13 @@
-import { openConnection } from '../store/connection.ts';
 import { openScheduler } from '../scheduler.ts';
+import { openConnection } from '../store/connection.ts';
 
 /**
  * A runtime in a process of its own, for tests that kill it: it begins each invocation, writes one message and goes on for ever.
- * Arguments: socket, prefix, name. It prints `begun ID ATTEMPT` for each; the input `"finish"` ends the invocation from the second
+ * Arguments: socket, prefix, name, lease in ms. It prints `begun ID ATTEMPT` for each; the input `"finish"` ends the invocation from the second
  * attempt on, and `block MS` on stdin blocks its event loop.
  */
-const [socket = '', prefix = '', name = ''] = process.argv.slice(2);
-const scheduler = openScheduler({ connect: () => openConnection(socket), prefix });
+const [socket = '', prefix = '', name = '', leaseMs = ''] = process.argv.slice(2);
+const scheduler = openScheduler({ connect: () => openConnection(socket), prefix, leaseMs: Number(leaseMs) });
 const lease = await scheduler.runtimes.acquire({ name, slots: 1000, pid: process.pid });
 lease.onLost(() => console.log('lost'));
 const worker = scheduler.createWorker({

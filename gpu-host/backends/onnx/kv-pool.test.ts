@@ -1,0 +1,53 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import type { ModelConfig } from '#gpu-host/models/config.ts';
+import { KvPool } from './kv-pool.ts';
+
+const CONFIG = { layers: 2, kvHeads: 1, headDim: 2 } as unknown as ModelConfig;
+const SLOTS = 12;
+
+function row(pool: KvPool, plane: number, slot: number): number[] {
+  const start = (plane * pool.slotCount + slot) * pool.rowSize;
+  return [...pool.data.subarray(start, start + pool.rowSize)];
+}
+
+test('stored rows land in their slots of every plane, and the null slot stays zero', () => {
+  const slots = fc.shuffledSubarray(Array.from({ length: SLOTS }, (_, i) => i));
+  const property = fc.property(slots, fc.nat(3), (chosen, before) => {
+    const pool = new KvPool(CONFIG, SLOTS);
+    const inputs = before + chosen.length + 1;
+    const fresh = Float32Array.from({ length: pool.planes * inputs * pool.rowSize }, (_, i) => i + 1);
+    pool.store(fresh, inputs, before, Uint32Array.from(chosen));
+    for (let plane = 0; plane < pool.planes; plane++) {
+      for (let slot = 0; slot <= SLOTS; slot++) {
+        const input = chosen.indexOf(slot);
+        const start = (plane * inputs + before + input) * pool.rowSize;
+        const expected = input < 0 ? [0, 0] : [...fresh.subarray(start, start + pool.rowSize)];
+        assert.deepEqual(row(pool, plane, slot), expected);
+      }
+    }
+  });
+  fc.assert(property, { seed: 5, numRuns: 100 });
+});
+
+test('copies read every source before they write', () => {
+  const slot = fc.nat(SLOTS - 1);
+  const destinations = fc.shuffledSubarray(Array.from({ length: SLOTS }, (_, i) => i));
+  const property = fc.property(destinations, fc.array(slot, { minLength: SLOTS, maxLength: SLOTS }), (to, from) => {
+    const pool = new KvPool(CONFIG, SLOTS);
+    pool.data.forEach((_, i) => {
+      pool.data[i] = i;
+    });
+    const before = new KvPool(CONFIG, SLOTS);
+    before.data.set(pool.data);
+    pool.copy(Uint32Array.from(from.slice(0, to.length)), Uint32Array.from(to));
+    for (let plane = 0; plane < pool.planes; plane++) {
+      for (let at = 0; at < SLOTS; at++) {
+        const copied = to.indexOf(at);
+        assert.deepEqual(row(pool, plane, at), row(before, plane, copied < 0 ? at : from[copied]));
+      }
+    }
+  });
+  fc.assert(property, { seed: 6, numRuns: 100 });
+});

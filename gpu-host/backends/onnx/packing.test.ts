@@ -1,0 +1,54 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import fc from 'fast-check';
+import { packRuns, type RowShape, type RunCosts } from './packing.ts';
+
+const COSTS: RunCosts = { perRun: 800, perToken: 40, perRow: 1, perScore: 0.1 };
+const shapes = fc.array(fc.record({ tokens: fc.integer({ min: 1, max: 300 }), context: fc.nat(2000) }), {
+  maxLength: 40,
+});
+
+function costOf(rows: readonly RowShape[]): number {
+  const tokens = Math.max(...rows.map((row) => row.tokens));
+  const width = Math.max(...rows.map((row) => row.context)) + tokens;
+  return COSTS.perRun + rows.length * (tokens * COSTS.perToken + width * (COSTS.perRow + tokens * COSTS.perScore));
+}
+
+describe('packRuns', () => {
+  test('every row is in one run, and no simpler packing is cheaper', () => {
+    const property = fc.property(shapes, (rows) => {
+      const { runs, cost } = packRuns(rows, COSTS, 1);
+      assert.deepEqual(
+        runs.flat().toSorted((a, b) => a - b),
+        rows.map((_, i) => i),
+      );
+      const costs = runs.map((run) => costOf(run.map((i) => rows[i])));
+      const total = costs.reduce((sum, each) => sum + each, 0);
+      assert.ok(Math.abs(total - cost) <= 1e-6 * (1 + cost));
+      if (rows.length === 0) return;
+      const alone = rows.reduce((sum, row) => sum + costOf([row]), 0);
+      assert.ok(cost <= alone * (1 + 1e-9));
+      // One run of all may hold more scores than are kept at once; only then may it be cheaper.
+      if (rows.length * 300 * 2300 <= 1 << 27) assert.ok(cost <= costOf(rows) * (1 + 1e-9));
+    });
+    fc.assert(property, { seed: 7, numRuns: 300 });
+  });
+
+  test('decode steps of like contexts stay together', () => {
+    const rows = Array.from({ length: 32 }, (_, i) => ({ tokens: 1, context: 100 + i }));
+    assert.equal(packRuns(rows, COSTS, 6).runs.length, 1);
+  });
+
+  test('decode steps leave a prefill', () => {
+    const rows = [...Array.from({ length: 16 }, () => ({ tokens: 1, context: 100 })), { tokens: 200, context: 0 }];
+    const { runs } = packRuns(rows, COSTS, 6);
+    assert.deepEqual(runs.map((run) => run.length).toSorted(), [1, 16].toSorted());
+  });
+
+  test('rows that would need too much memory for their scores are split', () => {
+    const rows = Array.from({ length: 8 }, () => ({ tokens: 1000, context: 3000 }));
+    const { runs } = packRuns(rows, COSTS, 32);
+    for (const run of runs) assert.ok(run.length * 1000 * 4000 * 32 <= 1 << 27 || run.length === 1);
+    assert.equal(runs.flat().length, 8);
+  });
+});

@@ -1,0 +1,60 @@
+import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
+import type { GpuHostConnection, ModelSummary } from '#gpu-host/protocol/client.ts';
+import type { GrantedModel } from './inferlet.ts';
+
+/** The models of all GPU hosts that this runtime is connected to. */
+export class Models {
+  readonly #connections: readonly GpuHostConnection[];
+  readonly #tokenizers = new Map<string, Promise<Tokenizer | null>>();
+  readonly #onError: (error: unknown) => void;
+
+  constructor(connections: readonly GpuHostConnection[], onError: (error: unknown) => void = () => undefined) {
+    this.#connections = connections;
+    this.#onError = onError;
+  }
+
+  /** What every model says of itself; of models with the same name the first host's. */
+  list(): readonly ModelSummary[] {
+    return [...this.#offers().values()].map(({ summary }) => summary);
+  }
+
+  /**
+   * The models that a function may use, by name: all of them when `names` is empty. Names that no host offers are left out. A host that is
+   * away keeps its models; calls on them answer `unavailable`.
+   */
+  async granted(names: readonly string[]): Promise<ReadonlyMap<string, GrantedModel>> {
+    const offers = this.#offers();
+    const wanted = names.length === 0 ? [...offers.keys()] : names;
+    const granted = await Promise.all(
+      wanted.flatMap((name) => {
+        const offer = offers.get(name);
+        if (!offer) return [];
+        return [this.#tokenizer(offer.summary.directory).then((tokenizer) => [name, { ...offer, tokenizer }] as const)];
+      }),
+    );
+    return new Map(granted);
+  }
+
+  #offers(): Map<string, Omit<GrantedModel, 'tokenizer'>> {
+    const offers = new Map<string, Omit<GrantedModel, 'tokenizer'>>();
+    for (const connection of this.#connections) {
+      for (const summary of connection.models) {
+        const known = offers.get(summary.name);
+        if (!known || (!known.connection.connected && connection.connected)) offers.set(summary.name, { summary, connection });
+      }
+    }
+    return offers;
+  }
+
+  #tokenizer(directory: string): Promise<Tokenizer | null> {
+    let loading = this.#tokenizers.get(directory);
+    if (!loading) {
+      loading = loadTokenizer(directory).catch((error: unknown) => {
+        this.#onError(error);
+        return null;
+      });
+      this.#tokenizers.set(directory, loading);
+    }
+    return loading;
+  }
+}
