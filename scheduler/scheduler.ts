@@ -110,8 +110,8 @@ export class Scheduler {
         ...(traceparent !== undefined && { traceparent }),
       });
     } catch (error) {
-      // When this fails too, the deadline ends it.
-      await this.invocations.fail(id, 'internal', 'The invocation could not be put in line.').catch(() => undefined);
+      // Not waited for, since Redis is likely away; when this fails too, the deadline ends the invocation.
+      this.invocations.fail(id, 'internal', 'The invocation could not be put in line.').catch(() => undefined);
       throw error;
     }
     return { id, created: true };

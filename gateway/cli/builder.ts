@@ -1,4 +1,7 @@
+import { readdirSync, rmSync, statSync } from 'node:fs';
+import path from 'node:path';
 import { EXIT, Failure } from './failure.ts';
+import { home } from './paths.ts';
 import { type ProgramOutcome, runProgram } from './programs.ts';
 
 /** What runtime/build reports about a component that it wrote. */
@@ -11,15 +14,22 @@ export interface Built {
 
 /** The program that turns source into a component; it runs as its own process, with limits of its own. */
 const BUILD_PROGRAM = 'runtime/build/main.ts';
+/** Longest build; a usual one takes two seconds. */
+const BUILD_TIMEOUT_MS = 120_000;
+/** Compiled components that are kept so that an unchanged source is not compiled again; each has about 2 MB. */
+const KEPT_COMPONENTS = 64;
 
 /** Builds the component of `entry` into the file `out`. Throws {@link Failure} with the compiler's own words. */
 export async function buildComponent(entry: string, out: string): Promise<Built> {
   const startedAt = performance.now();
-  const outcome = await runProgram(BUILD_PROGRAM, ['component', entry, out, '--json'], 'read');
+  const store = path.join(home(), 'components');
+  const args = ['component', entry, out, '--store', store, '--json'];
+  const outcome = await runProgram(BUILD_PROGRAM, args, 'read', BUILD_TIMEOUT_MS);
   const report = lastJson(outcome.stdout);
   if (outcome.code !== 0) throw buildFailure(outcome, report);
+  sweep(store);
   return {
-    bytes: numberOf(report.bytes) ?? numberOf(report.componentBytes) ?? 0,
+    bytes: numberOf(report.bytes) ?? 0,
     buildMs: performance.now() - startedAt,
     cached: report.cached === true,
   };
@@ -34,6 +44,16 @@ function buildFailure(outcome: ProgramOutcome, report: Record<string, unknown>):
     todo: stringOf(report.hint) ?? 'Correct the source, then try again.',
     diagnostics: Array.isArray(report.diagnostics) ? report.diagnostics : [],
   });
+}
+
+/** Removes the components that were used longest ago. Other commands may do so at the same time. */
+function sweep(store: string): void {
+  const files = readdirSync(store).map((name) => path.join(store, name));
+  if (files.length <= KEPT_COMPONENTS) return;
+  const byAge = files
+    .map((file) => ({ file, usedAt: statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0 }))
+    .sort((a, b) => b.usedAt - a.usedAt);
+  for (const { file } of byAge.slice(KEPT_COMPONENTS)) rmSync(file, { recursive: true, force: true });
 }
 
 /** The last line that is a JSON object. */

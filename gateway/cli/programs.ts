@@ -15,12 +15,13 @@ const MAX_OUTPUT_CHARACTERS = 4 * 1024 * 1024;
 
 /**
  * Runs one of the platform's programs (a path in the clone) to its end. `inherit` gives it this terminal; `read` returns its output.
- * Ctrl-C reaches the program by itself; SIGTERM is handed on.
+ * Ctrl-C reaches the program by itself; SIGTERM is handed on; after `timeoutMs` it is killed.
  */
 export async function runProgram(
   script: string,
   args: readonly string[],
   output: 'inherit' | 'read',
+  timeoutMs?: number,
 ): Promise<ProgramOutcome> {
   const file = path.join(ROOT, script);
   if (!existsSync(file)) {
@@ -32,6 +33,7 @@ export async function runProgram(
   }
   const child = spawn(pinnedNode(), [file, ...args], {
     stdio: output === 'inherit' ? 'inherit' : ['ignore', 'pipe', 'pipe'],
+    ...(timeoutMs === undefined ? {} : { timeout: timeoutMs, killSignal: 'SIGKILL' }),
     env: {
       ...process.env,
       PATH: `${path.join(ROOT, 'node_modules', '.bin')}${path.delimiter}${process.env.PATH ?? ''}`,

@@ -9,7 +9,7 @@ import { randomModel } from '#gpu-host/models/random-model.ts';
 import type { Backend, OutputRequest, SequenceInput } from './backend.ts';
 import { createOnnxBackend } from './onnx/index.ts';
 import { createReferenceBackend } from './reference/index.ts';
-import { VARIANTS } from './testing/models.ts';
+import { narrowModel, VARIANTS } from './testing/models.ts';
 import {
   Random,
   range,
@@ -76,6 +76,28 @@ describe('onnx against reference', () => {
         await onnx.dispose();
       }
       context.diagnostic(`largest relative error, ${variant}: ${worst.get(variant)?.toExponential(2)}`);
+    });
+  }
+
+  for (const dtype of ['BF16', 'F16'] as const) {
+    test(`${dtype} weights are the same numbers in float32`, async (context) => {
+      const [wide, directory] = await make('one head per query, tied', 24);
+      const model = await narrowModel(wide, join(directory, dtype), dtype);
+      const reference = await createReferenceBackend(model, POOL);
+      for (const headBits of [32, 8] as const) {
+        const options = { ...POOL, bits: 32, headBits, threads: 1, cacheDirectory: directory } as const;
+        const onnx = await createOnnxBackend(model, options);
+        try {
+          const prompt = sequence(model.config, new Random(6).tokens(model.config, 20), {
+            output: { kind: 'states', rows: 20 },
+          });
+          const error = relativeError((await run(onnx, prompt))[0], (await run(reference, prompt))[0]);
+          context.diagnostic(`relative error, ${dtype}: ${error.toExponential(2)}`);
+          assert.ok(error <= TOLERANCE);
+        } finally {
+          await onnx.dispose();
+        }
+      }
     });
   }
 

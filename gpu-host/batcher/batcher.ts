@@ -116,7 +116,8 @@ export class Batcher {
   next(nowMs: number): Decision {
     if (this.#busy || this.waiting === 0) return IDLE;
     const waitMs = this.#waitMs(nowMs);
-    if (waitMs > 0) return { kind: 'wait', ms: waitMs };
+    // A microsecond is below what the clock and its rounding can tell.
+    if (waitMs > 0.001) return { kind: 'wait', ms: waitMs };
     sortByUrgency(this.#forwards, this.limits.agingMs);
     sortByUrgency(this.#projections, this.limits.agingMs);
     const batch = this.#projectionsFirst() ? this.#takeProjections() : this.#takeForwards();

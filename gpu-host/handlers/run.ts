@@ -56,7 +56,12 @@ export class RunCall extends DeviceCall {
 
   override prepare(): SequenceInput {
     const plan = this.#planned();
-    return plan.sequence(1, { kind: 'tokens', tokens: Uint32Array.of(this.#token) }, { kind: 'top', rows: 1, topK: this.#topK });
+    const tokensOnly = this.#request.sampler.temperature === 0;
+    return plan.sequence(
+      1,
+      { kind: 'tokens', tokens: Uint32Array.of(this.#token) },
+      { kind: 'top', rows: 1, topK: this.#topK, tokensOnly },
+    );
   }
 
   override accept(output: SequenceOutput): Progress {

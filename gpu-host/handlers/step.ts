@@ -22,6 +22,8 @@ export class StepCall extends DeviceCall {
   /** Candidates that each row needs; 0 when nothing is handed back. */
   #topK = 0;
   #rows = 0;
+  /** Greedy: nobody looks at the probabilities. */
+  #tokensOnly = false;
   #tokens: Uint32Array = NO_TOKENS;
   #distributions: Distribution[] = [];
   #row = 0;
@@ -51,7 +53,8 @@ export class StepCall extends DeviceCall {
     const all = this.#request.tokens;
     const inputs = plan.done === 0 && tokens === all.length ? all : all.subarray(plan.done, plan.done + tokens);
     const rows = Math.max(0, Math.min(tokens, plan.done + tokens - (all.length - this.#rows)));
-    const output: OutputRequest = rows > 0 ? { kind: 'top', rows, topK: this.#topK } : { kind: 'none' };
+    const output: OutputRequest =
+      rows > 0 ? { kind: 'top', rows, topK: this.#topK, tokensOnly: this.#tokensOnly } : { kind: 'none' };
     return plan.sequence(tokens, { kind: 'tokens', tokens: inputs }, output);
   }
 
@@ -109,6 +112,7 @@ export class StepCall extends DeviceCall {
     if (output.tag === 'sample') {
       checkSampler(output.val);
       this.#topK = candidatesWanted(output.val, this.#model.maxTopK);
+      this.#tokensOnly = output.val.temperature === 0;
       this.#tokens = new Uint32Array(rows);
       return;
     }

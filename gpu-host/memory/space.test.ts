@@ -297,6 +297,6 @@ test('any schedule of calls looks as if nothing were ever shared, and no page is
       for (const space of model.spaces) space.releaseAll();
       assert.equal(model.pool.free, model.pool.total);
     }),
-    { seed: 20261120, numRuns: 150 },
+    { seed: 20261120, numRuns: 400 },
   );
 });

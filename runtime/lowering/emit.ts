@@ -356,7 +356,8 @@ function switchOf(type: CaseType, discriminant: string, payloadOf: (payload: Wit
     if (type.kind === 'option' && !nestedOption(type.value)) {
       return `case ${i}:return ${payload ? payloadOf(payload) : 'undefined'};`;
     }
-    return `case ${i}:return{tag:${JSON.stringify(names[i])},val:${payload ? payloadOf(payload) : 'undefined'}};`;
+    const value = payload ? `,val:${payloadOf(payload)}` : '';
+    return `case ${i}:return{tag:${JSON.stringify(names[i])}${value}};`;
   });
   const label = 'name' in type ? type.name : type.kind;
   return `const d=${discriminant};switch(d){${branches.join('')}default:g.trap(d+' is no case of ${label}');}`;

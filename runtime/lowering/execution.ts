@@ -15,6 +15,12 @@ export interface Entry {
   readonly callback: ((event: number, first: number, second: number) => number) | null;
 }
 
+/** An instance that something else drives: jco's glue. */
+export interface ForeignEntry {
+  readonly form: 'glue';
+  readonly invoke: (input: string) => Promise<{ readonly ok: boolean; readonly text: string }>;
+}
+
 /** What `run` returned, or why it did not. */
 export type Ending =
   | { readonly kind: 'returned'; readonly ok: boolean; readonly text: string }
@@ -30,6 +36,9 @@ export interface ExecutionOptions {
 /** Longest time that a guest may compute where it cannot be suspended: in its allocator, called by the host, or while it is instantiated. */
 const PINNED_LIMIT_MS = 100;
 
+/** Most time that a guest is charged for one tank of fuel when it cannot be measured. */
+const GUESSED_QUANTUM_MS = 1;
+
 const CODE_EXIT = 0;
 const CODE_YIELD = 1;
 const CODE_WAIT = 2;
@@ -41,7 +50,8 @@ export class Execution implements Task {
   readonly fuel: Fuel;
   readonly #world: CompiledWorld;
   #options: ExecutionOptions;
-  #entry: Entry | null = null;
+  #entry: Entry | ForeignEntry | null = null;
+  #lastAsked = 0;
   #ended: ((ending: Ending) => void) | null = null;
   #result: { ok: boolean; text: string } | null = null;
   #cpuMs = 0;
@@ -70,18 +80,26 @@ export class Execution implements Task {
     this.#options = options;
   }
 
+  /** Takes an instance that something else drives. */
+  adopt(entry: ForeignEntry): void {
+    this.#entry = entry;
+    this.#cpuMs = 0;
+  }
+
   /** Instantiates under the limits that hold while the guest cannot be suspended. */
   instantiate(link: () => Entry): void {
     this.guest.pinned++;
     this.resume();
+    let entry: Entry;
     try {
-      this.#entry = link();
+      entry = link();
     } finally {
       this.pause();
       this.guest.pinned--;
     }
     this.#cpuMs = 0;
-    const { form, run, callback } = this.#entry;
+    this.#entry = entry;
+    const { form, run, callback } = entry;
     const suspendable = this.fuel.metered || form !== 'callback';
     this.#run = suspendable ? WebAssembly.promising(run) : run;
     if (callback) this.#callback = suspendable ? WebAssembly.promising(callback) : callback;
@@ -93,8 +111,11 @@ export class Execution implements Task {
       this.#ended = resolve;
     });
     const { guest } = this;
+    const entry = this.#entry;
     if (guest.dead) this.#end({ kind: 'trapped', trap: guest.dead });
-    else {
+    else if (entry?.form === 'glue') {
+      entry.invoke(input).then((result) => this.#end({ kind: 'returned', ...result }), this.#failed);
+    } else {
       this.#enter(() => {
         const bytes = new TextEncoder().encode(input);
         const pointer = bytes.length === 0 ? 1 : guest.alloc(bytes.length, 1);
@@ -123,7 +144,7 @@ export class Execution implements Task {
   }
 
   resume(): void {
-    this.#since = performance.now();
+    if (this.#entry?.form !== 'glue') this.#since = performance.now();
     this.#sliceFrom = this.#cpuMs;
     this.fuel.refill();
   }
@@ -157,6 +178,7 @@ export class Execution implements Task {
     const { guest } = this;
     if (guest.dead) return TRAP;
     this.fuel.refill();
+    if (this.#entry?.form === 'glue') this.#guessUsage();
     const usedMs = this.cpuMs;
     if (usedMs > this.#options.cpuLimitMs) {
       guest.kill(new GuestTrap('cpu-limit', `used its CPU time of ${this.#options.cpuLimitMs} ms`));
@@ -168,6 +190,14 @@ export class Execution implements Task {
     if (sliceMs < PINNED_LIMIT_MS) return GO_ON;
     guest.kill(new GuestTrap('cpu-limit', `computed for ${PINNED_LIMIT_MS} ms while an answer was handed to it`));
     return TRAP;
+  }
+
+  /** When something else drives the guest, nobody tells when it runs: it has since it was last asked, if that was just now. */
+  #guessUsage(): void {
+    const now = performance.now();
+    const passedMs = now - this.#lastAsked;
+    this.#lastAsked = now;
+    this.#cpuMs += Math.min(passedMs, GUESSED_QUANTUM_MS);
   }
 
   #enter(call: () => unknown): void {

@@ -153,7 +153,7 @@ function sourceOf(
     const content: unknown = value.value;
     return { kind: 'global', id, type: typeof content === 'bigint' ? 'i64' : 'i32', mutable: true, value: Number(content) };
   }
-  if (typeof value === 'function') return { kind: 'trap' };
+  if (typeof value === 'function' || value instanceof WebAssembly.Suspending) return { kind: 'trap' };
   throw new UnplannableError(`the import ${module} ${name} comes from outside the component`);
 }
 

@@ -3,7 +3,7 @@ import type { Redis } from 'ioredis';
 import type { Control } from '../invocations/control.ts';
 import { INVOCATION_QUEUE } from '../keys.ts';
 import type { RuntimeLease } from '../runtimes/lease.ts';
-import { StoreError } from '../store/errors.ts';
+import { isConnectionError, StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import type { ActiveJobs } from './active-jobs.ts';
 import { type Capacity, CapacityPolicy } from './capacity.ts';
@@ -81,7 +81,7 @@ export class AdmissionWorker {
       drainDelay: BLOCK_SECONDS,
     });
     this.#worker.on('error', (error) => {
-      if (this.#state !== 'closed') options.onError?.(error);
+      if (this.#state !== 'closed' && !isConnectionError(error)) options.onError?.(error);
     });
     options.lease.reportLoad(() => ({ running: this.running, held: this.held }));
   }

@@ -90,7 +90,7 @@ describe('builds and deployments', () => {
         new Promise((resolve) => {
           signal.addEventListener('abort', () => {
             aborted = true;
-            resolve(REFUSED);
+            setTimeout(() => resolve(REFUSED), 100);
           });
         }),
       async (scheduler) => {

@@ -13,6 +13,8 @@ export const BUILD_DEADLINE_MS = 60_000;
 /** A restarting runtime is waited for. */
 const RUNTIME_GRACE_MS = 5000;
 const POLL_MS = 1000;
+/** Cleaning up may not make a failed call much longer. */
+const CLEAN_UP_MS = 500;
 const BULL_EVENTS = 100;
 
 /** Asks a runtime to build. */
@@ -63,7 +65,7 @@ export class Builds {
     } finally {
       stop();
       // One that has begun ends by itself at its deadline.
-      await this.#store.call(() => this.#queue.remove(request.id)).catch(() => undefined);
+      await this.#store.call(() => this.#queue.remove(request.id), CLEAN_UP_MS).catch(() => undefined);
     }
   }
 

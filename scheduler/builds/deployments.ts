@@ -8,6 +8,9 @@ import type { Store } from '../store/store.ts';
 import type { Builds } from './builds.ts';
 import type { BuildRefusal } from './types.ts';
 
+/** Cleaning up may not make a failed call much longer. */
+const CLEAN_UP_MS = 500;
+
 export interface Deployment {
   readonly tenant: string;
   /** Checked by `parseManifest`. */
@@ -73,7 +76,7 @@ export class Deployments {
       return { ok: true, version: record, created };
     } finally {
       // Should this fail, the blob is removed by its own clock.
-      if (!registered) await this.#blobs.remove(componentHash).catch(() => undefined);
+      if (!registered) await this.#blobs.remove(componentHash, CLEAN_UP_MS).catch(() => undefined);
     }
   }
 }

@@ -1,6 +1,7 @@
 import { type Job, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { BUILD_QUEUE } from '../keys.ts';
+import { isConnectionError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import type { BuildReply, BuildRequest } from './types.ts';
 
@@ -50,7 +51,7 @@ export class BuildWorker {
       removeOnFail: { count: 0 },
     });
     worker.on('error', (error) => {
-      if (!this.#closing.signal.aborted) onError?.(error);
+      if (!this.#closing.signal.aborted && !isConnectionError(error)) onError?.(error);
     });
     // A component whose build took its runtime down twice is not tried again.
     worker.on('failed', (job, error) => {

@@ -53,8 +53,8 @@ export class Blobs {
   }
 
   /** Removes bytes that no function version uses; false when they are used or not there. */
-  async remove(hash: string): Promise<boolean> {
+  async remove(hash: string, deadlineMs?: number): Promise<boolean> {
     const { keys } = this.#store;
-    return (await this.#store.script(SCRIPTS.remove, [keys.blob(hash), keys.blobUsers(hash)], [])) === 1;
+    return (await this.#store.script(SCRIPTS.remove, [keys.blob(hash), keys.blobUsers(hash)], [], deadlineMs)) === 1;
   }
 }

@@ -131,16 +131,21 @@ export type ManifestOutcome =
  * @example parseManifest({ name: 'story', limits: { cpuMs: -1 } }) // {ok: false, errors: [{field: 'limits.cpuMs', message: 'must be …'}]}
  */
 export function parseManifest(value: unknown): ManifestOutcome {
-  if (
-    typeof value === 'object' &&
-    value !== null &&
-    new TextEncoder().encode(JSON.stringify(value)).length > MAX_MANIFEST_BYTES
-  ) {
+  if (jsonBytes(value) > MAX_MANIFEST_BYTES) {
     return { ok: false, errors: [{ field: '', message: `must not be larger than ${MAX_MANIFEST_BYTES} bytes` }] };
   }
   const parsed = manifestSchema.safeParse(value);
   if (parsed.success) return { ok: true, manifest: parsed.data };
   return { ok: false, errors: parsed.error.issues.flatMap(toFieldErrors) };
+}
+
+/** Size as JSON text; what has none (a cycle, a bigint) is too large for any limit. */
+function jsonBytes(value: unknown): number {
+  try {
+    return new TextEncoder().encode(JSON.stringify(value) ?? '').length;
+  } catch {
+    return Number.POSITIVE_INFINITY;
+  }
 }
 
 function toFieldErrors(issue: z.core.$ZodIssue): FieldError[] {

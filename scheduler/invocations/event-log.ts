@@ -82,7 +82,7 @@ export class EventLog {
     for (;;) {
       const leftMs = giveUpAt - performance.now();
       try {
-        return await this.read(id, afterSeq, READ_COUNT, leftMs);
+        return await this.read(id, afterSeq, READ_COUNT, Math.max(1, leftMs));
       } catch (error) {
         const stored = StoreError.from(error);
         if (signal?.aborted) return [];

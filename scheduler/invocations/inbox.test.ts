@@ -51,7 +51,10 @@ describe('inbox', () => {
     assert.equal(await scheduler.inbox.push(id, { text: 'too many' }), 'full');
     assert.equal(await scheduler.inbox.push(id, { bytes: new Uint8Array(MAX_MESSAGE_BYTES + 1) }), 'too-large');
     let count = 0;
-    const detach = runtime.inbox.attach(id, { message: () => void (count += 1), closed: () => undefined });
+    const countOne = () => {
+      count += 1;
+    };
+    const detach = runtime.inbox.attach(id, { message: countOne, closed: () => undefined });
     await eventually(() => count === MAX_INBOX_MESSAGES, 'all handled');
     await eventually(async () => (await scheduler.inbox.push(id, { text: 'again' })) === 'ok', 'room again');
     detach();

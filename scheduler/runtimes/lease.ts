@@ -9,8 +9,6 @@ import type { RuntimeLoad } from './types.ts';
 export const LEASE_MS = 2000;
 const RENEWALS_PER_LEASE = 4;
 
-const RENEW_MS = 500;
-
 const RENEW = loadScript(new URL('./scripts/renew.lua', import.meta.url));
 
 /** A runtime's lease. While it holds, the runtime counts as alive and may hold jobs. */

@@ -18,6 +18,7 @@ export interface ChannelListener {
 export class Channels {
   readonly #redis: Redis;
   readonly #listeners = new Map<string, Set<ChannelListener>>();
+  readonly #onceLost = new Set<() => void>();
   readonly #onMessage = (channel: Buffer, payload: Buffer) => {
     for (const listener of [...(this.#listeners.get(channel.toString()) ?? [])]) listener.message(payload);
   };
@@ -36,8 +37,8 @@ export class Channels {
   }
 
   /**
-   * Listens to a channel; when this resolves, everything published from now on arrives. While Redis is away it resolves after the
-   * deadline at the latest: the listener is told with `resumed` once the subscription holds.
+   * Listens to a channel; when this resolves, everything published from now on arrives. While Redis is away it resolves all
+   * the same: the listener is told with `resumed` once the subscription holds.
    *
    * @returns the function that stops listening.
    */
@@ -54,9 +55,7 @@ export class Channels {
       throw new StoreError('store-unavailable', 'The connection to Redis was closed.');
     }
     // Subscribing again is harmless, and its answer is what tells that the subscription holds.
-    if (this.#redis.status === 'ready') {
-      await settleWithin(this.#redis.subscribe(channel), DEFAULT_CALL_DEADLINE_MS);
-    }
+    if (this.#redis.status === 'ready') await this.#settled(this.#redis.subscribe(channel));
     return stop;
   }
 
@@ -83,6 +82,7 @@ export class Channels {
   };
 
   readonly #onClose = () => {
+    for (const settle of [...this.#onceLost]) settle();
     for (const listeners of [...this.#listeners.values()]) for (const listener of [...listeners]) listener.lost?.();
   };
 
@@ -92,18 +92,21 @@ export class Channels {
     this.#listeners.delete(channel);
     if (this.#redis.status === 'ready') this.#redis.unsubscribe(channel).catch(() => undefined);
   }
-}
 
-async function settleWithin(work: Promise<unknown>, deadlineMs: number): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  try {
-    await Promise.race([
-      work.catch(() => undefined),
-      new Promise((resolve) => {
-        timer = setTimeout(resolve, deadlineMs);
-      }),
-    ]);
-  } finally {
-    clearTimeout(timer);
+  /** Waits for an answer, but not past the loss of the connection: then `lost` and `resumed` tell. */
+  async #settled(answer: Promise<unknown>): Promise<void> {
+    let lost: (() => void) | undefined;
+    let timer: NodeJS.Timeout | undefined;
+    try {
+      await new Promise<void>((resolve) => {
+        lost = () => resolve();
+        timer = setTimeout(lost, DEFAULT_CALL_DEADLINE_MS);
+        this.#onceLost.add(lost);
+        answer.then(lost, lost);
+      });
+    } finally {
+      clearTimeout(timer);
+      if (lost) this.#onceLost.delete(lost);
+    }
   }
 }

@@ -15,6 +15,7 @@ export function connectionOptions(): RedisOptions {
     enableReadyCheck: true,
     maxLoadingRetryTime: MAX_RECONNECT_DELAY_MS,
     noDelay: true,
+    enableAutoPipelining: true,
   };
 }
 

@@ -1,10 +1,25 @@
 /**
  * Why a call of the store failed.
  * `store-unavailable`: Redis did not answer in time; the call may or may not have taken effect, and may be made again.
- * `store-corrupt`: what is stored, or what a script answered, has not the expected shape.
- * `invalid-argument`: the caller broke the contract of the call (a gap in sequence numbers, an unknown version).
+ * `store-corrupt`: Redis refused the command, or what is stored has not the expected shape: a fault of the platform.
+ * `invalid-argument`: the caller broke the contract of the call (a gap in sequence numbers, an unknown invocation).
  */
 export type StoreErrorCode = 'store-unavailable' | 'store-corrupt' | 'invalid-argument';
+
+/** Answers of a Redis that cannot serve now but may later. */
+const NOT_NOW = /^(LOADING|BUSY|OOM|MISCONF|READONLY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS)\b/;
+const CONNECTION_CODES = [
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'ENOENT',
+  'EPIPE',
+  'ETIMEDOUT',
+  'EHOSTUNREACH',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+];
+const CONNECTION_MESSAGE =
+  /connection (is )?clos|command timed out|max retries per request|stream isn't writeable|connect etimedout/i;
 
 /** The one error that the classes of this room throw. */
 export class StoreError extends Error {
@@ -20,13 +35,18 @@ export class StoreError extends Error {
   static from(error: unknown): StoreError {
     if (error instanceof StoreError) return error;
     const text = error instanceof Error ? error.message : String(error);
-    if (
-      /^(ERR|WRONGTYPE|NOSCRIPT|READONLY|OOM|MISCONF)/.test(text) &&
-      !text.startsWith('OOM') &&
-      !text.startsWith('MISCONF')
-    ) {
-      return new StoreError('store-corrupt', `Redis refused a command: ${text}`, { cause: error });
+    if (isConnectionError(error) || NOT_NOW.test(text)) {
+      return new StoreError('store-unavailable', `Redis cannot be reached or cannot serve now: ${text}`, {
+        cause: error,
+      });
     }
-    return new StoreError('store-unavailable', `Redis did not answer: ${text}`, { cause: error });
+    return new StoreError('store-corrupt', `A command to Redis failed: ${text}`, { cause: error });
   }
+}
+
+/** Whether an error says that the connection to Redis failed: it reconnects by itself, and the calls report it. */
+export function isConnectionError(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  const code = 'code' in error ? String(error.code) : '';
+  return CONNECTION_CODES.includes(code) || CONNECTION_MESSAGE.test(error.message);
 }

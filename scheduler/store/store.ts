@@ -19,13 +19,15 @@ export interface StoreOptions {
 
 /**
  * Redis with deadlines: every call either answers or fails with a `StoreError` within `deadlineMs`. A command is only handed to the
- * connection once that is ready, so that nothing waits in its offline queue to run long after its caller has given up.
+ * connection once that is ready, so that nothing waits in its offline queue to run long after its caller has given up. (What was in
+ * flight when the connection broke is sent again once it is back: every script may run twice.)
  */
 export class Store {
   readonly redis: Redis;
   readonly keys: Keys;
   readonly deadlineMs: number;
   readonly clock: () => number;
+  #becomingReady: Promise<void> | undefined;
 
   constructor(redis: Redis, options: StoreOptions = {}) {
     this.redis = redis;
@@ -58,12 +60,16 @@ export class Store {
     });
   }
 
-  /** Runs commands on the connection within the deadline. */
-  call<T>(commands: (redis: Redis) => Promise<T>, deadlineMs = this.deadlineMs): Promise<T> {
-    return withDeadline(
-      this.redis.status === 'ready' ? commands(this.redis) : this.#ready(deadlineMs).then(() => commands(this.redis)),
-      deadlineMs,
-    );
+  /**
+   * Runs commands on the connection within the deadline. A longer deadline than the store's is for commands that take long; an absent
+   * Redis is not waited for longer.
+   */
+  async call<T>(commands: (redis: Redis) => Promise<T>, deadlineMs = this.deadlineMs): Promise<T> {
+    const { redis } = this;
+    if (redis.status === 'ready') return withDeadline(commands(redis), deadlineMs);
+    const waitedFrom = performance.now();
+    await withDeadline(this.#ready(), Math.min(deadlineMs, this.deadlineMs));
+    return withDeadline(commands(redis), Math.max(1, deadlineMs - (performance.now() - waitedFrom)));
   }
 
   /** Fails unless Redis answers within the deadline. */
@@ -71,22 +77,26 @@ export class Store {
     await this.call((redis) => redis.ping(), deadlineMs);
   }
 
-  #ready(deadlineMs: number): Promise<void> {
+  /** Resolves once the connection is ready; all that wait share one promise. */
+  #ready(): Promise<void> {
+    this.#becomingReady ??= this.#untilReady().finally(() => {
+      this.#becomingReady = undefined;
+    });
+    return this.#becomingReady;
+  }
+
+  #untilReady(): Promise<void> {
     const { redis } = this;
     return new Promise((resolve, reject) => {
-      const settle = (error?: StoreError) => {
-        clearTimeout(timer);
-        redis.off('ready', onReady);
-        redis.off('end', onEnd);
-        if (error) reject(error);
-        else resolve();
+      const settle = () => {
+        redis.off('ready', settle);
+        redis.off('end', settle);
+        if (redis.status === 'ready') resolve();
+        else reject(new StoreError('store-unavailable', 'The connection to Redis was closed.'));
       };
-      const onReady = () => settle();
-      const onEnd = () => settle(new StoreError('store-unavailable', 'The connection to Redis was closed.'));
-      const timer = setTimeout(() => settle(unavailable(deadlineMs)), deadlineMs);
-      redis.on('ready', onReady);
-      redis.on('end', onEnd);
-      if (redis.status === 'end') onEnd();
+      redis.on('ready', settle);
+      redis.on('end', settle);
+      if (redis.status === 'end') settle();
       else if (redis.status === 'wait') redis.connect().catch(() => undefined);
     });
   }

@@ -25,6 +25,8 @@ export const run = defineInferlet(async ({ prompt }: { prompt: string }) => {
 });
 `;
 
+/** The engine alone takes 1.75 MB. */
+const MAX_COMPONENT_BYTES = 2_200_000;
 /** The magic number of Wasm, then the version and layer of a component. */
 const COMPONENT = '0061736d0d000100';
 
@@ -87,6 +89,6 @@ describe('the packed library', () => {
     await run(process.execPath, build, { cwd: project });
     const component = readFileSync(out);
     assert.equal(component.subarray(0, 8).toString('hex'), COMPONENT);
-    assert.ok(component.length < 2_000_000, `${component.length} bytes`);
+    assert.ok(component.length < MAX_COMPONENT_BYTES, `${component.length} bytes`);
   });
 });

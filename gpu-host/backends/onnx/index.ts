@@ -68,7 +68,7 @@ class OnnxBackend implements Backend {
     this.pageCount = options.pageCount;
     this.#pool = pool;
     this.#feeds = new FeedBuilder(model.config, pool, new RotaryTable(model.config));
-    this.#costs = runCosts(model.config, options.bits);
+    this.#costs = runCosts(model.config, graphOptions.bits, graphOptions.headBits);
     this.#decoder = decoder;
     this.#makeHead = () =>
       InferenceSession.create(buildHead(model, graphOptions, quantized), sessionOptions(options.threads));

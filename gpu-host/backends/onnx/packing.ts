@@ -29,13 +29,13 @@ const GATHER_PASSES = 3;
 /** Scores of one layer kept at once, 4 bytes each: 512 MiB. A single sequence may exceed it, a batch is split before. */
 const MAX_SCORES = 1 << 27;
 
-/** Costs of a model whose weights are `bits` wide. */
-export function runCosts(config: ModelConfig, bits: number): RunCosts {
-  const { hiddenSize, intermediateSize, heads, headDim, layers } = config;
+/** Costs of a model whose decoder and head weights are so many bits wide. */
+export function runCosts(config: ModelConfig, bits: number, headBits: number): RunCosts {
+  const { hiddenSize, intermediateSize, heads, headDim, layers, vocabularySize } = config;
   const kv = kvSize(config);
   const parameters = layers * hiddenSize * (2 * heads * headDim + 2 * kv + 3 * intermediateSize);
   return {
-    perRun: (parameters * bits) / 8 / BYTES_PER_NS,
+    perRun: (parameters * bits + hiddenSize * vocabularySize * headBits) / 8 / BYTES_PER_NS,
     perToken: (2 * parameters) / FLOPS_PER_NS,
     perRow: (layers * 2 * kv * 4 * GATHER_PASSES) / BYTES_PER_NS,
     perScore: (layers * heads * headDim * 4) / ATTENTION_FLOPS_PER_NS,
@@ -89,7 +89,11 @@ function cheapestSegments(
 ): Packing {
   const best = [0];
   const cutBefore = [0];
+  // What the first rows of the line cost at least, in whatever runs.
+  const unpadded = [0];
   for (let end = 1; end <= order.length; end++) {
+    const last = shapes[order[end - 1]];
+    unpadded[end] = unpadded[end - 1] + costOf(costs, 1, last.tokens, last.context) - costs.perRun;
     best[end] = Number.POSITIVE_INFINITY;
     let tokens = 0;
     let context = 0;
@@ -98,11 +102,13 @@ function cheapestSegments(
       context = Math.max(context, shapes[order[start]].context);
       const count = end - start;
       if (count > 1 && count * tokens * (context + tokens) * heads > MAX_SCORES) break;
-      const cost = best[start] + costOf(costs, count, tokens, context);
-      if (cost < best[end]) {
-        best[end] = cost;
+      const run = costOf(costs, count, tokens, context);
+      if (best[start] + run < best[end]) {
+        best[end] = best[start] + run;
         cutBefore[end] = start;
       }
+      // A longer run only adds padding: what is saved elsewhere cannot make up for it any more.
+      if (unpadded[start] + run >= best[end]) break;
     }
   }
   const runs: number[][] = [];

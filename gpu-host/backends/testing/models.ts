@@ -1,4 +1,7 @@
+import { copyFile, mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
+import { expectedTensors, type LoadedModel, loadModel } from '#gpu-host/models/load.ts';
 
 /** Tiny models of every shape that the family knows, by what they exercise. */
 export const VARIANTS: Readonly<Record<string, Partial<ModelConfig>>> = {
@@ -16,3 +19,29 @@ export const VARIANTS: Readonly<Record<string, Partial<ModelConfig>>> = {
   'Qwen 2': { family: 'qwen2', heads: 4, kvHeads: 2, headDim: 8, tiedEmbeddings: true },
   'Qwen 3': { family: 'qwen3', heads: 4, kvHeads: 2, headDim: 16, rmsNormEpsilon: 1e-6 },
 };
+
+/** Writes a model again with 16-bit weights, as most models on the hub have them. */
+export async function narrowModel(model: LoadedModel, directory: string, dtype: 'BF16' | 'F16'): Promise<LoadedModel> {
+  const header: Record<string, unknown> = {};
+  const parts: Uint8Array[] = [];
+  let offset = 0;
+  for (const [name, shape] of expectedTensors(model.config)) {
+    const narrow = narrowed(model.tensors.read(name), dtype);
+    header[name] = { dtype, shape, data_offsets: [offset, offset + narrow.byteLength] };
+    offset += narrow.byteLength;
+    parts.push(narrow);
+  }
+  const json = Buffer.from(JSON.stringify(header));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(json.length));
+  await mkdir(directory, { recursive: true });
+  await copyFile(join(model.directory, 'config.json'), join(directory, 'config.json'));
+  await writeFile(join(directory, 'model.safetensors'), Buffer.concat([length, json, ...parts]));
+  return loadModel(directory);
+}
+
+function narrowed(values: Float32Array, dtype: 'BF16' | 'F16'): Uint8Array {
+  if (dtype === 'F16') return new Uint8Array(Float16Array.from(values).buffer);
+  const words = new Uint32Array(values.buffer, values.byteOffset, values.length);
+  return new Uint8Array(Uint16Array.from(words, (word) => word >>> 16).buffer);
+}

@@ -39,5 +39,9 @@ export function builtinOf(path: string): string | null {
 
 /** Why that module is refused and what to use. */
 export function builtinHint(name: string): string {
-  return INSTEAD[name] ?? INSTEAD[SAME[name] ?? ''] ?? 'Inferlets run in a sandbox without Node; look for an npm package written for browsers.';
+  return (
+    INSTEAD[name] ??
+    INSTEAD[SAME[name] ?? ''] ??
+    'Inferlets run in a sandbox without Node; look for an npm package written for browsers.'
+  );
 }

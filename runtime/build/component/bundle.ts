@@ -1,19 +1,19 @@
-import { relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { build, type Message, type Metafile, type Plugin } from 'esbuild';
+import { build, type Message, type Plugin } from 'esbuild';
 import { BuildError, type Diagnostic } from '../outcome.ts';
 import { builtinHint, builtinOf } from './builtins.ts';
 import type { Source } from './source.ts';
 
 const REPOSITORY = fileURLToPath(new URL('../../../', import.meta.url));
-const PRELUDE = fileURLToPath(new URL('prelude/index.js', import.meta.url));
+const PRELUDE = fileURLToPath(new URL('prelude/index.ts', import.meta.url));
 const ENTRY = 'pie:entry';
-const SDK = '@pie/inferlet';
 /** What one bundle may have; the largest bundled inferlets have some hundred kilobytes. */
 const MAX_BUNDLE_BYTES = 16 * 2 ** 20;
 
 export interface Bundle {
   readonly code: string;
+  /** Its source map, JSON. */
+  readonly map: string;
   /** Source files that are in it, relative to the project. */
   readonly files: readonly string[];
 }
@@ -24,10 +24,13 @@ export interface Bundle {
  */
 export async function bundle(source: Source): Promise<Bundle> {
   const result = await build({
-    stdin: { contents: entryText(source.entry, 'run'), resolveDir: source.directory, sourcefile: ENTRY, loader: 'js' },
+    stdin: { contents: entryText(source.entry), resolveDir: source.directory, sourcefile: ENTRY, loader: 'js' },
     absWorkingDir: source.directory,
     bundle: true,
     write: false,
+    outfile: 'inferlet.js',
+    sourcemap: 'external',
+    sourcesContent: true,
     format: 'esm',
     platform: 'neutral',
     mainFields: ['module', 'main'],
@@ -41,10 +44,10 @@ export async function bundle(source: Source): Promise<Bundle> {
     logLevel: 'silent',
     plugins: [imports()],
   }).catch((error: unknown) => {
-    throw fromEsbuild(error, source.directory);
+    throw fromEsbuild(error);
   });
-  checkExports(result.metafile, source);
-  const code = result.outputFiles[0]?.text ?? '';
+  const output = (suffix: string) => result.outputFiles.find(({ path }) => path.endsWith(suffix))?.text ?? '';
+  const code = output('.js');
   if (code.length > MAX_BUNDLE_BYTES) {
     throw new BuildError(
       'build-failed',
@@ -53,21 +56,16 @@ export async function bundle(source: Source): Promise<Bundle> {
     );
   }
   const files = Object.keys(result.metafile.inputs).filter((file) => !file.startsWith(ENTRY));
-  return { code, files };
+  return { code, files, map: output('.map') };
 }
 
-/** The module that componentize-qjs sees: the prelude, then the user's `run` inside a wrapper that turns what it returns or throws into text. */
-const entryText = (entry: string, name: string): string =>
+/** The module that componentize-qjs sees: the prelude, then the user's `run` in a wrapper that turns what it returns or throws into text. */
+const entryText = (entry: string): string =>
   [
     `import { wrap } from ${JSON.stringify(PRELUDE)};`,
-    `import * as inferlet from ${JSON.stringify(entry)};`,
-    `export const run = wrap(inferlet.${name});`,
+    `import { run as inferlet } from ${JSON.stringify(entry)};`,
+    'export const run = wrap(inferlet);',
   ].join('\n');
-
-function checkExports(metafile: Metafile, { entry, directory }: Source): void {
-  const input = Object.keys(metafile.inputs).find((file) => file === relative(directory, entry));
-  void input;
-}
 
 /** Resolves what is not a relative or npm import. */
 function imports(): Plugin {
@@ -80,13 +78,27 @@ function imports(): Plugin {
         if (pluginData === SEEN || builtinOf(path) === null) return undefined;
         // Some npm packages bear the name of a Node module (`events`, `buffer`): these are welcome.
         const { importer, namespace, resolveDir, kind, with: attributes } = rest;
-        const found = await setup.resolve(path, { importer, namespace, resolveDir, kind, with: attributes, pluginData: SEEN });
+        const found = await setup.resolve(path, {
+          importer,
+          namespace,
+          resolveDir,
+          kind,
+          with: attributes,
+          pluginData: SEEN,
+        });
         return found.errors.length > 0 ? refuse(path) : found;
       });
       setup.onResolve({ filter: /^@pie\/inferlet(\/|$)/ }, async ({ path, pluginData, ...rest }) => {
         if (pluginData === SEEN) return undefined;
         const { importer, namespace, resolveDir, kind, with: attributes } = rest;
-        const own = await setup.resolve(path, { importer, namespace, resolveDir, kind, with: attributes, pluginData: SEEN });
+        const own = await setup.resolve(path, {
+          importer,
+          namespace,
+          resolveDir,
+          kind,
+          with: attributes,
+          pluginData: SEEN,
+        });
         if (own.errors.length === 0) return own;
         return setup.resolve(path, { importer, namespace, resolveDir: REPOSITORY, kind, pluginData: SEEN });
       });
@@ -101,15 +113,26 @@ function refuse(path: string) {
   return { errors: [{ text: `"${path}" is a Node module, which inferlets do not have. ${builtinHint(name)}` }] };
 }
 
-function fromEsbuild(error: unknown, directory: string): unknown {
+function fromEsbuild(error: unknown): unknown {
   const messages = (error as { errors?: Message[] }).errors;
   if (!Array.isArray(messages) || messages.length === 0) return error;
-  const diagnostics = messages.map((message) => diagnostic(message));
+  if (messages.some(({ text, location }) => location?.file === ENTRY && text.startsWith('No matching export'))) {
+    return new BuildError(
+      'build-failed',
+      'The entry module does not export `run`.',
+      'Export it: `export const run = defineInferlet(async (input) => …)` with @pie/inferlet, or `export async function run(input) {…}`.',
+    );
+  }
+  const diagnostics = messages.map(diagnostic);
   const [first] = diagnostics;
   const place = first ? `${first.file}:${first.line}:${first.column}: ${first.text}` : 'unknown error';
   const more = diagnostics.length > 1 ? ` (and ${diagnostics.length - 1} more)` : '';
-  void directory;
-  return new BuildError('build-failed', `The source does not compile: ${place}${more}`, hintFor(diagnostics), diagnostics);
+  return new BuildError(
+    'build-failed',
+    `The source does not compile: ${place}${more}`,
+    hintFor(diagnostics),
+    diagnostics,
+  );
 }
 
 function diagnostic({ text, location, notes }: Message): Diagnostic {

@@ -1,6 +1,7 @@
 import { leb, nameBytes, Reader, WasmError, Writer } from './binary.ts';
 import { type FunctionBody, readCallGraph } from './call-graph.ts';
 import { OP } from './instructions.ts';
+import { readDefinitions } from './limits.ts';
 import { type BranchHints, type Checks, FunctionRewriter, GRANT } from './rewrite-function.ts';
 import {
   appendEntry,
@@ -48,6 +49,7 @@ export interface Metered {
  * Throws WasmError for bytes that are not well-formed and for what we do not meter (garbage collection, threads, 64-bit memories).
  */
 export function meter(bytes: Uint8Array): Metered {
+  readDefinitions(bytes);
   const sections = readSections(bytes).filter((section) => section.id !== SECTION.custom || isName(section));
   const imports = readImports(new Reader(sectionBody(sections, SECTION.import)));
   const fuel = leb(imports.globals + entryCount(sections, SECTION.global));

@@ -1,0 +1,254 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type Batch, Batcher } from './batcher.ts';
+import type { BatchQueue } from './queue.ts';
+import { Scoreboard } from './scoreboard.ts';
+import { SimCall, type SimShape } from './testing/sim-call.ts';
+
+const LIMITS = { maxCalls: 4, maxTokens: 64, agingMs: 100 };
+const NO_GRACE = { maxMs: 0, stepShare: 0 };
+
+/** A batcher with its clock and names for its queues. */
+class Trace {
+  readonly batcher: Batcher;
+  nowMs = 0;
+  #queues = new Map<string, BatchQueue>();
+  #scoreboards = new Map<string, Scoreboard>();
+
+  constructor(limits = LIMITS) {
+    this.batcher = new Batcher({ limits, grace: NO_GRACE });
+  }
+
+  /** Queue `a.1` is queue 1 of inferlet a. */
+  queue(name: string): BatchQueue {
+    const inferlet = name.split('.')[0] as string;
+    if (!this.#scoreboards.has(inferlet)) this.#scoreboards.set(inferlet, new Scoreboard());
+    if (!this.#queues.has(name)) this.#queues.set(name, this.batcher.openQueue(this.#scoreboards.get(inferlet)!));
+    return this.#queues.get(name)!;
+  }
+
+  push(queue: string, shape: SimShape, name = queue): SimCall {
+    const call = new SimCall(this.queue(queue), shape, name);
+    this.batcher.push(call, this.nowMs);
+    return call;
+  }
+
+  decode(queue: string, name = queue): SimCall {
+    return this.push(queue, { kind: 'forward' }, name);
+  }
+
+  /** The next batch, as names with the inputs of cut calls. */
+  start(): { batch: Batch; names: string[] } {
+    const decision = this.batcher.next(this.nowMs);
+    if (decision.kind !== 'batch') throw new Error(`no batch: ${decision.kind}`);
+    const names = decision.batch.forwards.map((grant) => {
+      const call = grant.call as SimCall;
+      return grant.tokens > 1 || call.left > 1 ? `${call.name}:${grant.tokens}` : call.name;
+    });
+    return { batch: decision.batch, names: [...names, ...decision.batch.projections.map((call) => (call as SimCall).name)] };
+  }
+
+  end(batch: Batch, tookMs = 1): void {
+    this.nowMs += tookMs;
+    for (const grant of batch.forwards) {
+      const call = grant.call as SimCall;
+      call.left -= grant.tokens;
+      if (call.left > 0) this.batcher.resume(call, this.nowMs);
+      else this.batcher.finish(call, this.nowMs);
+    }
+    for (const call of batch.projections) this.batcher.finish(call, this.nowMs);
+    this.batcher.ended(this.nowMs);
+  }
+
+  /** One step; what was in it. */
+  step(tookMs = 1): string[] {
+    const { batch, names } = this.start();
+    this.end(batch, tookMs);
+    return names;
+  }
+
+  instants(): string[] {
+    const names: string[] = [];
+    for (let call = this.batcher.takeInstant(); call; call = this.batcher.takeInstant()) {
+      names.push((call as SimCall).name);
+      this.batcher.finish(call, this.nowMs);
+    }
+    return names;
+  }
+}
+
+test('the first call goes at once; what comes meanwhile makes the next batch', () => {
+  const trace = new Trace();
+  trace.decode('a');
+  const { batch, names } = trace.start();
+  assert.deepEqual(names, ['a']);
+  trace.decode('b');
+  trace.decode('c');
+  assert.equal(trace.batcher.next(trace.nowMs).kind, 'idle');
+  trace.end(batch);
+  trace.nowMs += 5;
+  assert.deepEqual(trace.step(), ['b', 'c']);
+});
+
+test('embed, forward and next-distribution of one queue are one step', () => {
+  const trace = new Trace();
+  for (const inferlet of ['a', 'b']) {
+    trace.push(inferlet, { kind: 'instant', writes: [1] }, `${inferlet} embed`);
+    trace.push(inferlet, { kind: 'forward', reads: [1], writes: [2] }, `${inferlet} forward`);
+    trace.push(inferlet, { kind: 'project', reads: [2] }, `${inferlet} next`);
+  }
+  assert.deepEqual(trace.instants(), ['a embed', 'b embed']);
+  assert.deepEqual(trace.step(), ['a forward', 'b forward', 'a next', 'b next']);
+});
+
+test('a projection of another state, or behind a call that has not gone, does not ride', () => {
+  const trace = new Trace();
+  trace.push('a', { kind: 'forward', writes: [2] }, 'forward');
+  trace.push('a', { kind: 'instant', writes: [2] }, 'overwrite');
+  trace.push('a', { kind: 'project', reads: [2] }, 'next');
+  assert.deepEqual(trace.step(), ['forward']);
+  assert.deepEqual(trace.instants(), ['overwrite']);
+  trace.nowMs += 5;
+  assert.deepEqual(trace.step(), ['next']);
+});
+
+test('independent calls of one queue share a batch, dependent ones do not', () => {
+  const trace = new Trace();
+  trace.push('a', { kind: 'forward', writes: [1] }, 'first');
+  trace.push('a', { kind: 'forward', writes: [2] }, 'second');
+  trace.push('a', { kind: 'forward', reads: [1], writes: [3] }, 'after first');
+  trace.push('a', { kind: 'forward', writes: [4] }, 'behind');
+  assert.deepEqual(trace.step(), ['first', 'second']);
+  assert.deepEqual(trace.step(), ['after first', 'behind']);
+});
+
+test('queues of one inferlet that only read the same pages share a batch; a writer waits its turn', () => {
+  const trace = new Trace();
+  trace.push('a.1', { kind: 'forward', reads: [1], writes: [2] }, 'one');
+  trace.push('a.2', { kind: 'forward', reads: [1], writes: [3] }, 'two');
+  trace.push('a.3', { kind: 'forward', writes: [1] }, 'writer');
+  trace.push('a.4', { kind: 'forward', reads: [1], writes: [4] }, 'late');
+  assert.deepEqual(trace.step(), ['one', 'two']);
+  assert.deepEqual(trace.step(), ['writer']);
+  assert.deepEqual(trace.step(), ['late']);
+});
+
+test('calls that need no device go beside a batch, unless they touch what it uses', () => {
+  const trace = new Trace();
+  trace.push('a', { kind: 'forward', reads: [1] }, 'forward');
+  const { batch } = trace.start();
+  trace.push('a', { kind: 'instant', writes: [9] }, 'allocate');
+  trace.push('a', { kind: 'idle', reads: [9], writes: [10] }, 'copy');
+  trace.push('a.2', { kind: 'instant', writes: [1] }, 'free');
+  trace.push('b', { kind: 'barrier' }, 'b synchronize');
+  assert.deepEqual(trace.instants(), ['allocate', 'b synchronize']);
+  trace.push('a', { kind: 'barrier' }, 'a synchronize');
+  trace.end(batch);
+  assert.deepEqual(trace.instants(), ['free', 'copy', 'a synchronize']);
+});
+
+test('a long prefill goes on in chunks beneath the decodes', () => {
+  const trace = new Trace();
+  trace.push('long', { kind: 'forward', tokens: 150 });
+  trace.decode('a');
+  trace.decode('b');
+  assert.deepEqual(trace.step(), ['a', 'b', 'long:62']);
+  trace.decode('a');
+  assert.deepEqual(trace.step(), ['a', 'long:63']);
+  assert.deepEqual(trace.step(), ['long:25']);
+});
+
+test('many short calls leave a quarter of the tokens to a long one', () => {
+  const trace = new Trace({ ...LIMITS, maxCalls: 100, maxTokens: 40 });
+  for (let i = 0; i < 50; i++) trace.decode(`d${i}`);
+  trace.push('long', { kind: 'forward', tokens: 100 });
+  const names = trace.step();
+  assert.equal(names.length, 31);
+  assert.equal(names.at(-1), 'long:10');
+});
+
+test('a long call that cannot be cut goes alone once it is the most urgent', () => {
+  const trace = new Trace();
+  trace.decode('a');
+  trace.push('whole', { kind: 'forward', tokens: 100, chunkable: false });
+  trace.nowMs += 1;
+  trace.decode('b');
+  assert.deepEqual(trace.step(), ['a', 'b']);
+  trace.decode('a');
+  assert.deepEqual(trace.step(), ['whole:100']);
+  trace.nowMs += 5;
+  assert.deepEqual(trace.step(), ['a']);
+});
+
+test('the tail is cut at the limit on calls and goes first next time', () => {
+  const trace = new Trace();
+  for (const name of ['a', 'b', 'c', 'd', 'e', 'f']) trace.decode(name);
+  assert.deepEqual(trace.step(), ['a', 'b', 'c', 'd']);
+  trace.nowMs += 5;
+  trace.decode('a');
+  assert.deepEqual(trace.step(), ['e', 'f', 'a']);
+});
+
+test('higher priority goes first, until waiting outweighs it', () => {
+  const trace = new Trace();
+  trace.batcher.setPriority(trace.queue('low'), -1);
+  trace.batcher.setPriority(trace.queue('high'), 99);
+  trace.decode('low');
+  for (const name of ['a', 'b', 'c', 'high', 'd']) trace.decode(name);
+  assert.deepEqual(trace.step(), ['high', 'a', 'b', 'c']);
+  trace.nowMs += 200;
+  for (const name of ['a', 'b', 'c', 'e']) trace.decode(name);
+  assert.deepEqual(trace.step(), ['d', 'low', 'a', 'b']);
+});
+
+test('the type whose oldest call has waited longest goes next', () => {
+  const trace = new Trace();
+  trace.decode('a');
+  trace.nowMs += 1;
+  trace.push('b', { kind: 'project', reads: [1] }, 'project');
+  assert.deepEqual(trace.step(), ['a']);
+  trace.nowMs += 5;
+  trace.decode('a');
+  assert.deepEqual(trace.step(), ['project']);
+  trace.nowMs += 5;
+  assert.deepEqual(trace.step(), ['a']);
+});
+
+test('a run rides with the steps of others, holds its queue, and can be paused', () => {
+  const trace = new Trace();
+  const run = trace.push('r', { kind: 'forward', tokens: 4, run: true }, 'run');
+  trace.push('r', { kind: 'forward' }, 'after');
+  trace.decode('a');
+  assert.deepEqual(trace.step(), ['run:1', 'a']);
+  const { batch, names } = trace.start();
+  assert.deepEqual(names, ['run:1']);
+  trace.nowMs += 1;
+  run.left -= 1;
+  trace.batcher.pause(run);
+  trace.batcher.ended(trace.nowMs);
+  assert.equal(batch.forwards.length, 1);
+  trace.nowMs += 5;
+  assert.equal(trace.batcher.next(trace.nowMs).kind, 'idle');
+  trace.batcher.resume(run, trace.nowMs);
+  assert.deepEqual(trace.step(), ['run:1']);
+  trace.nowMs += 5;
+  assert.deepEqual(trace.step(), ['run']);
+  assert.deepEqual(trace.step(), ['after']);
+});
+
+test('a closed queue drops what has not gone, and what waited for it goes on', () => {
+  const trace = new Trace();
+  trace.push('a.1', { kind: 'forward', writes: [1] }, 'gone');
+  const { batch } = trace.start();
+  trace.push('a.1', { kind: 'forward', writes: [2] }, 'dropped');
+  trace.push('a.2', { kind: 'forward', reads: [2] }, 'waits for dropped');
+  trace.push('a.3', { kind: 'forward', reads: [1] }, 'waits for gone');
+  assert.deepEqual(
+    trace.batcher.closeQueue(trace.queue('a.1')).map((call) => (call as SimCall).name),
+    ['dropped'],
+  );
+  trace.end(batch);
+  trace.nowMs += 5;
+  assert.deepEqual(trace.step(), ['waits for dropped', 'waits for gone']);
+  assert.equal(trace.batcher.queues, 2);
+});

@@ -1,0 +1,250 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { type DecodedCall, decodeCalls } from './decode-calls.ts';
+import {
+  encodeBare,
+  encodeCopySlots,
+  encodeForward,
+  encodeLists,
+  encodeOpenInferlet,
+  encodeRun,
+  encodeSharePages,
+  encodeStep,
+  encodeWords,
+} from './encode-calls.ts';
+import { HANDLER_ERROR_TAGS, ProtocolFault, type ProtocolFaultCode } from './errors.ts';
+import { FrameReader } from './frames.ts';
+import { type DecodedResult, decodeResults, encodeDistribution, encodeDone, encodeError, encodeRunTokens, encodeStepResult } from './results.ts';
+import { FRAME, MAX_FRAME_BYTES, MAX_FRAME_WORDS, OP, PROTOCOL_VERSION } from './wire.ts';
+import { FrameWriter } from './words.ts';
+
+/** Plain objects, as the decoder makes them. */
+function record<T>(model: { [K in keyof T]: fc.Arbitrary<T[K]> }): fc.Arbitrary<T> {
+  return fc.record(model, { noNullPrototype: true }) as fc.Arbitrary<T>;
+}
+
+const u32 = fc.integer({ min: 0, max: 0xffffffff });
+const f32 = fc.float({ noNaN: true });
+const list = fc.array(u32, { maxLength: 40 }).map((values) => Uint32Array.from(values));
+const mask = fc.option(record({ runs: list, rowLengths: list }), { nil: undefined });
+const sampler = record({ temperature: f32, topK: u32, topP: f32, minP: f32, seed: u32 });
+const output = fc.oneof(
+  fc.constant({ tag: 'none' as const }),
+  record({ tag: fc.constant('sample' as const), val: sampler }),
+  record({ tag: fc.constant('distributions' as const), val: u32 }),
+);
+const step = record({ tokens: list, positions: list, inPages: list, outPages: list, mask, rows: u32, output });
+const run = record({ token: u32, position: u32, pages: list, maxTokens: u32, sampler, stopTokens: list });
+const header = record({ inferlet: u32, queue: u32, id: u32 });
+
+type Encode = (writer: FrameWriter) => boolean;
+interface Made {
+  readonly call: DecodedCall;
+  readonly encode: Encode;
+}
+
+/** Every operation, with how it is written. */
+const made: fc.Arbitrary<Made> = header.chain(({ inferlet, queue, id }) => {
+  const plain = { inferlet, queue, id: 0 };
+  const all: fc.Arbitrary<Made>[] = [
+    record({ maxPages: u32, arrival: fc.maxSafeNat(), name: fc.string({ unit: 'grapheme', maxLength: 50 }) }).map((fields) => ({
+      call: { op: 'open-inferlet', inferlet, queue: 0, id: 0, ...fields },
+      encode: (w) => encodeOpenInferlet(w, inferlet, fields.name, fields.maxPages, fields.arrival),
+    })),
+    fc.constantFrom(
+      ...([['close-inferlet', OP.closeInferlet], ['close-queue', OP.closeQueue], ['synchronize', OP.synchronize], ['run-stop', OP.runStop]] as const).map(
+        ([op, code]): Made => ({ call: { op, inferlet, queue, id }, encode: (w) => encodeBare(w, code, inferlet, queue, id) }),
+      ),
+    ),
+    u32.map((model) => ({ call: { op: 'create-queue', inferlet, queue, id, model }, encode: (w) => encodeWords(w, OP.createQueue, inferlet, queue, id, model) })),
+    fc.integer({ min: -0x80000000, max: 0x7fffffff }).map((priority) => ({
+      call: { op: 'set-priority', inferlet, queue, id, priority },
+      encode: (w) => encodeWords(w, OP.setPriority, inferlet, queue, id, priority),
+    })),
+    u32.map((tokens) => ({ call: { op: 'run-consumed', inferlet, queue, id, tokens }, encode: (w) => encodeWords(w, OP.runConsumed, inferlet, queue, id, tokens) })),
+    fc.tuple(u32, u32, fc.boolean()).map(([first, count, pages]) => ({
+      call: { op: pages ? 'allocate-pages' : 'allocate-embeds', inferlet, queue, id, first, count },
+      encode: (w) => encodeWords(w, pages ? OP.allocatePages : OP.allocateEmbeds, inferlet, queue, id, first, count),
+    })),
+    list.map((pages) => ({ call: { op: 'free-pages', ...plain, pages }, encode: (w) => encodeLists(w, OP.freePages, inferlet, queue, [pages]) })),
+    list.map((embeds) => ({ call: { op: 'free-embeds', ...plain, embeds }, encode: (w) => encodeLists(w, OP.freeEmbeds, inferlet, queue, [embeds]) })),
+    fc.tuple(list, u32).map(([pages, first]) => ({ call: { op: 'share-pages', ...plain, first, pages }, encode: (w) => encodeSharePages(w, inferlet, queue, pages, first) })),
+    record({ source: u32, sourceOffset: u32, destination: u32, destinationOffset: u32, count: u32 }).map((f) => ({
+      call: { op: 'copy-slots', ...plain, ...f },
+      encode: (w) => encodeCopySlots(w, inferlet, queue, [f.source, f.sourceOffset, f.destination, f.destinationOffset, f.count]),
+    })),
+    fc.tuple(list, list).map(([sources, destinations]) => ({
+      call: { op: 'copy-embeds', ...plain, sources, destinations },
+      encode: (w) => encodeLists(w, OP.copyEmbeds, inferlet, queue, [sources, destinations]),
+    })),
+    fc.tuple(list, list, list).map(([tokens, positions, embeds]) => ({
+      call: { op: 'embed-text', ...plain, tokens, positions, embeds },
+      encode: (w) => encodeLists(w, OP.embedText, inferlet, queue, [tokens, positions, embeds]),
+    })),
+    fc.tuple(list, list, list, list, mask).map(([inPages, inEmbeds, outPages, outEmbeds, explicit]) => ({
+      call: { op: 'forward', ...plain, inPages, inEmbeds, outPages, outEmbeds, mask: explicit },
+      encode: (w) => encodeForward(w, inferlet, queue, inPages, inEmbeds, outPages, outEmbeds, explicit),
+    })),
+    fc.tuple(u32, u32).map(([page, slots]) => ({ call: { op: 'mask-page', inferlet, queue, id, page, slots }, encode: (w) => encodeWords(w, OP.maskPage, inferlet, queue, id, page, slots) })),
+    fc.tuple(u32, u32).map(([embed, topK]) => ({
+      call: { op: 'next-distribution', inferlet, queue, id, embed, topK },
+      encode: (w) => encodeWords(w, OP.nextDistribution, inferlet, queue, id, embed, topK),
+    })),
+    step.map((request) => ({ call: { op: 'step', inferlet, queue, id, request }, encode: (w) => encodeStep(w, inferlet, queue, id, request) })),
+    run.map((request) => ({ call: { op: 'run', inferlet, queue, id, request }, encode: (w) => encodeRun(w, inferlet, queue, id, request) })),
+  ];
+  return fc.oneof(...all);
+});
+
+/** Feeds `bytes` in pieces of the given sizes, over and over. */
+function feed(reader: FrameReader, bytes: Uint8Array, sizes: readonly number[], handle: Parameters<FrameReader['push']>[1]): void {
+  for (let at = 0, i = 0; at < bytes.length; i++) {
+    const size = sizes[i % sizes.length] ?? bytes.length;
+    reader.push(bytes.subarray(at, at + size), handle);
+    at += size;
+  }
+}
+
+function decodeAll(bytes: Uint8Array, sizes: readonly number[] = [bytes.length]): DecodedCall[] {
+  const calls: DecodedCall[] = [];
+  feed(new FrameReader(), bytes, sizes, (kind, reader, end) => {
+    assert.equal(kind, FRAME.calls);
+    decodeCalls(reader, end, (call) => calls.push(call));
+  });
+  return calls;
+}
+
+function codeOf(action: () => void): ProtocolFaultCode | 'none' {
+  try {
+    action();
+  } catch (error) {
+    if (error instanceof ProtocolFault) return error.code;
+    throw error;
+  }
+  return 'none';
+}
+
+test('every call comes out as it went in, however the stream is cut', () => {
+  fc.assert(
+    fc.property(fc.array(made, { maxLength: 30 }), fc.array(fc.integer({ min: 1, max: 300 }), { minLength: 1, maxLength: 5 }), (calls, sizes) => {
+      const writer = new FrameWriter();
+      for (const { encode } of calls) assert.equal(encode(writer), true);
+      assert.deepEqual(decodeAll(writer.take(), sizes), calls.map(({ call }) => call));
+      assert.equal(writer.length, 0);
+    }),
+    { seed: 1, numRuns: 300 },
+  );
+});
+
+const distribution = fc.array(fc.tuple(u32, f32), { maxLength: 20 }).map((pairs) => ({
+  tokens: Uint32Array.from(pairs, ([token]) => token),
+  logProbabilities: Float32Array.from(pairs, ([, value]) => value),
+}));
+
+test('every result comes out as it went in', () => {
+  const result: fc.Arbitrary<{ result: DecodedResult; encode: (writer: FrameWriter, id: number) => boolean }> = fc.oneof(
+    fc.constant({ result: { kind: 'done' as const }, encode: encodeDone }),
+    distribution.map((value) => ({ result: { kind: 'distribution' as const, value }, encode: (w: FrameWriter, id: number) => encodeDistribution(w, id, value) })),
+    record({ tokens: list, distributions: fc.array(distribution, { maxLength: 4 }) }).map((value) => ({
+      result: { kind: 'step' as const, value },
+      encode: (w: FrameWriter, id: number) => encodeStepResult(w, id, value),
+    })),
+    record({ tokens: list, finished: fc.constantFrom(undefined, 'stop-token' as const, 'max-tokens' as const, 'stopped' as const) }).map((value) => ({
+      result: { kind: 'run' as const, value },
+      encode: (w: FrameWriter, id: number) => encodeRunTokens(w, id, value.tokens, value.finished),
+    })),
+    record({ tag: fc.constantFrom(...HANDLER_ERROR_TAGS), val: fc.string({ unit: 'grapheme' }) }).map((error) => ({
+      result: { kind: 'error' as const, error },
+      encode: (w: FrameWriter, id: number) => encodeError(w, id, error),
+    })),
+  );
+  fc.assert(
+    fc.property(fc.array(fc.tuple(u32, result), { maxLength: 30 }), (results) => {
+      const writer = new FrameWriter();
+      for (const [id, one] of results) assert.equal(one.encode(writer, id), true);
+      const seen: [number, DecodedResult][] = [];
+      new FrameReader().push(writer.take(), (_, reader, end) => decodeResults(reader, end, (id, one) => seen.push([id, one])));
+      assert.deepEqual(seen, results.map(([id, one]) => [id, one.result]));
+    }),
+    { seed: 2, numRuns: 300 },
+  );
+});
+
+test('many calls become several frames, and one larger than a frame is refused without a trace', () => {
+  const writer = new FrameWriter();
+  const third = new Uint32Array(MAX_FRAME_WORDS / 3);
+  for (let i = 0; i < 7; i++) assert.equal(encodeLists(writer, OP.freePages, 1, i, [third]), true);
+  assert.equal(encodeLists(writer, OP.freePages, 1, 99, [new Uint32Array(MAX_FRAME_WORDS)]), false);
+  assert.equal(encodeBare(writer, OP.synchronize, 1, 7, 1), true);
+  const bytes = writer.take();
+  let frames = 0;
+  const queues: number[] = [];
+  feed(new FrameReader(), bytes, [64 * 1024], (_, reader, end) => {
+    frames++;
+    decodeCalls(reader, end, (call) => queues.push(call.queue));
+  });
+  assert.ok(frames >= 3, `${frames} frames`);
+  assert.deepEqual(queues, [0, 1, 2, 3, 4, 5, 6, 7]);
+});
+
+function words(...values: number[]): Uint8Array {
+  return new Uint8Array(Uint32Array.from(values).buffer);
+}
+
+const CALLS = (PROTOCOL_VERSION << 16) | FRAME.calls;
+
+test('a bad frame is named for what it is', () => {
+  const push = (bytes: Uint8Array) => codeOf(() => decodeAll(bytes));
+  assert.equal(push(words(MAX_FRAME_WORDS + 1, CALLS)), 'oversized');
+  assert.equal(push(words(0xffffffff, CALLS)), 'oversized');
+  assert.equal(push(words(2, ((PROTOCOL_VERSION + 1) << 16) | FRAME.calls)), 'version');
+  assert.equal(push(new TextEncoder().encode('GET / HTTP/1.1\r\n\r\n')), 'version');
+  assert.equal(push(words(2, (PROTOCOL_VERSION << 16) | 77)), 'malformed');
+  assert.equal(push(words(1, CALLS)), 'malformed');
+  assert.equal(push(words(0, CALLS)), 'malformed');
+  assert.equal(push(words(2, CALLS)), 'none');
+  // Entries: longer than the frame, of no length, of an unknown operation, with fields missing, with words left over, a list past its end.
+  assert.equal(push(words(3, CALLS, 9)), 'truncated');
+  assert.equal(push(words(3, CALLS, 0)), 'truncated');
+  assert.equal(push(words(7, CALLS, 5, 999, 1, 1, 0)), 'malformed');
+  assert.equal(push(words(6, CALLS, 4, OP.synchronize, 1, 1)), 'truncated');
+  assert.equal(push(words(8, CALLS, 6, OP.synchronize, 1, 1, 5, 5)), 'malformed');
+  assert.equal(push(words(8, CALLS, 6, OP.freePages, 1, 1, 0, 0xffffffff)), 'truncated');
+  assert.equal(push(words(11, CALLS, 9, OP.openInferlet, 1, 0, 0, 4, 0, 0, 0xffffffff)), 'malformed');
+});
+
+test('random bytes are refused or waited for, never more', () => {
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 400 }), fc.boolean(), (bytes, framed) => {
+      const input = framed ? Buffer.concat([words(2 + (bytes.length >> 2), CALLS), bytes.subarray(0, bytes.length & ~3)]) : bytes;
+      codeOf(() => decodeAll(input, [7, 1, 50]));
+    }),
+    { seed: 3, numRuns: 3000 },
+  );
+});
+
+test('flipped words in good frames are refused or read as other calls, never more', () => {
+  fc.assert(
+    fc.property(fc.array(made, { minLength: 1, maxLength: 5 }), fc.nat(), u32, (calls, at, value) => {
+      const writer = new FrameWriter();
+      for (const { encode } of calls) encode(writer);
+      const bytes = writer.take();
+      const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+      view.setUint32((at % (bytes.length / 4)) * 4, value, true);
+      codeOf(() => decodeAll(bytes));
+    }),
+    { seed: 4, numRuns: 2000 },
+  );
+});
+
+test('a header announces at most one frame of memory', () => {
+  const reader = new FrameReader();
+  reader.push(words(MAX_FRAME_WORDS, CALLS), () => assert.fail('not whole'));
+  let whole = 0;
+  reader.push(new Uint8Array(MAX_FRAME_BYTES - 8), (_, body, end) => {
+    whole++;
+    assert.equal(codeOf(() => decodeCalls(body, end, () => {})), 'truncated');
+  });
+  assert.equal(whole, 1);
+});

@@ -1,0 +1,63 @@
+import { mkdir, readFile, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { runStage } from '../child.ts';
+import { type BuildFailure, failureFrom } from '../outcome.ts';
+import { makeTemporary, sweep } from '../store.ts';
+import type { ComponentStageResult } from './stage.ts';
+
+const DEFAULT_TIMEOUT_MS = 60_000;
+const DEFAULT_MEMORY_MB = 1536;
+
+export interface ComponentBuildOptions {
+  /** Directory of compiled components, by content. */
+  readonly store: string;
+  readonly signal?: AbortSignal | undefined;
+  /** Wall-clock limit of the build; 60 s by default. */
+  readonly timeoutMs?: number;
+  /** Limit on the build process's resident memory; 1.5 GiB by default (the compiler of the QuickJS engine takes half a GiB). */
+  readonly memoryMb?: number;
+}
+
+export type ComponentOutcome =
+  | {
+      readonly ok: true;
+      readonly component: Uint8Array;
+      readonly hash: string;
+      readonly cached: boolean;
+      readonly files: readonly string[];
+      readonly timings: { readonly bundleMs: number; readonly compileMs: number; readonly totalMs: number };
+    }
+  | BuildFailure;
+
+/**
+ * Compiles a source (`.ts`, `.js` or a folder with pie.json) into a component, in a child process with limits. A bundle that was compiled
+ * before is not compiled again. Throws only the signal's reason, and when the store cannot be written.
+ */
+export async function buildComponent(entry: string, options: ComponentBuildOptions): Promise<ComponentOutcome> {
+  const started = performance.now();
+  const { store, signal } = options;
+  await mkdir(store, { recursive: true });
+  await sweep(store);
+  const temporary = await makeTemporary(store);
+  try {
+    const output = join(temporary, 'component.wasm');
+    const result = await runStage<ComponentStageResult>(
+      ['component', entry, output, '--store', store],
+      { read: ['/'], write: [store], native: true },
+      {
+        timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
+        memoryMb: options.memoryMb ?? DEFAULT_MEMORY_MB,
+        signal,
+      },
+    );
+    if (!result.ok) return result;
+    const totalMs = Math.round(performance.now() - started);
+    const { hash, cached, files, timings } = result;
+    return { ok: true, component: await readFile(output), hash, cached, files, timings: { ...timings, totalMs } };
+  } catch (error) {
+    signal?.throwIfAborted();
+    return failureFrom(error);
+  } finally {
+    await rm(temporary, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,80 @@
+import { SourceMap } from 'node:module';
+import { fileURLToPath } from 'node:url';
+import { componentize as run } from 'componentize-qjs';
+import { BuildError, type Diagnostic } from '../outcome.ts';
+import type { Bundle } from './bundle.ts';
+
+const WIT = fileURLToPath(new URL('../../../wit', import.meta.url));
+/** Name that the engine gives the bundle in stack traces. */
+const PLACE = /componentize-qjs:user\.js:(\d+):(\d+)/;
+
+/**
+ * Compiles a bundle into a component with the QuickJS engine inside (componentize-qjs). It evaluates the module, in a sandbox, and
+ * keeps the state that it left. Throws BuildError when the module cannot be evaluated, with the place in the source.
+ */
+export async function componentize(bundle: Bundle): Promise<Uint8Array> {
+  try {
+    const { component } = await run({ witPath: WIT, world: 'inferlet', jsSource: bundle.code, stubWasi: true });
+    return component;
+  } catch (error) {
+    throw explain(error instanceof Error ? error.message : String(error), bundle);
+  }
+}
+
+function explain(message: string, bundle: Bundle): BuildError {
+  const call = /unknown import: `pie:inferlet\/([\w-]+)@[^#]+#([^`]+)`/.exec(message);
+  if (call) {
+    return new BuildError(
+      'build-failed',
+      `The module calls ${call[1]} ${call[2]} while it loads.`,
+      'Modules are evaluated once, at build time, without a host: move the call into run().',
+    );
+  }
+  if (message.includes('call stack exhausted')) {
+    return new BuildError(
+      'build-failed',
+      'The module recurses without end while it loads.',
+      'Modules are evaluated once, at build time: move the work into run().',
+    );
+  }
+  if (message.includes('blocking on a promise')) {
+    return new BuildError(
+      'build-failed',
+      'The module awaits something at its top level that never comes.',
+      'Modules are evaluated once, at build time, without a host: await inside run().',
+    );
+  }
+  const text =
+    /(?:evaluation|module): (?:Error: )?([^\n]*)/s.exec(
+      message.replace(/^.*user JavaScript module: /s, 'module: '),
+    )?.[1] ?? message;
+  const diagnostic = placeOf(message, text.replace(/^Failed to [^:]*: (Error: )?/, ''), bundle);
+  const place = diagnostic ? `${diagnostic.file}:${diagnostic.line}:${diagnostic.column}: ${diagnostic.text}` : text;
+  return new BuildError(
+    'build-failed',
+    `The module fails while it loads: ${place}`,
+    'Modules are evaluated once, at build time: correct the source at that place, or move the work into run().',
+    diagnostic ? [diagnostic] : [],
+  );
+}
+
+/** Where in the user's files the engine stopped. */
+function placeOf(message: string, text: string, bundle: Bundle): Diagnostic | null {
+  const match = PLACE.exec(message);
+  if (!match) return null;
+  const payload = JSON.parse(bundle.map) as { sourcesContent?: (string | null)[]; sources: string[] };
+  const entry = new SourceMap(payload as ConstructorParameters<typeof SourceMap>[0]).findEntry(
+    Number(match[1]) - 1,
+    Number(match[2]) - 1,
+  );
+  if (!('originalLine' in entry)) return null;
+  const { originalSource, originalLine, originalColumn } = entry;
+  const content = payload.sourcesContent?.[payload.sources.indexOf(originalSource)] ?? '';
+  return {
+    file: originalSource,
+    line: originalLine + 1,
+    column: originalColumn + 1,
+    text,
+    source: content.split('\n')[originalLine] ?? '',
+  };
+}

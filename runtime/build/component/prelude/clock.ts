@@ -1,0 +1,30 @@
+import { now } from 'pie:inferlet/runtime@0.1.0';
+import { define } from './globals.ts';
+import { isRunning, onStart } from './phase.ts';
+
+const SystemDate = Date;
+const systemNow = SystemDate.now;
+/** The host's clock inside `run`; the builder's while the module loads. */
+const time = (): number => (isRunning() ? now() : systemNow());
+
+/** Date over the host's clock: the engine's own needs WASI, which an inferlet does not have. */
+function HostDate(...parts: unknown[]): unknown {
+  if (!new.target) return new SystemDate(time()).toString();
+  return Reflect.construct(SystemDate, parts.length === 0 ? [time()] : parts, new.target);
+}
+Object.defineProperty(HostDate, 'name', { value: 'Date' });
+Object.defineProperty(HostDate, 'length', { value: 7 });
+Object.defineProperty(HostDate, 'prototype', { value: SystemDate.prototype, writable: false });
+Object.defineProperty(SystemDate.prototype, 'constructor', { value: HostDate, writable: true, configurable: true });
+define('Date', Object.assign(HostDate, { now: time, parse: SystemDate.parse, UTC: SystemDate.UTC }));
+
+let origin = 0;
+onStart(() => {
+  origin = now();
+});
+define('performance', {
+  now: () => (isRunning() ? now() - origin : 0),
+  get timeOrigin() {
+    return origin;
+  },
+});

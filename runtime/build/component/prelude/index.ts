@@ -1,0 +1,11 @@
+/**
+ * Evaluated before every JavaScript inferlet: gives it the globals of a small web platform over the host's calls. Guest code: it runs in
+ * QuickJS, not in Node.
+ */
+import './clock.ts';
+import './random.ts';
+import './text.ts';
+import './timers.ts';
+import './console.ts';
+
+export { wrap } from './wrap.ts';

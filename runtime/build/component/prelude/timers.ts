@@ -1,0 +1,57 @@
+import { sleep } from 'pie:inferlet/runtime@0.1.0';
+import { define } from './globals.ts';
+import { requireRunning } from './phase.ts';
+
+/** Longest time that a timer takes, as in browsers. */
+const MAX_DELAY_MS = 2 ** 31 - 1;
+
+type Callback = (...args: unknown[]) => void;
+
+let lastId = 0;
+const active = new Set<number>();
+
+const delayOf = (milliseconds: unknown): number => {
+  const delay = Math.trunc(Number(milliseconds));
+  return delay > 0 && delay <= MAX_DELAY_MS ? delay : 0;
+};
+
+/** Sleeps and calls; false when the invocation is being cancelled or is past its deadline, or the timer was cleared. */
+async function fire(id: number, delay: number, callback: Callback, args: readonly unknown[]): Promise<boolean> {
+  const outcome = await sleep(delay).read();
+  if (outcome.tag === 'err' || !active.has(id)) return false;
+  try {
+    callback(...args);
+  } catch (error) {
+    console.error('Uncaught in a timer:', error);
+  }
+  return true;
+}
+
+function startTimer(callback: unknown, milliseconds: unknown, args: readonly unknown[], repeat: boolean): number {
+  requireRunning(repeat ? 'setInterval' : 'setTimeout');
+  if (typeof callback !== 'function') throw new TypeError('the callback of a timer must be a function');
+  lastId += 1;
+  const id = lastId;
+  active.add(id);
+  // An interval of 0 would never let the inferlet's own promises have a turn that costs less than a call to the host.
+  const delay = repeat ? Math.max(1, delayOf(milliseconds)) : delayOf(milliseconds);
+  const loop = async () => {
+    while ((await fire(id, delay, callback as Callback, args)) && repeat && active.has(id));
+    active.delete(id);
+  };
+  void loop();
+  return id;
+}
+
+const clear = (id: unknown): void => {
+  active.delete(Number(id));
+};
+
+define('setTimeout', (callback: unknown, milliseconds?: unknown, ...args: unknown[]) =>
+  startTimer(callback, milliseconds, args, false),
+);
+define('setInterval', (callback: unknown, milliseconds?: unknown, ...args: unknown[]) =>
+  startTimer(callback, milliseconds, args, true),
+);
+define('clearTimeout', clear);
+define('clearInterval', clear);

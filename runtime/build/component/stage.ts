@@ -1,0 +1,56 @@
+import { mkdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { sha256 } from '../artifact/hash.ts';
+import { publishFile } from '../store.ts';
+import { toolchain } from '../toolchain.ts';
+import { bundle } from './bundle.ts';
+import { componentize } from './componentize.ts';
+import { findSource } from './source.ts';
+
+export interface ComponentStageResult {
+  readonly ok: true;
+  /** Where the component was written. */
+  readonly path: string;
+  readonly hash: string;
+  readonly bytes: number;
+  /** Whether the same bundle had been compiled before, with the same tools. */
+  readonly cached: boolean;
+  /** Files that went into it, relative to the project. */
+  readonly files: readonly string[];
+  readonly timings: { readonly bundleMs: number; readonly compileMs: number };
+  readonly summary: string;
+}
+
+/** The `component` command: source → component. `store` is the folder of components that were compiled before. Throws BuildError. */
+export async function runComponentStage(
+  input: string,
+  output: string,
+  store: string | undefined,
+): Promise<ComponentStageResult> {
+  const started = performance.now();
+  const bundled = await bundle(await findSource(input));
+  const bundleMs = Math.round(performance.now() - started);
+  const cache = store === undefined ? null : join(store, `${componentKey(bundled.code)}.wasm`);
+  const known = cache === null ? null : await readFile(cache).catch(() => null);
+  const component = known ?? (await componentize(bundled));
+  if (cache !== null && known === null) {
+    await mkdir(store ?? '', { recursive: true });
+    await publishFile(cache, component);
+  }
+  await publishFile(output, component);
+  const compileMs = Math.round(performance.now() - started) - bundleMs;
+  const how = known ? 'unchanged' : `bundled in ${bundleMs} ms, compiled in ${compileMs} ms`;
+  return {
+    ok: true,
+    path: output,
+    hash: sha256(component),
+    bytes: component.length,
+    cached: known !== null,
+    files: bundled.files,
+    timings: { bundleMs, compileMs },
+    summary: `${output}: ${(component.length / 1024).toFixed(0)} KiB, ${how}`,
+  };
+}
+
+/** Name of a compiled bundle: its text and the tools. */
+const componentKey = (code: string): string => sha256(JSON.stringify([sha256(code), toolchain()]));

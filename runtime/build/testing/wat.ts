@@ -1,0 +1,49 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { componentEmbed, componentNew, parse } from '@bytecodealliance/jco-transpile/wasm-tools';
+import { WIT_DIRECTORY } from '#wit/generate/generate.ts';
+
+/** A core module of WebAssembly text. */
+export const wat = (text: string): Promise<Uint8Array> => parse(text);
+
+/** All of wit/ as one text, the file with the package's name first. */
+export function witSource(): string {
+  const files = readdirSync(WIT_DIRECTORY).filter((file) => file.endsWith('.wit'));
+  const texts = files.map((file) => readFileSync(join(WIT_DIRECTORY, file), 'utf8'));
+  return texts.sort((a, b) => Number(b.startsWith('package')) - Number(a.startsWith('package'))).join('\n');
+}
+
+/** A component of a core module, of our world unless another is given. */
+export async function component(core: Uint8Array, wit = witSource(), worldName = 'inferlet'): Promise<Uint8Array> {
+  return componentNew(await componentEmbed({ binary: core, witSource: wit, world: worldName }), []);
+}
+
+/**
+ * An inferlet in WebAssembly text: what `run` needs (memory, allocation) around its body. The body has the input in $input and $length, and
+ * $result for the number that it answers; `fields` are further declarations.
+ */
+export function guest(body: string, fields = '', memory = '(memory (export "memory") 1)'): Promise<Uint8Array> {
+  return wat(`(module
+    ${fields}
+    ${memory}
+    (global $heap (mut i32) (i32.const 4096))
+    (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32)
+      (local $at i32)
+      (local.set $at (i32.and (i32.add (global.get $heap) (i32.const 7)) (i32.const -8)))
+      (global.set $heap (i32.add (local.get $at) (local.get 3)))
+      (local.get $at))
+    (func (export "run") (param $input i32) (param $length i32) (result i32)
+      (local $result i32) (local $i i32) (local $at i32)
+      ${body}
+      ;; The number as decimal digits, backwards from 2048.
+      (local.set $at (i32.const 2048))
+      (loop $digit
+        (local.set $at (i32.sub (local.get $at) (i32.const 1)))
+        (i32.store8 (local.get $at) (i32.add (i32.const 48) (i32.rem_u (local.get $result) (i32.const 10))))
+        (local.set $result (i32.div_u (local.get $result) (i32.const 10)))
+        (br_if $digit (local.get $result)))
+      (i32.store (i32.const 0) (i32.const 0))
+      (i32.store (i32.const 4) (local.get $at))
+      (i32.store (i32.const 8) (i32.sub (i32.const 2048) (local.get $at)))
+      (i32.const 0)))`);
+}

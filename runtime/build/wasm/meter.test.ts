@@ -1,0 +1,349 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { suite, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { print } from '@bytecodealliance/jco-transpile/wasm-tools';
+import fc from 'fast-check';
+import { wat } from '../testing/wat.ts';
+import { WasmError } from './binary.ts';
+import { meter, START_FUEL } from './meter.ts';
+import { readSections, SECTION, writeSections } from './sections.ts';
+
+const KERNELS = readFileSync(fileURLToPath(new URL('../fixtures/kernels.wasm', import.meta.url)));
+const VENDOR = fileURLToPath(
+  new URL('vendor/', import.meta.resolve('@bytecodealliance/jco-transpile').replace(/dist\/[^/]*$/, '')),
+);
+
+type Run = (...args: number[]) => number;
+
+/** An instance of metered bytes whose yield answers `fuel` until `most` yields have passed, then 0, which kills it. */
+function instantiate(bytes: Uint8Array, fuel = 100, most = Number.POSITIVE_INFINITY) {
+  const instance = new WebAssembly.Instance(new WebAssembly.Module(bytes.slice()), { host: { nothing: () => {} } });
+  const state = { yields: 0 };
+  const { pie_fuel: global, pie_yield: table } = instance.exports as {
+    pie_fuel?: WebAssembly.Global;
+    pie_yield?: WebAssembly.Table;
+  };
+  if (global && table) {
+    global.value = fuel;
+    table.set(
+      0,
+      hostFunction(() => {
+        state.yields += 1;
+        global.value = state.yields >= most ? 0 : fuel;
+      }),
+    );
+  }
+  return {
+    exports: instance.exports as Record<string, Run>,
+    state,
+    memory: instance.exports.memory as WebAssembly.Memory,
+  };
+}
+
+/** A host function as a table can hold it. */
+function hostFunction(y: () => void): WebAssembly.ExportValue {
+  const bytes = Uint8Array.of(
+    ...[0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 4, 1, 0x60, 0, 0],
+    ...[2, 7, 1, 1, 0x6d, 1, 0x79, 0, 0, 7, 5, 1, 1, 0x79, 0, 0],
+  );
+  return new WebAssembly.Instance(new WebAssembly.Module(bytes), { m: { y } }).exports.y as WebAssembly.ExportValue;
+}
+
+/** Text of a module without its checks: what the original's text must be. */
+function withoutChecks(text: string): string {
+  const rare = String.raw`\(@metadata\.code\.branch_hint "\\00"\)\n`;
+  return text
+    .replace(
+      new RegExp(
+        String.raw`local\.get (\d+)\ni32\.const 1\ni32\.sub\nlocal\.tee \1\ni32\.const 0\ni32\.lt_s\n${rare}if ;; label = @\d+\ncall \d+\ni32\.const 15\nlocal\.set \1\nend\n`,
+        'g',
+      ),
+      '',
+    )
+    .replace(
+      new RegExp(
+        String.raw`global\.get (\d+)\ni32\.const (?:1|16)\ni32\.sub\nlocal\.tee (\d+)\nglobal\.set \1\nlocal\.get \2\ni32\.const 0\ni32\.le_s\n${rare}if ;; label = @\d+\ncall \d+\nend\n(?:i32\.const 16\nlocal\.set \d+\n)?`,
+        'g',
+      ),
+      '',
+    )
+    .replace(
+      new RegExp(
+        String.raw`local\.tee (\d+)\nglobal\.get (\d+)\nlocal\.get \1\ni32\.const \d\ni32\.shr_u\ni32\.sub\nglobal\.set \2\nglobal\.get \2\ni32\.const 0\ni32\.le_s\n${rare}if ;; label = @\d+\ncall \d+\nend\n`,
+        'g',
+      ),
+      '',
+    );
+}
+
+/** Functions of a module as text, one instruction a line, without indentation and declarations of locals. */
+async function functions(bytes: Uint8Array): Promise<string[]> {
+  const lines = (await print(bytes))
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => !line.startsWith('(local '));
+  return withoutChecks(lines.join('\n'))
+    .split('\n(func ')
+    .slice(1)
+    .map((text) =>
+      text.replace(/\n\((?:table|memory|tag|global|export|elem|data|start)[\s\S]*$/, '').replace(/[\s)]+$/, ''),
+    );
+}
+
+const withoutCustom = (bytes: Uint8Array) =>
+  writeSections(readSections(bytes).filter(({ id }) => id !== SECTION.custom));
+
+suite('metered modules are the originals and checks, nothing else', () => {
+  const modules = {
+    'C kernels': KERNELS,
+    'a Rust module of jco': readFileSync(`${VENDOR}wasm-tools.core2.wasm`),
+  };
+  for (const [name, bytes] of Object.entries(modules)) {
+    test(name, async () => {
+      const plain = withoutCustom(bytes);
+      const metered = meter(plain);
+      assert.ok(metered.checks > 0);
+      assert.ok(WebAssembly.validate(metered.bytes.slice()));
+      const [before, after] = [await functions(plain), await functions(metered.bytes)];
+      assert.equal(after.length, before.length + 2);
+      assert.ok(
+        before.every((text, index) => text === after[index]),
+        'a function differs by more than checks',
+      );
+    });
+  }
+
+  test('a large Rust module of jco stays valid', () => {
+    const metered = meter(readFileSync(`${VENDOR}wasm-tools.core.wasm`));
+    assert.ok(metered.checks > 1000);
+    assert.ok(WebAssembly.validate(metered.bytes.slice()));
+  });
+});
+
+suite('metering keeps what a program computes', () => {
+  test('C kernels, at any quantum', () => {
+    const metered = meter(KERNELS);
+    const calls = fc.tuple(
+      fc.constantFrom('collatz', 'sort', 'multiply', 'bulk', 'machine', 'divide'),
+      fc.integer({ min: 0, max: 0xffffff }),
+      fc.integer({ min: 0, max: 0x3fff }),
+      fc.integer({ min: 1, max: 3000 }),
+    );
+    const run = fc.property(calls, ([name, a, b, fuel]) => {
+      const instance = instantiate(metered.bytes, fuel);
+      assert.equal(instance.exports[name]!(a, b), instantiate(KERNELS).exports[name]!(a, b));
+    });
+    fc.assert(run, { seed: 1, numRuns: 150 });
+    assert.equal(instantiate(metered.bytes).exports.fibonacci!(15), 610);
+    assert.equal(instantiate(metered.bytes).exports.ackermann!(2, 9), 21);
+  });
+
+  test('random structured programs', async () => {
+    let seen = 0;
+    const property = fc.asyncProperty(
+      programs(),
+      fc.integer(),
+      fc.integer({ min: 1, max: 60 }),
+      async (text, input, fuel) => {
+        const bytes = await wat(text);
+        const metered = meter(bytes);
+        const [plain, checked] = [instantiate(bytes), instantiate(metered.bytes, fuel)];
+        assert.equal(checked.exports.main!(input), plain.exports.main!(input));
+        assert.deepEqual(new Uint8Array(checked.memory.buffer), new Uint8Array(plain.memory.buffer));
+        seen += checked.state.yields;
+      },
+    );
+    await fc.assert(property, { seed: 7, numRuns: 120 });
+    assert.ok(seen > 1000, `the programs yielded ${seen} times`);
+  });
+});
+
+/** Programs that end: loops count down, functions call only later ones. */
+function programs(): fc.Arbitrary<string> {
+  const { statement } = fc.letrec<{ statement: string; expression: string }>((tie) => ({
+    expression: fc.oneof(
+      { maxDepth: 3 },
+      fc.constantFrom('(local.get $a)', '(local.get $b)', '(i32.const 1)', '(i32.const -7)', '(i32.const 1000003)'),
+      fc
+        .tuple(fc.constantFrom('add', 'sub', 'mul', 'xor', 'rotl', 'lt_s', 'and'), tie('expression'), tie('expression'))
+        .map(([op, a, b]) => `(i32.${op} ${a} ${b})`),
+      fc.tuple(tie('expression'), tie('expression'), tie('expression')).map(([a, b, c]) => `(select ${a} ${b} ${c})`),
+      tie('expression').map((a) => `(i32.load (i32.and ${a} (i32.const 1020)))`),
+      tie('expression').map((a) => `(call $leaf ${a})`),
+      fc
+        .tuple(tie('expression'), tie('expression'))
+        .map(([a, b]) => `(if (result i32) ${a} (then ${b}) (else (i32.const 3)))`),
+    ),
+    statement: fc.oneof(
+      { maxDepth: 4 },
+      tie('expression').map((a) => `(local.set $a ${a})`),
+      tie('expression').map((a) => `(local.set $b ${a})`),
+      fc
+        .tuple(tie('expression'), tie('expression'))
+        .map(([a, b]) => `(i32.store (i32.and ${a} (i32.const 1020)) ${b})`),
+      tie('expression').map((a) => `(memory.fill (i32.const 1024) ${a} (i32.and ${a} (i32.const 511)))`),
+      fc.tuple(tie('statement'), tie('statement')).map(([a, b]) => `${a} ${b}`),
+      fc
+        .tuple(tie('expression'), tie('statement'), tie('statement'))
+        .map(([c, a, b]) => `(if ${c} (then ${a}) (else ${b}))`),
+      fc
+        .tuple(tie('expression'), tie('statement'), tie('statement'))
+        .map(([c, a, b]) => `(block $out (block $in ${a} (br_table $in $out (i32.and ${c} (i32.const 1)))) ${b})`),
+      fc.tuple(tie('expression'), tie('statement')).map(([c, a]) => `(block $end ${a} (br_if $end ${c}) ${a})`),
+      fc
+        .tuple(fc.integer({ min: 1, max: 40 }), tie('statement'))
+        .map(([n, a]) => `(call $push (i32.const ${n})) (loop $again ${a} (br_if $again (call $count)))(call $pop)`),
+      tie('expression').map((a) => `(call $work ${a})`),
+    ),
+  }));
+  const local = '(local $b i32)';
+  const several = fc.array(statement, { minLength: 4, maxLength: 10 }).map((parts) => parts.join(' '));
+  return fc.tuple(several, several, several).map(
+    ([main, work, more]) => `(module
+      (memory (export "memory") 1)
+      (global $sp (mut i32) (i32.const 4096))
+      (global $budget (mut i32) (i32.const 3000))
+      (func $push (param i32) (global.set $sp (i32.add (global.get $sp) (i32.const 4))) (i32.store (global.get $sp) (local.get 0)))
+      (func $pop (global.set $sp (i32.sub (global.get $sp) (i32.const 4))))
+      (func $count (result i32)
+        (i32.store (global.get $sp) (i32.sub (i32.load (global.get $sp)) (i32.const 1)))
+        (global.set $budget (i32.sub (global.get $budget) (i32.const 1)))
+        (i32.and (i32.gt_s (i32.load (global.get $sp)) (i32.const 0)) (i32.gt_s (global.get $budget) (i32.const 0))))
+      (func $leaf (param $a i32) (result i32) (i32.mul (local.get $a) (i32.const 31)))
+      (func $last (param $a i32) ${local} (i32.store (i32.const 512) (local.get $a)) (local.set $b (local.get $a)))
+      (func $deep (param $a i32) ${local} ${more.replaceAll('$work', '$last')})
+      (func $work (param $a i32) ${local} ${work.replaceAll('$work', '$deep')})
+      (func (export "main") (param $a i32) (result i32) ${local} ${main} (i32.xor (local.get $a) (local.get $b))))`,
+  );
+}
+
+suite('whatever never ends comes to a yield and can be killed there', () => {
+  const never: Readonly<Record<string, string>> = {
+    'an empty loop': '(func (export "main") (loop $l (br $l)))',
+    'a loop with results on the stack':
+      '(func (export "main") (i32.const 1) (loop $l (param i32) (br $l)) unreachable)',
+    'a loop left and entered by a table':
+      '(func (export "main") (loop $l (block $x (br_table $x $l $x (i32.const 0))) (br $l)))',
+    'tail calls': '(func $f (export "main") (return_call $f))',
+    'tail calls in a circle': '(func $f (export "main") (return_call $g)) (func $g (return_call $f))',
+    'indirect tail calls':
+      '(table funcref (elem $f)) (type $t (func)) (func $f (export "main") (return_call_indirect (type $t) (i32.const 0)))',
+    'tail calls by reference':
+      '(type $t (func)) (elem declare func $f) (func $f (export "main") (return_call_ref $t (ref.func $f)))',
+    'exceptions thrown in a circle':
+      '(tag $e) (func $f (throw $e)) (func (export "main") (loop $l (block $h (try_table (catch_all $h) (call $f))) (br $l)))',
+    'a loop that catches everything, kills included':
+      '(type $t (func)) (func (export "main") (loop $o (block $h (try_table (catch_all $h) (loop $l (br $l)))) (br $o)))',
+    'the same with old exceptions': '(func (export "main") loop $o try loop $l br $l end catch_all end br $o end)',
+    'large fills':
+      '(memory 1) (func (export "main") (loop $l (memory.fill (i32.const 0) (i32.const 0) (i32.const 65536)) (br $l)))',
+    'functions that double each other forty times': `${Array.from({ length: 40 }, (_, i) => `(func $f${i} ${i === 39 ? 'nop' : `(call $f${i + 1}) (call $f${i + 1})`})`).join('\n')} (func (export "main") (call $f0))`,
+    'the same over a table': `(type $t (func)) (table 40 40 funcref) (elem (i32.const 0) ${Array.from({ length: 40 }, (_, i) => `$f${i}`).join(' ')}) ${Array.from({ length: 40 }, (_, i) => `(func $f${i} ${i === 39 ? 'nop' : `(call_indirect (type $t) (i32.const ${i + 1})) (call_indirect (type $t) (i32.const ${i + 1}))`})`).join('\n')} (func (export "main") (call $f0))`,
+  };
+  for (const [name, fields] of Object.entries(never)) {
+    test(name, async () => {
+      const metered = meter(await wat(`(module ${fields})`));
+      const { exports, state } = instantiate(metered.bytes, 1000, 20);
+      assert.throws(() => exports.main!(), WebAssembly.RuntimeError);
+      assert.equal(state.yields, 20);
+    });
+  }
+
+  test('recursion that would overflow the stack yields on the way', async () => {
+    const metered = meter(
+      await wat(
+        '(module (func $f (export "main") (param i32) (result i32) (i32.add (call $f (local.get 0)) (i32.const 1))))',
+      ),
+    );
+    const { exports, state } = instantiate(metered.bytes, 100, 3);
+    assert.throws(() => exports.main!(1), WebAssembly.RuntimeError);
+    assert.equal(state.yields, 3);
+  });
+
+  test('a start function has its own fuel and then traps', async () => {
+    const metered = meter(await wat('(module (func $s (loop $l (br $l))) (start $s))'));
+    assert.throws(
+      () => new WebAssembly.Instance(new WebAssembly.Module(metered.bytes.slice())),
+      WebAssembly.RuntimeError,
+    );
+    assert.ok(START_FUEL > 0);
+  });
+});
+
+suite('a unit of fuel is bounded', () => {
+  test('a long path without loops has checks', async () => {
+    const long = '(local.set 0 (i32.add (local.get 0) (i32.const 1)))'.repeat(1000);
+    const { bytes, checks } = meter(
+      await wat(`(module (func (export "main") (param i32) (result i32) ${long} (local.get 0)))`),
+    );
+    assert.ok(checks >= 7, `${checks} checks`);
+    assert.equal(instantiate(bytes, 1).exports.main!(5), 1005);
+  });
+
+  test('branches to a block take the longest way there', async () => {
+    const part = '(local.set 0 (i32.add (local.get 0) (i32.const 1)))'.repeat(60);
+    const text = `(module (func (export "main") (param i32) (result i32)
+      ${`(block $b (br_if $b (i32.and (local.get 0) (i32.const 1))) ${part})`.repeat(10)} (local.get 0)))`;
+    const { bytes, checks } = meter(await wat(text));
+    assert.ok(checks >= 4, `${checks} checks`);
+    assert.equal(instantiate(bytes, 1).exports.main!(2), 602);
+  });
+
+  test('small functions that call nothing have none', async () => {
+    const bytes = await wat(
+      '(module (func (export "main") (param i32) (result i32) (i32.add (local.get 0) (i32.const 1))))',
+    );
+    assert.equal(meter(bytes).checks, 0);
+  });
+
+  test('bulk instructions pay by size', async () => {
+    const text =
+      '(module (memory 64) (func (export "main") (param i32) (memory.fill (i32.const 0) (i32.const 7) (local.get 0))))';
+    const metered = meter(await wat(text));
+    const run = (size: number) => {
+      const { exports, state } = instantiate(metered.bytes, 10_000);
+      for (let i = 0; i < 10; i += 1) exports.main!(size);
+      return state.yields;
+    };
+    assert.equal(run(64), 0);
+    assert.equal(run(4 << 20), 10);
+  });
+});
+
+suite('what is not metered is refused', () => {
+  const refused: Readonly<Record<string, [string, RegExp]>> = {
+    'garbage collection types': ['(module (type (struct (field i32))) (func (loop)))', /garbage collection/],
+    'garbage collection instructions': ['(module (func (drop (ref.i31 (i32.const 1)))))', /garbage collection/],
+    threads: ['(module (memory 1 1 shared) (func (loop)))', /shared memory/],
+    '64-bit memory in an import': ['(module (import "m" "m" (memory i64 1)) (func (loop)))', /64-bit/],
+  };
+  for (const [name, [text, message]] of Object.entries(refused)) {
+    test(name, async () => {
+      const bytes = await wat(text);
+      assert.throws(
+        () => meter(bytes),
+        (error) => error instanceof WasmError && message.test(error.message),
+      );
+    });
+  }
+
+  test('broken bytes give WasmError or, where V8 would take them, valid modules', () => {
+    const edits = fc.array(fc.tuple(fc.nat(KERNELS.length - 1), fc.integer({ min: 0, max: 255 })), {
+      minLength: 1,
+      maxLength: 4,
+    });
+    const property = fc.property(edits, fc.nat(KERNELS.length), (changes, cut) => {
+      const bytes = Uint8Array.from(KERNELS);
+      for (const [at, value] of changes) bytes[at] = value;
+      const input = cut % 5 === 0 ? bytes.subarray(0, cut) : bytes;
+      try {
+        const metered = meter(input);
+        if (WebAssembly.validate(input.slice())) assert.ok(WebAssembly.validate(metered.bytes.slice()));
+      } catch (error) {
+        assert.ok(error instanceof WasmError, String(error));
+      }
+    });
+    fc.assert(property, { seed: 3, numRuns: 1500 });
+  });
+});

@@ -1,0 +1,147 @@
+import type { WitFunction, WitInterface, WitWorld } from '#wit/generate/model.ts';
+import type { CompiledWorld, HostFunction, HostTable } from './compile.ts';
+import { Execution, type ExecutionOptions } from './execution.ts';
+import type { Guest } from './guest.ts';
+import type { JcoInstantiate } from './record.ts';
+
+/** A component run by jco's own glue: the fallback for what the lean lowering cannot link, and the oracle of its tests. */
+export interface GlueProgram {
+  readonly instantiate: JcoInstantiate;
+  readonly modules: ReadonlyMap<string, WebAssembly.Module>;
+}
+
+type AnyFunction = (...args: unknown[]) => unknown;
+
+/** Makes an instance through jco's glue. It has the limits of any other, but costs ten times as much a call. */
+export async function instantiateGlue(
+  program: GlueProgram,
+  world: WitWorld,
+  compiled: CompiledWorld,
+  host: HostTable,
+  options: ExecutionOptions,
+): Promise<Execution> {
+  const execution = new Execution(compiled, options);
+  const { guest } = execution;
+  let memory: WebAssembly.Memory | null = null;
+  const root = (await program.instantiate(
+    (path) => {
+      const module = program.modules.get(path);
+      if (!module) throw new TypeError(`the artifact has no ${path}`);
+      return module;
+    },
+    glueImports(world, host, guest),
+    (module, imports) => {
+      const instance = new WebAssembly.Instance(module, imports as WebAssembly.Imports);
+      execution.fuel.adopt(instance.exports);
+      for (const value of Object.values(instance.exports)) if (value instanceof WebAssembly.Memory) memory ??= value;
+      return pinning(instance, guest);
+    },
+  )) as { run(input: string): Promise<string> };
+  if (memory) guest.attach(memory, null);
+  execution.adopt({
+    form: 'glue',
+    invoke: async (input) => {
+      try {
+        return { ok: true, text: await root.run(input) };
+      } catch (error) {
+        if (error instanceof Error && 'payload' in error) return { ok: false, text: String(error.payload) };
+        throw error;
+      }
+    },
+  });
+  return execution;
+}
+
+/** The glue calls a guest's allocator from JavaScript, where the guest must not be suspended. */
+function pinning(instance: WebAssembly.Instance, guest: Guest): WebAssembly.Instance {
+  const allocate = instance.exports.cabi_realloc;
+  if (typeof allocate !== 'function') return instance;
+  const pinned = (...args: number[]): unknown => {
+    guest.pinned++;
+    try {
+      return (allocate as AnyFunction)(...args);
+    } finally {
+      guest.pinned--;
+    }
+  };
+  return { exports: { ...instance.exports, cabi_realloc: pinned } } as WebAssembly.Instance;
+}
+
+/** The host table in the shape that jco's glue wants: objects of functions and classes, by interface, with and without version. */
+function glueImports(world: WitWorld, host: HostTable, guest: Guest): Record<string, unknown> {
+  const imports: Record<string, unknown> = {};
+  for (const entry of world.imports) {
+    const object = interfaceObject(entry, host[entry.name] ?? {}, guest);
+    imports[entry.id] = object;
+    imports[entry.id.replace(/@.*$/, '')] = object;
+  }
+  return imports;
+}
+
+function interfaceObject(
+  entry: WitInterface,
+  functions: Readonly<Record<string, HostFunction>>,
+  guest: Guest,
+): Record<string, unknown> {
+  const object: Record<string, unknown> = {};
+  for (const fn of entry.functions) object[fn.js] = glueFunction(fn, functions[fn.coreName], guest);
+  for (const resource of entry.resources) object[resource.js] = resourceClass(resource.name, resource.functions, functions, guest);
+  return object;
+}
+
+/** Where a resource's class keeps the host's object. */
+const VALUE = Symbol('value');
+
+function resourceClass(
+  name: string,
+  members: readonly WitFunction[],
+  functions: Readonly<Record<string, HostFunction>>,
+  guest: Guest,
+): unknown {
+  const construct = functions[`[constructor]${name}`] as AnyFunction | undefined;
+  const drop = functions[`[resource-drop]${name}`] as AnyFunction | undefined;
+  class Resource {
+    readonly [VALUE]: unknown;
+    constructor(...args: unknown[]) {
+      guest.enter();
+      this[VALUE] = construct?.(guest.context, ...args.map(unwrap));
+    }
+    [Symbol.dispose](): void {
+      if (!guest.dead) drop?.(guest.context, this[VALUE]);
+    }
+  }
+  for (const member of members) {
+    if (member.kind !== 'method') continue;
+    const call = glueFunction(member, functions[member.coreName], guest);
+    Object.defineProperty(Resource.prototype, member.js, {
+      value(this: Resource, ...args: unknown[]) {
+        return call(this, ...args);
+      },
+    });
+  }
+  return Resource;
+}
+
+const unwrap = (value: unknown): unknown =>
+  typeof value === 'object' && value !== null && VALUE in value ? value[VALUE] : value;
+
+/** A failed result, as the glue wants it thrown. */
+class ResultError extends Error {
+  readonly payload: unknown;
+  constructor(payload: unknown) {
+    super('a failed result');
+    this.payload = payload;
+  }
+}
+
+function glueFunction(fn: WitFunction, call: HostFunction | undefined, guest: Guest): AnyFunction {
+  return (...args) => {
+    guest.enter();
+    const value = (call as AnyFunction)(guest.context, ...args.map(unwrap));
+    if (fn.result?.kind === 'u64' || fn.result?.kind === 's64') return BigInt(value as number | bigint);
+    if (fn.result?.kind !== 'result') return value;
+    const outcome = value as { tag: 'ok' | 'err'; val: unknown };
+    if (outcome.tag === 'err') throw new ResultError(outcome.val);
+    return outcome.val;
+  };
+}

@@ -1,0 +1,81 @@
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { after, before, describe, it } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { world } from '#wit/generated/world.ts';
+import { loadProgram, type LoadedProgram, ModuleCache } from '../pool/artifacts.ts';
+import { testArtifact, testComponent } from '../testing/components.ts';
+import { recordingHost } from '../testing/recording-host.ts';
+import { compileWorld } from './compile.ts';
+import type { Ending } from './execution.ts';
+import { instantiateGlue } from './glue.ts';
+import { instantiate } from './instance.ts';
+import type { JcoInstantiate } from './record.ts';
+import { SliceRunner } from './slice-runner.ts';
+
+const OPTIONS = { slices: new SliceRunner(), cpuLimitMs: 10_000 };
+
+/** Runs a program once and answers everything that could be seen of it. */
+async function transcript(program: LoadedProgram, input: string, carrier: 'lean' | 'glue') {
+  const { host, lines } = recordingHost();
+  const compiled = compileWorld(world, host);
+  const execution =
+    carrier === 'lean'
+      ? instantiate(program, compiled, OPTIONS)
+      : await instantiateGlue(
+          {
+            instantiate: ((await import(pathToFileURL(program.artifact.glue).href)) as { instantiate: JcoInstantiate }).instantiate,
+            modules: program.modules,
+          },
+          world,
+          compiled,
+          host,
+          OPTIONS,
+        );
+  const ending: Ending = await execution.start(input);
+  execution.dispose();
+  // When a resource is dropped is up to the guest's garbage collector and to whoever drops what is left at the end.
+  return { ending, lines: lines.filter((line) => !line.startsWith('[resource-drop]')) };
+}
+
+describe('the lean lowering', () => {
+  let program: LoadedProgram;
+  before(async () => {
+    const source = await readFile(new URL('./fixtures/everything.js', import.meta.url), 'utf8');
+    // Every module is wanted for the glue, so the plan must not choose.
+    const artifact = await testArtifact(await testComponent(source));
+    const cache = new ModuleCache();
+    const planned = await loadProgram(artifact, cache);
+    const all = await Promise.all(
+      artifact.meta.coreModules.map(async (entry) => {
+        const read = () => readFile(`${artifact.directory}/${entry.file}`);
+        return [entry.file, await cache.compile(entry, read)] as const;
+      }),
+    );
+    program = { ...planned, modules: new Map(all) };
+  });
+  after(() => undefined);
+
+  it('carries every call of the contract as the glue does', async () => {
+    const lean = await transcript(program, '4', 'lean');
+    const glue = await transcript(program, '4', 'glue');
+    assert.deepEqual(lean.ending, { kind: 'returned', ok: true, text: '{"rounds":4}' });
+    assert.deepEqual(lean.ending, glue.ending);
+    lean.lines.forEach((line, i) => {
+      assert.equal(line, glue.lines[i], `call ${i}`);
+    });
+    assert.equal(lean.lines.length, glue.lines.length);
+    for (const entry of world.imports) {
+      for (const fn of [...entry.functions, ...entry.resources.flatMap(({ functions }) => functions)]) {
+        assert.ok(lean.lines.some((line) => line.startsWith(`${fn.coreName}(`)), `${fn.coreName} was not called`);
+      }
+    }
+  });
+
+  it('hands on what run throws as the glue does', async () => {
+    const lean = await transcript(program, '0', 'lean');
+    const glue = await transcript(program, '0', 'glue');
+    assert.deepEqual(lean, glue);
+    assert.equal(lean.ending.kind === 'returned' && !lean.ending.ok && /no rounds/.test(lean.ending.text), true);
+  });
+});

@@ -1,0 +1,169 @@
+import { randomUUID } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createReferenceBackend } from '#gpu-host/backends/reference/index.ts';
+import { randomModel } from '#gpu-host/models/random-model.ts';
+import { GpuHost } from '#gpu-host/server.ts';
+import { DEFAULT_LIMITS, type Manifest, resolveLimits } from '#scheduler/functions/manifest.ts';
+import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import type { InvocationEvent } from '#scheduler/invocations/types.ts';
+import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
+import { TestRedis } from '#scheduler/testing/redis.ts';
+import { type Runtime, type RuntimeOptions, startRuntime } from '../runtime.ts';
+import { testComponent } from './components.ts';
+
+/** Name of the model that a test platform serves: tiny, random, on the reference backend. */
+export const TEST_MODEL = 'tiny';
+
+const PAGE_SIZE = 16;
+const DEADLINE_MS = 20_000;
+
+export interface TestPlatformOptions {
+  readonly pageCount?: number;
+  readonly runtime?: Partial<RuntimeOptions>;
+}
+
+/** What an invocation said, from its start to its end. */
+export interface Transcript {
+  readonly events: readonly InvocationEvent[];
+  /** Texts of its messages. */
+  readonly messages: readonly string[];
+  readonly logs: readonly string[];
+  /** Parsed data of its terminal event. */
+  readonly end: { readonly event: string; readonly data: Record<string, unknown> & { code?: string; message?: string; output?: unknown; usage?: Record<string, number> } };
+}
+
+/** Redis, a GPU host and a runtime, real ones, on sockets in a temporary directory. */
+export class TestPlatform {
+  readonly redis: TestRedis;
+  readonly scheduler: Scheduler;
+  gpuHost: GpuHost;
+  runtime: Runtime;
+  readonly errors: unknown[] = [];
+  readonly #directory: string;
+  readonly #pageCount: number;
+
+  private constructor(parts: { redis: TestRedis; scheduler: Scheduler; gpuHost: GpuHost; directory: string; pageCount: number }) {
+    this.redis = parts.redis;
+    this.scheduler = parts.scheduler;
+    this.gpuHost = parts.gpuHost;
+    this.#directory = parts.directory;
+    this.#pageCount = parts.pageCount;
+    this.runtime = undefined as never;
+  }
+
+  static async start(options: TestPlatformOptions = {}): Promise<TestPlatform> {
+    const directory = await mkdtemp(join(tmpdir(), 'pie-rt-'));
+    const redis = await TestRedis.start({ appendOnly: true });
+    const scheduler = openScheduler({ connect: redis.connect });
+    const pageCount = options.pageCount ?? 256;
+    const gpuHost = await openGpuHost(directory, pageCount);
+    const platform = new TestPlatform({ redis, scheduler, gpuHost, directory, pageCount });
+    platform.runtime = await platform.startRuntime(options.runtime);
+    return platform;
+  }
+
+  startRuntime(options: Partial<RuntimeOptions> = {}): Promise<Runtime> {
+    return startRuntime({
+      name: 'runtime-test',
+      scheduler: this.scheduler,
+      gpuHosts: [join(this.#directory, 'gpu.sock')],
+      artifactsDirectory: join(this.#directory, 'artifacts'),
+      concurrency: 64,
+      poolMemoryMb: 32,
+      limits: DEFAULT_LIMITS,
+      gpuHostDeadlineMs: 5000,
+      onError: (error) => this.errors.push(error),
+      ...options,
+    });
+  }
+
+  /** Ends the GPU host as a crash does: sockets close, everything that it held is gone. */
+  async stopGpuHost(): Promise<void> {
+    await this.gpuHost.close();
+  }
+
+  async restartGpuHost(): Promise<void> {
+    this.gpuHost = await openGpuHost(this.#directory, this.#pageCount);
+  }
+
+  /** Deploys JavaScript, or a component. */
+  async deploy(source: string | Uint8Array, manifest: Partial<Manifest> = {}): Promise<FunctionVersion> {
+    const component = typeof source === 'string' ? await testComponent(source) : source;
+    const outcome = await this.scheduler.deployments.deploy({
+      tenant: 'default',
+      manifest: { name: `test-${randomUUID().slice(0, 8)}`, ...manifest },
+      component,
+    });
+    if (!outcome.ok) throw new Error(`${outcome.code}: ${outcome.message}`);
+    return outcome.version;
+  }
+
+  /** Puts an invocation in line; answers its id. */
+  async submit(version: FunctionVersion, input: unknown, deadlineMs = DEADLINE_MS): Promise<string> {
+    const { id } = await this.scheduler.submit({
+      id: randomUUID(),
+      tenant: version.tenant,
+      function: version.name,
+      version: version.version,
+      submittedAt: Date.now(),
+      deadlineMs,
+      restartable: version.manifest.restartable ?? false,
+      input: JSON.stringify(input),
+      limits: resolveLimits(version.manifest),
+    });
+    return id;
+  }
+
+  /** Follows an invocation to its end. */
+  async transcript(id: string): Promise<Transcript> {
+    const events: InvocationEvent[] = [];
+    for await (const event of this.scheduler.events.follow(id, 0, AbortSignal.timeout(DEADLINE_MS + 5000))) events.push(event);
+    const texts = (name: string, field: string) =>
+      events.filter(({ event }) => event === name).map(({ data }) => String((JSON.parse(data) as Record<string, unknown>)[field]));
+    const last = events.at(-1);
+    if (!last) throw new Error(`invocation ${id} has no events`);
+    return {
+      events,
+      messages: texts('message', 'text'),
+      logs: texts('log', 'message'),
+      end: { event: last.event, data: JSON.parse(last.data) as Transcript['end']['data'] },
+    };
+  }
+
+  async invoke(version: FunctionVersion, input: unknown = null, deadlineMs?: number): Promise<Transcript> {
+    return this.transcript(await this.submit(version, input, deadlineMs));
+  }
+
+  /** KV pages that nobody holds. */
+  freePages(): number {
+    return this.gpuHost.stats().models[0]?.pages.free ?? -1;
+  }
+
+  async stop(): Promise<void> {
+    await this.runtime.stop(0);
+    await this.scheduler.close();
+    await this.gpuHost.close();
+    await this.redis.stop();
+    await rm(this.#directory, { recursive: true, force: true });
+  }
+}
+
+async function openGpuHost(directory: string, pageCount: number): Promise<GpuHost> {
+  const modelDirectory = join(directory, 'model');
+  const model = await randomModel(modelDirectory, {}, 7);
+  const backend = await createReferenceBackend(model, { pageSize: PAGE_SIZE, pageCount });
+  const host = new GpuHost([
+    {
+      name: TEST_MODEL,
+      backend,
+      directory: modelDirectory,
+      embeddings: () => model.tensors.read('model.embed_tokens.weight'),
+      maxBatchTokens: 512,
+      maxBatchCalls: 64,
+    },
+  ]);
+  await host.listen(join(directory, 'gpu.sock'));
+  return host;
+}

@@ -1,0 +1,100 @@
+import type { WitFunction, WitType } from '#wit/generate/model.ts';
+import { world } from '#wit/generated/world.ts';
+import type { HostFunction, HostTable } from '../lowering/compile.ts';
+
+/** What a guest called, with which arguments, one line a call. */
+export interface Recording {
+  readonly host: HostTable;
+  readonly lines: string[];
+}
+
+/**
+ * A host that implements the whole contract by writing down each call and answering with values made from the type and a counter: the same
+ * calls get the same answers, whoever carries them. Futures complete a turn later.
+ */
+export function recordingHost(): Recording {
+  const lines: string[] = [];
+  let count = 0;
+  const answer = (fn: WitFunction): HostFunction => {
+    const call = (_context: unknown, ...args: unknown[]): unknown => {
+      const number = ++count;
+      lines.push(`${fn.coreName}(${args.map(show).join(', ')})`);
+      if (fn.kind === 'constructor') return { resource: `${fn.resource}#${number}` };
+      if (fn.result === null) return undefined;
+      if (fn.result.kind !== 'future') return sample(fn.result, number);
+      const value = fn.result.value ? sample(fn.result.value, number) : undefined;
+      return new Promise((resolve) => setImmediate(resolve, value));
+    };
+    return call as HostFunction;
+  };
+  const host: Record<string, Record<string, HostFunction>> = {};
+  for (const entry of world.imports) {
+    const table: Record<string, HostFunction> = {};
+    for (const fn of [...entry.functions, ...entry.resources.flatMap(({ functions }) => functions)]) table[fn.coreName] = answer(fn);
+    for (const { name } of entry.resources) {
+      table[`[resource-drop]${name}`] = ((_context: unknown, self: unknown) => {
+        lines.push(`[resource-drop]${name}(${show(self)})`);
+      }) as HostFunction;
+    }
+    host[entry.name] = table;
+  }
+  return { host, lines };
+}
+
+/** A value of a type, different for different numbers. Every fourth result is an error. */
+export function sample(type: WitType, number: number): unknown {
+  switch (type.kind) {
+    case 'bool':
+      return number % 2 === 1;
+    case 'u8':
+      return number % 256;
+    case 'u64':
+    case 's64':
+      return number * 1_000_003;
+    case 'f32':
+    case 'f64':
+      return -number / 4;
+    case 'char':
+      return 'é';
+    case 'string':
+      return `text ${number} — ünï😀`;
+    case 'list':
+      return sampleList(type.element, number);
+    case 'option':
+      return number % 2 === 0 ? undefined : sample(type.value, number);
+    case 'result':
+      return number % 4 === 0
+        ? { tag: 'err', val: type.err ? sample(type.err, number) : undefined }
+        : { tag: 'ok', val: type.ok ? sample(type.ok, number) : undefined };
+    case 'record':
+      return Object.fromEntries(type.fields.map((field, i) => [field.js, sample(field.type, number + i)]));
+    case 'tuple':
+      return type.items.map((item, i) => sample(item, number + i));
+    case 'variant': {
+      const chosen = type.cases[number % type.cases.length];
+      return { tag: chosen?.name, val: chosen?.type ? sample(chosen.type, number) : undefined };
+    }
+    case 'enum':
+      return type.cases[number % type.cases.length]?.name;
+    default:
+      return number;
+  }
+}
+
+function sampleList(element: WitType, number: number): unknown {
+  const length = number % 5;
+  const values = Array.from({ length }, (_, i) => sample(element, number + i));
+  if (element.kind === 'u32') return Uint32Array.from(values as number[]);
+  if (element.kind === 'f32') return Float32Array.from(values as number[]);
+  if (element.kind === 'u8') return Uint8Array.from(values as number[]);
+  return values;
+}
+
+/** Arguments as text; typed arrays with their type. */
+function show(value: unknown): string {
+  return JSON.stringify(value, (_key, part: unknown) => {
+    if (ArrayBuffer.isView(part)) return `${part.constructor.name}[${Array.from(part as unknown as ArrayLike<number>).join()}]`;
+    if (typeof part === 'bigint') return `${part}n`;
+    return part === undefined ? 'undefined' : part;
+  });
+}

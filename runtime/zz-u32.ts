@@ -1,0 +1,13 @@
+import { readFile } from 'node:fs/promises';
+import { world } from '#wit/generated/world.ts';
+import { loadProgram, ModuleCache } from './pool/artifacts.ts';
+import { testArtifact, testComponent } from './testing/components.ts';
+import { recordingHost } from './testing/recording-host.ts';
+import { compileWorld } from './lowering/compile.ts';
+import { instantiate } from './lowering/instance.ts';
+import { SliceRunner } from './lowering/slice-runner.ts';
+const { host } = recordingHost(); (host.runtime as any).random = () => 4294967295; (host.runtime as any).now = () => Date.now(); (host.runtime as any)['time-left'] = () => 2**53;
+const p = await loadProgram(await testArtifact(await testComponent(await readFile('/tmp/d2/u32.js', 'utf8'))), new ModuleCache());
+(host.runtime as any).sleep = (_c, v) => { console.log('sleep', v); return Promise.resolve({tag:'ok'}); };
+console.log(await instantiate(p, compileWorld(world, host), { slices: new SliceRunner(), cpuLimitMs: 1000 }).start('x'));
+process.exit(0);
