@@ -33,6 +33,9 @@ export interface NodeControlPlaneOptions {
   readonly queueMs?: number;
 }
 
+/** Whoever asks for health asks again soon. */
+const HEALTH_DEADLINE_MS = 1000;
+
 const INVOCATION_ID = /^[A-Za-z0-9_-]{1,128}$/;
 
 /** How long an invocation may wait for its turn, unless told otherwise. */
@@ -140,7 +143,10 @@ export class NodeControlPlane implements ControlPlane {
   }
 
   events({ signal }: Call, id: string, afterSeq: number): AsyncIterable<InvocationEvent> {
-    return translatingStream(this.#scheduler.events.follow(id, afterSeq, signal));
+    return translatingStream(
+      this.#scheduler.events.follow(id, afterSeq, signal),
+      () => new GatewayError('unknown-invocation', `The store has no invocation "${id}" (any more).`),
+    );
   }
 
   sendMessage({ principal }: Call, id: string, message: SessionMessage): Promise<boolean> {
@@ -188,7 +194,7 @@ export class NodeControlPlane implements ControlPlane {
 
   async health(): Promise<Health> {
     try {
-      await this.#scheduler.store.ping();
+      await this.#scheduler.store.ping(HEALTH_DEADLINE_MS);
       const alive = (await this.#scheduler.runtimes.list()).filter((runtime) => runtime.alive);
       const runtimes = { name: 'runtimes', ok: alive.length > 0, detail: `${alive.length} alive` };
       return { ready: runtimes.ok, checks: [{ name: 'store', ok: true }, runtimes] };

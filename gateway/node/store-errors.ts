@@ -16,11 +16,15 @@ export async function translating<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** The same for a stream. Stopping early stops its source. */
-export async function* translatingStream<T>(source: AsyncIterable<T>): AsyncGenerator<T, void, undefined> {
+/** The same for a stream. Stopping early stops its source. `gone` is the error for a stream whose subject the store no longer has. */
+export async function* translatingStream<T>(
+  source: AsyncIterable<T>,
+  gone?: () => GatewayError,
+): AsyncGenerator<T, void, undefined> {
   try {
     yield* source;
   } catch (error) {
+    if (gone !== undefined && error instanceof StoreError && error.code === 'invalid-argument') throw gone();
     throw translate(error);
   }
 }

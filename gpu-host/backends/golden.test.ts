@@ -9,7 +9,7 @@ import type { Backend } from './backend.ts';
 import { bareLoop } from './bench.ts';
 import { createOnnxBackend } from './onnx/index.ts';
 import { createReferenceBackend } from './reference/index.ts';
-import { range, sequence } from './testing/scenario.ts';
+import { range, relativeError, run, sequence, wholeVocabulary } from './testing/scenario.ts';
 
 /** Greedy tokens of stories15M from the beginning-of-text token, as llama2.c gives them. */
 const STORY = [9038, 2501, 263, 931, 29892, 727, 471, 263, 2217, 7826, 4257, 365];
@@ -42,6 +42,24 @@ describe('stories15M', () => {
       }
     });
   }
+
+  test('float32 agrees with the reference on a trained model', async (context) => {
+    const reference = await createReferenceBackend(model, POOL);
+    const onnx = await createOnnxBackend(model, { ...POOL, bits: 32 });
+    try {
+      const prompt = sequence(model.config, Uint32Array.of(1, ...STORY), { output: { kind: 'states', rows: 13 } });
+      const top = { ...prompt, output: wholeVocabulary(model.config) };
+      const expected = await run(reference, prompt, top);
+      const actual = await run(onnx, prompt, top);
+      const errors = expected.map((each, i) => relativeError(actual[i], each));
+      context.diagnostic(
+        `relative error, states and log-probabilities: ${errors.map((each) => each.toExponential(2))}`,
+      );
+      for (const error of errors) assert.ok(error <= 1e-4);
+    } finally {
+      await onnx.dispose();
+    }
+  });
 
   test('quantised weights are written once and read again', async () => {
     const options = { ...POOL, bits: 8, headBits: 4, cacheDirectory } as const;

@@ -12,8 +12,8 @@ export interface BatchLimits {
 
 export const DEFAULT_LIMITS: BatchLimits = { maxCalls: 128, maxTokens: 512, agingMs: 250 };
 
-/** Inputs up to which a call counts as a decode: it is never cut, and long calls leave room for it. */
-export const SHORT_TOKENS = 16;
+/** Inputs up to which a call counts as a decode, unless a batch is smaller than four of them: it is never cut, and long calls leave room for it. */
+const SHORT_TOKENS = 16;
 
 /** Part of a call that goes with a batch. */
 export interface Grant {
@@ -67,11 +67,12 @@ export function selectForwards(ready: readonly BatchCall[], limits: BatchLimits,
     tokens += count;
     taken({ call, tokens: count });
   };
-  const anyLong = ready.some((call) => call.tokens > SHORT_TOKENS);
+  const short = Math.max(1, Math.min(SHORT_TOKENS, limits.maxTokens >> 2));
+  const anyLong = ready.some((call) => call.tokens > short);
   const shortTokens = anyLong ? limits.maxTokens - Math.max(1, limits.maxTokens >> 2) : limits.maxTokens;
   for (let i = 0; i < ready.length; i++) {
     const call = ready[i] as BatchCall;
-    if (call.tokens > SHORT_TOKENS) longs.push(call);
+    if (call.tokens > short) longs.push(call);
     else if (calls + (anyLong ? 1 : 0) < limits.maxCalls && (tokens + call.tokens <= shortTokens || (call === first && calls === 0))) {
       grant(call, call.tokens);
     }

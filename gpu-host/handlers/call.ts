@@ -28,6 +28,8 @@ export abstract class HostCall extends BatchCall {
   readonly hostQueue: HostQueue;
   /** Id of the result; 0 when none is wanted. */
   readonly id: number;
+  /** Bytes of its arguments. */
+  bytes = 0;
 
   constructor(kind: CallKind, queue: HostQueue, id: number) {
     super(kind, queue.order);

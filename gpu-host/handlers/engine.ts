@@ -1,11 +1,12 @@
 import type { SequenceInput } from '../backends/backend.ts';
 import { type Batch, Batcher } from '../batcher/batcher.ts';
+import { fault } from '../memory/fault.ts';
 import { PagePool } from '../memory/pool.ts';
 import type { QueuedOperation } from '../protocol/decode-calls.ts';
 import type { DeviceCall, HostCall, ModelContext } from './call.ts';
 import { ForwardCall } from './forward.ts';
-import { BarrierCall, InstantCall, synchronizeCall } from './instant.ts';
-import { type HostedModel, MAX_PENDING_CALLS, maxTopK } from './model.ts';
+import { BarrierCall, InstantCall, longestList, RefusedCall, synchronizeCall } from './instant.ts';
+import { type HostedModel, MAX_LIST, MAX_PENDING_BYTES, MAX_PENDING_CALLS, maxTopK } from './model.ts';
 import { ProjectCall } from './project.ts';
 import { RunCall } from './run.ts';
 import { HostQueue, ModelSpace, type ReplyPort } from './space.ts';
@@ -58,11 +59,15 @@ export class ModelEngine {
     return queue;
   }
 
-  /** Takes a call; its turn comes when the queue's earlier calls have gone. */
-  submit(queue: HostQueue, id: number, operation: QueuedOperation): void {
-    if (queue.space.closed) return;
-    this.batcher.push(this.#makeCall(queue, id, operation), now());
-    if (queue.space.scoreboard.size > MAX_PENDING_CALLS) queue.space.port.overrun(queue.space);
+  /** Takes a call with `bytes` of arguments; its turn comes when the queue's earlier calls have gone. */
+  submit(queue: HostQueue, id: number, operation: QueuedOperation, bytes: number): void {
+    const { space } = queue;
+    if (space.closed) return;
+    const call = this.#makeCall(queue, id, operation);
+    call.bytes = bytes;
+    space.pendingBytes += bytes;
+    this.batcher.push(call, now());
+    if (space.scoreboard.size > MAX_PENDING_CALLS || space.pendingBytes > MAX_PENDING_BYTES) space.port.overrun(space);
     this.wake();
   }
 
@@ -101,6 +106,10 @@ export class ModelEngine {
   }
 
   #makeCall(queue: HostQueue, id: number, operation: QueuedOperation): HostCall {
+    const longest = longestList(operation);
+    if (longest > MAX_LIST) {
+      return new RefusedCall(queue, id, fault('invalid-argument', `a list of ${longest} in one call; ${MAX_LIST} is the limit`));
+    }
     switch (operation.op) {
       case 'step':
         return new StepCall(queue, id, operation.request, this.#context);
@@ -158,11 +167,11 @@ export class ModelEngine {
   #instants(): void {
     for (let call = this.batcher.takeInstant(); call; call = this.batcher.takeInstant()) {
       try {
-        if (call instanceof InstantCall || call instanceof BarrierCall) call.execute();
+        if (call instanceof InstantCall || call instanceof BarrierCall || call instanceof RefusedCall) call.execute();
       } catch (error) {
         this.#fail(call as HostCall, error);
       }
-      this.batcher.finish(call, now());
+      this.#finish(call as HostCall);
     }
   }
 
@@ -248,7 +257,9 @@ export class ModelEngine {
   }
 
   #finish(call: HostCall): void {
-    if (call instanceof RunCall) call.hostQueue.space.runs.delete(call.id);
+    const { space } = call.hostQueue;
+    space.pendingBytes -= call.bytes;
+    if (call instanceof RunCall) space.runs.delete(call.id);
     this.batcher.finish(call, now());
   }
 

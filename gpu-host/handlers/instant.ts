@@ -173,17 +173,59 @@ export class BarrierCall extends HostCall {
   protected override poison(): void {}
 }
 
+/** A call that was refused when it came; it fails when its turn comes. */
+export class RefusedCall extends HostCall {
+  readonly #why: Error;
+
+  constructor(queue: HostQueue, id: number, why: Error) {
+    super('instant', queue, id);
+    this.#why = why;
+  }
+
+  execute(): void {
+    throw this.#why;
+  }
+
+  override visitKeys(): void {}
+
+  protected override poison(): void {}
+}
+
 /** `synchronize` of `wit/queue.wit`. */
 export function synchronizeCall(queue: HostQueue, id: number): BarrierCall {
   return new BarrierCall(queue, id, (call) => call.reportFailure());
 }
 
-/** Larger ranges are refused when executed; until then their first addresses stand for them. */
-const MAX_VISITED = 65_536;
-
 function visitRange(visit: KeyVisitor, first: number, count: number, key: (address: number) => number): void {
-  const visited = Math.min(count, MAX_VISITED);
-  for (let i = 0; i < visited; i++) visit(key(first + i), true);
+  for (let i = 0; i < count; i++) visit(key(first + i), true);
+}
+
+/** Length of the longest list that an operation carries or asks for. */
+export function longestList(operation: QueuedOperation): number {
+  switch (operation.op) {
+    case 'allocate-pages':
+    case 'allocate-embeds':
+      return operation.count;
+    case 'free-pages':
+    case 'share-pages':
+      return operation.pages.length;
+    case 'free-embeds':
+      return operation.embeds.length;
+    case 'copy-embeds':
+      return Math.max(operation.sources.length, operation.destinations.length);
+    case 'embed-text':
+      return Math.max(operation.tokens.length, operation.positions.length, operation.embeds.length);
+    case 'forward':
+      return Math.max(operation.inPages.length, operation.inEmbeds.length, operation.outPages.length, operation.outEmbeds.length);
+    case 'step': {
+      const { tokens, positions, inPages, outPages } = operation.request;
+      return Math.max(tokens.length, positions.length, inPages.length, outPages.length);
+    }
+    case 'run':
+      return Math.max(operation.request.pages.length, operation.request.stopTokens.length);
+    default:
+      return 0;
+  }
 }
 
 /** @throws CallFault `invalid-argument` naming the first token that is none. */

@@ -25,6 +25,8 @@ export class ModelSpace {
   readonly queues = new Set<HostQueue>();
   /** Runs by the id of their call, for `run-consumed` and `run-stop`. */
   readonly runs = new Map<number, { consumed(tokens: number): void; stop(): void }>();
+  /** Bytes of the arguments of calls that are not done. */
+  pendingBytes = 0;
   /** No result is wanted any more; memory goes back as soon as the device does not use it. */
   closed = false;
 

@@ -5,7 +5,11 @@ export class CallFault extends Error {
   override readonly name = 'CallFault';
   readonly error: HandlerError;
   constructor(error: HandlerError) {
+    // A guest can cause these by the thousand; where in the host they were found interests nobody, and a trace costs more than the call.
+    const limit = Error.stackTraceLimit;
+    Error.stackTraceLimit = 0;
     super(error.val);
+    Error.stackTraceLimit = limit;
     this.error = error;
   }
 }

@@ -80,15 +80,15 @@ export interface RunOperation {
   readonly request: RunRequest;
 }
 
-/** Reads the calls of one frame's body in order. Throws `ProtocolFault` on anything that is not exactly a call. */
-export function decodeCalls(reader: WordReader, end: number, handle: (call: DecodedCall) => void): void {
+/** Reads the calls of one frame's body in order, each with the bytes that it took. Throws `ProtocolFault` on anything that is not exactly a call. */
+export function decodeCalls(reader: WordReader, end: number, handle: (call: DecodedCall, bytes: number) => void): void {
   while (!reader.done) {
-    reader.enter(end);
+    const words = reader.enter(end);
     const op = reader.u32();
     const header: Header = { inferlet: reader.u32(), queue: reader.u32(), id: reader.u32() };
     const call = decodeCall(reader, op, header);
     reader.leave(end);
-    handle(call);
+    handle(call, words * 4);
   }
 }
 

@@ -159,14 +159,14 @@ export class WordReader {
     return this.#at >= this.#end;
   }
 
-  /** Steps into the next entry of a frame and hands out where it ends; `leave` steps back out. */
+  /** Steps into the next entry of a frame and hands out its length in words; `leave` steps back out. */
   enter(outerEnd: number): number {
     this.#end = outerEnd;
     const start = this.#at;
     const words = this.u32();
     if (words < 1 || words > outerEnd - start) throw new ProtocolFault('truncated', `an entry of ${words} words ends past its frame`);
     this.#end = start + words;
-    return this.#end;
+    return words;
   }
 
   /** Leaves the entry, which must have been read to its end. */

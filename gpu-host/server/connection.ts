@@ -122,7 +122,7 @@ export class Connection implements ReplyPort {
     if (this.#ended) return;
     if (kind === FRAME.hello) return this.#hello(reader, end);
     if (!this.#greeted) throw new ProtocolFault('unexpected', 'the first frame must be a hello');
-    if (kind === FRAME.calls) return decodeCalls(reader, end, (call) => this.#call(call));
+    if (kind === FRAME.calls) return decodeCalls(reader, end, (call, bytes) => this.#call(call, bytes));
     if (kind === FRAME.statsRequest) return this.#stats(reader, end);
     throw new ProtocolFault('unexpected', `frame kind ${kind} from a runtime`);
   }
@@ -153,7 +153,7 @@ export class Connection implements ReplyPort {
     this.flush();
   }
 
-  #call(call: DecodedCall): void {
+  #call(call: DecodedCall, bytes: number): void {
     if (this.#ended) return;
     if (call.op === 'open-inferlet') return this.#open(call);
     const inferlet = this.#inferlets.get(call.inferlet);
@@ -182,7 +182,7 @@ export class Connection implements ReplyPort {
         queue.space.runs.get(call.id)?.stop();
         return;
       default:
-        engine.submit(queue, call.id, call);
+        engine.submit(queue, call.id, call, bytes);
     }
   }
 

@@ -2,6 +2,7 @@
 export type { Artifact, ArtifactMeta, ArtifactOptions } from './artifact/artifact.ts';
 export { type ArtifactBuildOptions, type BuildOutcome, buildArtifact } from './artifact/build.ts';
 export type { CoreModule } from './artifact/core-modules.ts';
+export { artifactHashOf } from './artifact/hash.ts';
 export { buildComponent, type ComponentBuildOptions, type ComponentOutcome } from './component/build.ts';
 export type { BuildCode, BuildFailure, Diagnostic } from './outcome.ts';
 export { readArtifact } from './store.ts';

@@ -31,6 +31,9 @@ export const MAX_RESULT = 4 << 20;
 /** A memory counts as full above this part of its limit: growth fails in steps, before the last page. */
 const FULL = 0.45;
 
+/** What the JavaScript engine panics with when `run` returns anything but a string. */
+const NOT_A_STRING = /expected string: FromJs/;
+
 /** Decides how an invocation ended. Pure. */
 export function verdictOf(evidence: Evidence): Verdict {
   const { ending, stop, outboxEnd } = evidence;
@@ -62,6 +65,7 @@ function trapped(evidence: Evidence, trap: Extract<Ending, { kind: 'trapped' }>[
   const words = evidence.stderr.trim();
   const lost = lostToPlatform(evidence, words || trap.message);
   if (lost) return lost;
+  if (NOT_A_STRING.test(words)) return failure('invalid-result', 'run returned a value that is no string: return JSON.stringify(value).');
   return failure('trap', words === '' ? `The inferlet trapped: ${trap.message}.` : `The inferlet trapped: ${trap.message}. It said: ${words}`);
 }
 

@@ -39,6 +39,9 @@ const PINNED_LIMIT_MS = 100;
 /** Most time that a guest is charged for one tank of fuel when it cannot be measured. */
 const GUESSED_QUANTUM_MS = 1;
 
+/** What a turn of the event loop costs the host, charged to a guest that asks for one. */
+const YIELD_COST_MS = 0.02;
+
 const CODE_EXIT = 0;
 const CODE_YIELD = 1;
 const CODE_WAIT = 2;
@@ -181,7 +184,7 @@ export class Execution implements Task {
     if (this.#entry?.form === 'glue') this.#guessUsage();
     const usedMs = this.cpuMs;
     if (usedMs > this.#options.cpuLimitMs) {
-      guest.kill(new GuestTrap('cpu-limit', `used its CPU time of ${this.#options.cpuLimitMs} ms`));
+      guest.kill(this.#overLimit());
       return TRAP;
     }
     const sliceMs = usedMs - this.#sliceFrom;
@@ -190,6 +193,10 @@ export class Execution implements Task {
     if (sliceMs < PINNED_LIMIT_MS) return GO_ON;
     guest.kill(new GuestTrap('cpu-limit', `computed for ${PINNED_LIMIT_MS} ms while an answer was handed to it`));
     return TRAP;
+  }
+
+  #overLimit(): GuestTrap {
+    return new GuestTrap('cpu-limit', `used its CPU time of ${this.#options.cpuLimitMs} ms (manifest: limits.cpuMs)`);
   }
 
   /** When something else drives the guest, nobody tells when it runs: it has since it was last asked, if that was just now. */
@@ -229,6 +236,8 @@ export class Execution implements Task {
   #step(code: number): void {
     if (this.guest.dead) return;
     try {
+      // One that only ever runs for a moment never runs out of fuel.
+      if (this.#cpuMs > this.#options.cpuLimitMs) throw this.#overLimit();
       if (this.#entry?.form === 'sync') this.#finishSync(code);
       else if (this.#entry?.form === 'stackful') this.#finish();
       else this.#next(code);
@@ -243,6 +252,7 @@ export class Execution implements Task {
         this.#finish();
         return;
       case CODE_YIELD:
+        this.#cpuMs += YIELD_COST_MS;
         void this.yield().then((go) => {
           if (go === GO_ON) this.#call(EVENT_NONE, 0);
         });
@@ -256,6 +266,7 @@ export class Execution implements Task {
       }
       case CODE_POLL: {
         const set = this.guest.waitableSet(code >>> 4);
+        this.#cpuMs += YIELD_COST_MS;
         void this.yield().then((go) => {
           if (go !== GO_ON) return;
           if (set.ready.length > 0) this.#deliver(set);

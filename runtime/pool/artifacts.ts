@@ -9,7 +9,7 @@ import { type JcoInstantiate, recordPlan } from '../lowering/record.ts';
 /** A program that this process has compiled. */
 export interface LoadedProgram extends Program {
   readonly artifact: Artifact;
-  /** What the memories of one instance can grow to. */
+  /** What the memory of one instance can grow to. */
   readonly memoryLimitBytes: number;
   /** Reading, compiling and planning it took this long. */
   readonly loadMs: number;
@@ -63,13 +63,21 @@ export async function loadProgram(artifact: Artifact, cache: ModuleCache): Promi
       modules.set(entry.file, await cache.compile(entry, read));
     }),
   );
+  const complete = plan ?? (await makePlan(artifact, modules, contents));
   return {
     artifact,
-    plan: plan ?? (await makePlan(artifact, modules, contents)),
+    plan: complete,
     modules,
-    memoryLimitBytes: artifact.meta.options.memoryPages * WASM_PAGE_BYTES,
+    memoryLimitBytes: memoryLimitOf(artifact, complete),
     loadMs: performance.now() - from,
   };
+}
+
+/** Of several memories of a component, the limit of the one that `run` uses. */
+function memoryLimitOf({ meta }: Artifact, plan: Plan): number {
+  const file = plan.instances[plan.entry.memory.instance]?.module;
+  const pages = meta.coreModules.find((entry) => entry.file === file)?.memoryPages[0];
+  return (pages ?? meta.options.memoryPages) * WASM_PAGE_BYTES;
 }
 
 async function readPlan({ directory }: Artifact): Promise<Plan | null> {

@@ -1,8 +1,6 @@
-import { createHash } from 'node:crypto';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
-import { type BuildOutcome, buildArtifact, readArtifact } from '../build/index.ts';
-import { toolchain } from '../build/toolchain.ts';
+import { artifactHashOf, type BuildOutcome, buildArtifact, readArtifact } from '../build/index.ts';
 import { type Launched, type Launcher, type LaunchRequest, LaunchError } from '../lifecycle/launch.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { type LoadedProgram, loadProgram, ModuleCache } from './artifacts.ts';
@@ -30,11 +28,6 @@ const PAGES_PER_MEGABYTE = 16;
 
 /** Pages of 64 KiB that a limit in megabytes allows. */
 export const memoryPagesOf = (memoryMb: number): number => memoryMb * PAGES_PER_MEGABYTE;
-
-/** The name under which `runtime/build` keeps the artifact of a component that is known by its hash. */
-export function artifactHashOf(componentHash: string, memoryPages: number): string {
-  return createHash('sha256').update(JSON.stringify([componentHash, memoryPages, toolchain()])).digest('hex');
-}
 
 /** Launches functions: artifact from disk or built, compiled once, instance from the pool. */
 export class FunctionLauncher implements Launcher {
@@ -94,8 +87,18 @@ export class FunctionLauncher implements Launcher {
   async build(component: Uint8Array, memoryMb: number, signal: AbortSignal): Promise<BuildOutcome> {
     const { store } = this.#options;
     const outcome = await buildArtifact(component, { store, memoryPages: memoryPagesOf(memoryMb), signal });
-    if (outcome.ok) await this.#load(outcome.artifact.meta.component.hash, memoryMb);
-    return outcome;
+    if (!outcome.ok) return outcome;
+    try {
+      await this.#load(outcome.artifact.meta.component.hash, memoryMb);
+      return outcome;
+    } catch (error) {
+      return {
+        ok: false,
+        code: 'build-failed',
+        message: `The component cannot be instantiated: ${error instanceof Error ? error.message : String(error)}`,
+        hint: 'It must not trap, block or compute for long in its start function; a C or Rust program must be built as a reactor, without WASI.',
+      };
+    }
   }
 
   async #find({ tenant, function: name, version }: LaunchRequest): Promise<FunctionVersion> {
@@ -126,7 +129,7 @@ export class FunctionLauncher implements Launcher {
   async #loadNew(componentHash: string, memoryMb: number): Promise<Loaded> {
     const { store } = this.#options;
     const memoryPages = memoryPagesOf(memoryMb);
-    const existing = await readArtifact(store, artifactHashOf(componentHash, memoryPages));
+    const existing = await readArtifact(store, artifactHashOf(componentHash, { memoryPages }));
     if (existing) return { program: await loadProgram(existing, this.#modules), buildMs: 0 };
     const from = performance.now();
     const component = await this.#component(componentHash);

@@ -1,10 +1,13 @@
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { componentize } from 'componentize-qjs';
 import { WIT_DIRECTORY } from '#wit/generate/generate.ts';
-import { type Artifact, buildArtifact } from '../build/index.ts';
+import { artifactHashOf, sha256 } from '../build/artifact/hash.ts';
+import { makeArtifact } from '../build/artifact/make.ts';
+import type { Artifact } from '../build/index.ts';
+import { publishDirectory, readArtifact } from '../build/store.ts';
 
 /** Tests of one machine share what they build: a component is the same whenever its source and the contract are. */
 const CACHE = join(tmpdir(), 'pie-test-components');
@@ -24,9 +27,17 @@ export async function testComponent(source: string): Promise<Uint8Array> {
   return component;
 }
 
-/** Builds the artifact of a component. @throws Error when the build fails. */
+/** Makes the artifact of a component, in this process. @throws BuildError */
 export async function testArtifact(component: Uint8Array, memoryPages = 1024): Promise<Artifact> {
-  const outcome = await buildArtifact(component, { store: join(CACHE, 'artifacts'), memoryPages });
-  if (!outcome.ok) throw new Error(`${outcome.code}: ${outcome.message} ${outcome.hint}`);
-  return outcome.artifact;
+  const store = join(CACHE, 'artifacts');
+  const hash = artifactHashOf(sha256(component), { memoryPages });
+  const known = await readArtifact(store, hash);
+  if (known) return known;
+  await mkdir(store, { recursive: true });
+  const temporary = join(store, `.tmp-${process.pid}-${randomUUID()}`);
+  await makeArtifact(component, temporary, { memoryPages });
+  await publishDirectory(temporary, join(store, hash));
+  const artifact = await readArtifact(store, hash);
+  if (!artifact) throw new Error('the artifact is not whole');
+  return artifact;
 }

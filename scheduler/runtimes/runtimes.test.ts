@@ -10,7 +10,7 @@ import { collect, eventually, openTestScheduler, submission } from '../testing/f
 import { TestRedis } from '../testing/redis.ts';
 
 /** Shorter than in production, so that the tests need not wait as long. */
-const LEASE_MS = 800;
+const LEASE_MS = 1200;
 const CHILD = fileURLToPath(new URL('../testing/runtime-child.ts', import.meta.url));
 
 describe('runtimes', () => {
@@ -82,6 +82,7 @@ describe('runtimes', () => {
         ['result', undefined],
       ],
     );
+    await second.saw(`begun ${restartable} 2`);
     assert.deepEqual(
       second.lines.filter((line) => line.startsWith('begun')),
       [`begun ${restartable} 2`],
@@ -105,6 +106,7 @@ describe('runtimes', () => {
     const second = await startChild('runtime-1');
     const restarted = ids.filter((_, i) => i % 2 === 0);
     await Promise.all(ids.map(async (id) => collect(scheduler.events.follow(id, 0))));
+    await Promise.all(restarted.map((id) => second.saw(`begun ${id} 2`)));
     // Back in line at their places: by arrival.
     assert.deepEqual(
       second.lines.filter((line) => line.startsWith('begun')).map((line) => line.split(' ')[1]),

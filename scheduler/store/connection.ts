@@ -15,7 +15,6 @@ export function connectionOptions(): RedisOptions {
     enableReadyCheck: true,
     maxLoadingRetryTime: MAX_RECONNECT_DELAY_MS,
     noDelay: true,
-    enableAutoPipelining: true,
   };
 }
 

@@ -71,7 +71,9 @@ describe('channels', () => {
 
   test('listeners share one subscription and hear of an interruption', async () => {
     const publisher = new Store(redis.connect());
-    const channels = new Channels(redis.connect());
+    const subscriber = redis.connect();
+    await subscriber.ping();
+    const channels = new Channels(subscriber);
     const heard: string[] = [];
     const resumed = Promise.withResolvers<void>();
     const listener = (name: string, onMessage: () => void) => ({

@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import { Command, type Redis } from 'ioredis';
 import { createKeys, type Keys } from '../keys.ts';
 import { StoreError } from './errors.ts';
 import type { Script } from './scripts.ts';
@@ -42,7 +42,7 @@ export class Store {
       try {
         return await redis.evalsha(script.sha1, keys.length, ...keys, ...args);
       } catch (error) {
-        if (!(error instanceof Error) || !error.message.startsWith('NOSCRIPT')) throw error;
+        if (!isUnknownScript(error)) throw error;
         return redis.eval(script.lua, keys.length, ...keys, ...args);
       }
     }, deadlineMs);
@@ -50,12 +50,18 @@ export class Store {
 
   /** Like `script`, for replies that hold bytes: strings come as buffers. */
   scriptBuffers(script: Script, keys: readonly string[], args: readonly Argument[]): Promise<unknown[]> {
+    const run = async (redis: Redis, name: string, text: string): Promise<unknown[]> => {
+      const command = new Command(name, [text, keys.length, ...keys, ...args], { replyEncoding: null });
+      const reply = await redis.sendCommand(command);
+      if (!Array.isArray(reply)) throw new StoreError('store-corrupt', `The script ${script.name} answered no list.`);
+      return reply;
+    };
     return this.call(async (redis) => {
       try {
-        return await buffers(redis.callBuffer('EVALSHA', script.sha1, keys.length, ...keys, ...args));
+        return await run(redis, 'evalsha', script.sha1);
       } catch (error) {
-        if (!(error instanceof Error) || !error.message.startsWith('NOSCRIPT')) throw error;
-        return buffers(redis.callBuffer('EVAL', script.lua, keys.length, ...keys, ...args));
+        if (!isUnknownScript(error)) throw error;
+        return run(redis, 'eval', script.lua);
       }
     });
   }
@@ -102,10 +108,8 @@ export class Store {
   }
 }
 
-async function buffers(reply: Promise<unknown>): Promise<unknown[]> {
-  const value = await reply;
-  if (!Array.isArray(value)) throw new StoreError('store-corrupt', 'A script answered no list.');
-  return value;
+function isUnknownScript(error: unknown): boolean {
+  return error instanceof Error && error.message.startsWith('NOSCRIPT');
 }
 
 function unavailable(deadlineMs: number): StoreError {

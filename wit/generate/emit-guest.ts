@@ -1,5 +1,6 @@
 import {
   type NamedType,
+  parts,
   pascalCase,
   type WitFunction,
   type WitInterface,
@@ -94,26 +95,6 @@ function directions(world: WitWorld): Uses {
     }
   }
   return uses;
-}
-
-function parts(type: WitType): readonly (WitType | null)[] {
-  switch (type.kind) {
-    case 'list':
-      return [type.element];
-    case 'option':
-    case 'future':
-      return [type.value];
-    case 'tuple':
-      return type.items;
-    case 'result':
-      return [type.ok, type.err];
-    case 'record':
-      return type.fields.map((field) => field.type);
-    case 'variant':
-      return type.cases.map((entry) => entry.type);
-    default:
-      return [];
-  }
 }
 
 /** Whether a value looks different going in and going out. */

@@ -1,4 +1,12 @@
-import type { Field, NamedType, WitFunction, WitInterface, WitType, WitWorld } from './model.ts';
+import {
+  type Field,
+  type NamedType,
+  parts,
+  type WitFunction,
+  type WitInterface,
+  type WitType,
+  type WitWorld,
+} from './model.ts';
 import { HEADER, typeName } from './names.ts';
 
 /** The text of `world.ts`: the contract as constants, declared types first, so that a type used twice is one object. */
@@ -33,26 +41,6 @@ export function emitWorld(world: WitWorld): string {
     ...lines,
     '',
   ].join('\n');
-}
-
-function parts(type: WitType): readonly (WitType | null)[] {
-  switch (type.kind) {
-    case 'list':
-      return [type.element];
-    case 'option':
-    case 'future':
-      return [type.value];
-    case 'tuple':
-      return type.items;
-    case 'result':
-      return [type.ok, type.err];
-    case 'record':
-      return type.fields.map((field) => field.type);
-    case 'variant':
-      return type.cases.map((entry) => entry.type);
-    default:
-      return [];
-  }
 }
 
 function typeText(type: WitType | null): string {

@@ -140,3 +140,24 @@ export const camelCase = (name: string): string =>
 
 /** `input-text` → `InputText`. */
 export const pascalCase = (name: string): string => camelCase(`-${name}`);
+
+/** Types that a type is made of. */
+export function parts(type: WitType): readonly (WitType | null)[] {
+  switch (type.kind) {
+    case 'list':
+      return [type.element];
+    case 'option':
+    case 'future':
+      return [type.value];
+    case 'tuple':
+      return type.items;
+    case 'result':
+      return [type.ok, type.err];
+    case 'record':
+      return type.fields.map((field) => field.type);
+    case 'variant':
+      return type.cases.map((entry) => entry.type);
+    default:
+      return [];
+  }
+}

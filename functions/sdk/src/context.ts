@@ -1,7 +1,7 @@
 import type { ChatMessage } from 'pie:inferlet/tokenize@0.1.0';
 import { InferletError } from './errors.ts';
 import { type GenerateOptions, Generation } from './generation.ts';
-import { detokenize, type ModelInfo, model, specialTokens, tokenize } from './models.ts';
+import { detokenize, type ModelInfo, model, specialTokens, tokenize, tokenizeContinuation } from './models.ts';
 import { attempt, tokenize as text } from './raw.ts';
 import type { Distribution } from './samplers.ts';
 import { Sequence } from './sequence.ts';
@@ -69,9 +69,15 @@ export class Context implements Disposable {
       return this;
     }
     const { name } = this.model;
-    const tokens = tokenize(content, { model: name, special: options.special ?? false });
-    const bos = this.length === 0 && this.#options.bos !== false ? specialTokens(name).bos : null;
-    this.#sequence.append(bos === null || tokens[0] === bos ? tokens : [bos, ...tokens]);
+    const { bos } = specialTokens(name);
+    const how = { model: name, special: options.special ?? false };
+    if (this.length > 0 && !(this.length === 1 && this.tokens[0] === bos)) {
+      this.#sequence.append(tokenizeContinuation(content, how));
+      return this;
+    }
+    const tokens = tokenize(content, how);
+    const begins = this.length > 0 || bos === null || tokens[0] === bos || this.#options.bos === false;
+    this.#sequence.append(begins ? tokens : [bos, ...tokens]);
     return this;
   }
 
@@ -141,7 +147,7 @@ export class Context implements Disposable {
   /** Gives the memory back. The context cannot be used afterwards. */
   release(): void {
     if (this.#released) return;
-    this.#generation?.stop();
+    this.#generation?.abandon();
     this.#released = true;
     this.#sequence.release();
   }

@@ -69,6 +69,7 @@ export class Generation implements AsyncIterable<string> {
   #stopTokens: ReadonlySet<number> = new Set();
   #begun = false;
   #ended = false;
+  #abandoned: InferletError | undefined;
   #left = 0;
   #full = false;
 
@@ -125,6 +126,17 @@ export class Generation implements AsyncIterable<string> {
     this.#end(true);
   }
 
+  /** @internal The context is gone: whoever waits for this generation is told so. */
+  abandon(): void {
+    if (!this.#ended) {
+      this.#abandoned = new InferletError(
+        'closed',
+        'The context was released while it was generating. Await the generation (`return await …`) before the scope of `using` ends.',
+      );
+    }
+    this.#end(false);
+  }
+
   #end(rollBack: boolean): void {
     if (!this.#begun || this.#ended) return;
     this.#ended = true;
@@ -169,6 +181,7 @@ export class Generation implements AsyncIterable<string> {
 
   async #next(): Promise<Piece> {
     const decoded = (await this.#decoder?.next(this.#left)) ?? [];
+    if (this.#abandoned) throw this.#abandoned;
     // It was stopped meanwhile.
     if (this.#ended) return { text: '', tokens: [] };
     return this.#scanner.idle && !decoded.some((token) => this.#stopTokens.has(token))

@@ -10,7 +10,16 @@ export {
   type Piece,
 } from './generation.ts';
 export { defineInferlet, type Invocation, invocation, isCancelled, log, sleep, timeLeftMs } from './inferlet.ts';
-export { detokenize, type ModelInfo, model, models, type SpecialTokenIds, specialTokens, tokenize } from './models.ts';
+export {
+  detokenize,
+  type ModelInfo,
+  model,
+  models,
+  type SpecialTokenIds,
+  specialTokens,
+  tokenize,
+  tokenizeContinuation,
+} from './models.ts';
 export {
   custom,
   type DeviceSampler,

@@ -8,6 +8,8 @@ export type { SpecialTokenIds } from 'pie:inferlet/tokenize@0.1.0';
 
 let granted: readonly ModelInfo[] | undefined;
 const special = new Map<string, SpecialTokenIds>();
+/** Tokens of a line break for models whose tokenizer puts a space in front; none for others. */
+const markers = new Map<string, readonly number[]>();
 
 /** The models granted to this function; the first is its default. */
 export function models(): readonly ModelInfo[] {
@@ -47,6 +49,26 @@ export function specialTokens(name?: string): SpecialTokenIds {
 export function tokenize(content: string, options: { model?: string; special?: boolean } = {}): number[] {
   const { name } = model(options.model);
   return attempt(() => text.tokenize(name, content, options.special ?? false));
+}
+
+/**
+ * Token ids of `content` where it goes on from other text. Tokenizers of the SentencePiece kind put a space before whatever they are given,
+ * which belongs at the beginning of a text only: they are given a line break in front, whose tokens are taken away again.
+ */
+export function tokenizeContinuation(content: string, options: { model?: string; special?: boolean } = {}): number[] {
+  const { name } = model(options.model);
+  let marker = markers.get(name);
+  if (marker === undefined) {
+    const line = tokenize('\n', { model: name });
+    const after = tokenize('\na', { model: name }).slice(line.length);
+    marker = after.join() === tokenize('a', { model: name }).join() ? [] : line;
+    markers.set(name, marker);
+  }
+  if (marker.length > 0 && content !== '') {
+    const marked = tokenize(`\n${content}`, options);
+    if (marker.every((token, i) => marked[i] === token)) return marked.slice(marker.length);
+  }
+  return tokenize(content, options);
 }
 
 /** Text of `tokens`; special tokens are left out unless `special`. */

@@ -219,7 +219,6 @@ export class Sequence {
     if (this.#pages.length > 0) allocate.freePages(this.queue, this.#pages);
     this.#pages = [];
     this.#cached = 0;
-    this.tokens.length = 0;
   }
 
   #reserve(count: number): ReturnType<typeof planWrite> {

@@ -49,10 +49,15 @@ export const invoke: Command = {
     const stream = await client.invoke(name, input);
     return await withCancel(client, stream.id, call, async () => {
       const talk = new Talk(client, stream.id);
-      for (const message of texts(options, 'message')) talk.say(message);
+      const messages = texts(options, 'message');
+      for (const message of messages) talk.say(message);
       const stopReading = interactive ? talk.readLines(process.stdin) : talk.close();
       try {
-        return await follow(stream, { terminal, logs: options.logs === true, lines: interactive });
+        return await follow(stream, {
+          terminal,
+          logs: options.logs === true,
+          lines: interactive || messages.length > 0,
+        });
       } finally {
         stopReading();
       }

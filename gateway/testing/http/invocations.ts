@@ -65,7 +65,7 @@ export function describeInvocations(get: () => Harness): void {
         h.refused(await post(bad), 'invalid-input', '');
       h.refused(await post('{"text"'), 'malformed-json');
       h.refused(await post(JSON.stringify({ text: 'x'.repeat(1_100_000) })), 'body-too-large');
-      await post('{"close":true}');
+      assert.equal((await post('{"close":true}')).status, 202);
       await closing;
       assert.deepEqual(received, ['hé', [0, 1, 2]]);
       h.refused(await post('{"text":"late"}'), 'conflict');

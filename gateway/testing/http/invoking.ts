@@ -149,10 +149,16 @@ export function describeInvoking(get: () => Harness): void {
         'unsupported-media-type',
       );
       h.refused(await post(JSON.stringify({ prompt: 'x'.repeat(3000) })), 'body-too-large');
-      const endless = new ReadableStream<Uint8Array>({
-        pull: (controller) => controller.enqueue(new Uint8Array(1000)),
+      // Without a declared length.
+      const pieces = ['{"prompt":""}', ...Array.from({ length: 50 }, () => ' '.repeat(1000))];
+      const unannounced = new ReadableStream<Uint8Array>({
+        pull: (controller) => {
+          const piece = pieces.pop();
+          if (piece === undefined) controller.close();
+          else controller.enqueue(new TextEncoder().encode(piece));
+        },
       });
-      h.refused(await post(endless), 'body-too-large');
+      h.refused(await post(unannounced), 'body-too-large');
       assert.deepEqual(await h.invocations(), before, 'something was stored');
     });
 

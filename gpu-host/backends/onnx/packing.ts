@@ -21,7 +21,9 @@ export interface RunCosts {
 }
 
 /** Measured on two AVX-512 cores with float32 weights; only their proportions matter, and those differ little elsewhere. */
-const BYTES_PER_NS = 75;
+const GATHER_BYTES_PER_NS = 75;
+/** Below the memory's rate: smaller multiplications are less efficient, too, when a run is split. */
+const WEIGHT_BYTES_PER_NS = 35;
 const FLOPS_PER_NS = 350;
 const ATTENTION_FLOPS_PER_NS = 450;
 /** A row of keys or values is read, written in order and read again by the attention. */
@@ -35,9 +37,9 @@ export function runCosts(config: ModelConfig, bits: number, headBits: number): R
   const kv = kvSize(config);
   const parameters = layers * hiddenSize * (2 * heads * headDim + 2 * kv + 3 * intermediateSize);
   return {
-    perRun: (parameters * bits + hiddenSize * vocabularySize * headBits) / 8 / BYTES_PER_NS,
+    perRun: (parameters * bits + hiddenSize * vocabularySize * headBits) / 8 / WEIGHT_BYTES_PER_NS,
     perToken: (2 * parameters) / FLOPS_PER_NS,
-    perRow: (layers * 2 * kv * 4 * GATHER_PASSES) / BYTES_PER_NS,
+    perRow: (layers * 2 * kv * 4 * GATHER_PASSES) / GATHER_BYTES_PER_NS,
     perScore: (layers * heads * headDim * 4) / ATTENTION_FLOPS_PER_NS,
   };
 }

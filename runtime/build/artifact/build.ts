@@ -5,7 +5,7 @@ import { type BuildFailure, failureFrom } from '../outcome.ts';
 import { makeTemporary, publishDirectory, readArtifact, sweep } from '../store.ts';
 import type { Artifact, ArtifactMeta, ArtifactOptions } from './artifact.ts';
 import { DEFAULT_MEMORY_PAGES } from './defaults.ts';
-import { artifactHash } from './hash.ts';
+import { artifactHashOf, sha256 } from './hash.ts';
 import { checkKind } from './kind.ts';
 
 const DEFAULT_TIMEOUT_MS = 60_000;
@@ -45,7 +45,7 @@ export async function buildArtifact(component: Uint8Array, options: ArtifactBuil
     return failureFrom(error);
   }
   const memoryPages = options.memoryPages ?? DEFAULT_MEMORY_PAGES;
-  const hash = artifactHash(component, { memoryPages });
+  const hash = artifactHashOf(sha256(component), { memoryPages });
   const existing = await readArtifact(options.store, hash);
   if (existing) return succeeded(existing, true, started);
   const key = `${options.store}\0${hash}`;

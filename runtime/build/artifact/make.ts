@@ -7,7 +7,7 @@ import { WasmError } from '../wasm/binary.ts';
 import { type ArtifactMeta, type ArtifactOptions, GLUE_FILE, META_FILE } from './artifact.ts';
 import { prepareCoreModules } from './core-modules.ts';
 import { rewriteGlue } from './glue.ts';
-import { artifactHash, sha256 } from './hash.ts';
+import { artifactHashOf, sha256 } from './hash.ts';
 import { checkKind } from './kind.ts';
 import { checkWorld } from './world.ts';
 
@@ -35,7 +35,7 @@ export async function makeArtifact(
   await writeFile(join(directory, 'package.json'), '{"type":"module"}\n');
   for (const { module, bytes } of prepared) await writeFile(join(directory, module.file), bytes);
   const meta: ArtifactMeta = {
-    hash: artifactHash(component, options),
+    hash: artifactHashOf(sha256(component), options),
     component: { hash: sha256(component), bytes: component.length },
     options,
     toolchain: toolchain(),

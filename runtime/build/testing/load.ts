@@ -51,12 +51,10 @@ export async function load(
   const memories = new Set<WebAssembly.Memory>();
   let killed = false;
   let yields = 0;
-  const suspending = (WebAssembly as unknown as { Suspending: new (f: () => unknown) => WebAssembly.ExportValue })
-    .Suspending;
   const meterOf = (exports: WebAssembly.Exports) => {
     const global = exports.pie_fuel as WebAssembly.Global;
     global.value = fuel;
-    const y = new suspending(() => {
+    const y = new WebAssembly.Suspending(() => {
       yields += 1;
       global.value = killed ? 0 : fuel;
       return new Promise<void>((resolve) =>
@@ -66,7 +64,7 @@ export async function load(
         }),
       );
     });
-    const wrapper = new WebAssembly.Instance(FUNCTION_REFERENCE, { m: { y } } as unknown as WebAssembly.Imports);
+    const wrapper = new WebAssembly.Instance(FUNCTION_REFERENCE, { m: { y } });
     (exports.pie_yield as WebAssembly.Table).set(0, wrapper.exports.y);
   };
   const root = await instantiate(

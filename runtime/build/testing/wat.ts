@@ -1,21 +1,13 @@
-import { readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { componentEmbed, componentNew, parse } from '@bytecodealliance/jco-transpile/wasm-tools';
-import { WIT_DIRECTORY } from '#wit/generate/generate.ts';
+import { witSource } from '../../testing/wat.ts';
 
 /** A core module of WebAssembly text. */
 export const wat = (text: string): Promise<Uint8Array> => parse(text);
 
-/** All of wit/ as one text, the file with the package's name first. */
-export function witSource(): string {
-  const files = readdirSync(WIT_DIRECTORY).filter((file) => file.endsWith('.wit'));
-  const texts = files.map((file) => readFileSync(join(WIT_DIRECTORY, file), 'utf8'));
-  return texts.sort((a, b) => Number(b.startsWith('package')) - Number(a.startsWith('package'))).join('\n');
-}
-
 /** A component of a core module, of our world unless another is given. */
-export async function component(core: Uint8Array, wit = witSource(), worldName = 'inferlet'): Promise<Uint8Array> {
-  return componentNew(await componentEmbed({ binary: core, witSource: wit, world: worldName }), []);
+export async function component(core: Uint8Array, wit?: string, world = 'inferlet'): Promise<Uint8Array> {
+  const source = wit ?? (await witSource());
+  return componentNew(await componentEmbed({ binary: core, witSource: source, world }), []);
 }
 
 /**

@@ -1,0 +1,221 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { after, before, describe, it } from 'node:test';
+import { serve } from '../node/server.ts';
+import { ECHO_SCHEMA } from '../testing/http/harness.ts';
+import { componentBytes, TestPlatform } from '../testing/platform.ts';
+import { PieClient } from './client.ts';
+import type { PieError } from './errors.ts';
+import type { PieEvent } from './events.ts';
+
+/** A wire to the gateway that can be cut: after every so many bytes of answers the connection is destroyed. */
+async function startCuttingProxy(target: URL, everyBytes: () => number) {
+  const sockets = new Set<Socket>();
+  let cuts = 0;
+  const server = createServer((client) => {
+    const upstream = connect(Number(target.port), target.hostname);
+    for (const socket of [client, upstream]) {
+      sockets.add(socket);
+      socket.on('error', () => undefined).on('close', () => sockets.delete(socket));
+    }
+    let left = everyBytes();
+    client.pipe(upstream);
+    upstream.on('data', (chunk: Buffer) => {
+      client.write(chunk.subarray(0, left));
+      left -= chunk.byteLength;
+      if (left > 0) return;
+      cuts += 1;
+      client.destroySoon();
+      upstream.destroy();
+    });
+    upstream.on('close', () => client.destroySoon());
+    client.on('close', () => upstream.destroy());
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    cuts: () => cuts,
+    async stop() {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+      await once(server, 'close');
+    },
+  };
+}
+
+describe('PieClient', () => {
+  let platform: TestPlatform;
+  let client: PieClient;
+  before(async () => {
+    platform = await TestPlatform.start();
+    client = platform.client();
+    await platform.register({ name: 'echo', input: ECHO_SCHEMA });
+  });
+  after(() => platform.stop());
+
+  it('deploys, lists, inspects and removes', async () => {
+    const deployed = await client.deploy({ name: 'story' }, componentBytes('story'));
+    assert.equal(deployed.created, true);
+    assert.equal((await client.deploy({ name: 'story' }, componentBytes('story'))).created, false);
+    assert.deepEqual(
+      (await client.functions()).map(({ name }) => name),
+      ['echo', 'story'],
+    );
+    assert.equal((await client.function(`story@${deployed.version}`)).componentHash, deployed.componentHash);
+    assert.deepEqual(
+      (await client.versions('story')).map(({ version }) => version),
+      [deployed.version],
+    );
+    await client.removeFunction('story');
+    await assert.rejects(client.function('story'), { name: 'PieError', code: 'unknown-function', status: 404 });
+  });
+
+  it('turns a problem into one typed error', async () => {
+    await assert.rejects(client.invoke('echo', { prompt: 1 }, { requestId: 'mine' }), (error: PieError) => {
+      assert.deepEqual(
+        [error.name, error.code, error.status, error.field, error.requestId, error.retryable],
+        ['PieError', 'invalid-input', 422, '/prompt', 'mine', false],
+      );
+      assert.match(error.hint ?? '', /schema/);
+      return true;
+    });
+  });
+
+  it('tells an unreachable gateway, and a server that is none, apart', async () => {
+    const unreachable = new PieClient({ url: 'http://127.0.0.1:9', apiKey: 'x', reconnectMs: 0 });
+    await assert.rejects(unreachable.functions(), { code: 'connection-failed', status: 0 });
+    await assert.rejects(unreachable.invoke('echo', {}), { code: 'connection-failed' });
+    const other = createServer((socket) => {
+      socket.on('error', () => undefined);
+      socket.end('HTTP/1.1 502 Bad Gateway\r\nContent-Length: 5\r\n\r\nhello');
+    });
+    other.listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    const wrong = new PieClient({ url: `http://127.0.0.1:${(other.address() as AddressInfo).port}`, apiKey: 'x' });
+    await assert.rejects(wrong.functions(), { code: 'bad-response', status: 502 });
+    other.close();
+  });
+
+  it('streams, waits, submits, talks and cancels', async () => {
+    const story = await client.invoke('echo', { prompt: 'a' });
+    const attempt = await platform.attempt(story.id);
+    await client.send(story.id, 'hello');
+    await client.send(story.id, new Uint8Array([1, 2]));
+    await client.closeSession(story.id);
+    await assert.rejects(client.send(story.id, 'late'), { code: 'conflict' });
+    await attempt.say('On', 'ce');
+    await attempt.succeed('done');
+    const pieces: string[] = [];
+    for await (const piece of story.text()) pieces.push(piece);
+    assert.deepEqual(pieces, ['On', 'ce']);
+    assert.equal((await client.invocation(story.id)).output, 'done');
+
+    const failing = await client.submit('echo', { prompt: 'a' });
+    await (await platform.attempt(failing.id)).fail('trap', 'unreachable');
+    await assert.rejects(client.events(failing.id).text().next(), {
+      code: 'trap',
+      message: 'unreachable',
+      invocation: failing.id,
+    });
+    const events: PieEvent[] = [];
+    for await (const event of client.events(failing.id)) events.push(event);
+    assert.equal(events[0]?.event === 'error' && events[0].data.code, 'trap');
+
+    const cancelled = await client.submit('echo', { prompt: 'a' });
+    assert.equal((await client.cancel(cancelled.id)).status, 'cancelled');
+    assert.deepEqual(
+      (await client.models()).map(({ name }) => name),
+      ['tiny'],
+    );
+    assert.equal((await client.ready()).ready, true);
+  });
+
+  it('sees every event once and in order over a wire that is cut again and again', async () => {
+    let next = 700;
+    const proxy = await startCuttingProxy(new URL(platform.url), () => (next = 700 + ((next * 7919) % 2500)));
+    try {
+      const wired = new PieClient({ url: proxy.url, apiKey: platform.apiKey });
+      const stream = await wired.invoke('echo', { prompt: 'a' });
+      const attempt = await platform.attempt(stream.id);
+      const writing = (async () => {
+        for (let i = 1; i <= 120; i++) {
+          await attempt.say(`${i} ${'x'.repeat(i % 40)}`);
+          if (i % 10 === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+        }
+        await attempt.succeed(null);
+      })();
+      const seen: number[] = [];
+      for await (const { id } of stream) seen.push(id);
+      await writing;
+      assert.deepEqual(
+        seen,
+        Array.from({ length: 121 }, (_, i) => i + 1),
+      );
+      assert.ok(proxy.cuts() > 3, `the wire was cut ${proxy.cuts()} times`);
+    } finally {
+      await proxy.stop();
+    }
+  });
+
+  it('goes on at the next gateway when its own stops', async () => {
+    const { port } = new URL(platform.url);
+    const first = await serve(platform.control, { host: '127.0.0.1', port: 0 });
+    const stream = await platform.client(platform.apiKey, first.url).invoke('echo', { prompt: 'a' });
+    const attempt = await platform.attempt(stream.id);
+    const iterator = stream[Symbol.asyncIterator]();
+    await attempt.say('one');
+    assert.equal((await iterator.next()).value?.id, 1);
+    await first.close(0);
+    const second = await serve(platform.control, { host: '127.0.0.1', port: Number(new URL(first.url).port) });
+    await attempt.say('two');
+    assert.equal((await iterator.next()).value?.id, 2);
+    await attempt.succeed(1);
+    assert.equal((await iterator.next()).value?.event, 'result');
+    assert.equal((await iterator.next()).done, true);
+    await second.close(0);
+    assert.notEqual(port, '');
+  });
+
+  it('gives up on a gateway that stays away, and names the invocation', async () => {
+    const gateway = await serve(platform.control, { host: '127.0.0.1', port: 0 });
+    const wired = new PieClient({ url: gateway.url, apiKey: platform.apiKey, reconnectMs: 200 });
+    const stream = await wired.invoke('echo', { prompt: 'a' });
+    await gateway.close(0);
+    await assert.rejects(stream[Symbol.asyncIterator]().next(), { name: 'PieError', invocation: stream.id });
+  });
+
+  it('stops with the reason of its signal', async () => {
+    const stop = new AbortController();
+    const stream = await client.invoke('echo', { prompt: 'a' }, { signal: stop.signal });
+    const next = stream[Symbol.asyncIterator]().next();
+    stop.abort(new Error('enough'));
+    await assert.rejects(next, { message: 'enough' });
+    await assert.rejects(client.functions({ signal: stop.signal }), { message: 'enough' });
+  });
+
+  it('reads and follows logs', async () => {
+    await platform.register({ name: 'logger' });
+    const { id } = await client.submit('logger', {});
+    const attempt = await platform.attempt(id);
+    await attempt.append({ event: 'log', data: { level: 'info', message: 'past' } });
+    assert.deepEqual(
+      (await client.logs('logger')).map(({ message }) => message),
+      ['past'],
+    );
+    const stop = new AbortController();
+    const seen: string[] = [];
+    await assert.rejects(
+      async () => {
+        for await (const { message } of client.followLogs('logger', { signal: stop.signal })) {
+          seen.push(message);
+          if (message === 'past') await attempt.append({ event: 'log', data: { level: 'info', message: 'live' } });
+          else stop.abort(new Error('enough'));
+        }
+      },
+      { message: 'enough' },
+    );
+    assert.deepEqual(seen, ['past', 'live']);
+  });
+});

@@ -1,0 +1,120 @@
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { after, before, describe, it } from 'node:test';
+import { parseReadyLine } from '#infra/ready.ts';
+import { PieClient } from './client/client.ts';
+import type { PieEvent } from './client/events.ts';
+import type { InvocationStream } from './client/invocation-stream.ts';
+import { ECHO_SCHEMA } from './testing/http/harness.ts';
+import { TestPlatform } from './testing/platform.ts';
+
+const MAIN = new URL('main.ts', import.meta.url).pathname;
+
+describe('the gateway as a process', () => {
+  let platform: TestPlatform;
+  let home: string;
+  const children = new Set<ChildProcess>();
+
+  before(async () => {
+    platform = await TestPlatform.start();
+    home = await mkdtemp(path.join(tmpdir(), 'pie-gw-'));
+    await platform.register({ name: 'echo', input: ECHO_SCHEMA });
+  });
+  after(async () => {
+    for (const child of children) child.kill('SIGKILL');
+    await platform.stop();
+    await rm(home, { recursive: true, force: true });
+  });
+
+  async function start(env: Record<string, string> = {}): Promise<{ child: ChildProcess; url: string }> {
+    const child = spawn(process.execPath, [MAIN], {
+      env: { ...process.env, PIE_HOME: home, PIE_PORT: '0', REDIS_URL: `unix://${platform.redis.socket}`, ...env },
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
+    children.add(child);
+    child.once('exit', () => children.delete(child));
+    for await (const line of createInterface({ input: child.stdout })) {
+      const ready = parseReadyLine(line);
+      if (ready !== null) return { child, url: ready.address ?? '' };
+    }
+    throw new Error('the gateway ended before it was ready');
+  }
+  const credentials = async () => JSON.parse(await readFile(path.join(home, 'credentials.json'), 'utf8'));
+  const end = async (child: ChildProcess, signal: NodeJS.Signals) => {
+    const exited = once(child, 'exit');
+    child.kill(signal);
+    return (await exited)[0];
+  };
+  const take = async (events: AsyncIterator<PieEvent>) => (await events.next()).value as PieEvent;
+
+  it('makes a key on its first start, keeps it, and makes another when Redis has lost it', async () => {
+    const first = await start();
+    const made = await credentials();
+    assert.equal(made.url, first.url);
+    assert.match(made.apiKey, /^pie_[0-9A-Za-z]{32}$/);
+    assert.equal((await stat(path.join(home, 'credentials.json'))).mode & 0o777, 0o600);
+    const self = await new PieClient(made).self();
+    assert.deepEqual([self.tenant, self.scopes], ['default', ['invoke', 'deploy', 'admin']]);
+    const stored = await platform.scheduler.store.call((redis) => redis.keys('pie:key:*'));
+    assert.ok(stored.length > 0 && stored.every((key) => !key.includes(made.apiKey)));
+    assert.equal(await end(first.child, 'SIGTERM'), 0);
+
+    const second = await start();
+    assert.deepEqual(await credentials(), { url: second.url, apiKey: made.apiKey });
+    await end(second.child, 'SIGTERM');
+
+    await platform.keys.remove(made.apiKey);
+    const third = await start();
+    const renewed = await credentials();
+    assert.notEqual(renewed.apiKey, made.apiKey);
+    assert.equal((await new PieClient(renewed).functions()).length, 1);
+    await end(third.child, 'SIGTERM');
+
+    await writeFile(path.join(home, 'credentials.json'), '{"broken');
+    await end((await start()).child, 'SIGTERM');
+    assert.match((await credentials()).apiKey, /^pie_/);
+  });
+
+  it('a stream survives its death: the client goes on at its successor', async () => {
+    const first = await start();
+    const { apiKey, url } = await credentials();
+    const stream: InvocationStream = await new PieClient({ url, apiKey }).invoke('echo', { prompt: 'a' });
+    const attempt = await platform.attempt(stream.id);
+    const events = stream[Symbol.asyncIterator]();
+    await attempt.say('one');
+    assert.equal((await take(events)).id, 1);
+    await end(first.child, 'SIGKILL');
+    await attempt.say('two');
+    const second = await start({ PIE_PORT: new URL(url).port });
+    assert.equal((await take(events)).id, 2);
+    await attempt.succeed(1);
+    assert.equal((await take(events)).event, 'result');
+    await end(second.child, 'SIGTERM');
+  });
+
+  it('lets a running stream finish when it is told to stop', async () => {
+    const { child } = await start();
+    const { apiKey, url } = await credentials();
+    const stream = await new PieClient({ url, apiKey }).invoke('echo', { prompt: 'a' });
+    const attempt = await platform.attempt(stream.id);
+    const exit = end(child, 'SIGTERM');
+    await attempt.say('last words');
+    await attempt.succeed(1);
+    const events: string[] = [];
+    for await (const { event } of stream) events.push(event);
+    assert.deepEqual(events, ['message', 'result']);
+    assert.equal(await exit, 0);
+  });
+
+  it('ends with its supervisor', async () => {
+    const { child } = await start({ PIE_LIFELINE: 'stdin' });
+    const exited = once(child, 'exit');
+    child.stdin?.end();
+    await exited;
+  });
+});

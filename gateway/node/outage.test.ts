@@ -1,0 +1,125 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { type Frame, FrameParser } from '../client/event-source.ts';
+import { ASYNC, ECHO_SCHEMA, Harness, json } from '../testing/http/harness.ts';
+import { TestPlatform } from '../testing/platform.ts';
+
+/** A platform whose Redis has on disk whatever it has answered for. */
+async function startDurable(): Promise<TestPlatform> {
+  const platform = await TestPlatform.start({ appendOnly: true });
+  await platform.scheduler.store.call((redis) => redis.config('SET', 'appendfsync', 'always'));
+  return platform;
+}
+
+/** Reads a stream frame by frame. */
+class Reading {
+  readonly frames: Frame[] = [];
+  readonly #parser = new FrameParser();
+  readonly #reader: ReadableStreamDefaultReader<Uint8Array>;
+
+  constructor(response: Response) {
+    this.#reader = response.body!.getReader();
+  }
+
+  /** The next frame, or null at the end. */
+  async next(): Promise<Frame | null> {
+    for (const seen = this.frames.length; ; ) {
+      if (this.frames.length > seen) return this.frames[seen] ?? null;
+      const { done, value } = await this.#reader.read();
+      if (done) return null;
+      this.frames.push(...this.#parser.push(new TextDecoder().decode(value)));
+    }
+  }
+}
+
+describe('when Redis dies', () => {
+  let platform: TestPlatform;
+  let h: Harness;
+  before(async () => {
+    platform = await startDurable();
+    h = new Harness({ url: platform.url, platform, stop: async () => undefined });
+    await platform.register({ name: 'echo', input: ECHO_SCHEMA });
+  });
+  after(() => platform.stop());
+
+  it('a stream goes on once it is back', async () => {
+    const { response, attempt } = await h.stream();
+    const reading = new Reading(response);
+    await attempt.say('before');
+    assert.equal((await reading.next())?.id, '1');
+    await platform.redis.restart();
+    await attempt.say('after');
+    await attempt.succeed(1);
+    assert.deepEqual(
+      [(await reading.next())?.id, (await reading.next())?.event, await reading.next()],
+      ['2', 'result', null],
+    );
+  });
+
+  it('a stream ends with an error when it stays away, and requests are refused', async () => {
+    const { response, attempt } = await h.stream();
+    const reading = new Reading(response);
+    await attempt.say('before');
+    await reading.next();
+    await platform.redis.kill();
+    const [last, refusal] = await Promise.all([reading.next(), h.ask('/v1/functions')]);
+    const data = JSON.parse(last?.data ?? '{}');
+    assert.deepEqual(
+      [last?.event, last?.hasId, data.code, data.resumable],
+      ['error', false, 'store-unavailable', true],
+    );
+    assert.equal(await reading.next(), null);
+    h.refused(refusal, 'store-unavailable');
+    assert.deepEqual([refusal.headers.get('x-should-retry'), refusal.headers.get('retry-after')], ['true', '1']);
+    const health = await fetch(`${platform.url}/readyz`);
+    assert.deepEqual([health.status, (await json(health)).ready], [503, false]);
+    assert.equal((await fetch(`${platform.url}/healthz`)).status, 200);
+
+    await platform.redis.restart();
+    const again = new Reading(
+      await h.send(`/v1/invocations/${attempt.id}/events`, { headers: { 'last-event-id': '1' } }),
+    );
+    await attempt.say('after');
+    assert.equal((await again.next())?.id, '2');
+    await attempt.succeed(1);
+    assert.equal((await again.next())?.event, 'result');
+  });
+});
+
+describe('when the gateway stops', () => {
+  it('streams that end in time are complete, others are told to come back, and nobody else is let in', async () => {
+    const platform = await TestPlatform.start();
+    await platform.register({ name: 'echo', input: ECHO_SCHEMA });
+    const h = new Harness({ url: platform.url, platform, stop: async () => undefined });
+    const quick = await h.stream();
+    const slow = await h.stream();
+    const waiting = await h.waiting();
+    const closing = platform.server.close(400);
+    await assert.rejects(fetch(`${platform.url}/healthz`, { headers: { connection: 'close' } }));
+    await quick.attempt.succeed(1);
+    assert.match(await quick.response.text(), /event: result/);
+    const text = await slow.response.text();
+    assert.match(text, /^(: heartbeat\n\n)*event: error\ndata: \{"code":"shutting-down"/);
+    const answer = await waiting.answer;
+    h.refused(answer, 'shutting-down');
+    assert.equal(answer.body.invocation, waiting.attempt.id);
+    await closing;
+    await platform.stop();
+  });
+});
+
+it('a request that is not made twice: the same idempotency key after an outage', async () => {
+  const platform = await startDurable();
+  try {
+    await platform.register({ name: 'echo', input: ECHO_SCHEMA });
+    const h = new Harness({ url: platform.url, platform, stop: async () => undefined });
+    await platform.redis.kill();
+    const submitted = platform.client().submit('echo', { prompt: 'a' });
+    setTimeout(() => platform.redis.restart(), 300);
+    const { id } = await submitted;
+    assert.deepEqual(await h.invocations(), new Set([id]));
+    assert.equal((await json(await h.invoke(ASYNC))).status, 'queued');
+  } finally {
+    await platform.stop();
+  }
+});

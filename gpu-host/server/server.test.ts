@@ -1,0 +1,327 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { test } from 'node:test';
+import { encodeBare, encodeOpenInferlet, encodeWords } from '../protocol/encode-calls.ts';
+import { FrameReader } from '../protocol/frames.ts';
+import { FRAME, MAX_FRAME_WORDS, OP, PROTOCOL_VERSION } from '../protocol/wire.ts';
+import { FrameWriter } from '../protocol/words.ts';
+import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
+
+/** Waits until something holds; the test runner's own limit is the deadline. */
+async function until(holds: () => boolean): Promise<void> {
+  while (!holds()) await sleep(2);
+}
+
+function freePages(host: TestHost): number {
+  return host.host.stats().models[0]!.pages.free;
+}
+
+/** A peer that speaks bytes. */
+class RawPeer {
+  readonly socket: Socket;
+  readonly writer = new FrameWriter();
+  error: { code: string; message: string } | undefined;
+  closed = false;
+
+  constructor(path: string) {
+    this.socket = connect(path);
+    const reader = new FrameReader();
+    this.socket.on('data', (chunk) =>
+      reader.push(chunk as Buffer, (kind, body, end) => {
+        if (kind !== FRAME.error) return;
+        body.enter(end);
+        this.error = { code: body.text(), message: body.text() };
+      }),
+    );
+    this.socket.on('error', () => {});
+    this.socket.on('close', () => {
+      this.closed = true;
+    });
+  }
+
+  hello(): void {
+    this.writer.begin(FRAME.hello);
+    this.writer.putText('{}');
+    this.writer.end();
+  }
+
+  flush(): void {
+    this.socket.write(this.writer.take());
+  }
+
+  words(...values: number[]): void {
+    this.socket.write(new Uint8Array(Uint32Array.from(values).buffer));
+  }
+
+  async ended(): Promise<string | undefined> {
+    if (!this.closed) await once(this.socket, 'close');
+    return this.error?.code;
+  }
+}
+
+test('a frame that cannot be read ends its connection with a code; neighbours and their pages are untouched', async () => {
+  await using host = await startTestHost();
+  const oracle = await Oracle.of(host.model);
+  const connection = await host.connect();
+  const inferlet = connection.openInferlet({ id: 'neighbour', maxPages: 40, arrival: 1 });
+  const queue = inferlet.createQueue('tiny');
+  const story = generate(inferlet, queue, [1, 5, 9], 20);
+
+  const calls = (PROTOCOL_VERSION << 16) | FRAME.calls;
+  const bad: [string, (peer: RawPeer) => void][] = [
+    ['version', (peer) => peer.words(2, ((PROTOCOL_VERSION + 1) << 16) | FRAME.hello)],
+    ['version', (peer) => peer.socket.write('GET / HTTP/1.1\r\nhost: x\r\n\r\n')],
+    ['unexpected', (peer) => peer.words(2, calls)],
+    ['oversized', (peer) => (peer.hello(), peer.flush(), peer.words(MAX_FRAME_WORDS + 1, calls))],
+    ['malformed', (peer) => (peer.hello(), peer.flush(), peer.words(2, (PROTOCOL_VERSION << 16) | 99))],
+    ['truncated', (peer) => (peer.hello(), peer.flush(), peer.words(4, calls, 8, OP.synchronize))],
+    ['malformed', (peer) => (peer.hello(), peer.hello(), peer.flush())],
+    ['unexpected', (peer) => (peer.hello(), peer.flush(), peer.hello(), peer.flush())],
+    ['unexpected', (peer) => (peer.hello(), peer.flush(), peer.words(2, (PROTOCOL_VERSION << 16) | FRAME.results))],
+    ['malformed', (peer) => (peer.hello(), encodeBare(peer.writer, OP.synchronize, 7, 1, 1), peer.flush())],
+    [
+      'malformed',
+      (peer) => {
+        peer.hello();
+        encodeOpenInferlet(peer.writer, 1, 'x', 4, 1);
+        encodeWords(peer.writer, OP.createQueue, 1, 1, 0, 5);
+        peer.flush();
+      },
+    ],
+    [
+      'malformed',
+      (peer) => {
+        // It holds pages when it goes wrong.
+        peer.hello();
+        encodeOpenInferlet(peer.writer, 1, 'x', 4, 1);
+        encodeWords(peer.writer, OP.createQueue, 1, 1, 0, 0);
+        encodeWords(peer.writer, OP.allocatePages, 1, 1, 0, 1, 4);
+        encodeOpenInferlet(peer.writer, 1, 'x', 4, 1);
+        peer.flush();
+      },
+    ],
+  ];
+  for (const [code, send] of bad) {
+    const peer = new RawPeer(host.address);
+    send(peer);
+    assert.equal(await peer.ended(), code);
+  }
+  assert.deepEqual(await story, await oracle.greedy([1, 5, 9], 20));
+  await inferlet.close();
+  await until(() => freePages(host) === 64);
+});
+
+test('a peer that says nothing is not kept', async () => {
+  await using host = await startTestHost({ host: { limits: { helloMs: 30 } } });
+  const peer = new RawPeer(host.address);
+  assert.equal(await peer.ended(), 'timeout');
+  await until(() => host.host.stats().connections === 0);
+});
+
+test('a peer that does not read its results is cut off', async () => {
+  await using host = await startTestHost({ host: { limits: { maxUnreadBytes: 1 << 17 } } });
+  const peer = new RawPeer(host.address);
+  peer.hello();
+  encodeOpenInferlet(peer.writer, 1, 'x', 4, 1);
+  encodeWords(peer.writer, OP.createQueue, 1, 1, 0, 0);
+  peer.flush();
+  await once(peer.socket, 'data');
+  peer.socket.pause();
+  let sent = 0;
+  while (host.host.stats().connections === 1) {
+    for (let i = 0; i < 2000; i++) encodeWords(peer.writer, OP.nextDistribution, 1, 1, ++sent, 12345, 3);
+    peer.flush();
+    await sleep(1);
+  }
+  peer.socket.destroy();
+});
+
+test('what an inferlet held comes back when it closes, in whatever state', async () => {
+  await using host = await startTestHost();
+  const connection = await host.connect();
+  for (const moment of ['idle', 'in a step', 'in a run', 'behind a run', 'failed'] as const) {
+    const inferlet = connection.openInferlet({ id: moment, maxPages: 40, arrival: 1 });
+    const queue = inferlet.createQueue('tiny');
+    const pages = must(inferlet.allocatePages(queue, 12));
+    must(inferlet.sharePages(queue, pages));
+    const step = { tokens: Uint32Array.of(1), positions: Uint32Array.of(0), inPages: NONE, outPages: pages, mask: undefined, rows: 1 };
+    const sample = { tag: 'sample' as const, val: GREEDY };
+    const pending = [];
+    if (moment === 'in a step') pending.push(inferlet.step(queue, { ...step, output: sample }));
+    if (moment === 'failed') await inferlet.step(queue, { ...step, tokens: Uint32Array.of(999), output: sample });
+    if (moment === 'in a run' || moment === 'behind a run') {
+      const run = inferlet.run(queue, { token: 1, position: 0, pages, maxTokens: 90, sampler: GREEDY, stopTokens: NONE });
+      must(await run.next());
+      if (moment === 'behind a run') pending.push(inferlet.step(queue, { ...step, output: sample }), inferlet.synchronize(queue));
+      pending.push(drain(run));
+    }
+    await inferlet.close();
+    assert.equal(freePages(host), 64, moment);
+    for (const outcome of await Promise.all(pending)) assert.equal(tagOf(outcome), 'cancelled', moment);
+    assert.equal(tagOf(await inferlet.synchronize(queue)), 'cancelled');
+    assert.equal(tagOf(inferlet.allocatePages(queue, 1)), 'cancelled');
+  }
+  const { inferlets, queues } = host.host.stats().models[0]!;
+  assert.deepEqual({ inferlets, queues }, { inferlets: 0, queues: 0 });
+});
+
+async function drain(run: ReturnType<import('../protocol/client.ts').GpuInferlet['run']>) {
+  for (;;) {
+    const chunk = await run.next();
+    if (chunk.tag === 'err' || chunk.val.finished) return chunk;
+  }
+}
+
+test('what a runtime held comes back when its connection is cut in the middle', async () => {
+  await using host = await startTestHost();
+  const connection = await host.connect();
+  const outcomes = [];
+  for (let i = 0; i < 4; i++) {
+    const inferlet = connection.openInferlet({ id: `${i}`, maxPages: 40, arrival: i });
+    const queue = inferlet.createQueue('tiny');
+    const pages = must(inferlet.allocatePages(queue, 12));
+    const run = inferlet.run(queue, { token: 1, position: 0, pages, maxTokens: 90, sampler: GREEDY, stopTokens: NONE });
+    must(await run.next());
+    outcomes.push(drain(run));
+  }
+  assert.ok(freePages(host) < 64);
+  connection.close();
+  for (const outcome of await Promise.all(outcomes)) assert.equal(tagOf(outcome), 'unavailable');
+  await until(() => freePages(host) === 64);
+});
+
+test('the client reconnects; what was open stays dead and what is opened then works', async () => {
+  await using host = await startTestHost();
+  const oracle = await Oracle.of(host.model);
+  const connection = await host.connect();
+  const causes: string[] = [];
+  connection.onLost((cause) => causes.push(cause));
+  const old = connection.openInferlet({ id: 'old', maxPages: 40, arrival: 1 });
+  const queue = old.createQueue('tiny');
+  const pages = must(old.allocatePages(queue, 12));
+  const run = old.run(queue, { token: 1, position: 0, pages, maxTokens: 90, sampler: GREEDY, stopTokens: NONE });
+  must(await run.next());
+  await host.stop();
+  assert.equal(tagOf(await drain(run)), 'unavailable');
+  assert.equal(tagOf(await old.synchronize(queue)), 'unavailable');
+  assert.equal(tagOf(old.allocatePages(queue, 1)), 'unavailable');
+  assert.equal(connection.connected, false);
+  const born = connection.openInferlet({ id: 'born dead', maxPages: 4, arrival: 2 });
+  assert.equal(tagOf(await born.synchronize(born.createQueue('tiny'))), 'unavailable');
+  await assert.rejects(connection.stats());
+  assert.deepEqual(causes, ['the GPU host ended the connection (shutdown): the GPU host is going down']);
+  await host.restart();
+  await until(() => connection.connected);
+  assert.equal(tagOf(await old.synchronize(queue)), 'unavailable', 'its memory is gone');
+  await old.close();
+  await born.close();
+  const fresh = connection.openInferlet({ id: 'fresh', maxPages: 40, arrival: 3 });
+  assert.deepEqual(await generate(fresh, fresh.createQueue('tiny'), [1, 5, 9], 8), await oracle.greedy([1, 5, 9], 8));
+});
+
+test('an inferlet that floods ends itself, and only itself', async () => {
+  await using host = await startTestHost();
+  const oracle = await Oracle.of(host.model);
+  const connection = await host.connect();
+  const flood = connection.openInferlet({ id: 'flood', maxPages: 40, arrival: 1 });
+  const queue = flood.createQueue('tiny');
+  const [page] = must(flood.allocatePages(queue, 12));
+  // Behind a run that is never consumed nothing drains.
+  const run = flood.run(queue, { token: 1, position: 0, pages: must(flood.allocatePages(queue, 12)), maxTokens: 90, sampler: GREEDY, stopTokens: NONE });
+  const pending = flood.synchronize(queue);
+  for (let i = 0; i < 20_000; i++) flood.maskPage(queue, page!, 0);
+  assert.equal(tagOf(await flood.synchronize(queue)), 'limit-exceeded');
+  const neighbour = connection.openInferlet({ id: 'neighbour', maxPages: 40, arrival: 2 });
+  assert.deepEqual(await generate(neighbour, neighbour.createQueue('tiny'), [1, 5, 9], 8), await oracle.greedy([1, 5, 9], 8));
+  await neighbour.close();
+  assert.equal(freePages(host), 64, 'the flooder holds nothing any more');
+  await flood.close();
+  assert.equal(tagOf(await pending), 'cancelled');
+  assert.ok(['cancelled', 'ok'].includes(tagOf(await run.next())));
+
+  const loud = connection.openInferlet({ id: 'loud', maxPages: 40, arrival: 3 });
+  const shout = loud.createQueue('tiny');
+  const big = range(0, 200_000);
+  for (let i = 0; i < 100; i++) loud.freePages(shout, big);
+  assert.equal(tagOf(await loud.synchronize(shout)), 'limit-exceeded');
+  await loud.close();
+});
+
+test('32 at once say what each says alone, in batches of nearly 32', async () => {
+  await using host = await startTestHost({ pageCount: 128 });
+  const connection = await host.connect();
+  const prompts = Array.from({ length: 32 }, (_, i) => [1, 3 + i, 40 - i, 7]);
+  const tell = async (prompt: number[], way: 'steps' | 'run') => {
+    const inferlet = connection.openInferlet({ id: prompt.join(), maxPages: 8, arrival: 1 });
+    const queue = inferlet.createQueue('tiny');
+    try {
+      if (way === 'steps') return await generate(inferlet, queue, prompt, 16);
+      const pages = must(inferlet.allocatePages(queue, 3));
+      const fill = { tokens: Uint32Array.from(prompt.slice(0, -1)), positions: range(0, prompt.length - 1), inPages: NONE, outPages: pages, mask: undefined, rows: 0 };
+      void inferlet.step(queue, { ...fill, output: { tag: 'none' } });
+      const run = inferlet.run(queue, { token: prompt.at(-1)!, position: prompt.length - 1, pages, maxTokens: 16, sampler: GREEDY, stopTokens: NONE });
+      const made: number[] = [];
+      for (let done = false; !done; ) {
+        const chunk = must(await run.next());
+        made.push(...chunk.tokens);
+        done = chunk.finished !== undefined;
+      }
+      return made;
+    } finally {
+      await inferlet.close();
+    }
+  };
+  const alone: number[][] = [];
+  for (const prompt of prompts) alone.push(await tell(prompt, 'steps'));
+  host.host.stats(true);
+  assert.deepEqual(await Promise.all(prompts.map((prompt) => tell(prompt, 'steps'))), alone);
+  const { meanBatchSize } = host.host.stats(true).models[0]!;
+  assert.ok(meanBatchSize >= 24, `mean batch ${meanBatchSize}`);
+  assert.deepEqual(await Promise.all(prompts.map((prompt, i) => tell(prompt, i % 2 ? 'steps' : 'run'))), alone);
+  assert.ok(host.host.stats().models[0]!.meanBatchSize >= 16, 'runs and steps share batches');
+});
+
+test('a run stays within its window of what was consumed', async () => {
+  const tiny = { layers: 1, contextLength: 1024 };
+  await using host = await startTestHost({ pageCount: 128, shape: tiny });
+  const connection = await host.connect();
+  const inferlet = connection.openInferlet({ id: 'slow reader', maxPages: 128, arrival: 1 });
+  const queue = inferlet.createQueue('tiny');
+  const pages = must(inferlet.allocatePages(queue, 125));
+  const run = inferlet.run(queue, { token: 1, position: 0, pages, maxTokens: 1000, sampler: GREEDY, stopTokens: NONE });
+  must(await run.next());
+  await until(() => host.host.stats().models[0]!.batches >= 256);
+  await sleep(20);
+  const ahead = host.host.stats().models[0]!.batches;
+  assert.ok(ahead <= 256 + 64, `${ahead} tokens ahead of a reader that took one`);
+  let taken = 1;
+  for (let finished: string | undefined; !finished; ) {
+    const chunk = must(await run.next());
+    taken += chunk.tokens.length;
+    finished = chunk.finished;
+  }
+  assert.ok(taken >= 1000);
+});
+
+test('TCP works as a unix socket does', async () => {
+  await using host = await startTestHost();
+  const { GpuHost } = await import('../server.ts');
+  const { GpuHostConnection } = await import('../protocol/client.ts');
+  const tcp = new GpuHost([host.host.engines[0]!.model]);
+  const address = await tcp.listen('127.0.0.1:0');
+  const connection = await GpuHostConnection.connect(address);
+  const inferlet = connection.openInferlet({ id: 'tcp', maxPages: 8, arrival: 1 });
+  assert.equal((await generate(inferlet, inferlet.createQueue('tiny'), [1, 5], 3)).length, 3);
+  connection.close();
+  await tcp.close();
+  await assert.rejects(GpuHostConnection.connect(address, { deadlineMs: 60 }), /no GPU host answered/);
+});
+
+test('a second host at the same path is refused; the file of a dead one is replaced', async () => {
+  await using host = await startTestHost();
+  const { GpuHost } = await import('../server.ts');
+  const second = new GpuHost([host.host.engines[0]!.model]);
+  await assert.rejects(second.listen(host.address), /EADDRINUSE/);
+});

@@ -1,0 +1,152 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Backend, TopTokens } from '../backends/backend.ts';
+import { createReferenceBackend } from '../backends/reference/index.ts';
+import type { ModelConfig } from '../models/config.ts';
+import type { LoadedModel } from '../models/load.ts';
+import { randomModel } from '../models/random-model.ts';
+import { type GpuInferlet, GpuHostConnection, type Outcome, type Sampler } from '../protocol/client.ts';
+import { GpuHost, type GpuHostOptions, type HostedModel } from '../server.ts';
+
+export const GREEDY: Sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
+export const NONE = new Uint32Array();
+
+export interface TestHost extends AsyncDisposable {
+  readonly model: LoadedModel;
+  readonly host: GpuHost;
+  readonly address: string;
+  readonly directory: string;
+  connect(): Promise<GpuHostConnection>;
+  /** Stops this host and starts a new one at the same address. */
+  restart(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+export interface TestHostOptions {
+  readonly pageCount?: number;
+  readonly pageSize?: number;
+  readonly seed?: number;
+  readonly shape?: Partial<ModelConfig>;
+  readonly model?: Partial<HostedModel>;
+  readonly host?: GpuHostOptions;
+}
+
+/** A GPU host in this process, behind a real socket, with a tiny random model on the reference backend. */
+export async function startTestHost(options: TestHostOptions = {}): Promise<TestHost> {
+  const directory = mkdtempSync(join(tmpdir(), 'pie-h-'));
+  const shape = { heads: 4, kvHeads: 2, headDim: 8, layers: 2, contextLength: 96, ...options.shape };
+  const model = await randomModel(join(directory, 'model'), shape, options.seed ?? 1);
+  const socket = join(directory, 's');
+  const connections = new Set<GpuHostConnection>();
+  const start = async (): Promise<GpuHost> => {
+    const pool = { pageSize: options.pageSize ?? 8, pageCount: options.pageCount ?? 64 };
+    const hosted: HostedModel = {
+      name: 'tiny',
+      backend: await createReferenceBackend(model, pool),
+      directory: model.directory,
+      embeddings: () => model.tensors.read('model.embed_tokens.weight'),
+      ...options.model,
+    };
+    const made = new GpuHost([hosted], options.host);
+    await made.listen(socket);
+    return made;
+  };
+  let host = await start();
+  return {
+    model,
+    directory,
+    address: socket,
+    get host() {
+      return host;
+    },
+    async connect() {
+      const connection = await GpuHostConnection.connect(socket);
+      connections.add(connection);
+      return connection;
+    },
+    async restart() {
+      await host.close();
+      host = await start();
+    },
+    stop: () => host.close(),
+    async [Symbol.asyncDispose]() {
+      for (const connection of connections) connection.close();
+      await host.close();
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}
+
+/** The value, or a test failure that shows the error. */
+export function must<T>(outcome: Outcome<T>): T {
+  if (outcome.tag === 'err') throw new Error(`${outcome.val.tag}: ${outcome.val.val}`);
+  return outcome.val;
+}
+
+/** The case of an error, or `ok`. */
+export function tagOf(outcome: Outcome<unknown>): string {
+  return outcome.tag === 'ok' ? 'ok' : outcome.val.tag;
+}
+
+export function range(from: number, to: number): Uint32Array {
+  return Uint32Array.from({ length: to - from }, (_, i) => from + i);
+}
+
+/** Prefills `prompt` and decodes `count` tokens greedily, one fused step each. */
+export async function generate(inferlet: GpuInferlet, queue: number, prompt: readonly number[], count: number): Promise<number[]> {
+  const pages = must(inferlet.allocatePages(queue, Math.ceil((prompt.length + count) / 8)));
+  let tokens = Uint32Array.from(prompt);
+  let position = 0;
+  const made: number[] = [];
+  while (made.length < count) {
+    const positions = range(position, position + tokens.length);
+    position += tokens.length;
+    const output = { tag: 'sample' as const, val: GREEDY };
+    const result = must(await inferlet.step(queue, { tokens, positions, inPages: pages, outPages: pages, mask: undefined, rows: 1, output }));
+    tokens = Uint32Array.from(result.tokens);
+    made.push(tokens[0] as number);
+  }
+  inferlet.freePages(queue, pages);
+  return made;
+}
+
+/**
+ * What the model says without any of the host between: whole sequences, computed at once by a backend of their own.
+ */
+export class Oracle {
+  readonly #backend: Backend;
+
+  constructor(backend: Backend) {
+    this.#backend = backend;
+  }
+
+  static async of(model: LoadedModel): Promise<Oracle> {
+    return new Oracle(await createReferenceBackend(model, { pageSize: 8, pageCount: 1 }));
+  }
+
+  /** The most probable tokens after each of the last `rows` inputs; `visible[i][j]` says whether input i sees input j (causal without). */
+  async top(tokens: readonly number[], positions: readonly number[], rows: number, topK: number, visible?: readonly (readonly boolean[])[]): Promise<TopTokens> {
+    const [output] = await this.#backend.forward([
+      {
+        inputs: { kind: 'tokens', tokens: Uint32Array.from(tokens) },
+        positions: Uint32Array.from(positions),
+        context: NONE,
+        mask: visible ? Uint8Array.from(visible.flat(), Number) : 'causal',
+        writes: NONE,
+        output: { kind: 'top', rows, topK },
+      },
+    ]);
+    if (output?.kind !== 'top') throw new Error('no top tokens');
+    return output;
+  }
+
+  async greedy(prompt: readonly number[], count: number): Promise<number[]> {
+    const tokens = [...prompt];
+    while (tokens.length < prompt.length + count) {
+      const { tokens: best } = await this.top(tokens, [...tokens.keys()], 1, 1);
+      tokens.push(best[0] as number);
+    }
+    return tokens.slice(prompt.length);
+  }
+}

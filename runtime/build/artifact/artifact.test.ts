@@ -1,0 +1,306 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, suite, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { witSource } from '../../testing/wat.ts';
+import { type BuildCode, BuildError } from '../outcome.ts';
+import { load } from '../testing/load.ts';
+import { component, guest, wat } from '../testing/wat.ts';
+import { MAX_TABLE_ELEMENTS } from '../wasm/limits.ts';
+import type { Artifact } from './artifact.ts';
+import { type ArtifactBuildOptions, buildArtifact } from './build.ts';
+import { prepareCoreModules } from './core-modules.ts';
+import { MAX_COMPONENT_BYTES } from './kind.ts';
+import { makeArtifact } from './make.ts';
+
+let store = '';
+before(async () => {
+  store = await mkdtemp(join(tmpdir(), 'pie-artifact-'));
+});
+after(() => rm(store, { recursive: true, force: true }));
+
+const build = async (bytes: Uint8Array, options: Partial<ArtifactBuildOptions> = {}): Promise<Artifact> => {
+  const outcome = await buildArtifact(bytes, { store, ...options });
+  assert.ok(outcome.ok, outcome.ok ? '' : `${outcome.code}: ${outcome.message}`);
+  return outcome.artifact;
+};
+
+suite('a component becomes an artifact', () => {
+  test('that runs, is described, and is not built twice', async () => {
+    const bytes = await component(await guest('(local.set $result (i32.mul (local.get $length) (i32.const 7)))'));
+    const [first, same] = await Promise.all([buildArtifact(bytes, { store }), buildArtifact(bytes, { store })]);
+    assert.ok(first.ok && same.ok);
+    assert.equal(same.artifact.hash, first.artifact.hash);
+    const again = await buildArtifact(bytes, { store });
+    assert.ok(again.ok && again.cached && !first.cached);
+    assert.equal(await (await load(first.artifact)).run('six ch'), '42');
+
+    const { meta, directory } = first.artifact;
+    const files = await readdir(directory);
+    assert.deepEqual(files.sort(), ['app.js', 'artifact.json', 'package.json', ...first.artifact.coreModules].sort());
+    assert.deepEqual(
+      meta.coreModules.filter(({ role }) => role === 'program').map(({ memoryPages }) => memoryPages),
+      [[1024]],
+    );
+    assert.deepEqual(meta.glue.rewrites, ['debug', 'wake']);
+    assert.ok(meta.toolchain['jco-transpile'] && meta.toolchain.build);
+  });
+
+  test('whose glue compiles nothing itself and reads no environment', async () => {
+    const artifact = await build(await component(await guest('')));
+    const glue = await readFile(artifact.glue, 'utf8');
+    assert.doesNotMatch(glue, /new WebAssembly\.Module\(|WebAssembly\.compile\(/);
+    assert.doesNotMatch(glue, /^\s*_debugLog\(/m);
+  });
+
+  test('once for each memory limit', async () => {
+    const bytes = await component(await guest(''));
+    assert.notEqual((await build(bytes)).hash, (await build(bytes, { memoryPages: 32 })).hash);
+  });
+});
+
+suite('what an instance may use is bounded', () => {
+  const GROW =
+    '(loop $more (br_if $more (i32.ge_s (memory.grow (i32.const 3)) (i32.const 0)))) (local.set $result (memory.size))';
+
+  test('memory, by the limit of the artifact', async () => {
+    const artifact = await build(await component(await guest(GROW)), { memoryPages: 64 });
+    const instance = await load(artifact);
+    assert.equal(await instance.run(''), '64');
+    assert.equal(instance.memoryBytes(), 64 * 65536);
+  });
+
+  test('memory, by its own smaller maximum', async () => {
+    const core = await guest(GROW, '', '(memory (export "memory") 1 10)');
+    const instance = await load(await build(await component(core)));
+    assert.equal(await instance.run(''), '10');
+  });
+
+  test('several memories share the limit', async () => {
+    const one = await wat('(module (memory 1) (memory 3 5))');
+    const other = await wat('(module (memory 2))');
+    const prepared = prepareCoreModules(
+      new Map([
+        ['a', one],
+        ['b', other],
+      ]),
+      new Map(),
+      36,
+    );
+    assert.deepEqual(
+      prepared.map(({ module }) => module.memoryPages),
+      [[11, 5], [12]],
+    );
+  });
+
+  test('tables', async () => {
+    const body =
+      '(loop $more (br_if $more (i32.ge_s (table.grow $t (ref.null func) (i32.const 100)) (i32.const 0)))) (local.set $result (table.size $t))';
+    const instance = await load(await build(await component(await guest(body, '(table $t 1 funcref)'))));
+    const size = Number(await instance.run(''));
+    assert.ok(size > 1 && size <= MAX_TABLE_ELEMENTS, `${size} elements`);
+  });
+
+  for (const [name, body, fields] of [
+    ['a loop', '(loop $l (br $l))', ''],
+    [
+      'a loop that catches what kills it',
+      '(loop $o (block $h (try_table (catch_all $h) (loop $l (br $l)))) (br $o))',
+      '',
+    ],
+  ] as const) {
+    test(`${name} without end leaves the thread to others and is killed`, async () => {
+      const instance = await load(await build(await component(await guest(body, fields))), {}, 50);
+      let beats = 0;
+      const beat = setInterval(() => {
+        beats += 1;
+        if (beats === 5) instance.kill();
+      }, 1);
+      try {
+        await assert.rejects(instance.run(''), WebAssembly.RuntimeError);
+      } finally {
+        clearInterval(beat);
+      }
+      assert.ok(beats >= 5 && instance.yields() > 5, `${beats} timers, ${instance.yields()} yields`);
+    });
+  }
+});
+
+test('recursion without end overflows the stack of its instance alone', async () => {
+  const fields = '(func $f (param i32) (result i32) (i32.add (call $f (local.get 0)) (i32.const 1)))';
+  const instance = await load(await build(await component(await guest('(drop (call $f (i32.const 1)))', fields))));
+  await assert.rejects(instance.run(''), RangeError);
+});
+
+suite('what is not an inferlet is refused and leaves nothing behind', () => {
+  const header = Uint8Array.of(0, 0x61, 0x73, 0x6d, 0x0d, 0, 1, 0);
+  const foreign = (wit: string) => async () => component(await wat(CORE), `package a:b@0.1.0;\n${wit}`, 'w');
+  const CORE = `(module (memory (export "memory") 1)
+    (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) unreachable)
+    (func (export "run") (param i32 i32) (result i32) unreachable))`;
+  const importing = (module: string, name: string, type: string) => async (wit: string) =>
+    component(await guest('', `(import "${module}" "${name}" (func ${type}))`), wit);
+
+  const cases: readonly (readonly [string, () => Promise<Uint8Array>, BuildCode, RegExp])[] = [
+    ['nothing at all', async () => new Uint8Array(0), 'not-wasm', /not WebAssembly/],
+    ['text', async () => new TextEncoder().encode('export const run = 1;'), 'not-wasm', /not WebAssembly/],
+    ['a core module', () => guest(''), 'core-module', /core Wasm module/],
+    [
+      'a component above the limit',
+      async () => {
+        const large = new Uint8Array(MAX_COMPONENT_BYTES + 1);
+        large.set(header);
+        return large;
+      },
+      'component-too-large',
+      /64\.0 MiB; 64 MiB/,
+    ],
+    ['an empty component', async () => header, 'wrong-world', /does not export `run`/],
+    [
+      'a component cut short',
+      async () => (await component(await guest(''))).subarray(0, 300),
+      'build-failed',
+      /not valid/,
+    ],
+    [
+      'a component of another world',
+      foreign('world w { export run: func(input: string) -> string; }'),
+      'wrong-world',
+      /another type.*async func\(input: string\) -> result<string, string>/,
+    ],
+    [
+      'a component that needs WASI',
+      async () => {
+        const wit = `package wasi:random@0.2.0; interface random { get-random-u64: func() -> u64; } world w { import random; export run: async func(input: string) -> result<string, string>; }`;
+        return component(
+          await guest('', '(import "wasi:random/random@0.2.0" "get-random-u64" (func (result i64)))'),
+          wit,
+          'w',
+        );
+      },
+      'wrong-world',
+      /wasi:random\/random@0\.2\.0/,
+    ],
+    [
+      'a function of ours with another type',
+      async () => {
+        const wit = (await witSource()).replace('random: func() -> u32;', 'random: func() -> f32;');
+        return importing('pie:inferlet/runtime@0.1.0', 'random', '(result f32)')(wit);
+      },
+      'wrong-world',
+      /random as func\(\) -> f32; it is func\(\) -> u32/,
+    ],
+    [
+      'a function that we do not have',
+      async () => {
+        const wit = (await witSource()).replace(
+          'random: func() -> u32;',
+          'random: func() -> u32; exec: func() -> u32;',
+        );
+        return importing('pie:inferlet/runtime@0.1.0', 'exec', '(result i32)')(wit);
+      },
+      'wrong-world',
+      /runtime@0\.1\.0 exec, which this version does not have/,
+    ],
+    [
+      'an error type with a case more',
+      async () => {
+        const wit = (await witSource()).replace('internal(string),', 'internal(string), other,');
+        return importing('pie:inferlet/session@0.1.0', 'flush', '(result i32)')(wit);
+      },
+      'wrong-world',
+      /session@0\.1\.0 flush/,
+    ],
+    [
+      'another minor version',
+      async () => {
+        const wit = (await witSource()).replace('pie:inferlet@0.1.0', 'pie:inferlet@0.2.0');
+        return importing('pie:inferlet/runtime@0.2.0', 'random', '(result i32)')(wit);
+      },
+      'wrong-world',
+      /pie:inferlet\/runtime@0\.2\.0/,
+    ],
+    [
+      'more memory at its start than the limit',
+      async () => component(await guest('', '', '(memory (export "memory") 2000)')),
+      'build-failed',
+      /needs 125 MiB of memory/,
+    ],
+    [
+      'threads',
+      async () => component(await guest('', '(memory 1 1 shared)')),
+      'build-failed',
+      /shared memory|not valid/,
+    ],
+    [
+      'garbage collection',
+      async () => component(await guest('(drop (ref.i31 (i32.const 1)))')),
+      'build-failed',
+      /garbage collection|not valid/,
+    ],
+  ];
+  for (const [name, make, code, message] of cases) {
+    test(`${name}: ${code}`, async () => {
+      const directory = join(store, `refused-${code}`);
+      await assert.rejects(makeArtifact(await make(), directory, { memoryPages: 1024 }), (error) => {
+        assert.ok(error instanceof BuildError, String(error));
+        assert.equal(error.code, code, error.message);
+        assert.match(error.message, message);
+        return error.hint.length > 10;
+      });
+      await assert.rejects(readdir(directory), { code: 'ENOENT' });
+    });
+  }
+
+  test('a name that would end a string in the glue', async () => {
+    const bytes = await component(await guest('', `(func (export "';process.exit(1);'"))`));
+    await assert.rejects(makeArtifact(bytes, join(store, 'name'), { memoryPages: 1024 }), /uses the name "';process/);
+  });
+
+  test('through the build process, with nothing left in the store', async () => {
+    const empty = await mkdtemp(join(store, 'refused-'));
+    const outcome = await buildArtifact(Uint8Array.of(0, 0x61, 0x73, 0x6d, 0x0d, 0, 1, 0), { store: empty });
+    assert.ok(!outcome.ok);
+    assert.equal(outcome.code, 'wrong-world');
+    assert.deepEqual(await readdir(empty), []);
+  });
+
+  test('a build past its time limit: build-timeout', async () => {
+    const empty = await mkdtemp(join(store, 'slow-'));
+    const bytes = await component(await guest('(local.set $result (i32.const 5))'));
+    const outcome = await buildArtifact(bytes, { store: empty, timeoutMs: 20 });
+    assert.ok(!outcome.ok);
+    assert.equal(outcome.code, 'build-timeout');
+    assert.deepEqual(await readdir(empty), []);
+  });
+
+  test('a build past its memory limit', async () => {
+    const bytes = await component(await guest('(local.set $result (i32.const 6))'));
+    const outcome = await buildArtifact(bytes, { store: await mkdtemp(join(store, 'small-')), memoryMb: 70 });
+    assert.ok(!outcome.ok);
+    assert.equal(outcome.code, 'build-failed');
+    assert.match(outcome.message, /70 MiB of memory|out of memory/);
+  });
+
+  test('a build that is called off', async () => {
+    const empty = await mkdtemp(join(store, 'off-'));
+    const bytes = await component(await guest('(local.set $result (i32.const 8))'));
+    const reason = new Error('called off');
+    const controller = new AbortController();
+    const building = buildArtifact(bytes, { store: empty, signal: controller.signal });
+    setTimeout(() => controller.abort(reason), 30);
+    await assert.rejects(building, reason);
+    assert.deepEqual(await readdir(empty), []);
+  });
+});
+
+test('the C kernels beside this test are what their source says they are', async () => {
+  const fixtures = fileURLToPath(new URL('../fixtures/', import.meta.url));
+  const module = new WebAssembly.Module(await readFile(join(fixtures, 'kernels.wasm')));
+  const source = await readFile(join(fixtures, 'kernels.c'), 'utf8');
+  for (const { name, kind } of WebAssembly.Module.exports(module)) {
+    if (kind === 'function') assert.ok(source.includes(`EXPORT(${name})`), name);
+  }
+});

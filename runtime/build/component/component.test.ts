@@ -1,0 +1,245 @@
+import assert from 'node:assert/strict';
+import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { after, before, suite, test } from 'node:test';
+import type { Artifact } from '../artifact/artifact.ts';
+import { buildArtifact } from '../artifact/build.ts';
+import { load } from '../testing/load.ts';
+import { buildComponent, type ComponentOutcome } from './build.ts';
+
+let root = '';
+let store = '';
+before(async () => {
+  root = await mkdtemp(join(tmpdir(), 'pie-component-'));
+  store = join(root, 'store');
+});
+after(() => rm(root, { recursive: true, force: true }));
+
+/** A project of these files; answers its folder. */
+async function project(name: string, files: Readonly<Record<string, string>>): Promise<string> {
+  const directory = join(root, name);
+  for (const [file, text] of Object.entries(files)) {
+    await mkdir(dirname(join(directory, file)), { recursive: true });
+    await writeFile(join(directory, file), text);
+  }
+  return directory;
+}
+
+const build = (path: string): Promise<ComponentOutcome> => buildComponent(path, { store });
+
+suite('a source becomes a component', () => {
+  let artifact: Artifact;
+
+  before(async () => {
+    const path = await project('good', {
+      'pie.json': '{"name": "good", "main": "src/entry.ts"}',
+      'src/entry.ts': `
+        import { defineInferlet } from '@pie/inferlet';
+        import { shout } from './helper.ts';
+        import data from './data.json';
+        import EventEmitter from 'events';
+        import { answer } from 'some-package';
+        type Input = { case: keyof typeof cases };
+        console.warn('loading', Math.random() < 2);
+        const early = setTimeoutAtLoad();
+        function setTimeoutAtLoad(): string { try { setTimeout(() => {}, 1); return 'no error'; } catch (error) { return String(error); } }
+        const cases = {
+          bundled: () => [shout('a'), data.value, answer, new EventEmitter().name, early],
+          globals: async () => {
+            const started = performance.now();
+            const order: string[] = [];
+            const cleared = setTimeout(() => order.push('cleared'), 1);
+            clearTimeout(cleared);
+            await new Promise<void>((resolve) => { setTimeout((x: string) => { order.push(x); resolve(); }, 5, 'fired'); });
+            let ticks = 0;
+            await new Promise<void>((resolve) => { const id = setInterval(() => { if (++ticks === 3) { clearInterval(id); resolve(); } }, 1); });
+            const date = new Date();
+            return {
+              order, ticks, passed: performance.now() - started,
+              now: Date.now(), year: date.getUTCFullYear(), hours: new Date(3_600_000).getHours(), isDate: date instanceof Date && date.constructor === Date,
+              called: typeof (Date as unknown as () => string)(), fixed: new Date(2020, 1, 3, 4).toISOString(),
+              random: [Math.random(), Math.random()], uuid: crypto.randomUUID(), bytes: crypto.getRandomValues(new Uint8Array(6)).length,
+            };
+          },
+          text: () => {
+            const samples = ['', 'plain', 'h\\u00e9llo', '\\u20ac', '\\ud83d\\ude00', 'a\\ud800b', '\\ufeffbom', 'x'.repeat(10000) + '\\u00e9'];
+            const bytes = [[0xe2, 0x82], [0xf0, 0x9f, 0x98], [0xff, 0x41], [0xc0, 0x80], [0xed, 0xa0, 0x80], [0xef, 0xbb, 0xbf, 0x41], [0xe2, 0x28, 0xa1]];
+            const stream = new TextDecoder();
+            let fatal = 'no error';
+            try { new TextDecoder('utf-8', { fatal: true }).decode(new Uint8Array([0xff])); } catch (error) { fatal = (error as Error).name; }
+            return {
+              encoded: samples.map((s) => [...new TextEncoder().encode(s)]),
+              decoded: bytes.map((b) => new TextDecoder().decode(new Uint8Array(b))),
+              streamed: [0xe2, 0x82, 0xac, 0xf0, 0x9f].map((b) => stream.decode(new Uint8Array([b]), { stream: true })).join('') + stream.decode(),
+              fatal,
+            };
+          },
+          log: () => {
+            const circle: Record<string, unknown> = { a: 1 }; circle.self = circle;
+            console.log('text', 1, 2n, null, undefined, [1, 'x'], { deep: { b: new Map([[1, new Set([2])]]) } }, circle, () => 0, Symbol('s'), new Uint8Array([1, 2]));
+            console.error(new TypeError('bad')); console.debug('lone \\ud800'); console.assert(1 > 2, 'sums');
+          },
+          throw: () => { throw new RangeError('out of it'); },
+          spin: () => { for (;;); },
+          recurse: () => { const f = (): number => f() + 1; return f(); },
+          hog: () => { const all: Uint8Array[] = []; for (;;) all.push(new Uint8Array(1 << 20).fill(1)); },
+        };
+        export const run = defineInferlet(async (input: Input) => cases[input.case]());
+      `,
+      'src/helper.ts': "export const shout = (text: string): string => text.toUpperCase() + '!';",
+      'src/data.json': '{"value": 42}',
+      'node_modules/events/package.json': '{"name": "events", "version": "1.0.0", "main": "events.js"}',
+      'node_modules/events/events.js': 'module.exports = class EventEmitter { get name() { return "the npm one"; } };',
+      'node_modules/some-package/package.json':
+        '{"name": "some-package", "version": "1.0.0", "exports": {"import": "./a.mjs"}, "type": "module"}',
+      'node_modules/some-package/a.mjs': 'export const answer = process.env.NODE_ENV;',
+    });
+    const outcome = await build(path);
+    assert.ok(outcome.ok, outcome.ok ? '' : outcome.message);
+    const made = await buildArtifact(outcome.component, { store: join(root, 'artifacts'), memoryPages: 256 });
+    assert.ok(made.ok, made.ok ? '' : made.message);
+    artifact = made.artifact;
+  });
+
+  const host = () => {
+    let seed = 1;
+    return {
+      now: () => BigInt(Date.now()),
+      random: () => {
+        seed = (seed * 1664525 + 1013904223) >>> 0;
+        return seed;
+      },
+      sleep: (ms: number) => new Promise((resolve) => setTimeout(resolve, ms, { tag: 'ok', val: undefined })),
+    };
+  };
+  const run = async (name: string, answers = host()) => {
+    const instance = await load(artifact, { runtime: answers });
+    const result = JSON.parse(await instance.run(JSON.stringify({ case: name }))) as Record<string, unknown>;
+    return { result, logs: instance.logs };
+  };
+
+  test('with its relative, JSON and npm imports, a package that bears a Node name among them', async () => {
+    const { result, logs } = await run('bundled');
+    assert.deepEqual(result, [
+      'A!',
+      42,
+      'production',
+      'the npm one',
+      'Error: setTimeout cannot be used while the module loads (at build time): call it inside run()',
+    ]);
+    assert.deepEqual(logs[0], { level: 'warn', message: 'loading true' });
+  });
+
+  test('with a clock, timers and random numbers of the host', async () => {
+    const before = Date.now();
+    const { result } = await run('globals');
+    const { order, ticks, now, year, hours, isDate, called, fixed, random, uuid, bytes, passed } = result;
+    assert.deepEqual(
+      { order, ticks, year, hours, isDate, called, fixed, bytes },
+      {
+        order: ['fired'],
+        ticks: 3,
+        year: new Date().getUTCFullYear(),
+        hours: 1,
+        isDate: true,
+        called: 'string',
+        fixed: '2020-02-03T04:00:00.000Z',
+        bytes: 6,
+      },
+    );
+    assert.ok(Number(now) >= before && Number(passed) >= 0);
+    assert.match(String(uuid), /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+    const other = await run('globals', { ...host(), random: () => 7 });
+    assert.notDeepEqual(other.result.random, random);
+    for (const number of random as number[]) assert.ok(number >= 0 && number < 1);
+  });
+
+  test('with TextEncoder and TextDecoder that agree with Node', async () => {
+    const { result } = await run('text');
+    const samples = [
+      '',
+      'plain',
+      'h\u00e9llo',
+      '\u20ac',
+      '\ud83d\ude00',
+      'a\ud800b',
+      '\ufeffbom',
+      `${'x'.repeat(10000)}\u00e9`,
+    ];
+    assert.deepEqual(
+      result.encoded,
+      samples.map((text) => [...new TextEncoder().encode(text)]),
+    );
+    const bytes = [
+      [0xe2, 0x82],
+      [0xf0, 0x9f, 0x98],
+      [0xff, 0x41],
+      [0xc0, 0x80],
+      [0xed, 0xa0, 0x80],
+      [0xef, 0xbb, 0xbf, 0x41],
+      [0xe2, 0x28, 0xa1],
+    ];
+    assert.deepEqual(
+      result.decoded,
+      bytes.map((list) => new TextDecoder().decode(new Uint8Array(list))),
+    );
+    assert.equal(result.streamed, '\u20ac\ufffd');
+    assert.equal(result.fatal, 'TypeError');
+  });
+
+  test('with a console that writes into the log', async () => {
+    const { logs } = await run('log');
+    const [, text, error, lone, assertion] = logs;
+    assert.deepEqual(text, {
+      level: 'info',
+      message:
+        'text 1 2n null undefined [1, "x"] { deep: { b: Map { 1 => Set { 2 } } } } { a: 1, self: [circular] } [function anonymous] Symbol(s) Uint8Array [1, 2]',
+    });
+    assert.match(error?.message ?? '', /^TypeError: bad\n/);
+    assert.deepEqual(lone, { level: 'debug', message: 'lone \ufffd' });
+    assert.deepEqual(assertion, { level: 'error', message: 'Assertion failed: sums' });
+  });
+
+  test('whose errors have a message', async () => {
+    const instance = await load(artifact, { runtime: host() });
+    await assert.rejects(instance.run('{"case": "throw"}'), (error) =>
+      /out of it/.test(String((error as { payload?: string }).payload ?? error)),
+    );
+  });
+
+  test('that is killed when it spins', async () => {
+    const instance = await load(artifact, { runtime: host() }, 1000);
+    let beats = 0;
+    const beat = setInterval(() => {
+      beats += 1;
+      if (beats === 5) instance.kill();
+    }, 1);
+    await assert.rejects(instance.run('{"case": "spin"}')).finally(() => clearInterval(beat));
+    assert.ok(beats >= 5);
+  });
+
+  for (const name of ['recurse', 'hog']) {
+    test(`that fails alone when it is asked to ${name}`, async () => {
+      const instance = await load(artifact, { runtime: host() });
+      await assert.rejects(instance.run(JSON.stringify({ case: name })));
+      assert.ok(instance.memoryBytes() <= 256 * 65536);
+    });
+  }
+
+  test('whose glue compiles no bytes', () => {
+    assert.ok(artifact.meta.coreModules.some(({ role }) => role === 'helper'));
+    assert.deepEqual(artifact.meta.glue.rewrites, ['debug', 'wake']);
+  });
+});
+
+test('a bundle that has not changed is not compiled again', async () => {
+  const path = await project('once', { 'index.js': 'export async function run(input) { return input; }' });
+  const first = await build(path);
+  await writeFile(join(path, 'index.js'), '// No change.\nexport async function run(input) { return input; }');
+  const second = await build(join(path, 'index.js'));
+  assert.ok(first.ok && second.ok);
+  assert.deepEqual([first.cached, second.cached], [false, true]);
+  assert.equal(second.hash, first.hash);
+  assert.ok((await readdir(store)).every((file) => file.endsWith('.wasm')));
+});

@@ -1,0 +1,112 @@
+import assert from 'node:assert/strict';
+import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { after, before, suite, test } from 'node:test';
+import type { BuildFailure } from '../outcome.ts';
+import { buildComponent } from './build.ts';
+
+let root = '';
+let store = '';
+before(async () => {
+  root = await mkdtemp(join(tmpdir(), 'pie-component-'));
+  store = join(root, 'store');
+});
+after(() => rm(root, { recursive: true, force: true }));
+
+/** A project of these files; answers its folder. */
+async function project(name: string, files: Readonly<Record<string, string>>): Promise<string> {
+  const directory = join(root, name);
+  for (const [file, text] of Object.entries(files)) {
+    await mkdir(dirname(join(directory, file)), { recursive: true });
+    await writeFile(join(directory, file), text);
+  }
+  return directory;
+}
+
+async function failure(path: string, options: { timeoutMs?: number } = {}): Promise<BuildFailure> {
+  const outcome = await buildComponent(path, { store, ...options });
+  assert.ok(!outcome.ok, 'the build should have failed');
+  return outcome;
+}
+
+suite('a source that cannot be compiled says where', () => {
+  test('a Node module, by name, with what to use', async () => {
+    const path = await project('node', {
+      'index.ts':
+        "import { readFile } from 'node:fs/promises';\nimport http from 'http';\nexport const run = () => readFile(http);\n",
+    });
+    const { code, message, diagnostics, hint } = await failure(path);
+    assert.equal(code, 'build-failed');
+    assert.match(message, /index\.ts:1:\d+: "node:fs\/promises" is a Node module.*no file system.*and 1 more/s);
+    assert.deepEqual(
+      diagnostics?.map(({ file, line }) => `${file}:${line}`),
+      ['index.ts:1', 'index.ts:2'],
+    );
+    assert.match(diagnostics?.[1]?.text ?? '', /"http" is a Node module/);
+    assert.match(hint, /without Node/);
+  });
+
+  test('a syntax error, with its line', async () => {
+    const path = await project('syntax', {
+      'index.ts': "import './other.ts';\nexport const run = () => '';",
+      'other.ts': 'const a = 1;\nconst b = ;\n',
+    });
+    const { message, diagnostics } = await failure(path);
+    assert.match(message, /other\.ts:2:11: Unexpected ";"/);
+    assert.deepEqual(diagnostics?.[0], {
+      file: 'other.ts',
+      line: 2,
+      column: 11,
+      text: 'Unexpected ";"',
+      source: 'const b = ;',
+    });
+  });
+
+  test('a package that is not installed', async () => {
+    const path = await project('missing', { 'index.ts': "import x from 'not-there';\nexport const run = () => x;" });
+    const { message, hint } = await failure(path);
+    assert.match(message, /index\.ts:1:15: Could not resolve "not-there"/);
+    assert.match(hint, /npm/);
+  });
+
+  test('no run', async () => {
+    const { message, hint } = await failure(await project('norun', { 'index.ts': 'export const walk = 1;' }));
+    assert.match(message, /does not export `run`/);
+    assert.match(hint, /defineInferlet/);
+  });
+
+  test('no entry, no file, broken manifest', async () => {
+    assert.match((await failure(await project('empty', { 'a.txt': '' }))).message, /no index\.ts/);
+    assert.match((await failure(join(root, 'nowhere.ts'))).message, /no file or folder/);
+    assert.match((await failure(await project('manifest', { 'pie.json': '{' }))).message, /not JSON/);
+    assert.match(
+      (await failure(await project('main', { 'pie.json': '{"main": "x.ts"}' }))).message,
+      /x\.ts.*not there/,
+    );
+  });
+
+  test('a module that throws while it loads', async () => {
+    const path = await project('throws', {
+      'index.ts':
+        "interface A { b: number }\nconst a = (): A => null as never;\nconsole.log(a().b);\nexport const run = () => '';\n",
+    });
+    const { message, diagnostics } = await failure(path);
+    assert.match(message, /fails while it loads: index\.ts:3:\d+: /);
+    assert.equal(diagnostics?.[0]?.source, 'console.log(a().b);');
+  });
+
+  test('a module that calls the host while it loads', async () => {
+    const path = await project('early', {
+      'index.ts': "import { now } from 'pie:inferlet/runtime@0.1.0';\nnow();\nexport const run = () => '';",
+    });
+    assert.match((await failure(path)).message, /calls runtime now while it loads/);
+  });
+
+  test('a module that never finishes loading: build-timeout', async () => {
+    const path = await project('forever', { 'index.ts': "for (;;);\nexport const run = () => '';" });
+    const { code } = await failure(path, { timeoutMs: 2500 });
+    assert.equal(code, 'build-timeout');
+    assert.ok((await readdir(store)).every((file) => file.endsWith('.wasm')));
+  });
+});

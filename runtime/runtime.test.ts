@@ -1,0 +1,152 @@
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { after, before, describe, it } from 'node:test';
+import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import { TestPlatform, type Transcript } from './testing/platform.ts';
+import { callbackGuest, RETURN_42, watComponent } from './testing/wat.ts';
+
+const LIMITS = { memoryMb: 16, cpuMs: 250, wallMs: 10_000, pages: 64 };
+
+describe('a runtime', () => {
+  let platform: TestPlatform;
+  let version: FunctionVersion;
+  const invoke = (wish: Record<string, unknown>, deadlineMs?: number) => platform.invoke(version, wish, deadlineMs);
+
+  before(async () => {
+    platform = await TestPlatform.start();
+    const source = await readFile(new URL('./testing/fixtures/behaviour.js', import.meta.url), 'utf8');
+    version = await platform.deploy(source, { name: 'behaviour', limits: LIMITS });
+  });
+  after(() => platform.stop());
+
+  it('streams what an inferlet says, then its result with what it used', async () => {
+    const { events, messages, logs, end } = await invoke({ do: 'generate', count: 5 });
+    assert.deepEqual(
+      events.map(({ seq }) => seq),
+      events.map((_, i) => i + 1),
+    );
+    assert.deepEqual(
+      events.map(({ event }) => event),
+      ['start', 'log', 'message', 'message', 'message', 'message', 'message', 'metric', 'result'],
+    );
+    assert.deepEqual(logs, ['to generate']);
+    assert.deepEqual(end.data.output, messages.map(Number));
+    const { usage } = end.data;
+    assert.equal(usage?.inputTokens, 7);
+    assert.equal(usage?.outputTokens, 5);
+    assert.equal(usage?.kvPagesPeak, 8);
+    assert.equal(platform.freePages(), 256);
+  });
+
+  it('gives the same answers to many at once as to one after the other', async () => {
+    const wishes = Array.from({ length: 12 }, (_, i) => ({ do: 'generate', count: 8, prompt: [1, 3 + i] }));
+    const together = await Promise.all(wishes.map((wish) => invoke(wish)));
+    for (const [i, wish] of wishes.entries()) {
+      assert.deepEqual((await invoke(wish)).end.data.output, together[i]?.end.data.output);
+    }
+    assert.equal(platform.freePages(), 256);
+  });
+
+  const endings: readonly [wish: Record<string, unknown>, code: string, message: RegExp][] = [
+    [{ do: 'throw' }, 'inferlet-error', /boom/],
+    [{ do: 'number' }, 'invalid-result', /no string/],
+    [{ do: 'text' }, 'invalid-result', /not JSON/],
+    [{ do: 'spin' }, 'cpu-limit', /250 ms/],
+    [{ do: 'leak' }, 'memory-limit', /limits\.memoryMb/],
+    [{ do: 'recurse' }, 'trap', /stack/],
+    [{ do: 'never' }, 'trap', /nothing will settle/],
+    [{ do: 'generate', count: 5, prompt: [1, 4000] }, 'inferlet-error', /invalid-argument/],
+    [{ do: 'generate', count: 400 }, 'inferlet-error', /context-overflow/],
+  ];
+  for (const [wish, code, message] of endings) {
+    it(`says why an inferlet failed: ${JSON.stringify(wish)} is ${code}`, async () => {
+      const { end } = await invoke(wish);
+      assert.equal(end.event, 'error');
+      assert.equal(end.data.code, code);
+      assert.match(end.data.message ?? '', message);
+      assert.equal(platform.freePages(), 256);
+    });
+  }
+
+  it('ends an inferlet at its deadline', async () => {
+    const { messages, end } = await invoke({ do: 'sleep' }, 400);
+    assert.deepEqual(messages, ['sleeping', 'deadline-exceeded true']);
+    assert.equal(end.data.code, 'deadline-exceeded');
+  });
+
+  it('ends an inferlet that floods its client', async () => {
+    const patient = await platform.deploy(await readFile(new URL('./testing/fixtures/behaviour.js', import.meta.url), 'utf8'), {
+      name: 'flooder',
+      limits: { ...LIMITS, cpuMs: 20_000 },
+    });
+    const { end } = await platform.invoke(patient, { do: 'flood' });
+    assert.equal(end.data.code, 'output-limit');
+  });
+
+  it('cancels one that sleeps, and one that spins', async () => {
+    const cancelled = async (wish: Record<string, unknown>): Promise<Transcript> => {
+      const id = await platform.submit(version, wish);
+      await started(platform, id);
+      await platform.scheduler.cancel(id, 'no longer wanted');
+      return platform.transcript(id);
+    };
+    const [asleep, spinning] = await Promise.all([cancelled({ do: 'sleep' }), cancelled({ do: 'spin' })]);
+    assert.deepEqual(asleep.messages, ['sleeping', 'cancelled true']);
+    assert.equal(asleep.end.data.code, 'cancelled');
+    assert.ok(['cancelled', 'cpu-limit'].includes(spinning.end.data.code ?? ''));
+    assert.equal((await platform.scheduler.invocations.get(asleep.events[0] ? JSON.parse(asleep.events[0].data).invocation : ''))?.status, 'cancelled');
+  });
+
+  it('hands the messages of its client to an inferlet, in order, until there are no more', async () => {
+    const id = await platform.submit(version, { do: 'receive' });
+    await platform.scheduler.inbox.push(id, { text: 'one' });
+    await started(platform, id);
+    await platform.scheduler.inbox.push(id, { bytes: new Uint8Array([2, 0, 255]) });
+    await platform.scheduler.inbox.push(id, { text: 'three' });
+    await platform.scheduler.inbox.close(id);
+    const { messages, end } = await platform.transcript(id);
+    assert.deepEqual(end.data.output, { heard: ['one', [2, 0, 255], 'three'], end: 'closed' });
+    assert.deepEqual(messages, ['heard 1', 'heard 2', 'heard 3']);
+  });
+
+  it('blames the device for what the device broke, and goes on when it is back', async () => {
+    const id = await platform.submit(version, { do: 'generate', count: 100, pauseMs: 20 });
+    await started(platform, id);
+    await platform.stopGpuHost();
+    const { end } = await platform.transcript(id);
+    assert.equal(end.data.code, 'device-lost');
+    await platform.restartGpuHost();
+    const deadline = Date.now() + 5000;
+    let again = await invoke({ do: 'generate', count: 2 });
+    while (again.end.event !== 'result' && Date.now() < deadline) again = await invoke({ do: 'generate', count: 2 });
+    assert.equal(again.end.event, 'result');
+  });
+
+  it('refuses a component that cannot be instantiated', async () => {
+    const spinner = await watComponent(callbackGuest({ run: `${RETURN_42} (i32.const 0)`, extra: '(func $s (loop (br 0))) (start $s)' }));
+    await assert.rejects(platform.deploy(spinner, { name: 'stuck' }), /build-failed: .*cannot be instantiated/);
+    assert.equal(await platform.scheduler.functions.list('default').then((list) => list.some(({ name }) => name === 'stuck')), false);
+  });
+
+  it('fails what a predecessor of its name left unfinished, which can write no more', async () => {
+    const id = await platform.submit(version, { do: 'sleep' });
+    await started(platform, id);
+    const predecessor = platform.runtime;
+    platform.runtime = await platform.startRuntime();
+    const { end } = await platform.transcript(id);
+    assert.equal(end.data.code, 'runtime-lost');
+    await predecessor.stop(0);
+    assert.equal((await invoke({ do: 'echo', value: 1 })).end.data.output, 1);
+  });
+
+  it('reports no errors of its own', () => {
+    assert.deepEqual(platform.errors, []);
+  });
+});
+
+/** Waits until an invocation has said something. */
+async function started(platform: TestPlatform, id: string): Promise<void> {
+  for await (const { event } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(10_000))) {
+    if (event === 'log' || event === 'message') return;
+  }
+}

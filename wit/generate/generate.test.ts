@@ -1,0 +1,160 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { suite, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { world } from '../generated/world.ts';
+import { readWorld, render, WIT_DIRECTORY } from './generate.ts';
+import { WitError } from './lexer.ts';
+import type { RecordType } from './model.ts';
+import { parse } from './parse.ts';
+import { resolve } from './resolve.ts';
+
+test('what is committed is what wit/ says', async () => {
+  const rendered = await render();
+  const directory = join(WIT_DIRECTORY, 'generated');
+  assert.deepEqual((await readdir(directory)).sort(), [...rendered.keys()].sort());
+  for (const [name, text] of rendered) {
+    const committed = await readFile(join(directory, name), 'utf8');
+    assert.ok(committed === text, `${name} is stale: run npm run generate`);
+  }
+});
+
+test('the generated world is the one that was read', async () => {
+  const strip = (value: unknown): unknown =>
+    JSON.parse(JSON.stringify(value, (key, inner) => (key === 'docs' ? undefined : inner)));
+  assert.deepEqual(world, strip(await readWorld()));
+});
+
+const read = (text: string) => resolve([parse('test.wit', text)], 'w');
+
+suite('types', () => {
+  const parsed = read(`package a:b@1.2.3;
+    /// About x.
+    interface x {
+      /// A pair.
+      record pair { %list: list<u8>, second: option<tuple<s64, f32>>, }
+      type pairs = list<pair>;
+      resource thing { constructor(n: u32); get: func() -> future<result<pairs, e>>; make: static func(t: borrow<thing>) -> thing; }
+      enum e { one, two }
+    }
+    interface y { use x.{pair as couple, thing}; swap: func(p: couple, t: borrow<thing>) -> result; bare: func(); }
+    world w { import x; import y; export go: async func(a: string) -> result<_, string>; }`);
+  const [x, y] = parsed.imports;
+
+  test('are resolved, shared and named', () => {
+    const pair = x?.types[0] as RecordType;
+    assert.equal(pair.docs, 'A pair.');
+    assert.deepEqual(
+      pair.fields.map(({ name, js }) => [name, js]),
+      [
+        ['list', 'list'],
+        ['second', 'second'],
+      ],
+    );
+    assert.equal(y?.functions[0]?.params[0]?.type, pair);
+    assert.deepEqual(y?.functions[0]?.result, { kind: 'result', ok: null, err: null });
+    assert.equal(y?.functions[1]?.result, null);
+    const get = x?.resources[0]?.functions[1];
+    assert.deepEqual(get?.result, {
+      kind: 'future',
+      value: { kind: 'result', ok: { kind: 'list', element: pair }, err: x?.types[1] },
+    });
+  });
+
+  test('of functions have the names that core modules import', () => {
+    assert.equal(x?.id, 'a:b/x@1.2.3');
+    assert.deepEqual(
+      x?.resources[0]?.functions.map(({ coreName, kind }) => [coreName, kind]),
+      [
+        ['[constructor]thing', 'constructor'],
+        ['[method]thing.get', 'method'],
+        ['[static]thing.make', 'static'],
+      ],
+    );
+    assert.deepEqual(parsed.exports[0]?.result, { kind: 'result', ok: null, err: { kind: 'string' } });
+    assert.equal(parsed.exports[0]?.async, true);
+  });
+});
+
+suite('mistakes are found at their place', () => {
+  const wrong: readonly (readonly [string, string])[] = [
+    [
+      'package a:b@1.0.0;\ninterface x { f: func(a: strin); }\nworld w { import x; }',
+      "test.wit:2:26: no type is named 'strin' here",
+    ],
+    ['package a:b@1.0.0;\ninterface x {\n  f func();\n}', "test.wit:3:5: expected ':', found 'func'"],
+    ['package a:b@1.0.0; world w { import q; }', "test.wit:1:37: no interface is named 'q'"],
+    ['package a:b@1.0.0; interface x { record r { a: r } } world w { import x; }', "'r' contains itself"],
+    [
+      'package a:b@1.0.0; interface x { f: func(a: map<u8>); } world w { import x; }',
+      "'map' is not a type of our subset",
+    ],
+    ['package a:b@1.0.0; interface x { § }', "test.wit:1:34: unexpected character '§'"],
+    ['package a:b@1.0.0; interface x {', 'found the end of the file'],
+    ['package a:b; world w {}', "expected '@'"],
+    ['interface x {}', 'no file says which package this is'],
+    ['package a:b@1.0.0;', "no world is named 'w'"],
+    ['package a:b@1.0.0; world w { include z; }', "expected 'import' of an interface or 'export' of a function"],
+  ];
+  for (const [text, message] of wrong) {
+    test(message, () => {
+      assert.throws(
+        () => read(text),
+        (error) => error instanceof WitError && error.message.includes(message),
+      );
+    });
+  }
+});
+
+test('the types for guests hold what an inferlet writes, and nothing else', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'pie-guest-'));
+  try {
+    const source = `
+      import { Run, step, type StepRequest } from 'pie:inferlet/fused@0.1.0';
+      import { Queue } from 'pie:inferlet/queue@0.1.0';
+      import { send, receive, type Message } from 'pie:inferlet/session@0.1.0';
+      import { now, type ModelInfo } from 'pie:inferlet/runtime@0.1.0';
+      import type { Error as HandlerError, Future, Outcome, Thrown } from 'pie:inferlet/types@0.1.0';
+      export async function run(input: string): Promise<string> {
+        using queue = new Queue('m');
+        const request: StepRequest = { tokens: [1], positions: new Uint32Array(1), inPages: [], outPages: [], rows: 1, output: { tag: 'none' } };
+        const outcome = await step(queue, request).read();
+        if (outcome.tag === 'err') { const error: HandlerError = outcome.val; return error.val + input; }
+        const tokens: number[] = outcome.val.tokens;
+        const waiting: Future<Outcome<Message>> = receive();
+        const message = await waiting.read();
+        if (message.tag === 'ok') send(message.val);
+        try { send({ tag: 'bytes', val: [1, 2] }); } catch (thrown) { return (thrown as Thrown).payload.tag; }
+        const next = await new Run(queue, { token: 1, position: 0, pages: [], maxTokens: 1, sampler: { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 1 }, stopTokens: [] }).next().read();
+        if (next.tag === 'ok' && next.val.finished !== null) return next.val.finished;
+        const names: ModelInfo['traits'] = [];
+        // @ts-expect-error a typed array of another type traps
+        step(queue, { ...request, tokens: new Int32Array(1) });
+        // @ts-expect-error a model is named by a string
+        new Queue(5);
+        return String(now() + tokens.length + names.length);
+      }`;
+    await writeFile(join(directory, 'inferlet.ts'), source);
+    const files = ['inferlet.ts', join(WIT_DIRECTORY, 'generated/guest.d.ts')];
+    const compilerOptions = {
+      strict: true,
+      noEmit: true,
+      target: 'esnext',
+      module: 'nodenext',
+      lib: ['esnext'],
+      types: [],
+      noUnusedLocals: true,
+    };
+    await writeFile(join(directory, 'tsconfig.json'), JSON.stringify({ compilerOptions, files }));
+    const tsc = fileURLToPath(new URL('../../node_modules/typescript/bin/tsc', import.meta.url));
+    await promisify(execFile)(process.execPath, [tsc, '-p', directory]).catch((error: { stdout: string }) =>
+      assert.fail(error.stdout),
+    );
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+});
