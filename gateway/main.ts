@@ -11,32 +11,31 @@ import { Keys } from './node/keys.ts';
 import { serve } from './node/server.ts';
 
 /** The gateway's process: HTTP for clients on one side, Redis on the other. */
-const config = loadConfig();
-const scheduler = openScheduler({ connect: () => connectRedis(config) });
-const keys = new Keys(scheduler.store);
-const control = new NodeControlPlane(scheduler, keys, { limits: config.runtime.limits });
-const server = await serve(control, { host: config.host, port: config.port, version: platformVersion(), log });
-await ensureCredentials(config.home, server.url, keys);
-scheduler.reaper.start();
+async function main(): Promise<void> {
+  const config = loadConfig();
+  const onError = (error: unknown) => log({ level: 'warn', message: 'in the background', error });
+  const scheduler = openScheduler({ connect: () => connectRedis(config), onError });
+  const keys = new Keys(scheduler.store);
+  const control = new NodeControlPlane(scheduler, keys, { limits: config.runtime.limits });
+  const server = await serve(control, { host: config.host, port: config.port, version: platformVersion(), log });
+  await ensureCredentials(config.home, server.url, keys);
+  scheduler.reaper.start();
 
-let stopping: Promise<void> | undefined;
-function stop(): Promise<void> {
-  stopping ??= server.close(config.drainMs).then(() => scheduler.close());
-  return stopping;
+  const drain = async () => {
+    await server.close(config.drainMs);
+    await scheduler.close();
+    process.exit(0);
+  };
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => drain().catch(fail));
+  // Without its supervisor there is no time to wait for anybody; clients are told to come back.
+  exitWithParent(() => server.close(0));
+  announceReady({ address: server.url });
 }
-for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-  process.on(signal, () => {
-    stop().then(
-      () => process.exit(0),
-      (error: unknown) => {
-        log({ level: 'error', message: 'the gateway did not stop cleanly', error });
-        process.exit(1);
-      },
-    );
-  });
+
+function fail(error: unknown): never {
+  log({ level: 'error', message: 'the gateway failed', error });
+  process.exit(1);
 }
-exitWithParent();
-announceReady({ address: server.url });
 
 /** One JSON line on standard error. */
 function log({ level, message, requestId, error }: LogRecord): void {
@@ -55,3 +54,5 @@ function platformVersion(): string {
   const manifest: { version: string } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
   return manifest.version;
 }
+
+await main().catch(fail);

@@ -8,7 +8,12 @@ import { createOnnxBackend } from './backends/onnx/index.ts';
 import { createReferenceBackend } from './backends/reference/index.ts';
 import { loadModel } from './models/load.ts';
 import { pullModel } from './models/pull.ts';
-import { type GpuHostConnection, GpuHostConnection as Host, type GpuInferlet, type Sampler } from './protocol/client.ts';
+import {
+  type GpuHostConnection,
+  type GpuInferlet,
+  GpuHostConnection as Host,
+  type Sampler,
+} from './protocol/client.ts';
 
 /**
  * Time per token through frames, batcher and handlers over the bare backend's, in one run:
@@ -78,7 +83,14 @@ async function runAhead(connection: GpuHostConnection, inferlet: GpuInferlet): P
   const queue = inferlet.createQueue(modelName(connection));
   const pages = unwrap(inferlet.allocatePages(queue, perSequence));
   const none = new Uint32Array();
-  const run = inferlet.run(queue, { token: 1, position: 0, pages, maxTokens: tokens, sampler: GREEDY, stopTokens: none });
+  const run = inferlet.run(queue, {
+    token: 1,
+    position: 0,
+    pages,
+    maxTokens: tokens,
+    sampler: GREEDY,
+    stopTokens: none,
+  });
   for (let done = false; !done; ) done = unwrap(await run.next()).finished !== undefined;
 }
 
@@ -119,8 +131,14 @@ async function bare(backend: Backend, clients: number): Promise<number> {
   return (performance.now() - startedMs) / tokens;
 }
 
-async function through(connection: GpuHostConnection, way: Way, clients: number): Promise<{ stepMs: number; batch: number; deviceMs: number }> {
-  const inferlets = Array.from({ length: clients }, (_, i) => connection.openInferlet({ id: `bench-${i}`, maxPages: PAGES, arrival: i }));
+async function through(
+  connection: GpuHostConnection,
+  way: Way,
+  clients: number,
+): Promise<{ stepMs: number; batch: number; deviceMs: number }> {
+  const inferlets = Array.from({ length: clients }, (_, i) =>
+    connection.openInferlet({ id: `bench-${i}`, maxPages: PAGES, arrival: i }),
+  );
   await connection.stats({ reset: true });
   const startedMs = performance.now();
   await Promise.all(inferlets.map((inferlet) => way(connection, inferlet)));
@@ -160,7 +178,11 @@ const pool = { pageSize: PAGE_SIZE, pageCount: PAGES };
 const backend =
   values.backend === 'reference'
     ? await createReferenceBackend(loaded, pool)
-    : await createOnnxBackend(loaded, { ...pool, bits: model.bits as 32 | 8 | 4, headBits: model.headBits as 32 | 8 | 4 });
+    : await createOnnxBackend(loaded, {
+        ...pool,
+        bits: model.bits as 32 | 8 | 4,
+        headBits: model.headBits as 32 | 8 | 4,
+      });
 try {
   for (const clients of values.clients.split(',').map(Number)) {
     const ratios: Record<string, { ratio: number[]; step: number[]; batch: number[]; device: number[] }> = {};
@@ -169,7 +191,8 @@ try {
       for (const [name, way] of Object.entries(ways)) {
         const base = await bare(backend, clients);
         const { stepMs, batch, deviceMs } = await through(connection, way, clients);
-        const row = (ratios[name] ??= { ratio: [], step: [], batch: [], device: [] });
+        const row = ratios[name] ?? { ratio: [], step: [], batch: [], device: [] };
+        ratios[name] = row;
         bareMs.push(base);
         row.ratio.push(stepMs / base);
         row.step.push(stepMs);
@@ -177,7 +200,9 @@ try {
         row.device.push(deviceMs);
       }
     }
-    console.log(`${clients} clients: bare ${median(bareMs).toFixed(3)} ms a step (${Math.min(...bareMs).toFixed(3)} to ${Math.max(...bareMs).toFixed(3)})`);
+    console.log(
+      `${clients} clients: bare ${median(bareMs).toFixed(3)} ms a step (${Math.min(...bareMs).toFixed(3)} to ${Math.max(...bareMs).toFixed(3)})`,
+    );
     for (const [name, { ratio, step, batch, device }] of Object.entries(ratios)) {
       const spread = `${Math.min(...ratio).toFixed(2)} to ${Math.max(...ratio).toFixed(2)}`;
       console.log(

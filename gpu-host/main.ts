@@ -23,7 +23,10 @@ async function main(): Promise<void> {
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void stop());
   announceReady({
     address,
-    detail: { models: models.map(({ name, backend }) => ({ name, backend: backend.name })), loadMs: Math.round(performance.now() - startedMs) },
+    detail: {
+      models: models.map(({ name, backend }) => ({ name, backend: backend.name })),
+      loadMs: Math.round(performance.now() - startedMs),
+    },
   });
 }
 
@@ -34,7 +37,10 @@ function hostConfig(): GpuHostConfig {
   const { gpuHosts } = loadConfig();
   const name = process.env.PIE_GPU_HOST_NAME;
   const config = name ? gpuHosts.find((host) => host.name === name) : gpuHosts[0];
-  if (!config) throw new Error(`the configuration has no GPU host named ${name}; it has ${gpuHosts.map((host) => host.name).join(', ')}`);
+  if (!config)
+    throw new Error(
+      `the configuration has no GPU host named ${name}; it has ${gpuHosts.map((host) => host.name).join(', ')}`,
+    );
   return config;
 }
 

@@ -14,6 +14,7 @@ import { functionRoutes } from './routes/functions.ts';
 import { invocationRoutes } from './routes/invocations.ts';
 import { logRoutes } from './routes/logs.ts';
 import { systemRoutes } from './routes/system.ts';
+import { unlimited, type WithTimeLimit } from './validation/time-limit.ts';
 
 export interface AppOptions {
   /** 15,000 by default. In workerd 250 bounds how late a client that left is noticed. */
@@ -23,6 +24,8 @@ export interface AppOptions {
   readonly shutdown?: AbortSignal;
   /** Version of the platform. */
   readonly version?: string;
+  /** Bounds the checking of inputs against schemas that their authors wrote; nothing by default. */
+  readonly withTimeLimit?: WithTimeLimit;
   /** Where faults go, with their causes. Nothing of it reaches clients. */
   readonly log?: AppSettings['log'];
 }
@@ -42,6 +45,7 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
     heartbeatMs: options.heartbeatMs ?? DEFAULT_HEARTBEAT_MS,
     shutdown: options.shutdown,
     version: options.version ?? '0.0.0',
+    withTimeLimit: options.withTimeLimit ?? unlimited,
     log: options.log ?? (() => undefined),
   };
   const app = new OpenAPIHono<AppEnv>({

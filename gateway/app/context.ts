@@ -1,6 +1,7 @@
 import type { Context } from 'hono';
 import type { Call, Principal, Scope } from './control.ts';
 import { GatewayError } from './errors/gateway-error.ts';
+import type { WithTimeLimit } from './validation/time-limit.ts';
 
 /** What middleware leaves for handlers. */
 export interface AppEnv {
@@ -46,6 +47,7 @@ export interface AppSettings {
   readonly heartbeatMs: number;
   readonly shutdown: AbortSignal | undefined;
   readonly version: string;
+  readonly withTimeLimit: WithTimeLimit;
   readonly log: (record: LogRecord) => void;
 }
 

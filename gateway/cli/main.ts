@@ -26,7 +26,7 @@ async function main(): Promise<number> {
     process.once('SIGINT', interrupt);
     return (await command.run({ args, options, terminal, signal: interrupted.signal, connect })) ?? EXIT.ok;
   } catch (thrown) {
-    if (interrupted.signal.aborted) return EXIT.interrupted;
+    if (interrupted.signal.aborted && thrown === interrupted.signal.reason) return EXIT.interrupted;
     const failure = toFailure(thrown);
     terminal.failure(failure);
     if (failure.exitCode === EXIT.internal && failure.cause instanceof Error) console.error(failure.cause.stack);

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { createAdaptorServer } from '@hono/node-server';
 import { type AppOptions, createApp } from '../app/app.ts';
 import type { ControlPlane } from '../app/control.ts';
+import { withTimeLimit } from './time-limit.ts';
 
 export interface ServeOptions extends Omit<AppOptions, 'shutdown'> {
   readonly host: string;
@@ -33,7 +34,7 @@ const POLL_MS = 25;
 /** Serves the app on Node. */
 export async function serve(control: ControlPlane, options: ServeOptions): Promise<RunningServer> {
   const shutdown = new AbortController();
-  const app = createApp(control, { ...options, shutdown: shutdown.signal });
+  const app = createApp(control, { withTimeLimit, ...options, shutdown: shutdown.signal });
   let running = 0;
   const server = createAdaptorServer({ fetch: app.fetch }) as Server;
   server.keepAliveTimeout = KEEP_ALIVE_MS;

@@ -15,18 +15,38 @@ const forward = fc.record({
   kind: fc.constant('forward' as const),
   reads: keys,
   writes: keys,
-  tokens: fc.oneof({ weight: 4, arbitrary: fc.constant(1) }, { weight: 1, arbitrary: fc.integer({ min: 2, max: 120 }) }),
+  tokens: fc.oneof(
+    { weight: 4, arbitrary: fc.constant(1) },
+    { weight: 1, arbitrary: fc.integer({ min: 2, max: 120 }) },
+  ),
   chunkable: fc.boolean(),
   run: fc.boolean(),
 });
 const shape: fc.Arbitrary<SimShape> = fc.oneof(
   { weight: 5, arbitrary: forward.map((made) => ({ ...made, run: made.run && made.tokens > 1 && made.tokens < 20 })) },
-  { weight: 2, arbitrary: fc.record({ kind: fc.constant('project' as const), reads: fc.uniqueArray(fc.nat({ max: 7 }), { minLength: 1, maxLength: 1 }) }) },
-  { weight: 3, arbitrary: fc.record({ kind: fc.constantFrom('instant' as const, 'idle' as const), reads: keys, writes: keys }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constant('project' as const),
+      reads: fc.uniqueArray(fc.nat({ max: 7 }), { minLength: 1, maxLength: 1 }),
+    }),
+  },
+  {
+    weight: 3,
+    arbitrary: fc.record({ kind: fc.constantFrom('instant' as const, 'idle' as const), reads: keys, writes: keys }),
+  },
   { weight: 1, arbitrary: fc.constant({ kind: 'barrier' as const }) },
 );
 const event = fc.oneof(
-  { weight: 5, arbitrary: fc.record({ type: fc.constant('push' as const), space: fc.nat({ max: SPACES - 1 }), queue: fc.nat({ max: QUEUES_PER_SPACE - 1 }), shape }) },
+  {
+    weight: 5,
+    arbitrary: fc.record({
+      type: fc.constant('push' as const),
+      space: fc.nat({ max: SPACES - 1 }),
+      queue: fc.nat({ max: QUEUES_PER_SPACE - 1 }),
+      shape,
+    }),
+  },
   { weight: 3, arbitrary: fc.record({ type: fc.constant('step' as const), ms: fc.nat({ max: 10 }) }) },
   {
     weight: 1,
@@ -59,7 +79,11 @@ class World {
 
   apply(event: Event): void {
     if (event.type === 'push') {
-      const call = new SimCall(this.queues[event.space]![event.queue]!, event.shape, `${event.space}.${event.queue}#${this.pushed.length}`);
+      const call = new SimCall(
+        this.queues[event.space]![event.queue]!,
+        event.shape,
+        `${event.space}.${event.queue}#${this.pushed.length}`,
+      );
       this.pushed.push(call);
       this.batcher.push(call, this.nowMs);
       this.instants();
@@ -93,7 +117,8 @@ class World {
       const sim = call as SimCall;
       this.#startable(sim, []);
       if (sim.kind === 'barrier') {
-        for (const earlier of this.#earlier(sim, (other) => other.queue === sim.queue)) assert.ok(this.finished.has(earlier));
+        for (const earlier of this.#earlier(sim, (other) => other.queue === sim.queue))
+          assert.ok(this.finished.has(earlier));
       }
       if (sim.kind === 'idle') assert.equal(this.#batch, undefined, 'an idle call never runs beside a batch');
       this.started.add(sim);
@@ -122,7 +147,10 @@ class World {
       assert.ok(grant.tokens >= 1 && grant.tokens <= call.tokens);
       if (!call.shape.chunkable && !call.shape.run) assert.equal(grant.tokens, call.tokens);
       for (const other of forwards.slice(i + 1)) {
-        assert.ok(call.queue.scoreboard !== other.queue.scoreboard || !call.conflictsWith(other), `${call.name} and ${other.name} conflict`);
+        assert.ok(
+          call.queue.scoreboard !== other.queue.scoreboard || !call.conflictsWith(other),
+          `${call.name} and ${other.name} conflict`,
+        );
       }
     }
     // In the order in which the batch took them: what went before, in the same batch, counts as gone.
@@ -190,10 +218,17 @@ test('order in queues, no conflicts in a batch, limits, and every call leaves', 
 });
 
 test('while others keep coming, no call waits longer than its priority is worth', () => {
-  const offered = fc.array(fc.record({ priority: fc.integer({ min: -10, max: 10 }), tokens: fc.integer({ min: 1, max: 60 }), chunkable: fc.boolean() }), {
-    minLength: 1,
-    maxLength: 12,
-  });
+  const offered = fc.array(
+    fc.record({
+      priority: fc.integer({ min: -10, max: 10 }),
+      tokens: fc.integer({ min: 1, max: 60 }),
+      chunkable: fc.boolean(),
+    }),
+    {
+      minLength: 1,
+      maxLength: 12,
+    },
+  );
   fc.assert(
     fc.property(offered, (queues) => {
       const batcher = new Batcher({ limits: LIMITS });

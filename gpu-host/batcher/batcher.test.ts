@@ -45,7 +45,10 @@ class Trace {
       const call = grant.call as SimCall;
       return grant.tokens > 1 || call.left > 1 ? `${call.name}:${grant.tokens}` : call.name;
     });
-    return { batch: decision.batch, names: [...names, ...decision.batch.projections.map((call) => (call as SimCall).name)] };
+    return {
+      batch: decision.batch,
+      names: [...names, ...decision.batch.projections.map((call) => (call as SimCall).name)],
+    };
   }
 
   end(batch: Batch, tookMs = 1): void {

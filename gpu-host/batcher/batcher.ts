@@ -168,7 +168,7 @@ export class Batcher {
 
   #advance(queue: BatchQueue): void {
     const call = queue.front;
-    if (!call || call.state !== 'queued' || call.blockers > 0) return;
+    if (call?.state !== 'queued' || call.blockers > 0) return;
     if (call.kind === 'barrier' && queue.outstanding > 0) return;
     this.#makeReady(call);
   }
@@ -240,14 +240,16 @@ export class Batcher {
       else call.state = 'running';
     });
     this.#forwards = ready.filter((call) => call.state === 'ready');
-    for (const { call } of forwards) if (call.dependents && call.queue.front !== call) this.#takeRiders(call, projections);
+    for (const { call } of forwards)
+      if (call.dependents && call.queue.front !== call) this.#takeRiders(call, projections);
     return { forwards, projections };
   }
 
   /** Projections that wait for nothing but a forward of this batch go with it: embed, forward and next-distribution are one step. */
   #takeRiders(forward: BatchCall, projections: BatchCall[]): void {
     for (const call of forward.dependents ?? []) {
-      if (call.kind !== 'project' || call.blockers !== 1 || call.queue.front !== call || call.state !== 'queued') continue;
+      if (call.kind !== 'project' || call.blockers !== 1 || call.queue.front !== call || call.state !== 'queued')
+        continue;
       projections.push(call);
       this.#leave(call);
     }

@@ -30,7 +30,11 @@ interface Client {
  * Clients in a closed loop: each issues its next call `thinkMs` after its result. Returns the mean batch size after the first steps.
  * A step takes 5 ms and 0.05 ms a sequence.
  */
-function simulate(clients: readonly { thinkMs: number; startMs: number }[], grace: { maxMs: number; stepShare: number }, steps: number): number {
+function simulate(
+  clients: readonly { thinkMs: number; startMs: number }[],
+  grace: { maxMs: number; stepShare: number },
+  steps: number,
+): number {
   const batcher = new Batcher({ grace });
   const all: Client[] = clients.map(({ thinkMs, startMs }) => ({
     queue: batcher.openQueue(new Scoreboard()),

@@ -65,7 +65,8 @@ export class Scoreboard {
         entry.writer = call;
         entry.readers = [];
       } else if (entry.readers.at(-1) !== call) {
-        if (entry.readers.length >= PRUNE_READERS) entry.readers = entry.readers.filter((reader) => reader.state !== 'done');
+        if (entry.readers.length >= PRUNE_READERS)
+          entry.readers = entry.readers.filter((reader) => reader.state !== 'done');
         entry.readers.push(call);
       }
     });

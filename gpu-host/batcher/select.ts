@@ -27,7 +27,8 @@ export interface Grant {
  * priority goes first and every wait is bounded.
  */
 export function sortByUrgency(calls: BatchCall[], agingMs: number): void {
-  if (!inOrder(calls, agingMs)) calls.sort((a, b) => urgency(a, agingMs) - urgency(b, agingMs) || a.arrival - b.arrival);
+  if (!inOrder(calls, agingMs))
+    calls.sort((a, b) => urgency(a, agingMs) - urgency(b, agingMs) || a.arrival - b.arrival);
 }
 
 /** Virtual arrival in milliseconds; smaller goes first. */
@@ -73,7 +74,10 @@ export function selectForwards(ready: readonly BatchCall[], limits: BatchLimits,
   for (let i = 0; i < ready.length; i++) {
     const call = ready[i] as BatchCall;
     if (call.tokens > short) longs.push(call);
-    else if (calls + (anyLong ? 1 : 0) < limits.maxCalls && (tokens + call.tokens <= shortTokens || (call === first && calls === 0))) {
+    else if (
+      calls + (anyLong ? 1 : 0) < limits.maxCalls &&
+      (tokens + call.tokens <= shortTokens || (call === first && calls === 0))
+    ) {
       grant(call, call.tokens);
     }
   }

@@ -1,8 +1,8 @@
 import type { Backend, SequenceInput, SequenceOutput } from '../backends/backend.ts';
 import { BatchCall, type CallKind } from '../batcher/call.ts';
+import { CallFault } from '../memory/fault.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
 import { encodeDone, encodeError } from '../protocol/results.ts';
-import { CallFault } from '../memory/fault.ts';
 import type { HostQueue } from './space.ts';
 
 /** What handlers know of the model that they serve. */
@@ -73,7 +73,12 @@ export abstract class HostCall extends BatchCall {
   protected reply(encode: () => boolean): void {
     const { space } = this.hostQueue;
     if (space.closed || this.id === 0) return;
-    if (!encode()) encodeError(space.port.writer, this.id, handlerError('limit-exceeded', 'the result is larger than a frame; ask for fewer rows'));
+    if (!encode())
+      encodeError(
+        space.port.writer,
+        this.id,
+        handlerError('limit-exceeded', 'the result is larger than a frame; ask for fewer rows'),
+      );
     space.port.touched();
   }
 

@@ -1,4 +1,4 @@
-import type { SequenceInput } from '../backends/backend.ts';
+import type { SequenceInput, SequenceOutput } from '../backends/backend.ts';
 import { type Batch, Batcher } from '../batcher/batcher.ts';
 import { fault } from '../memory/fault.ts';
 import { PagePool } from '../memory/pool.ts';
@@ -108,7 +108,11 @@ export class ModelEngine {
   #makeCall(queue: HostQueue, id: number, operation: QueuedOperation): HostCall {
     const longest = longestList(operation);
     if (longest > MAX_LIST) {
-      return new RefusedCall(queue, id, fault('invalid-argument', `a list of ${longest} in one call; ${MAX_LIST} is the limit`));
+      return new RefusedCall(
+        queue,
+        id,
+        fault('invalid-argument', `a list of ${longest} in one call; ${MAX_LIST} is the limit`),
+      );
     }
     switch (operation.op) {
       case 'step':
@@ -194,26 +198,35 @@ export class ModelEngine {
         sequences.push(call.prepare(grant.tokens, this.#context));
         calls.push(call);
       } catch (error) {
-        this.#fail(call, error);
-        this.#finish(call);
+        this.#failDevice(call, error);
       }
     }
     if (calls.length === 0) return;
     const startedMs = now();
+    let outputs: readonly SequenceOutput[];
     try {
-      const outputs = await this.model.backend.forward(sequences);
-      this.stats.step(sequences, now() - startedMs);
-      for (let i = 0; i < calls.length; i++) this.#accept(calls[i] as DeviceCall, outputs[i]);
+      outputs = await this.model.backend.forward(sequences);
     } catch (error) {
-      for (const call of calls) {
-        if (call.state === 'done') continue;
-        this.#fail(call, error);
-        this.#finish(call);
+      for (const call of calls) this.#failDevice(call, error);
+      return;
+    }
+    this.stats.step(sequences, now() - startedMs);
+    for (let i = 0; i < calls.length; i++) {
+      const call = calls[i] as DeviceCall;
+      try {
+        this.#accept(call, outputs[i]);
+      } catch (error) {
+        this.#failDevice(call, error);
       }
     }
   }
 
-  #accept(call: DeviceCall, output: Awaited<ReturnType<HostedModel['backend']['forward']>>[number] | undefined): void {
+  #failDevice(call: DeviceCall, error: unknown): void {
+    this.#fail(call, error);
+    this.#finish(call);
+  }
+
+  #accept(call: DeviceCall, output: SequenceOutput | undefined): void {
     if (!output) throw new Error('the backend returned fewer outputs than sequences');
     const { space } = call.hostQueue;
     const progress = space.closed ? 'done' : call.accept(output);

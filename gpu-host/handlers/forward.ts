@@ -1,10 +1,10 @@
 import type { InputRows, OutputRequest, SequenceInput, SequenceOutput } from '../backends/backend.ts';
 import type { KeyVisitor } from '../batcher/call.ts';
-import { fault } from '../memory/fault.ts';
 import type { Embed } from '../memory/embeds.ts';
+import { fault } from '../memory/fault.ts';
 import type { ForwardOperation } from '../protocol/decode-calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
-import { DeviceCall, embedKey, type ModelContext, pageKey, type Progress } from './call.ts';
+import { DeviceCall, embedKey, type ModelContext, type Progress, pageKey } from './call.ts';
 import { ForwardPlan } from './plan.ts';
 import type { HostQueue } from './space.ts';
 
@@ -67,7 +67,11 @@ export class ForwardCall extends DeviceCall {
     embeds.checkHeld(outEmbeds);
     embeds.checkStateRoom(outEmbeds.length * this.#model.backend.config.hiddenSize * 4);
     const positions = Uint32Array.from(inputs, (embed) => embed.position);
-    const plan = new ForwardPlan(pages, { positions, inPages, outPages, mask }, this.#model.backend.config.contextLength);
+    const plan = new ForwardPlan(
+      pages,
+      { positions, inPages, outPages, mask },
+      this.#model.backend.config.contextLength,
+    );
     this.#inputs = inputs;
     this.#plan = plan;
     return plan;
@@ -105,7 +109,12 @@ export class ForwardCall extends DeviceCall {
 }
 
 /** Embeds as device inputs: tokens when all are, else rows of values with the tokens among them looked up. */
-function inputRows(embeds: readonly Exclude<Embed, { kind: 'empty' }>[], from: number, count: number, model: ModelContext): InputRows {
+function inputRows(
+  embeds: readonly Exclude<Embed, { kind: 'empty' }>[],
+  from: number,
+  count: number,
+  model: ModelContext,
+): InputRows {
   const tokens = new Uint32Array(count);
   let states = 0;
   for (let i = 0; i < count; i++) {

@@ -6,7 +6,10 @@ import { embedKey, HostCall, pageKey } from './call.ts';
 import type { HostQueue } from './space.ts';
 
 /** The operations that need no step of the device. */
-export type InstantOperation = Exclude<QueuedOperation, { op: 'forward' | 'step' | 'run' | 'next-distribution' | 'synchronize' }>;
+export type InstantOperation = Exclude<
+  QueuedOperation,
+  { op: 'forward' | 'step' | 'run' | 'next-distribution' | 'synchronize' }
+>;
 
 /** Allocations, frees, copies, masks and token embeds: done as soon as their turn in the queue comes. */
 export class InstantCall extends HostCall {
@@ -65,7 +68,10 @@ export class InstantCall extends HostCall {
     const { embeds } = this.hostQueue.space;
     checkTokens(tokens, this.#vocabularySize);
     if (tokens.length !== positions.length || tokens.length !== addresses.length) {
-      throw fault('invalid-argument', `${tokens.length} tokens, ${positions.length} positions and ${addresses.length} embeds; as many of each are expected`);
+      throw fault(
+        'invalid-argument',
+        `${tokens.length} tokens, ${positions.length} positions and ${addresses.length} embeds; as many of each are expected`,
+      );
     }
     embeds.checkHeld(addresses);
     for (let i = 0; i < tokens.length; i++) {
@@ -216,7 +222,12 @@ export function longestList(operation: QueuedOperation): number {
     case 'embed-text':
       return Math.max(operation.tokens.length, operation.positions.length, operation.embeds.length);
     case 'forward':
-      return Math.max(operation.inPages.length, operation.inEmbeds.length, operation.outPages.length, operation.outEmbeds.length);
+      return Math.max(
+        operation.inPages.length,
+        operation.inEmbeds.length,
+        operation.outPages.length,
+        operation.outEmbeds.length,
+      );
     case 'step': {
       const { tokens, positions, inPages, outPages } = operation.request;
       return Math.max(tokens.length, positions.length, inPages.length, outPages.length);
@@ -232,7 +243,10 @@ export function longestList(operation: QueuedOperation): number {
 export function checkTokens(tokens: Uint32Array, vocabularySize: number): void {
   for (let i = 0; i < tokens.length; i++) {
     if ((tokens[i] as number) >= vocabularySize) {
-      throw fault('invalid-argument', `token ${tokens[i]} (number ${i}) is outside the vocabulary of ${vocabularySize}`);
+      throw fault(
+        'invalid-argument',
+        `token ${tokens[i]} (number ${i}) is outside the vocabulary of ${vocabularySize}`,
+      );
     }
   }
 }

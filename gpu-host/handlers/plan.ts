@@ -73,7 +73,9 @@ export class ForwardPlan {
       positions: whole ? this.positions : this.positions.subarray(from, to),
       context: contextCount === slots.length ? slots : slots.subarray(0, contextCount),
       mask:
-        this.#matrix === 'causal' ? 'causal' : matrixRows(this.#matrix, this.positions.length, this.#context.count, from, to),
+        this.#matrix === 'causal'
+          ? 'causal'
+          : matrixRows(this.#matrix, this.positions.length, this.#context.count, from, to),
       writes: whole ? this.#writes : this.#writes.subarray(from, to),
       output,
     };

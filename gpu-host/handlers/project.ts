@@ -25,7 +25,10 @@ export class ProjectCall extends HostCall {
     checkTopK(this.topK, this.#model.maxTopK);
     const embed = this.hostQueue.space.embeds.get(this.#embed);
     if (embed.kind !== 'state') {
-      throw fault('invalid-argument', `embed ${this.#embed} holds a token, not a state; name it in a forward's out-embeds first`);
+      throw fault(
+        'invalid-argument',
+        `embed ${this.#embed} holds a token, not a state; name it in a forward's out-embeds first`,
+      );
     }
     return embed.values;
   }

@@ -5,7 +5,7 @@ import type { FinishReason, RunRequest } from '../protocol/calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import { encodeRunTokens } from '../protocol/results.ts';
 import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
-import { DeviceCall, type ModelContext, pageKey, type Progress } from './call.ts';
+import { DeviceCall, type ModelContext, type Progress, pageKey } from './call.ts';
 import { checkTokens } from './instant.ts';
 import { ForwardPlan } from './plan.ts';
 import { candidatesWanted, checkSampler, pick } from './sampler.ts';

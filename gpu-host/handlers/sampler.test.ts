@@ -1,15 +1,22 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { CallFault } from '../memory/fault.ts';
+import type { CallFault } from '../memory/fault.ts';
 import type { Sampler } from '../protocol/calls.ts';
 import { candidatesWanted, checkSampler, pick, uniform } from './sampler.ts';
 
 const GREEDY: Sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 
 /** The definition, as plainly as it can be said: probabilities over the survivors of each cut in turn, normalised every time. */
-function oracle(sampler: Sampler, logProbabilities: readonly number[], u: number): { choice: number; margin: number; survivors: number } {
-  let candidates = logProbabilities.map((logProbability, index) => ({ index, weight: Math.exp(logProbability / sampler.temperature) }));
+function oracle(
+  sampler: Sampler,
+  logProbabilities: readonly number[],
+  u: number,
+): { choice: number; margin: number; survivors: number } {
+  let candidates = logProbabilities.map((logProbability, index) => ({
+    index,
+    weight: Math.exp(logProbability / sampler.temperature),
+  }));
   const normalised = (): typeof candidates => {
     const sum = candidates.reduce((total, { weight }) => total + weight, 0);
     return candidates.map(({ index, weight }) => ({ index, weight: weight / sum }));
@@ -29,7 +36,8 @@ function oracle(sampler: Sampler, logProbabilities: readonly number[], u: number
   }
   if (sampler.minP > 0) {
     const floor = sampler.minP * candidates[0]!.weight;
-    for (const { weight } of candidates) margin = Math.min(margin, weight === candidates[0]!.weight ? margin : Math.abs(weight - floor));
+    for (const { weight } of candidates)
+      margin = Math.min(margin, weight === candidates[0]!.weight ? margin : Math.abs(weight - floor));
     candidates = candidates.filter(({ weight }, i) => i === 0 || weight >= floor);
     candidates = normalised();
   }
@@ -89,7 +97,9 @@ test('each cut keeps at least the most probable', () => {
   const logProbabilities = logSoftmaxSorted([0, 0, 0, 0]);
   for (const cut of [{ topK: 1 }, { topP: 1e-9 }, { minP: 1 }]) {
     const settings = { ...GREEDY, temperature: 1, ...cut };
-    const chosen = new Set(Array.from({ length: 200 }, (_, position) => pick(settings, logProbabilities, 0, 4, position)));
+    const chosen = new Set(
+      Array.from({ length: 200 }, (_, position) => pick(settings, logProbabilities, 0, 4, position)),
+    );
     assert.ok(chosen.has(0));
     if (!('minP' in cut)) assert.deepEqual([...chosen], [0]);
     else assert.equal(chosen.size, 4, 'equal probabilities all pass a min-p of 1');
@@ -129,11 +139,14 @@ test('samplers that make no sense are refused by field', () => {
     [{ minP: Number.NaN }, /min-p NaN/],
   ];
   for (const [change, message] of bad) {
-    assert.throws(() => checkSampler({ ...GREEDY, temperature: 1, ...change }), (error: CallFault) => {
-      assert.equal(error.error.tag, 'invalid-argument');
-      assert.match(error.message, message);
-      return true;
-    });
+    assert.throws(
+      () => checkSampler({ ...GREEDY, temperature: 1, ...change }),
+      (error: CallFault) => {
+        assert.equal(error.error.tag, 'invalid-argument');
+        assert.match(error.message, message);
+        return true;
+      },
+    );
   }
   checkSampler({ ...GREEDY, topP: Number.NaN });
   assert.equal(candidatesWanted({ ...GREEDY, temperature: 1 }, 256), 256);

@@ -1,10 +1,11 @@
-import type { Sampler } from '../protocol/calls.ts';
 import { fault } from '../memory/fault.ts';
+import type { Sampler } from '../protocol/calls.ts';
 
 /** Checks a sampler that came from outside. @throws CallFault `invalid-argument` naming the field. */
 export function checkSampler(sampler: Sampler): void {
   const { temperature, topP, minP } = sampler;
-  if (!(temperature >= 0 && temperature <= 1e6)) throw fault('invalid-argument', `temperature ${temperature}; 0 or more is expected`);
+  if (!(temperature >= 0 && temperature <= 1e6))
+    throw fault('invalid-argument', `temperature ${temperature}; 0 or more is expected`);
   if (temperature === 0) return;
   if (!(topP > 0 && topP <= 1)) throw fault('invalid-argument', `top-p ${topP}; above 0 and at most 1 is expected`);
   if (!(minP >= 0 && minP <= 1)) throw fault('invalid-argument', `min-p ${minP}; 0 to 1 is expected`);
@@ -21,7 +22,13 @@ export function candidatesWanted(sampler: Sampler, maxTopK: number): number {
  * returns its index. Cuts apply in the order top-k, top-p, min-p to probabilities after the temperature, each over what the one before left.
  * The draw is a function of the seed and `position` alone.
  */
-export function pick(sampler: Sampler, logProbabilities: Float32Array, offset: number, count: number, position: number): number {
+export function pick(
+  sampler: Sampler,
+  logProbabilities: Float32Array,
+  offset: number,
+  count: number,
+  position: number,
+): number {
   if (sampler.temperature === 0 || count <= 1) return 0;
   let kept = sampler.topK === 0 ? count : Math.min(sampler.topK, count);
   const weights = new Float64Array(kept);

@@ -5,7 +5,7 @@ import type { Distribution, StepRequest } from '../protocol/calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import { encodeStepResult } from '../protocol/results.ts';
 import { MAX_FRAME_WORDS } from '../protocol/wire.ts';
-import { DeviceCall, type ModelContext, pageKey, type Progress } from './call.ts';
+import { DeviceCall, type ModelContext, type Progress, pageKey } from './call.ts';
 import { checkTokens } from './instant.ts';
 import { ForwardPlan } from './plan.ts';
 import { candidatesWanted, checkSampler, pick } from './sampler.ts';
@@ -64,7 +64,10 @@ export class StepCall extends DeviceCall {
     plan.commit(this.#prepared);
     if (plan.left > 0) return 'more';
     this.reply(() =>
-      encodeStepResult(this.hostQueue.space.port.writer, this.id, { tokens: this.#tokens, distributions: this.#distributions }),
+      encodeStepResult(this.hostQueue.space.port.writer, this.id, {
+        tokens: this.#tokens,
+        distributions: this.#distributions,
+      }),
     );
     return 'done';
   }
@@ -77,7 +80,13 @@ export class StepCall extends DeviceCall {
       const offset = row * topK;
       const { output } = this.#request;
       if (output.tag === 'sample') {
-        const choice = pick(output.val, logProbabilities, offset, Math.min(topK, this.#topK), plan.positions[first + row] as number);
+        const choice = pick(
+          output.val,
+          logProbabilities,
+          offset,
+          Math.min(topK, this.#topK),
+          plan.positions[first + row] as number,
+        );
         this.#tokens[this.#row++] = tokens[offset + choice] as number;
       } else {
         this.#distributions.push({
@@ -93,12 +102,19 @@ export class StepCall extends DeviceCall {
     const { tokens, positions, inPages, outPages, mask } = this.#request;
     if (tokens.length === 0) throw fault('invalid-argument', 'a step without tokens');
     if (tokens.length !== positions.length) {
-      throw fault('invalid-argument', `${tokens.length} tokens and ${positions.length} positions; as many of each are expected`);
+      throw fault(
+        'invalid-argument',
+        `${tokens.length} tokens and ${positions.length} positions; as many of each are expected`,
+      );
     }
     const { config } = this.#model.backend;
     checkTokens(tokens, config.vocabularySize);
     this.#checkOutput();
-    this.#plan = new ForwardPlan(this.hostQueue.space.pages, { positions, inPages, outPages, mask }, config.contextLength);
+    this.#plan = new ForwardPlan(
+      this.hostQueue.space.pages,
+      { positions, inPages, outPages, mask },
+      config.contextLength,
+    );
     return this.#plan;
   }
 
@@ -106,7 +122,10 @@ export class StepCall extends DeviceCall {
     const { output, rows, tokens } = this.#request;
     if (output.tag === 'none') return;
     if (rows === 0 || rows > tokens.length) {
-      throw fault('invalid-argument', `${rows} rows of output for ${tokens.length} inputs; 1 to ${tokens.length} are expected`);
+      throw fault(
+        'invalid-argument',
+        `${rows} rows of output for ${tokens.length} inputs; 1 to ${tokens.length} are expected`,
+      );
     }
     this.#rows = rows;
     if (output.tag === 'sample') {
@@ -119,7 +138,10 @@ export class StepCall extends DeviceCall {
     checkTopK(output.val, this.#model.maxTopK);
     this.#topK = output.val;
     if (rows * (1 + 2 * this.#topK) > MAX_FRAME_WORDS / 2) {
-      throw fault('limit-exceeded', `${rows} distributions of ${this.#topK} tokens are more than one result holds; ask in parts`);
+      throw fault(
+        'limit-exceeded',
+        `${rows} distributions of ${this.#topK} tokens are more than one result holds; ask in parts`,
+      );
     }
   }
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { CallFault } from '../memory/fault.ts';
+import type { CallFault } from '../memory/fault.ts';
 import { fillSlot, PagePool } from '../memory/pool.ts';
 import { PageSpace } from '../memory/space.ts';
 import type { Mask } from '../protocol/calls.ts';
@@ -33,7 +33,10 @@ function makePages(pages: readonly (readonly Slot[])[]): PageSpace {
 
 const slot = fc.record({ filled: fc.boolean(), masked: fc.boolean(), position: fc.nat({ max: 12 }) });
 const page = fc.array(slot, { minLength: PAGE_SIZE, maxLength: PAGE_SIZE });
-const setup = fc.record({ pages: fc.array(page, { minLength: 1, maxLength: 4 }), positions: fc.array(fc.nat({ max: 14 }), { minLength: 1, maxLength: 5 }) });
+const setup = fc.record({
+  pages: fc.array(page, { minLength: 1, maxLength: 4 }),
+  positions: fc.array(fc.nat({ max: 14 }), { minLength: 1, maxLength: 5 }),
+});
 
 /** Every key with its position, in the order of the columns: visible context slots, then inputs. */
 function keysOf(pages: readonly (readonly Slot[])[]): { position: number; physical: number; column: number }[] {
@@ -53,7 +56,9 @@ function keysOf(pages: readonly (readonly Slot[])[]): { position: number; physic
 function dense(matrix: Uint8Array | 'causal', inputs: number, context: number): number[][] {
   const width = context + inputs;
   return Array.from({ length: inputs }, (_, i) =>
-    Array.from({ length: width }, (_, k) => (matrix === 'causal' ? (k <= context + i ? 1 : 0) : matrix[i * width + k]!)),
+    Array.from({ length: width }, (_, k) =>
+      matrix === 'causal' ? (k <= context + i ? 1 : 0) : matrix[i * width + k]!,
+    ),
   );
 }
 
@@ -66,7 +71,10 @@ test('an inferred mask shows a key when its position is smaller, or it is the qu
       const addresses = Uint32Array.from(pages, (_, i) => i + 1);
       const context = gatherContext(space, addresses, Math.min(...inputs), 3, false);
       const keys = keysOf(pages);
-      assert.deepEqual([...context.slots.subarray(0, context.count)], keys.map((key) => key.physical));
+      assert.deepEqual(
+        [...context.slots.subarray(0, context.count)],
+        keys.map((key) => key.physical),
+      );
       assert.ok(context.slots.length >= context.count + 3);
       const matrix = visibility(inputs, context, undefined);
       if (matrix === 'causal') causal++;
@@ -127,7 +135,10 @@ function encode(rows: readonly (readonly number[])[]): Mask {
 test('masks of the wrong shape say what is wrong', () => {
   const space = makePages([[{ filled: true, masked: false, position: 0 }]]);
   const context = gatherContext(space, Uint32Array.of(1), 5, 0, true);
-  const mask = (runs: number[], rowLengths: number[]): Mask => ({ runs: Uint32Array.from(runs), rowLengths: Uint32Array.from(rowLengths) });
+  const mask = (runs: number[], rowLengths: number[]): Mask => ({
+    runs: Uint32Array.from(runs),
+    rowLengths: Uint32Array.from(rowLengths),
+  });
   const bad: [Mask, RegExp][] = [
     [mask([0, 2], [2]), /1 rows and the call 2 inputs/],
     [mask([0, 3, 0], [2, 2]), /row 1 has more runs/],
@@ -137,11 +148,14 @@ test('masks of the wrong shape say what is wrong', () => {
     [mask([0, 3, 0, 3, 7], [2, 2]), /1 runs past its last row/],
   ];
   for (const [given, message] of bad) {
-    assert.throws(() => visibility(Uint32Array.of(5, 6), context, given), (error: CallFault) => {
-      assert.equal(error.error.tag, 'invalid-argument');
-      assert.match(error.message, message);
-      return true;
-    });
+    assert.throws(
+      () => visibility(Uint32Array.of(5, 6), context, given),
+      (error: CallFault) => {
+        assert.equal(error.error.tag, 'invalid-argument');
+        assert.match(error.message, message);
+        return true;
+      },
+    );
   }
 });
 

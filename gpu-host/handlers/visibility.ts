@@ -44,7 +44,11 @@ export function gatherContext(
 }
 
 /** Positions and columns of the slots that `gatherContext` listed. */
-function detail(space: PageSpace, pages: Uint32Array, count: number): { positions: Uint32Array; columns: Uint32Array; filled: number } {
+function detail(
+  space: PageSpace,
+  pages: Uint32Array,
+  count: number,
+): { positions: Uint32Array; columns: Uint32Array; filled: number } {
   const positions = new Uint32Array(count);
   const columns = new Uint32Array(count);
   let at = 0;
@@ -100,7 +104,8 @@ function inferredMatrix(positions: Uint32Array, context: Context): Uint8Array {
     if (context.positions) {
       for (let k = 0; k < context.count; k++) matrix[row + k] = (context.positions[k] as number) < query ? 1 : 0;
     } else matrix.fill(1, row, row + context.count);
-    for (let j = 0; j < inputs; j++) matrix[row + context.count + j] = j === i || (positions[j] as number) < query ? 1 : 0;
+    for (let j = 0; j < inputs; j++)
+      matrix[row + context.count + j] = j === i || (positions[j] as number) < query ? 1 : 0;
   }
   return matrix;
 }
@@ -117,25 +122,35 @@ function explicitMatrix(mask: Mask, inputs: number, context: Context): Uint8Arra
   let run = 0;
   for (let i = 0; i < inputs; i++) {
     const rowLength = mask.rowLengths[i] as number;
-    if (rowLength > mask.runs.length - run) throw fault('invalid-argument', `the mask's row ${i} has more runs than there are`);
+    if (rowLength > mask.runs.length - run)
+      throw fault('invalid-argument', `the mask's row ${i} has more runs than there are`);
     let at = 0;
     let visible = 0;
     for (let r = 0; r < rowLength; r++) {
       const length = mask.runs[run++] as number;
-      if (length > fullWidth - at) throw fault('invalid-argument', `the mask's row ${i} is wider than ${context.filled} slots and ${inputs} inputs`);
+      if (length > fullWidth - at)
+        throw fault(
+          'invalid-argument',
+          `the mask's row ${i} is wider than ${context.filled} slots and ${inputs} inputs`,
+        );
       full.fill(visible, at, at + length);
       at += length;
       visible ^= 1;
     }
     if (at !== fullWidth) {
-      throw fault('invalid-argument', `the mask's row ${i} covers ${at} of ${context.filled} slots and ${inputs} inputs`);
+      throw fault(
+        'invalid-argument',
+        `the mask's row ${i} covers ${at} of ${context.filled} slots and ${inputs} inputs`,
+      );
     }
     const row = i * width;
     for (let k = 0; k < context.count; k++) matrix[row + k] = full[columns[k] as number] as number;
     for (let j = 0; j < inputs; j++) matrix[row + context.count + j] = full[context.filled + j] as number;
-    if (!matrix.subarray(row, row + width).includes(1)) throw fault('invalid-argument', `the mask's row ${i} hides every key from its input`);
+    if (!matrix.subarray(row, row + width).includes(1))
+      throw fault('invalid-argument', `the mask's row ${i} hides every key from its input`);
   }
-  if (run !== mask.runs.length) throw fault('invalid-argument', `the mask has ${mask.runs.length - run} runs past its last row`);
+  if (run !== mask.runs.length)
+    throw fault('invalid-argument', `the mask has ${mask.runs.length - run} runs past its last row`);
   return matrix;
 }
 
@@ -153,6 +168,7 @@ export function matrixRows(matrix: Uint8Array, inputs: number, context: number, 
   if (from === 0 && to === inputs) return matrix;
   const width = context + inputs;
   const rows = new Uint8Array((to - from) * (context + to));
-  for (let i = from; i < to; i++) rows.set(matrix.subarray(i * width, i * width + context + to), (i - from) * (context + to));
+  for (let i = from; i < to; i++)
+    rows.set(matrix.subarray(i * width, i * width + context + to), (i - from) * (context + to));
   return rows;
 }

@@ -21,10 +21,22 @@ test('embeds hold tokens or states, and say what is wrong with an address', () =
   embeds.allocate(1, 3);
   embeds.setToken(1, 42, 7);
   assert.deepEqual(embeds.get(1), { kind: 'token', token: 42, position: 7 });
-  assert.equal(tagOf(() => embeds.get(2)), 'invalid-argument');
-  assert.equal(tagOf(() => embeds.get(9)), 'not-owned');
-  assert.equal(tagOf(() => embeds.allocate(3, 1)), 'invalid-argument');
-  assert.equal(tagOf(() => embeds.allocate(10, 6)), 'limit-exceeded');
+  assert.equal(
+    tagOf(() => embeds.get(2)),
+    'invalid-argument',
+  );
+  assert.equal(
+    tagOf(() => embeds.get(9)),
+    'not-owned',
+  );
+  assert.equal(
+    tagOf(() => embeds.allocate(3, 1)),
+    'invalid-argument',
+  );
+  assert.equal(
+    tagOf(() => embeds.allocate(10, 6)),
+    'limit-exceeded',
+  );
   assert.equal(embeds.count, 3);
 });
 
@@ -35,14 +47,26 @@ test('bytes of states are counted through copies, overwrites and frees', () => {
   assert.equal(embeds.stateBytes, 32);
   embeds.copy(Uint32Array.of(1), Uint32Array.of(2));
   assert.equal(embeds.stateBytes, 64);
-  assert.equal(tagOf(() => embeds.copy(Uint32Array.of(1), Uint32Array.of(3))), 'limit-exceeded');
-  assert.equal(tagOf(() => embeds.checkStateRoom(1)), 'limit-exceeded');
+  assert.equal(
+    tagOf(() => embeds.copy(Uint32Array.of(1), Uint32Array.of(3))),
+    'limit-exceeded',
+  );
+  assert.equal(
+    tagOf(() => embeds.checkStateRoom(1)),
+    'limit-exceeded',
+  );
   embeds.setToken(2, 1, 1);
   assert.equal(embeds.stateBytes, 32);
   embeds.free(Uint32Array.of(1));
   assert.equal(embeds.stateBytes, 0);
-  assert.equal(tagOf(() => embeds.free(Uint32Array.of(2, 2))), 'invalid-argument');
-  assert.equal(tagOf(() => embeds.copy(Uint32Array.of(2), Uint32Array.of(3, 4))), 'invalid-argument');
+  assert.equal(
+    tagOf(() => embeds.free(Uint32Array.of(2, 2))),
+    'invalid-argument',
+  );
+  assert.equal(
+    tagOf(() => embeds.copy(Uint32Array.of(2), Uint32Array.of(3, 4))),
+    'invalid-argument',
+  );
 });
 
 test('what a failed call should have written fails its readers, until it is written anew or told', () => {
@@ -50,9 +74,18 @@ test('what a failed call should have written fails its readers, until it is writ
   const queue = {};
   embeds.allocate(1, 2);
   embeds.fail(Uint32Array.of(1, 2, 77), handlerError('internal', 'gone'), queue);
-  assert.equal(tagOf(() => embeds.get(1)), 'dependency-failed');
+  assert.equal(
+    tagOf(() => embeds.get(1)),
+    'dependency-failed',
+  );
   embeds.setToken(1, 5, 0);
-  assert.equal(tagOf(() => embeds.get(1)), 'none');
+  assert.equal(
+    tagOf(() => embeds.get(1)),
+    'none',
+  );
   embeds.failures.clear(queue);
-  assert.equal(tagOf(() => embeds.get(2)), 'invalid-argument');
+  assert.equal(
+    tagOf(() => embeds.get(2)),
+    'invalid-argument',
+  );
 });

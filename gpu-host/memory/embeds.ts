@@ -40,7 +40,10 @@ export class EmbedSpace {
   allocate(first: number, count: number): void {
     if (first + count > 0x1_0000_0000) throw fault('invalid-argument', 'embed addresses past 2^32');
     if (this.#embeds.size + count > this.#limits.maxEmbeds) {
-      throw fault('limit-exceeded', `${this.#embeds.size} embeds are held and ${count} more were asked; ${this.#limits.maxEmbeds} is the limit`);
+      throw fault(
+        'limit-exceeded',
+        `${this.#embeds.size} embeds are held and ${count} more were asked; ${this.#limits.maxEmbeds} is the limit`,
+      );
     }
     for (let i = 0; i < count; i++) {
       if (this.#embeds.has(first + i)) throw fault('invalid-argument', `embed address ${first + i} is in use`);
@@ -55,7 +58,8 @@ export class EmbedSpace {
 
   /** @throws CallFault `not-owned` or `invalid-argument`; nothing is freed then. */
   free(addresses: Uint32Array): void {
-    if (new Set(addresses).size !== addresses.length) throw fault('invalid-argument', 'an embed is named twice in one free');
+    if (new Set(addresses).size !== addresses.length)
+      throw fault('invalid-argument', 'an embed is named twice in one free');
     this.checkHeld(addresses);
     for (const address of addresses) {
       this.#forget(address);
@@ -80,7 +84,8 @@ export class EmbedSpace {
     if (!embed) throw this.#missing(address);
     const failure = this.failures.of(address);
     if (failure) throw dependencyFault(failure);
-    if (embed.kind === 'empty') throw fault('invalid-argument', `embed ${address} is empty: embed-text or a forward must write it first`);
+    if (embed.kind === 'empty')
+      throw fault('invalid-argument', `embed ${address} is empty: embed-text or a forward must write it first`);
     return embed;
   }
 
@@ -96,7 +101,10 @@ export class EmbedSpace {
   /** @throws CallFault when these states would pass the limit. */
   checkStateRoom(bytes: number): void {
     if (this.#stateBytes + bytes <= this.#limits.maxStateBytes) return;
-    throw fault('limit-exceeded', `embeds hold ${this.#stateBytes} bytes of states and ${bytes} more are needed; ${this.#limits.maxStateBytes} is the limit`);
+    throw fault(
+      'limit-exceeded',
+      `embeds hold ${this.#stateBytes} bytes of states and ${bytes} more are needed; ${this.#limits.maxStateBytes} is the limit`,
+    );
   }
 
   copy(sources: Uint32Array, destinations: Uint32Array): void {

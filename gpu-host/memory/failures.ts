@@ -35,7 +35,8 @@ export class Failures {
       const failure = this.#addresses.get(address);
       if (failure) return failure.cause;
     }
-    for (const range of this.#ranges) if (address >= range.first && address - range.first < range.count) return range.cause;
+    for (const range of this.#ranges)
+      if (address >= range.first && address - range.first < range.count) return range.cause;
     return undefined;
   }
 

@@ -21,5 +21,8 @@ export function fault(tag: HandlerErrorTag, message: string): CallFault {
 /** What an earlier failure means for a call that needs what it should have made. */
 export function dependencyFault(cause: HandlerError): CallFault {
   if (cause.tag === 'dependency-failed') return new CallFault(cause);
-  return fault('dependency-failed', `an earlier call that this one depends on failed (${cause.tag}: ${cause.val}); synchronize reports it and goes on`);
+  return fault(
+    'dependency-failed',
+    `an earlier call that this one depends on failed (${cause.tag}: ${cause.val}); synchronize reports it and goes on`,
+  );
 }

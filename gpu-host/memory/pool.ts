@@ -33,7 +33,8 @@ export class PagePool {
   #owned = 0;
 
   constructor(pageSize: number, total: number) {
-    if (!(pageSize >= 1 && pageSize <= MAX_PAGE_SIZE)) throw new RangeError(`page size ${pageSize}; 1 to ${MAX_PAGE_SIZE}`);
+    if (!(pageSize >= 1 && pageSize <= MAX_PAGE_SIZE))
+      throw new RangeError(`page size ${pageSize}; 1 to ${MAX_PAGE_SIZE}`);
     this.pageSize = pageSize;
     this.total = total;
     this.fullBits = slotBits(pageSize);
@@ -78,7 +79,9 @@ export class PagePool {
   check(): void {
     const { free, cached, owned, swapped, total } = this.counts();
     if (free + cached + owned + swapped !== total) {
-      throw new Error(`pages lost: free ${free} + cached ${cached} + owned ${owned} + swapped ${swapped} is not ${total}`);
+      throw new Error(
+        `pages lost: free ${free} + cached ${cached} + owned ${owned} + swapped ${swapped} is not ${total}`,
+      );
     }
   }
 }

@@ -60,7 +60,10 @@ test('addresses that are not held are refused by name, and a failed allocation i
   const pool = new PagePool(PAGE_SIZE, 4);
   const space = makeSpace(pool, [], 4);
   const queue = {};
-  assert.deepEqual(faultOf(() => space.mapping(7)).error, handlerError('not-owned', 'page 7 is not held: never allocated, or freed'));
+  assert.deepEqual(
+    faultOf(() => space.mapping(7)).error,
+    handlerError('not-owned', 'page 7 is not held: never allocated, or freed'),
+  );
   space.failures.markRange(10, 3, handlerError('limit-exceeded', 'no room'), queue);
   const dependent = faultOf(() => space.mapping(12)).error;
   assert.equal(dependent.tag, 'dependency-failed');
@@ -131,9 +134,15 @@ type Operation =
 const who = fc.nat({ max: 2 });
 const picks = fc.array(fc.nat({ max: 1000 }), { maxLength: 4 });
 const operation: fc.Arbitrary<Operation> = fc.oneof(
-  { weight: 4, arbitrary: fc.record({ kind: fc.constant('allocate' as const), who, count: fc.integer({ min: 0, max: 5 }) }) },
+  {
+    weight: 4,
+    arbitrary: fc.record({ kind: fc.constant('allocate' as const), who, count: fc.integer({ min: 0, max: 5 }) }),
+  },
   { weight: 3, arbitrary: fc.record({ kind: fc.constantFrom('free' as const, 'share' as const), who, picks }) },
-  { weight: 5, arbitrary: fc.record({ kind: fc.constant('write' as const), who, picks, count: fc.integer({ min: 1, max: 20 }) }) },
+  {
+    weight: 5,
+    arbitrary: fc.record({ kind: fc.constant('write' as const), who, picks, count: fc.integer({ min: 1, max: 20 }) }),
+  },
   {
     weight: 3,
     arbitrary: fc.record({
@@ -146,7 +155,15 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
       count: fc.nat({ max: PAGE_SIZE }),
     }),
   },
-  { weight: 2, arbitrary: fc.record({ kind: fc.constant('mask' as const), who, pick: fc.nat({ max: 1000 }), bits: fc.nat({ max: 255 }) }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constant('mask' as const),
+      who,
+      pick: fc.nat({ max: 1000 }),
+      bits: fc.nat({ max: 255 }),
+    }),
+  },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('end' as const), who }) },
 );
 
@@ -187,7 +204,10 @@ class Model {
       case 'free': {
         const pages = operation.picks.map(at);
         const legal = new Set(pages).size === pages.length && pages.every((page) => naive.has(page));
-        assert.equal(this.#try(() => space.free(Uint32Array.from(pages))), legal);
+        assert.equal(
+          this.#try(() => space.free(Uint32Array.from(pages))),
+          legal,
+        );
         if (legal) for (const page of pages) naive.delete(page);
         return;
       }
@@ -196,7 +216,10 @@ class Model {
         const first = this.#next;
         this.#next += pages.length;
         const legal = pages.every((page) => naive.has(page));
-        assert.equal(this.#try(() => space.share(Uint32Array.from(pages), first)), legal);
+        assert.equal(
+          this.#try(() => space.share(Uint32Array.from(pages), first)),
+          legal,
+        );
         if (legal) for (const [i, page] of pages.entries()) naive.set(first + i, structuredClone(naive.get(page)!));
         return;
       }
@@ -204,7 +227,10 @@ class Model {
         const pages = [...new Set(operation.picks.map(at))];
         const values = Array.from({ length: operation.count }, () => this.#value++);
         const empty: [NaivePage, number][] = [];
-        for (const page of pages) naive.get(page)?.slots.forEach((slot, i) => slot === undefined && empty.push([naive.get(page)!, i]));
+        for (const page of pages) {
+          for (const [i, slot] of (naive.get(page)?.slots ?? []).entries())
+            if (!slot) empty.push([naive.get(page)!, i]);
+        }
         const room = pages.every((page) => naive.has(page)) && empty.length >= values.length;
         const done = this.#try(() => writeInputs(space, this.content, Uint32Array.from(pages), values));
         if (!room) assert.equal(done, false);
@@ -228,7 +254,10 @@ class Model {
       }
       case 'mask': {
         const page = at(operation.pick);
-        assert.equal(this.#try(() => space.mask(page, operation.bits)), naive.has(page));
+        assert.equal(
+          this.#try(() => space.mask(page, operation.bits)),
+          naive.has(page),
+        );
         const masked = naive.get(page)?.masked;
         for (let i = 0; masked && i < PAGE_SIZE; i++) masked[i] = (operation.bits & (1 << i)) !== 0;
         return;
@@ -250,10 +279,15 @@ class Model {
         own.add(page.index);
         pages.set(page.index, (pages.get(page.index) ?? 0) + 1);
         const seen = expected.slots.map((_, slot) =>
-          page.filled & (1 << slot) ? { position: page.positions[slot]!, value: this.content[page.index * PAGE_SIZE + slot]! } : undefined,
+          page.filled & (1 << slot)
+            ? { position: page.positions[slot]!, value: this.content[page.index * PAGE_SIZE + slot]! }
+            : undefined,
         );
         assert.deepEqual(seen, expected.slots);
-        assert.deepEqual(expected.masked.map((_, slot) => (masked & (1 << slot)) !== 0), expected.masked);
+        assert.deepEqual(
+          expected.masked.map((_, slot) => (masked & (1 << slot)) !== 0),
+          expected.masked,
+        );
         for (const slot of seen) assert.ok(!slot || slot.position <= page.maxPosition);
         assert.ok(page.references > 0);
       }
@@ -262,7 +296,9 @@ class Model {
     }
     assert.equal(this.pool.counts().owned, pages.size);
     for (const [index, references] of pages) {
-      const page = this.spaces.flatMap((space) => [...space.addresses].map((a) => space.mapping(a).page)).find((p) => p.index === index);
+      const page = this.spaces
+        .flatMap((space) => [...space.addresses].map((a) => space.mapping(a).page))
+        .find((p) => p.index === index);
       assert.equal(page!.references, references);
     }
   }

@@ -1,6 +1,6 @@
 import type { HandlerError } from '../protocol/errors.ts';
-import { dependencyFault, fault } from './fault.ts';
 import { Failures } from './failures.ts';
+import { dependencyFault, fault } from './fault.ts';
 import { fillSlot, type Page, type PagePool } from './pool.ts';
 
 /** What an address stands for. */
@@ -58,7 +58,8 @@ export class PageSpace {
    * @throws CallFault `limit-exceeded` past the inferlet's limit or when the pool has too few; nothing is claimed then.
    */
   allocate(first: number, count: number): void {
-    if (count > this.pool.total) throw fault('limit-exceeded', `${count} pages were asked and the whole pool has ${this.pool.total}`);
+    if (count > this.pool.total)
+      throw fault('limit-exceeded', `${count} pages were asked and the whole pool has ${this.pool.total}`);
     this.#checkNew(first, count);
     this.#checkRoom(count);
     for (let i = 0; i < count; i++) this.#map(first + i, this.pool.take() as Page, 0);
@@ -97,7 +98,8 @@ export class PageSpace {
 
   mask(address: number, slots: number): void {
     const outside = slots & ~this.pool.fullBits;
-    if (outside !== 0) throw fault('invalid-argument', `the mask ${slots >>> 0} names slots past the page's ${this.pool.pageSize}`);
+    if (outside !== 0)
+      throw fault('invalid-argument', `the mask ${slots >>> 0} names slots past the page's ${this.pool.pageSize}`);
     this.mapping(address).masked = slots >>> 0;
   }
 
@@ -120,15 +122,17 @@ export class PageSpace {
     let room = 0;
     for (const address of addresses) {
       const mapping = this.mapping(address);
-      if (room >= count) continue;
+      if (room >= count || mapping.page.filled === this.pool.fullBits) continue;
       const empty = this.pool.pageSize - bitCount(mapping.page.filled);
-      if (empty === 0) continue;
       if (wanted.includes(mapping)) throw fault('invalid-argument', `page ${address} is named twice in the out-pages`);
       wanted.push(mapping);
       room += empty;
     }
     if (room < count) {
-      throw fault('context-overflow', `${count} inputs need as many empty slots and the out-pages have ${room}; allocate more pages`);
+      throw fault(
+        'context-overflow',
+        `${count} inputs need as many empty slots and the out-pages have ${room}; allocate more pages`,
+      );
     }
     this.#makeWritable(wanted);
     for (const mapping of wanted) {
@@ -178,7 +182,8 @@ export class PageSpace {
     for (const mapping of mappings) if (mapping.page.references > 1) copies++;
     if (copies === 0) return;
     let growth = 0;
-    for (const mapping of mappings) if (mapping.page.references > 1 && (this.#held.get(mapping.page) ?? 0) > 1) growth++;
+    for (const mapping of mappings)
+      if (mapping.page.references > 1 && (this.#held.get(mapping.page) ?? 0) > 1) growth++;
     this.#checkLimit(growth);
     if (copies > this.pool.free) throw this.#outOfPages(copies);
     for (const mapping of mappings) if (mapping.page.references > 1) this.#copyPage(mapping);
@@ -226,7 +231,10 @@ export class PageSpace {
   }
 
   #outOfPages(count: number): Error {
-    return fault('limit-exceeded', `out of memory on the device: ${count} pages are needed and ${this.pool.free} of ${this.pool.total} are free`);
+    return fault(
+      'limit-exceeded',
+      `out of memory on the device: ${count} pages are needed and ${this.pool.free} of ${this.pool.total} are free`,
+    );
   }
 
   #missing(address: number): Error {

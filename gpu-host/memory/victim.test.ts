@@ -20,25 +20,31 @@ test('the newest goes first, and only as many as are needed', () => {
 test('nobody older than the requester is ended, and the oldest always gets what fits the pool', () => {
   const holder = fc.record({ arrival: fc.nat({ max: 50 }), pages: fc.nat({ max: 10 }) });
   fc.assert(
-    fc.property(fc.array(holder, { maxLength: 12 }), holder, fc.nat({ max: 40 }), fc.nat({ max: 20 }), (holders, asking, needed, free) => {
-      const others = holders.map((other, i) => ({ id: `i${i}`, ...other }));
-      const requester = { id: 'r', ...asking };
-      const total = free + requester.pages + others.reduce((sum, { pages }) => sum + pages, 0);
-      const decision = chooseVictims(requester, others, needed, free, total);
-      const byId = new Map(others.map((other) => [other.id, other]));
-      if (decision.kind === 'terminate') {
-        let available = free;
-        for (const id of decision.victims) {
-          assert.ok(available < needed, 'nobody is ended in vain');
-          assert.ok(byId.get(id)!.arrival > requester.arrival);
-          available += byId.get(id)!.pages;
+    fc.property(
+      fc.array(holder, { maxLength: 12 }),
+      holder,
+      fc.nat({ max: 40 }),
+      fc.nat({ max: 20 }),
+      (holders, asking, needed, free) => {
+        const others = holders.map((other, i) => ({ id: `i${i}`, ...other }));
+        const requester = { id: 'r', ...asking };
+        const total = free + requester.pages + others.reduce((sum, { pages }) => sum + pages, 0);
+        const decision = chooseVictims(requester, others, needed, free, total);
+        const byId = new Map(others.map((other) => [other.id, other]));
+        if (decision.kind === 'terminate') {
+          let available = free;
+          for (const id of decision.victims) {
+            assert.ok(available < needed, 'nobody is ended in vain');
+            assert.ok(byId.get(id)!.arrival > requester.arrival);
+            available += byId.get(id)!.pages;
+          }
+          assert.ok(available >= needed);
         }
-        assert.ok(available >= needed);
-      }
-      const isOldest = others.every((other) => other.arrival > requester.arrival);
-      if (isOldest && needed <= total - requester.pages) assert.equal(decision.kind, 'terminate');
-      if (needed > total - requester.pages) assert.equal(decision.kind, 'refuse');
-    }),
+        const isOldest = others.every((other) => other.arrival > requester.arrival);
+        if (isOldest && needed <= total - requester.pages) assert.equal(decision.kind, 'terminate');
+        if (needed > total - requester.pages) assert.equal(decision.kind, 'refuse');
+      },
+    ),
     { seed: 7, numRuns: 2000 },
   );
 });

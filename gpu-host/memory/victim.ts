@@ -19,9 +19,17 @@ export type MemoryDecision =
  * First come, first served: who gives way when `needed` pages are asked and `free` are left. The newest goes first; nobody older than the
  * requester is ever ended, so the oldest always advances (Pie, SOSP '25, section 5.3).
  */
-export function chooseVictims(requester: PageHolder, others: readonly PageHolder[], needed: number, free: number, total: number): MemoryDecision {
+export function chooseVictims(
+  requester: PageHolder,
+  others: readonly PageHolder[],
+  needed: number,
+  free: number,
+  total: number,
+): MemoryDecision {
   if (needed > total - requester.pages) return { kind: 'refuse' };
-  const newestFirst = others.filter((other) => other.pages > 0).sort((a, b) => b.arrival - a.arrival || (a.id < b.id ? 1 : -1));
+  const newestFirst = others
+    .filter((other) => other.pages > 0)
+    .sort((a, b) => b.arrival - a.arrival || (a.id < b.id ? 1 : -1));
   const victims: string[] = [];
   let available = free;
   for (const other of newestFirst) {

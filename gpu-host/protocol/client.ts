@@ -5,7 +5,17 @@ import { DeviceInferlet, type GpuInferlet, type InferletOptions } from './inferl
 import { Link } from './link.ts';
 import { FRAME } from './wire.ts';
 
-export type { Distribution, FinishReason, Mask, RunChunk, RunRequest, Sampler, StepOutput, StepRequest, StepResult } from './calls.ts';
+export type {
+  Distribution,
+  FinishReason,
+  Mask,
+  RunChunk,
+  RunRequest,
+  Sampler,
+  StepOutput,
+  StepRequest,
+  StepResult,
+} from './calls.ts';
 export { type HandlerError, type HandlerErrorTag, handlerError, type Outcome } from './errors.ts';
 export type { GpuHostStats, ModelStats, ModelSummary, PageStats } from './host.ts';
 export type { GpuInferlet, InferletOptions, RunHandle } from './inferlet.ts';
@@ -60,7 +70,10 @@ export class GpuHostConnection {
     const ready = Promise.withResolvers<void>();
     connection.#ready = ready;
     const deadlineMs = options.deadlineMs ?? 10_000;
-    const timer = setTimeout(() => ready.reject(new Error(`no GPU host answered at ${address} within ${deadlineMs} ms`)), deadlineMs);
+    const timer = setTimeout(
+      () => ready.reject(new Error(`no GPU host answered at ${address} within ${deadlineMs} ms`)),
+      deadlineMs,
+    );
     connection.#open();
     try {
       await ready.promise;
@@ -175,4 +188,6 @@ export class GpuHostConnection {
 }
 
 /** Stands in for the link while there is none. */
-const DOWN = { lost: handlerError('unavailable', 'the GPU host cannot be reached; it is restarting or its address is wrong') } as const;
+const DOWN = {
+  lost: handlerError('unavailable', 'the GPU host cannot be reached; it is restarting or its address is wrong'),
+} as const;

@@ -95,7 +95,15 @@ export function decodeCalls(reader: WordReader, end: number, handle: (call: Deco
 function decodeCall(reader: WordReader, op: number, { inferlet, queue, id }: Header): DecodedCall {
   switch (op) {
     case OP.openInferlet:
-      return { op: 'open-inferlet', inferlet, queue, id, maxPages: reader.u32(), arrival: reader.wide(), name: reader.text() };
+      return {
+        op: 'open-inferlet',
+        inferlet,
+        queue,
+        id,
+        maxPages: reader.u32(),
+        arrival: reader.wide(),
+        name: reader.text(),
+      };
     case OP.closeInferlet:
       return { op: 'close-inferlet', inferlet, queue, id };
     case OP.createQueue:
@@ -129,7 +137,15 @@ function decodeCall(reader: WordReader, op: number, { inferlet, queue, id }: Hea
     case OP.copyEmbeds:
       return { op: 'copy-embeds', inferlet, queue, id, sources: reader.list(), destinations: reader.list() };
     case OP.embedText:
-      return { op: 'embed-text', inferlet, queue, id, tokens: reader.list(), positions: reader.list(), embeds: reader.list() };
+      return {
+        op: 'embed-text',
+        inferlet,
+        queue,
+        id,
+        tokens: reader.list(),
+        positions: reader.list(),
+        embeds: reader.list(),
+      };
     case OP.forward:
       return {
         op: 'forward',

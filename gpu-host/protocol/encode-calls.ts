@@ -18,7 +18,13 @@ function begin(writer: FrameWriter, op: Op, inferlet: number, queue: number, id:
   writer.put(id);
 }
 
-export function encodeOpenInferlet(writer: FrameWriter, inferlet: number, name: string, maxPages: number, arrival: number): boolean {
+export function encodeOpenInferlet(
+  writer: FrameWriter,
+  inferlet: number,
+  name: string,
+  maxPages: number,
+  arrival: number,
+): boolean {
   begin(writer, OP.openInferlet, inferlet, 0, 0);
   writer.put(maxPages);
   writer.putWide(arrival);
@@ -33,7 +39,15 @@ export function encodeBare(writer: FrameWriter, op: Op, inferlet: number, queue:
 }
 
 /** A call with up to three words: create-queue (model index), set-priority, mask-page, next-distribution, run-consumed, allocate. */
-export function encodeWords(writer: FrameWriter, op: Op, inferlet: number, queue: number, id: number, a: number, b?: number): boolean {
+export function encodeWords(
+  writer: FrameWriter,
+  op: Op,
+  inferlet: number,
+  queue: number,
+  id: number,
+  a: number,
+  b?: number,
+): boolean {
   begin(writer, op, inferlet, queue, id);
   writer.put(a);
   if (b !== undefined) writer.put(b);
@@ -66,7 +80,12 @@ export function encodeSharePages(
   return writer.end();
 }
 
-export function encodeCopySlots(writer: FrameWriter, inferlet: number, queue: number, fields: readonly number[]): boolean {
+export function encodeCopySlots(
+  writer: FrameWriter,
+  inferlet: number,
+  queue: number,
+  fields: readonly number[],
+): boolean {
   begin(writer, OP.copySlots, inferlet, queue, 0);
   writer.putAll(fields);
   return writer.end();
@@ -91,7 +110,13 @@ export function encodeForward(
   return writer.end();
 }
 
-export function encodeStep(writer: FrameWriter, inferlet: number, queue: number, id: number, request: StepRequest): boolean {
+export function encodeStep(
+  writer: FrameWriter,
+  inferlet: number,
+  queue: number,
+  id: number,
+  request: StepRequest,
+): boolean {
   begin(writer, OP.step, inferlet, queue, id);
   writer.putList(request.tokens);
   writer.putList(request.positions);
@@ -106,7 +131,13 @@ export function encodeStep(writer: FrameWriter, inferlet: number, queue: number,
   return writer.end();
 }
 
-export function encodeRun(writer: FrameWriter, inferlet: number, queue: number, id: number, request: RunRequest): boolean {
+export function encodeRun(
+  writer: FrameWriter,
+  inferlet: number,
+  queue: number,
+  id: number,
+  request: RunRequest,
+): boolean {
   begin(writer, OP.run, inferlet, queue, id);
   writer.put(request.token);
   writer.put(request.position);

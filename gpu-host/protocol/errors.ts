@@ -56,6 +56,8 @@ export type ProtocolFaultCode =
   | 'timeout'
   /** The peer does not read its results, or left more calls pending than allowed. */
   | 'overrun'
+  /** A fault of the host itself. */
+  | 'internal'
   /** The process is going down. */
   | 'shutdown';
 

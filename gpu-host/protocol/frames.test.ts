@@ -15,7 +15,15 @@ import {
 } from './encode-calls.ts';
 import { HANDLER_ERROR_TAGS, ProtocolFault, type ProtocolFaultCode } from './errors.ts';
 import { FrameReader } from './frames.ts';
-import { type DecodedResult, decodeResults, encodeDistribution, encodeDone, encodeError, encodeRunTokens, encodeStepResult } from './results.ts';
+import {
+  type DecodedResult,
+  decodeResults,
+  encodeDistribution,
+  encodeDone,
+  encodeError,
+  encodeRunTokens,
+  encodeStepResult,
+} from './results.ts';
 import { FRAME, MAX_FRAME_BYTES, MAX_FRAME_WORDS, OP, PROTOCOL_VERSION } from './wire.ts';
 import { FrameWriter } from './words.ts';
 
@@ -48,31 +56,59 @@ interface Made {
 const made: fc.Arbitrary<Made> = header.chain(({ inferlet, queue, id }) => {
   const plain = { inferlet, queue, id: 0 };
   const all: fc.Arbitrary<Made>[] = [
-    record({ maxPages: u32, arrival: fc.maxSafeNat(), name: fc.string({ unit: 'grapheme', maxLength: 50 }) }).map((fields) => ({
-      call: { op: 'open-inferlet', inferlet, queue: 0, id: 0, ...fields },
-      encode: (w) => encodeOpenInferlet(w, inferlet, fields.name, fields.maxPages, fields.arrival),
-    })),
+    record({ maxPages: u32, arrival: fc.maxSafeNat(), name: fc.string({ unit: 'grapheme', maxLength: 50 }) }).map(
+      (fields) => ({
+        call: { op: 'open-inferlet', inferlet, queue: 0, id: 0, ...fields },
+        encode: (w) => encodeOpenInferlet(w, inferlet, fields.name, fields.maxPages, fields.arrival),
+      }),
+    ),
     fc.constantFrom(
-      ...([['close-inferlet', OP.closeInferlet], ['close-queue', OP.closeQueue], ['synchronize', OP.synchronize], ['run-stop', OP.runStop]] as const).map(
-        ([op, code]): Made => ({ call: { op, inferlet, queue, id }, encode: (w) => encodeBare(w, code, inferlet, queue, id) }),
+      ...(
+        [
+          ['close-inferlet', OP.closeInferlet],
+          ['close-queue', OP.closeQueue],
+          ['synchronize', OP.synchronize],
+          ['run-stop', OP.runStop],
+        ] as const
+      ).map(
+        ([op, code]): Made => ({
+          call: { op, inferlet, queue, id },
+          encode: (w) => encodeBare(w, code, inferlet, queue, id),
+        }),
       ),
     ),
-    u32.map((model) => ({ call: { op: 'create-queue', inferlet, queue, id, model }, encode: (w) => encodeWords(w, OP.createQueue, inferlet, queue, id, model) })),
+    u32.map((model) => ({
+      call: { op: 'create-queue', inferlet, queue, id, model },
+      encode: (w) => encodeWords(w, OP.createQueue, inferlet, queue, id, model),
+    })),
     fc.integer({ min: -0x80000000, max: 0x7fffffff }).map((priority) => ({
       call: { op: 'set-priority', inferlet, queue, id, priority },
       encode: (w) => encodeWords(w, OP.setPriority, inferlet, queue, id, priority),
     })),
-    u32.map((tokens) => ({ call: { op: 'run-consumed', inferlet, queue, id, tokens }, encode: (w) => encodeWords(w, OP.runConsumed, inferlet, queue, id, tokens) })),
+    u32.map((tokens) => ({
+      call: { op: 'run-consumed', inferlet, queue, id, tokens },
+      encode: (w) => encodeWords(w, OP.runConsumed, inferlet, queue, id, tokens),
+    })),
     fc.tuple(u32, u32, fc.boolean()).map(([first, count, pages]) => ({
       call: { op: pages ? 'allocate-pages' : 'allocate-embeds', inferlet, queue, id, first, count },
       encode: (w) => encodeWords(w, pages ? OP.allocatePages : OP.allocateEmbeds, inferlet, queue, id, first, count),
     })),
-    list.map((pages) => ({ call: { op: 'free-pages', ...plain, pages }, encode: (w) => encodeLists(w, OP.freePages, inferlet, queue, [pages]) })),
-    list.map((embeds) => ({ call: { op: 'free-embeds', ...plain, embeds }, encode: (w) => encodeLists(w, OP.freeEmbeds, inferlet, queue, [embeds]) })),
-    fc.tuple(list, u32).map(([pages, first]) => ({ call: { op: 'share-pages', ...plain, first, pages }, encode: (w) => encodeSharePages(w, inferlet, queue, pages, first) })),
+    list.map((pages) => ({
+      call: { op: 'free-pages', ...plain, pages },
+      encode: (w) => encodeLists(w, OP.freePages, inferlet, queue, [pages]),
+    })),
+    list.map((embeds) => ({
+      call: { op: 'free-embeds', ...plain, embeds },
+      encode: (w) => encodeLists(w, OP.freeEmbeds, inferlet, queue, [embeds]),
+    })),
+    fc.tuple(list, u32).map(([pages, first]) => ({
+      call: { op: 'share-pages', ...plain, first, pages },
+      encode: (w) => encodeSharePages(w, inferlet, queue, pages, first),
+    })),
     record({ source: u32, sourceOffset: u32, destination: u32, destinationOffset: u32, count: u32 }).map((f) => ({
       call: { op: 'copy-slots', ...plain, ...f },
-      encode: (w) => encodeCopySlots(w, inferlet, queue, [f.source, f.sourceOffset, f.destination, f.destinationOffset, f.count]),
+      encode: (w) =>
+        encodeCopySlots(w, inferlet, queue, [f.source, f.sourceOffset, f.destination, f.destinationOffset, f.count]),
     })),
     fc.tuple(list, list).map(([sources, destinations]) => ({
       call: { op: 'copy-embeds', ...plain, sources, destinations },
@@ -86,19 +122,33 @@ const made: fc.Arbitrary<Made> = header.chain(({ inferlet, queue, id }) => {
       call: { op: 'forward', ...plain, inPages, inEmbeds, outPages, outEmbeds, mask: explicit },
       encode: (w) => encodeForward(w, inferlet, queue, inPages, inEmbeds, outPages, outEmbeds, explicit),
     })),
-    fc.tuple(u32, u32).map(([page, slots]) => ({ call: { op: 'mask-page', inferlet, queue, id, page, slots }, encode: (w) => encodeWords(w, OP.maskPage, inferlet, queue, id, page, slots) })),
+    fc.tuple(u32, u32).map(([page, slots]) => ({
+      call: { op: 'mask-page', inferlet, queue, id, page, slots },
+      encode: (w) => encodeWords(w, OP.maskPage, inferlet, queue, id, page, slots),
+    })),
     fc.tuple(u32, u32).map(([embed, topK]) => ({
       call: { op: 'next-distribution', inferlet, queue, id, embed, topK },
       encode: (w) => encodeWords(w, OP.nextDistribution, inferlet, queue, id, embed, topK),
     })),
-    step.map((request) => ({ call: { op: 'step', inferlet, queue, id, request }, encode: (w) => encodeStep(w, inferlet, queue, id, request) })),
-    run.map((request) => ({ call: { op: 'run', inferlet, queue, id, request }, encode: (w) => encodeRun(w, inferlet, queue, id, request) })),
+    step.map((request) => ({
+      call: { op: 'step', inferlet, queue, id, request },
+      encode: (w) => encodeStep(w, inferlet, queue, id, request),
+    })),
+    run.map((request) => ({
+      call: { op: 'run', inferlet, queue, id, request },
+      encode: (w) => encodeRun(w, inferlet, queue, id, request),
+    })),
   ];
   return fc.oneof(...all);
 });
 
 /** Feeds `bytes` in pieces of the given sizes, over and over. */
-function feed(reader: FrameReader, bytes: Uint8Array, sizes: readonly number[], handle: Parameters<FrameReader['push']>[1]): void {
+function feed(
+  reader: FrameReader,
+  bytes: Uint8Array,
+  sizes: readonly number[],
+  handle: Parameters<FrameReader['push']>[1],
+): void {
   for (let at = 0, i = 0; at < bytes.length; i++) {
     const size = sizes[i % sizes.length] ?? bytes.length;
     reader.push(bytes.subarray(at, at + size), handle);
@@ -127,12 +177,19 @@ function codeOf(action: () => void): ProtocolFaultCode | 'none' {
 
 test('every call comes out as it went in, however the stream is cut', () => {
   fc.assert(
-    fc.property(fc.array(made, { maxLength: 30 }), fc.array(fc.integer({ min: 1, max: 300 }), { minLength: 1, maxLength: 5 }), (calls, sizes) => {
-      const writer = new FrameWriter();
-      for (const { encode } of calls) assert.equal(encode(writer), true);
-      assert.deepEqual(decodeAll(writer.take(), sizes), calls.map(({ call }) => call));
-      assert.equal(writer.length, 0);
-    }),
+    fc.property(
+      fc.array(made, { maxLength: 30 }),
+      fc.array(fc.integer({ min: 1, max: 300 }), { minLength: 1, maxLength: 5 }),
+      (calls, sizes) => {
+        const writer = new FrameWriter();
+        for (const { encode } of calls) assert.equal(encode(writer), true);
+        assert.deepEqual(
+          decodeAll(writer.take(), sizes),
+          calls.map(({ call }) => call),
+        );
+        assert.equal(writer.length, 0);
+      },
+    ),
     { seed: 1, numRuns: 300 },
   );
 });
@@ -143,29 +200,41 @@ const distribution = fc.array(fc.tuple(u32, f32), { maxLength: 20 }).map((pairs)
 }));
 
 test('every result comes out as it went in', () => {
-  const result: fc.Arbitrary<{ result: DecodedResult; encode: (writer: FrameWriter, id: number) => boolean }> = fc.oneof(
-    fc.constant({ result: { kind: 'done' as const }, encode: encodeDone }),
-    distribution.map((value) => ({ result: { kind: 'distribution' as const, value }, encode: (w: FrameWriter, id: number) => encodeDistribution(w, id, value) })),
-    record({ tokens: list, distributions: fc.array(distribution, { maxLength: 4 }) }).map((value) => ({
-      result: { kind: 'step' as const, value },
-      encode: (w: FrameWriter, id: number) => encodeStepResult(w, id, value),
-    })),
-    record({ tokens: list, finished: fc.constantFrom(undefined, 'stop-token' as const, 'max-tokens' as const, 'stopped' as const) }).map((value) => ({
-      result: { kind: 'run' as const, value },
-      encode: (w: FrameWriter, id: number) => encodeRunTokens(w, id, value.tokens, value.finished),
-    })),
-    record({ tag: fc.constantFrom(...HANDLER_ERROR_TAGS), val: fc.string({ unit: 'grapheme' }) }).map((error) => ({
-      result: { kind: 'error' as const, error },
-      encode: (w: FrameWriter, id: number) => encodeError(w, id, error),
-    })),
-  );
+  const result: fc.Arbitrary<{ result: DecodedResult; encode: (writer: FrameWriter, id: number) => boolean }> =
+    fc.oneof(
+      fc.constant({ result: { kind: 'done' as const }, encode: encodeDone }),
+      distribution.map((value) => ({
+        result: { kind: 'distribution' as const, value },
+        encode: (w: FrameWriter, id: number) => encodeDistribution(w, id, value),
+      })),
+      record({ tokens: list, distributions: fc.array(distribution, { maxLength: 4 }) }).map((value) => ({
+        result: { kind: 'step' as const, value },
+        encode: (w: FrameWriter, id: number) => encodeStepResult(w, id, value),
+      })),
+      record({
+        tokens: list,
+        finished: fc.constantFrom(undefined, 'stop-token' as const, 'max-tokens' as const, 'stopped' as const),
+      }).map((value) => ({
+        result: { kind: 'run' as const, value },
+        encode: (w: FrameWriter, id: number) => encodeRunTokens(w, id, value.tokens, value.finished),
+      })),
+      record({ tag: fc.constantFrom(...HANDLER_ERROR_TAGS), val: fc.string({ unit: 'grapheme' }) }).map((error) => ({
+        result: { kind: 'error' as const, error },
+        encode: (w: FrameWriter, id: number) => encodeError(w, id, error),
+      })),
+    );
   fc.assert(
     fc.property(fc.array(fc.tuple(u32, result), { maxLength: 30 }), (results) => {
       const writer = new FrameWriter();
       for (const [id, one] of results) assert.equal(one.encode(writer, id), true);
       const seen: [number, DecodedResult][] = [];
-      new FrameReader().push(writer.take(), (_, reader, end) => decodeResults(reader, end, (id, one) => seen.push([id, one])));
-      assert.deepEqual(seen, results.map(([id, one]) => [id, one.result]));
+      new FrameReader().push(writer.take(), (_, reader, end) =>
+        decodeResults(reader, end, (id, one) => seen.push([id, one])),
+      );
+      assert.deepEqual(
+        seen,
+        results.map(([id, one]) => [id, one.result]),
+      );
     }),
     { seed: 2, numRuns: 300 },
   );
@@ -217,7 +286,9 @@ test('a bad frame is named for what it is', () => {
 test('random bytes are refused or waited for, never more', () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 400 }), fc.boolean(), (bytes, framed) => {
-      const input = framed ? Buffer.concat([words(2 + (bytes.length >> 2), CALLS), bytes.subarray(0, bytes.length & ~3)]) : bytes;
+      const input = framed
+        ? Buffer.concat([words(2 + (bytes.length >> 2), CALLS), bytes.subarray(0, bytes.length & ~3)])
+        : bytes;
       codeOf(() => decodeAll(input, [7, 1, 50]));
     }),
     { seed: 3, numRuns: 3000 },
@@ -244,7 +315,10 @@ test('a header announces at most one frame of memory', () => {
   let whole = 0;
   reader.push(new Uint8Array(MAX_FRAME_BYTES - 8), (_, body, end) => {
     whole++;
-    assert.equal(codeOf(() => decodeCalls(body, end, () => {})), 'truncated');
+    assert.equal(
+      codeOf(() => decodeCalls(body, end, () => {})),
+      'truncated',
+    );
   });
   assert.equal(whole, 1);
 });

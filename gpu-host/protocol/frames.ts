@@ -66,7 +66,9 @@ function checkHeader(length: number, versionAndKind: number): FrameKind {
     throw new ProtocolFault('version', `protocol version ${version}; this side speaks ${PROTOCOL_VERSION}`);
   }
   if (!KINDS.has(kind)) throw new ProtocolFault('malformed', `unknown frame kind ${kind}`);
-  if (length > MAX_FRAME_WORDS) throw new ProtocolFault('oversized', `a frame of ${length * 4} bytes; ${MAX_FRAME_WORDS * 4} is the limit`);
-  if (length < FRAME_HEADER_WORDS) throw new ProtocolFault('malformed', `a frame of ${length} words is shorter than its header`);
+  if (length > MAX_FRAME_WORDS)
+    throw new ProtocolFault('oversized', `a frame of ${length * 4} bytes; ${MAX_FRAME_WORDS * 4} is the limit`);
+  if (length < FRAME_HEADER_WORDS)
+    throw new ProtocolFault('malformed', `a frame of ${length} words is shorter than its header`);
   return kind as FrameKind;
 }

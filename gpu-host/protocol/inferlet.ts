@@ -43,7 +43,14 @@ export interface GpuInferlet {
   allocateEmbeds(queue: number, count: number): Outcome<Uint32Array>;
   freeEmbeds(queue: number, embeds: List): void;
   sharePages(queue: number, pages: List): Outcome<Uint32Array>;
-  copySlots(queue: number, source: number, sourceOffset: number, destination: number, destinationOffset: number, count: number): void;
+  copySlots(
+    queue: number,
+    source: number,
+    sourceOffset: number,
+    destination: number,
+    destinationOffset: number,
+    count: number,
+  ): void;
   copyEmbeds(queue: number, sources: List, destinations: List): void;
   embedText(queue: number, tokens: List, positions: List, embeds: List): void;
   forward(queue: number, inPages: List, inEmbeds: List, outPages: List, outEmbeds: List, mask: Mask | undefined): void;
@@ -123,7 +130,8 @@ export class DeviceInferlet implements GpuInferlet {
     let broken: HandlerError | undefined;
     if (index < 0) broken = handlerError('not-found', `no model named ${model}; ask runtime.models`);
     else if (this.#queues.size >= MAX_QUEUES) broken = handlerError('limit-exceeded', `more than ${MAX_QUEUES} queues`);
-    if (!this.#dead || this.#queues.size < MAX_QUEUES) this.#queues.set(queue, { model: index, broken, failure: undefined });
+    if (!this.#dead || this.#queues.size < MAX_QUEUES)
+      this.#queues.set(queue, { model: index, broken, failure: undefined });
     const link = broken ? undefined : this.#writable();
     if (link) this.#sent(link, encodeWords(link.writer, OP.createQueue, this.#handle, queue, 0, index));
     return queue;
@@ -160,7 +168,12 @@ export class DeviceInferlet implements GpuInferlet {
     const space = this.#spaceFor(queue);
     if ('tag' in space) return err(space);
     if (space.heldEmbeds + count > MAX_EMBEDS) {
-      return err(handlerError('limit-exceeded', `${space.heldEmbeds} embeds are held and ${count} more were asked; ${MAX_EMBEDS} is the limit`));
+      return err(
+        handlerError(
+          'limit-exceeded',
+          `${space.heldEmbeds} embeds are held and ${count} more were asked; ${MAX_EMBEDS} is the limit`,
+        ),
+      );
     }
     const first = space.nextEmbed;
     space.nextEmbed += count;
@@ -187,7 +200,14 @@ export class DeviceInferlet implements GpuInferlet {
     return ok(addresses(first, pages.length));
   }
 
-  copySlots(queue: number, source: number, sourceOffset: number, destination: number, destinationOffset: number, count: number): void {
+  copySlots(
+    queue: number,
+    source: number,
+    sourceOffset: number,
+    destination: number,
+    destinationOffset: number,
+    count: number,
+  ): void {
     const fields = [source, sourceOffset, destination, destinationOffset, count];
     this.#send(queue, (link) => encodeCopySlots(link.writer, this.#handle, queue, fields));
   }
@@ -224,7 +244,9 @@ export class DeviceInferlet implements GpuInferlet {
     const state = this.#queues.get(queue);
     const failure = state?.failure;
     if (state) state.failure = undefined;
-    const done = this.#ask(queue, doneOf, (link, id) => encodeBare(link.writer, OP.synchronize, this.#handle, queue, id));
+    const done = this.#ask(queue, doneOf, (link, id) =>
+      encodeBare(link.writer, OP.synchronize, this.#handle, queue, id),
+    );
     return failure ? done.then((outcome) => (outcome.tag === 'ok' ? err(failure) : outcome)) : done;
   }
 
@@ -236,7 +258,8 @@ export class DeviceInferlet implements GpuInferlet {
     if (!this.#sent(link, encodeRun(link.writer, this.#handle, queue, id, request))) return failedRun(TOO_LARGE);
     const run = new DeviceRun({
       over: () => this.#pending.delete(id),
-      consumed: (tokens) => this.#tell((writable) => encodeWords(writable.writer, OP.runConsumed, this.#handle, queue, id, tokens)),
+      consumed: (tokens) =>
+        this.#tell((writable) => encodeWords(writable.writer, OP.runConsumed, this.#handle, queue, id, tokens)),
       stop: () => this.#tell((writable) => encodeBare(writable.writer, OP.runStop, this.#handle, queue, id)),
     });
     link.pending.set(id, run);
@@ -338,7 +361,10 @@ export class DeviceInferlet implements GpuInferlet {
 
   /** Its calls are lost from here on; the host is told to release what it holds. */
   #flood(link: Link): void {
-    this.#dead ??= handlerError('limit-exceeded', `more than ${MAX_UNSENT_BYTES} bytes of calls were issued without awaiting one`);
+    this.#dead ??= handlerError(
+      'limit-exceeded',
+      `more than ${MAX_UNSENT_BYTES} bytes of calls were issued without awaiting one`,
+    );
     this.#failPending(link, this.#dead);
     encodeBare(link.writer, OP.closeInferlet, this.#handle, 0, 0);
   }

@@ -65,7 +65,11 @@ function putDistribution(writer: FrameWriter, value: Distribution): void {
 }
 
 /** The client's side: reads the results of one frame's body in order. */
-export function decodeResults(reader: WordReader, end: number, handle: (id: number, result: DecodedResult) => void): void {
+export function decodeResults(
+  reader: WordReader,
+  end: number,
+  handle: (id: number, result: DecodedResult) => void,
+): void {
   while (!reader.done) {
     reader.enter(end);
     const id = reader.u32();

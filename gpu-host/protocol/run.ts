@@ -37,7 +37,9 @@ export class DeviceRun implements RunHandle, Pending {
 
   next(): Promise<Outcome<RunChunk>> {
     if (this.#waiter) {
-      return Promise.resolve(err(handlerError('invalid-argument', 'the last next of this run has not been answered yet')));
+      return Promise.resolve(
+        err(handlerError('invalid-argument', 'the last next of this run has not been answered yet')),
+      );
     }
     const ready = this.#take();
     if (ready) return Promise.resolve(ready);

@@ -164,7 +164,8 @@ export class WordReader {
     this.#end = outerEnd;
     const start = this.#at;
     const words = this.u32();
-    if (words < 1 || words > outerEnd - start) throw new ProtocolFault('truncated', `an entry of ${words} words ends past its frame`);
+    if (words < 1 || words > outerEnd - start)
+      throw new ProtocolFault('truncated', `an entry of ${words} words ends past its frame`);
     this.#end = start + words;
     return words;
   }
@@ -219,7 +220,8 @@ export class WordReader {
     const bytes = this.u32();
     const words = Math.ceil(bytes / 4);
     if (bytes > maxBytes) throw new ProtocolFault('malformed', `a text of ${bytes} bytes; ${maxBytes} is the limit`);
-    if (words > this.#end - this.#at) throw new ProtocolFault('truncated', `a text of ${bytes} bytes ends past its entry`);
+    if (words > this.#end - this.#at)
+      throw new ProtocolFault('truncated', `a text of ${bytes} bytes ends past its entry`);
     const start = this.#words.byteOffset + this.#at * 4;
     this.#at += words;
     return text.decode(new Uint8Array(this.#words.buffer, start, bytes));

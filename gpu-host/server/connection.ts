@@ -43,6 +43,8 @@ interface HostInferlet {
   dead: string | undefined;
 }
 
+type QueueCall = Exclude<DecodedCall, { op: 'open-inferlet' | 'close-inferlet' | 'create-queue' }>;
+
 /**
  * One runtime's connection: frames in, calls to the engines, results out. A frame that cannot be read ends this connection with a code;
  * when it ends, everything that its inferlets held is released.
@@ -113,18 +115,23 @@ export class Connection implements ReplyPort {
     try {
       this.#reader.push(chunk, (kind, reader, end) => this.#frame(kind, reader, end));
     } catch (error) {
-      if (!(error instanceof ProtocolFault)) throw error;
-      this.end(error.code, error.message);
+      if (error instanceof ProtocolFault) {
+        this.end(error.code, error.message);
+        return;
+      }
+      // Whatever it was, it concerns this connection; its inferlets' memory goes back, and everybody else goes on.
+      console.error('gpu-host: a frame could not be handled:', error);
+      this.end('internal', 'the GPU host could not handle a frame; its log says why');
     }
   }
 
   #frame(kind: FrameKind, reader: WordReader, end: number): void {
     if (this.#ended) return;
-    if (kind === FRAME.hello) return this.#hello(reader, end);
-    if (!this.#greeted) throw new ProtocolFault('unexpected', 'the first frame must be a hello');
-    if (kind === FRAME.calls) return decodeCalls(reader, end, (call, bytes) => this.#call(call, bytes));
-    if (kind === FRAME.statsRequest) return this.#stats(reader, end);
-    throw new ProtocolFault('unexpected', `frame kind ${kind} from a runtime`);
+    if (kind === FRAME.hello) this.#hello(reader, end);
+    else if (!this.#greeted) throw new ProtocolFault('unexpected', 'the first frame must be a hello');
+    else if (kind === FRAME.calls) decodeCalls(reader, end, (call, bytes) => this.#call(call, bytes));
+    else if (kind === FRAME.statsRequest) this.#stats(reader, end);
+    else throw new ProtocolFault('unexpected', `frame kind ${kind} from a runtime`);
   }
 
   #hello(reader: WordReader, end: number): void {
@@ -155,15 +162,20 @@ export class Connection implements ReplyPort {
 
   #call(call: DecodedCall, bytes: number): void {
     if (this.#ended) return;
-    if (call.op === 'open-inferlet') return this.#open(call);
-    const inferlet = this.#inferlets.get(call.inferlet);
-    if (!inferlet) throw new ProtocolFault('malformed', `inferlet ${call.inferlet} is not open`);
-    if (call.op === 'close-inferlet') return this.#closeInferlet(call.inferlet, inferlet, call.id);
-    if (inferlet.dead) {
-      if (call.id !== 0 && call.op !== 'run-stop' && call.op !== 'run-consumed') this.#refuse(call.id, inferlet.dead);
+    if (call.op === 'open-inferlet') {
+      this.#open(call);
       return;
     }
-    if (call.op === 'create-queue') return this.#createQueue(inferlet, call.queue, call.model);
+    const inferlet = this.#inferlets.get(call.inferlet);
+    if (!inferlet) throw new ProtocolFault('malformed', `inferlet ${call.inferlet} is not open`);
+    if (call.op === 'close-inferlet') this.#closeInferlet(call.inferlet, inferlet, call.id);
+    else if (inferlet.dead) this.#refuse(call, inferlet.dead);
+    else if (call.op === 'create-queue') this.#createQueue(inferlet, call.queue, call.model);
+    else this.#queued(inferlet, call, bytes);
+  }
+
+  /** A call of an open queue. */
+  #queued(inferlet: HostInferlet, call: QueueCall, bytes: number): void {
     const open = inferlet.queues.get(call.queue);
     if (!open) throw new ProtocolFault('malformed', `queue ${call.queue} of inferlet ${call.inferlet} is not open`);
     const { engine, queue } = open;
@@ -171,28 +183,36 @@ export class Connection implements ReplyPort {
       case 'close-queue':
         inferlet.queues.delete(call.queue);
         engine.closeQueue(queue);
-        return;
+        break;
       case 'set-priority':
         engine.batcher.setPriority(queue.order, call.priority);
-        return;
+        break;
       case 'run-consumed':
         queue.space.runs.get(call.id)?.consumed(call.tokens);
-        return;
+        break;
       case 'run-stop':
         queue.space.runs.get(call.id)?.stop();
-        return;
+        break;
       default:
         engine.submit(queue, call.id, call, bytes);
     }
   }
 
   #open(call: DecodedCall & { op: 'open-inferlet' }): void {
-    if (this.#inferlets.has(call.inferlet)) throw new ProtocolFault('malformed', `inferlet ${call.inferlet} is open already`);
+    if (this.#inferlets.has(call.inferlet))
+      throw new ProtocolFault('malformed', `inferlet ${call.inferlet} is open already`);
     if (this.#inferlets.size >= this.#limits.maxInferlets) {
       throw new ProtocolFault('overrun', `more than ${this.#limits.maxInferlets} inferlets are open`);
     }
     const { name, arrival, maxPages } = call;
-    this.#inferlets.set(call.inferlet, { name, arrival, maxPages, spaces: new Map(), queues: new Map(), dead: undefined });
+    this.#inferlets.set(call.inferlet, {
+      name,
+      arrival,
+      maxPages,
+      spaces: new Map(),
+      queues: new Map(),
+      dead: undefined,
+    });
   }
 
   #createQueue(inferlet: HostInferlet, queue: number, model: number): void {
@@ -220,7 +240,7 @@ export class Connection implements ReplyPort {
   /** Gives back what the inferlet holds on every model, then tells. */
   #release(inferlet: HostInferlet, released: () => void): void {
     let left = inferlet.spaces.size;
-    if (left === 0) return released();
+    if (left === 0) released();
     for (const [engine, space] of inferlet.spaces) {
       this.#spaceOwners.delete(space);
       engine.closeSpace(space, () => {
@@ -232,8 +252,10 @@ export class Connection implements ReplyPort {
     inferlet.queues.clear();
   }
 
-  #refuse(id: number, why: string): void {
-    encodeError(this.writer, id, handlerError('limit-exceeded', why));
+  /** Answers a call of an inferlet that was ended; what concerns an earlier call needs no answer. */
+  #refuse(call: DecodedCall, why: string): void {
+    if (call.id === 0 || call.op === 'run-stop' || call.op === 'run-consumed') return;
+    encodeError(this.writer, call.id, handlerError('limit-exceeded', why));
     this.touched();
   }
 

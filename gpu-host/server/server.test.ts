@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { encodeBare, encodeOpenInferlet, encodeWords } from '../protocol/encode-calls.ts';
 import { FrameReader } from '../protocol/frames.ts';
 import { FRAME, MAX_FRAME_WORDS, OP, PROTOCOL_VERSION } from '../protocol/wire.ts';
@@ -21,7 +21,6 @@ function freePages(host: TestHost): number {
 /** A peer that speaks bytes. */
 class RawPeer {
   readonly socket: Socket;
-  readonly writer = new FrameWriter();
   error: { code: string; message: string } | undefined;
   closed = false;
 
@@ -41,14 +40,19 @@ class RawPeer {
     });
   }
 
-  hello(): void {
-    this.writer.begin(FRAME.hello);
-    this.writer.putText('{}');
-    this.writer.end();
+  greet(): this {
+    return this.send((writer) => {
+      writer.begin(FRAME.hello);
+      writer.putText('{}');
+      writer.end();
+    });
   }
 
-  flush(): void {
-    this.socket.write(this.writer.take());
+  send(write: (writer: FrameWriter) => void): this {
+    const writer = new FrameWriter();
+    write(writer);
+    this.socket.write(writer.take());
+    return this;
   }
 
   words(...values: number[]): void {
@@ -70,37 +74,34 @@ test('a frame that cannot be read ends its connection with a code; neighbours an
   const story = generate(inferlet, queue, [1, 5, 9], 20);
 
   const calls = (PROTOCOL_VERSION << 16) | FRAME.calls;
-  const bad: [string, (peer: RawPeer) => void][] = [
+  const bad: [string, (peer: RawPeer) => unknown][] = [
     ['version', (peer) => peer.words(2, ((PROTOCOL_VERSION + 1) << 16) | FRAME.hello)],
     ['version', (peer) => peer.socket.write('GET / HTTP/1.1\r\nhost: x\r\n\r\n')],
     ['unexpected', (peer) => peer.words(2, calls)],
-    ['oversized', (peer) => (peer.hello(), peer.flush(), peer.words(MAX_FRAME_WORDS + 1, calls))],
-    ['malformed', (peer) => (peer.hello(), peer.flush(), peer.words(2, (PROTOCOL_VERSION << 16) | 99))],
-    ['truncated', (peer) => (peer.hello(), peer.flush(), peer.words(4, calls, 8, OP.synchronize))],
-    ['malformed', (peer) => (peer.hello(), peer.hello(), peer.flush())],
-    ['unexpected', (peer) => (peer.hello(), peer.flush(), peer.hello(), peer.flush())],
-    ['unexpected', (peer) => (peer.hello(), peer.flush(), peer.words(2, (PROTOCOL_VERSION << 16) | FRAME.results))],
-    ['malformed', (peer) => (peer.hello(), encodeBare(peer.writer, OP.synchronize, 7, 1, 1), peer.flush())],
+    ['oversized', (peer) => peer.greet().words(MAX_FRAME_WORDS + 1, calls)],
+    ['malformed', (peer) => peer.greet().words(2, (PROTOCOL_VERSION << 16) | 99)],
+    ['truncated', (peer) => peer.greet().words(4, calls, 8, OP.synchronize)],
+    ['unexpected', (peer) => peer.greet().greet()],
+    ['unexpected', (peer) => peer.greet().words(2, (PROTOCOL_VERSION << 16) | FRAME.results)],
+    ['malformed', (peer) => peer.greet().send((writer) => encodeBare(writer, OP.synchronize, 7, 1, 1))],
     [
       'malformed',
-      (peer) => {
-        peer.hello();
-        encodeOpenInferlet(peer.writer, 1, 'x', 4, 1);
-        encodeWords(peer.writer, OP.createQueue, 1, 1, 0, 5);
-        peer.flush();
-      },
+      (peer) =>
+        peer.greet().send((writer) => {
+          encodeOpenInferlet(writer, 1, 'x', 4, 1);
+          encodeWords(writer, OP.createQueue, 1, 1, 0, 5);
+        }),
     ],
     [
+      // It holds pages when it goes wrong.
       'malformed',
-      (peer) => {
-        // It holds pages when it goes wrong.
-        peer.hello();
-        encodeOpenInferlet(peer.writer, 1, 'x', 4, 1);
-        encodeWords(peer.writer, OP.createQueue, 1, 1, 0, 0);
-        encodeWords(peer.writer, OP.allocatePages, 1, 1, 0, 1, 4);
-        encodeOpenInferlet(peer.writer, 1, 'x', 4, 1);
-        peer.flush();
-      },
+      (peer) =>
+        peer.greet().send((writer) => {
+          encodeOpenInferlet(writer, 1, 'x', 4, 1);
+          encodeWords(writer, OP.createQueue, 1, 1, 0, 0);
+          encodeWords(writer, OP.allocatePages, 1, 1, 0, 1, 4);
+          encodeOpenInferlet(writer, 1, 'x', 4, 1);
+        }),
     ],
   ];
   for (const [code, send] of bad) {
@@ -123,16 +124,17 @@ test('a peer that says nothing is not kept', async () => {
 test('a peer that does not read its results is cut off', async () => {
   await using host = await startTestHost({ host: { limits: { maxUnreadBytes: 1 << 17 } } });
   const peer = new RawPeer(host.address);
-  peer.hello();
-  encodeOpenInferlet(peer.writer, 1, 'x', 4, 1);
-  encodeWords(peer.writer, OP.createQueue, 1, 1, 0, 0);
-  peer.flush();
+  peer.greet().send((writer) => {
+    encodeOpenInferlet(writer, 1, 'x', 4, 1);
+    encodeWords(writer, OP.createQueue, 1, 1, 0, 0);
+  });
   await once(peer.socket, 'data');
   peer.socket.pause();
   let sent = 0;
   while (host.host.stats().connections === 1) {
-    for (let i = 0; i < 2000; i++) encodeWords(peer.writer, OP.nextDistribution, 1, 1, ++sent, 12345, 3);
-    peer.flush();
+    peer.send((writer) => {
+      for (let i = 0; i < 2000; i++) encodeWords(writer, OP.nextDistribution, 1, 1, ++sent, 12345, 3);
+    });
     await sleep(1);
   }
   peer.socket.destroy();
@@ -146,15 +148,30 @@ test('what an inferlet held comes back when it closes, in whatever state', async
     const queue = inferlet.createQueue('tiny');
     const pages = must(inferlet.allocatePages(queue, 12));
     must(inferlet.sharePages(queue, pages));
-    const step = { tokens: Uint32Array.of(1), positions: Uint32Array.of(0), inPages: NONE, outPages: pages, mask: undefined, rows: 1 };
+    const step = {
+      tokens: Uint32Array.of(1),
+      positions: Uint32Array.of(0),
+      inPages: NONE,
+      outPages: pages,
+      mask: undefined,
+      rows: 1,
+    };
     const sample = { tag: 'sample' as const, val: GREEDY };
     const pending = [];
     if (moment === 'in a step') pending.push(inferlet.step(queue, { ...step, output: sample }));
     if (moment === 'failed') await inferlet.step(queue, { ...step, tokens: Uint32Array.of(999), output: sample });
     if (moment === 'in a run' || moment === 'behind a run') {
-      const run = inferlet.run(queue, { token: 1, position: 0, pages, maxTokens: 90, sampler: GREEDY, stopTokens: NONE });
+      const run = inferlet.run(queue, {
+        token: 1,
+        position: 0,
+        pages,
+        maxTokens: 90,
+        sampler: GREEDY,
+        stopTokens: NONE,
+      });
       must(await run.next());
-      if (moment === 'behind a run') pending.push(inferlet.step(queue, { ...step, output: sample }), inferlet.synchronize(queue));
+      if (moment === 'behind a run')
+        pending.push(inferlet.step(queue, { ...step, output: sample }), inferlet.synchronize(queue));
       pending.push(drain(run));
     }
     await inferlet.close();
@@ -229,12 +246,22 @@ test('an inferlet that floods ends itself, and only itself', async () => {
   const queue = flood.createQueue('tiny');
   const [page] = must(flood.allocatePages(queue, 12));
   // Behind a run that is never consumed nothing drains.
-  const run = flood.run(queue, { token: 1, position: 0, pages: must(flood.allocatePages(queue, 12)), maxTokens: 90, sampler: GREEDY, stopTokens: NONE });
+  const run = flood.run(queue, {
+    token: 1,
+    position: 0,
+    pages: must(flood.allocatePages(queue, 12)),
+    maxTokens: 90,
+    sampler: GREEDY,
+    stopTokens: NONE,
+  });
   const pending = flood.synchronize(queue);
   for (let i = 0; i < 20_000; i++) flood.maskPage(queue, page!, 0);
   assert.equal(tagOf(await flood.synchronize(queue)), 'limit-exceeded');
   const neighbour = connection.openInferlet({ id: 'neighbour', maxPages: 40, arrival: 2 });
-  assert.deepEqual(await generate(neighbour, neighbour.createQueue('tiny'), [1, 5, 9], 8), await oracle.greedy([1, 5, 9], 8));
+  assert.deepEqual(
+    await generate(neighbour, neighbour.createQueue('tiny'), [1, 5, 9], 8),
+    await oracle.greedy([1, 5, 9], 8),
+  );
   await neighbour.close();
   assert.equal(freePages(host), 64, 'the flooder holds nothing any more');
   await flood.close();
@@ -259,9 +286,23 @@ test('32 at once say what each says alone, in batches of nearly 32', async () =>
     try {
       if (way === 'steps') return await generate(inferlet, queue, prompt, 16);
       const pages = must(inferlet.allocatePages(queue, 3));
-      const fill = { tokens: Uint32Array.from(prompt.slice(0, -1)), positions: range(0, prompt.length - 1), inPages: NONE, outPages: pages, mask: undefined, rows: 0 };
+      const fill = {
+        tokens: Uint32Array.from(prompt.slice(0, -1)),
+        positions: range(0, prompt.length - 1),
+        inPages: NONE,
+        outPages: pages,
+        mask: undefined,
+        rows: 0,
+      };
       void inferlet.step(queue, { ...fill, output: { tag: 'none' } });
-      const run = inferlet.run(queue, { token: prompt.at(-1)!, position: prompt.length - 1, pages, maxTokens: 16, sampler: GREEDY, stopTokens: NONE });
+      const run = inferlet.run(queue, {
+        token: prompt.at(-1)!,
+        position: prompt.length - 1,
+        pages,
+        maxTokens: 16,
+        sampler: GREEDY,
+        stopTokens: NONE,
+      });
       const made: number[] = [];
       for (let done = false; !done; ) {
         const chunk = must(await run.next());

@@ -6,7 +6,7 @@ import { createReferenceBackend } from '../backends/reference/index.ts';
 import type { ModelConfig } from '../models/config.ts';
 import type { LoadedModel } from '../models/load.ts';
 import { randomModel } from '../models/random-model.ts';
-import { type GpuInferlet, GpuHostConnection, type Outcome, type Sampler } from '../protocol/client.ts';
+import { GpuHostConnection, type GpuInferlet, type Outcome, type Sampler } from '../protocol/client.ts';
 import { GpuHost, type GpuHostOptions, type HostedModel } from '../server.ts';
 
 export const GREEDY: Sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
@@ -94,7 +94,12 @@ export function range(from: number, to: number): Uint32Array {
 }
 
 /** Prefills `prompt` and decodes `count` tokens greedily, one fused step each. */
-export async function generate(inferlet: GpuInferlet, queue: number, prompt: readonly number[], count: number): Promise<number[]> {
+export async function generate(
+  inferlet: GpuInferlet,
+  queue: number,
+  prompt: readonly number[],
+  count: number,
+): Promise<number[]> {
   const pages = must(inferlet.allocatePages(queue, Math.ceil((prompt.length + count) / 8)));
   let tokens = Uint32Array.from(prompt);
   let position = 0;
@@ -103,7 +108,17 @@ export async function generate(inferlet: GpuInferlet, queue: number, prompt: rea
     const positions = range(position, position + tokens.length);
     position += tokens.length;
     const output = { tag: 'sample' as const, val: GREEDY };
-    const result = must(await inferlet.step(queue, { tokens, positions, inPages: pages, outPages: pages, mask: undefined, rows: 1, output }));
+    const result = must(
+      await inferlet.step(queue, {
+        tokens,
+        positions,
+        inPages: pages,
+        outPages: pages,
+        mask: undefined,
+        rows: 1,
+        output,
+      }),
+    );
     tokens = Uint32Array.from(result.tokens);
     made.push(tokens[0] as number);
   }
@@ -126,7 +141,13 @@ export class Oracle {
   }
 
   /** The most probable tokens after each of the last `rows` inputs; `visible[i][j]` says whether input i sees input j (causal without). */
-  async top(tokens: readonly number[], positions: readonly number[], rows: number, topK: number, visible?: readonly (readonly boolean[])[]): Promise<TopTokens> {
+  async top(
+    tokens: readonly number[],
+    positions: readonly number[],
+    rows: number,
+    topK: number,
+    visible?: readonly (readonly boolean[])[],
+  ): Promise<TopTokens> {
     const [output] = await this.#backend.forward([
       {
         inputs: { kind: 'tokens', tokens: Uint32Array.from(tokens) },

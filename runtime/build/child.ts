@@ -5,7 +5,10 @@ import { BuildError, type BuildFailure } from './outcome.ts';
 
 /** Program that runs in the child. */
 const MAIN = fileURLToPath(new URL('main.ts', import.meta.url));
-const REPOSITORY = fileURLToPath(new URL('../../', import.meta.url));
+/** What the child's code and its tools are made of. Not the whole repository: a home with keys may lie in it. */
+const CODE = ['runtime/build', 'wit', 'node_modules', 'package.json'].map((path) =>
+  fileURLToPath(new URL(`../../${path}`, import.meta.url)),
+);
 
 /** How often the child's resident memory is looked at. It can pass the limit by what it touches in that time. */
 const MEMORY_POLL_MS = 50;
@@ -21,7 +24,7 @@ export interface ChildLimits {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** What a child may touch beyond reading this repository. */
+/** What a child may touch beyond reading its own code. */
 export interface ChildPermissions {
   readonly read: readonly string[];
   readonly write: readonly string[];
@@ -31,8 +34,8 @@ export interface ChildPermissions {
 
 /**
  * Runs `main.ts` with these arguments in a process group of its own, under Node's permission model, and answers the JSON line that it
- * prints last. The whole group is killed at the time limit, when memory passes its limit, and when the signal aborts; the kernel's CPU limit ends
- * it even when this process has died. Throws BuildError `build-timeout` or `build-failed`, or the signal's reason.
+ * prints last. The whole group is killed at the time limit, when memory passes its limit, and when the signal aborts; it ends
+ * itself when this process dies, and by the kernel's CPU limit if it cannot. Throws BuildError `build-timeout` or `build-failed`, or the signal's reason.
  */
 export async function runStage<T extends { readonly ok: true }>(
   args: readonly string[],
@@ -45,7 +48,8 @@ export async function runStage<T extends { readonly ok: true }>(
   const child = spawn(
     '/bin/sh',
     ['-c', `ulimit -c 0; ulimit -t ${cpuSeconds}; exec "$0" "$@"`, process.execPath, ...node],
-    { detached: true, stdio: ['ignore', 'pipe', 'pipe'], env: environment() },
+    // The pipe to its standard input closes when this process dies, and then it ends.
+    { detached: true, stdio: ['pipe', 'pipe', 'pipe'], env: environment() },
   );
   let killed: Error | null = null;
   const kill = (reason: Error) => {
@@ -83,7 +87,7 @@ function nodeFlags({ read, write, native }: ChildPermissions, { memoryMb }: Chil
     '--permission',
     // jco's own WASI shim starts a thread; it is held to the same permissions.
     '--allow-worker',
-    ...[REPOSITORY, ...read].map((path) => `--allow-fs-read=${path}`),
+    ...[...CODE, ...read].map((path) => `--allow-fs-read=${path}`),
     ...write.map((path) => `--allow-fs-write=${path}`),
     ...(native ? ['--allow-addons', '--allow-child-process', '--disable-warning=SecurityWarning'] : []),
     `--max-old-space-size=${Math.max(64, Math.floor(memoryMb / 2))}`,
@@ -93,7 +97,7 @@ function nodeFlags({ read, write, native }: ChildPermissions, { memoryMb }: Chil
 /** The child gets no secrets: only what it takes to find programs and a place for temporary files. */
 function environment(): NodeJS.ProcessEnv {
   const { PATH, HOME, TMPDIR } = process.env;
-  return { ...(PATH ? { PATH } : {}), ...(HOME ? { HOME } : {}), ...(TMPDIR ? { TMPDIR } : {}) };
+  return { PIE_LIFELINE: 'stdin', ...(PATH ? { PATH } : {}), ...(HOME ? { HOME } : {}), ...(TMPDIR ? { TMPDIR } : {}) };
 }
 
 function killGroup(pid: number | undefined): void {

@@ -20,10 +20,13 @@ export const isolation: Bench = {
   summary: "neighbours' time per token while an inferlet throws, spins, recurses, allocates or floods",
   async run({ repetitions, quick, progress }) {
     await using platform = await Platform.start({ functions: false });
-    for (const name of ['hostile', 'decode']) {
+    for (const [name, file] of [
+      ['hostile', 'hostile'],
+      ['decode', 'decode.ts'],
+    ] as const) {
       const deploy = await platform.pie([
         'deploy',
-        path.join(ROOT, `test/inferlets/${name}.ts`),
+        path.join(ROOT, `test/inferlets/${file}`),
         '--name',
         name,
         '--json',

@@ -12,7 +12,7 @@ before(async () => {
   platform = await Platform.start();
   const deploy = await platform.pie([
     'deploy',
-    path.join(ROOT, 'test/inferlets/hostile.ts'),
+    path.join(ROOT, 'test/inferlets/hostile'),
     '--name',
     'hostile',
     '--json',
@@ -24,7 +24,7 @@ after(() => platform?.[Symbol.asyncDispose]());
 
 for (const [misdeed, code, says] of [
   ['throw', 'inferlet-error', /boom from the guest/],
-  ['garbage', 'trap', /./],
+  ['garbage', 'invalid-result', /./],
   ['spin', 'cpu-limit', /./],
   ['recurse', 'trap|inferlet-error', /./],
   ['allocate', 'memory-limit|inferlet-error', /memory/i],

@@ -1,12 +1,10 @@
 import { createRoute, z } from '@hono/zod-openapi';
-import type { Context } from 'hono';
-import { type AppEnv, type AppSettings, callOf, inBackground } from '../context.ts';
+import { type AppSettings, callOf } from '../context.ts';
 import type { Call, ControlPlane, InvocationState } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { readJson } from '../http/body.ts';
-import { eventStreamResponse, invocationFrame } from '../http/event-stream.ts';
-import { preferenceApplied, preferencesOf, wantsEventStream } from '../http/preferences.ts';
-import { collectOutcome } from '../invocations/collect.ts';
+import { preferencesOf, wantsEventStream } from '../http/preferences.ts';
+import { Responder } from '../invocations/respond.ts';
 import { InputChecker } from '../validation/input.ts';
 import { sessionMessageOf } from '../validation/message.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
@@ -48,7 +46,8 @@ const eventStream = {
 
 /** Invoke, watch, talk, cancel. */
 export function invocationRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
-  const inputs = new InputChecker();
+  const inputs = new InputChecker(settings.withTimeLimit);
+  const respond = new Responder(control, settings);
 
   define(
     app,
@@ -104,12 +103,11 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       const fn = await findFunction(control, call, reference);
       inputs.check(fn, value);
       const invocation = await control.invoke(call, { function: fn, input: text, idempotencyKey });
-      const preferences = preferencesOf(prefer);
-      if (preferences.respondAsync) return accepted(c, invocation);
-      if (wantsEventStream(c.req.header('accept'))) {
-        return streamInvocation(c, call, control, settings, invocation.id, 0, preferences.cancelOnDisconnect);
-      }
-      return await waitForOutcome(c, call, control, settings, invocation.id, preferences.cancelOnDisconnect);
+      const { respondAsync, cancelOnDisconnect } = preferencesOf(prefer);
+      if (respondAsync) return respond.accepted(c, invocation);
+      if (wantsEventStream(c.req.header('accept')))
+        return respond.stream(c, call, invocation.id, 0, cancelOnDisconnect);
+      return await respond.outcome(c, call, invocation.id, cancelOnDisconnect);
     },
   );
 
@@ -155,7 +153,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       if (hasEnded(invocation) && after >= invocation.lastEventId) return c.body(null, 204);
       const { cancelOnDisconnect } = preferencesOf(headers.prefer);
       if (cancelOnDisconnect) callOf(c, 'invoke');
-      return streamInvocation(c, call, control, settings, id, after, cancelOnDisconnect);
+      return respond.stream(c, call, id, after, cancelOnDisconnect);
     },
   );
 
@@ -230,101 +228,6 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       return c.json(invocation, hasEnded(invocation) ? 200 : 202);
     },
   );
-}
-
-function accepted(c: Context<AppEnv>, invocation: InvocationState): Response {
-  return c.json(invocation, 202, {
-    location: `/v1/invocations/${invocation.id}`,
-    'preference-applied': 'respond-async',
-  });
-}
-
-function streamInvocation(
-  c: Context<AppEnv>,
-  call: Call,
-  control: ControlPlane,
-  settings: AppSettings,
-  id: string,
-  after: number,
-  cancelOnDisconnect: boolean,
-): Response {
-  const following = new AbortController();
-  const preference = preferenceApplied({ cancelOnDisconnect });
-  const leave = () => {
-    following.abort();
-    if (cancelOnDisconnect) inBackground(c, cancelAbandoned(control, call, settings, id));
-  };
-  return eventStreamResponse({
-    source: control.events({ ...call, signal: following.signal }, id, after),
-    frame: invocationFrame,
-    isTerminal: (event) => event.event === 'result' || event.event === 'error',
-    heartbeatMs: settings.heartbeatMs,
-    client: call.signal,
-    shutdown: settings.shutdown,
-    headers: {
-      'content-location': `/v1/invocations/${id}`,
-      ...(preference === undefined ? {} : { 'preference-applied': preference }),
-    },
-    onDisconnect: leave,
-    onEnd: (error) => {
-      following.abort();
-      if (error !== undefined)
-        settings.log({ level: 'warn', message: `the stream of ${id} was cut`, requestId: call.requestId, error });
-    },
-  });
-}
-
-async function waitForOutcome(
-  c: Context<AppEnv>,
-  call: Call,
-  control: ControlPlane,
-  settings: AppSettings,
-  id: string,
-  cancelOnDisconnect: boolean,
-): Promise<Response> {
-  const headers: Record<string, string> = { 'content-location': `/v1/invocations/${id}` };
-  const preference = preferenceApplied({ cancelOnDisconnect });
-  if (preference !== undefined) headers['preference-applied'] = preference;
-  const signal = settings.shutdown === undefined ? call.signal : AbortSignal.any([call.signal, settings.shutdown]);
-  try {
-    return c.json(
-      await collectOutcome(control.events({ ...call, signal }, id, 0), id, settings.limits.collectedBytes),
-      200,
-      headers,
-    );
-  } catch (caught) {
-    if (call.signal.aborted) {
-      if (cancelOnDisconnect) inBackground(c, cancelAbandoned(control, call, settings, id));
-      // Nobody reads this.
-      return new Response(null, { status: 499 });
-    }
-    const error =
-      settings.shutdown?.aborted === true
-        ? new GatewayError('shutting-down', 'The gateway is being stopped; the invocation goes on.')
-        : GatewayError.from(caught);
-    // Whatever went wrong, the client learns where its invocation is.
-    throw new GatewayError(error.code, error.message, {
-      hint: error.hint,
-      field: error.field,
-      members: { ...error.members, invocation: id },
-      headers: { ...error.headers, ...headers },
-      cause: error.cause,
-    });
-  }
-}
-
-/** The client that asked for it has left: its request's own signal no longer counts. */
-async function cancelAbandoned(control: ControlPlane, call: Call, settings: AppSettings, id: string): Promise<void> {
-  try {
-    await control.cancel({ ...call, signal: AbortSignal.timeout(10_000) }, id, 'The client left.');
-  } catch (error) {
-    settings.log({
-      level: 'error',
-      message: `${id}, which its client left, could not be cancelled`,
-      requestId: call.requestId,
-      error,
-    });
-  }
 }
 
 async function findInvocation(control: ControlPlane, call: Call, id: string): Promise<InvocationState> {

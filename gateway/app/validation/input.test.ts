@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { withTimeLimit } from '../../node/time-limit.ts';
 import type { FunctionVersion } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { InputChecker } from './input.ts';
@@ -67,6 +68,24 @@ describe('InputChecker', () => {
       assert.match(error.message, message);
     });
   }
+
+  it('is not held up by a schema that explodes', () => {
+    const bounded = new InputChecker(withTimeLimit);
+    const twice = (n: number) => ({ anyOf: [{ $ref: `#/$defs/s${n}` }, { $ref: `#/$defs/s${n}` }] });
+    const defs = Object.fromEntries(
+      Array.from({ length: 40 }, (_, n) => [`s${n}`, n === 39 ? { type: 'null' } : twice(n + 1)]),
+    );
+    const unique = Array.from({ length: 20_000 }, (_, n) => ({ n }));
+    const cases: [schema: unknown, input: unknown][] = [
+      [{ pattern: '^(a+)+$' }, `${'a'.repeat(60)}b`],
+      [{ ...twice(0), $defs: defs }, 1],
+      [{ uniqueItems: true }, unique],
+    ];
+    for (const [schema, input] of cases) {
+      assert.throws(() => bounded.check(functionWith(schema), input), { code: 'invalid-input', message: /too long/ });
+    }
+    bounded.check(functionWith({ pattern: '^a+$' }), 'aaa');
+  });
 
   it('answers for a schema that cannot be used, instead of failing', () => {
     for (const schema of [{ $ref: '#/nowhere' }, { $ref: '#' }, { pattern: '(' }]) {

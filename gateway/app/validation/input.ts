@@ -1,6 +1,16 @@
 import { type OutputUnit, type Schema, Validator } from '@cfworker/json-schema';
 import type { FunctionVersion } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { TimeLimitError, unlimited, type WithTimeLimit } from './time-limit.ts';
+
+interface Compiled {
+  readonly validator: Validator;
+  readonly mayBeSlow: boolean;
+}
+
+/** Keywords that can make checking take exponential (patterns, references) or quadratic time. */
+const SLOW =
+  /"(?:pattern|patternProperties|propertyNames|format|uniqueItems|contains|\$ref|\$recursiveRef|\$dynamicRef)":/;
 
 /** Compiled schemas kept; a version's schema never changes. */
 const MAX_VALIDATORS = 500;
@@ -10,7 +20,13 @@ const MAX_VALIDATORS = 500;
  * be generated (workerd).
  */
 export class InputChecker {
-  readonly #validators = new Map<string, Validator>();
+  readonly #validators = new Map<string, Compiled>();
+  readonly #withTimeLimit: WithTimeLimit;
+
+  /** @param withTimeLimit used for schemas whose checking may take more than linear time. */
+  constructor(withTimeLimit: WithTimeLimit = unlimited) {
+    this.#withTimeLimit = withTimeLimit;
+  }
 
   /** Throws `invalid-input` with the offending field as a JSON pointer. */
   check(fn: FunctionVersion, input: unknown): void {
@@ -24,8 +40,14 @@ export class InputChecker {
 
   #run(fn: FunctionVersion, schema: Schema, input: unknown) {
     try {
-      return this.#validator(fn, schema).validate(input);
+      const { validator, mayBeSlow } = this.#compiled(fn, schema);
+      return mayBeSlow ? this.#withTimeLimit(() => validator.validate(input)) : validator.validate(input);
     } catch (cause) {
+      if (cause instanceof TimeLimitError) {
+        throw new GatewayError('invalid-input', `The input of "${fn.name}" takes too long to be checked.`, {
+          hint: 'Deploy the function with a simpler `input` schema: patterns without nested repetition, no `uniqueItems` over long lists.',
+        });
+      }
       // A RangeError: schema and input recurse without end. Anything else: the schema itself is broken (an unknown $ref, a bad pattern).
       const message =
         cause instanceof RangeError
@@ -38,14 +60,17 @@ export class InputChecker {
     }
   }
 
-  #validator(fn: FunctionVersion, schema: Schema): Validator {
+  #compiled(fn: FunctionVersion, schema: Schema): Compiled {
     const known = this.#validators.get(fn.version);
     if (known !== undefined) return known;
     const oldest = this.#validators.keys().next();
     if (this.#validators.size >= MAX_VALIDATORS && oldest.done !== true) this.#validators.delete(oldest.value);
-    const validator = new Validator(schema, '2020-12', true);
-    this.#validators.set(fn.version, validator);
-    return validator;
+    const compiled = {
+      validator: new Validator(schema, '2020-12', true),
+      mayBeSlow: SLOW.test(JSON.stringify(schema)),
+    };
+    this.#validators.set(fn.version, compiled);
+    return compiled;
   }
 }
 

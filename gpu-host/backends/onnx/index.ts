@@ -21,7 +21,10 @@ export interface OnnxBackendOptions {
   readonly bits: WeightBits;
   /** Width of the head's weights; `bits` by default. With 32-bit weights a head of 8 is nearly free of error and 1.1 to 1.8 times faster. */
   readonly headBits?: WeightBits;
-  /** Threads of the session; by default one per physical core, chosen by ONNX Runtime. */
+  /**
+   * Threads of the session; by default one per core, chosen by ONNX Runtime. They wait for each other several times a layer: where other
+   * processes keep the cores busy, one thread fewer is faster (two threads on two busy cores took twice as long as one).
+   */
   readonly threads?: number;
   /** Where quantised weights are kept between starts; `$XDG_CACHE_HOME/pie/quantized` by default. */
   readonly cacheDirectory?: string;

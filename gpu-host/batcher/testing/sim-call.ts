@@ -47,7 +47,8 @@ export class SimCall extends BatchCall {
 
   conflictsWith(other: SimCall): boolean {
     return (
-      (this.shape.writes ?? []).some((key) => other.touches(key)) || (other.shape.writes ?? []).some((key) => this.touches(key))
+      (this.shape.writes ?? []).some((key) => other.touches(key)) ||
+      (other.shape.writes ?? []).some((key) => this.touches(key))
     );
   }
 }

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import fc from 'fast-check';
 import { witSource } from '../../testing/wat.ts';
 import { type BuildCode, BuildError } from '../outcome.ts';
 import { load } from '../testing/load.ts';
@@ -257,6 +258,34 @@ suite('what is not an inferlet is refused and leaves nothing behind', () => {
   test('a name that would end a string in the glue', async () => {
     const bytes = await component(await guest('', `(func (export "';process.exit(1);'"))`));
     await assert.rejects(makeArtifact(bytes, join(store, 'name'), { memoryPages: 1024 }), /uses the name "';process/);
+  });
+
+  test('bytes changed at random: refused with a code, or an artifact', async () => {
+    const fields = '(import "pie:inferlet/runtime@0.1.0" "random" (func $random (result i32)))';
+    const good = await component(await guest('(drop (call $random))', fields));
+    const directory = join(store, 'random');
+    const edits = fc.array(fc.tuple(fc.integer({ min: 8, max: good.length - 1 }), fc.nat(255)), {
+      minLength: 1,
+      maxLength: 3,
+    });
+    const property = fc.asyncProperty(edits, async (changes) => {
+      const bytes = Uint8Array.from(good);
+      for (const [at, value] of changes) bytes[at] = value;
+      const error = await makeArtifact(bytes, directory, { memoryPages: 64 }).catch((thrown: unknown) => thrown);
+      await rm(directory, { recursive: true, force: true });
+      assert.ok(!(error instanceof Error) || error instanceof BuildError, String(error));
+    });
+    await fc.assert(property, { seed: 11, numRuns: 60 });
+  });
+
+  test('types that double with every level', async () => {
+    const levels = Array.from({ length: 14 }, (_, i) => `type t${i + 1} = tuple<t${i}, t${i}>;`).join(' ');
+    const wit = (await witSource()).replace(
+      'random: func() -> u32;',
+      `type t0 = u8; ${levels} random: func(a: list<t14>) -> u32;`,
+    );
+    const bytes = await importing('pie:inferlet/runtime@0.1.0', 'random', '(param i32 i32) (result i32)')(wit);
+    await assert.rejects(makeArtifact(bytes, join(store, 'large'), { memoryPages: 64 }), /a type is too large/);
   });
 
   test('through the build process, with nothing left in the store', async () => {

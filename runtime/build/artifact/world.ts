@@ -6,7 +6,7 @@ import { functionText, type ImportedInterface, readComponentImports } from '../w
 
 const RUN = `export run: ${typeOf(world.exports.find(({ name }) => name === 'run'))};`;
 
-const HINT = `Build it against wit/ of this version (${world.package}@${world.version}, world '${world.name}'): \`pie build\` does it for JavaScript and TypeScript; in other languages turn WASI off or adapt it away.`;
+const HINT = `Build it against wit/ of this version (${world.package}@${world.version}, world '${world.name}'): \`pie deploy\` does it for JavaScript and TypeScript; in other languages turn WASI off or adapt it away.`;
 
 /**
  * Checks that a component is of our world: it exports `run` with its type, and every function that it imports is one of ours, with the
@@ -26,7 +26,11 @@ export async function checkWorld(component: Uint8Array): Promise<string[]> {
     throw new BuildError('wrong-world', 'The component does not export `run`.', HINT);
   }
   if (run !== RUN) {
-    throw new BuildError('wrong-world', `The component's \`run\` has another type: "${run}", not "${RUN}".`, HINT);
+    throw new BuildError(
+      'wrong-world',
+      `The component's \`run\` has another type: "${clip(run)}", not "${RUN}".`,
+      HINT,
+    );
   }
   return interfaces.map(({ name }) => name);
 }
@@ -56,7 +60,11 @@ function checkInterface({ name, functions, resources }: ImportedInterface): void
       );
     }
     if (expected !== type) {
-      throw new BuildError('wrong-world', `The component imports ${name} ${item} as ${type}; it is ${expected}.`, HINT);
+      throw new BuildError(
+        'wrong-world',
+        `The component imports ${name} ${item} as ${clip(type)}; it is ${clip(expected)}.`,
+        HINT,
+      );
     }
   }
   const unknown = resources.filter((resource) => !ours?.resources.some((entry) => entry.name === resource));
@@ -65,8 +73,14 @@ function checkInterface({ name, functions, resources }: ImportedInterface): void
   }
 }
 
+/** A type short enough for a message. */
+const clip = (text: string): string => printable(text.length > 300 ? `${text.slice(0, 300)}…` : text);
+
+/** Names in a component are any text, and messages reach terminals. */
+const printable = (text: string): string => text.replace(/[^\x20-\x7e…]/g, '?');
+
 function list(names: readonly string[]): string {
-  const shown = names.slice(0, 8).join(', ');
+  const shown = clip(names.slice(0, 8).join(', '));
   return names.length > 8 ? `${shown} and ${names.length - 8} more` : shown;
 }
 

@@ -1,3 +1,4 @@
+import { dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build, type Message, type Plugin } from 'esbuild';
 import { BuildError, type Diagnostic } from '../outcome.ts';
@@ -55,7 +56,9 @@ export async function bundle(source: Source): Promise<Bundle> {
       'Import less, and pass large data as input.',
     );
   }
-  const files = Object.keys(result.metafile.inputs).filter((file) => !file.startsWith(ENTRY));
+  const files = Object.keys(result.metafile.inputs).filter(
+    (file) => file !== ENTRY && !resolve(source.directory, file).startsWith(dirname(PRELUDE)),
+  );
   return { code, files, map: output('.map') };
 }
 

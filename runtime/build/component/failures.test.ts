@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import type { BuildFailure } from '../outcome.ts';
 import { buildComponent } from './build.ts';
 
@@ -110,3 +113,28 @@ suite('a source that cannot be compiled says where', () => {
     assert.ok((await readdir(store)).every((file) => file.endsWith('.wasm')));
   });
 });
+
+test('a build ends when whoever asked for it dies', { skip: !existsSync('/proc/self/cmdline') }, async () => {
+  const path = await project('orphan', { 'index.ts': "for (;;);\nexport const run = () => '';" });
+  const index = fileURLToPath(new URL('../index.ts', import.meta.url));
+  const script = `import { buildComponent } from ${JSON.stringify(index)}; await buildComponent(${JSON.stringify(path)}, { store: ${JSON.stringify(join(root, 'orphans'))} });`;
+  const parent = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: 'ignore' });
+  await waitFor(async () => (await builds(path)).length > 0, 20_000);
+  parent.kill('SIGKILL');
+  await waitFor(async () => (await builds(path)).length === 0, 5000);
+});
+
+/** Processes of the build program that work on that path. */
+async function builds(path: string): Promise<string[]> {
+  const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));
+  const lines = await Promise.all(pids.map((pid) => readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')));
+  return lines.filter((line) => line.includes('runtime/build/main.ts') && line.includes(path));
+}
+
+async function waitFor(condition: () => Promise<boolean>, deadlineMs: number): Promise<void> {
+  const until = Date.now() + deadlineMs;
+  while (!(await condition())) {
+    assert.ok(Date.now() < until, 'it did not happen in time');
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}

@@ -35,6 +35,9 @@ interface Exported {
   readonly fresh?: boolean;
 }
 
+/** Longest type that is written out; ours have some hundred characters, and types that contain each other twice double with every level. */
+const MAX_TYPE_TEXT = 65536;
+
 const OTHER: Type = { kind: 'other' };
 
 const PRIMITIVES: Readonly<Record<number, string>> = {
@@ -217,8 +220,11 @@ function readType(reader: Reader, scope: Scope): Type {
       throw new WasmError('component types are not supported', reader.at);
     case 0x42:
       return readInstanceType(reader, new Scope(scope));
-    default:
-      return { kind: 'value', text: readDefined(reader, scope, form) };
+    default: {
+      const text = readDefined(reader, scope, form);
+      if (text.length > MAX_TYPE_TEXT) throw new WasmError('a type is too large', reader.at);
+      return { kind: 'value', text };
+    }
   }
 }
 

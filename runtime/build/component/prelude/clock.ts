@@ -1,6 +1,6 @@
 import { now } from 'pie:inferlet/runtime@0.1.0';
 import { define } from './globals.ts';
-import { isRunning, onStart } from './phase.ts';
+import { isRunning } from './phase.ts';
 
 const SystemDate = Date;
 const systemNow = SystemDate.now;
@@ -18,13 +18,18 @@ Object.defineProperty(HostDate, 'prototype', { value: SystemDate.prototype, writ
 Object.defineProperty(SystemDate.prototype, 'constructor', { value: HostDate, writable: true, configurable: true });
 define('Date', Object.assign(HostDate, { now: time, parse: SystemDate.parse, UTC: SystemDate.UTC }));
 
-let origin = 0;
-onStart(() => {
-  origin = now();
-});
+/** Milliseconds since the first question: most inferlets never ask, and a call to the host at every start would be theirs to pay. */
+let origin: number | null = null;
+const timeOrigin = (): number => {
+  origin ??= isRunning() ? now() : null;
+  return origin ?? 0;
+};
 define('performance', {
-  now: () => (isRunning() ? now() - origin : 0),
+  now: () => {
+    const start = timeOrigin();
+    return isRunning() ? now() - start : 0;
+  },
   get timeOrigin() {
-    return origin;
+    return timeOrigin();
   },
 });

@@ -35,7 +35,7 @@ export async function run(input: string): Promise<string> {
     case 'throw':
       throw new Error('boom from the guest');
     case 'garbage':
-      return 5 as unknown as string;
+      return 'this is no JSON';
     case 'spin':
       for (;;);
     case 'recurse':

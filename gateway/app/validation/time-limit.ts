@@ -1,0 +1,14 @@
+/** Runs synchronous work, and throws {@link TimeLimitError} instead of letting it run for ever. */
+export type WithTimeLimit = <T>(work: () => T) => T;
+
+/** Work took longer than it may. */
+export class TimeLimitError extends Error {
+  override readonly name = 'TimeLimitError';
+
+  constructor() {
+    super('It took too long.');
+  }
+}
+
+/** For platforms that bound each request's CPU time themselves, as workerd's hosts do. */
+export const unlimited: WithTimeLimit = (work) => work();

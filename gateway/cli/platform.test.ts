@@ -1,0 +1,259 @@
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import net from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { EXIT } from './failure.ts';
+import { pinnedNode, ROOT } from './paths.ts';
+
+/** The command against a whole platform: its own home and port, the default model, every process real. */
+
+const START_DEADLINE_MS = 60_000;
+const COMMAND_DEADLINE_MS = 60_000;
+
+let home = '';
+let environment: NodeJS.ProcessEnv = {};
+let platform: ChildProcess;
+
+interface Result {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+interface Options {
+  readonly env?: NodeJS.ProcessEnv;
+  /** Written to standard input, which then ends. */
+  readonly input?: string;
+  /** Called with the output so far whenever there is more. */
+  readonly watch?: (child: ChildProcess, stdout: string) => void;
+}
+
+function pie(args: readonly string[], options: Options = {}): Promise<Result> {
+  const child = spawn(process.execPath, [path.join(ROOT, 'gateway/cli/bin.js'), ...args], {
+    cwd: home,
+    env: { ...environment, ...options.env },
+    timeout: COMMAND_DEADLINE_MS,
+  });
+  let stdout = '';
+  let stderr = '';
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    stdout += text;
+    options.watch?.(child, stdout);
+  });
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    stderr += text;
+  });
+  child.stdin.end(options.input ?? '');
+  return new Promise((resolve) => child.once('close', (code) => resolve({ code, stdout, stderr })));
+}
+
+/** Runs a command that must succeed; its standard output. */
+async function ok(args: readonly string[], options?: Options): Promise<string> {
+  const { code, stdout, stderr } = await pie(args, options);
+  assert.equal(code, EXIT.ok, stderr);
+  return stdout;
+}
+
+function invoke(act: string, ...more: string[]): string[] {
+  return ['invoke', 'talker', '--input', JSON.stringify({ act }), ...more];
+}
+
+async function freePort(): Promise<number> {
+  const server = net.createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return typeof address === 'object' && address !== null ? address.port : 0;
+}
+
+before(async () => {
+  home = mkdtempSync(path.join(os.tmpdir(), 'pie-p-'));
+  const { PIE_URL: _url, PIE_API_KEY: _key, REDIS_URL: _redis, ...rest } = process.env;
+  environment = { ...rest, PIE_HOME: home, PIE_PORT: String(await freePort()) };
+  platform = spawn(pinnedNode(), [path.join(ROOT, 'infra/up.ts'), '--no-functions', '--no-story', '--json'], {
+    env: environment,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  await new Promise<void>((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error('the platform did not start in time')), START_DEADLINE_MS);
+    platform.once('exit', (code) => reject(new Error(`the platform ended with ${code}`)));
+    platform.stdout?.setEncoding('utf8').on('data', (text: string) => {
+      if (!text.includes('"serving"')) return;
+      clearTimeout(timer);
+      resolve();
+    });
+  });
+  await Promise.all([
+    ok(['deploy', path.join(ROOT, 'gateway/cli/fixtures/talker.ts')]),
+    ok(['deploy', path.join(ROOT, 'functions/sdk/fixtures/conformance.ts')]),
+  ]);
+});
+
+after(async () => {
+  if (platform.exitCode === null) {
+    const ended = new Promise((resolve) => platform.once('exit', resolve));
+    platform.kill('SIGTERM');
+    await ended;
+  }
+  rmSync(home, { recursive: true, force: true });
+});
+
+describe('pie deploy', () => {
+  it('says what was deployed and what to type next, and finds unchanged content again', async () => {
+    const source = path.join(home, 'Little One.js');
+    writeFileSync(source, 'export const run = () => ({ one: 1 });');
+    const first = await pie(['deploy', source]);
+    assert.equal(first.code, EXIT.ok, first.stderr);
+    assert.match(
+      first.stdout,
+      /^little-one@[0-9a-f]+ {2}new version\nhttp:.*\/v1\/functions\/little-one\/invocations\n$/,
+    );
+    assert.match(first.stderr, /Building[\s\S]*MB, built in[\s\S]*Next: pie invoke little-one/);
+    const again = JSON.parse(await ok(['deploy', source, '--json'])) as Record<string, unknown>;
+    assert.equal(again.created, false);
+    assert.equal(again.buildCached, true);
+    assert.deepEqual(JSON.parse(await ok(['invoke', 'little-one'])), { one: 1 });
+    const versions = await ok(['versions', 'little-one', '--json']);
+    assert.equal((JSON.parse(versions) as unknown[]).length, 1);
+    await ok(['remove', 'little-one']);
+    assert.equal((await pie(['invoke', 'little-one'])).code, EXIT.refused);
+  });
+
+  it('shows file and line of a fault, and stores nothing', async () => {
+    const source = path.join(home, 'faulty.ts');
+    writeFileSync(source, 'const a = 1;\nexport const run = () => a +;\n');
+    const { code, stderr } = await pie(['deploy', source]);
+    assert.equal(code, EXIT.refused);
+    assert.match(stderr, /faulty\.ts:2:29: Unexpected ";"\n {4}export const run/);
+    writeFileSync(source, 'import fs from "node:fs";\nexport const run = () => fs.readdirSync("/");\n');
+    const builtin = await pie(['deploy', source, '--json']);
+    assert.equal(builtin.code, EXIT.refused);
+    assert.match((JSON.parse(builtin.stderr) as { error: { message: string } }).error.message, /node:fs/);
+    assert.doesNotMatch(await ok(['list']), /faulty/);
+  });
+
+  it('refuses what is no component, by code', async () => {
+    const file = path.join(home, 'bytes.wasm');
+    const cases = { 'not-wasm': 'text', 'core-module': '\0asm\x01\0\0\0' };
+    for (const [code, bytes] of Object.entries(cases)) {
+      writeFileSync(file, bytes, 'latin1');
+      const refused = await pie(['deploy', file, '--json']);
+      assert.equal(refused.code, EXIT.refused);
+      assert.equal((JSON.parse(refused.stderr) as { error: { code: string } }).error.code, code);
+    }
+  });
+});
+
+describe('pie invoke', () => {
+  it('talks: messages from the command line, then from standard input', async () => {
+    const spoken = await ok(invoke('chat', '--message', 'hello', '--message', 'bye'));
+    assert.equal(spoken, 'begin\nyou said hello\n');
+    const typed = await ok(invoke('chat', '--interactive'), { input: 'one\ntwo\n' });
+    assert.equal(typed, 'begin\nyou said one\nyou said two\n');
+    const silent = await ok(invoke('chat', '--json'));
+    const last = JSON.parse(silent.trim().split('\n').at(-1) ?? '') as { event: string; data: { output: unknown } };
+    assert.equal(last.event, 'result');
+    assert.deepEqual(last.data.output, { heard: [], closed: true });
+  });
+
+  it('prints one event a line with --json, numbered from 1', async () => {
+    const lines = (await ok(invoke('chat', '--message', 'bye', '--json'))).trim().split('\n');
+    const events = lines.map((line) => JSON.parse(line) as { id: number; event: string });
+    assert.deepEqual(
+      events.map(({ id }) => id),
+      events.map((_, i) => i + 1),
+    );
+    assert.equal(events[0]?.event, 'start');
+  });
+
+  it('ends with 3 when the function fails, with its cause', async () => {
+    const { code, stderr } = await pie(invoke('throw'));
+    assert.equal(code, EXIT.failed);
+    assert.match(stderr, /error: TypeError: thrown on purpose[\s\S]*inferlet-error, invocation inv_/);
+  });
+
+  it('ends with 2 when it is refused', async () => {
+    for (const [args, env, code] of [
+      [['invoke', 'nobody'], {}, 'unknown-function'],
+      [['list'], { PIE_API_KEY: 'pie_wrong' }, 'unauthorized'],
+    ] as const) {
+      const refused = await pie([...args, '--json'], { env });
+      assert.equal(refused.code, EXIT.refused);
+      assert.equal((JSON.parse(refused.stderr) as { error: { code: string } }).error.code, code);
+    }
+  });
+
+  it('cancels at Ctrl-C and says so', async () => {
+    let interrupted = false;
+    const { code, stdout, stderr } = await pie(invoke('wait'), {
+      watch: (child, text) => {
+        if (!interrupted && text.includes('waiting')) interrupted = child.kill('SIGINT');
+      },
+    });
+    assert.equal(code, EXIT.interrupted, stderr);
+    assert.equal(stdout, 'waiting\n');
+    const id = /invocation (inv_\w+)/.exec(stderr)?.[1] ?? '';
+    assert.match(await ok(['status', id]), / cancelled /);
+  });
+});
+
+describe('an invocation on its own', () => {
+  it('is started, looked at, attached to and cancelled', async () => {
+    const id = (await ok(invoke('wait', '--async'))).trim();
+    assert.match(id, /^inv_/);
+    const [attached] = await Promise.all([
+      pie(['attach', id]),
+      (async () => {
+        await ok(['status', id]);
+        assert.match(await ok(['cancel', id]), /cancelled/);
+      })(),
+    ]);
+    assert.equal(attached.code, EXIT.interrupted, attached.stderr);
+    assert.match(attached.stderr, /cancelled, invocation/);
+  });
+
+  it('leaves its log behind', async () => {
+    await ok(invoke('log'));
+    assert.match(await ok(['logs', 'talker', '--level', 'warn']), /warn {3}inv_\w+ {2}about to finish/);
+    assert.match((await pie(invoke('log', '--logs'))).stderr, /\[warn\] about to finish/);
+  });
+});
+
+describe('pie doctor', () => {
+  it('finds everything in order', async () => {
+    const { healthy, findings } = JSON.parse(await ok(['doctor', '--json'])) as {
+      healthy: boolean;
+      findings: { name: string; state: string }[];
+    };
+    assert.ok(healthy);
+    assert.deepEqual(
+      findings.filter(({ state }) => state !== 'ok'),
+      [],
+    );
+    assert.ok(findings.some(({ name }) => name === 'gateway'));
+  });
+});
+
+describe('@pie/inferlet', () => {
+  it('decodes the same tokens in every way, and fails with the right codes', async () => {
+    const { holds, errors } = JSON.parse(await ok(['invoke', 'conformance'])) as {
+      holds: Record<string, boolean>;
+      errors: Record<string, string>;
+    };
+    assert.deepEqual(
+      Object.entries(holds).filter(([, value]) => !value),
+      [],
+    );
+    assert.deepEqual(errors, {
+      vocabulary: 'invalid-argument',
+      tooLong: 'context-overflow',
+      model: 'not-found',
+      released: 'closed',
+      busy: 'invalid-argument',
+      leftBehind: 'closed',
+    });
+  });
+});

@@ -1,0 +1,307 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Mask } from '../protocol/client.ts';
+import { GREEDY, generate, must, NONE, range, startTestHost, tagOf } from '../testing/host.ts';
+import { ids, PROMPT, same, withWorkbench } from '../testing/workbench.ts';
+
+withWorkbench('what calls compute', (handler) => {
+  handler('fused steps, a run, and the three calls say what the model says', async (b) => {
+    const expected = await b.oracle.greedy(PROMPT, 12);
+    assert.deepEqual(await generate(b.inferlet, b.queue, PROMPT, 12), expected);
+
+    const runPages = b.pages(3);
+    void b.fill(runPages, PROMPT.slice(0, -1));
+    const run = b.inferlet.run(b.queue, {
+      token: PROMPT.at(-1)!,
+      position: PROMPT.length - 1,
+      pages: runPages,
+      maxTokens: 12,
+      sampler: GREEDY,
+      stopTokens: NONE,
+    });
+    const ran: number[] = [];
+    for (let finished: string | undefined; !finished; ) {
+      const chunk = must(await run.next());
+      ran.push(...chunk.tokens);
+      finished = chunk.finished;
+      if (finished) assert.equal(finished, 'max-tokens');
+    }
+    assert.deepEqual(ran, expected);
+
+    const own = b.pages(3);
+    const [state, ...inputs] = b.embeds(PROMPT.length + 1);
+    const called: number[] = [];
+    b.inferlet.embedText(b.queue, Uint32Array.from(PROMPT), range(0, PROMPT.length), Uint32Array.from(inputs));
+    b.inferlet.forward(b.queue, NONE, Uint32Array.from(inputs), own, ids(state!), undefined);
+    for (let position = PROMPT.length; ; position++) {
+      const { tokens } = must(await b.inferlet.nextDistribution(b.queue, state!, 3));
+      called.push(tokens[0]!);
+      if (called.length === 12) break;
+      b.inferlet.embedText(b.queue, ids(tokens[0]!), ids(position), ids(inputs[0]!));
+      b.inferlet.forward(b.queue, own, ids(inputs[0]!), own, ids(state!), undefined);
+    }
+    assert.deepEqual(called, expected);
+    assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'ok');
+  });
+
+  handler('a prefill split into many forwards, into any slots, is one prefill', async (b) => {
+    const expected = await b.oracle.top([...PROMPT, 7], [...PROMPT.keys(), PROMPT.length], 1, 5);
+    const own = b.pages(4);
+    void b.fill(own.subarray(2, 3), PROMPT.slice(0, 3), 0);
+    void b.fill(own.subarray(0, 1), PROMPT.slice(3, 8), 3, own.subarray(2, 3));
+    void b.fill(own.subarray(3), PROMPT.slice(8), 8, ids(own[0]!, own[2]!));
+    same(await b.probe(own, 7, PROMPT.length), expected);
+  });
+
+  handler('embeds are copied, states can be fed back, and tokens mixed with states', async (b) => {
+    const [first, second, copy, state] = b.embeds(4);
+    const own = b.pages(2);
+    b.inferlet.embedText(b.queue, ids(1, 5), ids(0, 1), ids(first!, second!));
+    b.inferlet.forward(b.queue, NONE, ids(first!, second!), own, ids(state!), undefined);
+    b.inferlet.copyEmbeds(b.queue, ids(state!), ids(copy!));
+    const before = must(await b.inferlet.nextDistribution(b.queue, state!, 5));
+    same(must(await b.inferlet.nextDistribution(b.queue, copy!, 5)), before, 'a copy is the same state');
+    // A state's position follows its input's, so it can be the next input; then beside a token in one forward.
+    const fed = b.embeds(2);
+    b.inferlet.forward(b.queue, own, ids(copy!), NONE, ids(fed[0]!), undefined);
+    b.inferlet.embedText(b.queue, ids(9), ids(3), ids(first!));
+    b.inferlet.forward(b.queue, own, ids(copy!, first!), NONE, ids(fed[0]!, fed[1]!), undefined);
+    const mixed = must(await b.inferlet.nextDistribution(b.queue, fed[0]!, 5));
+    b.inferlet.forward(b.queue, own, ids(copy!), NONE, ids(state!), undefined);
+    same(must(await b.inferlet.nextDistribution(b.queue, state!, 5)), mixed, 'the state sees no later token');
+    // At the same position neither sees the other: the token's row is the token's alone.
+    b.inferlet.embedText(b.queue, ids(9), ids(2), ids(second!));
+    b.inferlet.forward(b.queue, own, ids(copy!, second!), NONE, ids(fed[0]!, fed[1]!), undefined);
+    same(must(await b.inferlet.nextDistribution(b.queue, fed[1]!, 5)), await b.probe(own, 9, 2), 'a token among states');
+  });
+
+  handler('masks hide slots from one address only, and can be undone', async (b) => {
+    const own = b.pages(2);
+    void b.fill(own, PROMPT);
+    const shared = must(b.inferlet.sharePages(b.queue, own));
+    const whole = await b.probe(own, 7, 30);
+    b.inferlet.maskPage(b.queue, own[0]!, 0b0000_0110);
+    const hidden = await b.probe(own, 7, 30);
+    const without = [...PROMPT.keys()].filter((i) => i !== 1 && i !== 2);
+    const visible = [...PROMPT, 7].map((_, i) =>
+      [...PROMPT, 7].map((_, j) => (i < PROMPT.length ? j <= i : j === i || without.includes(j))),
+    );
+    same(hidden, await b.oracle.top([...PROMPT, 7], [...PROMPT.keys(), 30], 1, 5, visible));
+    same(await b.probe(shared, 7, 30), whole, 'the sharer sees everything');
+    b.inferlet.maskPage(b.queue, own[0]!, 0);
+    same(await b.probe(own, 7, 30), whole, 'unmasked again');
+  });
+
+  handler('an explicit mask and positions out of order', async (b) => {
+    const own = b.pages(1);
+    void b.fill(own, PROMPT.slice(0, 4));
+    // The probe sees slots 0 and 2 and itself.
+    const seen = await b.probe(own, 7, 4, { runs: ids(0, 1, 1, 1, 1, 1), rowLengths: ids(6) });
+    const visible = [0, 1, 2, 3, 4].map((i) =>
+      [0, 1, 2, 3, 4].map((j) => (i < 4 ? j <= i : j === 0 || j === 2 || j === 4)),
+    );
+    same(seen, await b.oracle.top([...PROMPT.slice(0, 4), 7], [0, 1, 2, 3, 4], 1, 5, visible));
+    // Inferred: two guesses at the same position do not see each other.
+    const request = {
+      tokens: ids(20, 30),
+      positions: ids(4, 4),
+      inPages: own,
+      outPages: NONE,
+      mask: undefined,
+      rows: 2,
+    };
+    const both = must(await b.inferlet.step(b.queue, { ...request, output: { tag: 'distributions', val: 5 } }));
+    for (const [row, token] of [20, 30].entries()) same(both.distributions[row]!, await b.probe(own, token, 4));
+  });
+
+  handler('shared pages part at the first write, and slots can be copied', async (b) => {
+    const own = b.pages(2);
+    void b.fill(own, PROMPT);
+    const fork = must(b.inferlet.sharePages(b.queue, own));
+    void b.fill(own, [20, 21], PROMPT.length);
+    void b.fill(fork, [40], PROMPT.length);
+    const at = PROMPT.length;
+    same(await b.probe(own, 7, at + 2), await b.oracle.top([...PROMPT, 20, 21, 7], [...range(0, at + 3)], 1, 5));
+    same(await b.probe(fork, 7, at + 1), await b.oracle.top([...PROMPT, 40, 7], [...range(0, at + 2)], 1, 5));
+    assert.equal(b.host.host.stats().models[0]!.pages.owned, 3, 'only the page that was written was copied');
+    const copy = b.pages(2);
+    b.inferlet.copySlots(b.queue, own[0]!, 0, copy[0]!, 0, 8);
+    b.inferlet.copySlots(b.queue, own[1]!, 0, copy[1]!, 4, 3);
+    b.inferlet.freePages(b.queue, own);
+    same(await b.probe(copy, 7, at), await b.oracle.top([...PROMPT, 7], [...range(0, at + 1)], 1, 5));
+  });
+
+  handler('equal seeds give equal tokens, one by one and in a run', async (b) => {
+    const sampler = { temperature: 1.2, topK: 20, topP: 0.95, minP: 0.01, seed: 77 };
+    const sampled: number[][] = [];
+    for (const seed of [77, 77, 78]) {
+      const own = b.pages(4);
+      let token = 1;
+      const made: number[] = [];
+      for (let position = 0; position < 20; position++) {
+        const request = {
+          tokens: ids(token),
+          positions: ids(position),
+          inPages: own,
+          outPages: own,
+          mask: undefined,
+          rows: 1,
+        };
+        const result = must(
+          await b.inferlet.step(b.queue, { ...request, output: { tag: 'sample', val: { ...sampler, seed } } }),
+        );
+        token = result.tokens[0]!;
+        made.push(token);
+      }
+      sampled.push(made);
+    }
+    assert.deepEqual(sampled[0], sampled[1]);
+    assert.notDeepEqual(sampled[0], sampled[2]);
+    const run = b.inferlet.run(b.queue, {
+      token: 1,
+      position: 0,
+      pages: b.pages(4),
+      maxTokens: 20,
+      sampler,
+      stopTokens: NONE,
+    });
+    const ran: number[] = [];
+    for (let done = false; !done; ) {
+      const chunk = must(await run.next());
+      ran.push(...chunk.tokens);
+      done = chunk.finished !== undefined;
+    }
+    assert.deepEqual(ran, sampled[0]);
+  });
+
+  handler('a run ends at a stop token, or when asked, and its queue goes on', async (b) => {
+    const expected = await b.oracle.greedy([1], 30);
+    const stop = expected[6]!;
+    const until = expected.indexOf(stop) + 1;
+    const own = b.pages(4);
+    const run = b.inferlet.run(b.queue, {
+      token: 1,
+      position: 0,
+      pages: own,
+      maxTokens: 30,
+      sampler: GREEDY,
+      stopTokens: ids(stop),
+    });
+    const behind = b.inferlet.synchronize(b.queue);
+    const made: number[] = [];
+    for (let finished: string | undefined; !finished; ) {
+      const chunk = must(await run.next());
+      made.push(...chunk.tokens);
+      finished = chunk.finished;
+      if (finished) assert.equal(finished, 'stop-token');
+    }
+    assert.deepEqual(made, expected.slice(0, until));
+    assert.deepEqual(must(await run.next()), { tokens: NONE, finished: 'stop-token' }, 'the end is repeated');
+    assert.equal(tagOf(await behind), 'ok');
+
+    const stopped = b.inferlet.run(b.queue, {
+      token: 1,
+      position: 0,
+      pages: b.pages(10),
+      maxTokens: 80,
+      sampler: GREEDY,
+      stopTokens: NONE,
+    });
+    must(await stopped.next());
+    stopped.stop();
+    let reason: string | undefined;
+    while (!reason) reason = must(await stopped.next()).finished;
+    assert.equal(reason, 'stopped');
+    const early = b.inferlet.run(b.queue, {
+      token: 1,
+      position: 0,
+      pages: b.pages(10),
+      maxTokens: 80,
+      sampler: GREEDY,
+      stopTokens: NONE,
+    });
+    early.stop();
+    let end: string | undefined;
+    while (!end) end = must(await early.next()).finished;
+    assert.equal(end, 'stopped');
+  });
+
+  handler('queues of one inferlet meet on its pages in order of arrival', async (b) => {
+    const other = b.inferlet.createQueue('tiny');
+    const own = b.pages(1);
+    const sequence = [5, 9, 44, 3, 17, 60];
+    // Written alternately through two queues, each write needing the one before.
+    for (const [position, token] of sequence.entries()) {
+      const request = {
+        tokens: ids(token),
+        positions: ids(position),
+        inPages: own,
+        outPages: own,
+        mask: undefined,
+        rows: 0,
+      };
+      void b.inferlet.step(position % 2 ? other : b.queue, { ...request, output: { tag: 'none' } });
+    }
+    same(await b.probe(own, 7, sequence.length), await b.oracle.top([...sequence, 7], [...range(0, 7)], 1, 5));
+  });
+});
+
+test('a prefill in chunks is the whole prefill, whatever its mask', async () => {
+  await using whole = await startTestHost();
+  await using cut = await startTestHost({ model: { maxBatchTokens: 4 } });
+  const tokens = Uint32Array.from(PROMPT);
+  const positions = range(0, PROMPT.length);
+  // Every input sees the even ones before it and itself; and once one that sees a later input, so that it cannot be cut.
+  const lower = PROMPT.map((_, i) => PROMPT.map((_, j) => j === i || (j < i && j % 2 === 0)));
+  const upper = lower.map((row, i) => row.map((seen, j) => seen || (i === 1 && j === 9)));
+  const masks = [undefined, encodeRows(lower), encodeRows(upper)];
+  const results = [];
+  for (const host of [whole, cut]) {
+    const connection = await host.connect();
+    const inferlet = connection.openInferlet({ id: 'x', maxPages: 40, arrival: 1 });
+    const queue = inferlet.createQueue('tiny');
+    const rows = [];
+    for (const mask of masks) {
+      const pages = must(inferlet.allocatePages(queue, 2));
+      const request = { tokens, positions, inPages: NONE, outPages: pages, mask, rows: 9 };
+      rows.push(must(await inferlet.step(queue, { ...request, output: { tag: 'distributions', val: 4 } })));
+      const last = must(inferlet.allocateEmbeds(queue, PROMPT.length + 7));
+      inferlet.embedText(queue, tokens, positions, last.subarray(7));
+      inferlet.forward(
+        queue,
+        NONE,
+        last.subarray(7),
+        must(inferlet.allocatePages(queue, 2)),
+        last.subarray(0, 7),
+        mask,
+      );
+      rows.push(...(await Promise.all([0, 3, 6].map((i) => inferlet.nextDistribution(queue, last[i]!, 4)))).map(must));
+    }
+    results.push(rows);
+    const { batchSizes } = host.host.stats().models[0]!;
+    assert.ok(batchSizes.length > 0);
+  }
+  assert.deepEqual(results[1], results[0]);
+  assert.ok(cut.host.stats().models[0]!.batches > whole.host.stats().models[0]!.batches, 'it was cut');
+});
+
+function encodeRows(rows: readonly (readonly boolean[])[]): Mask {
+  const runs: number[] = [];
+  const rowLengths: number[] = [];
+  for (const row of rows) {
+    const before = runs.length;
+    let visible = false;
+    let length = 0;
+    for (const bit of row) {
+      if (bit !== visible) {
+        runs.push(length);
+        length = 0;
+        visible = bit;
+      }
+      length++;
+    }
+    runs.push(length);
+    rowLengths.push(runs.length - before);
+  }
+  return { runs: Uint32Array.from(runs), rowLengths: Uint32Array.from(rowLengths) };
+}

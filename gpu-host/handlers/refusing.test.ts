@@ -1,0 +1,226 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Backend } from '../backends/backend.ts';
+import { GREEDY, generate, must, NONE, range, startTestHost, tagOf } from '../testing/host.ts';
+import { ids, PROMPT, same, withWorkbench } from '../testing/workbench.ts';
+
+withWorkbench('what calls refuse', (handler) => {
+  handler('arguments that make no sense fail their own call, and say why', async (b) => {
+    const own = b.pages(2);
+    must(await b.fill(own, PROMPT));
+    const step = {
+      tokens: ids(1),
+      positions: ids(20),
+      inPages: own,
+      outPages: own,
+      mask: undefined,
+      rows: 1,
+      output: { tag: 'sample' as const, val: GREEDY },
+    };
+    const bad: [object, string, RegExp][] = [
+      [{ tokens: ids(96) }, 'invalid-argument', /token 96 \(number 0\) is outside the vocabulary of 96/],
+      [{ tokens: NONE, positions: NONE }, 'invalid-argument', /without tokens/],
+      [{ positions: ids(20, 21) }, 'invalid-argument', /1 tokens and 2 positions/],
+      [{ positions: ids(96) }, 'context-overflow', /position 96; the model's context of 96 tokens ends at 95/],
+      [{ inPages: ids(4000) }, 'not-owned', /page 4000 is not held/],
+      [{ outPages: ids(4000) }, 'not-owned', /page 4000 is not held/],
+      [{ outPages: ids(own[0]!) }, 'context-overflow', /1 inputs need as many empty slots and the out-pages have 0/],
+      [
+        { outPages: ids(own[1]!, own[1]!), tokens: ids(1, 2, 3, 4, 5, 6), positions: range(20, 26) },
+        'invalid-argument',
+        /named twice/,
+      ],
+      [{ rows: 2 }, 'invalid-argument', /2 rows of output for 1 inputs/],
+      [{ rows: 0 }, 'invalid-argument', /0 rows/],
+      [
+        { output: { tag: 'sample', val: { ...GREEDY, temperature: Number.NaN } } },
+        'invalid-argument',
+        /temperature NaN/,
+      ],
+      [{ output: { tag: 'distributions', val: 0 } }, 'invalid-argument', /top-k 0; 1 to 96/],
+      [{ output: { tag: 'distributions', val: 97 } }, 'invalid-argument', /top-k 97; 1 to 96/],
+      [{ mask: { runs: ids(1), rowLengths: ids(1) } }, 'invalid-argument', /covers 1 of 11 slots and 1 inputs/],
+    ];
+    for (const [change, tag, message] of bad) {
+      const outcome = await b.inferlet.step(b.queue, { ...step, ...change });
+      assert.equal(outcome.tag, 'err');
+      if (outcome.tag === 'err') {
+        assert.equal(outcome.val.tag, tag);
+        assert.match(outcome.val.val, message);
+      }
+      const told = await b.inferlet.synchronize(b.queue);
+      assert.equal(tagOf(told), tag, 'synchronize reports it, once');
+      assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'ok');
+    }
+    same(
+      await b.probe(own, 7, PROMPT.length),
+      await b.oracle.top([...PROMPT, 7], [...PROMPT.keys(), PROMPT.length], 1, 5),
+      'nothing was changed',
+    );
+    const runs: [object, string, RegExp][] = [
+      [{ token: 96 }, 'invalid-argument', /token 96/],
+      [{ maxTokens: 0 }, 'invalid-argument', /0 tokens/],
+      [{ maxTokens: 80 }, 'context-overflow', /80 tokens from position 20 on reach past the model's context of 96/],
+      [{ maxTokens: 6 }, 'context-overflow', /6 inputs need as many empty slots and the out-pages have 5/],
+      [{ stopTokens: ids(3, 5000) }, 'invalid-argument', /token 5000 \(number 1\)/],
+    ];
+    for (const [change, tag, message] of runs) {
+      const run = b.inferlet.run(b.queue, {
+        token: 1,
+        position: 20,
+        pages: own,
+        maxTokens: 4,
+        sampler: GREEDY,
+        stopTokens: NONE,
+        ...change,
+      });
+      const outcome = await run.next();
+      assert.equal(tagOf(outcome), tag);
+      if (outcome.tag === 'err') assert.match(outcome.val.val, message);
+      await b.inferlet.synchronize(b.queue);
+    }
+  });
+
+  handler('a failed call fails what depends on it with its cause, and nothing else', async (b) => {
+    const own = b.pages(2);
+    const other = b.pages(2);
+    const [token, state] = b.embeds(2);
+    b.inferlet.embedText(b.queue, ids(1), ids(0), ids(token!));
+    b.inferlet.embedText(b.queue, ids(999), ids(0), ids(token!));
+    b.inferlet.forward(b.queue, NONE, ids(token!), own, ids(state!), undefined);
+    const projected = b.inferlet.nextDistribution(b.queue, state!, 3);
+    const dependent = b.fill(own, [1, 2]);
+    const independent = b.fill(other, [1, 2]);
+    for (const outcome of [await projected, await dependent]) {
+      assert.equal(tagOf(outcome), 'dependency-failed');
+      if (outcome.tag === 'err') assert.match(outcome.val.val, /invalid-argument: token 999/);
+    }
+    assert.equal(tagOf(await independent), 'ok');
+    const told = await b.inferlet.synchronize(b.queue);
+    assert.equal(tagOf(told), 'invalid-argument', 'the first error');
+    assert.equal(tagOf(await b.fill(own, [1, 2])), 'ok', 'told, so the pages can be used again');
+    assert.equal(
+      tagOf(await b.inferlet.nextDistribution(b.queue, state!, 3)),
+      'invalid-argument',
+      'the state was never written',
+    );
+    await b.inferlet.synchronize(b.queue);
+    b.inferlet.freePages(b.queue, ids(777));
+    assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'not-owned');
+    assert.equal(tagOf(await b.inferlet.nextDistribution(b.queue, 5000, 3)), 'not-owned');
+    await b.inferlet.synchronize(b.queue);
+    b.inferlet.forward(b.queue, NONE, NONE, NONE, NONE, undefined);
+    assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'invalid-argument');
+    b.inferlet.embedText(b.queue, ids(1, 2), ids(0), ids(token!));
+    assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'invalid-argument');
+    b.inferlet.copySlots(b.queue, own[0]!, 7, own[1]!, 0, 2);
+    assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'invalid-argument');
+  });
+
+  handler('an unknown model and a closed queue answer every call', async (b) => {
+    const lost = b.inferlet.createQueue('no-such-model');
+    assert.equal(tagOf(await b.inferlet.synchronize(lost)), 'not-found');
+    assert.equal(tagOf(b.inferlet.allocatePages(lost, 1)), 'not-found');
+    assert.equal(
+      tagOf(
+        await b.inferlet
+          .run(lost, { token: 1, position: 0, pages: NONE, maxTokens: 1, sampler: GREEDY, stopTokens: NONE })
+          .next(),
+      ),
+      'not-found',
+    );
+    const closing = b.inferlet.createQueue('tiny');
+    const own = must(b.inferlet.allocatePages(closing, 1));
+    const request = { tokens: ids(1), positions: ids(0), inPages: own, outPages: own, mask: undefined, rows: 1 };
+    const pending = b.inferlet.step(closing, { ...request, output: { tag: 'sample', val: GREEDY } });
+    b.inferlet.closeQueue(closing);
+    assert.equal(tagOf(await pending), 'ok', 'what was issued before is still done');
+    assert.equal(tagOf(await b.inferlet.synchronize(closing)), 'not-found');
+  });
+
+  handler('memory that cannot be had fails the allocation and what needs it', async (b) => {
+    assert.equal(tagOf(b.inferlet.allocatePages(b.queue, 41)), 'limit-exceeded');
+    const neighbour = b.connection.openInferlet({ id: 'neighbour', maxPages: 64, arrival: 0 });
+    const other = neighbour.createQueue('tiny');
+    must(neighbour.allocatePages(other, 60));
+    must(await neighbour.synchronize(other));
+    const own = b.pages(10);
+    const outcome = await b.fill(own, [1, 2]);
+    assert.equal(tagOf(outcome), 'dependency-failed');
+    if (outcome.tag === 'err')
+      assert.match(
+        outcome.val.val,
+        /limit-exceeded: out of memory on the device: 10 pages are needed and 4 of 64 are free/,
+      );
+    const told = await b.inferlet.synchronize(b.queue);
+    assert.equal(tagOf(told), 'limit-exceeded');
+    assert.equal(tagOf(await b.fill(own, [1])), 'not-owned');
+    await neighbour.close();
+    assert.deepEqual(
+      await generate(b.inferlet, b.queue, PROMPT, 4),
+      await b.oracle.greedy(PROMPT, 4),
+      'it may go on when there is room',
+    );
+  });
+
+  handler('addresses mean nothing to another inferlet', async (b) => {
+    const own = b.pages(1);
+    must(await b.fill(own, [1, 2]));
+    const other = b.connection.openInferlet({ id: 'other', maxPages: 4, arrival: 2 });
+    const theirs = other.createQueue('tiny');
+    const request = { tokens: ids(1), positions: ids(0), inPages: own, outPages: NONE, mask: undefined, rows: 1 };
+    assert.equal(tagOf(await other.step(theirs, { ...request, output: { tag: 'sample', val: GREEDY } })), 'not-owned');
+    await other.close();
+  });
+});
+
+test('a device that fails once fails the calls of that batch, and serves on', async () => {
+  let broken = false;
+  await using plain = await startTestHost();
+  const { backend } = plain.host.engines[0]!.model;
+  const faulty: Backend = {
+    name: 'reference',
+    config: backend.config,
+    pageSize: backend.pageSize,
+    pageCount: backend.pageCount,
+    forward: (batch) => (broken ? Promise.reject(new Error('bus error')) : backend.forward(batch)),
+    project: (states, count, topK) =>
+      broken ? Promise.reject(new Error('bus error')) : backend.project(states, count, topK),
+    copySlots: (sources, destinations) => backend.copySlots(sources, destinations),
+    dispose: () => backend.dispose(),
+  };
+  await using host = await startTestHost({ model: { backend: faulty } });
+  const connection = await host.connect();
+  const inferlet = connection.openInferlet({ id: 'x', maxPages: 40, arrival: 1 });
+  const queue = inferlet.createQueue('tiny');
+  const before = await generate(inferlet, queue, PROMPT, 6);
+  broken = true;
+  const pages = must(inferlet.allocatePages(queue, 4));
+  const sample = { tag: 'sample' as const, val: GREEDY };
+  const step = {
+    tokens: Uint32Array.of(1),
+    positions: Uint32Array.of(0),
+    inPages: NONE,
+    outPages: pages,
+    mask: undefined,
+    rows: 1,
+    output: sample,
+  };
+  assert.equal(tagOf(await inferlet.step(queue, step)), 'internal');
+  assert.equal(tagOf(await inferlet.step(queue, step)), 'dependency-failed');
+  const run = {
+    token: 1,
+    position: 0,
+    pages: must(inferlet.allocatePages(queue, 2)),
+    maxTokens: 9,
+    sampler: GREEDY,
+    stopTokens: NONE,
+  };
+  assert.equal(tagOf(await inferlet.run(queue, run).next()), 'internal');
+  broken = false;
+  assert.equal(tagOf(await inferlet.synchronize(queue)), 'internal');
+  assert.deepEqual(await generate(inferlet, queue, PROMPT, 6), before);
+  await inferlet.close();
+  const counts = host.host.stats().models[0]!.pages;
+  assert.equal(counts.free, counts.total);
+});

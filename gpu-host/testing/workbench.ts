@@ -1,0 +1,88 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import type { Distribution, GpuHostConnection, GpuInferlet, Mask } from '../protocol/client.ts';
+import { must, NONE, Oracle, range, startTestHost, type TestHost } from './host.ts';
+
+export const PROMPT = [1, 5, 9, 44, 3, 17, 60, 2, 8, 31, 12];
+
+export const ids = (...values: number[]): Uint32Array => Uint32Array.from(values);
+
+/** One inferlet on a tiny model, with shorthands for what tests do over and over. */
+export class Workbench {
+  readonly host: TestHost;
+  readonly oracle: Oracle;
+  readonly connection: GpuHostConnection;
+  readonly inferlet: GpuInferlet;
+  readonly queue: number;
+
+  constructor(host: TestHost, oracle: Oracle, connection: GpuHostConnection, name: string) {
+    this.host = host;
+    this.oracle = oracle;
+    this.connection = connection;
+    this.inferlet = connection.openInferlet({ id: name, maxPages: 40, arrival: 1 });
+    this.queue = this.inferlet.createQueue('tiny');
+  }
+
+  pages(count: number): Uint32Array {
+    return must(this.inferlet.allocatePages(this.queue, count));
+  }
+
+  embeds(count: number): Uint32Array {
+    return must(this.inferlet.allocateEmbeds(this.queue, count));
+  }
+
+  /** Fills pages with tokens from position `start` on. */
+  fill(into: Uint32Array, tokens: readonly number[], start = 0, inPages = into): ReturnType<GpuInferlet['step']> {
+    const positions = range(start, start + tokens.length);
+    const request = { tokens: Uint32Array.from(tokens), positions, inPages, outPages: into, mask: undefined, rows: 0 };
+    return this.inferlet.step(this.queue, { ...request, output: { tag: 'none' } });
+  }
+
+  /** Distribution after `token` at `position` over pages, without keeping its key. */
+  async probe(inPages: Uint32Array, token: number, position: number, mask?: Mask): Promise<Distribution> {
+    const request = { tokens: ids(token), positions: ids(position), inPages, outPages: NONE, mask, rows: 1 };
+    const outcome = await this.inferlet.step(this.queue, { ...request, output: { tag: 'distributions', val: 5 } });
+    return must(outcome).distributions[0] as Distribution;
+  }
+}
+
+export function same(
+  given: Distribution,
+  expected: Pick<Distribution, 'tokens' | 'logProbabilities'>,
+  message = 'the same distribution',
+): void {
+  assert.deepEqual([...given.tokens], [...expected.tokens], message);
+  for (const [i, value] of given.logProbabilities.entries()) {
+    assert.ok(Math.abs(value - (expected.logProbabilities[i] as number)) < 1e-4, message);
+  }
+}
+
+/** A suite over one host; each of its tests has an inferlet of its own, and must leave no page behind when that closes. */
+export function withWorkbench(
+  name: string,
+  suite: (handler: (name: string, body: (bench: Workbench) => Promise<void>) => void) => void,
+): void {
+  describe(name, () => {
+    let host: TestHost;
+    let oracle: Oracle;
+    let connection: GpuHostConnection;
+    before(async () => {
+      host = await startTestHost();
+      oracle = await Oracle.of(host.model);
+      connection = await host.connect();
+    });
+    after(() => host[Symbol.asyncDispose]());
+    suite((title, body) => {
+      test(title, async () => {
+        const bench = new Workbench(host, oracle, connection, title);
+        try {
+          await body(bench);
+        } finally {
+          await bench.inferlet.close();
+        }
+        const pages = (await connection.stats()).models[0]?.pages;
+        assert.equal(pages?.free, pages?.total, 'every page is back');
+      });
+    });
+  });
+}

@@ -1,0 +1,94 @@
+import assert from 'node:assert/strict';
+import { setImmediate as turn } from 'node:timers/promises';
+import { after, before, describe, it } from 'node:test';
+import { randomUUID } from 'node:crypto';
+import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
+import { TestRedis } from '#scheduler/testing/redis.ts';
+import { Outbox, type OutboxEnd } from './outbox.ts';
+
+describe('an outbox', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  before(async () => {
+    redis = await TestRedis.start({ appendOnly: true });
+    scheduler = openScheduler({ connect: redis.connect, deadlineMs: 300, retention: { maxBytes: 20_000 } });
+  });
+  after(async () => {
+    await scheduler.close();
+    await redis.stop();
+  });
+
+  async function attempt() {
+    const id = randomUUID();
+    const identity = { id, tenant: 'default', function: 'f', version: 'v' };
+    await scheduler.invocations.create({ ...identity, submittedAt: Date.now(), deadlineMs: 60_000, restartable: false });
+    const begun = await scheduler.invocations.beginAttempt(id, 'runtime');
+    assert.ok('epoch' in begun);
+    const ends: OutboxEnd[] = [];
+    let calls = 0;
+    const outbox = new Outbox(
+      begun.nextSeq,
+      (seq, events) => {
+        calls++;
+        return scheduler.invocations.append(id, begun.epoch, seq, events);
+      },
+      (end) => ends.push(end),
+    );
+    return { id, outbox, ends, calls: () => calls };
+  }
+
+  const dataOf = async (id: string) => (await scheduler.events.read(id, 0)).map(({ data }) => data);
+
+  it('writes the events of one turn in one call, in order', async () => {
+    const { id, outbox, calls } = await attempt();
+    for (let i = 0; i < 50; i++) outbox.add('message', String(i));
+    assert.equal(await outbox.flushed(), true);
+    assert.equal(calls(), 1);
+    assert.deepEqual(await dataOf(id), Array.from({ length: 50 }, (_, i) => String(i)));
+    assert.equal(outbox.pendingBytes, 0);
+    assert.equal(outbox.nextSeq, 51);
+  });
+
+  it('keeps what comes while a call is under way for the next', async () => {
+    const { id, outbox } = await attempt();
+    for (let i = 0; i < 20; i++) {
+      outbox.add('message', `${i}`);
+      if (i % 3 === 0) await turn();
+    }
+    assert.equal(await outbox.flushed(), true);
+    assert.deepEqual(await dataOf(id), Array.from({ length: 20 }, (_, i) => String(i)));
+  });
+
+  it('loses nothing and writes nothing twice when Redis dies in between', async () => {
+    const { id, outbox } = await attempt();
+    outbox.add('message', 'before');
+    await outbox.flushed();
+    await scheduler.store.call((client) => client.call('WAITAOF', '1', '0', '0')).catch(() => undefined);
+    await new Promise((resolve) => setTimeout(resolve, 1100));
+    await redis.kill();
+    outbox.add('message', 'during');
+    const flushed = outbox.flushed();
+    await redis.restart();
+    outbox.add('message', 'after');
+    assert.equal(await flushed, true);
+    await outbox.flushed();
+    assert.deepEqual(await dataOf(id), ['before', 'during', 'after']);
+  });
+
+  it('ends when another attempt owns the invocation', async () => {
+    const { id, outbox, ends } = await attempt();
+    await scheduler.invocations.fail(id, 'runtime-lost', 'taken over');
+    outbox.add('message', 'too late');
+    assert.equal(await outbox.flushed(), false);
+    assert.deepEqual(ends, ['lost']);
+    outbox.add('message', 'still');
+    assert.equal(outbox.pendingBytes, 0);
+  });
+
+  it('ends when the log is full', async () => {
+    const { outbox, ends } = await attempt();
+    outbox.add('message', 'x'.repeat(30_000));
+    assert.equal(await outbox.flushed(), false);
+    assert.deepEqual(ends, ['full']);
+  });
+});

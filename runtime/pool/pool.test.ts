@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { after, before, describe, it } from 'node:test';
+import { world } from '#wit/generated/world.ts';
+import { compileWorld } from '../lowering/compile.ts';
+import { SliceRunner } from '../lowering/slice-runner.ts';
+import { testArtifact, testComponent } from '../testing/components.ts';
+import { recordingHost } from '../testing/recording-host.ts';
+import { callbackGuest, RETURN_42, watComponent } from '../testing/wat.ts';
+import { loadProgram, type LoadedProgram, ModuleCache } from './artifacts.ts';
+import { InstancePool, type PoolOptions } from './pool.ts';
+
+const compiled = compileWorld(world, recordingHost().host);
+const slices = new SliceRunner();
+
+const COUNTER = `let calls = 0;
+export async function run(input) { calls++; return JSON.stringify([input, calls]); }`;
+
+describe('a pool', () => {
+  let program: LoadedProgram;
+  let small: LoadedProgram;
+  const pools: InstancePool[] = [];
+  before(async () => {
+    program = await loadProgram(await testArtifact(await testComponent(COUNTER)), new ModuleCache());
+    small = await loadProgram(await testArtifact(await watComponent(callbackGuest({ run: `${RETURN_42} (i32.const 0)` }))), new ModuleCache());
+  });
+  after(() => {
+    for (const pool of pools) pool.close();
+  });
+
+  function open(options: Partial<PoolOptions> = {}): InstancePool {
+    const pool = new InstancePool({ world: compiled, slices, budgetBytes: 64 << 20, ...options });
+    pools.push(pool);
+    return pool;
+  }
+  const filled = async (pool: InstancePool, count: number) => {
+    for (let i = 0; i < 500 && pool.ready() < count; i++) await sleep(5);
+    assert.equal(pool.ready(), count);
+  };
+
+  it('keeps the minimum ready and makes up for what is taken', async () => {
+    const pool = open();
+    pool.admit('f', program, 3);
+    await filled(pool, 3);
+    const taken = pool.take('f');
+    assert.equal(taken.ready, true);
+    assert.equal(taken.instantiateMs, 0);
+    await filled(pool, 3);
+  });
+
+  it('gives every invocation an instance of its own', async () => {
+    const pool = open();
+    pool.admit('f', program, 2);
+    await filled(pool, 2);
+    for (let i = 0; i < 5; i++) {
+      const { execution } = pool.take('f');
+      execution.options = { slices, cpuLimitMs: 1000 };
+      assert.deepEqual(await execution.start(`${i}`), { kind: 'returned', ok: true, text: `["${i}",1]` });
+      execution.dispose();
+    }
+  });
+
+  it('makes an instance when none is ready', () => {
+    const pool = open({ budgetBytes: 0 });
+    pool.admit('f', program, 2);
+    const { ready, instantiateMs } = pool.take('f');
+    assert.equal(ready, false);
+    assert.ok(instantiateMs > 0);
+  });
+
+  it('stays within its budget, which small inferlets use less of', async () => {
+    const budgetBytes = 4 << 20;
+    const large = open({ budgetBytes });
+    large.admit('f', program, 256);
+    const light = open({ budgetBytes });
+    light.admit('f', small, 256);
+    await sleep(300);
+    assert.ok(large.ready() >= 2 && large.ready() <= 8, `${large.ready()}`);
+    assert.ok(light.ready() > large.ready(), `${light.ready()}`);
+  });
+
+  it('lets go of a function that is forgotten', async () => {
+    const pool = open();
+    pool.admit('f', program, 2);
+    await filled(pool, 2);
+    pool.forget('f');
+    assert.equal(pool.ready(), 0);
+    assert.throws(() => pool.take('f'));
+  });
+});
+
+describe('loading a program', () => {
+  it('leaves out what a JavaScript inferlet never reaches, and remembers how', async () => {
+    const artifact = await testArtifact(await testComponent(COUNTER));
+    const first = await loadProgram(artifact, new ModuleCache());
+    const again = await loadProgram(artifact, new ModuleCache());
+    assert.deepEqual(again.plan, first.plan);
+    assert.ok(first.plan.instances.length < artifact.coreModules.length / 2);
+    assert.equal(again.modules.size, new Set(first.plan.instances.map(({ module }) => module)).size);
+  });
+
+  it('compiles modules of equal content once', async () => {
+    const cache = new ModuleCache();
+    const other = await testArtifact(await testComponent(`${COUNTER}\n// another function`));
+    const [a, b] = await Promise.all([loadProgram(await testArtifact(await testComponent(COUNTER)), cache), loadProgram(other, cache)]);
+    const shared = [...a.modules.values()].filter((module) => [...b.modules.values()].includes(module));
+    const largest = a.artifact.meta.coreModules.toSorted((x, y) => y.bytes - x.bytes)[0];
+    assert.ok(largest && shared.includes(a.modules.get(largest.file) as WebAssembly.Module));
+  });
+});
