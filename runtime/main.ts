@@ -3,8 +3,8 @@ import { loadConfig } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
 import { announceReady } from '#infra/ready.ts';
 import { connectRedis } from '#infra/redis.ts';
-import { connectionOptions } from '#scheduler/store/connection.ts';
 import { openScheduler } from '#scheduler/scheduler.ts';
+import { connectionOptions } from '#scheduler/store/connection.ts';
 import { startRuntime } from './runtime.ts';
 
 /** How often Redis is asked for at the start, until it is there. */
@@ -13,7 +13,8 @@ const PING_EVERY_MS = 200;
 /** The runtime process: takes invocations from the line and runs them, until it is told to stop or its supervisor is gone. */
 async function main(): Promise<void> {
   const config = loadConfig();
-  const report = (error: unknown): void => console.error('runtime:', error instanceof Error ? (error.stack ?? error.message) : error);
+  const report = (error: unknown): void =>
+    console.error('runtime:', error instanceof Error ? (error.stack ?? error.message) : error);
   const scheduler = openScheduler({
     connect: () => connectRedis(config, connectionOptions()),
     onError: report,
@@ -42,7 +43,13 @@ async function main(): Promise<void> {
   };
   exitWithParent(() => stop(0));
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void stop(config.drainMs));
-  announceReady({ detail: { id: runtime.id, models: runtime.models.list().map(({ name }) => name), slots: config.runtime.concurrency } });
+  announceReady({
+    detail: {
+      id: runtime.id,
+      models: runtime.models.list().map(({ name }) => name),
+      slots: config.runtime.concurrency,
+    },
+  });
 }
 
 async function answers(ping: Promise<void>): Promise<boolean> {

@@ -35,7 +35,7 @@ describe('a runtime', () => {
     assert.equal(usage?.inputTokens, 7);
     assert.equal(usage?.outputTokens, 5);
     assert.equal(usage?.kvPagesPeak, 8);
-    assert.equal(platform.freePages(), 256);
+    assert.equal(await platform.freePages(), 256);
   });
 
   it('gives the same answers to many at once as to one after the other', async () => {
@@ -44,7 +44,7 @@ describe('a runtime', () => {
     for (const [i, wish] of wishes.entries()) {
       assert.deepEqual((await invoke(wish)).end.data.output, together[i]?.end.data.output);
     }
-    assert.equal(platform.freePages(), 256);
+    assert.equal(await platform.freePages(), 256);
   });
 
   const endings: readonly [wish: Record<string, unknown>, code: string, message: RegExp][] = [
@@ -64,7 +64,7 @@ describe('a runtime', () => {
       assert.equal(end.event, 'error');
       assert.equal(end.data.code, code);
       assert.match(end.data.message ?? '', message);
-      assert.equal(platform.freePages(), 256);
+      assert.equal(await platform.freePages(), 256);
     });
   }
 
@@ -75,10 +75,13 @@ describe('a runtime', () => {
   });
 
   it('ends an inferlet that floods its client', async () => {
-    const patient = await platform.deploy(await readFile(new URL('./testing/fixtures/behaviour.js', import.meta.url), 'utf8'), {
-      name: 'flooder',
-      limits: { ...LIMITS, cpuMs: 20_000 },
-    });
+    const patient = await platform.deploy(
+      await readFile(new URL('./testing/fixtures/behaviour.js', import.meta.url), 'utf8'),
+      {
+        name: 'flooder',
+        limits: { ...LIMITS, cpuMs: 20_000 },
+      },
+    );
     const { end } = await platform.invoke(patient, { do: 'flood' });
     assert.equal(end.data.code, 'output-limit');
   });
@@ -94,7 +97,11 @@ describe('a runtime', () => {
     assert.deepEqual(asleep.messages, ['sleeping', 'cancelled true']);
     assert.equal(asleep.end.data.code, 'cancelled');
     assert.ok(['cancelled', 'cpu-limit'].includes(spinning.end.data.code ?? ''));
-    assert.equal((await platform.scheduler.invocations.get(asleep.events[0] ? JSON.parse(asleep.events[0].data).invocation : ''))?.status, 'cancelled');
+    assert.equal(
+      (await platform.scheduler.invocations.get(asleep.events[0] ? JSON.parse(asleep.events[0].data).invocation : ''))
+        ?.status,
+      'cancelled',
+    );
   });
 
   it('hands the messages of its client to an inferlet, in order, until there are no more', async () => {
@@ -112,7 +119,7 @@ describe('a runtime', () => {
   it('blames the device for what the device broke, and goes on when it is back', async () => {
     const id = await platform.submit(version, { do: 'generate', count: 100, pauseMs: 20 });
     await started(platform, id);
-    await platform.stopGpuHost();
+    await platform.killGpuHost();
     const { end } = await platform.transcript(id);
     assert.equal(end.data.code, 'device-lost');
     await platform.restartGpuHost();
@@ -123,9 +130,14 @@ describe('a runtime', () => {
   });
 
   it('refuses a component that cannot be instantiated', async () => {
-    const spinner = await watComponent(callbackGuest({ run: `${RETURN_42} (i32.const 0)`, extra: '(func $s (loop (br 0))) (start $s)' }));
+    const spinner = await watComponent(
+      callbackGuest({ run: `${RETURN_42} (i32.const 0)`, extra: '(func $s (loop (br 0))) (start $s)' }),
+    );
     await assert.rejects(platform.deploy(spinner, { name: 'stuck' }), /build-failed: .*cannot be instantiated/);
-    assert.equal(await platform.scheduler.functions.list('default').then((list) => list.some(({ name }) => name === 'stuck')), false);
+    assert.equal(
+      await platform.scheduler.functions.list('default').then((list) => list.some(({ name }) => name === 'stuck')),
+      false,
+    );
   });
 
   it('fails what a predecessor of its name left unfinished, which can write no more', async () => {

@@ -1,7 +1,7 @@
 import { mkdir } from 'node:fs/promises';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
-import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { Capacity } from '#scheduler/admission/capacity.ts';
+import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { BuildReply, BuildRequest } from '#scheduler/builds/types.ts';
 import { manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
@@ -58,8 +58,11 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   // Registering first: what a predecessor left unfinished fails at once, however long a GPU host takes to load.
   const lease = await scheduler.runtimes.acquire({ name: options.name, slots: options.concurrency, pid: process.pid });
   const deadlineMs = options.gpuHostDeadlineMs ?? GPU_HOST_DEADLINE_MS;
-  const connections = await Promise.all(options.gpuHosts.map((address) => GpuHostConnection.connect(address, { deadlineMs })));
+  const connections = await Promise.all(
+    options.gpuHosts.map((address) => GpuHostConnection.connect(address, { deadlineMs })),
+  );
   const models = new Models(connections, onError);
+  await lease.describe({ models: models.list() });
   const compiled = compileWorld(world, hostTable);
   const slices = new SliceRunner(() => deviceBusy(compiled));
 
@@ -162,7 +165,11 @@ async function build(
 }
 
 /** Compiles what is deployed and fills the pools, one function after the other, so that the first launches after a restart are warm. */
-async function prepareFunctions(scheduler: Scheduler, launcher: FunctionLauncher, defaults: InvocationLimits): Promise<void> {
+async function prepareFunctions(
+  scheduler: Scheduler,
+  launcher: FunctionLauncher,
+  defaults: InvocationLimits,
+): Promise<void> {
   const deployed = await scheduler.functions.list(PREPARED_TENANT);
   for (const version of deployed.slice(0, MAX_PREPARED)) {
     const { memoryMb } = resolveLimits(version.manifest, defaults);

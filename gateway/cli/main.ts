@@ -7,6 +7,9 @@ import { ROOT } from './paths.ts';
 import { parse } from './program.ts';
 import { Terminal } from './terminal.ts';
 
+/** Time for an invocation to be cancelled whose output nobody reads any more. */
+const READER_LEFT_GRACE_MS = 3000;
+
 const argv = process.argv.slice(2);
 let terminal = new Terminal({ json: argv.includes('--json') });
 process.exitCode = await main();
@@ -14,9 +17,14 @@ process.exitCode = await main();
 async function main(): Promise<number> {
   const interrupted = new AbortController();
   const interrupt = () => interrupted.abort();
-  // A reader that left (`pie … | head`) wants no more, and that is no error.
+  let readerLeft = false;
+  // A reader that left (`pie … | head`) wants no more: what runs is stopped, and that is no error.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code === 'EPIPE') process.exit(EXIT.ok);
+    if (error.code !== 'EPIPE' || readerLeft) return;
+    readerLeft = true;
+    terminal.silence();
+    setTimeout(() => process.exit(EXIT.ok), READER_LEFT_GRACE_MS).unref();
+    interrupted.abort();
   });
   try {
     const parsed = parse(commands, version(), argv);
@@ -26,6 +34,7 @@ async function main(): Promise<number> {
     process.once('SIGINT', interrupt);
     return (await command.run({ args, options, terminal, signal: interrupted.signal, connect })) ?? EXIT.ok;
   } catch (thrown) {
+    if (readerLeft) return EXIT.ok;
     if (interrupted.signal.aborted && thrown === interrupted.signal.reason) return EXIT.interrupted;
     const failure = toFailure(thrown);
     terminal.failure(failure);

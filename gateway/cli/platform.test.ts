@@ -186,6 +186,19 @@ describe('pie invoke', () => {
     }
   });
 
+  it('stops what nobody reads any more', async () => {
+    let left = false;
+    const { code, stderr } = await pie(invoke('chat', '--message', 'one', '--message', 'two', '--json'), {
+      watch: (child) => {
+        if (left) return;
+        left = true;
+        child.stdout?.destroy();
+      },
+    });
+    assert.equal(code, EXIT.ok, stderr);
+    assert.equal(stderr, '');
+  });
+
   it('cancels at Ctrl-C and says so', async () => {
     let interrupted = false;
     const { code, stdout, stderr } = await pie(invoke('wait'), {

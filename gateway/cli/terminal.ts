@@ -18,6 +18,7 @@ const SPINNER_MS = 80;
  */
 export class Terminal {
   readonly json: boolean;
+  #silent = false;
   readonly #out: NodeJS.WriteStream;
   readonly #err: NodeJS.WriteStream;
 
@@ -34,12 +35,12 @@ export class Terminal {
 
   /** A line of the result. */
   print(line: string): void {
-    if (!this.json) this.#out.write(`${line}\n`);
+    if (!this.json && !this.#silent) this.#out.write(`${line}\n`);
   }
 
   /** A part of the result, as it is. Resolves when there is room for more. */
   async write(text: string | Uint8Array): Promise<void> {
-    if (this.json) return;
+    if (this.json || this.#silent) return;
     if (!this.#out.write(text)) {
       await new Promise<void>((resolve) => {
         const end = () => {
@@ -53,12 +54,17 @@ export class Terminal {
 
   /** The result as JSON, on one line. */
   value(value: unknown): void {
-    if (this.json) this.#out.write(`${JSON.stringify(value)}\n`);
+    if (this.json && !this.#silent) this.#out.write(`${JSON.stringify(value)}\n`);
+  }
+
+  /** Says nothing more: nobody reads it. */
+  silence(): void {
+    this.#silent = true;
   }
 
   /** A remark that is no part of the result. */
   note(line: string): void {
-    if (!this.json) this.#err.write(`${this.#style(2, line)}\n`);
+    if (!this.json && !this.#silent) this.#err.write(`${this.#style(2, line)}\n`);
   }
 
   /** Rows in columns, the first one a heading. Without rows, `empty`. */

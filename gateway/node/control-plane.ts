@@ -47,6 +47,8 @@ export class NodeControlPlane implements ControlPlane {
   readonly #keys: Keys;
   readonly #limits: InvocationLimits;
   readonly #queueMs: number;
+  /** What was read for the app comes back in `invoke`: it need not be read twice. */
+  readonly #stored = new WeakMap<FunctionVersion, StoredVersion>();
 
   constructor(scheduler: Scheduler, keys: Keys, options: NodeControlPlaneOptions) {
     this.#scheduler = scheduler;
@@ -70,7 +72,10 @@ export class NodeControlPlane implements ControlPlane {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return null;
       const stored = await this.#scheduler.functions.get(principal.tenant, name, version);
-      return stored === null ? null : toFunctionVersion(stored);
+      if (stored === null) return null;
+      const shown = toFunctionVersion(stored);
+      this.#stored.set(shown, stored);
+      return shown;
     });
   }
 
@@ -109,8 +114,9 @@ export class NodeControlPlane implements ControlPlane {
   invoke(call: Call, { function: fn, input, idempotencyKey }: InvokeRequest): Promise<InvocationState> {
     return translating(async () => {
       const { tenant } = call.principal;
-      const stored = await this.#scheduler.functions.get(tenant, fn.name, fn.version);
-      if (stored === null) throw new GatewayError('unknown-function', `There is no function "${fn.name}" any more.`);
+      const stored = this.#stored.get(fn) ?? (await this.#scheduler.functions.get(tenant, fn.name, fn.version));
+      if (stored?.tenant !== tenant)
+        throw new GatewayError('unknown-function', `There is no function "${fn.name}" any more.`);
       const limits = resolveLimits(stored.manifest, this.#limits);
       const submission = {
         id: newInvocationId(),

@@ -183,6 +183,23 @@ test('a long call that cannot be cut goes alone once it is the most urgent', () 
   assert.deepEqual(trace.step(), ['a']);
 });
 
+test('a call that cannot be cut is not starved by short ones that leave it too little room', () => {
+  const trace = new Trace({ ...LIMITS, maxCalls: 100 });
+  trace.push('whole', { kind: 'forward', tokens: 60, chunkable: false });
+  for (let i = 0; i < 50; i++) trace.decode(`d${i}`);
+  assert.deepEqual(trace.step(), ['whole:60', 'd0', 'd1', 'd2', 'd3']);
+});
+
+test('the narrowest limits still let the most urgent call go', () => {
+  const trace = new Trace({ maxCalls: 1, maxTokens: 1, agingMs: 100 });
+  trace.decode('a');
+  trace.nowMs += 1;
+  trace.push('long', { kind: 'forward', tokens: 2 });
+  trace.nowMs += 1;
+  trace.decode('b');
+  assert.deepEqual([trace.step(), trace.step(), trace.step(), trace.step()], [['a'], ['long:1'], ['long'], ['b']]);
+});
+
 test('the tail is cut at the limit on calls and goes first next time', () => {
   const trace = new Trace();
   for (const name of ['a', 'b', 'c', 'd', 'e', 'f']) trace.decode(name);

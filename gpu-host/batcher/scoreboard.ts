@@ -1,9 +1,9 @@
 import type { BatchCall } from './call.ts';
 
-/** Last writer and the readers since, of one resource. */
+/** Last writer and the readers since, of one resource. Most have one or the other, so a list is made only when it is needed. */
 interface Entry {
   writer: BatchCall | undefined;
-  readers: BatchCall[];
+  readers: BatchCall[] | undefined;
 }
 
 const PRUNE_READERS = 16;
@@ -54,21 +54,19 @@ export class Scoreboard {
   #register(call: BatchCall): void {
     call.registered = true;
     call.visitKeys((key, writes) => {
-      let entry = this.#entries.get(key);
+      const entry = this.#entries.get(key);
       if (!entry) {
-        entry = { writer: undefined, readers: [] };
-        this.#entries.set(key, entry);
+        this.#entries.set(key, writes ? { writer: call, readers: undefined } : { writer: undefined, readers: [call] });
+        return;
       }
+      // It writes and reads the same: the write says it all.
+      if (entry.writer === call) return;
       if (entry.writer) block(entry.writer, call);
       if (writes) {
-        for (const reader of entry.readers) block(reader, call);
+        for (const reader of entry.readers ?? []) block(reader, call);
         entry.writer = call;
-        entry.readers = [];
-      } else if (entry.readers.at(-1) !== call) {
-        if (entry.readers.length >= PRUNE_READERS)
-          entry.readers = entry.readers.filter((reader) => reader.state !== 'done');
-        entry.readers.push(call);
-      }
+        entry.readers = undefined;
+      } else addReader(entry, call);
     });
     if (this.#entries.size > this.#prunedAt) this.#prune();
   }
@@ -76,11 +74,21 @@ export class Scoreboard {
   #prune(): void {
     for (const [key, entry] of this.#entries) {
       if (entry.writer?.state === 'done') entry.writer = undefined;
-      entry.readers = entry.readers.filter((reader) => reader.state !== 'done');
-      if (!entry.writer && entry.readers.length === 0) this.#entries.delete(key);
+      entry.readers = entry.readers?.filter((reader) => reader.state !== 'done');
+      if (!entry.writer && !entry.readers?.length) this.#entries.delete(key);
     }
     this.#prunedAt = Math.max(PRUNE_ENTRIES, this.#entries.size * 2);
   }
+}
+
+function addReader(entry: Entry, call: BatchCall): void {
+  if (!entry.readers) {
+    entry.readers = [call];
+    return;
+  }
+  if (entry.readers.at(-1) === call) return;
+  if (entry.readers.length >= PRUNE_READERS) entry.readers = entry.readers.filter((reader) => reader.state !== 'done');
+  entry.readers.push(call);
 }
 
 /** `later` waits for `earlier`, once, unless that is done or is itself. */

@@ -47,7 +47,7 @@ function inOrder(calls: readonly BatchCall[], agingMs: number): boolean {
 }
 
 /**
- * The calls of the next batch, out of `ready` in order of urgency. `taken` is told of each grant at once and may append calls that become
+ * The calls of the next batch, out of `ready` in order of urgency; the most urgent is always among them. `taken` is told of each grant at once and may append calls that become
  * ready by it (the next ones of the same queue); they are considered after the others.
  *
  * Short calls go first; while a long one waits they leave it a quarter of the tokens, so that prefill goes on beneath decode and decode
@@ -56,37 +56,33 @@ function inOrder(calls: readonly BatchCall[], agingMs: number): boolean {
 export function selectForwards(ready: readonly BatchCall[], limits: BatchLimits, taken: (grant: Grant) => void): void {
   const first = ready[0];
   if (!first) return;
-  if (first.tokens > limits.maxTokens && !first.chunkable()) {
-    taken({ call: first, tokens: first.tokens });
-    return;
-  }
   let calls = 0;
   let tokens = 0;
-  const longs: BatchCall[] = [];
   const grant = (call: BatchCall, count: number): void => {
     calls++;
     tokens += count;
     taken({ call, tokens: count });
   };
   const short = Math.max(1, Math.min(SHORT_TOKENS, limits.maxTokens >> 2));
-  const anyLong = ready.some((call) => call.tokens > short);
-  const shortTokens = anyLong ? limits.maxTokens - Math.max(1, limits.maxTokens >> 2) : limits.maxTokens;
-  for (let i = 0; i < ready.length; i++) {
+  // The most urgent call always goes. If it is long and cannot be cut, it goes before the short ones could take its room.
+  const whole = first.tokens > short && !first.chunkable();
+  if (whole) grant(first, first.tokens);
+  const anyLong = ready.some((call) => call.tokens > short && !(whole && call === first));
+  const shortTokens = limits.maxTokens - (anyLong ? Math.max(1, limits.maxTokens >> 2) : 0);
+  const longs: BatchCall[] = [];
+  for (let i = whole ? 1 : 0; i < ready.length; i++) {
     const call = ready[i] as BatchCall;
-    if (call.tokens > short) longs.push(call);
-    else if (
-      calls + (anyLong ? 1 : 0) < limits.maxCalls &&
-      (tokens + call.tokens <= shortTokens || (call === first && calls === 0))
-    ) {
-      grant(call, call.tokens);
+    if (call.tokens > short) {
+      longs.push(call);
+      continue;
     }
+    const fits = calls + (anyLong ? 1 : 0) < limits.maxCalls && tokens + call.tokens <= shortTokens;
+    if (fits || call === first) grant(call, call.tokens);
   }
   for (const call of longs) {
     const left = limits.maxTokens - tokens;
     if (calls >= limits.maxCalls || left <= 0) return;
     if (call.tokens <= left) grant(call, call.tokens);
     else if (call.chunkable()) grant(call, left);
-    // A long call that cannot be cut waits until it is the most urgent, and then goes alone or with what fits beside it.
-    else if (call === first && calls === 0) grant(call, call.tokens);
   }
 }

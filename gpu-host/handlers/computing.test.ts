@@ -72,7 +72,11 @@ withWorkbench('what calls compute', (handler) => {
     // At the same position neither sees the other: the token's row is the token's alone.
     b.inferlet.embedText(b.queue, ids(9), ids(2), ids(second!));
     b.inferlet.forward(b.queue, own, ids(copy!, second!), NONE, ids(fed[0]!, fed[1]!), undefined);
-    same(must(await b.inferlet.nextDistribution(b.queue, fed[1]!, 5)), await b.probe(own, 9, 2), 'a token among states');
+    same(
+      must(await b.inferlet.nextDistribution(b.queue, fed[1]!, 5)),
+      await b.probe(own, 9, 2),
+      'a token among states',
+    );
   });
 
   handler('masks hide slots from one address only, and can be undone', async (b) => {

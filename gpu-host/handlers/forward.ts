@@ -95,10 +95,11 @@ export class ForwardCall extends DeviceCall {
 
   override visitKeys(visit: KeyVisitor): void {
     const { inPages, inEmbeds, outPages, outEmbeds } = this.#operation;
-    for (const page of inPages) visit(pageKey(page), false);
-    for (const embed of inEmbeds) visit(embedKey(embed), false);
+    // What it writes first: a page that is both needs no second look.
     for (const page of outPages) visit(pageKey(page), true);
     for (const embed of outEmbeds) visit(embedKey(embed), true);
+    for (const page of inPages) visit(pageKey(page), false);
+    for (const embed of inEmbeds) visit(embedKey(embed), false);
   }
 
   protected override poison(cause: HandlerError): void {

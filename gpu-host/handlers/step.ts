@@ -146,8 +146,9 @@ export class StepCall extends DeviceCall {
   }
 
   override visitKeys(visit: KeyVisitor): void {
-    for (const page of this.#request.inPages) visit(pageKey(page), false);
+    // What it writes first: a page that is both needs no second look.
     for (const page of this.#request.outPages) visit(pageKey(page), true);
+    for (const page of this.#request.inPages) visit(pageKey(page), false);
   }
 
   protected override poison(cause: HandlerError): void {

@@ -23,7 +23,7 @@ export function toolchain(): Readonly<Record<string, string>> {
 
 function hashOfSources(): string {
   const files = readdirSync(HERE, { recursive: true, encoding: 'utf8' })
-    .filter((file) => /\.(ts|js)$/.test(file) && !file.endsWith('.test.ts') && !file.includes('fixtures'))
+    .filter((file) => /\.(ts|js)$/.test(file) && !file.endsWith('.test.ts') && !/^(fixtures|testing)\b/.test(file))
     .sort();
   return hashOf(...files.flatMap((file) => [file, readFileSync(join(HERE, file))]));
 }

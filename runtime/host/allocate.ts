@@ -44,6 +44,10 @@ export const allocate = {
     count: number,
   ): void => device?.copySlots(id, source, sourceOffset, destination, destinationOffset, count),
 
-  'copy-embeds': (_inferlet: Inferlet, { device, id }: DeviceQueue, sources: Uint32Array, destinations: Uint32Array): void =>
-    device?.copyEmbeds(id, sources, destinations),
+  'copy-embeds': (
+    _inferlet: Inferlet,
+    { device, id }: DeviceQueue,
+    sources: Uint32Array,
+    destinations: Uint32Array,
+  ): void => device?.copyEmbeds(id, sources, destinations),
 };

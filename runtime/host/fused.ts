@@ -1,5 +1,5 @@
-import type { RunHandle } from '#gpu-host/protocol/client.ts';
 import type { RunRequest as WireRunRequest, StepRequest as WireStepRequest } from '#gpu-host/protocol/calls.ts';
+import type { RunHandle } from '#gpu-host/protocol/client.ts';
 import { err, type HandlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { RunChunk, StepResult } from '#wit/generated/host.ts';
 import type { Inferlet } from './inferlet.ts';

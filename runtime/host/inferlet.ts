@@ -1,6 +1,6 @@
-import type { GpuHostConnection, GpuInferlet, ModelSummary } from '#gpu-host/protocol/client.ts';
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
-import { handlerError, type HandlerError } from '#gpu-host/protocol/errors.ts';
+import type { GpuHostConnection, GpuInferlet, ModelSummary } from '#gpu-host/protocol/client.ts';
+import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 import type { Session } from './session-state.ts';
 import { Sleepers } from './sleepers.ts';
 

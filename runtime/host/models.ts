@@ -40,7 +40,8 @@ export class Models {
     for (const connection of this.#connections) {
       for (const summary of connection.models) {
         const known = offers.get(summary.name);
-        if (!known || (!known.connection.connected && connection.connected)) offers.set(summary.name, { summary, connection });
+        if (!known || (!known.connection.connected && connection.connected))
+          offers.set(summary.name, { summary, connection });
       }
     }
     return offers;

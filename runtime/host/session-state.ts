@@ -51,7 +51,8 @@ export class Session {
     if (this.#sink.pendingBytes + bytes > MAX_PENDING_BYTES) {
       return refused(`${this.#sink.pendingBytes} bytes wait to be written; await flush and send again`);
     }
-    const data = message.tag === 'text' ? { text: message.val } : { base64: Buffer.from(message.val).toString('base64') };
+    const data =
+      message.tag === 'text' ? { text: message.val } : { base64: Buffer.from(message.val).toString('base64') };
     this.#sink.add('message', JSON.stringify(data));
     this.#messages++;
     return SENT;

@@ -1,4 +1,4 @@
-import type { TokenStream, Tokenizer } from '#gpu-host/models/tokenizer.ts';
+import type { Tokenizer, TokenStream } from '#gpu-host/models/tokenizer.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { ChatMessage, SpecialTokenIds } from '#wit/generated/host.ts';
 import type { GrantedModel, Inferlet } from './inferlet.ts';
@@ -14,7 +14,9 @@ export const tokenize = {
     withTokenizer(inferlet, model, (tokenizer, granted) => {
       const limit = Math.max(MIN_TEXT_CHARACTERS, granted.summary.contextLength * CHARACTERS_PER_TOKEN);
       if (text.length > limit) {
-        return err(handlerError('limit-exceeded', `the text has ${text.length} characters; ${limit} is the limit of one call`));
+        return err(
+          handlerError('limit-exceeded', `the text has ${text.length} characters; ${limit} is the limit of one call`),
+        );
       }
       return ok(tokenizer.encode(text, { special }));
     }),
@@ -49,7 +51,8 @@ export const tokenize = {
     }),
 
   '[constructor]detokenizer': (inferlet: Inferlet, model: string) => new StreamingDetokenizer(inferlet, model),
-  '[method]detokenizer.push': (_inferlet: Inferlet, self: StreamingDetokenizer, tokens: Uint32Array) => self.push(tokens),
+  '[method]detokenizer.push': (_inferlet: Inferlet, self: StreamingDetokenizer, tokens: Uint32Array) =>
+    self.push(tokens),
   '[method]detokenizer.finish': (_inferlet: Inferlet, self: StreamingDetokenizer): string => self.finish(),
   '[resource-drop]detokenizer': (): void => undefined,
 };
@@ -91,7 +94,8 @@ function withTokenizer<T>(
   call: (tokenizer: Tokenizer, granted: GrantedModel) => Outcome<T>,
 ): Outcome<T> {
   const granted = inferlet.description.models.get(model);
-  if (!granted) return err(handlerError('not-found', `this function was granted no model named ${model}; ask runtime.models`));
+  if (!granted)
+    return err(handlerError('not-found', `this function was granted no model named ${model}; ask runtime.models`));
   const { tokenizer } = granted;
   if (!tokenizer) return err(handlerError('unsupported', `${model} has no tokenizer`));
   return attempt(() => call(tokenizer, granted));

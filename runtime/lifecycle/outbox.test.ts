@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { setImmediate as turn } from 'node:timers/promises';
-import { after, before, describe, it } from 'node:test';
 import { randomUUID } from 'node:crypto';
+import { after, before, describe, it } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { Outbox, type OutboxEnd } from './outbox.ts';
@@ -21,7 +21,12 @@ describe('an outbox', () => {
   async function attempt() {
     const id = randomUUID();
     const identity = { id, tenant: 'default', function: 'f', version: 'v' };
-    await scheduler.invocations.create({ ...identity, submittedAt: Date.now(), deadlineMs: 60_000, restartable: false });
+    await scheduler.invocations.create({
+      ...identity,
+      submittedAt: Date.now(),
+      deadlineMs: 60_000,
+      restartable: false,
+    });
     const begun = await scheduler.invocations.beginAttempt(id, 'runtime');
     assert.ok('epoch' in begun);
     const ends: OutboxEnd[] = [];
@@ -44,7 +49,10 @@ describe('an outbox', () => {
     for (let i = 0; i < 50; i++) outbox.add('message', String(i));
     assert.equal(await outbox.flushed(), true);
     assert.equal(calls(), 1);
-    assert.deepEqual(await dataOf(id), Array.from({ length: 50 }, (_, i) => String(i)));
+    assert.deepEqual(
+      await dataOf(id),
+      Array.from({ length: 50 }, (_, i) => String(i)),
+    );
     assert.equal(outbox.pendingBytes, 0);
     assert.equal(outbox.nextSeq, 51);
   });
@@ -56,7 +64,10 @@ describe('an outbox', () => {
       if (i % 3 === 0) await turn();
     }
     assert.equal(await outbox.flushed(), true);
-    assert.deepEqual(await dataOf(id), Array.from({ length: 20 }, (_, i) => String(i)));
+    assert.deepEqual(
+      await dataOf(id),
+      Array.from({ length: 20 }, (_, i) => String(i)),
+    );
   });
 
   it('loses nothing and writes nothing twice when Redis dies in between', async () => {

@@ -1,5 +1,5 @@
-import { StoreError } from '#scheduler/store/errors.ts';
 import type { AppendOutcome, NewEvent } from '#scheduler/invocations/types.ts';
+import { StoreError } from '#scheduler/store/errors.ts';
 import type { EventSink } from '../host/session-state.ts';
 
 /** How an outbox writes: `Invocations.append` of one attempt. */

@@ -9,7 +9,7 @@ import { Session } from '../host/session-state.ts';
 import type { Ending, Execution, ExecutionOptions } from '../lowering/execution.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { inboxSource } from './inbox-source.ts';
-import { type Launched, type Launcher, LaunchError } from './launch.ts';
+import { LaunchError, type Launched, type Launcher } from './launch.ts';
 import { Outbox } from './outbox.ts';
 import { type Verdict, verdictOf } from './verdict.ts';
 
@@ -67,7 +67,9 @@ export class InvocationRunner {
       (seq, events) => invocations.append(job.id, begun.epoch, seq, events),
       (end, cause) => {
         if (cause !== undefined) this.#options.onError?.(cause);
-        kill(new GuestTrap(end === 'full' ? 'output-limit' : 'terminated', `its events can no longer be written (${end})`));
+        kill(
+          new GuestTrap(end === 'full' ? 'output-limit' : 'terminated', `its events can no longer be written (${end})`),
+        );
       },
     );
     const attempt: Attempt = { job, epoch: begun.epoch, startedAt, outbox };
@@ -97,7 +99,13 @@ export class InvocationRunner {
     const queuedMs = Math.max(0, startedAt - job.submittedAt);
     outbox.add(
       'start',
-      JSON.stringify({ invocation: id, function: functionName, version: functionVersion, queuedMs, coldStart: launched.coldStart }),
+      JSON.stringify({
+        invocation: id,
+        function: functionName,
+        version: functionVersion,
+        queuedMs,
+        coldStart: launched.coldStart,
+      }),
     );
 
     const stopping = new Stopping(execution, inferlet);
@@ -105,7 +113,11 @@ export class InvocationRunner {
     if (signal.aborted) onAbort();
     else signal.addEventListener('abort', onAbort, { once: true });
     const wallTimer = setTimeout(
-      () => stopping.stop({ code: 'deadline-exceeded', message: `The inferlet ran longer than its ${limits.wallMs} ms (manifest: limits.wallMs).` }),
+      () =>
+        stopping.stop({
+          code: 'deadline-exceeded',
+          message: `The inferlet ran longer than its ${limits.wallMs} ms (manifest: limits.wallMs).`,
+        }),
       Math.min(limits.wallMs, 2 ** 31 - 1),
     );
     const ranFrom = performance.now();
@@ -190,7 +202,8 @@ class Stopping {
   stop(reason: StopReason): void {
     if (this.#reason) return;
     this.#reason = reason;
-    const trap = () => this.#execution.kill(new GuestTrap(reason.code === 'runtime-lost' ? 'terminated' : reason.code, reason.message));
+    const trap = () =>
+      this.#execution.kill(new GuestTrap(reason.code === 'runtime-lost' ? 'terminated' : reason.code, reason.message));
     if (reason.code === 'runtime-lost') {
       trap();
       return;

@@ -15,26 +15,75 @@ const evidence = (parts: Partial<Evidence>): Evidence => ({
   ...parts,
 });
 const failed = (text: string) => ({ kind: 'returned', ok: false, text }) as const;
-const trapped = (message: string, code: GuestTrap['code'] = 'trap') => ({ kind: 'trapped', trap: new GuestTrap(code, message) }) as const;
+const trapped = (message: string, code: GuestTrap['code'] = 'trap') =>
+  ({ kind: 'trapped', trap: new GuestTrap(code, message) }) as const;
 
 const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, code?: string, message?: RegExp][] = [
   ['a result', { ending: { kind: 'returned', ok: true, text: '{"a":1}' } }, 'result'],
-  ['a result that is no JSON', { ending: { kind: 'returned', ok: true, text: '{a' } }, 'error', 'invalid-result', /JSON/],
+  [
+    'a result that is no JSON',
+    { ending: { kind: 'returned', ok: true, text: '{a' } },
+    'error',
+    'invalid-result',
+    /JSON/,
+  ],
   ['an empty result', { ending: { kind: 'returned', ok: true, text: '' } }, 'error', 'invalid-result', /JSON/],
   ['an error of the inferlet', { ending: failed('my fault') }, 'error', 'inferlet-error', /my fault/],
   ['an error without words', { ending: failed('') }, 'error', 'inferlet-error', /without a message/],
-  ['a device that was lost', { ending: failed('oh'), handlerErrors: new Map([['unavailable', 'gone']]) }, 'error', 'device-lost', /gone.*oh/],
+  [
+    'a device that was lost',
+    { ending: failed('oh'), handlerErrors: new Map([['unavailable', 'gone']]) },
+    'error',
+    'device-lost',
+    /gone.*oh/,
+  ],
   ['a lost device that the inferlet could do without', { handlerErrors: new Map([['unavailable', 'gone']]) }, 'result'],
-  ['memory that the platform took back', { ending: failed('oh'), handlerErrors: new Map([['terminated', 'evicted']]) }, 'error', 'terminated', /evicted/],
+  [
+    'memory that the platform took back',
+    { ending: failed('oh'), handlerErrors: new Map([['terminated', 'evicted']]) },
+    'error',
+    'terminated',
+    /evicted/,
+  ],
   ['a trap', { ending: trapped('unreachable') }, 'error', 'trap', /unreachable/],
-  ['a trap with last words', { ending: trapped('unreachable'), stderr: 'panicked at x\n' }, 'error', 'trap', /panicked at x/],
-  ['a trap in a full memory', { ending: trapped('unreachable'), memoryBytes: 60 * MB }, 'error', 'memory-limit', /60 MB of 64 MB/],
-  ['running out of memory', { ending: failed('out of memory'), memoryBytes: 40 * MB }, 'error', 'memory-limit', /limits\.memoryMb/],
+  [
+    'a trap with last words',
+    { ending: trapped('unreachable'), stderr: 'panicked at x\n' },
+    'error',
+    'trap',
+    /panicked at x/,
+  ],
+  [
+    'a trap in a full memory',
+    { ending: trapped('unreachable'), memoryBytes: 60 * MB },
+    'error',
+    'memory-limit',
+    /60 MB of 64 MB/,
+  ],
+  [
+    'running out of memory',
+    { ending: failed('out of memory'), memoryBytes: 40 * MB },
+    'error',
+    'memory-limit',
+    /limits\.memoryMb/,
+  ],
   ['an inferlet that only says so', { ending: failed('out of memory') }, 'error', 'inferlet-error', /out of memory/],
   ['a CPU limit', { ending: trapped('used its CPU time', 'cpu-limit') }, 'error', 'cpu-limit', /CPU time/],
   ['a full log', { outboxEnd: 'full', ending: trapped('x', 'output-limit') }, 'error', 'output-limit', /log/],
-  ['a result that came after the cancel', { stop: { code: 'cancelled', message: 'by its client' } }, 'error', 'cancelled', /by its client/],
-  ['a deadline', { stop: { code: 'deadline-exceeded', message: 'too late' }, ending: trapped('x', 'deadline-exceeded') }, 'error', 'deadline-exceeded', /too late/],
+  [
+    'a result that came after the cancel',
+    { stop: { code: 'cancelled', message: 'by its client' } },
+    'error',
+    'cancelled',
+    /by its client/,
+  ],
+  [
+    'a deadline',
+    { stop: { code: 'deadline-exceeded', message: 'too late' }, ending: trapped('x', 'deadline-exceeded') },
+    'error',
+    'deadline-exceeded',
+    /too late/,
+  ],
   ['an invocation that another runtime owns', { stop: { code: 'runtime-lost', message: '' } }, 'silent'],
   ['an invocation that has ended', { outboxEnd: 'lost', ending: failed('x') }, 'silent'],
 ];

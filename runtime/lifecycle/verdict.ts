@@ -5,7 +5,7 @@ import type { OutboxEnd } from './outbox.ts';
 
 /** How an invocation ended, as it is written to its log. */
 export type Verdict =
-  | { readonly kind: 'result'; /** JSON text. */ readonly output: string }
+  | { readonly kind: 'result' /** JSON text. */; readonly output: string }
   | { readonly kind: 'error'; readonly code: FailureCode; readonly message: string }
   /** Another runtime owns the invocation, or it has ended: nothing may be written. */
   | { readonly kind: 'silent' };
@@ -14,7 +14,10 @@ export type Verdict =
 export interface Evidence {
   readonly ending: Ending;
   /** Why the inferlet was told to stop, if it was. */
-  readonly stop: { readonly code: 'cancelled' | 'deadline-exceeded' | 'terminated' | 'runtime-lost'; readonly message: string } | null;
+  readonly stop: {
+    readonly code: 'cancelled' | 'deadline-exceeded' | 'terminated' | 'runtime-lost';
+    readonly message: string;
+  } | null;
   readonly outboxEnd: OutboxEnd | null;
   /** Errors that the platform answered the inferlet with. */
   readonly handlerErrors: ReadonlyMap<HandlerErrorTag, string>;
@@ -47,10 +50,16 @@ export function verdictOf(evidence: Evidence): Verdict {
 function returned(evidence: Evidence, ok: boolean, text: string): Verdict {
   if (ok) {
     if (text.length > MAX_RESULT) {
-      return failure('output-limit', `The result has ${text.length} characters; ${MAX_RESULT} is the limit. Send large output as messages.`);
+      return failure(
+        'output-limit',
+        `The result has ${text.length} characters; ${MAX_RESULT} is the limit. Send large output as messages.`,
+      );
     }
     if (isJson(text)) return { kind: 'result', output: text };
-    return failure('invalid-result', `run returned text that is not JSON: ${preview(text)} — return JSON.stringify(value).`);
+    return failure(
+      'invalid-result',
+      `run returned text that is not JSON: ${preview(text)} — return JSON.stringify(value).`,
+    );
   }
   const message = text === '' ? 'run failed without a message' : text;
   const lost = lostToPlatform(evidence, message);
@@ -65,8 +74,14 @@ function trapped(evidence: Evidence, trap: Extract<Ending, { kind: 'trapped' }>[
   const words = evidence.stderr.trim();
   const lost = lostToPlatform(evidence, words || trap.message);
   if (lost) return lost;
-  if (NOT_A_STRING.test(words)) return failure('invalid-result', 'run returned a value that is no string: return JSON.stringify(value).');
-  return failure('trap', words === '' ? `The inferlet trapped: ${trap.message}.` : `The inferlet trapped: ${trap.message}. It said: ${words}`);
+  if (NOT_A_STRING.test(words))
+    return failure('invalid-result', 'run returned a value that is no string: return JSON.stringify(value).');
+  return failure(
+    'trap',
+    words === ''
+      ? `The inferlet trapped: ${trap.message}.`
+      : `The inferlet trapped: ${trap.message}. It said: ${words}`,
+  );
 }
 
 /** An inferlet that fails because the platform failed it is not to blame. */
@@ -89,7 +104,11 @@ function outOfMemory({ memoryBytes, memoryLimitBytes }: Evidence): Verdict {
 }
 
 function failure(code: FailureCode, message: string): Verdict {
-  return { kind: 'error', code, message: message.length > MAX_MESSAGE ? `${message.slice(0, MAX_MESSAGE)}… (cut)` : message };
+  return {
+    kind: 'error',
+    code,
+    message: message.length > MAX_MESSAGE ? `${message.slice(0, MAX_MESSAGE)}… (cut)` : message,
+  };
 }
 
 function isJson(text: string): boolean {

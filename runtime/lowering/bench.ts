@@ -76,7 +76,10 @@ async function main(): Promise<void> {
   const cache = new ModuleCache();
   const program = await loadProgram(artifact, cache);
   const all = await Promise.all(
-    artifact.meta.coreModules.map(async (entry) => [entry.file, await cache.compile(entry, () => readFile(join(artifact.directory, entry.file)))] as const),
+    artifact.meta.coreModules.map(
+      async (entry) =>
+        [entry.file, await cache.compile(entry, () => readFile(join(artifact.directory, entry.file)))] as const,
+    ),
   );
   const glue = ((await import(pathToFileURL(artifact.glue).href)) as { instantiate: JcoInstantiate }).instantiate;
   const make = {
@@ -122,7 +125,12 @@ function describe({ what, instances, unit, lean, glue, ratio }: Row): string {
   return `${what.padEnd(18)} ${String(instances).padStart(4)} instances   ${figure}${against}`;
 }
 
-async function perCall(make: () => Promise<Execution>, instances: number, kind: string, calls: number): Promise<number> {
+async function perCall(
+  make: () => Promise<Execution>,
+  instances: number,
+  kind: string,
+  calls: number,
+): Promise<number> {
   const executions = await Promise.all(Array.from({ length: instances }, make));
   const from = performance.now();
   const endings = await Promise.all(executions.map((execution) => execution.start(JSON.stringify([kind, calls]))));

@@ -66,7 +66,9 @@ export function compileWorld(world: WitWorld, host: HostTable): CompiledWorld {
   for (const entry of world.imports) {
     for (const fn of [...entry.functions, ...entry.resources.flatMap((resource) => resource.functions)]) {
       const key = importKey(entry.id, fn.coreName);
-      entries.push(`[${JSON.stringify(key)},${trampolineSource(emitter, entry, fn, hostFunction(entry, fn.coreName))}]`);
+      entries.push(
+        `[${JSON.stringify(key)},${trampolineSource(emitter, entry, fn, hostFunction(entry, fn.coreName))}]`,
+      );
       const futures = futureTypes(fn).map((type) => emitter.future(type));
       futuresOf.set(key, futures);
       if (DEVICE_INTERFACES.has(entry.name)) for (const id of futures) deviceFutures.add(id);
@@ -126,7 +128,9 @@ function trampolineSource(emitter: Emitter, entry: WitInterface, fn: WitFunction
   const signature = signatureOf(fn, entry.name);
   const core: string[] = [];
   const lines = ['g.enter();'];
-  const values = signature.spilled ? spilled(emitter, signature, core, lines) : flatArguments(emitter, signature, core, lines);
+  const values = signature.spilled
+    ? spilled(emitter, signature, core, lines)
+    : flatArguments(emitter, signature, core, lines);
   if (signature.returnPointer) core.push('r');
   const call = `${host}(g.context${values.map((value) => `,${value}`).join('')})`;
   if (fn.result === null) lines.push(`${call};`);

@@ -310,7 +310,8 @@ export class Emitter {
     if (!hasCases(type)) throw new TypeError(`no store of ${type.kind}`);
     const cases = casesOf(type);
     const size = discriminantSize(cases.length);
-    const setIndex = (index: string) => ({ 1: `g.u8[p]=${index};`, 2: `g.u16[p>>>1]=${index};`, 4: `g.u32[p>>>2]=${index};` })[size];
+    const setIndex = (index: string) =>
+      ({ 1: `g.u8[p]=${index};`, 2: `g.u16[p>>>1]=${index};`, 4: `g.u32[p>>>2]=${index};` })[size];
     const at = `p+${payloadOffset(type)}`;
     if (type.kind === 'enum') return setIndex(`${this.#caseIndex(type)}[v]`);
     if (type.kind === 'option') {

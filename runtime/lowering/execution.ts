@@ -294,7 +294,8 @@ export class Execution implements Task {
   }
 
   #finish(): void {
-    const result = this.#result ?? this.guest.trap('run ended without a result: it awaits a promise that nothing will settle');
+    const result =
+      this.#result ?? this.guest.trap('run ended without a result: it awaits a promise that nothing will settle');
     this.#end({ kind: 'returned', ...result });
   }
 
@@ -332,4 +333,3 @@ function asResult(value: unknown): { ok: boolean; text: string } {
   const { tag, val } = value as { tag: 'ok' | 'err'; val: string };
   return { ok: tag === 'ok', text: val };
 }
-

@@ -85,7 +85,8 @@ function interfaceObject(
 ): Record<string, unknown> {
   const object: Record<string, unknown> = {};
   for (const fn of entry.functions) object[fn.js] = glueFunction(fn, functions[fn.coreName], guest);
-  for (const resource of entry.resources) object[resource.js] = resourceClass(resource.name, resource.functions, functions, guest);
+  for (const resource of entry.resources)
+    object[resource.js] = resourceClass(resource.name, resource.functions, functions, guest);
   return object;
 }
 

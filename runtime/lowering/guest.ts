@@ -73,8 +73,7 @@ export class Guest {
   /** Set once when the inferlet must not go on; every host call throws it from then on. */
   dead: GuestTrap | null = null;
   /** Task-local storage of the one task that an inferlet is. */
-  context0 = 0;
-  context1 = 0;
+  readonly taskContext: [number, number] = [0, 0];
   /** Over zero while frames of ours are on the guest's stack: it must not be suspended. */
   pinned = 0;
   /** What the guest's language runtime wrote to standard error, the beginning of it: the message of a panic. */

@@ -4,7 +4,7 @@ import { world } from '#wit/generated/world.ts';
 import { loadProgram, ModuleCache } from '../pool/artifacts.ts';
 import { testArtifact } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
-import { callbackGuest, RETURN_42, watComponent, type WatGuest } from '../testing/wat.ts';
+import { callbackGuest, RETURN_42, type WatGuest, watComponent } from '../testing/wat.ts';
 import { compileWorld } from './compile.ts';
 import { instantiate } from './instance.ts';
 import { SliceRunner } from './slice-runner.ts';
@@ -23,9 +23,15 @@ const LOG = [RUNTIME, 'log', '(param i32 i32 i32)'] as const;
 const NEW_SET = ['$root', '[waitable-set-new]', '(result i32)'] as const;
 
 async function run(guest: WatGuest) {
-  const program = await loadProgram(await testArtifact(await watComponent(callbackGuest(guest)), 64), new ModuleCache());
+  const program = await loadProgram(
+    await testArtifact(await watComponent(callbackGuest(guest)), 64),
+    new ModuleCache(),
+  );
   const { host } = recordingHost();
-  const execution = instantiate(program, compileWorld(world, host), { slices: new SliceRunner(), cpuLimitMs: CPU_LIMIT_MS });
+  const execution = instantiate(program, compileWorld(world, host), {
+    slices: new SliceRunner(),
+    cpuLimitMs: CPU_LIMIT_MS,
+  });
   const ending = await execution.start('input');
   execution.dispose();
   return { ending, cpuMs: execution.cpuMs };
@@ -39,41 +45,181 @@ interface Case {
 }
 
 const BAD_RESULTS: Case[] = [
-  { name: 'a result past the end of memory', guest: { run: '(call $return (i32.const 0) (i32.const -16) (i32.const 4)) (i32.const 0)' }, message: /out of bounds/ },
-  { name: 'a result whose length wraps around', guest: { run: '(call $return (i32.const 0) (i32.const 16) (i32.const -1)) (i32.const 0)' }, message: /out of bounds/ },
-  { name: 'a result that is not UTF-8', guest: { run: '(call $return (i32.const 0) (i32.const 16) (i32.const 4)) (i32.const 0)' }, message: /not UTF-8/ },
-  { name: 'an unknown case', guest: { run: '(call $return (i32.const 7) (i32.const 16) (i32.const 2)) (i32.const 0)' }, message: /no case of result/ },
+  {
+    name: 'a result past the end of memory',
+    guest: { run: '(call $return (i32.const 0) (i32.const -16) (i32.const 4)) (i32.const 0)' },
+    message: /out of bounds/,
+  },
+  {
+    name: 'a result whose length wraps around',
+    guest: { run: '(call $return (i32.const 0) (i32.const 16) (i32.const -1)) (i32.const 0)' },
+    message: /out of bounds/,
+  },
+  {
+    name: 'a result that is not UTF-8',
+    guest: { run: '(call $return (i32.const 0) (i32.const 16) (i32.const 4)) (i32.const 0)' },
+    message: /not UTF-8/,
+  },
+  {
+    name: 'an unknown case',
+    guest: { run: '(call $return (i32.const 7) (i32.const 16) (i32.const 2)) (i32.const 0)' },
+    message: /no case of result/,
+  },
   { name: 'two results', guest: { run: `${RETURN_42} ${RETURN_42} (i32.const 0)` }, message: /returned twice/ },
   { name: 'no result', guest: { run: '(i32.const 0)' }, message: /without a result/ },
   { name: 'an unknown callback code', guest: { run: '(i32.const 13)' }, message: /no callback code/ },
-  { name: 'waiting on a set that it does not hold', guest: { run: '(i32.const 82)' }, message: /not a live waitable set/ },
-  { name: 'waiting for nothing', guest: { imports: [NEW_SET], run: '(i32.or (i32.shl (call $_waitable_set_new_) (i32.const 4)) (i32.const 2))' }, message: /nothing will ever settle/ },
+  {
+    name: 'waiting on a set that it does not hold',
+    guest: { run: '(i32.const 82)' },
+    message: /not a live waitable set/,
+  },
+  {
+    name: 'waiting for nothing',
+    guest: { imports: [NEW_SET], run: '(i32.or (i32.shl (call $_waitable_set_new_) (i32.const 4)) (i32.const 2))' },
+    message: /nothing will ever settle/,
+  },
 ];
 
 const BAD_CALLS: Case[] = [
-  { name: 'a handle that it never had', guest: { imports: [DROP], run: '(call $_resource_drop_queue (i32.const 1)) (i32.const 0)' }, message: /not a live handle/ },
-  { name: 'a handle after its drop', guest: { imports: [DROP, NEW_QUEUE, SYNCHRONIZE], locals: '(local i32)', run: '(local.set 2 (call $_constructor_queue (i32.const 16) (i32.const 2))) (call $_resource_drop_queue (local.get 2)) (drop (call $_method_queue_synchronize (local.get 2))) (i32.const 0)' }, message: /not a live handle/ },
-  { name: 'a queue for a future', guest: { imports: [NEW_QUEUE, READ], run: '(drop (call $_async_lower__future_read_0__method_queue_synchronize (call $_constructor_queue (i32.const 16) (i32.const 2)) (i32.const 256))) (i32.const 0)' }, message: /not a live future/ },
-  { name: 'a future that is read twice at once', guest: { imports: [NEW_QUEUE, SYNCHRONIZE, READ], locals: '(local i32)', run: '(local.set 2 (call $_method_queue_synchronize (call $_constructor_queue (i32.const 16) (i32.const 2)))) (drop (call $_async_lower__future_read_0__method_queue_synchronize (local.get 2) (i32.const 256))) (drop (call $_async_lower__future_read_0__method_queue_synchronize (local.get 2) (i32.const 256))) (i32.const 0)' }, message: /under way/ },
-  { name: 'an unaligned address for a future', guest: { imports: [NEW_QUEUE, SYNCHRONIZE, READ], run: '(drop (call $_async_lower__future_read_0__method_queue_synchronize (call $_method_queue_synchronize (call $_constructor_queue (i32.const 16) (i32.const 2))) (i32.const 257))) (i32.const 0)' }, message: /unaligned/ },
-  { name: 'a message outside its memory', guest: { imports: [SEND], run: '(call $send (i32.const 1) (i32.const 65000) (i32.const 1000) (i32.const 256)) (i32.const 0)' }, message: /out of bounds/ },
-  { name: 'an answer outside its memory', guest: { imports: [SEND], run: '(call $send (i32.const 1) (i32.const 16) (i32.const 2) (i32.const 65532)) (i32.const 0)' }, message: /out of bounds/ },
-  { name: 'an unknown kind of message', guest: { imports: [SEND], run: '(call $send (i32.const 2) (i32.const 16) (i32.const 2) (i32.const 256)) (i32.const 0)' }, message: /no case of message/ },
-  { name: 'an unknown log level', guest: { imports: [LOG], run: '(call $log (i32.const 4) (i32.const 16) (i32.const 2)) (i32.const 0)' }, message: /no case of log-level/ },
-  { name: 'handles without end', guest: { imports: [NEW_SET], run: '(loop (drop (call $_waitable_set_new_)) (br 0)) (i32.const 0)' }, message: /more than 16384 handles/ },
-  { name: 'an allocator that answers wild addresses', guest: { realloc: '(func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) (i32.const -8))', run: '(i32.const 0)' }, message: /out of bounds/ },
+  {
+    name: 'a handle that it never had',
+    guest: { imports: [DROP], run: '(call $_resource_drop_queue (i32.const 1)) (i32.const 0)' },
+    message: /not a live handle/,
+  },
+  {
+    name: 'a handle after its drop',
+    guest: {
+      imports: [DROP, NEW_QUEUE, SYNCHRONIZE],
+      locals: '(local i32)',
+      run: '(local.set 2 (call $_constructor_queue (i32.const 16) (i32.const 2))) (call $_resource_drop_queue (local.get 2)) (drop (call $_method_queue_synchronize (local.get 2))) (i32.const 0)',
+    },
+    message: /not a live handle/,
+  },
+  {
+    name: 'a queue for a future',
+    guest: {
+      imports: [NEW_QUEUE, READ],
+      run: '(drop (call $_async_lower__future_read_0__method_queue_synchronize (call $_constructor_queue (i32.const 16) (i32.const 2)) (i32.const 256))) (i32.const 0)',
+    },
+    message: /not a live future/,
+  },
+  {
+    name: 'a future that is read twice at once',
+    guest: {
+      imports: [NEW_QUEUE, SYNCHRONIZE, READ],
+      locals: '(local i32)',
+      run: '(local.set 2 (call $_method_queue_synchronize (call $_constructor_queue (i32.const 16) (i32.const 2)))) (drop (call $_async_lower__future_read_0__method_queue_synchronize (local.get 2) (i32.const 256))) (drop (call $_async_lower__future_read_0__method_queue_synchronize (local.get 2) (i32.const 256))) (i32.const 0)',
+    },
+    message: /under way/,
+  },
+  {
+    name: 'an unaligned address for a future',
+    guest: {
+      imports: [NEW_QUEUE, SYNCHRONIZE, READ],
+      run: '(drop (call $_async_lower__future_read_0__method_queue_synchronize (call $_method_queue_synchronize (call $_constructor_queue (i32.const 16) (i32.const 2))) (i32.const 257))) (i32.const 0)',
+    },
+    message: /unaligned/,
+  },
+  {
+    name: 'a message outside its memory',
+    guest: {
+      imports: [SEND],
+      run: '(call $send (i32.const 1) (i32.const 65000) (i32.const 1000) (i32.const 256)) (i32.const 0)',
+    },
+    message: /out of bounds/,
+  },
+  {
+    name: 'an answer outside its memory',
+    guest: {
+      imports: [SEND],
+      run: '(call $send (i32.const 1) (i32.const 16) (i32.const 2) (i32.const 65532)) (i32.const 0)',
+    },
+    message: /out of bounds/,
+  },
+  {
+    name: 'an unknown kind of message',
+    guest: {
+      imports: [SEND],
+      run: '(call $send (i32.const 2) (i32.const 16) (i32.const 2) (i32.const 256)) (i32.const 0)',
+    },
+    message: /no case of message/,
+  },
+  {
+    name: 'an unknown log level',
+    guest: { imports: [LOG], run: '(call $log (i32.const 4) (i32.const 16) (i32.const 2)) (i32.const 0)' },
+    message: /no case of log-level/,
+  },
+  {
+    name: 'handles without end',
+    guest: { imports: [NEW_SET], run: '(loop (drop (call $_waitable_set_new_)) (br 0)) (i32.const 0)' },
+    message: /more than 16384 handles/,
+  },
+  {
+    name: 'an allocator that answers wild addresses',
+    guest: {
+      realloc: '(func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) (i32.const -8))',
+      run: '(i32.const 0)',
+    },
+    message: /out of bounds/,
+  },
 ];
 
 const GREEDY: Case[] = [
   { name: 'a loop', guest: { run: '(loop (br 0)) (i32.const 0)' }, code: 'cpu-limit', message: /CPU time/ },
-  { name: 'a loop that swallows what kills it', guest: { run: '(loop $l (block $b (try_table (catch_all $b) (loop (br 0)))) (br $l)) (i32.const 0)' }, code: 'cpu-limit', message: /CPU time/ },
-  { name: 'endless tail calls', guest: { extra: '(func $f (param i32) (result i32) (return_call $f (i32.const 1)))', run: '(return_call $f (i32.const 0))' }, code: 'cpu-limit', message: /CPU time/ },
-  { name: 'a loop of large fills', guest: { run: '(loop (memory.fill (i32.const 0) (i32.const 0) (i32.const 65000)) (br 0)) (i32.const 0)' }, code: 'cpu-limit', message: /CPU time/ },
-  { name: 'yields without end', guest: { run: '(i32.const 1)', callback: '(i32.const 1)' }, code: 'cpu-limit', message: /CPU time/ },
-  { name: 'an allocator that never returns', guest: { realloc: '(func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) (loop (br 0)) (i32.const 0))', run: '(i32.const 0)' }, code: 'cpu-limit', message: /CPU time|computed for/ },
-  { name: 'deep recursion', guest: { extra: '(func $f (call $f) (call $f))', run: '(call $f) (i32.const 0)' }, message: /stack/ },
-  { name: 'host errors swallowed in a loop', guest: { imports: [DROP], run: '(loop $l (block $b (try_table (catch_all $b) (call $_resource_drop_queue (i32.const 1)))) (br $l)) (i32.const 0)' }, message: /not a live handle/ },
-  { name: 'memory without end', guest: { run: '(loop (br_if 0 (i32.ne (memory.grow (i32.const 1)) (i32.const -1)))) (unreachable)' }, message: /unreachable/ },
+  {
+    name: 'a loop that swallows what kills it',
+    guest: { run: '(loop $l (block $b (try_table (catch_all $b) (loop (br 0)))) (br $l)) (i32.const 0)' },
+    code: 'cpu-limit',
+    message: /CPU time/,
+  },
+  {
+    name: 'endless tail calls',
+    guest: {
+      extra: '(func $f (param i32) (result i32) (return_call $f (i32.const 1)))',
+      run: '(return_call $f (i32.const 0))',
+    },
+    code: 'cpu-limit',
+    message: /CPU time/,
+  },
+  {
+    name: 'a loop of large fills',
+    guest: { run: '(loop (memory.fill (i32.const 0) (i32.const 0) (i32.const 65000)) (br 0)) (i32.const 0)' },
+    code: 'cpu-limit',
+    message: /CPU time/,
+  },
+  {
+    name: 'yields without end',
+    guest: { run: '(i32.const 1)', callback: '(i32.const 1)' },
+    code: 'cpu-limit',
+    message: /CPU time/,
+  },
+  {
+    name: 'an allocator that never returns',
+    guest: {
+      realloc: '(func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) (loop (br 0)) (i32.const 0))',
+      run: '(i32.const 0)',
+    },
+    code: 'cpu-limit',
+    message: /CPU time|computed for/,
+  },
+  {
+    name: 'deep recursion',
+    guest: { extra: '(func $f (call $f) (call $f))', run: '(call $f) (i32.const 0)' },
+    message: /stack/,
+  },
+  {
+    name: 'host errors swallowed in a loop',
+    guest: {
+      imports: [DROP],
+      run: '(loop $l (block $b (try_table (catch_all $b) (call $_resource_drop_queue (i32.const 1)))) (br $l)) (i32.const 0)',
+    },
+    message: /not a live handle/,
+  },
+  {
+    name: 'memory without end',
+    guest: { run: '(loop (br_if 0 (i32.ne (memory.grow (i32.const 1)) (i32.const -1)))) (unreachable)' },
+    message: /unreachable/,
+  },
 ];
 
 for (const [title, cases] of [

@@ -1,6 +1,6 @@
 import { type CompiledWorld, importKey } from './compile.ts';
 import { Execution, type ExecutionOptions } from './execution.ts';
-import { futureIntrinsic, parseFutureIntrinsic, rootIntrinsic, type CoreFunction } from './intrinsics.ts';
+import { type CoreFunction, futureIntrinsic, parseFutureIntrinsic, rootIntrinsic } from './intrinsics.ts';
 import { link } from './link.ts';
 import type { Plan } from './plan.ts';
 import { stderrStub } from './stderr.ts';
@@ -49,7 +49,10 @@ function resolve(execution: Execution, world: CompiledWorld, module: string, nam
   const make = world.functions.get(importKey(module, name));
   if (make) return make(guest) as WebAssembly.ImportValue;
   const fn = intrinsic(execution, world, module, name);
-  if (fn) return (fn.blocking ? new WebAssembly.Suspending(fn.call as () => Promise<unknown>) : fn.call) as WebAssembly.ImportValue;
+  if (fn)
+    return (
+      fn.blocking ? new WebAssembly.Suspending(fn.call as () => Promise<unknown>) : fn.call
+    ) as WebAssembly.ImportValue;
   return () => {
     guest.enter();
     return guest.trap(`the contract has no ${module} ${name}`);

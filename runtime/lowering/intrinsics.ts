@@ -30,18 +30,27 @@ export interface Task {
 const plain = (call: CoreFunction['call']): CoreFunction => ({ call, blocking: false });
 const blocking = (call: CoreFunction['call']): CoreFunction => ({ call, blocking: true });
 
-const FUTURE = /^(\[async-lower\])?\[future-(new|read|write|cancel-read|cancel-write|drop-readable|drop-writable)-(\d+)\](.*)$/;
+const FUTURE =
+  /^(\[async-lower\])?\[future-(new|read|write|cancel-read|cancel-write|drop-readable|drop-writable)-(\d+)\](.*)$/;
 const CONTEXT = /^\[context-(get|set)-(?:i32-)?([01])\]$/;
 
 /** Splits the import name of a future intrinsic: which operation, on which future of which function. Null for another name. */
-export function parseFutureIntrinsic(name: string): { operation: string; async: boolean; index: number; of: string } | null {
+export function parseFutureIntrinsic(
+  name: string,
+): { operation: string; async: boolean; index: number; of: string } | null {
   const match = FUTURE.exec(name);
   if (!match) return null;
   return { async: match[1] !== undefined, operation: match[2] ?? '', index: Number(match[3]), of: match[4] ?? '' };
 }
 
 /** An intrinsic on futures of one type. */
-export function futureIntrinsic(guest: Guest, task: Task, operation: string, async: boolean, type: FutureType): CoreFunction {
+export function futureIntrinsic(
+  guest: Guest,
+  task: Task,
+  operation: string,
+  async: boolean,
+  type: FutureType,
+): CoreFunction {
   const g = guest;
   switch (operation) {
     case 'read': {
@@ -100,8 +109,11 @@ export function rootIntrinsic(guest: Guest, task: Task, fullName: string): CoreF
   const name = fullName.replace(/^\[(?:async-lower|cancellable)\]/, '');
   const context = CONTEXT.exec(name);
   if (context) {
-    if (context[2] === '0') return plain(context[1] === 'get' ? () => g.context0 : (value: number) => void (g.context0 = value));
-    return plain(context[1] === 'get' ? () => g.context1 : (value: number) => void (g.context1 = value));
+    const slot = context[2] === '0' ? 0 : 1;
+    if (context[1] === 'get') return plain(() => g.taskContext[slot]);
+    return plain((value: number) => {
+      g.taskContext[slot] = value;
+    });
   }
   if (name.startsWith('[task-return]')) {
     return plain((...flat: number[]) => {
@@ -177,7 +189,8 @@ export function rootIntrinsic(guest: Guest, task: Task, fullName: string): CoreF
 }
 
 /** Said to a guest that waits for ever. */
-export const NOTHING_TO_WAIT_FOR = 'the inferlet waits, but no call of it is under way: a promise that nothing will ever settle';
+export const NOTHING_TO_WAIT_FOR =
+  'the inferlet waits, but no call of it is under way: a promise that nothing will ever settle';
 
 /** Takes the oldest event of a set, writes its two words to `address` and returns its code. */
 function takeEvent(guest: Guest, set: WaitableSet, address: number): number {

@@ -9,7 +9,9 @@ import { flatten, layoutOf, signatureOf } from './layout.ts';
 
 const fn = (interfaceName: string, coreName: string) => {
   const entry = contract.world.imports.find(({ name }) => name === interfaceName);
-  const found = [...(entry?.functions ?? []), ...(entry?.resources.flatMap(({ functions }) => functions) ?? [])].find((item) => item.coreName === coreName);
+  const found = [...(entry?.functions ?? []), ...(entry?.resources.flatMap(({ functions }) => functions) ?? [])].find(
+    (item) => item.coreName === coreName,
+  );
   assert.ok(found);
   return signatureOf(found, interfaceName);
 };
@@ -39,7 +41,16 @@ describe('the layout of the contract', () => {
 
   it('joins the cases of a variant', () => {
     assert.deepEqual(flatten(contract.fusedOutputType), ['i32', 'i32', 'i32', 'f32', 'f32', 'i32']);
-    const wide: WitType = { kind: 'variant', interface: 'x', name: 'y', js: 'Y', cases: [{ name: 'a', type: { kind: 'f32' } }, { name: 'b', type: { kind: 'u64' } }] };
+    const wide: WitType = {
+      kind: 'variant',
+      interface: 'x',
+      name: 'y',
+      js: 'Y',
+      cases: [
+        { name: 'a', type: { kind: 'f32' } },
+        { name: 'b', type: { kind: 'u64' } },
+      ],
+    };
     assert.deepEqual(flatten(wide), ['i32', 'i64']);
   });
 });
@@ -71,7 +82,9 @@ function arbitrary(type: WitType): fc.Arbitrary<unknown> {
     case 'result':
       return fc.oneof(payload('ok', type.ok), payload('err', type.err));
     case 'record':
-      return fc.record(Object.fromEntries(type.fields.map((field) => [field.js, arbitrary(field.type)])), { noNullPrototype: true });
+      return fc.record(Object.fromEntries(type.fields.map((field) => [field.js, arbitrary(field.type)])), {
+        noNullPrototype: true,
+      });
     case 'variant':
       return fc.oneof(...type.cases.map(({ name, type: value }) => payload(name, value)));
     case 'enum':
@@ -99,7 +112,7 @@ function codec(type: WitType) {
 /** A guest whose allocator only counts up, and whose memory grows under the host's hands. */
 function bareGuest(): { guest: Guest; root: number } {
   const memory = new WebAssembly.Memory({ initial: 1 });
-  let top = 64;
+  let top = 1024;
   const guest = new Guest();
   guest.attach(memory, (_old, _oldSize, align, size) => {
     const at = Math.ceil(top / align) * align;

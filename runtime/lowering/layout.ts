@@ -58,7 +58,10 @@ function computeLayout(type: WitType): Layout {
       return sequence(type.items).layout;
     default: {
       const cases = casesOf(type);
-      const align = Math.max(discriminantSize(cases.length), ...cases.map((entry) => (entry ? layoutOf(entry).align : 1)));
+      const align = Math.max(
+        discriminantSize(cases.length),
+        ...cases.map((entry) => (entry ? layoutOf(entry).align : 1)),
+      );
       const payload = Math.max(0, ...cases.map((entry) => (entry ? layoutOf(entry).size : 0)));
       return { size: alignTo(payloadOffset(type) + payload, align), align };
     }

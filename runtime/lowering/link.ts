@@ -30,7 +30,7 @@ export function link({ plan, modules, resolve, onInstance, trap }: LinkOptions):
     if (value === undefined) throw new TypeError(`the plan names no export ${name} of instance ${instance}`);
     return value;
   };
-  const valueOf = (source: Source, module: string, name: string): WebAssembly.ImportValue => {
+  const importValue = (source: Source, module: string, name: string): WebAssembly.ImportValue => {
     switch (source.kind) {
       case 'export':
         return exported(source);
@@ -59,7 +59,7 @@ export function link({ plan, modules, resolve, onInstance, trap }: LinkOptions):
         fields = {};
         imports[item.module] = fields;
       }
-      fields[item.name] = valueOf(item.source, item.module, item.name);
+      fields[item.name] = importValue(item.source, item.module, item.name);
     }
     const instance = new WebAssembly.Instance(module, imports);
     instances.push(instance);

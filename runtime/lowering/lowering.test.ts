@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { after, before, describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { world } from '#wit/generated/world.ts';
-import { loadProgram, type LoadedProgram, ModuleCache } from '../pool/artifacts.ts';
+import { type LoadedProgram, loadProgram, ModuleCache } from '../pool/artifacts.ts';
 import { testArtifact, testComponent } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import { compileWorld } from './compile.ts';
@@ -24,7 +24,8 @@ async function transcript(program: LoadedProgram, input: string, carrier: 'lean'
       ? instantiate(program, compiled, OPTIONS)
       : await instantiateGlue(
           {
-            instantiate: ((await import(pathToFileURL(program.artifact.glue).href)) as { instantiate: JcoInstantiate }).instantiate,
+            instantiate: ((await import(pathToFileURL(program.artifact.glue).href)) as { instantiate: JcoInstantiate })
+              .instantiate,
             modules: program.modules,
           },
           world,
@@ -67,7 +68,10 @@ describe('the lean lowering', () => {
     assert.equal(lean.lines.length, glue.lines.length);
     for (const entry of world.imports) {
       for (const fn of [...entry.functions, ...entry.resources.flatMap(({ functions }) => functions)]) {
-        assert.ok(lean.lines.some((line) => line.startsWith(`${fn.coreName}(`)), `${fn.coreName} was not called`);
+        assert.ok(
+          lean.lines.some((line) => line.startsWith(`${fn.coreName}(`)),
+          `${fn.coreName} was not called`,
+        );
       }
     }
   });

@@ -11,7 +11,13 @@ export type Source =
   /** A function of ours, found by the import's own module and name. */
   | { readonly kind: 'host' }
   /** A global of the component's own, made anew for each instance; equal ids are one global. */
-  | { readonly kind: 'global'; readonly id: number; readonly type: 'i32' | 'i64'; readonly mutable: boolean; readonly value: number }
+  | {
+      readonly kind: 'global';
+      readonly id: number;
+      readonly type: 'i32' | 'i64';
+      readonly mutable: boolean;
+      readonly value: number;
+    }
   /** A function that an inferlet has no business calling. */
   | { readonly kind: 'trap' };
 
@@ -52,5 +58,7 @@ export const PLAN_FORMAT = 1;
 export function asPlan(value: unknown): Plan | null {
   if (typeof value !== 'object' || value === null) return null;
   const plan = value as Partial<Plan>;
-  return plan.format === PLAN_FORMAT && Array.isArray(plan.instances) && typeof plan.entry === 'object' ? (plan as Plan) : null;
+  return plan.format === PLAN_FORMAT && Array.isArray(plan.instances) && typeof plan.entry === 'object'
+    ? (plan as Plan)
+    : null;
 }

@@ -1,6 +1,13 @@
 import { Fuel, GO_ON, TRAP } from './fuel.ts';
 import { isInert } from './inert.ts';
-import { type Location, PLAN_FORMAT, type Plan, type PlannedImport, type PlannedInstance, type Source } from './plan.ts';
+import {
+  type Location,
+  PLAN_FORMAT,
+  type Plan,
+  type PlannedImport,
+  type PlannedInstance,
+  type Source,
+} from './plan.ts';
 
 type CoreImports = Record<string, Record<string, unknown>>;
 
@@ -35,7 +42,19 @@ interface Recorded {
 /** Imports of ours: the contract's interfaces and the canonical ABI's intrinsics. */
 const OURS = /^(pie:inferlet\/|\$root$|\[export\])/;
 /** Modules that jco makes for calls from one component to another inside a composition. */
-const ADAPTER_IMPORTS = new Set(['callee', 'flags', 'post_return', 'runtime', 'transcode', 'augments', 'realloc', 'resource', 'async', 'context', 'memory']);
+const ADAPTER_IMPORTS = new Set([
+  'callee',
+  'flags',
+  'post_return',
+  'runtime',
+  'transcode',
+  'augments',
+  'realloc',
+  'resource',
+  'async',
+  'context',
+  'memory',
+]);
 
 /**
  * Instantiates a component once through jco's glue and writes down what it links to what. Adapters to a component that only traps (the
@@ -93,7 +112,8 @@ function describe(recorded: readonly Recorded[]): Plan {
   });
   const leadsNowhere = (source: Source): boolean =>
     source.kind === 'export' && (dead.has(source.instance) || (inert[source.instance] ?? false));
-  const isFunction = (instance: number, name: string) => typeof recorded[instance]?.instance.exports[name] === 'function';
+  const isFunction = (instance: number, name: string) =>
+    typeof recorded[instance]?.instance.exports[name] === 'function';
   const cleaned = instances.map((entry) => ({
     ...entry,
     imports: entry.imports.map((item) =>
@@ -134,7 +154,9 @@ const SHIM_TABLE = '$imports';
 function isDeadAdapter(imports: readonly PlannedImport[], inert: readonly boolean[]): boolean {
   if (imports.length === 0 || !imports.every((item) => ADAPTER_IMPORTS.has(item.module))) return false;
   const callees = imports.filter((item) => item.module === 'callee');
-  return callees.length > 0 && callees.every(({ source }) => source.kind === 'export' && inert[source.instance] === true);
+  return (
+    callees.length > 0 && callees.every(({ source }) => source.kind === 'export' && inert[source.instance] === true)
+  );
 }
 
 function sourceOf(
@@ -151,7 +173,13 @@ function sourceOf(
     const id = globals.get(value) ?? globals.size;
     globals.set(value, id);
     const content: unknown = value.value;
-    return { kind: 'global', id, type: typeof content === 'bigint' ? 'i64' : 'i32', mutable: true, value: Number(content) };
+    return {
+      kind: 'global',
+      id,
+      type: typeof content === 'bigint' ? 'i64' : 'i32',
+      mutable: true,
+      value: Number(content),
+    };
   }
   if (typeof value === 'function' || value instanceof WebAssembly.Suspending) return { kind: 'trap' };
   throw new UnplannableError(`the import ${module} ${name} comes from outside the component`);
@@ -163,7 +191,14 @@ function findEntry(recorded: readonly Recorded[], exportedBy: ReadonlyMap<unknow
     if (!entry) continue;
     const { exports } = entry.instance;
     const at = (name: string): Location => ({ instance, name });
-    const form = '[async-lift]run' in exports ? 'callback' : '[async-lift-stackful]run' in exports ? 'stackful' : 'run' in exports ? 'sync' : null;
+    const form =
+      '[async-lift]run' in exports
+        ? 'callback'
+        : '[async-lift-stackful]run' in exports
+          ? 'stackful'
+          : 'run' in exports
+            ? 'sync'
+            : null;
     if (!form) continue;
     const memory = exports.memory instanceof WebAssembly.Memory ? at('memory') : importedMemory(entry, exportedBy);
     if (!memory) throw new UnplannableError('the module that exports run has no memory');
@@ -196,20 +231,33 @@ function prune(plan: Plan): Plan {
   visit(plan.entry.run.instance);
   // An instance that fills another's table or runs its constructors exports nothing: it is needed when all that it fills is.
   for (let index = 0; index < plan.instances.length; index++) {
-    const targets = plan.instances[index]?.imports.flatMap(({ source }) => (source.kind === 'export' ? [source.instance] : [])) ?? [];
-    const fills = plan.instances[index]?.imports.some(({ source }) => source.kind === 'export' && needed.has(source.instance));
+    const targets =
+      plan.instances[index]?.imports.flatMap(({ source }) => (source.kind === 'export' ? [source.instance] : [])) ?? [];
+    const fills = plan.instances[index]?.imports.some(
+      ({ source }) => source.kind === 'export' && needed.has(source.instance),
+    );
     if (fills && targets.includes(plan.entry.run.instance)) visit(index);
     else if (fills && sharesTable(plan, index, needed)) visit(index);
   }
   const order = [...needed].sort((a, b) => a - b);
   const renumbered = new Map(order.map((old, index) => [old, index] as const));
-  const move = <T extends { readonly instance: number }>(location: T): T => ({ ...location, instance: renumbered.get(location.instance) ?? 0 });
+  const move = <T extends { readonly instance: number }>(location: T): T => ({
+    ...location,
+    instance: renumbered.get(location.instance) ?? 0,
+  });
   return {
     ...plan,
     instances: order.flatMap((old) => {
       const entry = plan.instances[old];
       if (!entry) return [];
-      return [{ ...entry, imports: entry.imports.map((item) => (item.source.kind === 'export' ? { ...item, source: move(item.source) } : item)) }];
+      return [
+        {
+          ...entry,
+          imports: entry.imports.map((item) =>
+            item.source.kind === 'export' ? { ...item, source: move(item.source) } : item,
+          ),
+        },
+      ];
     }),
     entry: {
       ...plan.entry,

@@ -52,10 +52,13 @@ export class SliceRunner {
     const decision = this.#queue.next(now, this.#busy());
     if (decision.kind === 'idle') return;
     if (decision.kind === 'wait') {
-      this.#timer = setTimeout(() => {
-        this.#timer = null;
-        this.#turn();
-      }, Math.min(RECHECK_MS, Math.max(1, decision.untilMs - now)));
+      this.#timer = setTimeout(
+        () => {
+          this.#timer = null;
+          this.#turn();
+        },
+        Math.min(RECHECK_MS, Math.max(1, decision.untilMs - now)),
+      );
       return;
     }
     decision.task.resume();

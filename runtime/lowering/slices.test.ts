@@ -6,7 +6,13 @@ import { DEFAULT_SLICE_POLICY, SliceQueue } from './slices.ts';
 const { sliceMs, burstMs, spinnerShare } = DEFAULT_SLICE_POLICY;
 
 /** Lets `tasks` compute without end for `durationMs` and answers what each got, in ms. */
-function simulate(queue: SliceQueue<{ id: number }>, tasks: readonly { id: number }[], durationMs: number, busy: boolean, fromMs = 0) {
+function simulate(
+  queue: SliceQueue<{ id: number }>,
+  tasks: readonly { id: number }[],
+  durationMs: number,
+  busy: boolean,
+  fromMs = 0,
+) {
   const got = new Map(tasks.map((task) => [task.id, 0]));
   let now = fromMs;
   while (now < fromMs + durationMs) {

@@ -1,5 +1,12 @@
 /** Why an inferlet was stopped by the runtime, other than by its own code. */
-export type TrapCode = 'trap' | 'cpu-limit' | 'memory-limit' | 'output-limit' | 'cancelled' | 'deadline-exceeded' | 'terminated';
+export type TrapCode =
+  | 'trap'
+  | 'cpu-limit'
+  | 'memory-limit'
+  | 'output-limit'
+  | 'cancelled'
+  | 'deadline-exceeded'
+  | 'terminated';
 
 /** Thrown into (or at) one inferlet; it ends that inferlet only. */
 export class GuestTrap extends Error {

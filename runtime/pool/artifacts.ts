@@ -1,4 +1,4 @@
-import { writeFile, readFile, rename } from 'node:fs/promises';
+import { readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { Artifact, CoreModule } from '../build/index.ts';
@@ -106,4 +106,3 @@ async function makePlan(
     .catch(() => undefined);
   return plan;
 }
-

@@ -1,7 +1,7 @@
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { artifactHashOf, type BuildOutcome, buildArtifact, readArtifact } from '../build/index.ts';
-import { type Launched, type Launcher, type LaunchRequest, LaunchError } from '../lifecycle/launch.ts';
+import { LaunchError, type Launched, type Launcher, type LaunchRequest } from '../lifecycle/launch.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { type LoadedProgram, loadProgram, ModuleCache } from './artifacts.ts';
 import type { InstancePool } from './pool.ts';
@@ -71,7 +71,8 @@ export class FunctionLauncher implements Launcher {
         memoryLimitBytes: program.memoryLimitBytes,
       };
     } catch (cause) {
-      const reason = cause instanceof GuestTrap ? cause.message : `${cause instanceof Error ? cause.message : String(cause)}`;
+      const reason =
+        cause instanceof GuestTrap ? cause.message : `${cause instanceof Error ? cause.message : String(cause)}`;
       throw new LaunchError('trap', `The inferlet trapped while it was started: ${reason}`, { cause });
     }
   }
@@ -144,9 +145,14 @@ export class FunctionLauncher implements Launcher {
     try {
       component = await this.#options.componentOf(hash);
     } catch (cause) {
-      throw new LaunchError('artifact-unavailable', `The component could not be fetched: ${StoreError.from(cause).message}`, { cause });
+      throw new LaunchError(
+        'artifact-unavailable',
+        `The component could not be fetched: ${StoreError.from(cause).message}`,
+        { cause },
+      );
     }
-    if (!component) throw new LaunchError('artifact-unavailable', 'The component is stored no more; deploy the function again.');
+    if (!component)
+      throw new LaunchError('artifact-unavailable', 'The component is stored no more; deploy the function again.');
     return component;
   }
 }

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { after, before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { world } from '#wit/generated/world.ts';
 import { compileWorld } from '../lowering/compile.ts';
 import { SliceRunner } from '../lowering/slice-runner.ts';
 import { testArtifact, testComponent } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import { callbackGuest, RETURN_42, watComponent } from '../testing/wat.ts';
-import { loadProgram, type LoadedProgram, ModuleCache } from './artifacts.ts';
+import { type LoadedProgram, loadProgram, ModuleCache } from './artifacts.ts';
 import { InstancePool, type PoolOptions } from './pool.ts';
 
 const compiled = compileWorld(world, recordingHost().host);
@@ -22,7 +22,10 @@ describe('a pool', () => {
   const pools: InstancePool[] = [];
   before(async () => {
     program = await loadProgram(await testArtifact(await testComponent(COUNTER)), new ModuleCache());
-    small = await loadProgram(await testArtifact(await watComponent(callbackGuest({ run: `${RETURN_42} (i32.const 0)` }))), new ModuleCache());
+    small = await loadProgram(
+      await testArtifact(await watComponent(callbackGuest({ run: `${RETURN_42} (i32.const 0)` }))),
+      new ModuleCache(),
+    );
   });
   after(() => {
     for (const pool of pools) pool.close();
@@ -102,7 +105,10 @@ describe('loading a program', () => {
   it('compiles modules of equal content once', async () => {
     const cache = new ModuleCache();
     const other = await testArtifact(await testComponent(`${COUNTER}\n// another function`));
-    const [a, b] = await Promise.all([loadProgram(await testArtifact(await testComponent(COUNTER)), cache), loadProgram(other, cache)]);
+    const [a, b] = await Promise.all([
+      loadProgram(await testArtifact(await testComponent(COUNTER)), cache),
+      loadProgram(other, cache),
+    ]);
     const shared = [...a.modules.values()].filter((module) => [...b.modules.values()].includes(module));
     const largest = a.artifact.meta.coreModules.toSorted((x, y) => y.bytes - x.bytes)[0];
     assert.ok(largest && shared.includes(a.modules.get(largest.file) as WebAssembly.Module));

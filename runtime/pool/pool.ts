@@ -143,7 +143,8 @@ export class InstancePool {
     for (const entry of this.#entries.values()) {
       const target = targets.get(entry.key) ?? 0;
       if (entry.ready.length > target) entry.ready.length = target;
-      if (!entry.failed && entry.ready.length < target && (!short || entry.ready.length < short.ready.length)) short = entry;
+      if (!entry.failed && entry.ready.length < target && (!short || entry.ready.length < short.ready.length))
+        short = entry;
     }
     if (!short) return;
     try {
@@ -154,7 +155,9 @@ export class InstancePool {
     }
     const tookMs = performance.now() - now;
     const busy = (this.#options.running?.() ?? 0) > 0;
-    this.#refill = busy ? setTimeout(() => this.#turn(), Math.ceil(tookMs * BUSY_PAUSE)) : setImmediate(() => this.#turn());
+    this.#refill = busy
+      ? setTimeout(() => this.#turn(), Math.ceil(tookMs * BUSY_PAUSE))
+      : setImmediate(() => this.#turn());
   }
 }
 

@@ -5,7 +5,14 @@ import { ArrivalRate, DEFAULT_SIZING, type PoolDemand, poolTargets } from './siz
 
 const MB = 1 << 20;
 const policy = (budgetBytes: number) => ({ ...DEFAULT_SIZING, budgetBytes });
-const demand = (key: string, parts: Partial<PoolDemand> = {}): PoolDemand => ({ key, min: 0, rate: 0, idleMs: 0, instanceBytes: MB, ...parts });
+const demand = (key: string, parts: Partial<PoolDemand> = {}): PoolDemand => ({
+  key,
+  min: 0,
+  rate: 0,
+  idleMs: 0,
+  instanceBytes: MB,
+  ...parts,
+});
 
 const demands = fc
   .array(
@@ -38,7 +45,9 @@ describe('pool sizes', () => {
         for (const { key, min, rate, idleMs } of list) {
           const target = targets.get(key) ?? 0;
           assert.ok(target >= min);
-          assert.ok(idleMs >= DEFAULT_SIZING.idleAfterMs ? target === min : target >= Math.max(1, Math.min(rate, 1024)));
+          assert.ok(
+            idleMs >= DEFAULT_SIZING.idleAfterMs ? target === min : target >= Math.max(1, Math.min(rate, 1024)),
+          );
         }
       }),
       { seed: 32 },
@@ -46,7 +55,11 @@ describe('pool sizes', () => {
   });
 
   it('serve minima before rates, and fast functions before slow ones', () => {
-    const list = [demand('quick', { rate: 10 }), demand('asked', { min: 3, idleMs: 10 ** 9 }), demand('slow', { rate: 2 })];
+    const list = [
+      demand('quick', { rate: 10 }),
+      demand('asked', { min: 3, idleMs: 10 ** 9 }),
+      demand('slow', { rate: 2 }),
+    ];
     assert.deepEqual(Object.fromEntries(poolTargets(list, policy(8 * MB))), { quick: 4, asked: 3, slow: 1 });
   });
 });

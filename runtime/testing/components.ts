@@ -19,7 +19,12 @@ export async function testComponent(source: string): Promise<Uint8Array> {
   const path = join(CACHE, `${key}.wasm`);
   const known = await readFile(path).catch(() => null);
   if (known) return known;
-  const { component } = await componentize({ witPath: WIT_DIRECTORY, jsSource: source, world: 'inferlet', stubWasi: true });
+  const { component } = await componentize({
+    witPath: WIT_DIRECTORY,
+    jsSource: source,
+    world: 'inferlet',
+    stubWasi: true,
+  });
   await mkdir(CACHE, { recursive: true });
   const temporary = `${path}.${process.pid}`;
   await writeFile(temporary, component);

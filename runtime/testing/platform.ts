@@ -1,10 +1,14 @@
+import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { once } from 'node:events';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createReferenceBackend } from '#gpu-host/backends/reference/index.ts';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
 import { randomModel } from '#gpu-host/models/random-model.ts';
-import { GpuHost } from '#gpu-host/server.ts';
+import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import { parseReadyLine } from '#infra/ready.ts';
 import { DEFAULT_LIMITS, type Manifest, resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import type { InvocationEvent } from '#scheduler/invocations/types.ts';
@@ -31,35 +35,45 @@ export interface Transcript {
   readonly messages: readonly string[];
   readonly logs: readonly string[];
   /** Parsed data of its terminal event. */
-  readonly end: { readonly event: string; readonly data: Record<string, unknown> & { code?: string; message?: string; output?: unknown; usage?: Record<string, number> } };
+  readonly end: {
+    readonly event: string;
+    readonly data: Record<string, unknown> & {
+      code?: string;
+      message?: string;
+      output?: unknown;
+      usage?: Record<string, number>;
+    };
+  };
 }
 
 /** Redis, a GPU host and a runtime, real ones, on sockets in a temporary directory. */
 export class TestPlatform {
   readonly redis: TestRedis;
   readonly scheduler: Scheduler;
-  gpuHost: GpuHost;
-  runtime: Runtime;
   readonly errors: unknown[] = [];
+  /** The runtime that tests use; some replace it. */
+  runtime: Runtime;
   readonly #directory: string;
-  readonly #pageCount: number;
+  #gpuHost: ChildProcess;
+  #probe: GpuHostConnection | undefined;
 
-  private constructor(parts: { redis: TestRedis; scheduler: Scheduler; gpuHost: GpuHost; directory: string; pageCount: number }) {
-    this.redis = parts.redis;
-    this.scheduler = parts.scheduler;
-    this.gpuHost = parts.gpuHost;
-    this.#directory = parts.directory;
-    this.#pageCount = parts.pageCount;
+  private constructor(directory: string, redis: TestRedis, gpuHost: ChildProcess) {
+    this.#directory = directory;
+    this.redis = redis;
+    this.scheduler = openScheduler({ connect: redis.connect });
+    this.#gpuHost = gpuHost;
     this.runtime = undefined as never;
   }
 
   static async start(options: TestPlatformOptions = {}): Promise<TestPlatform> {
     const directory = await mkdtemp(join(tmpdir(), 'pie-rt-'));
-    const redis = await TestRedis.start({ appendOnly: true });
-    const scheduler = openScheduler({ connect: redis.connect });
-    const pageCount = options.pageCount ?? 256;
-    const gpuHost = await openGpuHost(directory, pageCount);
-    const platform = new TestPlatform({ redis, scheduler, gpuHost, directory, pageCount });
+    await randomModel(join(directory, 'model'), {}, 7);
+    await writeFile(
+      join(directory, 'gpu-host.json'),
+      JSON.stringify(gpuHostConfig(directory, options.pageCount ?? 256)),
+    );
+    const [redis, gpuHost] = await Promise.all([TestRedis.start({ appendOnly: true }), startGpuHost(directory)]);
+    const platform = new TestPlatform(directory, redis, gpuHost);
     platform.runtime = await platform.startRuntime(options.runtime);
     return platform;
   }
@@ -79,13 +93,14 @@ export class TestPlatform {
     });
   }
 
-  /** Ends the GPU host as a crash does: sockets close, everything that it held is gone. */
-  async stopGpuHost(): Promise<void> {
-    await this.gpuHost.close();
+  /** Ends the GPU host with SIGKILL; everything that it held is gone. */
+  async killGpuHost(): Promise<void> {
+    this.#gpuHost.kill('SIGKILL');
+    await once(this.#gpuHost, 'exit');
   }
 
   async restartGpuHost(): Promise<void> {
-    this.gpuHost = await openGpuHost(this.#directory, this.#pageCount);
+    this.#gpuHost = await startGpuHost(this.#directory);
   }
 
   /** Deploys JavaScript, or a component. */
@@ -119,9 +134,12 @@ export class TestPlatform {
   /** Follows an invocation to its end. */
   async transcript(id: string): Promise<Transcript> {
     const events: InvocationEvent[] = [];
-    for await (const event of this.scheduler.events.follow(id, 0, AbortSignal.timeout(DEADLINE_MS + 5000))) events.push(event);
+    for await (const event of this.scheduler.events.follow(id, 0, AbortSignal.timeout(DEADLINE_MS + 5000)))
+      events.push(event);
     const texts = (name: string, field: string) =>
-      events.filter(({ event }) => event === name).map(({ data }) => String((JSON.parse(data) as Record<string, unknown>)[field]));
+      events
+        .filter(({ event }) => event === name)
+        .map(({ data }) => String((JSON.parse(data) as Record<string, unknown>)[field]));
     const last = events.at(-1);
     if (!last) throw new Error(`invocation ${id} has no events`);
     return {
@@ -137,33 +155,52 @@ export class TestPlatform {
   }
 
   /** KV pages that nobody holds. */
-  freePages(): number {
-    return this.gpuHost.stats().models[0]?.pages.free ?? -1;
+  async freePages(): Promise<number> {
+    this.#probe ??= await GpuHostConnection.connect(join(this.#directory, 'gpu.sock'));
+    return (await this.#probe.stats()).models[0]?.pages.free ?? -1;
   }
 
   async stop(): Promise<void> {
     await this.runtime.stop(0);
+    this.#probe?.close();
     await this.scheduler.close();
-    await this.gpuHost.close();
+    if (this.#gpuHost.exitCode === null && this.#gpuHost.signalCode === null) await this.killGpuHost();
     await this.redis.stop();
     await rm(this.#directory, { recursive: true, force: true });
   }
 }
 
-async function openGpuHost(directory: string, pageCount: number): Promise<GpuHost> {
-  const modelDirectory = join(directory, 'model');
-  const model = await randomModel(modelDirectory, {}, 7);
-  const backend = await createReferenceBackend(model, { pageSize: PAGE_SIZE, pageCount });
-  const host = new GpuHost([
-    {
-      name: TEST_MODEL,
-      backend,
-      directory: modelDirectory,
-      embeddings: () => model.tensors.read('model.embed_tokens.weight'),
-      maxBatchTokens: 512,
-      maxBatchCalls: 64,
+function gpuHostConfig(directory: string, pages: number): object {
+  return {
+    name: 'gpu-host-test',
+    address: join(directory, 'gpu.sock'),
+    models: [
+      {
+        ...{
+          name: TEST_MODEL,
+          source: `file:${join(directory, 'model')}`,
+          backend: 'reference',
+          bits: 32,
+          headBits: 32,
+        },
+        ...{ pages, pageSize: PAGE_SIZE, maxBatchTokens: 512, maxBatchSequences: 64, threads: 0 },
+      },
+    ],
+  };
+}
+
+async function startGpuHost(directory: string): Promise<ChildProcess> {
+  const child = spawn(process.execPath, [fileURLToPath(new URL('../../gpu-host/main.ts', import.meta.url))], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: {
+      ...process.env,
+      PIE_GPU_HOST_CONFIG: join(directory, 'gpu-host.json'),
+      PIE_MODELS: join(directory, 'models'),
     },
-  ]);
-  await host.listen(join(directory, 'gpu.sock'));
-  return host;
+  });
+  const killChild = () => child.kill('SIGKILL');
+  process.once('exit', killChild);
+  child.once('exit', () => process.off('exit', killChild));
+  for await (const line of createInterface({ input: child.stdout })) if (parseReadyLine(line)) return child;
+  throw new Error('the GPU host ended before it was ready');
 }

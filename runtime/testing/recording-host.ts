@@ -30,7 +30,8 @@ export function recordingHost(): Recording {
   const host: Record<string, Record<string, HostFunction>> = {};
   for (const entry of world.imports) {
     const table: Record<string, HostFunction> = {};
-    for (const fn of [...entry.functions, ...entry.resources.flatMap(({ functions }) => functions)]) table[fn.coreName] = answer(fn);
+    for (const fn of [...entry.functions, ...entry.resources.flatMap(({ functions }) => functions)])
+      table[fn.coreName] = answer(fn);
     for (const { name } of entry.resources) {
       table[`[resource-drop]${name}`] = ((_context: unknown, self: unknown) => {
         lines.push(`[resource-drop]${name}(${show(self)})`);
@@ -93,7 +94,8 @@ function sampleList(element: WitType, number: number): unknown {
 /** Arguments as text; typed arrays with their type. */
 function show(value: unknown): string {
   return JSON.stringify(value, (_key, part: unknown) => {
-    if (ArrayBuffer.isView(part)) return `${part.constructor.name}[${Array.from(part as unknown as ArrayLike<number>).join()}]`;
+    if (ArrayBuffer.isView(part))
+      return `${part.constructor.name}[${Array.from(part as unknown as ArrayLike<number>).join()}]`;
     if (typeof part === 'bigint') return `${part}n`;
     return part === undefined ? 'undefined' : part;
   });

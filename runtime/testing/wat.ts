@@ -50,7 +50,8 @@ const BUMP_ALLOCATOR = `(global $top (mut i32) (i32.const 4096))
 /** Text of a guest in the callback form. Memory begins with zeros; "42" is at 16, two bytes that are not UTF-8 follow. */
 export function callbackGuest(guest: WatGuest): string {
   const imports = (guest.imports ?? []).map(
-    ([module, name, signature]) => `(import "${module}" "${name}" (func $${name.replace(/[^a-z0-9]/g, '_')} ${signature}))`,
+    ([module, name, signature]) =>
+      `(import "${module}" "${name}" (func $${name.replace(/[^a-z0-9]/g, '_')} ${signature}))`,
   );
   return `(module
   ${imports.join('\n  ')}

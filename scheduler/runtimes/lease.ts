@@ -1,6 +1,6 @@
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
-import type { RuntimeLoad } from './types.ts';
+import type { RuntimeDescription, RuntimeLoad } from './types.ts';
 
 /**
  * How long a lease holds without renewal. Leases are renewed four times as often and looked at five times as often, so the death of a
@@ -16,7 +16,7 @@ export class RuntimeLease {
   /** Unique to this run of the process; goes into `beginAttempt`. */
   readonly id: string;
   readonly #store: Store;
-  readonly #description: string;
+  #description: string;
   readonly #leaseMs: number;
   readonly #lost = new Set<() => void>();
   #timer: NodeJS.Timeout | undefined;
@@ -34,6 +34,12 @@ export class RuntimeLease {
   async start(): Promise<void> {
     await this.#register();
     this.#schedule();
+  }
+
+  /** Adds to what this runtime says of itself, once it knows more: its models, when the GPU hosts have answered. */
+  async describe(more: Partial<RuntimeDescription>): Promise<void> {
+    this.#description = JSON.stringify({ ...JSON.parse(this.#description), ...more });
+    await this.#store.call((redis) => redis.hset(this.#store.keys.runtimes, this.id, this.#description));
   }
 
   /** What is written down at each renewal. */

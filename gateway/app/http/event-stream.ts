@@ -32,52 +32,49 @@ export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response
   const encoder = new TextEncoder();
   const iterator = options.source[Symbol.asyncIterator]();
   let over = false;
-  let heartbeat: ReturnType<typeof setInterval> | undefined;
   let quiet = false;
-  let stop: (error: GatewayError) => void = () => undefined;
-  const stopped = new Promise<never>((_, reject) => {
-    stop = reject;
-  });
-  stopped.catch(() => undefined);
-  const onShutdown = () =>
-    stop(
-      new GatewayError(
-        'shutting-down',
-        'The gateway is being stopped; what it streamed goes on and can be taken up again.',
-      ),
-    );
+  let release: () => void = () => undefined;
 
   const end = (error?: unknown) => {
-    if (over) return;
     over = true;
-    clearInterval(heartbeat);
-    options.shutdown?.removeEventListener('abort', onShutdown);
-    options.client?.removeEventListener('abort', onGone);
-    // Not awaited: a live log may be waiting for its next event; its own signal ends it.
+    release();
+    // Not awaited: the source may be waiting for its next item; its own signal ends it.
     iterator.return?.().catch(() => undefined);
     options.onEnd(error);
   };
-
-  const onGone = () => {
+  const gone = () => {
     if (over) return;
     end();
     options.onDisconnect();
   };
+  const fail = (controller: ReadableStreamDefaultController<Uint8Array>, caught: unknown) => {
+    if (over) return;
+    const error = GatewayError.from(caught);
+    end(error);
+    controller.enqueue(encoder.encode(errorFrame(error)));
+    controller.close();
+  };
 
   const body = new ReadableStream<Uint8Array>({
     start(controller) {
-      heartbeat = setInterval(() => {
+      const heartbeat = setInterval(() => {
         if (quiet && (controller.desiredSize ?? 0) > 0) controller.enqueue(HEARTBEAT);
         quiet = true;
       }, options.heartbeatMs);
-      if (options.shutdown?.aborted === true) onShutdown();
-      options.shutdown?.addEventListener('abort', onShutdown);
-      options.client?.addEventListener('abort', onGone);
-      if (options.client?.aborted === true) onGone();
+      const shutDown = () => fail(controller, shuttingDown());
+      release = () => {
+        clearInterval(heartbeat);
+        options.shutdown?.removeEventListener('abort', shutDown);
+        options.client?.removeEventListener('abort', gone);
+      };
+      options.shutdown?.addEventListener('abort', shutDown);
+      options.client?.addEventListener('abort', gone);
+      if (options.client?.aborted === true) gone();
+      else if (options.shutdown?.aborted === true) shutDown();
     },
     async pull(controller) {
       try {
-        const next = await Promise.race([iterator.next(), stopped]);
+        const next = await iterator.next();
         if (over) return;
         quiet = false;
         if (next.done === true) throw new GatewayError('internal', 'The stream ended before its outcome.');
@@ -86,14 +83,10 @@ export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response
         end();
         controller.close();
       } catch (caught) {
-        if (over) return;
-        const error = GatewayError.from(caught);
-        end(error);
-        controller.enqueue(encoder.encode(errorFrame(error)));
-        controller.close();
+        fail(controller, caught);
       }
     },
-    cancel: onGone,
+    cancel: gone,
   });
 
   return new Response(body, {
@@ -110,6 +103,13 @@ export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response
 /** One event of an invocation as a frame. */
 export function invocationFrame(event: InvocationEvent): string {
   return `id: ${event.seq}\nevent: ${event.event}\ndata: ${event.event === 'error' ? withErrorObject(event.data) : event.data}\n\n`;
+}
+
+function shuttingDown(): GatewayError {
+  return new GatewayError(
+    'shutting-down',
+    'The gateway is being stopped; what it streamed goes on and can be taken up again.',
+  );
 }
 
 function errorFrame(error: GatewayError): string {

@@ -17,8 +17,19 @@ export function childTraceparent(header: string | undefined): string {
   return known ? `00-${traceId}-${randomHex(8)}-${match?.[3] ?? '01'}` : `00-${randomHex(16)}-${randomHex(8)}-01`;
 }
 
+const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
+
+/** Random bytes are fetched in bulk: a call into the system for each id would be a notable part of a request. */
+const pool = new Uint8Array(4096);
+let used = pool.length;
+
+/** Random, and good enough for names; not for secrets. */
 export function randomHex(bytes: number): string {
+  if (used + bytes > pool.length) {
+    crypto.getRandomValues(pool);
+    used = 0;
+  }
   let text = '';
-  for (const byte of crypto.getRandomValues(new Uint8Array(bytes))) text += byte.toString(16).padStart(2, '0');
+  for (const end = used + bytes; used < end; used++) text += HEX[pool[used] ?? 0];
   return text;
 }

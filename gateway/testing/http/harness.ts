@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { CODES } from '../../app/errors/codes.ts';
 import { type Frame, FrameParser } from '../../client/event-source.ts';
 import type { Attempt, TestPlatform } from '../platform.ts';
+import { Conformance } from './conformance.ts';
 
 /** A gateway under test: its own address, and the Node platform behind it (which may be the same). */
 export interface Target {
@@ -39,6 +40,7 @@ export const ECHO_SCHEMA = {
 /** Requests to one target, and what is expected of its refusals. */
 export class Harness {
   readonly target: Target;
+  #conformance: Conformance | undefined;
 
   constructor(target: Target) {
     this.target = target;
@@ -57,10 +59,17 @@ export class Harness {
     });
   }
 
+  /** Sends, and holds a JSON answer against the API's documentation. */
   async ask(path: string, init: Init = {}): Promise<Answer> {
     const response = await this.send(path, init);
     const text = await response.text();
-    return { status: response.status, headers: response.headers, body: text.startsWith('{') ? JSON.parse(text) : text };
+    const { status, headers } = response;
+    if (!text.startsWith('{')) return { status, headers, body: text };
+    const body = JSON.parse(text);
+    const mediaType = headers.get('content-type')?.split(';', 1)[0] ?? '';
+    this.#conformance ??= new Conformance(await json(await this.send('/openapi.json')));
+    this.#conformance.check(init.method ?? 'GET', path, status, mediaType, body);
+    return { status, headers, body };
   }
 
   /** Deploys under `address`, the manifest's own name by default. */

@@ -43,7 +43,7 @@ suite('a component becomes an artifact', () => {
     assert.deepEqual(files.sort(), ['app.js', 'artifact.json', 'package.json', ...first.artifact.coreModules].sort());
     assert.deepEqual(
       meta.coreModules.filter(({ role }) => role === 'program').map(({ memoryPages }) => memoryPages),
-      [[1024]],
+      [[1]],
     );
     assert.deepEqual(meta.glue.rewrites, ['debug', 'wake']);
     assert.ok(meta.toolchain['jco-transpile'] && meta.toolchain.build);
@@ -79,20 +79,21 @@ suite('what an instance may use is bounded', () => {
     assert.equal(await instance.run(''), '10');
   });
 
-  test('several memories share the limit', async () => {
-    const one = await wat('(module (memory 1) (memory 3 5))');
-    const other = await wat('(module (memory 2))');
+  test('the memories that can grow share the limit', async () => {
+    const grow = (index: number) => `(func (drop (memory.grow ${index} (i32.const 1))))`;
     const prepared = prepareCoreModules(
       new Map([
-        ['a', one],
-        ['b', other],
+        ['own', await wat(`(module (memory 1) (memory 3 5) ${grow(0)} ${grow(1)})`)],
+        ['fixed', await wat('(module (memory (export "fixed") 2))')],
+        ['grown by another', await wat('(module (memory (export "shared") 2))')],
+        ['the other', await wat(`(module (import "env" "shared" (memory 1)) ${grow(0)})`)],
       ]),
       new Map(),
-      36,
+      38,
     );
     assert.deepEqual(
       prepared.map(({ module }) => module.memoryPages),
-      [[11, 5], [12]],
+      [[11, 5], [2], [12], []],
     );
   });
 

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { BuildError } from '../outcome.ts';
+import { type DefinedMemory, readMemories } from '../wasm/growth.ts';
 import { limit, MAX_TABLE_ELEMENTS, MEMORY_PAGE_BYTES, readDefinitions } from '../wasm/limits.ts';
 import { meter } from '../wasm/meter.ts';
 
@@ -29,8 +30,8 @@ const MAX_TABLES = 100;
 
 /**
  * Meters and limits the core modules of a component. All their memories together can grow to `memoryPages`, all tables to
- * MAX_TABLE_ELEMENTS: what is left above their minima is split evenly. Every result is compiled once, so that what does not validate
- * never reaches a runtime.
+ * MAX_TABLE_ELEMENTS: what is left above their minima is split evenly between the memories that can grow, and between the tables. Every
+ * result is compiled once, so that what does not validate never reaches a runtime.
  */
 export function prepareCoreModules(
   modules: ReadonlyMap<string, Uint8Array>,
@@ -38,46 +39,51 @@ export function prepareCoreModules(
   memoryPages: number,
 ): PreparedModule[] {
   if (modules.size > MAX_MODULES) throw unsupported(`it has ${modules.size} core modules; ${MAX_MODULES} is the most`);
-  const defined = [...modules.values()].map(readDefinitions);
-  const memories = share(defined.flatMap((entry) => entry.memories.map(({ min }) => min)));
-  const tables = share(defined.flatMap((entry) => entry.tables.map(({ min }) => min)));
-  if (memories.count > MAX_MEMORIES)
-    throw unsupported(`it has ${memories.count} memories; ${MAX_MEMORIES} is the most`);
-  if (memories.total > memoryPages) {
-    throw new BuildError(
-      'build-failed',
-      `The component needs ${megabytes(memories.total)} of memory at its start; the limit is ${megabytes(memoryPages)}.`,
-      'Raise `limits.memoryMb` in pie.json, or make the program need less at its start.',
-    );
-  }
-  if (tables.count > MAX_TABLES || tables.total > MAX_TABLE_ELEMENTS) {
-    throw unsupported(`its tables have ${tables.total} elements; ${MAX_TABLE_ELEMENTS} is the most`);
-  }
+  const memories = readMemories([...modules.values()]);
+  const tables = [...modules.values()].flatMap((bytes) => readDefinitions(bytes).tables.map(({ min }) => min));
+  const memorySpare = spareMemory(memories.flat(), memoryPages);
+  const tableSpare = spareElements(tables);
   const prepared: PreparedModule[] = [];
-  for (const [file, source] of modules) {
+  for (const [index, [file, source]] of [...modules].entries()) {
     checkNames(source);
-    const limited = limit(source, memories.most(memoryPages), tables.most(MAX_TABLE_ELEMENTS));
-    const { bytes, checks } = meter(limited);
+    const own = (memories[index] ?? []).map(({ min, grows }) => min + (grows ? memorySpare : 0));
+    const { bytes, checks } = meter(limit(source, own, tableSpare));
     prepared.push(finish(file, bytes, checks > 0 ? 'program' : 'linkage', checks));
   }
   for (const [file, bytes] of helpers) prepared.push(finish(file, bytes, 'helper', 0));
   return prepared;
 }
 
+const sum = (numbers: readonly number[]): number => numbers.reduce((total, number) => total + number, 0);
+
+/** Pages that each memory that grows may have above its minimum. */
+function spareMemory(memories: readonly DefinedMemory[], memoryPages: number): number {
+  const total = sum(memories.map(({ min }) => min));
+  if (memories.length > MAX_MEMORIES)
+    throw unsupported(`it has ${memories.length} memories; ${MAX_MEMORIES} is the most`);
+  if (total > memoryPages) {
+    throw new BuildError(
+      'build-failed',
+      `The component needs ${megabytes(total)} of memory at its start; the limit is ${megabytes(memoryPages)}.`,
+      'Raise `limits.memoryMb` in pie.json, or make the program need less at its start.',
+    );
+  }
+  return Math.floor((memoryPages - total) / Math.max(1, memories.filter(({ grows }) => grows).length));
+}
+
+/** Elements that each table may have above its minimum. */
+function spareElements(minima: readonly number[]): number {
+  const total = sum(minima);
+  if (minima.length > MAX_TABLES || total > MAX_TABLE_ELEMENTS) {
+    throw unsupported(`its tables have ${total} elements; ${MAX_TABLE_ELEMENTS} is the most`);
+  }
+  return Math.floor((MAX_TABLE_ELEMENTS - total) / Math.max(1, minima.length));
+}
+
 const unsupported = (what: string): BuildError =>
   new BuildError('build-failed', `The component cannot be run here: ${what}.`, 'Build it as one ordinary component.');
 
 const megabytes = (pages: number): string => `${Math.ceil((pages * MEMORY_PAGE_BYTES) / 2 ** 20)} MiB`;
-
-/** How much each of several may grow so that together they stay below a limit. */
-function share(minima: readonly number[]) {
-  const total = minima.reduce((sum, min) => sum + min, 0);
-  return {
-    count: minima.length,
-    total,
-    most: (limitOfAll: number) => (min: number) => min + Math.floor((limitOfAll - total) / Math.max(1, minima.length)),
-  };
-}
 
 function finish(file: string, bytes: Uint8Array, role: CoreModule['role'], checks: number): PreparedModule {
   new WebAssembly.Module(bytes.slice());

@@ -1,4 +1,4 @@
-import { mkdir, readFile } from 'node:fs/promises';
+import { mkdir, readFile, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { sha256 } from '../artifact/hash.ts';
 import { publishFile } from '../store.ts';
@@ -33,6 +33,8 @@ export async function runComponentStage(
   const cache = store === undefined ? null : join(store, `${componentKey(bundled.code)}.wasm`);
   const known = cache === null ? null : await readFile(cache).catch(() => null);
   const component = known ?? (await componentize(bundled));
+  // A use renews its age: those who tidy the store remove what was used longest ago.
+  if (cache !== null && known !== null) await utimes(cache, new Date(), new Date()).catch(() => undefined);
   if (cache !== null && known === null) {
     await mkdir(store ?? '', { recursive: true });
     await publishFile(cache, component);

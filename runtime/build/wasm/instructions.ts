@@ -51,7 +51,7 @@ export interface Instruction {
   sub: number;
   /** Labels that it may branch to, counted outwards; those of a `try_table` are from outside of it. */
   labels: number[];
-  /** Function that a direct call names. */
+  /** Function that a direct call names, memory that is grown. */
   index: number;
 }
 
@@ -107,12 +107,12 @@ function readOther(reader: Reader, into: Instruction, opcode: number, at: number
     case OP.callRef:
     case OP.returnCallRef:
     case 0x3f:
-    case OP.memoryGrow:
     case 0xd2:
       reader.skipLeb();
       return;
     case OP.call:
     case OP.returnCall:
+    case OP.memoryGrow:
       into.index = reader.u32();
       return;
     case OP.callIndirect:

@@ -33,37 +33,36 @@ function bounded(reader: Reader): number {
 }
 
 /**
- * Gives the memories and tables of a module a maximum: `memoryPages(min)` and `tableElements(min)` say which, and the module's own maximum
- * holds where it is smaller. Past it `memory.grow` and `table.grow` answer -1, as they do when memory is short.
+ * Gives the memories and tables of a module a maximum: `memoryPages` by memory, and `spareElements` above each table's minimum; the module's
+ * own maximum holds where it is smaller. Past it `memory.grow` and `table.grow` answer -1, as they do when memory is short.
  */
-export function limit(
-  bytes: Uint8Array,
-  memoryPages: (min: number) => number,
-  tableElements: (min: number) => number,
-): Uint8Array {
+export function limit(bytes: Uint8Array, memoryPages: readonly number[], spareElements: number): Uint8Array {
   let sections: Section[] = readSections(bytes);
-  const rewrite = (id: number, entry: (reader: Reader, out: Writer) => void) => {
+  const rewrite = (id: number, entry: (reader: Reader, out: Writer, index: number) => void) => {
     if (!sections.some((section) => section.id === id)) return;
     const reader = new Reader(sectionBody(sections, id));
     const count = reader.u32();
-    const out = new Writer(reader.end + count * 8);
+    const out = new Writer(reader.end + 64);
     out.push(leb(count));
-    for (let i = 0; i < count; i += 1) entry(reader, out);
+    for (let i = 0; i < count; i += 1) entry(reader, out, i);
     if (!reader.done) throw new WasmError('bytes after the last entry', reader.at);
     sections = withSection(sections, id, out.bytes());
   };
-  rewrite(SECTION.memory, (reader, out) => out.push(bound(readLimits(reader), memoryPages)));
+  rewrite(SECTION.memory, (reader, out, index) => {
+    const limits = readLimits(reader);
+    out.push(bound(limits, memoryPages[index] ?? limits.min));
+  });
   rewrite(SECTION.table, (reader, out) => {
     const { before, limits, after } = readTable(reader);
     out.push(before);
-    out.push(bound(limits, tableElements));
+    out.push(bound(limits, limits.min + spareElements));
     out.push(after);
   });
   return writeSections(sections);
 }
 
-function bound({ min, max }: Limits, most: (min: number) => number): number[] {
-  return [1, ...leb(min), ...leb(Math.max(min, Math.min(max ?? Number.MAX_SAFE_INTEGER, most(min))))];
+function bound({ min, max }: Limits, most: number): number[] {
+  return [1, ...leb(min), ...leb(Math.max(min, Math.min(max ?? most, most)))];
 }
 
 interface Table {

@@ -1,0 +1,45 @@
+import assert from 'node:assert/strict';
+import { type Schema, Validator } from '@cfworker/json-schema';
+
+interface Operation {
+  readonly responses: Readonly<
+    Record<string, { readonly content?: Readonly<Record<string, { readonly schema?: object }>> }>
+  >;
+}
+
+/** What is read of an OpenAPI document. */
+export interface Document {
+  readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
+  readonly components: object;
+}
+
+/** Holds answers against the API's own documentation: the status is listed, and the JSON fits its schema. */
+export class Conformance {
+  readonly #components: object;
+  readonly #routes: { pattern: RegExp; operations: Readonly<Record<string, Operation>> }[];
+
+  constructor({ paths, components }: Document) {
+    this.#components = components;
+    this.#routes = Object.entries(paths).map(([path, operations]) => ({
+      pattern: new RegExp(`^${path.replaceAll(/\{[^}]+\}/g, '[^/]+')}$`),
+      operations,
+    }));
+  }
+
+  check(method: string, path: string, status: number, mediaType: string, body: unknown): void {
+    const pathname = path.split('?', 1)[0] ?? '';
+    // Two templates may fit an address, one for each method.
+    const operation = this.#routes
+      .filter(({ pattern }) => pattern.test(pathname))
+      .map(({ operations }) => operations[method.toLowerCase()])
+      .find((found) => found !== undefined);
+    if (operation === undefined) return;
+    const response = operation.responses[String(status)];
+    assert.ok(response, `${method} ${path}: status ${status} is not documented (${JSON.stringify(body)})`);
+    const schema = response.content?.[mediaType]?.schema;
+    assert.ok(schema, `${method} ${path}: ${mediaType} is not documented for status ${status}`);
+    const rooted = { ...schema, components: this.#components } as Schema;
+    const { valid, errors } = new Validator(rooted, '2020-12', false).validate(body);
+    assert.ok(valid, `${method} ${path} ${status}: ${JSON.stringify(errors)}`);
+  }
+}

@@ -1,0 +1,68 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { handlerError } from './errors.ts';
+import type { DecodedResult } from './results.ts';
+import { DeviceRun } from './run.ts';
+import { RUN_WINDOW_TOKENS } from './wire.ts';
+
+/** A run whose wire is written down. */
+function makeRun() {
+  const sent: string[] = [];
+  const run = new DeviceRun({
+    over: () => sent.push('over'),
+    consumed: (tokens) => sent.push(`consumed ${tokens}`),
+    stop: () => sent.push('stop'),
+  });
+  return { run, sent };
+}
+
+function tokens(values: number[], finished?: 'stop-token' | 'max-tokens' | 'stopped'): DecodedResult {
+  return { kind: 'run', value: { tokens: Uint32Array.from(values), finished } };
+}
+
+test('what came before next is handed over together; then next waits', async () => {
+  const { run, sent } = makeRun();
+  assert.equal(run.settle(tokens([1])), false);
+  assert.equal(run.settle(tokens([2, 3])), false);
+  assert.deepEqual(await run.next(), { tag: 'ok', val: { tokens: Uint32Array.of(1, 2, 3), finished: undefined } });
+  const waiting = run.next();
+  const second = await run.next();
+  assert.equal(second.tag === 'err' && second.val.tag, 'invalid-argument', 'one next at a time');
+  assert.equal(run.settle(tokens([4], 'max-tokens')), true);
+  assert.deepEqual(await waiting, { tag: 'ok', val: { tokens: Uint32Array.of(4), finished: 'max-tokens' } });
+  assert.deepEqual(sent, ['over']);
+  run.stop();
+  assert.deepEqual(sent, ['over'], 'a finished run is not stopped');
+});
+
+test('tokens are handed over before the error that ended the run', async () => {
+  const { run } = makeRun();
+  run.settle(tokens([1, 2]));
+  run.settle({ kind: 'error', error: handlerError('internal', 'broken') });
+  assert.deepEqual(await run.next(), { tag: 'ok', val: { tokens: Uint32Array.of(1, 2), finished: undefined } });
+  assert.deepEqual(await run.next(), { tag: 'err', val: handlerError('internal', 'broken') });
+  assert.deepEqual(await run.next(), { tag: 'err', val: handlerError('internal', 'broken') });
+});
+
+test('a waiting next learns that the connection is gone', async () => {
+  const { run } = makeRun();
+  const waiting = run.next();
+  run.fail(handlerError('unavailable', 'gone'));
+  assert.deepEqual(await waiting, { tag: 'err', val: handlerError('unavailable', 'gone') });
+});
+
+test('the host is told of consumption by quarters of its window, and of one stop', async () => {
+  const { run, sent } = makeRun();
+  const quarter = RUN_WINDOW_TOKENS / 4;
+  for (let i = 0; i < quarter - 1; i++) {
+    run.settle(tokens([i]));
+    await run.next();
+  }
+  assert.deepEqual(sent, []);
+  run.settle(tokens([7, 8]));
+  await run.next();
+  assert.deepEqual(sent, [`consumed ${quarter + 1}`]);
+  run.stop();
+  run.stop();
+  assert.deepEqual(sent.slice(1), ['stop']);
+});

@@ -1,0 +1,75 @@
+import { Reader } from './binary.ts';
+import { skipLocals } from './call-graph.ts';
+import { type Instruction, OP, readInstruction } from './instructions.ts';
+import { readDefinitions } from './limits.ts';
+import { readSections, SECTION, sectionBody } from './sections.ts';
+
+/** A memory that a module defines. */
+export interface DefinedMemory {
+  readonly min: number;
+  /** Whether code that we see can grow it. Where that is not known for sure, one that cannot grow keeps its size, which is safe. */
+  readonly grows: boolean;
+}
+
+interface Module {
+  readonly defined: readonly number[];
+  /** Names of its memories, by index: the imported ones as they are imported, the defined ones as they are exported. */
+  readonly names: readonly (string | null)[];
+  readonly imported: number;
+  /** Indices that its code grows. */
+  readonly grown: ReadonlySet<number>;
+}
+
+/**
+ * Memories that the modules of a component define, module by module. One grows when its own module's code says `memory.grow`, or when it is
+ * exported under a name under which a module imports a memory that it grows.
+ */
+export function readMemories(modules: readonly Uint8Array[]): DefinedMemory[][] {
+  const read = modules.map(readModule);
+  const grownNames = new Set(
+    read.flatMap(({ names, imported, grown }) => names.filter((_, index) => index < imported && grown.has(index))),
+  );
+  return read.map(({ defined, names, imported, grown }) =>
+    defined.map((min, index) => {
+      const name = names[imported + index] ?? null;
+      return { min, grows: grown.has(imported + index) || (name !== null && grownNames.has(name)) };
+    }),
+  );
+}
+
+const MEMORY_KIND = 2;
+
+function readModule(bytes: Uint8Array): Module {
+  const defined = readDefinitions(bytes).memories.map(({ min }) => min);
+  const module = new WebAssembly.Module(bytes.slice());
+  const names: (string | null)[] = WebAssembly.Module.imports(module)
+    .filter(({ kind }) => kind === 'memory')
+    .map(({ name }) => name);
+  const imported = names.length;
+  if (imported + defined.length === 0) return { defined, names, imported, grown: new Set() };
+  for (let i = 0; i < defined.length; i += 1) names.push(null);
+  const exports = new Reader(sectionBody(readSections(bytes), SECTION.export));
+  for (let left = exports.u32(); left > 0; left -= 1) {
+    const name = exports.name();
+    const kind = exports.byte();
+    const index = exports.u32();
+    if (kind === MEMORY_KIND && index >= imported) names[index] = name;
+  }
+  return { defined, names, imported, grown: grownIn(bytes) };
+}
+
+/** Indices of the memories that a module's code grows. */
+function grownIn(bytes: Uint8Array): Set<number> {
+  const grown = new Set<number>();
+  const instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0 };
+  const code = new Reader(sectionBody(readSections(bytes), SECTION.code));
+  for (let left = code.u32(); left > 0; left -= 1) {
+    const body = code.slice(code.u32());
+    skipLocals(body, 0);
+    while (!body.done) {
+      readInstruction(body, instruction);
+      if (instruction.opcode === OP.memoryGrow) grown.add(instruction.index);
+    }
+  }
+  return grown;
+}
