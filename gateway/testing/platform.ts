@@ -4,6 +4,7 @@ import { versionOf } from '#scheduler/functions/functions.ts';
 import { DEFAULT_LIMITS, parseManifest } from '#scheduler/functions/manifest.ts';
 import type { NewEvent, TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
 import type { RuntimeLease } from '#scheduler/runtimes/lease.ts';
+import type { RuntimeModel } from '#scheduler/runtimes/types.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { TestRedis, type TestRedisOptions } from '#scheduler/testing/redis.ts';
 import { type Principal, SCOPES, type Scope } from '../app/control.ts';
@@ -13,6 +14,16 @@ import { Keys } from '../node/keys.ts';
 import { type RunningServer, type ServeOptions, serve } from '../node/server.ts';
 
 const WAIT_MS = 10_000;
+
+/** The model that the platform claims to serve. */
+const TINY: RuntimeModel = {
+  name: 'tiny',
+  contextLength: 256,
+  vocabularySize: 100,
+  pageSize: 16,
+  pageCount: 64,
+  traits: ['forward'],
+};
 
 /** The preamble of a component (layer 1), and something to tell it from others. */
 export function componentBytes(content = 'x'): Uint8Array<ArrayBuffer> {
@@ -60,13 +71,8 @@ export class TestPlatform {
     const keys = new Keys(scheduler.store);
     await keys.ensureTenant('default');
     const { apiKey } = await keys.create('default', SCOPES);
-    const lease = await scheduler.runtimes.acquire({
-      name: 'test-runtime',
-      slots: 100,
-      models: [
-        { name: 'tiny', contextLength: 256, vocabularySize: 100, pageSize: 16, pageCount: 64, traits: ['forward'] },
-      ],
-    });
+    const lease = await scheduler.runtimes.acquire({ name: 'test-runtime', slots: 100 });
+    await lease.describe({ models: [TINY] });
     const control = new NodeControlPlane(scheduler, keys, { limits: DEFAULT_LIMITS });
     const server = await serve(control, { host: '127.0.0.1', port: 0, version: 'test', ...options.serve });
     const platform = new TestPlatform(redis, scheduler, keys, lease, apiKey, control, server);

@@ -21,7 +21,7 @@ after(async () => {
 });
 
 const names = async () =>
-  (await json(await platform.fetch('/v1/functions'))).data.map((each: { name: string }) => each.name).sort();
+  (await json(await platform.fetch('/v1/functions'))).functions.map((each: { name: string }) => each.name).sort();
 
 async function put(component: Uint8Array<ArrayBuffer>, manifest: object = { name: 'bad' }) {
   const form = new FormData();
