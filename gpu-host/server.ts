@@ -36,7 +36,10 @@ export class GpuHost {
   async listen(address: string): Promise<string> {
     const server = createServer((socket) => this.#accept(socket));
     this.#server = server;
-    return listen(server, address);
+    const bound = await listen(server, address);
+    // Such as no file descriptor left for one more connection: those that are open go on.
+    server.on('error', (error) => console.error('gpu-host: a connection could not be accepted:', error));
+    return bound;
   }
 
   /** Counters of all models; `reset` starts them anew after reading. */

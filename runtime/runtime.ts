@@ -76,6 +76,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   });
   const launcher = new FunctionLauncher({
     pool,
+    glue: { compiled, host: hostTable, slices },
     store: options.artifactsDirectory,
     functionOf: (tenant, name, version) => scheduler.functions.get(tenant, name, version),
     componentOf: (hash) => scheduler.blobs.get(hash),

@@ -89,22 +89,25 @@ describe('when Redis dies', () => {
 describe('when the gateway stops', () => {
   it('streams that end in time are complete, others are told to come back, and nobody else is let in', async () => {
     const platform = await TestPlatform.start();
-    await platform.register({ name: 'echo', input: ECHO_SCHEMA });
-    const h = new Harness({ url: platform.url, platform, stop: async () => undefined });
-    const quick = await h.stream();
-    const slow = await h.stream();
-    const waiting = await h.waiting();
-    const closing = platform.server.close(400);
-    await assert.rejects(fetch(`${platform.url}/healthz`, { headers: { connection: 'close' } }));
-    await quick.attempt.succeed(1);
-    assert.match(await quick.response.text(), /event: result/);
-    const text = await slow.response.text();
-    assert.match(text, /^(: heartbeat\n\n)*event: error\ndata: \{"code":"shutting-down"/);
-    const answer = await waiting.answer;
-    h.refused(answer, 'shutting-down');
-    assert.equal(answer.body.invocation, waiting.attempt.id);
-    await closing;
-    await platform.stop();
+    try {
+      await platform.register({ name: 'echo', input: ECHO_SCHEMA });
+      const h = new Harness({ url: platform.url, platform, stop: async () => undefined });
+      const quick = await h.stream();
+      const slow = await h.stream();
+      const waiting = await h.waiting();
+      const closing = platform.server.close(400);
+      await assert.rejects(fetch(`${platform.url}/healthz`, { headers: { connection: 'close' } }));
+      await quick.attempt.succeed(1);
+      assert.match(await quick.response.text(), /event: result/);
+      const text = await slow.response.text();
+      assert.match(text, /^(: heartbeat\n\n)*event: error\ndata: \{"code":"shutting-down"/);
+      const answer = await waiting.answer;
+      h.refused(answer, 'shutting-down');
+      assert.equal(answer.body.invocation, waiting.attempt.id);
+      await closing;
+    } finally {
+      await platform.stop();
+    }
   });
 });
 

@@ -1,4 +1,5 @@
 import type { Backend } from '../backends/backend.ts';
+import { MAX_EMBEDS } from '../protocol/wire.ts';
 
 /** One model that a host serves. */
 export interface HostedModel {
@@ -24,14 +25,11 @@ export const MAX_TOP_K = 256;
 export const TRAITS = ['queue', 'allocate', 'forward', 'input-text', 'output-text', 'fused', 'tokenize'] as const;
 
 /** The limits of one inferlet on one model besides its pages. */
-export const EMBED_LIMITS = { maxEmbeds: 262_144, maxStateBytes: 64 * 1024 * 1024 } as const;
+export const EMBED_LIMITS = { maxEmbeds: MAX_EMBEDS, maxStateBytes: 64 * 1024 * 1024 } as const;
 
 /** Calls of one inferlet on one model that may wait, and the bytes of their arguments; past either it is ended. */
 export const MAX_PENDING_CALLS = 16_384;
 export const MAX_PENDING_BYTES = 64 * 1024 * 1024;
-
-/** Addresses or tokens in one list of a call. Longer ones are refused before anything looks at them: one call must not hold up the host. */
-export const MAX_LIST = 131_072;
 
 export function maxTopK(backend: Backend): number {
   return Math.min(MAX_TOP_K, backend.config.vocabularySize);

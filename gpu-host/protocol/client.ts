@@ -51,6 +51,8 @@ export class GpuHostConnection {
   #retry: NodeJS.Timeout | undefined;
   #retryMs: number;
   #closed = false;
+  /** The link of the current attempt; it becomes `#link` with the hello. */
+  #opening: Link | undefined;
   #lastInferlet = 0;
   #lastStats = 0;
   #stats = new Map<number, StatsWaiter>();
@@ -130,7 +132,7 @@ export class GpuHostConnection {
     });
   }
 
-  /** Calls `listener` each time the connection is lost; returns how to stop that. */
+  /** Calls `listener` each time the connection is lost (not when it is closed from here); returns how to stop that. */
   onLost(listener: (cause: string) => void): () => void {
     this.#lostListeners.add(listener);
     return () => this.#lostListeners.delete(listener);
@@ -141,15 +143,12 @@ export class GpuHostConnection {
     if (this.#closed) return;
     this.#closed = true;
     clearTimeout(this.#retry);
+    this.#lostListeners.clear();
     const link = this.#opening;
     this.#opening = undefined;
     link?.close('the connection was closed');
     this.#ready?.reject(new Error('the connection was closed'));
-    this.#lostListeners.clear();
   }
-
-  /** The link of the current attempt; it becomes `#link` with the hello. */
-  #opening: Link | undefined;
 
   #open(): void {
     const link: Link = new Link(this.#address, {

@@ -16,7 +16,7 @@ import type { Link, Pending } from './link.ts';
 import { PageBudget } from './page-budget.ts';
 import type { DecodedResult } from './results.ts';
 import { DeviceRun, failedRun, type RunHandle } from './run.ts';
-import { MAX_FRAME_BYTES, OP, type Op } from './wire.ts';
+import { MAX_EMBEDS, MAX_FRAME_BYTES, OP, type Op } from './wire.ts';
 
 export type { RunHandle } from './run.ts';
 
@@ -83,8 +83,6 @@ interface Space {
   readonly pages: PageBudget;
 }
 
-/** Embeds that one inferlet may hold on one model. */
-export const MAX_EMBEDS = 262_144;
 const MAX_QUEUES = 4096;
 const CLOSE_DEADLINE_MS = 30_000;
 /** Bytes of calls that may wait unsent; an inferlet that issues more without awaiting anything is flooding. */
@@ -126,14 +124,12 @@ export class DeviceInferlet implements GpuInferlet {
 
   createQueue(model: string): number {
     const queue = ++this.#lastQueue;
+    // Past the limit nothing is kept of it, and every call on it is refused.
+    if (this.#queues.size >= MAX_QUEUES) return queue;
     const index = this.#models.findIndex((known) => known.name === model);
-    let broken: HandlerError | undefined;
-    if (index < 0) broken = handlerError('not-found', `no model named ${model}; ask runtime.models`);
-    else if (this.#queues.size >= MAX_QUEUES) broken = handlerError('limit-exceeded', `more than ${MAX_QUEUES} queues`);
-    if (!this.#dead || this.#queues.size < MAX_QUEUES)
-      this.#queues.set(queue, { model: index, broken, failure: undefined });
-    const link = broken ? undefined : this.#writable();
-    if (link) this.#sent(link, encodeWords(link.writer, OP.createQueue, this.#handle, queue, 0, index));
+    const broken = index < 0 ? handlerError('not-found', `no model named ${model}; ask runtime.models`) : undefined;
+    this.#queues.set(queue, { model: index, broken, failure: undefined });
+    this.#send(queue, (link) => encodeWords(link.writer, OP.createQueue, this.#handle, queue, 0, index));
     return queue;
   }
 
@@ -381,7 +377,10 @@ export class DeviceInferlet implements GpuInferlet {
   #refusal(queue: number): HandlerError | undefined {
     if (this.#dead) return this.#dead;
     const state = this.#queues.get(queue);
-    return state ? state.broken : handlerError('not-found', `no queue ${queue}: it was closed or never made`);
+    if (state) return state.broken;
+    if (this.#queues.size >= MAX_QUEUES)
+      return handlerError('limit-exceeded', `more than ${MAX_QUEUES} queues are open; close some`);
+    return handlerError('not-found', `no queue ${queue}: it was closed or never made`);
   }
 
   #writable(): Link | undefined {

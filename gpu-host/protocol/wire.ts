@@ -16,6 +16,12 @@ export const MAX_TEXT_BYTES = 4096;
 /** Longest JSON field (hello, stats), in bytes. */
 export const MAX_JSON_BYTES = 1024 * 1024;
 
+/** Embeds that one inferlet may hold on one model. */
+export const MAX_EMBEDS = 262_144;
+
+/** Addresses or tokens in one list of a call. Longer ones are refused before anything looks at them: one call must not hold up the host. */
+export const MAX_LIST = 262_144;
+
 /** Tokens of a run that the host decodes past what the inferlet has consumed. */
 export const RUN_WINDOW_TOKENS = 256;
 

@@ -7,8 +7,8 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { world } from '#wit/generated/world.ts';
-import { loadProgram, ModuleCache } from '../pool/artifacts.ts';
-import { testArtifact, testComponent } from '../testing/components.ts';
+import { ModuleCache } from '../pool/artifacts.ts';
+import { testArtifact, testComponent, testProgram } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import { compileWorld, type HostTable } from './compile.ts';
 import type { Execution } from './execution.ts';
@@ -74,7 +74,7 @@ async function main(): Promise<void> {
   const compiled = compileWorld(world, host);
   const artifact = await testArtifact(await testComponent(SOURCE));
   const cache = new ModuleCache();
-  const program = await loadProgram(artifact, cache);
+  const program = await testProgram(artifact, cache);
   const all = await Promise.all(
     artifact.meta.coreModules.map(
       async (entry) =>

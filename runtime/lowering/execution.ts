@@ -239,7 +239,8 @@ export class Execution implements Task {
       // One that only ever runs for a moment never runs out of fuel.
       if (this.#cpuMs > this.#options.cpuLimitMs) throw this.#overLimit();
       if (this.#entry?.form === 'sync') this.#finishSync(code);
-      else if (this.#entry?.form === 'stackful') this.#finish();
+      // What it has begun and not awaited ends with it.
+      else if (this.#result || this.#entry?.form === 'stackful') this.#finish();
       else this.#next(code);
     } catch (error) {
       this.#fail(error);

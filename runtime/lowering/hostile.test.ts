@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { world } from '#wit/generated/world.ts';
-import { loadProgram, ModuleCache } from '../pool/artifacts.ts';
-import { testArtifact } from '../testing/components.ts';
+import { testArtifact, testProgram } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import { callbackGuest, RETURN_42, type WatGuest, watComponent } from '../testing/wat.ts';
 import { compileWorld } from './compile.ts';
@@ -23,10 +22,7 @@ const LOG = [RUNTIME, 'log', '(param i32 i32 i32)'] as const;
 const NEW_SET = ['$root', '[waitable-set-new]', '(result i32)'] as const;
 
 async function run(guest: WatGuest) {
-  const program = await loadProgram(
-    await testArtifact(await watComponent(callbackGuest(guest)), 64),
-    new ModuleCache(),
-  );
+  const program = await testProgram(await testArtifact(await watComponent(callbackGuest(guest)), 64));
   const { host } = recordingHost();
   const execution = instantiate(program, compileWorld(world, host), {
     slices: new SliceRunner(),

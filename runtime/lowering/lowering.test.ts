@@ -3,8 +3,8 @@ import { readFile } from 'node:fs/promises';
 import { after, before, describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { world } from '#wit/generated/world.ts';
-import { type LoadedProgram, loadProgram, ModuleCache } from '../pool/artifacts.ts';
-import { testArtifact, testComponent } from '../testing/components.ts';
+import { ModuleCache } from '../pool/artifacts.ts';
+import { type PlannedProgram, testArtifact, testComponent, testProgram } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import { compileWorld } from './compile.ts';
 import type { Ending } from './execution.ts';
@@ -16,7 +16,7 @@ import { SliceRunner } from './slice-runner.ts';
 const OPTIONS = { slices: new SliceRunner(), cpuLimitMs: 10_000 };
 
 /** Runs a program once and answers everything that could be seen of it. */
-async function transcript(program: LoadedProgram, input: string, carrier: 'lean' | 'glue') {
+async function transcript(program: PlannedProgram, input: string, carrier: 'lean' | 'glue') {
   const { host, lines } = recordingHost();
   const compiled = compileWorld(world, host);
   const execution =
@@ -40,13 +40,13 @@ async function transcript(program: LoadedProgram, input: string, carrier: 'lean'
 }
 
 describe('the lean lowering', () => {
-  let program: LoadedProgram;
+  let program: PlannedProgram;
   before(async () => {
     const source = await readFile(new URL('./fixtures/everything.js', import.meta.url), 'utf8');
     // Every module is wanted for the glue, so the plan must not choose.
     const artifact = await testArtifact(await testComponent(source));
     const cache = new ModuleCache();
-    const planned = await loadProgram(artifact, cache);
+    const planned = await testProgram(artifact, cache);
     const all = await Promise.all(
       artifact.meta.coreModules.map(async (entry) => {
         const read = () => readFile(`${artifact.directory}/${entry.file}`);

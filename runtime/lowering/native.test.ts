@@ -7,8 +7,7 @@ import { describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { world } from '#wit/generated/world.ts';
-import { loadProgram, ModuleCache } from '../pool/artifacts.ts';
-import { testArtifact } from '../testing/components.ts';
+import { testArtifact, testProgram } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import { callbackGuest, coreComponent, RETURN_42, watComponent } from '../testing/wat.ts';
 import { compileWorld } from './compile.ts';
@@ -21,7 +20,7 @@ const SYNCHRONIZE = [QUEUE, '[method]queue.synchronize', '(param i32) (result i3
 const FUTURE = '[method]queue.synchronize';
 
 async function run(component: Uint8Array, input = 'hi') {
-  const program = await loadProgram(await testArtifact(component), new ModuleCache());
+  const program = await testProgram(await testArtifact(component));
   const { host, lines } = recordingHost();
   const execution = instantiate(program, compileWorld(world, host), { slices: new SliceRunner(), cpuLimitMs: 5000 });
   const ending = await execution.start(input);

@@ -143,7 +143,8 @@ function bypassShims(instances: readonly PlannedInstance[]): PlannedInstance[] {
     imports: entry.imports.map((item) => {
       if (item.source.kind !== 'export') return item;
       const actual = answered.get(`${item.source.instance} ${item.source.name}`);
-      return actual?.kind === 'trap' ? { ...item, source: actual } : item;
+      if (actual?.kind !== 'trap') return item;
+      return { ...item, source: { kind: OURS.test(item.module) ? 'host' : 'trap' } };
     }),
   }));
 }
@@ -166,9 +167,9 @@ function sourceOf(
   exportedBy: ReadonlyMap<unknown, Location>,
   globals: Map<WebAssembly.Global, number>,
 ): Source {
-  if (OURS.test(module)) return { kind: 'host' };
   const location = exportedBy.get(value);
   if (location) return { kind: 'export', ...location };
+  if (OURS.test(module)) return { kind: 'host' };
   if (value instanceof WebAssembly.Global) {
     const id = globals.get(value) ?? globals.size;
     globals.set(value, id);

@@ -1,14 +1,17 @@
+import { randomUUID } from 'node:crypto';
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { pathToFileURL } from 'node:url';
 import type { Artifact, CoreModule } from '../build/index.ts';
-import type { Program } from '../lowering/instance.ts';
 import { asPlan, type Plan } from '../lowering/plan.ts';
-import { type JcoInstantiate, recordPlan } from '../lowering/record.ts';
+import { planInChild } from './planner.ts';
 
 /** A program that this process has compiled. */
-export interface LoadedProgram extends Program {
+export interface LoadedProgram {
   readonly artifact: Artifact;
+  /** How its core modules are linked; null when only jco's glue knows. */
+  readonly plan: Plan | null;
+  /** Compiled core modules by file name. */
+  readonly modules: ReadonlyMap<string, WebAssembly.Module>;
   /** What the memory of one instance can grow to. */
   readonly memoryLimitBytes: number;
   /** Reading, compiling and planning it took this long. */
@@ -42,67 +45,65 @@ export class ModuleCache {
   }
 }
 
-/** Reads and compiles an artifact. Throws when its files are damaged, and `UnplannableError`. */
-export async function loadProgram(artifact: Artifact, cache: ModuleCache): Promise<LoadedProgram> {
+/** Finds out how an artifact is linked; null when only jco's glue can run it. */
+export type Planner = (artifact: Artifact) => Promise<Plan | null>;
+
+/**
+ * Reads and compiles an artifact. An artifact seen for the first time is planned, and the plan kept beside it. Throws when its files are damaged and
+ * when the component traps while it is instantiated.
+ */
+export async function loadProgram(
+  artifact: Artifact,
+  cache: ModuleCache,
+  planner: Planner = planInChild,
+): Promise<LoadedProgram> {
   const from = performance.now();
-  const files = artifact.meta.coreModules;
-  const plan = await readPlan(artifact);
+  const plan = await planOf(artifact, planner);
   const wanted = plan ? new Set(plan.instances.map(({ module }) => module)) : null;
-  const modules = new Map<string, WebAssembly.Module>();
-  const contents = new Map<string, Uint8Array>();
-  await Promise.all(
+  const files = artifact.meta.coreModules.filter(({ file }) => wanted?.has(file) ?? true);
+  const modules = await Promise.all(
     files.map(async (entry) => {
-      if (wanted && !wanted.has(entry.file)) return;
-      const read = async () => {
-        const bytes = await readFile(join(artifact.directory, entry.file));
-        contents.set(entry.file, bytes);
-        return bytes;
-      };
-      // The first look at a component needs the bytes of its small modules, to see which of them do nothing.
-      if (!plan) await read();
-      modules.set(entry.file, await cache.compile(entry, read));
+      const read = () => readFile(join(artifact.directory, entry.file));
+      return [entry.file, await cache.compile(entry, read)] as const;
     }),
   );
-  const complete = plan ?? (await makePlan(artifact, modules, contents));
   return {
     artifact,
-    plan: complete,
-    modules,
-    memoryLimitBytes: memoryLimitOf(artifact, complete),
+    plan,
+    modules: new Map(modules),
+    memoryLimitBytes: memoryLimitOf(artifact, plan),
     loadMs: performance.now() - from,
   };
 }
 
 /** Of several memories of a component, the limit of the one that `run` uses. */
-function memoryLimitOf({ meta }: Artifact, plan: Plan): number {
-  const file = plan.instances[plan.entry.memory.instance]?.module;
+function memoryLimitOf({ meta }: Artifact, plan: Plan | null): number {
+  const file = plan?.instances[plan.entry.memory.instance]?.module;
   const pages = meta.coreModules.find((entry) => entry.file === file)?.memoryPages[0];
   return (pages ?? meta.options.memoryPages) * WASM_PAGE_BYTES;
 }
 
-async function readPlan({ directory }: Artifact): Promise<Plan | null> {
+async function planOf(artifact: Artifact, planner: Planner): Promise<Plan | null> {
+  const path = join(artifact.directory, PLAN_FILE);
+  const known = await readFile(path, 'utf8').then(
+    (text) => asPlan(parse(text)),
+    () => null,
+  );
+  if (known) return known;
+  const plan = await planner(artifact);
+  if (!plan) return null;
+  const temporary = `${path}.${process.pid}-${randomUUID()}`;
+  await writeFile(temporary, JSON.stringify(plan))
+    .then(() => rename(temporary, path))
+    // Without it the next process plans again.
+    .catch(() => undefined);
+  return plan;
+}
+
+function parse(text: string): unknown {
   try {
-    return asPlan(JSON.parse(await readFile(join(directory, PLAN_FILE), 'utf8')));
+    return JSON.parse(text);
   } catch {
     return null;
   }
-}
-
-/** Records the plan of an artifact seen for the first time, and keeps it beside the artifact. */
-async function makePlan(
-  artifact: Artifact,
-  modules: ReadonlyMap<string, WebAssembly.Module>,
-  contents: ReadonlyMap<string, Uint8Array>,
-): Promise<Plan> {
-  const glue = (await import(pathToFileURL(artifact.glue).href)) as { instantiate: JcoInstantiate };
-  const plan = await recordPlan(
-    glue.instantiate,
-    [...modules].map(([name, module]) => ({ name, module, bytes: contents.get(name) ?? new Uint8Array(0) })),
-  );
-  const temporary = join(artifact.directory, `${PLAN_FILE}.${process.pid}`);
-  await writeFile(temporary, JSON.stringify(plan))
-    .then(() => rename(temporary, join(artifact.directory, PLAN_FILE)))
-    // Without it the next process records it again.
-    .catch(() => undefined);
-  return plan;
 }

@@ -1,13 +1,28 @@
+import { pathToFileURL } from 'node:url';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
+import { world } from '#wit/generated/world.ts';
 import { artifactHashOf, type BuildOutcome, buildArtifact, readArtifact } from '../build/index.ts';
 import { LaunchError, type Launched, type Launcher, type LaunchRequest } from '../lifecycle/launch.ts';
+import type { CompiledWorld, HostTable } from '../lowering/compile.ts';
+import type { Execution } from '../lowering/execution.ts';
+import { instantiateGlue } from '../lowering/glue.ts';
+import type { JcoInstantiate } from '../lowering/record.ts';
+import type { SliceRunner } from '../lowering/slice-runner.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { type LoadedProgram, loadProgram, ModuleCache } from './artifacts.ts';
 import type { InstancePool } from './pool.ts';
 
+/** What jco's glue needs to run a component that has no plan. */
+export interface GlueOptions {
+  readonly compiled: CompiledWorld;
+  readonly host: HostTable;
+  readonly slices: SliceRunner;
+}
+
 export interface FunctionLauncherOptions {
   readonly pool: InstancePool;
+  readonly glue: GlueOptions;
   /** Directory of artifacts. */
   readonly store: string;
   readonly functionOf: (tenant: string, name: string, version: string) => Promise<FunctionVersion | null>;
@@ -61,9 +76,11 @@ export class FunctionLauncher implements Launcher {
     const from = performance.now();
     const { program, buildMs } = await this.#load(found.componentHash, request.memoryMb);
     const loadMs = warm ? 0 : performance.now() - from;
-    this.#options.pool.admit(key, program, found.manifest.pool?.min ?? 0);
     try {
-      const { execution, instantiateMs, ready } = this.#options.pool.take(key);
+      this.#admit(key, program, found);
+      const { execution, instantiateMs, ready } = program.plan
+        ? this.#options.pool.take(key)
+        : await this.#throughGlue(program);
       return {
         execution,
         coldStart: !ready,
@@ -81,7 +98,7 @@ export class FunctionLauncher implements Launcher {
   async prepare(version: FunctionVersion, memoryMb: number): Promise<void> {
     const key = programKey(version.componentHash, memoryMb);
     const { program } = await this.#load(version.componentHash, memoryMb);
-    this.#options.pool.admit(key, program, version.manifest.pool?.min ?? 0);
+    this.#admit(key, program, version);
   }
 
   /** Builds a component for the gateway and compiles what came out, so that the first launch finds it. */
@@ -100,6 +117,23 @@ export class FunctionLauncher implements Launcher {
         hint: 'It must not trap, block or compute for long in its start function; a C or Rust program must be built as a reactor, without WASI.',
       };
     }
+  }
+
+  #admit(key: string, { plan, modules }: LoadedProgram, version: FunctionVersion): void {
+    if (plan) this.#options.pool.admit(key, { plan, modules }, version.manifest.pool?.min ?? 0);
+  }
+
+  /** An instance of a component that the lean lowering cannot link. None are kept ready: each holds half a megabyte of closures. */
+  async #throughGlue({
+    artifact,
+    modules,
+  }: LoadedProgram): Promise<{ execution: Execution; instantiateMs: number; ready: boolean }> {
+    const { compiled, host, slices } = this.#options.glue;
+    const from = performance.now();
+    const { instantiate } = (await import(pathToFileURL(artifact.glue).href)) as { instantiate: JcoInstantiate };
+    const options = { slices, cpuLimitMs: 0 };
+    const execution = await instantiateGlue({ instantiate, modules }, world, compiled, host, options);
+    return { execution, instantiateMs: performance.now() - from, ready: false };
   }
 
   async #find({ tenant, function: name, version }: LaunchRequest): Promise<FunctionVersion> {

@@ -4,10 +4,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { world } from '#wit/generated/world.ts';
 import { compileWorld } from '../lowering/compile.ts';
 import { SliceRunner } from '../lowering/slice-runner.ts';
-import { testArtifact, testComponent } from '../testing/components.ts';
+import { type PlannedProgram, testArtifact, testComponent, testProgram } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import { callbackGuest, RETURN_42, watComponent } from '../testing/wat.ts';
-import { type LoadedProgram, loadProgram, ModuleCache } from './artifacts.ts';
+import { ModuleCache } from './artifacts.ts';
 import { InstancePool, type PoolOptions } from './pool.ts';
 
 const compiled = compileWorld(world, recordingHost().host);
@@ -17,14 +17,13 @@ const COUNTER = `let calls = 0;
 export async function run(input) { calls++; return JSON.stringify([input, calls]); }`;
 
 describe('a pool', () => {
-  let program: LoadedProgram;
-  let small: LoadedProgram;
+  let program: PlannedProgram;
+  let small: PlannedProgram;
   const pools: InstancePool[] = [];
   before(async () => {
-    program = await loadProgram(await testArtifact(await testComponent(COUNTER)), new ModuleCache());
-    small = await loadProgram(
+    program = await testProgram(await testArtifact(await testComponent(COUNTER)));
+    small = await testProgram(
       await testArtifact(await watComponent(callbackGuest({ run: `${RETURN_42} (i32.const 0)` }))),
-      new ModuleCache(),
     );
   });
   after(() => {
@@ -95,8 +94,8 @@ describe('a pool', () => {
 describe('loading a program', () => {
   it('leaves out what a JavaScript inferlet never reaches, and remembers how', async () => {
     const artifact = await testArtifact(await testComponent(COUNTER));
-    const first = await loadProgram(artifact, new ModuleCache());
-    const again = await loadProgram(artifact, new ModuleCache());
+    const first = await testProgram(artifact);
+    const again = await testProgram(artifact);
     assert.deepEqual(again.plan, first.plan);
     assert.ok(first.plan.instances.length < artifact.coreModules.length / 2);
     assert.equal(again.modules.size, new Set(first.plan.instances.map(({ module }) => module)).size);
@@ -106,8 +105,8 @@ describe('loading a program', () => {
     const cache = new ModuleCache();
     const other = await testArtifact(await testComponent(`${COUNTER}\n// another function`));
     const [a, b] = await Promise.all([
-      loadProgram(await testArtifact(await testComponent(COUNTER)), cache),
-      loadProgram(other, cache),
+      testProgram(await testArtifact(await testComponent(COUNTER)), cache),
+      testProgram(other, cache),
     ]);
     const shared = [...a.modules.values()].filter((module) => [...b.modules.values()].includes(module));
     const largest = a.artifact.meta.coreModules.toSorted((x, y) => y.bytes - x.bytes)[0];

@@ -1,7 +1,6 @@
 import type { CompiledWorld } from '../lowering/compile.ts';
 import type { Execution, ExecutionOptions } from '../lowering/execution.ts';
-import { instantiate } from '../lowering/instance.ts';
-import type { LoadedProgram } from './artifacts.ts';
+import { instantiate, type Program } from '../lowering/instance.ts';
 import { ArrivalRate, DEFAULT_SIZING, poolTargets, type SizingPolicy } from './sizing.ts';
 
 export interface PoolOptions {
@@ -17,7 +16,7 @@ export interface PoolOptions {
 
 interface Entry {
   readonly key: string;
-  program: LoadedProgram;
+  program: Program;
   min: number;
   readonly rate: ArrivalRate;
   readonly ready: Execution[];
@@ -63,7 +62,7 @@ export class InstancePool {
   }
 
   /** Makes a function known, so that instances of it are kept ready. */
-  admit(key: string, program: LoadedProgram, min: number): void {
+  admit(key: string, program: Program, min: number): void {
     const known = this.#entries.get(key);
     if (known && known.program === program) {
       known.min = min;

@@ -8,6 +8,9 @@ import { artifactHashOf, sha256 } from '../build/artifact/hash.ts';
 import { makeArtifact } from '../build/artifact/make.ts';
 import type { Artifact } from '../build/index.ts';
 import { publishDirectory, readArtifact } from '../build/store.ts';
+import type { Plan } from '../lowering/plan.ts';
+import { type LoadedProgram, loadProgram, ModuleCache } from '../pool/artifacts.ts';
+import { planHere } from '../pool/planner.ts';
 
 /** Tests of one machine share what they build: a component is the same whenever its source and the contract are. */
 const CACHE = join(tmpdir(), 'pie-test-components');
@@ -45,4 +48,15 @@ export async function testArtifact(component: Uint8Array, memoryPages = 1024): P
   const artifact = await readArtifact(store, hash);
   if (!artifact) throw new Error('the artifact is not whole');
   return artifact;
+}
+
+/** A program that the lean lowering runs. */
+export type PlannedProgram = LoadedProgram & { readonly plan: Plan };
+
+/** Loads an artifact, planned in this process. @throws Error when only the glue can run it */
+export async function testProgram(artifact: Artifact, cache = new ModuleCache()): Promise<PlannedProgram> {
+  const program = await loadProgram(artifact, cache, planHere);
+  const { plan } = program;
+  if (!plan) throw new Error('the component cannot be planned');
+  return { ...program, plan };
 }

@@ -2,17 +2,15 @@
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { packed, unpacked } from './exports.ts';
-import { PACKAGE, rewriteExports } from './manifest.ts';
+import { fileURLToPath } from 'node:url';
 
-const dist = path.join(PACKAGE, 'dist');
-const wit = path.join(PACKAGE, '../../wit');
-const tsc = path.join(PACKAGE, '../../node_modules/typescript/bin/tsc');
+const sdk = fileURLToPath(new URL('..', import.meta.url));
+const dist = path.join(sdk, 'dist');
+const wit = path.join(sdk, '../../wit');
+const tsc = path.join(sdk, '../../node_modules/typescript/bin/tsc');
 
-// An interrupted run may have left the packed form behind, which must not name what is about to be removed.
-rewriteExports(unpacked);
 rmSync(dist, { recursive: true, force: true });
-execFileSync(process.execPath, [tsc, '-p', path.join(PACKAGE, 'pack/tsconfig.json')], { stdio: 'inherit' });
+execFileSync(process.execPath, [tsc, '-p', path.join(sdk, 'pack/tsconfig.json')], { stdio: 'inherit' });
 
 // The repository has one copy of the contract; the package carries it along, as types and as WIT.
 mkdirSync(path.join(dist, 'wit'));
@@ -28,4 +26,3 @@ for (const file of readdirSync(dist)) {
   const reference = text.includes("'pie:inferlet/") ? '/// <reference path="./guest.d.ts" />\n' : '';
   writeFileSync(target, reference + text);
 }
-rewriteExports(packed);

@@ -33,7 +33,10 @@ export class Context implements Disposable {
   #generation: Generation | undefined;
   #released = false;
 
-  constructor(options: ContextOptions = {}, /** @internal */ sequence?: Sequence) {
+  constructor(options?: ContextOptions);
+  /** @internal A fork's, over pages that it shares. */
+  constructor(options: ContextOptions, sequence: Sequence);
+  constructor(options: ContextOptions = {}, sequence?: Sequence) {
     this.#options = options;
     this.#sequence = sequence ?? new Sequence(model(options.model), options.priority ?? 0);
   }

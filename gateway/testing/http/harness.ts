@@ -61,13 +61,14 @@ export class Harness {
 
   /** Sends, and holds a JSON answer against the API's documentation. */
   async ask(path: string, init: Init = {}): Promise<Answer> {
+    // Before the request itself: afterwards the gateway may be gone.
+    this.#conformance ??= new Conformance(await json(await this.send('/openapi.json')));
     const response = await this.send(path, init);
     const text = await response.text();
     const { status, headers } = response;
     if (!text.startsWith('{')) return { status, headers, body: text };
     const body = JSON.parse(text);
     const mediaType = headers.get('content-type')?.split(';', 1)[0] ?? '';
-    this.#conformance ??= new Conformance(await json(await this.send('/openapi.json')));
     this.#conformance.check(init.method ?? 'GET', path, status, mediaType, body);
     return { status, headers, body };
   }

@@ -1,0 +1,77 @@
+import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { ago, bytes, duration, quoted } from './format.ts';
+import { exampleInput, findFunction } from './function-source.ts';
+
+let folder = '';
+before(() => {
+  folder = mkdtempSync(path.join(os.tmpdir(), 'pie-source-'));
+  mkdirSync(path.join(folder, 'story'));
+  writeFileSync(path.join(folder, 'story/index.ts'), '');
+  writeFileSync(path.join(folder, 'story/helper.ts'), '');
+  writeFileSync(path.join(folder, 'story/pie.json'), '{"name":"story-teller","main":"index.ts","limits":{"pages":9}}');
+  writeFileSync(path.join(folder, 'My First.js'), '');
+  writeFileSync(path.join(folder, 'a.wasm'), '');
+});
+after(() => rmSync(folder, { recursive: true, force: true }));
+
+describe('findFunction', () => {
+  it('takes a folder with its manifest', () => {
+    const { manifest, entry, kind } = findFunction(path.join(folder, 'story'), undefined);
+    assert.deepEqual(manifest, { name: 'story-teller', main: 'index.ts', limits: { pages: 9 } });
+    assert.equal(entry, path.join(folder, 'story/index.ts'));
+    assert.equal(kind, 'source');
+  });
+
+  it('takes the manifest beside a file that is its main, and only then', () => {
+    assert.equal(findFunction(path.join(folder, 'story/index.ts'), undefined).manifest.name, 'story-teller');
+    assert.deepEqual(findFunction(path.join(folder, 'story/helper.ts'), undefined).manifest, { name: 'helper' });
+  });
+
+  it('makes a name of a file without manifest, unless one is given', () => {
+    assert.equal(findFunction(path.join(folder, 'My First.js'), undefined).manifest.name, 'my-first');
+    assert.equal(findFunction(path.join(folder, 'My First.js'), 'other').manifest.name, 'other');
+  });
+
+  it('knows a component', () => assert.equal(findFunction(path.join(folder, 'a.wasm'), 'a').kind, 'component'));
+});
+
+describe('exampleInput', () => {
+  it('is the schema’s own example when it has one', () => {
+    assert.deepEqual(exampleInput({ name: 'f', input: { examples: [{ prompt: 'Once' }] } }), { prompt: 'Once' });
+  });
+
+  it('else fills in what is required', () => {
+    const input = {
+      required: ['text', 'count', 'mode', 'all'],
+      properties: {
+        text: { type: 'string' },
+        count: { type: 'integer', default: 3 },
+        mode: { enum: ['fast', 'slow'] },
+        all: { type: 'boolean' },
+        optional: { type: 'string' },
+      },
+    };
+    assert.deepEqual(exampleInput({ name: 'f', input }), { text: '…', count: 3, mode: 'fast', all: true });
+  });
+
+  it('is empty without a schema', () => assert.deepEqual(exampleInput({ name: 'f' }), {}));
+});
+
+describe('formats', () => {
+  it('sizes and times with their units', () => {
+    assert.deepEqual([12, 1500, 2_130_000, 3e9].map(bytes), ['12 B', '1.5 kB', '2.1 MB', '3.0 GB']);
+    assert.deepEqual([12.3, 1234, 180_000].map(duration), ['12 ms', '1.2 s', '3 min']);
+    const now = Date.parse('2026-11-20T12:00:00Z');
+    assert.equal(ago('2026-11-20T11:59:30Z', now), '30 s ago');
+    assert.equal(ago('2026-11-18T11:59:30Z', now), '2 d ago');
+  });
+
+  it('words as a shell takes them', () => {
+    assert.equal(quoted('plain-1.0'), 'plain-1.0');
+    assert.equal(quoted(`{"it's":1}`), `'{"it'\\''s":1}'`);
+  });
+});
