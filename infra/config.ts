@@ -82,7 +82,7 @@ const modelSchema = z.strictObject({
   head_bits: bits.optional(),
   pages: z.int().min(1).max(1_000_000).default(1024),
   page_size: z.int().min(8).max(32).default(16),
-  max_batch_tokens: z.int().min(1).max(65_536).default(2048),
+  max_batch_tokens: z.int().min(1).max(65_536).default(512),
   max_batch_sequences: z.int().min(1).max(4096).default(256),
   threads: z.int().min(0).max(256).default(0),
   tensor_parallel_size: z.literal(1, 'no backend of this build splits a model over devices; leave it at 1').default(1),

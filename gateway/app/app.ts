@@ -7,6 +7,7 @@ import type { ControlPlane } from './control.ts';
 import { GatewayError } from './errors/gateway-error.ts';
 import { problemResponse } from './errors/problem.ts';
 import { authenticate } from './http/authenticate.ts';
+import { discardBody } from './http/body.ts';
 import { commonHeaders } from './http/common-headers.ts';
 import type { App } from './routes/define.ts';
 import { docsRoutes } from './routes/docs.ts';
@@ -54,7 +55,7 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
     },
   });
 
-  app.onError((caught, c) => {
+  app.onError(async (caught, c) => {
     const error = caught instanceof HTTPException ? fromHttpException(caught) : GatewayError.from(caught);
     if (error.code === 'internal') {
       settings.log({
@@ -64,6 +65,7 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
         error: error.cause ?? error,
       });
     }
+    await discardBody(c.req.raw);
     return answer(c, error);
   });
   app.notFound((c) => answer(c, new GatewayError('not-found', `Nothing is at ${c.req.path}.`)));

@@ -1,12 +1,18 @@
 import { GatewayError } from '../errors/gateway-error.ts';
 
+/** Read of a refused body before its connection is given up: somewhat too large is common, far too large is not meant well. */
+export const MAX_DISCARDED_BYTES = 64 * 1024 * 1024;
+
 /**
  * The bytes of a request's body. Refused with `body-too-large` as soon as its declared or its actual size passes the limit, so that no
  * more than `limitBytes` is ever held.
  */
 export async function readBody(request: Request, limitBytes: number): Promise<Uint8Array> {
   const declared = declaredLength(request);
-  if (declared !== null && declared > limitBytes) throw tooLarge(limitBytes);
+  if (declared !== null && declared > limitBytes) {
+    await discardBody(request);
+    throw tooLarge(limitBytes);
+  }
   if (request.body === null) return new Uint8Array(0);
   // A declared length is enforced by the HTTP server below us: the cheap way is safe.
   if (declared !== null) return new Uint8Array(await request.arrayBuffer());
@@ -19,12 +25,36 @@ export async function readBody(request: Request, limitBytes: number): Promise<Ui
     if (done) break;
     size += value.byteLength;
     if (size > limitBytes) {
-      await reader.cancel().catch(ignored);
+      await discard(reader, MAX_DISCARDED_BYTES);
       throw tooLarge(limitBytes);
     }
     chunks.push(value);
   }
   return concat(chunks, size);
+}
+
+/**
+ * Reads the rest of a refused body and forgets it. A client that is still sending when its connection closes may never see the refusal, or
+ * send its next request into a connection that is about to close.
+ */
+export async function discard(reader: ReadableStreamDefaultReader<Uint8Array>, maxBytes: number): Promise<void> {
+  try {
+    for (let size = 0; size <= maxBytes; ) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      size += value.byteLength;
+    }
+    await reader.cancel();
+  } catch {
+    // The client left: nobody needs the connection any more.
+  }
+}
+
+/** The same for a body that nobody has begun to read. */
+export async function discardBody(request: Request): Promise<void> {
+  if (request.body !== null && !request.bodyUsed && !request.body.locked) {
+    await discard(request.body.getReader(), MAX_DISCARDED_BYTES);
+  }
 }
 
 /** A JSON body, as its text and its value. An empty body is the empty object. */
@@ -76,6 +106,3 @@ function declaredLength(request: Request): number | null {
 function tooLarge(limitBytes: number): GatewayError {
   return new GatewayError('body-too-large', `The body is larger than ${limitBytes} bytes, the limit of this route.`);
 }
-
-/** The client learns of the refusal from the response; how the rest of its body ends no longer matters. */
-function ignored(): void {}

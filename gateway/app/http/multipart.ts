@@ -1,5 +1,5 @@
 import { GatewayError } from '../errors/gateway-error.ts';
-import { concat } from './body.ts';
+import { concat, discard, MAX_DISCARDED_BYTES } from './body.ts';
 
 export interface Part {
   readonly name: string;
@@ -13,6 +13,8 @@ export interface MultipartOptions {
   readonly limits: Readonly<Record<string, number>>;
   /** The error for a part that passes its limit. */
   readonly tooLarge: (name: string, limitBytes: number) => GatewayError;
+  /** Read of a refused body before its connection is given up. */
+  readonly maxDiscardedBytes?: number;
 }
 
 /** Bytes of one part's headers, and of what may come before the first part. */
@@ -25,11 +27,11 @@ const MAX_HEADER_BYTES = 8 * 1024;
 export async function readMultipart(request: Request, options: MultipartOptions): Promise<Map<string, Part>> {
   const boundary = boundaryOf(request);
   if (request.body === null) throw malformed('The body is empty.');
-  const source = new Source(request.body.getReader());
+  const reader = request.body.getReader();
   try {
-    return await readParts(source, boundary, options);
+    return await readParts(new Source(reader), boundary, options);
   } catch (error) {
-    await source.cancel();
+    await discard(reader, options.maxDiscardedBytes ?? MAX_DISCARDED_BYTES);
     throw error;
   }
 }
@@ -98,11 +100,6 @@ class Source {
     const taken = new TextDecoder('latin1').decode(this.#rest.subarray(0, count));
     this.#rest = this.#rest.subarray(count);
     return taken;
-  }
-
-  async cancel(): Promise<void> {
-    // The client learns of the refusal from the response; how the rest of its body ends no longer matters.
-    await this.#reader.cancel().catch(() => undefined);
   }
 
   async #more(): Promise<void> {

@@ -1,0 +1,70 @@
+import assert from 'node:assert/strict';
+import http from 'node:http';
+import { after, before, describe, it } from 'node:test';
+import { componentBytes, TestPlatform } from '../testing/platform.ts';
+
+const MEBIBYTE = 2 ** 20;
+
+describe('a large upload', () => {
+  let platform: TestPlatform;
+  const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
+  before(async () => {
+    platform = await TestPlatform.start();
+  });
+  after(async () => {
+    agent.destroy();
+    await platform.stop();
+  });
+
+  /** Sends over the one connection of the agent. */
+  function send(method: string, path: string, body: Buffer[], headers: Record<string, string> = {}) {
+    return new Promise<{ status: number; code: string }>((resolve, reject) => {
+      const { hostname, port } = new URL(platform.url);
+      const authorization = `Bearer ${platform.apiKey}`;
+      const request = http.request({ agent, hostname, port, method, path, headers: { authorization, ...headers } });
+      request.on('error', reject).on('response', (response) => {
+        let text = '';
+        response.on('data', (chunk) => {
+          text += chunk;
+        });
+        response.on('end', () => resolve({ status: response.statusCode ?? 0, code: JSON.parse(text).code }));
+      });
+      for (const piece of body) request.write(piece);
+      request.end();
+    });
+  }
+  const part = (name: string, content: Buffer) => [
+    Buffer.from(`--b\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n`),
+    content,
+    Buffer.from('\r\n'),
+  ];
+  const deployment = (component: Buffer) => [
+    ...part('manifest', Buffer.from('{"name":"big"}')),
+    ...part('component', component),
+    Buffer.from('--b--'),
+  ];
+  const multipart = { 'content-type': 'multipart/form-data; boundary=b' };
+  const json = { 'content-type': 'application/json' };
+
+  it('is refused when it is too large, and its connection stays usable', async () => {
+    const tooLarge = Buffer.alloc(66 * MEBIBYTE);
+    for (let i = 0; i < 2; i++) {
+      assert.deepEqual(await send('PUT', '/v1/functions/big', deployment(tooLarge), multipart), {
+        status: 413,
+        code: 'component-too-large',
+      });
+      assert.equal((await send('GET', '/v1/functions', [])).status, 200);
+      const input = await send('POST', '/v1/functions/big/invocations', [tooLarge.subarray(0, 6 * MEBIBYTE)], json);
+      assert.deepEqual(input, { status: 413, code: 'body-too-large' });
+      const wrongKey = await send('PUT', '/v1/functions/big', [tooLarge], { ...multipart, authorization: 'Bearer x' });
+      assert.deepEqual(wrongKey, { status: 401, code: 'unauthorized' });
+    }
+  });
+
+  it('is taken at the limit', async () => {
+    const component = Buffer.alloc(64 * MEBIBYTE);
+    component.set(componentBytes('big'));
+    assert.equal((await send('PUT', '/v1/functions/big', deployment(component), multipart)).status, 201);
+    assert.equal((await platform.client().function('big')).componentBytes, 64 * MEBIBYTE);
+  });
+});
