@@ -2,7 +2,7 @@ import type { CompiledWorld } from './compile.ts';
 import { Fuel, GO_ON, TRAP, WAIT } from './fuel.ts';
 import { Guest, type WaitableSet } from './guest.ts';
 import { EVENT_FUTURE_READ, EVENT_NONE, NOTHING_TO_WAIT_FOR, type Task } from './intrinsics.ts';
-import type { SliceRunner } from './slice-runner.ts';
+import type { Resumable, SliceRunner } from './slice-runner.ts';
 import { GuestTrap } from './trap.ts';
 
 /** How `run` was exported: with a callback (C and all componentised JavaScript), stackful, or as a plain blocking function. */
@@ -30,8 +30,10 @@ export interface ExecutionOptions {
   readonly slices: SliceRunner;
   /** CPU time after which the inferlet is stopped. */
   readonly cpuLimitMs: number;
-  readonly sliceMs?: number;
 }
+
+/** Longest time that a guest computes in one turn of the event loop. */
+const SLICE_MS = 1;
 
 /** Longest time that a guest may compute where it cannot be suspended: in its allocator, called by the host, or while it is instantiated. */
 const PINNED_LIMIT_MS = 100;
@@ -60,8 +62,13 @@ export class Execution implements Task {
   #cpuMs = 0;
   /** When the guest's code began to run; -1 while it does not. */
   #since = -1;
-  /** CPU time at the last suspension. */
+  /** CPU time when the slice began: with a turn of the event loop in which the guest runs, however often it is entered in that turn. */
   #sliceFrom = 0;
+  #sliceTurn = -1;
+  /** Answers the wait for its turn that is under way. */
+  #granted: ((go: number) => void) | null = null;
+  /** Its place in the line for slices; one object, because the line keeps its credit by it. */
+  readonly #place: Resumable = { resume: () => this.#grant() };
   #run: (pointer: number, length: number) => unknown = () => 0;
   #callback: (event: number, first: number, second: number) => unknown = () => 0;
 
@@ -147,8 +154,9 @@ export class Execution implements Task {
   }
 
   resume(): void {
+    const turn = this.#options.slices.turn();
+    if (turn !== this.#sliceTurn) this.#beginSlice(turn);
     if (this.#entry?.form !== 'glue') this.#since = performance.now();
-    this.#sliceFrom = this.#cpuMs;
     this.fuel.refill();
   }
 
@@ -156,19 +164,58 @@ export class Execution implements Task {
   yield(): Promise<number> {
     this.pause();
     return new Promise((resolve) => {
-      const turn = {
-        resume: () => {
-          this.guest.unwind = null;
-          this.resume();
-          resolve(GO_ON);
-        },
-      };
+      this.#granted = resolve;
       this.guest.unwind = () => {
-        this.#options.slices.remove(turn);
+        this.#granted = null;
+        this.#options.slices.remove(this.#place);
         resolve(TRAP);
       };
-      this.#options.slices.add(turn, this.#cpuMs - this.#sliceFrom);
+      this.#options.slices.add(this.#place, this.#cpuMs - this.#sliceFrom);
     });
+  }
+
+  /** Suspends until `wake` is called, and until it is this inferlet's turn. When it is killed meanwhile its trap is thrown there. */
+  block(arm: (wake: () => void) => void): Promise<void> {
+    if (this.guest.pinned > 0) this.guest.trap('the inferlet blocks where it cannot be suspended');
+    this.pause();
+    return new Promise((resolve, reject) => {
+      this.guest.unwind = reject;
+      arm(() => {
+        if (this.guest.dead) return;
+        this.guest.unwind = null;
+        this.#whenFair((go) => {
+          if (go !== GO_ON) return reject(this.guest.dead);
+          this.resume();
+          resolve();
+        });
+      });
+    });
+  }
+
+  #grant(): void {
+    const granted = this.#granted;
+    this.#granted = null;
+    this.guest.unwind = null;
+    this.#beginSlice(this.#options.slices.turn());
+    this.resume();
+    granted?.(GO_ON);
+  }
+
+  #beginSlice(turn: number): void {
+    this.#sliceTurn = turn;
+    this.#sliceFrom = this.#cpuMs;
+  }
+
+  /**
+   * Goes on at once, or later when the guest has had its slice of this turn: answers that come without a turn of the event loop in between must
+   * not let it run for ever.
+   */
+  #whenFair(then: (go: number) => void): void {
+    if (this.#cpuMs > this.#options.cpuLimitMs) {
+      this.guest.kill(this.#overLimit());
+      then(TRAP);
+    } else if (this.#cpuMs - this.#sliceFrom < SLICE_MS || this.#options.slices.turn() !== this.#sliceTurn) then(GO_ON);
+    else void this.yield().then(then);
   }
 
   returned(flat: number[]): void {
@@ -188,7 +235,7 @@ export class Execution implements Task {
       return TRAP;
     }
     const sliceMs = usedMs - this.#sliceFrom;
-    if (sliceMs < (this.#options.sliceMs ?? 1)) return GO_ON;
+    if (sliceMs < SLICE_MS) return GO_ON;
     if (guest.pinned === 0) return WAIT;
     if (sliceMs < PINNED_LIMIT_MS) return GO_ON;
     guest.kill(new GuestTrap('cpu-limit', `computed for ${PINNED_LIMIT_MS} ms while an answer was handed to it`));
@@ -255,7 +302,7 @@ export class Execution implements Task {
       case CODE_YIELD:
         this.#cpuMs += YIELD_COST_MS;
         void this.yield().then((go) => {
-          if (go === GO_ON) this.#call(EVENT_NONE, 0);
+          if (go === GO_ON) this.#call(EVENT_NONE);
         });
         return;
       case CODE_WAIT: {
@@ -271,7 +318,7 @@ export class Execution implements Task {
         void this.yield().then((go) => {
           if (go !== GO_ON) return;
           if (set.ready.length > 0) this.#deliver(set);
-          else this.#call(EVENT_NONE, 0);
+          else this.#call(EVENT_NONE);
         });
         return;
       }
@@ -282,16 +329,18 @@ export class Execution implements Task {
 
   /** Hands the oldest event of a set to the guest. */
   #deliver(set: WaitableSet): void {
-    const future = set.ready.shift();
-    if (!future || this.guest.dead) return;
-    this.#enter(() => {
-      this.guest.complete(future);
-      return this.#callback(EVENT_FUTURE_READ, future.index, 0);
+    this.#whenFair((go) => {
+      const future = go === GO_ON ? set.ready.shift() : undefined;
+      if (!future) return;
+      this.#enter(() => {
+        this.guest.complete(future);
+        return this.#callback(EVENT_FUTURE_READ, future.index, 0);
+      });
     });
   }
 
-  #call(event: number, first: number): void {
-    if (!this.guest.dead) this.#enter(() => this.#callback(event, first, 0));
+  #call(event: number): void {
+    if (!this.guest.dead) this.#enter(() => this.#callback(event, 0, 0));
   }
 
   #finish(): void {

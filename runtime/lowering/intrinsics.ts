@@ -17,10 +17,8 @@ export interface CoreFunction {
 
 /** What an inferlet's task does besides computing; implemented by whoever drives it. */
 export interface Task {
-  /** The guest's code stops running here until `resume`. */
-  pause(): void;
-  /** The guest's code goes on. */
-  resume(): void;
+  /** Suspends the guest's stack until `wake` is called. */
+  block(arm: (wake: () => void) => void): Promise<void>;
   /** Lets others run; completes with 0. */
   yield(): Promise<number>;
   /** `[task-return]run` was called with these core values. */
@@ -65,7 +63,7 @@ export function futureIntrinsic(
           return COMPLETED;
         }
         if (async) return BLOCKED;
-        return suspended(g, task, (wake) => {
+        return task.block((wake) => {
           future.wake = wake;
         }).then(() => {
           g.complete(future);
@@ -162,7 +160,7 @@ export function rootIntrinsic(guest: Guest, task: Task, fullName: string): CoreF
         const address = g.range(pointer, 8, 4);
         if (set.ready.length > 0) return takeEvent(g, set, address);
         if (set.members === 0) g.trap(NOTHING_TO_WAIT_FOR);
-        return suspended(g, task, (wake) => {
+        return task.block((wake) => {
           set.wake = wake;
         }).then(() => takeEvent(g, set, address));
       });
@@ -207,19 +205,4 @@ function unqueue(set: WaitableSet | null, future: { readonly set: WaitableSet | 
   if (!set) return;
   const at = set.ready.indexOf(future as never);
   if (at >= 0) set.ready.splice(at, 1);
-}
-
-/** Suspends the guest's stack until `wake` is called. When the guest is killed meanwhile its trap is thrown there. */
-function suspended(guest: Guest, task: Task, arm: (wake: () => void) => void): Promise<void> {
-  if (guest.pinned > 0) guest.trap('the inferlet blocks where it cannot be suspended');
-  task.pause();
-  return new Promise((resolve, reject) => {
-    guest.unwind = reject;
-    arm(() => {
-      if (guest.dead) return;
-      guest.unwind = null;
-      task.resume();
-      resolve();
-    });
-  });
 }

@@ -13,6 +13,8 @@ export class SliceRunner {
   readonly #queue: SliceQueue<Resumable>;
   readonly #busy: () => boolean;
   #immediate: NodeJS.Immediate | null = null;
+  #turn = 0;
+  #turnEnds = false;
   #timer: NodeJS.Timeout | null = null;
 
   /** `busy` tells whether the device has work of other inferlets. */
@@ -23,6 +25,23 @@ export class SliceRunner {
 
   get waiting(): number {
     return this.#queue.length;
+  }
+
+  /** Tasks that have used their credit up and wait. */
+  get spinners(): number {
+    return this.#queue.spinners;
+  }
+
+  /** Number of the current turn of the event loop, as far as anybody asked. */
+  turn(): number {
+    if (!this.#turnEnds) {
+      this.#turnEnds = true;
+      setImmediate(() => {
+        this.#turnEnds = false;
+        this.#turn++;
+      });
+    }
+    return this.#turn;
   }
 
   /** Suspends `task`, which has computed for `usedMs`; `task.resume` is called when it is its turn. */

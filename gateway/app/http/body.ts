@@ -1,7 +1,7 @@
 import { GatewayError } from '../errors/gateway-error.ts';
 
 /** Read of a refused body before its connection is given up: somewhat too large is common, far too large is not meant well. */
-export const MAX_DISCARDED_BYTES = 64 * 1024 * 1024;
+export const MAX_DISCARDED_BYTES = 80 * 1024 * 1024;
 
 /**
  * The bytes of a request's body. Refused with `body-too-large` as soon as its declared or its actual size passes the limit, so that no
