@@ -25,7 +25,8 @@ export function ensureDependencies(root) {
   if (existsSync(stamp) && existsSync(node) && readFileSync(stamp, 'utf8') === wanted) return node;
 
   console.log('Installing packages (once; a minute or two) …');
-  const npm = spawnSync('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'], {
+  // Not `npm ci`: it refuses a lock file that was written where a registry lacks some other platform's optional package.
+  const npm = spawnSync('npm', ['install', '--no-save', '--no-audit', '--no-fund', '--loglevel=error'], {
     cwd: root,
     stdio: ['ignore', 'inherit', 'inherit'],
     // The CPU library ships inside the package; its install step would fetch CUDA's from elsewhere.
@@ -33,7 +34,9 @@ export function ensureDependencies(root) {
   });
   if (npm.error) throw new Error(`npm cannot be run (${npm.error.message}). Install npm, then try again.`);
   if (npm.status !== 0)
-    throw new Error('npm ci failed; its message is above. Check that the npm registry can be reached, then try again.');
+    throw new Error(
+      'npm install failed; its message is above. Check that the npm registry can be reached, then try again.',
+    );
   if (!existsSync(node))
     throw new Error(
       "The pinned Node was not installed: npm's install scripts are switched off (ignore-scripts). Switch them on, then try again.",

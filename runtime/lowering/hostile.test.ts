@@ -4,7 +4,7 @@ import { world } from '#wit/generated/world.ts';
 import { testArtifact, testProgram } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import { callbackGuest, RETURN_42, type WatGuest, watComponent } from '../testing/wat.ts';
-import { compileWorld } from './compile.ts';
+import { compileWorld, type HostTable } from './compile.ts';
 import { instantiate } from './instance.ts';
 import { SliceRunner } from './slice-runner.ts';
 import type { TrapCode } from './trap.ts';
@@ -21,11 +21,12 @@ const SEND = [SESSION, 'send', '(param i32 i32 i32 i32)'] as const;
 const LOG = [RUNTIME, 'log', '(param i32 i32 i32)'] as const;
 const NEW_SET = ['$root', '[waitable-set-new]', '(result i32)'] as const;
 
-async function run(guest: WatGuest) {
+const { host } = recordingHost();
+
+async function run(guest: WatGuest, table: HostTable = host, slices = new SliceRunner()) {
   const program = await testProgram(await testArtifact(await watComponent(callbackGuest(guest)), 64));
-  const { host } = recordingHost();
-  const execution = instantiate(program, compileWorld(world, host), {
-    slices: new SliceRunner(),
+  const execution = instantiate(program, compileWorld(world, table), {
+    slices,
     cpuLimitMs: CPU_LIMIT_MS,
   });
   const ending = await execution.start('input');
@@ -218,6 +219,30 @@ const GREEDY: Case[] = [
   },
 ];
 
+const AT_ONCE = Promise.resolve({ tag: 'ok' });
+
+/** Synchronizes, again whenever the last one is done. */
+const ASKS_FOR_EVER: WatGuest = {
+  imports: [
+    NEW_QUEUE,
+    SYNCHRONIZE,
+    READ,
+    NEW_SET,
+    [QUEUE, '[future-drop-readable-0][method]queue.synchronize', '(param i32)'],
+    ['$root', '[waitable-join]', '(param i32 i32)'],
+  ],
+  extra: `(global $queue (mut i32) (i32.const 0)) (global $set (mut i32) (i32.const 0))
+    (func $ask (result i32) (local i32)
+      (local.set 0 (call $_method_queue_synchronize (global.get $queue)))
+      (drop (call $_async_lower__future_read_0__method_queue_synchronize (local.get 0) (i32.const 256)))
+      (call $_waitable_join_ (local.get 0) (global.get $set))
+      (i32.or (i32.shl (global.get $set) (i32.const 4)) (i32.const 2)))`,
+  run: `(global.set $queue (call $_constructor_queue (i32.const 16) (i32.const 2)))
+    (global.set $set (call $_waitable_set_new_)) (call $ask)`,
+  callback: `(call $_waitable_join_ (local.get 1) (i32.const 0))
+    (call $_future_drop_readable_0__method_queue_synchronize (local.get 1)) (call $ask)`,
+};
+
 for (const [title, cases] of [
   ['a guest that breaks the ABI in its result dies alone:', BAD_RESULTS],
   ['a guest that breaks the ABI in a call dies alone:', BAD_CALLS],
@@ -235,15 +260,44 @@ for (const [title, cases] of [
   });
 }
 
-describe('the neighbours of a spinning guest', () => {
-  it('get their turns', async () => {
+/** Counts turns of a timer while `work` runs. */
+async function turnsDuring(work: Promise<unknown>): Promise<number> {
+  let turns = 0;
+  const timer = setInterval(() => turns++, 1);
+  await work;
+  clearInterval(timer);
+  return turns;
+}
+
+describe('the neighbours of a guest that never rests', () => {
+  it('get their turns while it computes', async () => {
     const spinning = run({ run: '(loop (br 0)) (i32.const 0)' });
-    let turns = 0;
-    const timer = setInterval(() => turns++, 1);
-    const { ending } = await spinning;
-    clearInterval(timer);
-    assert.equal(ending.kind, 'trapped');
     // Its 60 ms are about 60 slices; a single one that blocked would leave next to none.
+    const turns = await turnsDuring(spinning);
+    assert.equal((await spinning).ending.kind, 'trapped');
     assert.ok(turns >= 10, `${turns} turns`);
+  });
+
+  it('get their turns while answers come to it without a turn in between', async () => {
+    const asking = run(ASKS_FOR_EVER, {
+      ...host,
+      queue: { ...host.queue, '[method]queue.synchronize': () => AT_ONCE },
+    });
+    const turns = await turnsDuring(asking);
+    const { ending } = await asking;
+    assert.equal(ending.kind === 'trapped' && ending.trap.code, 'cpu-limit');
+    assert.ok(turns >= 10, `${turns} turns`);
+  });
+
+  it('get nearly all of the thread when they have work for the device', async () => {
+    const slices = new SliceRunner(() => true);
+    const spinning = run({ run: '(loop (br 0)) (i32.const 0)' }, host, slices);
+    let seen = 0;
+    const timer = setInterval(() => {
+      seen = Math.max(seen, slices.spinners);
+    }, 1);
+    assert.equal((await spinning).ending.kind, 'trapped');
+    clearInterval(timer);
+    assert.equal(seen, 1);
   });
 });

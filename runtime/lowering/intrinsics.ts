@@ -63,12 +63,14 @@ export function futureIntrinsic(
           return COMPLETED;
         }
         if (async) return BLOCKED;
-        return task.block((wake) => {
-          future.wake = wake;
-        }).then(() => {
-          g.complete(future);
-          return COMPLETED;
-        });
+        return task
+          .block((wake) => {
+            future.wake = wake;
+          })
+          .then(() => {
+            g.complete(future);
+            return COMPLETED;
+          });
       };
       return { call: begin, blocking: !async };
     }
@@ -160,9 +162,11 @@ export function rootIntrinsic(guest: Guest, task: Task, fullName: string): CoreF
         const address = g.range(pointer, 8, 4);
         if (set.ready.length > 0) return takeEvent(g, set, address);
         if (set.members === 0) g.trap(NOTHING_TO_WAIT_FOR);
-        return task.block((wake) => {
-          set.wake = wake;
-        }).then(() => takeEvent(g, set, address));
+        return task
+          .block((wake) => {
+            set.wake = wake;
+          })
+          .then(() => takeEvent(g, set, address));
       });
     case '[yield]':
     case '[thread-yield]':

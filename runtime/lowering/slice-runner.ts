@@ -62,11 +62,11 @@ export class SliceRunner {
     }
     this.#immediate = setImmediate(() => {
       this.#immediate = null;
-      this.#turn();
+      this.#next();
     });
   }
 
-  #turn(): void {
+  #next(): void {
     const now = performance.now();
     const decision = this.#queue.next(now, this.#busy());
     if (decision.kind === 'idle') return;
@@ -74,7 +74,7 @@ export class SliceRunner {
       this.#timer = setTimeout(
         () => {
           this.#timer = null;
-          this.#turn();
+          this.#next();
         },
         Math.min(RECHECK_MS, Math.max(1, decision.untilMs - now)),
       );

@@ -11,7 +11,7 @@ import type { JcoInstantiate } from '../lowering/record.ts';
 import type { SliceRunner } from '../lowering/slice-runner.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { type LoadedProgram, loadProgram, ModuleCache } from './artifacts.ts';
-import type { InstancePool } from './pool.ts';
+import { INSTANTIATE_CPU_MS, type InstancePool } from './pool.ts';
 
 /** What jco's glue needs to run a component that has no plan. */
 export interface GlueOptions {
@@ -131,7 +131,7 @@ export class FunctionLauncher implements Launcher {
     const { compiled, host, slices } = this.#options.glue;
     const from = performance.now();
     const { instantiate } = (await import(pathToFileURL(artifact.glue).href)) as { instantiate: JcoInstantiate };
-    const options = { slices, cpuLimitMs: 0 };
+    const options = { slices, cpuLimitMs: INSTANTIATE_CPU_MS };
     const execution = await instantiateGlue({ instantiate, modules }, world, compiled, host, options);
     return { execution, instantiateMs: performance.now() - from, ready: false };
   }

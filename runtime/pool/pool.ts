@@ -34,8 +34,8 @@ const INSTANCE_OVERHEAD_BYTES = 256 << 10;
 const TOUCHED = 0.35;
 /** How often arrival rates are looked at without a launch. */
 const REVIEW_MS = 5000;
-/** CPU limit of an instance that nobody runs; the invocation's own is set when it is taken. */
-const NO_CPU_MS = 0;
+/** CPU limit while an instance is made; the invocation's own is set when it is taken. */
+export const INSTANTIATE_CPU_MS = 1000;
 
 /** Ready, single-use instances of every function. */
 export class InstancePool {
@@ -113,7 +113,7 @@ export class InstancePool {
 
   #make(entry: Entry): Execution {
     const { world, slices } = this.#options;
-    const execution = instantiate(entry.program, world, { slices, cpuLimitMs: NO_CPU_MS });
+    const execution = instantiate(entry.program, world, { slices, cpuLimitMs: INSTANTIATE_CPU_MS });
     entry.instanceBytes = INSTANCE_OVERHEAD_BYTES + Math.ceil(execution.guest.memoryBytes * TOUCHED);
     return execution;
   }
