@@ -21,7 +21,9 @@ export interface AppOptions {
   /** 15,000 by default. In workerd 250 bounds how late a client that left is noticed. */
   readonly heartbeatMs?: number;
   readonly limits?: Partial<Limits>;
-  /** Aborts when the process is about to end: streams get their last frame, and nothing is ready any more. */
+  /** Aborts when the process takes no more work: it is not ready any more, and streams without an end of their own end. */
+  readonly draining?: AbortSignal;
+  /** Aborts when the process is about to end: every stream gets its last frame. */
   readonly shutdown?: AbortSignal;
   /** Version of the platform. */
   readonly version?: string;
@@ -44,6 +46,7 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
   const settings: AppSettings = {
     limits: { ...DEFAULT_LIMITS, ...options.limits },
     heartbeatMs: options.heartbeatMs ?? DEFAULT_HEARTBEAT_MS,
+    draining: options.draining ?? options.shutdown,
     shutdown: options.shutdown,
     version: options.version ?? '0.0.0',
     withTimeLimit: options.withTimeLimit ?? unlimited,

@@ -45,6 +45,7 @@ export interface LogRecord {
 export interface AppSettings {
   readonly limits: Limits;
   readonly heartbeatMs: number;
+  readonly draining: AbortSignal | undefined;
   readonly shutdown: AbortSignal | undefined;
   readonly version: string;
   readonly withTimeLimit: WithTimeLimit;

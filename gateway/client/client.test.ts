@@ -1,49 +1,14 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { type AddressInfo, createServer } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { serve } from '../node/server.ts';
+import { startCuttingProxy } from '../testing/cutting-proxy.ts';
 import { ECHO_SCHEMA } from '../testing/http/harness.ts';
 import { componentBytes, TestPlatform } from '../testing/platform.ts';
 import { PieClient } from './client.ts';
 import type { PieError } from './errors.ts';
 import type { PieEvent } from './events.ts';
-
-/** A wire to the gateway that can be cut: after every so many bytes of answers the connection is destroyed. */
-async function startCuttingProxy(target: URL, everyBytes: () => number) {
-  const sockets = new Set<Socket>();
-  let cuts = 0;
-  const server = createServer((client) => {
-    const upstream = connect(Number(target.port), target.hostname);
-    for (const socket of [client, upstream]) {
-      sockets.add(socket);
-      socket.on('error', () => undefined).on('close', () => sockets.delete(socket));
-    }
-    let left = everyBytes();
-    client.pipe(upstream);
-    upstream.on('data', (chunk: Buffer) => {
-      client.write(chunk.subarray(0, left));
-      left -= chunk.byteLength;
-      if (left > 0) return;
-      cuts += 1;
-      client.destroySoon();
-      upstream.destroy();
-    });
-    upstream.on('close', () => client.destroySoon());
-    client.on('close', () => upstream.destroy());
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    cuts: () => cuts,
-    async stop() {
-      for (const socket of sockets) socket.destroy();
-      server.close();
-      await once(server, 'close');
-    },
-  };
-}
 
 describe('PieClient', () => {
   let platform: TestPlatform;

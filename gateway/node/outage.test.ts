@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { type Frame, FrameParser } from '../client/event-source.ts';
-import { ASYNC, ECHO_SCHEMA, Harness, json } from '../testing/http/harness.ts';
+import { ASYNC, ECHO_SCHEMA, Harness, json, SSE } from '../testing/http/harness.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
 /** A platform whose Redis has on disk whatever it has answered for. */
@@ -95,7 +95,10 @@ describe('when the gateway stops', () => {
       const quick = await h.stream();
       const slow = await h.stream();
       const waiting = await h.waiting();
+      const logs = await h.send('/v1/functions/echo/logs', { headers: SSE });
       const closing = platform.server.close(400);
+      // Nobody waits for a stream that has no end.
+      assert.match(await logs.text(), /event: error\ndata: \{"code":"shutting-down"/);
       await assert.rejects(fetch(`${platform.url}/healthz`, { headers: { connection: 'close' } }));
       await quick.attempt.succeed(1);
       assert.match(await quick.response.text(), /event: result/);

@@ -7,7 +7,7 @@ import { type AppOptions, createApp } from '../app/app.ts';
 import type { ControlPlane } from '../app/control.ts';
 import { withTimeLimit } from './time-limit.ts';
 
-export interface ServeOptions extends Omit<AppOptions, 'shutdown'> {
+export interface ServeOptions extends Omit<AppOptions, 'draining' | 'shutdown'> {
   readonly host: string;
   /** 0 lets the system choose. */
   readonly port: number;
@@ -33,8 +33,14 @@ const POLL_MS = 25;
 
 /** Serves the app on Node. */
 export async function serve(control: ControlPlane, options: ServeOptions): Promise<RunningServer> {
+  const draining = new AbortController();
   const shutdown = new AbortController();
-  const app = createApp(control, { withTimeLimit, ...options, shutdown: shutdown.signal });
+  const app = createApp(control, {
+    withTimeLimit,
+    ...options,
+    draining: draining.signal,
+    shutdown: shutdown.signal,
+  });
   let running = 0;
   const server = createAdaptorServer({ fetch: app.fetch }) as Server;
   server.keepAliveTimeout = KEEP_ALIVE_MS;
@@ -59,6 +65,7 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
     url: urlOf(server.address() as AddressInfo),
     async close(drainMs) {
       const closed = new Promise((resolve) => server.close(resolve));
+      draining.abort();
       await idleWithin(drainMs);
       shutdown.abort();
       await idleWithin(FLUSH_MS);

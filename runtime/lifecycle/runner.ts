@@ -58,7 +58,8 @@ export class InvocationRunner {
       .catch((error: unknown) => asLaunchError(error));
     const begun = await untilStored(() => invocations.beginAttempt(job.id, runtimeId), signal);
     if (begun === null || 'refused' in begun) {
-      await launching;
+      const unused = await launching;
+      if (!(unused instanceof LaunchError)) unused.execution.dispose();
       return;
     }
     let kill: (trap: GuestTrap) => void = () => undefined;
@@ -79,7 +80,18 @@ export class InvocationRunner {
       return;
     }
     kill = (trap) => launched.execution.kill(trap);
-    await this.#execute(attempt, launched, signal);
+    try {
+      await this.#execute(attempt, launched, signal);
+    } catch (error) {
+      this.#options.onError?.(error);
+      launched.execution.dispose();
+      await this.#finish(
+        attempt,
+        { kind: 'error', code: 'internal', message: 'The runtime failed; its log says how.' },
+        {},
+        signal,
+      );
+    }
   }
 
   async #execute(attempt: Attempt, launched: Launched, signal: AbortSignal): Promise<void> {
@@ -134,9 +146,9 @@ export class InvocationRunner {
     const memoryBytes = guest.memoryBytes;
     execution.dispose();
 
-    const { timings, coldStart } = launched;
-    const firstCallMs = guest.firstCallAt === 0 ? null : round(guest.firstCallAt - ranFrom);
-    outbox.add('metric', JSON.stringify({ name: 'launch', queuedMs, ...rounded(timings), firstCallMs, coldStart }));
+    // Where the time before the inferlet's first call of the platform went; numbers only.
+    const firstCall = guest.firstCallAt === 0 ? {} : { firstCallMs: round(guest.firstCallAt - ranFrom) };
+    outbox.add('metric', JSON.stringify({ queuedMs, ...rounded(launched.timings), ...firstCall }));
     await outbox.flushed();
     const verdict = verdictOf({
       ending,

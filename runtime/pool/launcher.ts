@@ -2,7 +2,7 @@ import { pathToFileURL } from 'node:url';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { world } from '#wit/generated/world.ts';
-import { artifactHashOf, type BuildOutcome, buildArtifact, readArtifact } from '../build/index.ts';
+import { type Artifact, artifactHashOf, type BuildOutcome, buildArtifact, readArtifact } from '../build/index.ts';
 import { LaunchError, type Launched, type Launcher, type LaunchRequest } from '../lifecycle/launch.ts';
 import type { CompiledWorld, HostTable } from '../lowering/compile.ts';
 import type { Execution } from '../lowering/execution.ts';
@@ -10,7 +10,7 @@ import { instantiateGlue } from '../lowering/glue.ts';
 import type { JcoInstantiate } from '../lowering/record.ts';
 import type { SliceRunner } from '../lowering/slice-runner.ts';
 import { GuestTrap } from '../lowering/trap.ts';
-import { type LoadedProgram, loadProgram, ModuleCache } from './artifacts.ts';
+import { type LoadedProgram, loadProgram, ModuleCache, type Planner } from './artifacts.ts';
 import { INSTANTIATE_CPU_MS, type InstancePool } from './pool.ts';
 
 /** What jco's glue needs to run a component that has no plan. */
@@ -28,6 +28,8 @@ export interface FunctionLauncherOptions {
   readonly functionOf: (tenant: string, name: string, version: string) => Promise<FunctionVersion | null>;
   /** A component's bytes, null when they are stored no more. */
   readonly componentOf: (hash: string) => Promise<Uint8Array | null>;
+  /** Plans artifacts seen for the first time; in a child process by default. */
+  readonly planner?: Planner;
 }
 
 interface Loaded {
@@ -165,13 +167,17 @@ export class FunctionLauncher implements Launcher {
     const { store } = this.#options;
     const memoryPages = memoryPagesOf(memoryMb);
     const existing = await readArtifact(store, artifactHashOf(componentHash, { memoryPages }));
-    if (existing) return { program: await loadProgram(existing, this.#modules), buildMs: 0 };
+    if (existing) return { program: await this.#read(existing), buildMs: 0 };
     const from = performance.now();
     const component = await this.#component(componentHash);
     const outcome = await buildArtifact(component, { store, memoryPages });
     if (!outcome.ok) throw new LaunchError('artifact-unavailable', `${outcome.message} ${outcome.hint}`);
     const buildMs = performance.now() - from;
-    return { program: await loadProgram(outcome.artifact, this.#modules), buildMs };
+    return { program: await this.#read(outcome.artifact), buildMs };
+  }
+
+  #read(artifact: Artifact): Promise<LoadedProgram> {
+    return loadProgram(artifact, this.#modules, this.#options.planner);
   }
 
   async #component(hash: string): Promise<Uint8Array> {

@@ -1,7 +1,7 @@
 import type { CompiledWorld } from '../lowering/compile.ts';
 import type { Execution, ExecutionOptions } from '../lowering/execution.ts';
 import { instantiate, type Program } from '../lowering/instance.ts';
-import { ArrivalRate, DEFAULT_SIZING, poolTargets, type SizingPolicy } from './sizing.ts';
+import { BurstSize, DEFAULT_SIZING, poolTargets, type SizingPolicy } from './sizing.ts';
 
 export interface PoolOptions {
   readonly world: CompiledWorld;
@@ -18,7 +18,7 @@ interface Entry {
   readonly key: string;
   program: Program;
   min: number;
-  readonly rate: ArrivalRate;
+  readonly bursts: BurstSize;
   readonly ready: Execution[];
   usedAtMs: number;
   instanceBytes: number;
@@ -29,9 +29,9 @@ interface Entry {
 /** Of the time that an instance takes to make, how many times as long the thread is left alone before the next, while invocations run. */
 const BUSY_PAUSE = 4;
 /** Resident memory of an instance apart from its linear memory, measured on QuickJS. */
-const INSTANCE_OVERHEAD_BYTES = 256 << 10;
+const INSTANCE_OVERHEAD_BYTES = 192 << 10;
 /** Part of its linear memory that an idle instance has touched, measured on QuickJS. */
-const TOUCHED = 0.35;
+const TOUCHED = 0.25;
 /** How often arrival rates are looked at without a launch. */
 const REVIEW_MS = 5000;
 /** CPU limit while an instance is made; the invocation's own is set when it is taken. */
@@ -64,7 +64,7 @@ export class InstancePool {
   /** Makes a function known, so that instances of it are kept ready. */
   admit(key: string, program: Program, min: number): void {
     const known = this.#entries.get(key);
-    if (known && known.program === program) {
+    if (known && known.program.plan === program.plan) {
       known.min = min;
     } else {
       const now = performance.now();
@@ -73,7 +73,7 @@ export class InstancePool {
         key,
         program,
         min,
-        rate: new ArrivalRate(now),
+        bursts: new BurstSize(),
         ready: [],
         usedAtMs: now,
         instanceBytes,
@@ -93,7 +93,7 @@ export class InstancePool {
     const entry = this.#entries.get(key);
     if (!entry) throw new TypeError(`no function ${key} in the pool`);
     const now = performance.now();
-    entry.rate.arrive(now);
+    entry.bursts.arrive(now);
     entry.usedAtMs = now;
     entry.failed = false;
     const execution = entry.ready.pop();
@@ -129,10 +129,10 @@ export class InstancePool {
     if (this.#closed) return;
     const now = performance.now();
     const targets = poolTargets(
-      [...this.#entries.values()].map(({ key, min, rate, usedAtMs, instanceBytes }) => ({
+      [...this.#entries.values()].map(({ key, min, bursts, usedAtMs, instanceBytes }) => ({
         key,
         min,
-        rate: rate.at(now),
+        burst: bursts.at(now),
         idleMs: now - usedAtMs,
         instanceBytes,
       })),

@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { ArrivalRate, DEFAULT_SIZING, type PoolDemand, poolTargets } from './sizing.ts';
+import { BurstSize, DEFAULT_SIZING, type PoolDemand, poolTargets } from './sizing.ts';
 
 const MB = 1 << 20;
 const policy = (budgetBytes: number) => ({ ...DEFAULT_SIZING, budgetBytes });
 const demand = (key: string, parts: Partial<PoolDemand> = {}): PoolDemand => ({
   key,
   min: 0,
-  rate: 0,
+  burst: 0,
   idleMs: 0,
   instanceBytes: MB,
   ...parts,
@@ -18,7 +18,7 @@ const demands = fc
   .array(
     fc.record({
       min: fc.integer({ min: 0, max: 50 }),
-      rate: fc.double({ min: 0, max: 500, noNaN: true }),
+      burst: fc.double({ min: 0, max: 500, noNaN: true }),
       idleMs: fc.integer({ min: 0, max: 3_600_000 }),
       instanceBytes: fc.integer({ min: 1000, max: 10 * MB }),
     }),
@@ -42,11 +42,11 @@ describe('pool sizes', () => {
     fc.assert(
       fc.property(demands, (list) => {
         const targets = poolTargets(list, policy(Number.MAX_SAFE_INTEGER));
-        for (const { key, min, rate, idleMs } of list) {
+        for (const { key, min, burst, idleMs } of list) {
           const target = targets.get(key) ?? 0;
           assert.ok(target >= min);
           assert.ok(
-            idleMs >= DEFAULT_SIZING.idleAfterMs ? target === min : target >= Math.max(1, Math.min(rate, 1024)),
+            idleMs >= DEFAULT_SIZING.idleAfterMs ? target === min : target >= Math.max(1, Math.min(burst, 1024)),
           );
         }
       }),
@@ -56,19 +56,28 @@ describe('pool sizes', () => {
 
   it('serve minima before rates, and fast functions before slow ones', () => {
     const list = [
-      demand('quick', { rate: 10 }),
+      demand('quick', { burst: 10 }),
       demand('asked', { min: 3, idleMs: 10 ** 9 }),
-      demand('slow', { rate: 2 }),
+      demand('slow', { burst: 2 }),
     ];
     assert.deepEqual(Object.fromEntries(poolTargets(list, policy(8 * MB))), { quick: 4, asked: 3, slow: 1 });
   });
 });
 
-describe('an arrival rate', () => {
-  it('finds a steady rate and forgets it', () => {
-    const rate = new ArrivalRate(0, 10_000);
-    for (let at = 0; at < 60_000; at += 20) rate.arrive(at);
-    assert.ok(Math.abs(rate.at(60_000) - 50) < 1);
-    assert.ok(rate.at(160_000) < 0.01);
+describe('a burst', () => {
+  it('is the most that came within a second, however it came', () => {
+    const steady = new BurstSize();
+    for (let at = 0; at < 60_000; at += 20) steady.arrive(at);
+    assert.ok(Math.abs(steady.at(60_000) - 50) < 1);
+    const sudden = new BurstSize();
+    for (let i = 0; i < 900; i++) sudden.arrive(1000 + i / 10);
+    assert.ok(sudden.at(1100) > 899);
+  });
+
+  it('is forgotten within minutes', () => {
+    const bursts = new BurstSize();
+    for (let i = 0; i < 900; i++) bursts.arrive(0);
+    assert.ok(bursts.at(60_000) > 300);
+    assert.ok(bursts.at(600_000) < 1);
   });
 });

@@ -1,15 +1,15 @@
 /**
  * How many ready instances each function keeps. Pure.
  *
- * A function gets what arrives in the time that making instances takes to catch up, never less than its manifest's minimum, and one while
- * it is in use at all. When the memory budget is short, minima come first, in the order given, then the rest by arrival rate.
+ * A function gets as many as its largest recent burst of launches, never less than its manifest's minimum, and one while it is in use at all.
+ * When the memory budget is short, minima come first, in the order given, then one each, then the rest by the size of the bursts.
  */
 export interface PoolDemand {
   readonly key: string;
   /** `pool.min` of the manifest. */
   readonly min: number;
-  /** Launches a second, lately. */
-  readonly rate: number;
+  /** Launches that may come at once. */
+  readonly burst: number;
   /** Milliseconds since the last launch or since it was loaded. */
   readonly idleMs: number;
   /** Memory of one ready instance. */
@@ -18,15 +18,12 @@ export interface PoolDemand {
 
 export interface SizingPolicy {
   readonly budgetBytes: number;
-  /** Seconds of arrivals that are kept ready. */
-  readonly horizonSeconds: number;
   /** A function not launched for so long keeps its minimum only. */
   readonly idleAfterMs: number;
   readonly maxPerFunction: number;
 }
 
 export const DEFAULT_SIZING: Omit<SizingPolicy, 'budgetBytes'> = {
-  horizonSeconds: 1,
   idleAfterMs: 10 * 60_000,
   maxPerFunction: 1024,
 };
@@ -44,29 +41,38 @@ export function poolTargets(demands: readonly PoolDemand[], policy: SizingPolicy
   for (const demand of demands) grant(demand, Math.min(demand.min, policy.maxPerFunction));
   const active = demands.filter(({ idleMs }) => idleMs < policy.idleAfterMs);
   for (const demand of active) grant(demand, 1);
-  for (const demand of [...active].sort((a, b) => b.rate - a.rate)) {
-    grant(demand, Math.min(policy.maxPerFunction, Math.ceil(demand.rate * policy.horizonSeconds)));
+  for (const demand of [...active].sort((a, b) => b.burst - a.burst)) {
+    grant(demand, Math.min(policy.maxPerFunction, Math.ceil(demand.burst)));
   }
   return targets;
 }
 
-/** Launches a second, as an average that forgets with a time constant. */
-export class ArrivalRate {
+/** The largest burst of launches: most of them within a second, lately. A burst that does not come again is forgotten within minutes. */
+export class BurstSize {
+  readonly #windowMs: number;
   readonly #timeConstantMs: number;
-  #rate = 0;
-  #atMs: number;
+  #windowFromMs = Number.NEGATIVE_INFINITY;
+  #count = 0;
+  #peak = 0;
+  #peakAtMs = 0;
 
-  constructor(nowMs: number, timeConstantMs = 10_000) {
-    this.#atMs = nowMs;
+  constructor(windowMs = 1000, timeConstantMs = 60_000) {
+    this.#windowMs = windowMs;
     this.#timeConstantMs = timeConstantMs;
   }
 
   arrive(nowMs: number): void {
-    this.#rate = this.at(nowMs) + 1000 / this.#timeConstantMs;
-    this.#atMs = nowMs;
+    if (nowMs - this.#windowFromMs >= this.#windowMs) {
+      this.#windowFromMs = nowMs;
+      this.#count = 0;
+    }
+    this.#count++;
+    if (this.#count < this.at(nowMs)) return;
+    this.#peak = this.#count;
+    this.#peakAtMs = nowMs;
   }
 
   at(nowMs: number): number {
-    return this.#rate * Math.exp((this.#atMs - nowMs) / this.#timeConstantMs);
+    return this.#peak * Math.exp((this.#peakAtMs - nowMs) / this.#timeConstantMs);
   }
 }

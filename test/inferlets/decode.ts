@@ -102,7 +102,7 @@ const decode: Record<Way, Decode> = {
     for (;;) {
       const chunk = unwrap(await ahead.next().read());
       tokens.push(...chunk.tokens);
-      if (chunk.finished !== undefined) return tokens;
+      if (chunk.finished) return tokens;
     }
   },
 };

@@ -78,7 +78,8 @@ export function logRoutes(app: App, control: ControlPlane, settings: AppSettings
         isTerminal: () => false,
         heartbeatMs: settings.heartbeatMs,
         client: call.signal,
-        shutdown: settings.shutdown,
+        // It would go on for ever.
+        shutdown: settings.draining,
         onDisconnect: () => following.abort(),
         onEnd: () => following.abort(),
       });

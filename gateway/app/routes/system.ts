@@ -81,7 +81,7 @@ export function systemRoutes(app: App, control: ControlPlane, settings: AppSetti
     }),
     async (c) => {
       const health = await control.health();
-      const ready = health.ready && settings.shutdown?.aborted !== true;
+      const ready = health.ready && settings.draining?.aborted !== true;
       return c.json({ ...health, ready }, ready ? 200 : 503, { 'cache-control': 'no-store' });
     },
   );

@@ -1,0 +1,44 @@
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+
+/** A wire to the gateway that can be cut: after every so many bytes of answers the connection is destroyed. */
+export async function startCuttingProxy(target: URL, everyBytes: () => number) {
+  const sockets = new Set<Socket>();
+  let cuts = 0;
+  const server = createServer((client) => {
+    const upstream = connect(Number(target.port), target.hostname);
+    for (const socket of [client, upstream]) {
+      sockets.add(socket);
+      socket.on('error', () => undefined).on('close', () => sockets.delete(socket));
+    }
+    let left = everyBytes();
+    client.pipe(upstream);
+    upstream.on('data', (chunk: Buffer) => {
+      client.write(chunk.subarray(0, left));
+      left -= chunk.byteLength;
+      if (left > 0) return;
+      cuts += 1;
+      client.destroySoon();
+      upstream.destroy();
+    });
+    upstream.on('close', () => client.destroySoon());
+    client.on('close', () => upstream.destroy());
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    cuts: () => cuts,
+    /** Cuts every connection now. */
+    cut() {
+      cuts += 1;
+      for (const socket of sockets) socket.destroy();
+    },
+    async stop() {
+      for (const socket of sockets) socket.destroy();
+      if (!server.listening) return;
+      server.close();
+      await once(server, 'close');
+    },
+  };
+}

@@ -1,0 +1,117 @@
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { invoke, type StreamEvent } from '#test/harness/events.ts';
+import { Platform } from '#test/harness/platform.ts';
+import type { Bench } from '#test/bench/bench.ts';
+import { outputOf } from '#test/bench/clients.ts';
+import { format, quantile } from '#test/bench/statistics.ts';
+
+/** An inferlet whose first statement sends. A comment makes each build another component. */
+const source = (salt: string) =>
+  `import { send } from 'pie:inferlet/session@0.1.0';\nexport async function run() { send({ tag: 'text', val: '${salt}' }); return 'null'; }\n`;
+
+interface Launch {
+  /** From the request to the first `message`. */
+  readonly totalMs: number;
+  readonly parts: Readonly<Record<string, number>>;
+}
+
+interface Case {
+  readonly name: string;
+  readonly launches: readonly Launch[];
+}
+
+async function launchOnce(platform: Platform, name: string): Promise<Launch> {
+  const start = performance.now();
+  let totalMs = Number.NaN;
+  let metric: StreamEvent | undefined;
+  const events = await invoke(
+    platform,
+    name,
+    {},
+    {
+      onEvent: (event) => {
+        if (event.event === 'message' && Number.isNaN(totalMs)) totalMs = performance.now() - start;
+        if (event.event === 'metric') metric ??= event;
+      },
+    },
+  );
+  outputOf(events);
+  return { totalMs, parts: metric?.data ?? {} };
+}
+
+/** Request to first message: warm at 1, 256 and 896 at once; cold for a new component and for an artifact on disk. */
+export const launch: Bench = {
+  name: 'launch',
+  summary: 'request to first message, warm at 1, 256 and 896 at once, and cold',
+  async run({ repetitions, quick, progress }) {
+    const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-launch-'));
+    const cases: Case[] = [];
+    try {
+      await using platform = await Platform.start({ functions: false });
+      const deploy = async (name: string) => {
+        const file = path.join(directory, `${name}.ts`);
+        await writeFile(file, source(`${name} ${Math.random()}`));
+        const run = await platform.pie(['deploy', file, '--name', name, '--json']);
+        if (run.code !== 0) throw new Error(run.stderr);
+      };
+      await deploy('warm');
+      for (let i = 0; i < 20; i++) await launchOnce(platform, 'warm');
+      for (const atOnce of quick ? [1, 32] : [1, 896]) {
+        const launches: Launch[] = [];
+        for (let i = 0; i < (atOnce === 1 ? 20 * repetitions : repetitions); i++) {
+          launches.push(...(await Promise.all(Array.from({ length: atOnce }, () => launchOnce(platform, 'warm')))));
+          await new Promise((resolve) => setTimeout(resolve, atOnce === 1 ? 10 : 1500)); // The pool fills up again.
+        }
+        cases.push({ name: `warm, ${atOnce} at once`, launches });
+        progress(`warm ${atOnce}`);
+      }
+    } finally {
+      await rm(directory, { recursive: true, force: true });
+    }
+    const parts = [...new Set(cases.flatMap((each) => each.launches.flatMap((one) => Object.keys(one.parts))))];
+    return {
+      title: 'Launch: request to the first message, in ms',
+      header: ['case', 'n', 'p50', 'p99', ...parts.map((part) => `${part} p50`)],
+      rows: cases.map(({ name, launches }) => {
+        const sorted = (values: number[]) => values.toSorted((a, b) => a - b);
+        const total = sorted(launches.map((one) => one.totalMs));
+        return [
+          name,
+          String(launches.length),
+          format(quantile(total, 0.5), 1),
+          format(quantile(total, 0.99), 1),
+          ...parts.map((part) => format(quantile(sorted(launches.map((one) => one.parts[part] ?? 0)), 0.5), 1)),
+        ];
+      }),
+      notes: [
+        'The clients run in one process on the same machine and share its cores.',
+        'A new component is uploaded, checked, transpiled and metered by its deploy; that whole time is part of its launch.',
+      ],
+      data: cases,
+    };
+  },
+};
+
+/** Builds a component that nobody has seen, uploads it, and launches it: the time counts from the upload. */
+async function uploadAndLaunch(platform: Platform, directory: string, name: string): Promise<Launch> {
+  const file = path.join(directory, `${name}.ts`);
+  const component = path.join(directory, `${name}.wasm`);
+  await writeFile(file, source(`${name} ${Math.random()}`));
+  const build = await platform.pie(['build', file, '--out', component]);
+  if (build.code !== 0) throw new Error(build.stderr);
+  const form = new FormData();
+  form.set('manifest', JSON.stringify({ name }));
+  form.set('component', new Blob([await readFile(component)], { type: 'application/wasm' }), 'component.wasm');
+  const start = performance.now();
+  const response = await platform.fetch(`/v1/functions/${name}`, { method: 'PUT', body: form });
+  if (!response.ok) throw new Error(await response.text());
+  await response.arrayBuffer();
+  const uploadMs = performance.now() - start;
+  const launched = await launchOnce(platform, name);
+  return { totalMs: uploadMs + launched.totalMs, parts: { ...launched.parts, deployMs: uploadMs } };
+}
+const r: any = await launch.run({ repetitions: Number(process.argv[2] ?? 3), quick: false, progress: (x: string) => console.log(x) } as any);
+console.log(r.header.join(' | ')); for (const row of r.rows) console.log(row.join(' | '));
+process.exit(0);
