@@ -1,7 +1,7 @@
 import type { CompiledWorld } from './compile.ts';
 import { Fuel, GO_ON, TRAP, WAIT } from './fuel.ts';
 import { Guest, type WaitableSet } from './guest.ts';
-import { EVENT_FUTURE_READ, EVENT_NONE, NOTHING_TO_WAIT_FOR, type Task } from './intrinsics.ts';
+import { EVENT_FUTURE_READ, EVENT_NONE, NOTHING_TO_WAIT_FOR, type Task, YIELD_COST_MS } from './intrinsics.ts';
 import type { Resumable, SliceRunner } from './slice-runner.ts';
 import { GuestTrap } from './trap.ts';
 
@@ -41,9 +41,6 @@ const PINNED_LIMIT_MS = 100;
 /** Most time that a guest is charged for one tank of fuel when it cannot be measured. */
 const GUESSED_QUANTUM_MS = 1;
 
-/** What a turn of the event loop costs the host, charged to a guest that asks for one. */
-const YIELD_COST_MS = 0.02;
-
 const CODE_EXIT = 0;
 const CODE_YIELD = 1;
 const CODE_WAIT = 2;
@@ -65,6 +62,8 @@ export class Execution implements Task {
   /** CPU time when the slice began: with a turn of the event loop in which the guest runs, however often it is entered in that turn. */
   #sliceFrom = 0;
   #sliceTurn = -1;
+  /** The thread's CPU time when the slice was granted, in µs; -1 when the slice was not waited for. */
+  #threadFrom = -1;
   /** Answers the wait for its turn that is under way. */
   #granted: ((go: number) => void) | null = null;
   /** Its place in the line for slices; one object, because the line keeps its credit by it. */
@@ -160,9 +159,11 @@ export class Execution implements Task {
     this.fuel.refill();
   }
 
-  /** Suspends until it is this inferlet's turn again. */
-  yield(): Promise<number> {
+  /** Suspends until it is this inferlet's turn again; `costMs` is charged for it. */
+  yield(costMs = 0): Promise<number> {
     this.pause();
+    this.#chargeThreadTime();
+    this.#cpuMs += costMs;
     return new Promise((resolve) => {
       this.#granted = resolve;
       this.guest.unwind = () => {
@@ -197,8 +198,17 @@ export class Execution implements Task {
     this.#granted = null;
     this.guest.unwind = null;
     this.#beginSlice(this.#options.slices.turn());
+    this.#threadFrom = threadCpuUs();
     this.resume();
     granted?.(GO_ON);
+  }
+
+  /** Long slices are charged by the thread's CPU time, so that nobody pays for a machine that others keep busy. */
+  #chargeThreadTime(): void {
+    if (this.#threadFrom < 0) return;
+    const usedMs = Math.min(this.#cpuMs - this.#sliceFrom, (threadCpuUs() - this.#threadFrom) / 1000);
+    this.#cpuMs = this.#sliceFrom + Math.max(0, usedMs);
+    this.#threadFrom = -1;
   }
 
   #beginSlice(turn: number): void {
@@ -300,8 +310,7 @@ export class Execution implements Task {
         this.#finish();
         return;
       case CODE_YIELD:
-        this.#cpuMs += YIELD_COST_MS;
-        void this.yield().then((go) => {
+        void this.yield(YIELD_COST_MS).then((go) => {
           if (go === GO_ON) this.#call(EVENT_NONE);
         });
         return;
@@ -314,8 +323,7 @@ export class Execution implements Task {
       }
       case CODE_POLL: {
         const set = this.guest.waitableSet(code >>> 4);
-        this.#cpuMs += YIELD_COST_MS;
-        void this.yield().then((go) => {
+        void this.yield(YIELD_COST_MS).then((go) => {
           if (go !== GO_ON) return;
           if (set.ready.length > 0) this.#deliver(set);
           else this.#call(EVENT_NONE);
@@ -376,6 +384,11 @@ export class Execution implements Task {
     this.#ended = null;
     ended?.(ending);
   }
+}
+
+function threadCpuUs(): number {
+  const { user, system } = process.threadCpuUsage();
+  return user + system;
 }
 
 /** `result<string, string>` as it is lifted. */

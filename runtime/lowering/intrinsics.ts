@@ -15,12 +15,15 @@ export interface CoreFunction {
   readonly blocking: boolean;
 }
 
+/** What a turn of the event loop costs the host, charged to a guest that asks for one. */
+export const YIELD_COST_MS = 0.02;
+
 /** What an inferlet's task does besides computing; implemented by whoever drives it. */
 export interface Task {
   /** Suspends the guest's stack until `wake` is called. */
   block(arm: (wake: () => void) => void): Promise<void>;
   /** Lets others run; completes with 0. */
-  yield(): Promise<number>;
+  yield(costMs?: number): Promise<number>;
   /** `[task-return]run` was called with these core values. */
   returned(flat: number[]): void;
 }
@@ -172,7 +175,7 @@ export function rootIntrinsic(guest: Guest, task: Task, fullName: string): CoreF
     case '[thread-yield]':
       return blocking(() => {
         g.enter();
-        return task.yield();
+        return task.yield(YIELD_COST_MS);
       });
     case '[backpressure-set]':
     case '[backpressure-inc]':
