@@ -111,7 +111,7 @@ async function uploadAndLaunch(platform: Platform, directory: string, name: stri
   const file = path.join(directory, `${name}.ts`);
   const component = path.join(directory, `${name}.wasm`);
   await writeFile(file, source(`${name} ${Math.random()}`));
-  const build = await platform.pie(['build', file, '--output', component]);
+  const build = await platform.pie(['build', file, '--out', component]);
   if (build.code !== 0) throw new Error(build.stderr);
   const form = new FormData();
   form.set('manifest', JSON.stringify({ name }));
