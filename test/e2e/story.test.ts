@@ -80,6 +80,8 @@ test('sampling with a seed repeats itself, and another seed differs', async () =
   const [a, again, b] = await Promise.all([run(7), run(7), run(8)]);
   assert.equal(a, again);
   assert.notEqual(a, b);
+  const [largest, half] = await Promise.all([run(2 ** 32 - 1), run(2 ** 31 - 1)]);
+  assert.notEqual(largest, half, 'all 32 bits of a seed count');
 });
 
 test('forks continue one shared prefix side by side', async () => {

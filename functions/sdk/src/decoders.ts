@@ -47,7 +47,8 @@ export function decoderFor(
     return guestDecoder(sequence, { candidates, choose }, false, sampler.seed ?? seed);
   }
   const { temperature, topK, topP, minP } = sampler;
-  const wire: WireSampler = { temperature, topK, topP, minP, seed: sampler.seed ?? seed };
+  // QuickJS bindings cut a u32 of 2³¹ and more down to 2³¹−1; the same bits as a signed number pass whole.
+  const wire: WireSampler = { temperature, topK, topP, minP, seed: (sampler.seed ?? seed) | 0 };
   return mode === 'step' ? new StepDecoder(sequence, wire) : new AheadDecoder(sequence, wire, stopTokens);
 }
 
