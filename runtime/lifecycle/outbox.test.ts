@@ -70,6 +70,32 @@ describe('an outbox', () => {
     );
   });
 
+  it('writes what comes at any moment around the end of a call, though nothing follows', async () => {
+    // An inferlet that answers its client adds in a microtask of its own, as close to the end of a write as it can be.
+    for (let microtasks = 0; microtasks < 20; microtasks++) {
+      const written: string[] = [];
+      const called = Promise.withResolvers<void>();
+      const answer = Promise.withResolvers<'ok'>();
+      const outbox = new Outbox(
+        1,
+        (_seq, events) => {
+          for (const { data } of events) written.push(data);
+          called.resolve();
+          return answer.promise;
+        },
+        () => assert.fail('it ended'),
+      );
+      outbox.add('message', 'question');
+      await called.promise;
+      answer.resolve('ok');
+      for (let i = 0; i < microtasks; i++) await null;
+      outbox.add('message', 'answer');
+      for (let turns = 0; turns < 5; turns++) await turn();
+      assert.deepEqual(written, ['question', 'answer'], `after ${microtasks} microtasks`);
+      assert.equal(outbox.pendingBytes, 0);
+    }
+  });
+
   it('loses nothing and writes nothing twice when Redis dies in between', async () => {
     const { id, outbox } = await attempt();
     outbox.add('message', 'before');

@@ -75,23 +75,27 @@ export class Outbox implements EventSink {
   }
 
   #start(): void {
-    if (this.#writing) return;
-    this.#writing = this.#write().finally(() => {
-      this.#writing = null;
-    });
+    // What a write begins with is there: it never ends before it has been noted down.
+    if (this.#writing || this.#end || this.#queue.length === 0) return;
+    this.#writing = this.#write();
   }
 
   async #write(): Promise<void> {
-    while (this.#queue.length > 0 && !this.#end) {
-      const { batch, bytes } = this.#takeBatch();
-      try {
-        const outcome = await this.#persist(batch);
-        this.#pendingBytes -= bytes;
-        if (outcome === 'ok') this.#nextSeq += batch.length;
-        else this.#stop(outcome === 'full' ? 'full' : 'lost');
-      } catch (cause) {
-        this.#stop('broken', cause);
+    try {
+      while (this.#queue.length > 0 && !this.#end) {
+        const { batch, bytes } = this.#takeBatch();
+        try {
+          const outcome = await this.#persist(batch);
+          this.#pendingBytes -= bytes;
+          if (outcome === 'ok') this.#nextSeq += batch.length;
+          else this.#stop(outcome === 'full' ? 'full' : 'lost');
+        } catch (cause) {
+          this.#stop('broken', cause);
+        }
       }
+    } finally {
+      // In the same step as the last look at the queue: an event added between the two would count on this write, and stay behind.
+      this.#writing = null;
     }
   }
 

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { handlerError } from '#gpu-host/protocol/errors.ts';
 import type { InvocationJob, StopReason } from '#scheduler/admission/job.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
@@ -56,7 +57,9 @@ export class InvocationRunner {
     const launching = launcher
       .launch({ tenant, function: name, version, memoryMb: limits.memoryMb })
       .catch((error: unknown) => asLaunchError(error));
-    const begun = await untilStored(() => invocations.beginAttempt(job.id, runtimeId), signal);
+    // One token for every repetition: an answer that came too late has begun the attempt all the same.
+    const token = randomUUID();
+    const begun = await untilStored(() => invocations.beginAttempt(job.id, runtimeId, token), signal);
     if (begun === null || 'refused' in begun) {
       const unused = await launching;
       if (!(unused instanceof LaunchError)) unused.execution.dispose();

@@ -115,4 +115,12 @@ describe('inbox', () => {
     assert.equal(await scheduler.inbox.push(id, { text: 'late' }), 'ended');
     assert.equal(await scheduler.inbox.push('nobody', { text: 'x' }), 'unknown');
   });
+
+  test('a delivery that fails for good closes it: nobody waits for what cannot come', async () => {
+    const id = await running();
+    await scheduler.store.redis.set(scheduler.store.keys.inbox(id), 'not a list');
+    const closed = Promise.withResolvers<void>();
+    runtime.inbox.attach(id, { message: () => undefined, closed: closed.resolve });
+    await closed.promise;
+  });
 });

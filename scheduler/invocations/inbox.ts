@@ -81,13 +81,16 @@ export class Inbox {
   }
 
   /**
-   * Hands messages to one handler, in order, until it is detached or no more can come. An absence of Redis is waited out.
+   * Hands messages to one handler, in order, until it is detached or no more can come. An absence of Redis is waited out; should delivery
+   * fail for good, the inbox counts as closed, so that nobody waits for what cannot come.
    *
    * @returns the function that detaches.
    */
   attach(id: string, handler: InboxHandler): () => void {
     const detached = new AbortController();
-    this.#deliver(id, handler, detached.signal).catch(() => undefined);
+    this.#deliver(id, handler, detached.signal).catch(() => {
+      if (!detached.signal.aborted) handler.closed();
+    });
     return () => detached.abort();
   }
 

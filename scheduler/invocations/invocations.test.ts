@@ -106,6 +106,14 @@ describe('invocations', () => {
     assert.equal((await scheduler.events.read(id, 0)).length, 1);
   });
 
+  test('beginning again with the same token is the same attempt, with another one refused', async () => {
+    const record = submission();
+    await scheduler.invocations.create(record);
+    const first = await scheduler.invocations.beginAttempt(record.id, 'r1', 'token');
+    assert.deepEqual(await scheduler.invocations.beginAttempt(record.id, 'r1', 'token'), first);
+    assert.deepEqual(await scheduler.invocations.beginAttempt(record.id, 'r1'), { refused: 'already-ran' });
+  });
+
   test('a stale epoch can neither append nor finish', async () => {
     const { id, epoch } = await begun(scheduler);
     assert.equal(await scheduler.invocations.append(id, epoch - 1, 1, [message('x')]), 'stale');

@@ -87,12 +87,15 @@ export class Invocations {
     return records.filter((record) => record !== null);
   }
 
-  /** Begins an attempt; from here on only its epoch may write. An invocation that is not restartable begins once. */
-  async beginAttempt(id: string, runtimeId: string): Promise<AttemptOutcome> {
+  /**
+   * Begins an attempt; from here on only its epoch may write. An invocation that is not restartable begins once. After a `StoreError` make
+   * the call again with the same token: it may have taken effect.
+   */
+  async beginAttempt(id: string, runtimeId: string, token: string = randomUUID()): Promise<AttemptOutcome> {
     const reply = await this.#store.script(
       SCRIPTS.beginAttempt,
       [this.#store.keys.invocation(id)],
-      [runtimeId, this.#store.clock(), randomUUID()],
+      [runtimeId, this.#store.clock(), token],
     );
     const [begun, first, nextSeq, attempt] = tuple(reply);
     if (begun === 1) return { epoch: Number(first), nextSeq: Number(nextSeq), attempt: Number(attempt) };

@@ -8,6 +8,10 @@ const GREEDY_IDS = [9038, 2501, 263, 931, 29892, 727, 471, 263, 2217, 7826, 4257
 const STORY = 'Once upon a time, there was a little girl named L';
 const INPUT = { prompt: '', maxTokens: 64, temperature: 0 };
 
+/** Whatever a client waits for ends long before: past it the platform hangs, and the test says where instead of waiting for ever. */
+const DEADLINE_MS = 30_000;
+const inTime = () => ({ signal: AbortSignal.timeout(DEADLINE_MS) });
+
 let platform: Platform;
 before(async () => {
   platform = await Platform.start();
@@ -15,7 +19,7 @@ before(async () => {
 after(() => platform?.[Symbol.asyncDispose]());
 
 test('a story streams from an inferlet, token by token, and ends with a result', async () => {
-  const events = await invoke(platform, 'text-completion', INPUT);
+  const events = await invoke(platform, 'text-completion', INPUT, inTime());
   assert.equal(events[0]?.event, 'start');
   assert.ok(text(events).trimStart().startsWith(STORY), text(events));
   assert.ok(events.filter((event) => event.event === 'message').length > 5, 'it streams');
@@ -30,7 +34,9 @@ test('a story streams from an inferlet, token by token, and ends with a result',
 
 test('the reference backend tells the same story', async () => {
   await using reference = await Platform.start({ env: { PIE_BACKEND: 'reference' } });
-  const [mine, oracle] = await Promise.all([platform, reference].map((each) => invoke(each, 'text-completion', INPUT)));
+  const [mine, oracle] = await Promise.all(
+    [platform, reference].map((each) => invoke(each, 'text-completion', INPUT, inTime())),
+  );
   assert.deepEqual(terminal(mine ?? [])?.data.output, terminal(oracle ?? [])?.data.output);
 });
 
@@ -53,6 +59,7 @@ test('a caller that waits gets one JSON answer; respond-async gives a place to l
       method: 'POST',
       headers: { 'content-type': 'application/json', ...headers },
       body: JSON.stringify({ ...INPUT, maxTokens: 8 }),
+      ...inTime(),
     });
   const waited = await json(await post({ accept: 'application/json' }));
   assert.equal(waited.status, 'succeeded');
@@ -62,21 +69,24 @@ test('a caller that waits gets one JSON answer; respond-async gives a place to l
   assert.equal(accepted.status, 202);
   const location = accepted.headers.get('location') ?? '';
   const events = await readEvents(
-    await platform.fetch(`${location}/events`, { headers: { accept: 'text/event-stream' } }),
+    await platform.fetch(`${location}/events`, { headers: { accept: 'text/event-stream' }, ...inTime() }),
   );
   assert.deepEqual(terminal(events)?.data.output.tokens, GREEDY_IDS.slice(0, 8));
-  const status = await json(await platform.fetch(location));
+  const status = await json(await platform.fetch(location, inTime()));
   assert.equal(status.status, 'succeeded');
 
   const middle = events[2]?.id ?? '';
-  const rest = await readEvents(await platform.fetch(`${location}/events`, { headers: { 'last-event-id': middle } }));
+  const rest = await readEvents(
+    await platform.fetch(`${location}/events`, { headers: { 'last-event-id': middle }, ...inTime() }),
+  );
   assert.deepEqual(rest, events.slice(3), 'a reader goes on after the last event it saw');
 });
 
 test('sampling with a seed repeats itself, and another seed differs', async () => {
   const run = async (seed: number) =>
-    terminal(await invoke(platform, 'text-completion', { prompt: 'The cat', maxTokens: 24, temperature: 1, seed }))
-      ?.data.output.text;
+    terminal(
+      await invoke(platform, 'text-completion', { prompt: 'The cat', maxTokens: 24, temperature: 1, seed }, inTime()),
+    )?.data.output.text;
   const [a, again, b] = await Promise.all([run(7), run(7), run(8)]);
   assert.equal(a, again);
   assert.notEqual(a, b);
@@ -85,13 +95,8 @@ test('sampling with a seed repeats itself, and another seed differs', async () =
 });
 
 test('forks continue one shared prefix side by side', async () => {
-  const events = await invoke(platform, 'parallel-generation', {
-    prompt: 'Once upon a time',
-    branches: 4,
-    maxTokens: 12,
-    temperature: 1,
-    seed: 3,
-  });
+  const input = { prompt: 'Once upon a time', branches: 4, maxTokens: 12, temperature: 1, seed: 3 };
+  const events = await invoke(platform, 'parallel-generation', input, inTime());
   assert.equal(terminal(events)?.event, 'result');
   assert.equal(terminal(events)?.data.output.branches.length, 4);
 });
@@ -101,17 +106,28 @@ test('a session goes back and forth', async () => {
     method: 'POST',
     headers: { 'content-type': 'application/json', prefer: 'respond-async' },
     body: '{}',
+    ...inTime(),
   });
+  assert.equal(accepted.status, 202);
   const location = accepted.headers.get('location') ?? '';
   const say = (line: string) =>
     platform.fetch(`${location}/messages`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({ text: line }),
+      ...inTime(),
     });
-  const reading = readEvents(await platform.fetch(`${location}/events`));
-  for (const line of ['hello', 'how are you', 'bye']) assert.ok((await say(line)).ok);
-  const events = await reading;
+  const talking = async () => {
+    for (const line of ['hello', 'how are you', 'bye']) assert.equal((await say(line)).status, 202, line);
+  };
+  const heard: string[] = [];
+  const reading = readEvents(await platform.fetch(`${location}/events`, inTime()), ({ id, event }) =>
+    heard.push(`${id} ${event}`),
+  );
+  const [events] = await Promise.all([reading, talking()]).catch(async (cause) => {
+    const state = await (await platform.fetch(location, inTime())).text();
+    throw new Error(`the session broke off after [${heard}]: ${state}`, { cause });
+  });
   assert.equal(terminal(events)?.event, 'result');
   assert.match(text(events), /hello[\s\S]*how are you/);
 });
@@ -123,9 +139,10 @@ test('a cancelled invocation ends with one event and gives its pages back', asyn
     'text-completion',
     { prompt: '', maxTokens: 200, temperature: 1, seed: 1 },
     {
+      ...inTime(),
       onEvent: (event) => {
         if (event.event === 'start') id = event.data.invocation;
-        if (event.id === '3') void platform.fetch(`/v1/invocations/${id}`, { method: 'DELETE' });
+        if (event.id === '3') void platform.fetch(`/v1/invocations/${id}`, { method: 'DELETE', ...inTime() });
       },
     },
   );
