@@ -24,7 +24,8 @@ function unwrap<T>(outcome: { tag: 'ok'; val: T } | { tag: 'err'; val: { tag: st
 export async function run(input: string): Promise<string> {
   const { way, context, steps } = JSON.parse(input) as { way: Way; context: number; steps: number };
   const queue = new Queue(models()[0]?.name ?? '');
-  const pages = allocatePages(queue, Math.ceil((context + steps + 1) / pageSize(queue)));
+  // A typed array crosses the boundary as a whole.
+  const pages = Uint32Array.from(allocatePages(queue, Math.ceil((context + steps + 1) / pageSize(queue))));
   const prompt = Array.from({ length: context }, (_, i) => (i === 0 ? 1 : 300 + ((i * 37) % 20_000)));
   const filled = await step(queue, {
     tokens: prompt,
