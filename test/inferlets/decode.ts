@@ -49,13 +49,7 @@ export async function run(input: string): Promise<string> {
   });
 }
 
-type Decode = (
-  queue: Queue,
-  pages: readonly number[],
-  token: number,
-  position: number,
-  steps: number,
-) => Promise<number[]>;
+type Decode = (queue: Queue, pages: Uint32Array, token: number, position: number, steps: number) => Promise<number[]>;
 
 const decode: Record<Way, Decode> = {
   async split(queue, pages, first, context, steps) {
