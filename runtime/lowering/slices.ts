@@ -16,7 +16,7 @@ export interface SlicePolicy {
   readonly spinnerShare: number;
 }
 
-export const DEFAULT_SLICE_POLICY: SlicePolicy = { sliceMs: 1, burstMs: 50, refill: 0.02, spinnerShare: 0.05 };
+export const DEFAULT_SLICE_POLICY: SlicePolicy = { sliceMs: 1, burstMs: 50, refill: 0.02, spinnerShare: 0.03 };
 
 interface Entry {
   credit: number;
