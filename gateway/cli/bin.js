@@ -17,7 +17,7 @@ const NEW_ENOUGH = 26;
 if (!existsSync(path.join(root, 'node_modules', 'commander')) || !existsSync(node)) {
   console.error(
     `error: Pie is not installed yet: ${path.join(root, 'node_modules')} is missing or incomplete.\n` +
-      `  what to do: run \`npm start\` in ${root} (it installs, then starts the platform), or \`npm ci\` to install only.`,
+      `  what to do: run \`npm start\` in ${root}: it installs what is missing, then starts the platform.`,
   );
   process.exitCode = 4;
 } else if (Number(process.versions.node.split('.')[0]) >= NEW_ENOUGH) {
@@ -28,7 +28,9 @@ if (!existsSync(path.join(root, 'node_modules', 'commander')) || !existsSync(nod
   process.on('SIGINT', () => undefined);
   for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
   child.once('error', (error) => {
-    console.error(`error: ${node} cannot be run: ${error.message}\n  what to do: run \`npm ci\` in ${root}.`);
+    console.error(
+      `error: ${node} cannot be run: ${error.message}\n  what to do: run \`npm start\` in ${root}: it installs what is missing.`,
+    );
     process.exitCode = 4;
   });
   child.once('exit', (code, signal) => {

@@ -41,7 +41,7 @@ function buildFailure(outcome: ProgramOutcome, report: Record<string, unknown>):
   return new Failure(stringOf(report.message) ?? (outcome.stderr.trim() || 'The build failed without a word.'), {
     exitCode: EXIT.refused,
     code: stringOf(report.code) ?? 'build-failed',
-    todo: stringOf(report.hint) ?? 'Correct the source, then try again.',
+    advice: stringOf(report.hint) ?? 'Correct the source, then try again.',
     diagnostics: Array.isArray(report.diagnostics) ? report.diagnostics : [],
   });
 }

@@ -27,7 +27,7 @@ async function assertListening(credentials: Credentials): Promise<void> {
         exitCode: EXIT.unreachable,
         code: 'connection-failed',
         why: `${problem} (the address is from ${credentials.source}).`,
-        todo: 'Start the platform with `npm start` (or `pie up`); `pie doctor` looks further.',
+        advice: 'Start the platform with `npm start` (or `pie up`); `pie doctor` looks further.',
       });
     }
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS));

@@ -26,7 +26,7 @@ export function findCredentials(environment: NodeJS.ProcessEnv = process.env): C
       exitCode: EXIT.unreachable,
       code: 'no-credentials',
       why: `${file} does not exist${url ? ' and PIE_API_KEY is not set' : ''}.`,
-      todo: 'Start the platform here with `npm start` (or `pie up`), or set PIE_URL and PIE_API_KEY of another one.',
+      advice: 'Start the platform here with `npm start` (or `pie up`), or set PIE_URL and PIE_API_KEY of another one.',
     });
   }
   return {
@@ -67,7 +67,7 @@ function unreadable(file: string, cause: unknown): Failure {
     exitCode: EXIT.unreachable,
     code: 'bad-credentials',
     why: cause instanceof Error ? cause.message : String(cause),
-    todo: 'Remove it and start the platform again, which writes a new one.',
+    advice: 'Remove it and start the platform again, which writes a new one.',
   });
 }
 
@@ -75,6 +75,6 @@ function validUrl(text: string, source: string): string {
   const url = URL.parse(text);
   if (url?.protocol === 'http:' || url?.protocol === 'https:') return text.replace(/\/+$/, '');
   throw new Failure(`"${text}" (from ${source}) is no address of a platform.`, {
-    todo: 'Give one such as http://127.0.0.1:8787.',
+    advice: 'Give one such as http://127.0.0.1:8787.',
   });
 }

@@ -34,7 +34,7 @@ export interface FailureOptions {
   /** One of the API's codes, or of the command's own (`usage`, `no-credentials`, …). */
   readonly code?: string;
   readonly why?: string | undefined;
-  readonly todo?: string | undefined;
+  readonly advice?: string | undefined;
   readonly requestId?: string | undefined;
   readonly field?: string | undefined;
   readonly invocation?: string | undefined;
@@ -48,7 +48,7 @@ export class Failure extends Error {
   readonly exitCode: number;
   readonly code: string;
   readonly why: string | undefined;
-  readonly todo: string | undefined;
+  readonly advice: string | undefined;
   readonly requestId: string | undefined;
   readonly field: string | undefined;
   readonly invocation: string | undefined;
@@ -59,7 +59,7 @@ export class Failure extends Error {
     this.exitCode = options.exitCode ?? EXIT.usage;
     this.code = options.code ?? 'usage';
     this.why = options.why;
-    this.todo = options.todo;
+    this.advice = options.advice;
     this.requestId = options.requestId;
     this.field = options.field;
     this.invocation = options.invocation;
@@ -84,7 +84,7 @@ export function toFailure(thrown: unknown): Failure {
     return new Failure(thrown.message, {
       exitCode: AWAY.has(thrown.code) ? EXIT.unreachable : EXIT.refused,
       code: thrown.code,
-      todo: thrown.hint,
+      advice: thrown.hint,
       requestId: thrown.requestId,
       field: thrown.field,
       invocation: thrown.invocation,
@@ -96,7 +96,7 @@ export function toFailure(thrown: unknown): Failure {
     exitCode: EXIT.internal,
     code: 'internal',
     why: 'This is a fault of the command itself.',
-    todo: 'Report it with the lines below.',
+    advice: 'Report it with the lines below.',
     cause: error,
   });
 }

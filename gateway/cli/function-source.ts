@@ -29,7 +29,7 @@ export function findFunction(target: string, name: string | undefined): Function
   const full = path.resolve(target);
   if (!existsSync(full)) {
     throw new Failure(`${target} does not exist.`, {
-      todo: 'Name a folder with a pie.json, a .ts or .js file, or a .wasm component.',
+      advice: 'Name a folder with a pie.json, a .ts or .js file, or a .wasm component.',
     });
   }
   if (statSync(full).isDirectory()) {
@@ -47,14 +47,14 @@ function entryOf(folder: string, target: string, manifest: Manifest): string {
     if (existsSync(path.join(folder, manifest.main))) return manifest.main;
     throw new Failure(`${path.join(target, manifest.main)} does not exist.`, {
       why: 'pie.json names it as its "main".',
-      todo: 'Correct "main", or create the file.',
+      advice: 'Correct "main", or create the file.',
     });
   }
   const found = ENTRIES.find((entry) => existsSync(path.join(folder, entry)));
   if (found) return found;
   throw new Failure(`${target} has no entry file.`, {
     why: `There is none of ${ENTRIES.join(', ')}, and no pie.json names another as "main".`,
-    todo: 'Create index.ts, or name the file itself.',
+    advice: 'Create index.ts, or name the file itself.',
   });
 }
 
@@ -64,7 +64,7 @@ function describe(entry: string): { entry: string; kind: FunctionSource['kind'] 
   if (SOURCES.includes(extension)) return { entry, kind: 'source' };
   throw new Failure(`${path.basename(entry)} is nothing that can be deployed.`, {
     why: `Its extension is "${extension}".`,
-    todo: `Deploy a folder, a source file (${SOURCES.join(', ')}) or a component (.wasm).`,
+    advice: `Deploy a folder, a source file (${SOURCES.join(', ')}) or a component (.wasm).`,
   });
 }
 
@@ -83,7 +83,7 @@ function readManifest(file: string, wanted: boolean): Manifest | null {
       exitCode: EXIT.usage,
       code: 'invalid-manifest',
       why: cause instanceof Error ? cause.message : String(cause),
-      todo: 'Write at least {"name": "my-function"}; functions/text-completion/pie.json shows more.',
+      advice: 'Write at least {"name": "my-function"}; functions/text-completion/pie.json shows more.',
     });
   }
 }

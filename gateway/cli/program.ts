@@ -80,7 +80,7 @@ export function parse(commands: readonly Command[], version: string, argv: reado
     // A group or `pie` alone: commander writes the help as if it were an error.
     if (error.code === 'commander.help') {
       process.stderr.write(complaint);
-      throw new Failure('No command was given.', { todo: 'Pick one of the commands above.' });
+      throw new Failure('No command was given.', { advice: 'Pick one of the commands above.' });
     }
     throw usageFailure(complaint || error.message, argv);
   }
@@ -112,6 +112,6 @@ function usageFailure(complaint: string, argv: readonly string[]): Failure {
   const known = /unknown command/.test(what) ? [] : argv.filter((word) => !word.startsWith('-')).slice(0, 1);
   const suggestion = more.join(' ').replace(/^\(|\)$/g, '');
   return new Failure(`${what.charAt(0).toUpperCase()}${what.slice(1)}${/[.?!]$/.test(what) ? '' : '.'}`, {
-    todo: `${suggestion} See \`pie ${[...known, '--help'].join(' ')}\`.`.trim(),
+    advice: `${suggestion} See \`pie ${[...known, '--help'].join(' ')}\`.`.trim(),
   });
 }

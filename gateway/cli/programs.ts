@@ -28,7 +28,7 @@ export async function runProgram(
     throw new Failure(`${script} is not there.`, {
       exitCode: EXIT.unreachable,
       code: 'missing-program',
-      todo: 'Use a complete clone of Pie: this command runs a program that belongs to it.',
+      advice: 'Use a complete clone of Pie: this command runs a program that belongs to it.',
     });
   }
   const child = spawn(pinnedNode(), [file, ...args], {

@@ -117,7 +117,7 @@ export class Terminal {
   /** What went wrong, on standard error. */
   failure(failure: Failure): void {
     if (this.json) {
-      const { code, message, why, todo: hint, field, requestId, invocation } = failure;
+      const { code, message, why, advice: hint, field, requestId, invocation } = failure;
       const diagnostics = failure.diagnostics.length > 0 ? failure.diagnostics : undefined;
       this.#err.write(
         `${JSON.stringify({ error: { code, message, why, hint, field, requestId, invocation, diagnostics } })}\n`,
@@ -135,7 +135,7 @@ export class Terminal {
     }
     if (failure.field !== undefined) lines.push(`  where: ${failure.field}`);
     if (failure.why !== undefined) lines.push(`  why: ${failure.why}`);
-    if (failure.todo !== undefined) lines.push(`  what to do: ${failure.todo}`);
+    if (failure.advice !== undefined) lines.push(`  what to do: ${failure.advice}`);
     const marks = [
       failure.code,
       failure.invocation && `invocation ${failure.invocation}`,

@@ -40,7 +40,7 @@ export async function withLock<T>(file: string, options: LockOptions, body: () =
   const heartbeat = setInterval(() => {
     const now = new Date();
     // A failure only makes the lock look older; the next beat tries again.
-    utimes(file, now, now).catch(() => {});
+    utimes(file, now, now).catch(() => undefined);
   }, staleAfterMs / 6);
   heartbeat.unref();
   try {
@@ -64,7 +64,8 @@ async function tryTake(file: string, token: string): Promise<boolean> {
     if ((cause as NodeJS.ErrnoException).code === 'EEXIST') return false;
     throw cause;
   } finally {
-    await handle.close().catch(() => {});
+    // Closed already, unless writing failed; that error is on its way.
+    await handle.close().catch(() => undefined);
     await rm(prepared, { force: true });
   }
 }
@@ -83,7 +84,8 @@ async function removeStale(file: string, staleAfterMs: number): Promise<boolean>
     return true;
   }
   const got = await readHolder(taken);
-  if (got?.token !== holder?.token) await link(taken, file).catch(() => {});
+  // The wrong one: it is put back, unless somebody has taken the lock meanwhile.
+  if (got?.token !== holder?.token) await link(taken, file).catch(() => undefined);
   await rm(taken, { force: true });
   return true;
 }

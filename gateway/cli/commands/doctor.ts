@@ -16,7 +16,7 @@ export const doctor: Command = {
     for await (const finding of checkAll(signal)) {
       findings.push(finding);
       terminal.print(`${MARKS[finding.state]}  ${finding.name}: ${finding.detail}`);
-      if (finding.todo !== undefined) terminal.print(`      what to do: ${finding.todo}`);
+      if (finding.advice !== undefined) terminal.print(`      what to do: ${finding.advice}`);
     }
     const failed = findings.filter((finding) => finding.state === 'failed').length;
     terminal.value({ healthy: failed === 0, findings });

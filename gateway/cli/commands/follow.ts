@@ -56,7 +56,7 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
           exitCode: error.code === 'cancelled' ? EXIT.interrupted : EXIT.failed,
           code: error.code,
           why: error.code === 'inferlet-error' ? 'The function itself ended with this error.' : undefined,
-          todo: error.hint,
+          advice: error.hint,
           invocation: stream.id,
         });
       }

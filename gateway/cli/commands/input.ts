@@ -11,7 +11,7 @@ export function readInput(text: string | undefined): unknown {
     throw new Failure(`The input (${source}) is not JSON.`, {
       code: 'malformed-json',
       why: cause instanceof Error ? cause.message : String(cause),
-      todo: `Quote it for the shell: --input '{"prompt":"Once upon a time"}', or read it with --input @file.json.`,
+      advice: `Quote it for the shell: --input '{"prompt":"Once upon a time"}', or read it with --input @file.json.`,
     });
   }
 }

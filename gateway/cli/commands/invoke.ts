@@ -32,7 +32,7 @@ export const invoke: Command = {
     const interactive = options.interactive === true;
     if (interactive && options.input === '-') {
       throw new Failure('Standard input cannot be both the input and the messages.', {
-        todo: 'Give the input as JSON or @file.',
+        advice: 'Give the input as JSON or @file.',
       });
     }
     const input = readInput(text(options, 'input'));

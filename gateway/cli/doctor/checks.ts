@@ -16,7 +16,7 @@ export interface Finding {
   readonly name: string;
   readonly state: 'ok' | 'warning' | 'failed';
   readonly detail: string;
-  readonly todo?: string;
+  readonly advice?: string;
 }
 
 /** Longest wait for any one answer. */
@@ -33,9 +33,9 @@ async function guarded(check: () => Promise<Finding>): Promise<Finding> {
   try {
     return await check();
   } catch (thrown) {
-    const { message, todo } = toFailure(thrown);
+    const { message, advice } = toFailure(thrown);
     const name = check.name.replace(/^check/, '').toLowerCase();
-    return { name, state: 'failed', detail: message, ...(todo === undefined ? {} : { todo }) };
+    return { name, state: 'failed', detail: message, ...(advice === undefined ? {} : { advice }) };
   }
 }
 
@@ -48,7 +48,7 @@ async function checkNode(): Promise<Finding> {
     name: 'node',
     state: 'failed',
     detail: `${found} is installed, but package.json pins ${wanted}`,
-    todo: 'Run `npm ci` in the clone.',
+    advice: 'Run `npm start` in the clone: it installs what is missing.',
   };
 }
 
@@ -59,7 +59,7 @@ async function checkPackages(): Promise<Finding> {
     name: 'packages',
     state: 'failed',
     detail: `missing: ${missing.join(', ')}`,
-    todo: 'Run `npm ci` in the clone.',
+    advice: 'Run `npm start` in the clone: it installs what is missing.',
   };
 }
 
@@ -74,7 +74,7 @@ async function checkRedis(): Promise<Finding> {
           name: 'redis',
           state: 'failed',
           detail: `${hostname}: ${problem}`,
-          todo: 'Correct REDIS_URL, or unset it to use a private server.',
+          advice: 'Correct REDIS_URL, or unset it to use a private server.',
         };
   }
   try {
@@ -85,7 +85,7 @@ async function checkRedis(): Promise<Finding> {
       name: 'redis',
       state: 'failed',
       detail: 'redis-server is not on the PATH',
-      todo: 'Install it (Debian: `sudo apt-get install redis-server`), or set REDIS_URL.',
+      advice: 'Install it (Debian: `sudo apt-get install redis-server`), or set REDIS_URL.',
     };
   }
 }
@@ -100,7 +100,7 @@ async function checkModels(): Promise<Finding> {
     name: 'models',
     state: 'warning',
     detail: 'none on this machine yet',
-    todo: '`npm start` pulls the default one; `pie models pull stories15m` does it now.',
+    advice: '`npm start` pulls the default one; `pie models pull stories15m` does it now.',
   };
 }
 
@@ -134,7 +134,7 @@ async function checkHome(): Promise<Finding> {
       name: 'credentials',
       state: 'warning',
       detail: `${file} does not exist yet`,
-      todo: 'The first `npm start` writes it. For another platform set PIE_URL and PIE_API_KEY.',
+      advice: 'The first `npm start` writes it. For another platform set PIE_URL and PIE_API_KEY.',
     };
   }
   findCredentials();
@@ -144,7 +144,7 @@ async function checkHome(): Promise<Finding> {
       name: 'credentials',
       state: 'warning',
       detail: `others on this machine can read ${file} (mode ${mode.toString(8)})`,
-      todo: `chmod 600 ${file}`,
+      advice: `chmod 600 ${file}`,
     };
   }
   return { name: 'credentials', state: 'ok', detail: file };
@@ -162,7 +162,7 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
           name: 'port',
           state: 'failed',
           detail: `${port()} is taken by another program`,
-          todo: 'Set PIE_PORT to a free port.',
+          advice: 'Set PIE_PORT to a free port.',
         }
       : { name: 'port', state: 'ok', detail: `${port()} is free` };
     return;
@@ -178,7 +178,7 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
       name: 'gateway',
       state: 'failed',
       detail: `nothing answers at ${credentials.url}: ${problem}`,
-      todo: `Start it with \`npm start\` (or \`pie up\`). Logs of the last run are in ${path.join(home(), 'logs')}.`,
+      advice: `Start it with \`npm start\` (or \`pie up\`). Logs of the last run are in ${path.join(home(), 'logs')}.`,
     };
     return;
   }
@@ -198,7 +198,7 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
             name,
             state: 'failed',
             detail: detail ?? 'not ready',
-            todo: `Look into ${path.join(home(), 'logs')}; the supervisor restarts what died.`,
+            advice: `Look into ${path.join(home(), 'logs')}; the supervisor restarts what died.`,
           };
     }
     const self = await client.self({ signal });
@@ -209,7 +209,7 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
       name: error.code === 'unauthorized' ? 'key' : 'gateway',
       state: 'failed',
       detail: error.message,
-      ...(error.hint === undefined ? {} : { todo: error.hint }),
+      ...(error.hint === undefined ? {} : { advice: error.hint }),
     };
   }
 }
