@@ -59,7 +59,10 @@ async function main(): Promise<number> {
       if (stopping.signal.aborted) return 130;
       if (pull.code !== 0) throw new ConfigError(`The model ${model} could not be had.\n${pull.stderr}`.trim());
     }
-    for (const stage of processStages(config)) await supervisor.start(stage);
+    for (const stage of processStages(config)) {
+      await Promise.race([supervisor.start(stage), stopped]);
+      if (stopping.signal.aborted) return 130;
+    }
     if (!flags['no-functions']) await deployBundled(config, stopping.signal, say);
     if (!flags['no-story'] && !flags.json && !stopping.signal.aborted) await streamStory(config, stopping.signal, say);
     const url = `http://${config.host}:${config.port}`;

@@ -111,8 +111,9 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   scheduler.reaper.start();
   await worker.start();
   builds.start();
+  // Every tokenizer is loaded before the runtime counts as ready.
   await models.granted([]);
-  void prepareFunctions(scheduler, launcher, limits).catch(onError);
+  void prepareFunctions(scheduler, launcher, limits, onError).catch(onError);
 
   return {
     id: lease.id,
@@ -170,10 +171,12 @@ async function prepareFunctions(
   scheduler: Scheduler,
   launcher: FunctionLauncher,
   defaults: InvocationLimits,
+  onError: (error: unknown) => void,
 ): Promise<void> {
   const deployed = await scheduler.functions.list(PREPARED_TENANT);
   for (const version of deployed.slice(0, MAX_PREPARED)) {
     const { memoryMb } = resolveLimits(version.manifest, defaults);
-    await launcher.prepare(version, memoryMb).catch(() => undefined);
+    // One that cannot be prepared says why at its first invocation; the others go on.
+    await launcher.prepare(version, memoryMb).catch(onError);
   }
 }

@@ -123,4 +123,16 @@ describe('inbox', () => {
     runtime.inbox.attach(id, { message: () => undefined, closed: closed.resolve });
     await closed.promise;
   });
+
+  test('closing the connection ends a delivery that nobody detached', async () => {
+    const id = await running();
+    const leaving = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix });
+    const closed = Promise.withResolvers<void>();
+    const got: string[] = [];
+    leaving.inbox.attach(id, { message: (message) => void got.push(text(message)), closed: closed.resolve });
+    await scheduler.inbox.push(id, { text: 'hello' });
+    await eventually(() => got.length === 1, 'the message');
+    await leaving.close();
+    await closed.promise;
+  });
 });

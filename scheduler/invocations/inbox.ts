@@ -136,8 +136,10 @@ export class Inbox {
         const [head, last, ...messages] = reply;
         return { cursor: Number(head), last: Number(last) === 1, messages: messages.filter(Buffer.isBuffer) };
       } catch (error) {
-        if (StoreError.from(error).code !== 'store-unavailable') throw error;
-        await sleep(RETRY_MS);
+        // A connection that its owner closed does not come back.
+        const closed = this.#store.redis.status === 'end';
+        if (closed || StoreError.from(error).code !== 'store-unavailable') throw error;
+        await sleep(RETRY_MS, undefined, { signal: detached });
       }
     }
     return null;

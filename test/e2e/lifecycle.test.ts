@@ -1,10 +1,13 @@
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
+import readline from 'node:readline';
 import { test } from 'node:test';
 import { invoke, terminal } from '#test/harness/events.ts';
-import { isAlive, Platform } from '#test/harness/platform.ts';
+import { freePort, isAlive, Platform, ROOT } from '#test/harness/platform.ts';
 
 test('Ctrl-C drains: the running story ends with a result, no process is left; a second start finds what was deployed', async () => {
   const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
@@ -53,4 +56,29 @@ test('two platforms run side by side; one home takes one', async () => {
     401,
   );
   await assert.rejects(Platform.start({ home: one.home, functions: false }), /in use by a running platform/);
+});
+
+test('Ctrl-C while it starts ends it, and no process is left', async () => {
+  const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
+  const environment = { ...process.env, PIE_HOME: home, PIE_PORT: String(await freePort()), REDIS_URL: '' };
+  const starting = spawn(process.execPath, ['infra/up.ts', '--json', '--no-functions'], {
+    cwd: ROOT,
+    env: environment,
+  });
+  const exited = once(starting, 'exit');
+  try {
+    const pids: number[] = [];
+    for await (const line of readline.createInterface({ input: starting.stdout })) {
+      const event = JSON.parse(line) as { kind: string; name?: string; pid?: number };
+      if (event.pid !== undefined) pids.push(event.pid);
+      // Redis is the first: the others are still on their way.
+      if (event.name === 'redis') starting.kill('SIGINT');
+    }
+    assert.deepEqual(await exited, [130, null]);
+    assert.ok(pids.length > 0);
+    assert.deepEqual(pids.filter(isAlive), []);
+  } finally {
+    starting.kill('SIGKILL');
+    await rm(home, { recursive: true, force: true, maxRetries: 10 });
+  }
 });

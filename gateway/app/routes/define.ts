@@ -25,7 +25,7 @@ const ALWAYS: readonly ErrorCode[] = ['unauthorized', 'forbidden', 'store-unavai
 /** The documented error answers of a route: its codes grouped by status. */
 export function problems(...codes: ErrorCode[]): Record<string, object> {
   const byStatus = new Map<number, ErrorCode[]>();
-  for (const code of [...codes, ...ALWAYS]) {
+  for (const code of new Set([...codes, ...ALWAYS])) {
     const status = CODES[code].status;
     byStatus.set(status, [...(byStatus.get(status) ?? []), code]);
   }

@@ -1,4 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi';
+import { FAILURE_CODES } from '#scheduler/invocations/types.ts';
 import { type AppSettings, callOf } from '../context.ts';
 import type { Call, ControlPlane, InvocationState } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
@@ -79,18 +80,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
           'unsupported-media-type',
           'too-many-requests',
           'runtime-unavailable',
-          'inferlet-error',
-          'trap',
-          'invalid-result',
-          'cpu-limit',
-          'memory-limit',
-          'output-limit',
-          'deadline-exceeded',
-          'cancelled',
-          'terminated',
-          'device-lost',
-          'runtime-lost',
-          'artifact-unavailable',
+          ...FAILURE_CODES,
           'shutting-down',
         ),
       },
