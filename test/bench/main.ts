@@ -2,12 +2,13 @@
 import { parseArgs } from 'node:util';
 import { type Bench, machine } from './bench.ts';
 import { concurrency } from './concurrency.ts';
+import { engine } from './engine/engine.ts';
 import { generate } from './generate.ts';
 import { isolation } from './isolation.ts';
 import { launch } from './launch.ts';
 import { table } from './statistics.ts';
 
-const BENCHES: readonly Bench[] = [generate, launch, concurrency, isolation];
+const BENCHES: readonly Bench[] = [generate, launch, concurrency, isolation, engine];
 
 const HELP = `Usage: pie bench NAME [--repetitions N] [--quick] [--json]
 

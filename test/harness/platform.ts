@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
@@ -61,6 +61,7 @@ export class Platform implements AsyncDisposable {
   /** Starts a platform and waits until it serves. */
   static async start(options: StartOptions = {}): Promise<Platform> {
     const home = options.home ?? (await mkdtemp(path.join(os.tmpdir(), 'pie-')));
+    if (options.config !== undefined) await writeFile(path.join(home, 'pie.toml'), options.config);
     const platform = new Platform(home, options.port ?? (await freePort()), options);
     try {
       await platform.event((line) => line.kind === 'serving', READY_TIMEOUT_MS);
@@ -163,6 +164,8 @@ export interface StartOptions {
   readonly home?: string;
   readonly port?: number;
   readonly env?: NodeJS.ProcessEnv;
+  /** Text of its pie.toml. */
+  readonly config?: string;
   /** False leaves the bundled functions out. */
   readonly functions?: boolean;
 }

@@ -1,0 +1,296 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
+import { loadModel } from '#gpu-host/models/load.ts';
+import { pullModel } from '#gpu-host/models/pull.ts';
+import { invoke } from '#test/harness/events.ts';
+import { Platform } from '#test/harness/platform.ts';
+import type { Bench, BenchOptions, BenchReport } from '../bench.ts';
+import { outputOf } from '../clients.ts';
+import { format, formatSpread, type Spread, spread } from '../statistics.ts';
+import type { Measured, Task } from './engines.ts';
+import { type Machine, measureMachine } from './floor.ts';
+import { type GgufBits, writeGguf } from './gguf.ts';
+import { installPeers } from './peers.ts';
+
+const BITS: readonly GgufBits[] = [32, 8, 4];
+const THREADS = os.availableParallelism();
+const CLIENTS = 32;
+const CLIENT_TOKENS = 96;
+
+/** Our engine against node-llama-cpp on the same weights, against transformers.js, and against what the machine can do at most. */
+export const engine: Bench = {
+  name: 'engine',
+  summary: 'prefill and decode against node-llama-cpp, transformers.js and the floor',
+  async run(options) {
+    await installPeers(options.progress);
+    const machine = await measureMachine(THREADS);
+    const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-bench-'));
+    try {
+      const rows: Row[] = [];
+      for (const bits of options.quick ? ([32] as const) : BITS) {
+        rows.push(...(await againstLlamaCpp(bits, machine, directory, options)));
+      }
+      rows.push(...(await againstTransformers(machine, options)));
+      rows.push(...(await throughThePlatform(directory, options)));
+      return report(rows, machine);
+    } finally {
+      await rm(directory, { recursive: true, force: true });
+    }
+  },
+};
+
+/** One line of the report: the same task on both sides, `repetitions` times in turn. */
+interface Row {
+  readonly what: string;
+  readonly peer: string;
+  /** Tokens a second of ours. */
+  readonly rate: Spread;
+  /** Ours over the peer's, within each round. */
+  readonly ratio: Spread;
+  /** Time over the floor; undefined where there is none to speak of. */
+  readonly floor: Spread | undefined;
+}
+
+interface Case {
+  readonly what: string;
+  readonly task: Task;
+  /** Tokens that one measured unit makes. */
+  readonly tokens: number;
+}
+
+function cases(contextLength: number, quick: boolean): Case[] {
+  const steps = quick ? 8 : 24;
+  const full = contextLength - steps - 1;
+  const list: Case[] = [];
+  for (const batch of quick ? [1, 32] : [1, 8, 32, 128]) {
+    for (const context of quick ? [16] : [16, 128, full]) {
+      const task: Task = { kind: 'decode', batch, context, steps };
+      list.push({ what: `decode, batch ${batch}, context ${context}`, task, tokens: batch });
+    }
+  }
+  for (const tokens of [64, Math.min(240, contextLength - 1)]) {
+    list.push({ what: `prefill of ${tokens}`, task: { kind: 'prefill', tokens, times: quick ? 2 : 6 }, tokens });
+  }
+  return list;
+}
+
+async function againstLlamaCpp(
+  bits: GgufBits,
+  machine: Machine,
+  directory: string,
+  { repetitions, quick, progress }: BenchOptions,
+): Promise<Row[]> {
+  const name = 'stories15m';
+  const model = await loadModel((await pullModel(name)).directory);
+  const { contextLength } = model.config;
+  const file = path.join(directory, `${name}-${bits}.gguf`);
+  await writeGguf(model, bits, file);
+  await using ours = await EngineProcess.start('ours.ts', [name, String(bits)]);
+  // Two threads contend in it: its best is told.
+  await using alone = await EngineProcess.start('llama-cpp.ts', [file, '1', String(contextLength)]);
+  await using both = await EngineProcess.start('llama-cpp.ts', [file, String(THREADS), String(contextLength)]);
+  const rows: Row[] = [];
+  for (const each of cases(contextLength, quick)) {
+    rows.push(
+      await compare(`stories15m ${bits} bit, ${each.what}`, 'node-llama-cpp', each, ours, [alone, both], repetitions, {
+        machine,
+        config: model.config,
+        bits,
+      }),
+    );
+    progress(describe(rows.at(-1) as Row));
+  }
+  return rows;
+}
+
+async function againstTransformers(machine: Machine, { repetitions, quick, progress }: BenchOptions): Promise<Row[]> {
+  const name = 'minimind2-small';
+  const { config } = await loadModel((await pullModel(name)).directory);
+  await using ours = await EngineProcess.start('ours.ts', [name, '8']);
+  await using theirs = await EngineProcess.start('transformers.ts', []);
+  const rows: Row[] = [];
+  for (const each of cases(256, quick)) {
+    rows.push(
+      await compare(`minimind2-small 8 bit, ${each.what}`, 'transformers.js', each, ours, [theirs], repetitions, {
+        machine,
+        config,
+        bits: 8,
+      }),
+    );
+    progress(describe(rows.at(-1) as Row));
+  }
+  return rows;
+}
+
+/** 32 invocations through gateway, runtime and GPU host, against 32 sequences of node-llama-cpp's one context. */
+async function throughThePlatform(directory: string, { repetitions, quick, progress }: BenchOptions): Promise<Row[]> {
+  const rows: Row[] = [];
+  for (const bits of quick ? ([32] as const) : BITS) {
+    const file = path.join(directory, `stories15m-${bits}.gguf`);
+    const rates: number[] = [];
+    const ratios: number[] = [];
+    for (let round = 0; round < (quick ? 1 : Math.min(3, repetitions)); round++) {
+      const rate = await platformRate(bits);
+      await using alone = await EngineProcess.start('llama-cpp.ts', [file, '1', '256']);
+      const task: Task = { kind: 'decode', batch: CLIENTS, context: 8, steps: CLIENT_TOKENS };
+      const { ms } = await alone.measure(task);
+      rates.push(rate);
+      ratios.push(rate / ((CLIENTS * 1000) / ms));
+    }
+    const row: Row = {
+      what: `stories15m ${bits} bit, ${CLIENTS} clients through the platform`,
+      peer: 'node-llama-cpp, no server around it',
+      rate: spread(rates),
+      ratio: spread(ratios),
+      floor: undefined,
+    };
+    rows.push(row);
+    progress(describe(row));
+  }
+  return rows;
+}
+
+async function platformRate(bits: GgufBits): Promise<number> {
+  await using platform = await Platform.start({ env: { PIE_BITS: String(bits), PIE_MODEL: 'stories15m' } });
+  const inputs = Array.from({ length: CLIENTS }, (_, i) => ({
+    prompt: `Once upon a time, number ${i}`,
+    maxTokens: CLIENT_TOKENS,
+    temperature: 0,
+  }));
+  const run = async (input: object) => outputOf(await invoke(platform, 'text-completion', input));
+  await Promise.all(inputs.map(run)); // Warm.
+  const start = performance.now();
+  await Promise.all(inputs.map(run));
+  return (CLIENTS * CLIENT_TOKENS * 1000) / (performance.now() - start);
+}
+
+interface FloorOf {
+  readonly machine: Machine;
+  readonly config: ModelConfig;
+  readonly bits: number;
+}
+
+async function compare(
+  what: string,
+  peer: string,
+  { task, tokens }: Case,
+  ours: EngineProcess,
+  theirs: readonly EngineProcess[],
+  repetitions: number,
+  floorOf: FloorOf,
+): Promise<Row> {
+  const rates: number[] = [];
+  const ratios: number[] = [];
+  const floors: number[] = [];
+  const floorMs = await floorMsOf(task, floorOf);
+  for (let i = 0; i < repetitions; i++) {
+    const { ms } = await ours.measure(task);
+    let best = Number.POSITIVE_INFINITY;
+    for (const each of theirs) best = Math.min(best, (await each.measure(task)).ms);
+    rates.push((tokens * 1000) / ms);
+    ratios.push(best / ms);
+    floors.push(ms / floorMs);
+  }
+  return { what, peer, rate: spread(rates), ratio: spread(ratios), floor: spread(floors) };
+}
+
+/**
+ * Least milliseconds of a step: its weights and its cache read once at the machine's measured bandwidth for that many bytes, or its
+ * multiplications at the measured matrix peak, whichever is longer.
+ */
+async function floorMsOf(task: Task, { machine, config, bits }: FloorOf): Promise<number> {
+  const { hiddenSize, intermediateSize, layers, heads, headDim, vocabularySize } = config;
+  const body = layers * hiddenSize * (2 * heads * headDim + 2 * kvSize(config) + 3 * intermediateSize);
+  const head = hiddenSize * vocabularySize;
+  const decode = task.kind === 'decode';
+  const inputs = decode ? task.batch : task.tokens;
+  const headRows = decode ? task.batch : 1;
+  const keys = decode ? task.batch * (task.context + task.steps / 2) : task.tokens;
+  const bytes = ((body + head) * bits) / 8 + keys * layers * 2 * kvSize(config) * 4;
+  const scores = decode ? keys : (task.tokens * (task.tokens + 1)) / 2;
+  const operations = 2 * (inputs * body + headRows * head) + 4 * layers * heads * headDim * scores;
+  const readMs = (bytes * 1000) / (await machine.bytesPerSecond(bytes));
+  return Math.max(readMs, (operations * 1000) / machine.operationsPerSecond);
+}
+
+function describe({ what, ratio, rate, floor }: Row): string {
+  const over = floor ? `, ${format(floor.median)} × the floor` : '';
+  return `${what}: ${format(rate.median, 0)} tokens/s, ${format(ratio.median)} × the peer${over}`;
+}
+
+function report(rows: readonly Row[], machine: Machine): BenchReport {
+  return {
+    title: 'Our engine against node-llama-cpp, transformers.js and the floor',
+    header: ['task', 'tokens/s', 'over the peer', 'peer', 'time over the floor'],
+    rows: rows.map(({ what, peer, rate, ratio, floor }) => [
+      what,
+      formatSpread(rate, 0),
+      formatSpread(ratio),
+      peer,
+      floor ? formatSpread(floor) : '',
+    ]),
+    notes: [
+      `Matrix peak ${format(machine.operationsPerSecond / 1e9, 0)} GFLOP/s (1024³ float32 product, ${THREADS} threads).`,
+      'Floor: weights and cache read once at the bandwidth measured for that many bytes, or all multiplications at the float32 matrix peak.',
+      'node-llama-cpp: the same weights as GGUF (F32, Q8_0, Q4_0), one context, the better of one and all threads in each round.',
+      'transformers.js: the 8-bit ONNX export as published, one call of `generate` for the batch. Medians (min–max); ratios within a round.',
+    ],
+    data: rows,
+  };
+}
+
+const START_TIMEOUT_MS = 60_000;
+const TASK_TIMEOUT_MS = 120_000;
+
+/** An engine in a process of its own, so that one's threads do not stand in another's way while it is idle. */
+class EngineProcess implements AsyncDisposable {
+  readonly #child: ChildProcess;
+
+  private constructor(child: ChildProcess) {
+    this.#child = child;
+  }
+
+  static async start(file: string, args: readonly string[]): Promise<EngineProcess> {
+    const child = fork(path.join(import.meta.dirname, file), args, { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+    const started = new EngineProcess(child);
+    await started.#answer(START_TIMEOUT_MS);
+    return started;
+  }
+
+  async measure(task: Task): Promise<Measured> {
+    const answer = this.#answer(TASK_TIMEOUT_MS);
+    this.#child.send(task);
+    const measured = (await answer) as Measured & { error?: string };
+    if (measured.error !== undefined) throw new Error(`${this.#child.spawnargs.at(2)}: ${measured.error}`);
+    return measured;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#child.exitCode !== null) return;
+    const exited = new Promise((resolve) => this.#child.once('exit', resolve));
+    this.#child.kill();
+    await exited;
+  }
+
+  #answer(timeoutMs: number): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      const end = (settle: () => void) => {
+        clearTimeout(timer);
+        this.#child.off('message', onMessage);
+        this.#child.off('exit', onExit);
+        settle();
+      };
+      const onMessage = (message: unknown) => end(() => resolve(message));
+      const onExit = (code: number | null) => end(() => reject(new Error(`an engine's process ended with ${code}`)));
+      const timer = setTimeout(
+        () => end(() => reject(new Error(`an engine did not answer within ${timeoutMs} ms`))),
+        timeoutMs,
+      );
+      this.#child.once('message', onMessage);
+      this.#child.once('exit', onExit);
+    });
+  }
+}

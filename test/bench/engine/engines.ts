@@ -1,0 +1,34 @@
+/** What one engine is asked to measure; its process answers with milliseconds. */
+export type Task =
+  | {
+      readonly kind: 'decode';
+      /** Sequences that decode together. */
+      readonly batch: number;
+      /** Tokens in each cache before the first measured step. */
+      readonly context: number;
+      readonly steps: number;
+    }
+  | { readonly kind: 'prefill'; readonly tokens: number; readonly times: number };
+
+/** Milliseconds per step, or per prefill. */
+export interface Measured {
+  readonly ms: number;
+  /** Greedy tokens of the first sequence, to see that everyone computes the same function. */
+  readonly tokens?: readonly number[];
+}
+
+export interface Engine {
+  measure(task: Task): Promise<Measured>;
+}
+
+/** Serves tasks that come over the channel to the parent, one after another. */
+export function serve(engine: Engine): void {
+  process.on('message', (task: Task) => {
+    engine.measure(task).then(
+      (measured) => process.send?.(measured),
+      (error: unknown) => process.send?.({ error: error instanceof Error ? error.message : String(error) }),
+    );
+  });
+  process.once('disconnect', () => process.exit(0));
+  process.send?.({ ready: true });
+}

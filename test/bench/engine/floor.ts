@@ -1,0 +1,89 @@
+import { Worker } from 'node:worker_threads';
+import { InferenceSession, Tensor } from 'onnxruntime-node';
+import { matMulModel } from './matmul-model.ts';
+import { streamModule } from './stream-module.ts';
+
+/** What this machine can do at most, as measured. */
+export interface Machine {
+  /** Bytes a second that all threads read from a buffer of the weights' size, again and again. */
+  bytesPerSecond(size: number): Promise<number>;
+  /** Floating-point operations a second of a large float32 matrix product. */
+  readonly operationsPerSecond: number;
+}
+
+const READ_MS = 150;
+const MATRIX = 1024;
+const MATRIX_TIMES = 12;
+
+export async function measureMachine(threads: number): Promise<Machine> {
+  const known = new Map<number, number>();
+  return {
+    operationsPerSecond: await matrixPeak(threads),
+    async bytesPerSecond(size) {
+      const rounded = Math.max(1, Math.round(size / 2 ** 20)) * 2 ** 20;
+      const before = known.get(rounded);
+      if (before !== undefined) return before;
+      const measured = await readBandwidth(rounded, threads);
+      known.set(rounded, measured);
+      return measured;
+    },
+  };
+}
+
+/** Best of a few products of two 1024 × 1024 matrices by the engine's own library. */
+async function matrixPeak(threads: number): Promise<number> {
+  const session = await InferenceSession.create(matMulModel(), { intraOpNumThreads: threads });
+  const feeds = {
+    a: new Tensor('float32', new Float32Array(MATRIX * MATRIX).fill(0.5), [MATRIX, MATRIX]),
+    b: new Tensor('float32', new Float32Array(MATRIX * MATRIX).fill(0.25), [MATRIX, MATRIX]),
+  };
+  let best = Number.POSITIVE_INFINITY;
+  for (let i = 0; i < MATRIX_TIMES; i++) {
+    const start = performance.now();
+    await session.run(feeds);
+    best = Math.min(best, performance.now() - start);
+  }
+  await session.release();
+  return (2 * MATRIX ** 3 * 1000) / best;
+}
+
+const READER = `
+const { workerData, parentPort } = require('node:worker_threads');
+const { module, bytes, ms } = workerData;
+const memory = new WebAssembly.Memory({ initial: Math.ceil(bytes / 65536) + 1 });
+const { sum } = new WebAssembly.Instance(new WebAssembly.Module(module), { e: { m: memory } }).exports;
+new Float64Array(memory.buffer).fill(1);
+sum(0, bytes);
+parentPort.postMessage('ready');
+parentPort.once('message', () => {
+  const start = performance.now();
+  let passes = 0;
+  while (performance.now() - start < ms) { sum(0, bytes); passes++; }
+  parentPort.postMessage((passes * bytes * 1000) / (performance.now() - start));
+});`;
+
+/** Every thread reads its share of `size` bytes, all at the same time. */
+async function readBandwidth(size: number, threads: number): Promise<number> {
+  const bytes = Math.floor(size / threads / 1024) * 1024;
+  const module = streamModule();
+  const workers = Array.from(
+    { length: threads },
+    () => new Worker(READER, { eval: true, workerData: { module, bytes, ms: READ_MS } }),
+  );
+  try {
+    await Promise.all(workers.map((worker) => message(worker)));
+    const results = workers.map((worker) => message(worker));
+    for (const worker of workers) worker.postMessage('go');
+    const rates = (await Promise.all(results)) as number[];
+    return rates.reduce((total, rate) => total + rate, 0);
+  } finally {
+    await Promise.all(workers.map((worker) => worker.terminate()));
+  }
+}
+
+function message(worker: Worker): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    worker.once('message', resolve);
+    worker.once('error', reject);
+  });
+}

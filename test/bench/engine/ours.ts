@@ -1,0 +1,47 @@
+/** Our engine in a process of its own: the backend that the GPU host uses, called back to back. `node ours.ts MODEL BITS THREADS`. */
+import type { Backend } from '#gpu-host/backends/backend.ts';
+import { bareLoop } from '#gpu-host/backends/bench.ts';
+import { createOnnxBackend } from '#gpu-host/backends/onnx/index.ts';
+import { loadModel } from '#gpu-host/models/load.ts';
+import { pullModel } from '#gpu-host/models/pull.ts';
+import { type Measured, serve, type Task } from './engines.ts';
+
+const PAGE_SIZE = 16;
+/** Room for 128 sequences of a 256-token context. */
+const PAGES = 2048;
+
+const [name = 'stories15m', bits = '32', threads = '0'] = process.argv.slice(2);
+const model = await loadModel((await pullModel(name)).directory);
+const backend = await createOnnxBackend(model, {
+  pageSize: PAGE_SIZE,
+  pageCount: PAGES,
+  bits: Number(bits) as 32 | 8 | 4,
+  ...(threads === '0' ? {} : { threads: Number(threads) }),
+});
+
+serve({ measure: (task) => (task.kind === 'decode' ? decode(task) : prefill(backend, task.tokens, task.times)) });
+
+async function decode(task: Task & { kind: 'decode' }): Promise<Measured> {
+  const { msPerStep } = await bareLoop(backend, task);
+  return { ms: msPerStep };
+}
+
+async function prefill(on: Backend, tokens: number, times: number): Promise<Measured> {
+  const slots = Uint32Array.from({ length: tokens }, (_, i) => i);
+  const prompt = Uint32Array.from({ length: tokens }, (_, i) => 300 + (i % 1000));
+  const once = () =>
+    on.forward([
+      {
+        inputs: { kind: 'tokens', tokens: prompt },
+        positions: slots,
+        context: new Uint32Array(0),
+        mask: 'causal',
+        writes: slots,
+        output: { kind: 'top', rows: 1, topK: 1, tokensOnly: true },
+      },
+    ]);
+  await once();
+  const start = performance.now();
+  for (let i = 0; i < times; i++) await once();
+  return { ms: (performance.now() - start) / times };
+}

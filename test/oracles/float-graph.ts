@@ -1,0 +1,131 @@
+import onnxProto from 'onnx-proto';
+
+const { onnx } = onnxProto;
+type Node = InstanceType<typeof onnx.NodeProto>;
+type Initializer = InstanceType<typeof onnx.TensorProto>;
+
+const FLOAT = 1;
+const EMBEDDING = 'model.embed_tokens.weight';
+
+/**
+ * Undoes the dynamic quantisation of an ONNX graph: each `DynamicQuantizeLinear → MatMulInteger → Cast → Mul` becomes a product with float
+ * weights. What is left is the graph as its exporter wrote it. The export quantised the tied head once more on its own; here it is the
+ * transposed embedding again, as in the model. The weights become floats here, since ONNX Runtime would turn a `DequantizeLinear` before
+ * a product back into an integer one.
+ */
+export function floatGraph(bytes: Uint8Array): Uint8Array {
+  const model = onnx.ModelProto.decode(bytes);
+  const graph = model.graph as { node: Node[]; initializer: Initializer[] };
+  const { node: nodes } = graph;
+  const producers = new Map(nodes.flatMap((node) => node.output.map((output) => [output, node] as const)));
+  const weights = new Weights(graph.initializer);
+  const replaced = new Map<Node, Node>();
+  const dropped = new Set<Node>();
+  for (const product of nodes) {
+    if (product.opType !== 'MatMulInteger') continue;
+    const [activation = '', weight = ''] = product.input;
+    const quantize = producers.get(activation);
+    if (quantize?.opType !== 'DynamicQuantizeLinear') throw new Error(`${product.name}: nothing quantises its input`);
+    const cast = consumer(nodes, product.output[0] as string, 'Cast');
+    const scale = consumer(nodes, cast.output[0] as string, 'Mul');
+    dropped.add(quantize).add(cast).add(scale);
+    const isHead = product.name.startsWith('/lm_head/');
+    const floats = isHead ? weights.transposed(EMBEDDING) : weights.floats(weight.replace(/_quantized$/, ''));
+    replaced.set(
+      product,
+      onnx.NodeProto.create({
+        opType: 'MatMul',
+        name: `${product.name}/float`,
+        input: [quantize.input[0] as string, floats],
+        output: [scale.output[0] as string],
+      }) as Node,
+    );
+  }
+  graph.node = nodes.filter((node) => !dropped.has(node)).map((node) => replaced.get(node) ?? node);
+  // Products of scales whose inputs are gone: nobody reads them any more.
+  const made = new Set(graph.node.flatMap((node) => node.output));
+  graph.node = inOrder(graph.node.filter((node) => !node.input.some((name) => producers.has(name) && !made.has(name))));
+  const read = new Set(graph.node.flatMap((node) => node.input));
+  graph.initializer = weights.all.filter((initializer) => read.has(initializer.name ?? ''));
+  return onnx.ModelProto.encode(model).finish();
+}
+
+/** Per-tensor quantised weights by name, made floats when asked for. */
+class Weights {
+  readonly all: Initializer[];
+  readonly #byName: Map<string, Initializer>;
+
+  constructor(initializers: readonly Initializer[]) {
+    this.all = [...initializers];
+    this.#byName = new Map(initializers.map((each) => [each.name ?? '', each]));
+  }
+
+  /** Name of a float initializer with the values of `name`. */
+  floats(name: string): string {
+    return this.#add(`${name}/float`, () => ({ dims: this.#dims(name), values: this.#dequantized(name) }));
+  }
+
+  transposed(name: string): string {
+    return this.#add(`${name}/transposed`, () => {
+      const [rows = 0, columns = 0] = this.#dims(name);
+      const values = this.#dequantized(name);
+      const turned = Float32Array.from(values, (_, i) => values[(i % rows) * columns + Math.floor(i / rows)] as number);
+      return { dims: [columns, rows], values: turned };
+    });
+  }
+
+  #add(name: string, make: () => { dims: number[]; values: Float32Array }): string {
+    if (!this.#byName.has(name)) {
+      const { dims, values } = make();
+      const rawData = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+      const tensor = onnx.TensorProto.create({ name, dataType: FLOAT, dims, rawData }) as Initializer;
+      this.#byName.set(name, tensor);
+      this.all.push(tensor);
+    }
+    return name;
+  }
+
+  #dims(name: string): number[] {
+    return (this.#raw(`${name}_quantized`).dims ?? []).map(Number);
+  }
+
+  #dequantized(name: string): Float32Array {
+    const quantized = this.#raw(`${name}_quantized`);
+    const signed = quantized.dataType === 3;
+    const bytes = Uint8Array.from(quantized.rawData ?? []);
+    const scale = this.#raw(`${name}_scale`).floatData?.[0];
+    const zero = this.#raw(`${name}_zero_point`).int32Data?.[0];
+    if (scale === undefined || zero === undefined)
+      throw new Error(`${name}: one scale and one zero point are expected`);
+    const of = (byte: number) => (signed ? (byte << 24) >> 24 : byte);
+    return Float32Array.from(bytes, (byte) => (of(byte) - zero) * scale);
+  }
+
+  #raw(name: string): Initializer {
+    const initializer = this.#byName.get(name);
+    if (!initializer) throw new Error(`the graph has no ${name}`);
+    return initializer;
+  }
+}
+
+function consumer(nodes: readonly Node[], value: string, type: string): Node {
+  const node = nodes.find((each) => each.opType === type && each.input.includes(value));
+  if (!node) throw new Error(`no ${type} takes ${value}`);
+  return node;
+}
+
+/** Each node after those that make its inputs. */
+function inOrder(nodes: readonly Node[]): Node[] {
+  const makers = new Map(nodes.flatMap((node) => node.output.map((output) => [output, node] as const)));
+  const done = new Set<Node>();
+  const visit = (node: Node): void => {
+    if (done.has(node)) return;
+    for (const input of node.input) {
+      const maker = makers.get(input);
+      if (maker && maker !== node) visit(maker);
+    }
+    done.add(node);
+  };
+  for (const node of nodes) visit(node);
+  return [...done];
+}

@@ -1,0 +1,35 @@
+import path from 'node:path';
+import { importPeer, installPeers } from '#test/bench/engine/peers.ts';
+
+/** The part of transformers.js that is used here. */
+interface Transformers {
+  env: { localModelPath: string; allowRemoteModels: boolean };
+  AutoModelForCausalLM: { from_pretrained(name: string, options: object): Promise<CausalModel> };
+  Tensor: new (type: string, data: BigInt64Array, dims: readonly number[]) => object;
+}
+interface CausalModel {
+  generate(options: object): Promise<{ readonly data: BigInt64Array }>;
+  dispose(): Promise<unknown>;
+}
+
+/** Greedy tokens of transformers.js after `prompt`, on a model directory with `onnx/model.onnx`. */
+export async function greedyTokens(directory: string, prompt: readonly number[], count: number): Promise<number[]> {
+  await installPeers((line) => console.error(line));
+  const { env, AutoModelForCausalLM, Tensor } = (await importPeer(
+    '@huggingface/transformers/dist/transformers.node.mjs',
+  )) as unknown as Transformers;
+  env.localModelPath = path.dirname(directory);
+  env.allowRemoteModels = false;
+  const model = await AutoModelForCausalLM.from_pretrained(path.basename(directory), { dtype: 'fp32', device: 'cpu' });
+  const result = await model.generate({
+    input_ids: new Tensor('int64', BigInt64Array.from(prompt, BigInt), [1, prompt.length]),
+    attention_mask: new Tensor('int64', new BigInt64Array(prompt.length).fill(1n), [1, prompt.length]),
+    max_new_tokens: count,
+    // None of the vocabulary: decoding goes on past the end of a turn, as ours does here.
+    eos_token_id: -1,
+    do_sample: false,
+    repetition_penalty: 1,
+  });
+  await model.dispose();
+  return Array.from(result.data, Number).slice(prompt.length);
+}
