@@ -29,12 +29,14 @@ before(async () => {
     maxBatchTokens: 64,
     maxBatchSequences: 8,
     threads: 1,
+    swapMemoryMb: 1,
+    swapDiskMb: 1,
   };
   const models = [
     { ...model, name: 'by-onnx', backend: 'onnx' },
     { ...model, name: 'by-reference', backend: 'reference' },
   ];
-  writeFileSync(config, JSON.stringify({ name: 'test', address, models }));
+  writeFileSync(config, JSON.stringify({ name: 'test', address, models, kvDirectory: join(directory, 'kv') }));
 });
 after(() => rmSync(directory, { recursive: true, force: true }));
 

@@ -1,10 +1,12 @@
 import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { type GpuHostConfig, loadConfig, type ModelEntry } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
 import { announceReady } from '#infra/ready.ts';
 import type { Backend } from './backends/backend.ts';
 import { createOnnxBackend } from './backends/onnx/index.ts';
 import { createReferenceBackend } from './backends/reference/index.ts';
+import { fingerprint } from './models/fingerprint.ts';
 import { type LoadedModel, loadModel } from './models/load.ts';
 import { pullModel } from './models/pull.ts';
 import { GpuHost, type HostedModel } from './server.ts';
@@ -15,7 +17,7 @@ async function main(): Promise<void> {
   const startedMs = performance.now();
   const models: HostedModel[] = [];
   // One after the other: loading is bound by memory bandwidth, and a failure should name its model.
-  for (const entry of config.models) models.push(await openModel(entry));
+  for (const entry of config.models) models.push(await openModel(entry, config.kvDirectory));
   const host = new GpuHost(models);
   const address = await host.listen(config.address);
   const stop = stopOnce(host, models);
@@ -44,18 +46,26 @@ function hostConfig(): GpuHostConfig {
   return config;
 }
 
-async function openModel(entry: ModelEntry): Promise<HostedModel> {
+async function openModel(entry: ModelEntry, kvDirectory: string | undefined): Promise<HostedModel> {
   const { directory } = await pullModel(entry.source);
   const model = await loadModel(directory);
+  const { name, batchPolicy, prefixCache, swapMemoryMb = 0, swapDiskMb = 0 } = entry;
   return {
-    name: entry.name,
+    name,
     backend: await createBackend(entry, model),
     directory: model.directory,
     embeddings: () => model.tensors.read('model.embed_tokens.weight'),
     maxBatchTokens: entry.maxBatchTokens,
     maxBatchCalls: entry.maxBatchSequences,
+    ...(batchPolicy && { batchPolicy }),
+    ...(prefixCache !== undefined && { prefixCache }),
+    swapMemoryBytes: swapMemoryMb * MIB,
+    swapDiskBytes: swapDiskMb * MIB,
+    ...(kvDirectory && { kv: { directory: join(kvDirectory, name), fingerprint: fingerprint(model, entry) } }),
   };
 }
+
+const MIB = 1024 * 1024;
 
 function createBackend(entry: ModelEntry, model: LoadedModel): Promise<Backend> {
   const pool = { pageSize: entry.pageSize, pageCount: entry.pages };

@@ -4,6 +4,7 @@ import { type HostedModel, maxTopK, TRAITS } from './handlers/model.ts';
 import type { GpuHostStats, HostHello, ModelStats } from './protocol/host.ts';
 import { Connection, type ConnectionLimits, DEFAULT_CONNECTION_LIMITS } from './server/connection.ts';
 import { listen } from './server/listen.ts';
+import { checkTraits } from './server/traits.ts';
 
 export type { HostedModel } from './handlers/model.ts';
 
@@ -24,7 +25,9 @@ export class GpuHost {
   #flushing = false;
   #sinceMs = performance.now();
 
+  /** @throws TraitError when a model claims a trait without those that it needs. */
   constructor(models: readonly HostedModel[], options: GpuHostOptions = {}) {
+    for (const model of models) checkTraits(model.name, model.traits ?? TRAITS);
     this.#limits = { ...DEFAULT_CONNECTION_LIMITS, ...options.limits };
     this.engines = models.map((model) => new ModelEngine(model, () => this.#flush()));
   }
@@ -103,13 +106,13 @@ export class GpuHost {
   #hello(): HostHello {
     return {
       processId: process.pid,
-      models: this.engines.map(({ model: { name, backend, directory } }) => ({
+      models: this.engines.map(({ model: { name, backend, directory, traits = TRAITS } }) => ({
         name,
         contextLength: backend.config.contextLength,
         vocabularySize: backend.config.vocabularySize,
         pageSize: backend.pageSize,
         pageCount: backend.pageCount,
-        traits: TRAITS,
+        traits,
         directory,
         maxTopK: maxTopK(backend),
       })),
@@ -118,11 +121,19 @@ export class GpuHost {
 }
 
 function modelStats(engine: ModelEngine): ModelStats {
-  const { stats, model, pool, batcher, spaces } = engine;
+  const { stats, model, memory, registry, batcher, spaces } = engine;
+  const { free, cached, owned, total, swappedOut, prefix, swapsOut, swapsIn, terminations } = memory.stats();
+  const { exports, files } = registry.stats();
   return {
     name: model.name,
     backend: model.backend.name,
-    pages: pool.counts(),
+    pages: { free, cached, owned, total },
+    swappedOutPages: swappedOut,
+    prefix,
+    swapsOut,
+    swapsIn,
+    terminations,
+    exports: exports + files,
     inferlets: spaces.size,
     queues: batcher.queues,
     waitingCalls: batcher.waiting,
@@ -135,5 +146,6 @@ function modelStats(engine: ModelEngine): ModelStats {
     deviceBusyMs: stats.deviceBusyMs,
     meanStepMs: stats.batches === 0 ? 0 : stats.forwardMs / stats.batches,
     graceMs: stats.graceMs,
+    paddingShare: model.backend.paddingShare?.() ?? 0,
   };
 }

@@ -35,6 +35,34 @@ test('the environment wins over the file', () => {
   );
 });
 
+test('memory and batching of a model, with defaults', () => {
+  const text = `
+    [[model]]
+    name = "plain"
+    [[model]]
+    name = "set"
+    prefix_cache = false
+    swap_memory_mb = 0
+    swap_disk_mb = 7
+    batch_policy = "k-only"
+    batch_policy_calls = 32
+    batch_policy_ms = 2.5
+  `;
+  const [host] = withToml(text).gpuHosts;
+  assert.deepEqual(
+    host?.models.map((model) => [model.prefixCache, model.swapMemoryMb, model.swapDiskMb, model.batchPolicy]),
+    [
+      [true, 256, 1024, { kind: 'adaptive' }],
+      [false, 0, 7, { kind: 'k-only', calls: 32, maxWaitMs: 2.5 }],
+    ],
+  );
+  assert.equal(host?.kvDirectory, path.join(home, 'kv', 'gpu-host-1'));
+  const policyOf = (lines: string) => withToml(`[[model]]\nname = "m"\n${lines}`).gpuHosts[0]?.models[0]?.batchPolicy;
+  assert.deepEqual(policyOf('batch_policy = "t-only"\nbatch_policy_ms = 5'), { kind: 't-only', intervalMs: 5 });
+  assert.deepEqual(policyOf('batch_policy = "rate"\nbatch_policy_ms = 5'), { kind: 'rate', maxWaitMs: 5 });
+  assert.deepEqual(policyOf('batch_policy = "eager"'), { kind: 'eager' });
+});
+
 test('an empty variable counts as unset', () => {
   assert.equal(withToml('', { PIE_PORT: '', REDIS_URL: '' }).port, 8787);
 });
@@ -44,6 +72,17 @@ for (const [what, text, says] of [
   ['a value out of range', '[[model]]\nname = "m"\npage_size = 64', /model\.0\.page_size/],
   ['tensor parallelism', '[[model]]\nname = "m"\ntensor_parallel_size = 2', /tensor_parallel_size/],
   ['two models of one name', '[[model]]\nname = "m"\n[[model]]\nname = "m"', /same name/],
+  [
+    'a policy without its setting',
+    '[[model]]\nname = "m"\nbatch_policy = "k-only"\nbatch_policy_ms = 5',
+    /batch_policy_calls: k-only needs it/,
+  ],
+  [
+    'a setting without its policy',
+    '[[model]]\nname = "m"\nbatch_policy_ms = 5',
+    /batch_policy_ms: means nothing to adaptive/,
+  ],
+  ['an unknown policy', '[[model]]\nname = "m"\nbatch_policy = "psychic"', /batch_policy/],
   ['broken TOML', '[[model', /pie\.toml/],
 ] as const) {
   test(`${what} is refused, with its place`, () => {

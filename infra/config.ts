@@ -26,13 +26,30 @@ export interface ModelEntry {
   readonly maxBatchSequences: number;
   /** Threads of one operator; 0 leaves the choice to the backend. */
   readonly threads: number;
+  /** Whether finished prefixes are kept for later calls of the same tenant; they are by default. */
+  readonly prefixCache?: boolean;
+  /** Host memory for pages of inferlets that wait, MiB; none by default. */
+  readonly swapMemoryMb?: number;
+  /** Disk for them past that, MiB, in the host's `kvDirectory`; none by default. */
+  readonly swapDiskMb?: number;
+  /** When a batch leaves; adaptive by default. */
+  readonly batchPolicy?: BatchPolicyEntry;
 }
+
+/** The batching policies of `gpu-host/batcher/policies/policy.ts`; all but `adaptive` are there to compare. */
+export type BatchPolicyEntry =
+  | { readonly kind: 'adaptive' | 'eager' }
+  | { readonly kind: 'k-only'; readonly calls: number; readonly maxWaitMs: number }
+  | { readonly kind: 't-only'; readonly intervalMs: number }
+  | { readonly kind: 'rate'; readonly maxWaitMs: number };
 
 export interface GpuHostConfig {
   readonly name: string;
   /** A unix socket's path, or `host:port`. */
   readonly address: string;
   readonly models: readonly ModelEntry[];
+  /** Persistent exports, KV files and swapped pages, a folder a model; without it they last as long as the process. */
+  readonly kvDirectory?: string;
 }
 
 export interface RuntimeConfig {
@@ -74,19 +91,42 @@ export class ConfigError extends Error {
 
 const bits = z.union([z.literal(32), z.literal(8), z.literal(4)]);
 
-const modelSchema = z.strictObject({
-  name: z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/),
-  source: z.string().min(1).optional(),
-  backend: z.enum(['onnx', 'reference']).default('onnx'),
-  bits: bits.default(32),
-  head_bits: bits.optional(),
-  pages: z.int().min(1).max(1_000_000).default(1024),
-  page_size: z.int().min(8).max(32).default(16),
-  max_batch_tokens: z.int().min(1).max(65_536).default(512),
-  max_batch_sequences: z.int().min(1).max(4096).default(256),
-  threads: z.int().min(0).max(256).default(0),
-  tensor_parallel_size: z.literal(1, 'no backend of this build splits a model over devices; leave it at 1').default(1),
-});
+/** The settings of batching policies, and which policies each belongs to. */
+const POLICY_SETTINGS: Readonly<Record<'batch_policy_calls' | 'batch_policy_ms', readonly string[]>> = {
+  batch_policy_calls: ['k-only'],
+  batch_policy_ms: ['k-only', 't-only', 'rate'],
+};
+
+const modelSchema = z
+  .strictObject({
+    name: z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/),
+    source: z.string().min(1).optional(),
+    backend: z.enum(['onnx', 'reference']).default('onnx'),
+    bits: bits.default(32),
+    head_bits: bits.optional(),
+    pages: z.int().min(1).max(1_000_000).default(1024),
+    page_size: z.int().min(8).max(32).default(16),
+    max_batch_tokens: z.int().min(1).max(65_536).default(512),
+    max_batch_sequences: z.int().min(1).max(4096).default(256),
+    threads: z.int().min(0).max(256).default(0),
+    tensor_parallel_size: z
+      .literal(1, 'no backend of this build splits a model over devices; leave it at 1')
+      .default(1),
+    prefix_cache: z.boolean().default(true),
+    swap_memory_mb: z.int().min(0).max(1_048_576).default(256),
+    swap_disk_mb: z.int().min(0).max(1_048_576).default(1024),
+    batch_policy: z.enum(['adaptive', 'eager', 'k-only', 't-only', 'rate']).default('adaptive'),
+    batch_policy_calls: z.int().min(1).max(4096).optional(),
+    batch_policy_ms: z.number().positive().max(60_000).optional(),
+  })
+  .superRefine((entry, context) => {
+    for (const [key, policies] of Object.entries(POLICY_SETTINGS)) {
+      const given = entry[key as keyof typeof POLICY_SETTINGS] !== undefined;
+      if (given === policies.includes(entry.batch_policy)) continue;
+      const message = given ? `means nothing to ${entry.batch_policy}` : `${entry.batch_policy} needs it`;
+      context.addIssue({ code: 'custom', path: [key], message });
+    }
+  });
 
 const fileSchema = z.strictObject({
   model: z.array(modelSchema).min(1).optional(),
@@ -148,6 +188,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
         name: 'gpu-host-1',
         address: env.PIE_GPU_HOST ?? file.gpu_host.address ?? path.join(runDirectory, 'gpu-host-1.sock'),
         models,
+        kvDirectory: path.join(home, 'kv', 'gpu-host-1'),
       },
     ],
     runtime: {
@@ -190,8 +231,27 @@ function modelEntries(file: File, env: Environment): ModelEntry[] {
       maxBatchTokens: entry.max_batch_tokens,
       maxBatchSequences: entry.max_batch_sequences,
       threads: env.PIE_THREADS ?? entry.threads,
+      prefixCache: entry.prefix_cache,
+      swapMemoryMb: entry.swap_memory_mb,
+      swapDiskMb: entry.swap_disk_mb,
+      batchPolicy: batchPolicy(entry),
     };
   });
+}
+
+/** The schema has seen to it that what a policy needs is there. */
+function batchPolicy(entry: z.output<typeof modelSchema>): BatchPolicyEntry {
+  const { batch_policy: kind, batch_policy_calls: calls = 0, batch_policy_ms: ms = 0 } = entry;
+  switch (kind) {
+    case 'k-only':
+      return { kind, calls, maxWaitMs: ms };
+    case 't-only':
+      return { kind, intervalMs: ms };
+    case 'rate':
+      return { kind, maxWaitMs: ms };
+    default:
+      return { kind };
+  }
 }
 
 function readToml(file: string): unknown {

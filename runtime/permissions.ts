@@ -5,8 +5,8 @@ import { loadConfig } from '#infra/config.ts';
 const SWITCH = 'PIE_RUNTIME_PERMISSIONS';
 
 /**
- * Puts this process under Node's permission model: it may read files (models lie anywhere), write artifacts, connect, and start children
- * (builds and planning, which have rights of their own). No addons, no workers, no inspector. Flags are read when a process starts, so its image is
+ * Puts this process under Node's permission model: it may read files (models lie anywhere), write artifacts, connect, start children
+ * (builds and planning, which have rights of their own) and worker threads (grammars; they have the process's). No addons, no inspector. Flags are read when a process starts, so its image is
  * replaced once: the same process id, arguments and standard streams. Call it before anything is opened.
  */
 export function enterPermissions(): void {
@@ -19,8 +19,10 @@ export function enterPermissions(): void {
     '--allow-fs-read=*',
     `--allow-fs-write=${artifactsDirectory}`,
     '--allow-child-process',
+    '--allow-worker',
     '--allow-net',
     '--disable-warning=PERM0002',
+    '--disable-warning=PERM0006',
     '--disable-warning=ExperimentalWarning',
   ];
   process.execve(process.execPath, [process.execPath, ...flags, ...process.execArgv, ...process.argv.slice(1)], {

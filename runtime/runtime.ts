@@ -7,6 +7,7 @@ import { manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts'
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { world } from '#wit/generated/world.ts';
+import { GrammarService } from './grammar/service.ts';
 import { Models } from './host/models.ts';
 import { hostTable } from './host/table.ts';
 import { InvocationRunner } from './lifecycle/runner.ts';
@@ -61,7 +62,8 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const connections = await Promise.all(
     options.gpuHosts.map((address) => GpuHostConnection.connect(address, { deadlineMs })),
   );
-  const models = new Models(connections, onError);
+  const grammars = new GrammarService();
+  const models = new Models(connections, grammars, onError);
   await lease.describe({ models: models.list() });
   const compiled = compileWorld(world, hostTable);
   const slices = new SliceRunner(() => deviceBusy(compiled));
@@ -128,6 +130,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       await worker.drain(drainMs);
       pool.close();
       for (const connection of connections) connection.close();
+      await grammars.close();
       await lease.release();
     },
   };

@@ -266,6 +266,14 @@ describe('@pie/inferlet', () => {
       model: 'not-found',
       released: 'closed',
       busy: 'invalid-argument',
+      unknownName: 'not-found',
+      noName: 'invalid-argument',
+      nothingFilled: 'invalid-argument',
+      unknownBeginning: 'invalid-argument',
+      ahead: 'invalid-argument',
+      endless: 'invalid-argument',
+      grammar: 'invalid-argument',
+      leftBehindConstrained: 'closed',
       leftBehind: 'closed',
     });
   });

@@ -12,12 +12,30 @@ export interface Backend {
   readonly pageSize: number;
   /** Pages of the pool, fixed at start. */
   readonly pageCount: number;
-  /** Computes all sequences in one device step. No sequence reads or writes a slot that another one of the batch writes. */
+  /** Bytes of one page's keys and values, as `readPage` gives them. */
+  readonly pageBytes: number;
+  /**
+   * Computes all sequences in one device step. A sequence may read slots that an earlier one of the batch writes (keys and values precede
+   * attention in every layer); no two write the same slot, and none writes what an earlier one reads.
+   */
   forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]>;
   /** The `topK` most probable tokens after each of `count` states (`count × hiddenSize`, as `forward` returned them). */
   project(states: Float32Array, count: number, topK: number): Promise<TopTokens>;
-  /** Copies keys and values between slots, pairwise; all sources are read before any destination is written. */
-  copySlots(sources: Uint32Array, destinations: Uint32Array): void;
+  /** For each of `count` states, log-probabilities of given tokens, and the entropy of its whole distribution. */
+  score(states: Float32Array, count: number, tokens: readonly Uint32Array[]): Promise<StateScores>;
+  /**
+   * Copies keys and values between slots, pairwise; all sources are read before any destination is written. With `shifts` each copied key
+   * is rotated on by that many positions (rotations add up, so a key of position p becomes one of p + shift).
+   */
+  copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
+  /** Copies a page's keys and values out, `pageBytes` of them, in a layout that `writePage` of the same model and backend takes back bit for bit. */
+  readPage(page: number, into: Uint8Array): void;
+  writePage(page: number, from: Uint8Array): void;
+  /**
+   * Share of the pairs of an input and a key computed since start that only fill shapes up (a backend that pads has it). Pairs that a mask
+   * hides inside a sequence, or among sequences computed as one, are no padding.
+   */
+  paddingShare?(): number;
   dispose(): Promise<void>;
 }
 
@@ -37,6 +55,8 @@ export interface SequenceInput {
   readonly writes: Uint32Array;
   /** What is wanted of the last `rows` inputs. */
   readonly output: OutputRequest;
+  /** Whether the attention that each key received is wanted as well. */
+  readonly attention?: boolean;
 }
 
 /** Token ids to embed, or rows of `hiddenSize` values to take as they are (embeds copied, or states of an earlier forward). */
@@ -48,13 +68,35 @@ export type OutputRequest =
   | { readonly kind: 'none' }
   /** States after the final norm, `rows × hiddenSize`. */
   | { readonly kind: 'states'; readonly rows: number }
-  /** The `topK` most probable tokens of each row; with `tokensOnly` without their probabilities, which saves a sum over the vocabulary. */
-  | { readonly kind: 'top'; readonly rows: number; readonly topK: number; readonly tokensOnly?: boolean };
+  | TopRequest;
 
-export type SequenceOutput =
+/** The `topK` most probable tokens of each row. */
+export interface TopRequest {
+  readonly kind: 'top';
+  readonly rows: number;
+  readonly topK: number;
+  /** Without their probabilities, which saves a sum over the vocabulary. */
+  readonly tokensOnly?: boolean;
+  /** The rows' states as well. */
+  readonly states?: boolean;
+  /**
+   * Tokens that may be chosen: one row of `ceil(vocabularySize / 32)` words per output row, bit `t % 32` of word `t / 32`. Probabilities are
+   * then over the allowed tokens; places past the last allowed one hold token 0 with log-probability -Infinity.
+   */
+  readonly allowed?: Uint32Array;
+}
+
+export type SequenceOutput = (
   | { readonly kind: 'none' }
   | { readonly kind: 'states'; readonly states: Float32Array }
-  | ({ readonly kind: 'top' } & TopTokens);
+  | ({ readonly kind: 'top'; readonly states?: Float32Array } & TopTokens)
+) & {
+  /**
+   * When asked for: attention received by each context slot, then by each input; summed over the call's inputs, averaged over layers and
+   * heads. All of it sums to the number of inputs.
+   */
+  readonly attention?: Float32Array;
+};
 
 /** Row-major `rows × topK`, most probable first, equal logits by token id. `topK` is at most the size of the vocabulary. */
 export interface TopTokens {
@@ -62,4 +104,11 @@ export interface TopTokens {
   readonly tokens: Uint32Array;
   /** Natural logarithms of probabilities over the whole vocabulary at temperature 1; empty for `tokensOnly`. */
   readonly logProbabilities: Float32Array;
+}
+
+export interface StateScores {
+  /** Natural logarithms of the probabilities of the tokens asked for, one list per state. */
+  readonly logProbabilities: readonly Float32Array[];
+  /** Entropy of each state's distribution, nats. */
+  readonly entropies: Float32Array;
 }

@@ -1,51 +1,117 @@
 import type { ModelConfig } from '#gpu-host/models/config.ts';
-import type { SequenceInput } from './backend.ts';
+import type { SequenceInput, TopRequest } from './backend.ts';
 
 /**
- * Throws a `RangeError` when a sequence does not fit the model or the pool. Handlers check what inferlets ask for; this is the last line
- * of defence, because a bad slot would silently write over another inferlet's keys. Masks' values are not looked at.
+ * Input that a backend refuses before it computes anything: it does not fit the model or the pool, or holds numbers that are none.
+ *
+ * `forward` refuses the whole batch, so whoever batches calls of many inferlets runs {@link checkSequence} on each call's sequence when
+ * it is prepared, and answers that call alone with the error.
+ */
+export class InvalidInput extends RangeError {
+  override readonly name = 'InvalidInput';
+}
+
+/**
+ * Throws {@link InvalidInput} when a sequence does not fit the model or the pool of `slotCount` slots, or has embeds that are not finite:
+ * a NaN would spread through every key of its call. Handlers check what inferlets ask for; this is the last line of defence, because a
+ * bad slot would silently write over another inferlet's keys. Masks' values are not looked at.
  */
 export function checkSequence(config: ModelConfig, slotCount: number, sequence: SequenceInput): void {
   const { inputs, positions, context, mask, writes, output } = sequence;
   const n = positions.length;
-  if (n === 0) throw new RangeError('A sequence needs at least one input.');
+  if (n === 0) throw new InvalidInput('A sequence needs at least one input.');
   if (inputs.kind === 'tokens') {
-    if (inputs.tokens.length !== n) throw new RangeError(`${inputs.tokens.length} tokens for ${n} positions.`);
-    for (const token of inputs.tokens) {
-      if (token >= config.vocabularySize) throw new RangeError(`Token ${token} is outside the vocabulary.`);
+    if (inputs.tokens.length !== n) throw new InvalidInput(`${inputs.tokens.length} tokens for ${n} positions.`);
+    checkTokens(config, inputs.tokens);
+  } else {
+    if (inputs.embeds.length !== n * config.hiddenSize) {
+      throw new InvalidInput(`${inputs.embeds.length} embed values for ${n} positions of ${config.hiddenSize}.`);
     }
-  } else if (inputs.embeds.length !== n * config.hiddenSize) {
-    throw new RangeError(`${inputs.embeds.length} embed values for ${n} positions of ${config.hiddenSize}.`);
+    checkFinite(inputs.embeds, config.hiddenSize, 'Embed');
   }
   if (mask !== 'causal' && mask.length !== n * (context.length + n)) {
-    throw new RangeError(`A mask of ${mask.length} values for ${n} inputs over ${context.length} slots.`);
+    throw new InvalidInput(`A mask of ${mask.length} values for ${n} inputs over ${context.length} slots.`);
   }
-  if (writes.length !== 0 && writes.length !== n) throw new RangeError(`${writes.length} slots for ${n} inputs.`);
+  if (writes.length !== 0 && writes.length !== n) throw new InvalidInput(`${writes.length} slots for ${n} inputs.`);
   checkSlots(slotCount, context);
   checkSlots(slotCount, writes);
   if (output.kind === 'none') return;
-  if (output.rows < 1 || output.rows > n) throw new RangeError(`${output.rows} output rows of ${n} inputs.`);
-  if (output.kind === 'top' && output.topK < 1) throw new RangeError('topK must be at least 1.');
+  if (output.rows < 1 || output.rows > n) throw new InvalidInput(`${output.rows} output rows of ${n} inputs.`);
+  if (output.kind === 'top') checkTop(config, output);
 }
 
-/** Throws a `RangeError` when slots cannot be copied pairwise. */
-export function checkCopy(slotCount: number, sources: Uint32Array, destinations: Uint32Array): void {
+/** Words of one row of {@link TopRequest.allowed}. */
+export function allowedWords(config: ModelConfig): number {
+  return Math.ceil(config.vocabularySize / 32);
+}
+
+/** Throws {@link InvalidInput} when slots cannot be copied pairwise. */
+export function checkCopy(
+  slotCount: number,
+  sources: Uint32Array,
+  destinations: Uint32Array,
+  shifts: Int32Array | undefined,
+): void {
   if (sources.length !== destinations.length) {
-    throw new RangeError(`${sources.length} slots to read for ${destinations.length} to write.`);
+    throw new InvalidInput(`${sources.length} slots to read for ${destinations.length} to write.`);
+  }
+  if (shifts !== undefined && shifts.length !== sources.length) {
+    throw new InvalidInput(`${shifts.length} shifts for ${sources.length} slots.`);
   }
   checkSlots(slotCount, sources);
   checkSlots(slotCount, destinations);
 }
 
-/** Throws a `RangeError` when states do not fit the model. */
+/** Throws {@link InvalidInput} when states do not fit the model or are not finite. */
 export function checkStates(config: ModelConfig, states: Float32Array, count: number): void {
   if (states.length !== count * config.hiddenSize) {
-    throw new RangeError(`${states.length} values for ${count} states of ${config.hiddenSize}.`);
+    throw new InvalidInput(`${states.length} values for ${count} states of ${config.hiddenSize}.`);
+  }
+  checkFinite(states, config.hiddenSize, 'State');
+}
+
+/** Throws {@link InvalidInput} when states are no states (see {@link checkStates}) or the tokens to score are not one list each. */
+export function checkScore(
+  config: ModelConfig,
+  states: Float32Array,
+  count: number,
+  tokens: readonly Uint32Array[],
+): void {
+  checkStates(config, states, count);
+  if (tokens.length !== count) throw new InvalidInput(`${tokens.length} lists of tokens for ${count} states.`);
+  for (const list of tokens) checkTokens(config, list);
+}
+
+/** Throws {@link InvalidInput} when there is no such page, or the bytes are not one page's. */
+export function checkPage(pageCount: number, pageBytes: number, page: number, bytes: Uint8Array): void {
+  if (!Number.isInteger(page) || page < 0 || page >= pageCount) {
+    throw new InvalidInput(`Page ${page} is outside the pool of ${pageCount}.`);
+  }
+  if (bytes.length !== pageBytes) throw new InvalidInput(`${bytes.length} bytes for a page of ${pageBytes}.`);
+}
+
+function checkTop(config: ModelConfig, { rows, topK, allowed }: TopRequest): void {
+  if (topK < 1) throw new InvalidInput('topK must be at least 1.');
+  if (allowed === undefined) return;
+  const words = rows * allowedWords(config);
+  if (allowed.length !== words) throw new InvalidInput(`${allowed.length} words for a token mask of ${words}.`);
+}
+
+function checkTokens(config: ModelConfig, tokens: Uint32Array): void {
+  for (const token of tokens) {
+    if (token >= config.vocabularySize) throw new InvalidInput(`Token ${token} is outside the vocabulary.`);
+  }
+}
+
+function checkFinite(values: Float32Array, rowSize: number, what: string): void {
+  for (let i = 0; i < values.length; i++) {
+    if (Number.isFinite(values[i])) continue;
+    throw new InvalidInput(`${what} ${Math.floor(i / rowSize)} holds ${values[i]}.`);
   }
 }
 
 function checkSlots(slotCount: number, slots: Uint32Array): void {
   for (let i = 0; i < slots.length; i++) {
-    if (slots[i] >= slotCount) throw new RangeError(`Slot ${slots[i]} is outside the pool of ${slotCount}.`);
+    if (slots[i] >= slotCount) throw new InvalidInput(`Slot ${slots[i]} is outside the pool of ${slotCount}.`);
   }
 }

@@ -1,84 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type Batch, Batcher } from './batcher.ts';
-import type { BatchQueue } from './queue.ts';
-import { Scoreboard } from './scoreboard.ts';
-import { SimCall, type SimShape } from './testing/sim-call.ts';
-
-const LIMITS = { maxCalls: 4, maxTokens: 64, agingMs: 100 };
-const NO_GRACE = { maxMs: 0, stepShare: 0 };
-
-/** A batcher with its clock and names for its queues. */
-class Trace {
-  readonly batcher: Batcher;
-  nowMs = 0;
-  #queues = new Map<string, BatchQueue>();
-  #scoreboards = new Map<string, Scoreboard>();
-
-  constructor(limits = LIMITS) {
-    this.batcher = new Batcher({ limits, grace: NO_GRACE });
-  }
-
-  /** Queue `a.1` is queue 1 of inferlet a. */
-  queue(name: string): BatchQueue {
-    const inferlet = name.split('.')[0] as string;
-    if (!this.#scoreboards.has(inferlet)) this.#scoreboards.set(inferlet, new Scoreboard());
-    if (!this.#queues.has(name)) this.#queues.set(name, this.batcher.openQueue(this.#scoreboards.get(inferlet)!));
-    return this.#queues.get(name)!;
-  }
-
-  push(queue: string, shape: SimShape, name = queue): SimCall {
-    const call = new SimCall(this.queue(queue), shape, name);
-    this.batcher.push(call, this.nowMs);
-    return call;
-  }
-
-  decode(queue: string, name = queue): SimCall {
-    return this.push(queue, { kind: 'forward' }, name);
-  }
-
-  /** The next batch, as names with the inputs of cut calls. */
-  start(): { batch: Batch; names: string[] } {
-    const decision = this.batcher.next(this.nowMs);
-    if (decision.kind !== 'batch') throw new Error(`no batch: ${decision.kind}`);
-    const names = decision.batch.forwards.map((grant) => {
-      const call = grant.call as SimCall;
-      return grant.tokens > 1 || call.left > 1 ? `${call.name}:${grant.tokens}` : call.name;
-    });
-    return {
-      batch: decision.batch,
-      names: [...names, ...decision.batch.projections.map((call) => (call as SimCall).name)],
-    };
-  }
-
-  end(batch: Batch, tookMs = 1): void {
-    this.nowMs += tookMs;
-    for (const grant of batch.forwards) {
-      const call = grant.call as SimCall;
-      call.left -= grant.tokens;
-      if (call.left > 0) this.batcher.resume(call, this.nowMs);
-      else this.batcher.finish(call, this.nowMs);
-    }
-    for (const call of batch.projections) this.batcher.finish(call, this.nowMs);
-    this.batcher.ended(this.nowMs);
-  }
-
-  /** One step; what was in it. */
-  step(tookMs = 1): string[] {
-    const { batch, names } = this.start();
-    this.end(batch, tookMs);
-    return names;
-  }
-
-  instants(): string[] {
-    const names: string[] = [];
-    for (let call = this.batcher.takeInstant(); call; call = this.batcher.takeInstant()) {
-      names.push((call as SimCall).name);
-      this.batcher.finish(call, this.nowMs);
-    }
-    return names;
-  }
-}
+import type { SimCall } from './testing/sim-call.ts';
+import { Trace } from './testing/trace.ts';
 
 test('the first call goes at once; what comes meanwhile makes the next batch', () => {
   const trace = new Trace();
@@ -150,6 +73,21 @@ test('calls that need no device go beside a batch, unless they touch what it use
   assert.deepEqual(trace.instants(), ['free', 'copy', 'a synchronize']);
 });
 
+test('a call without a step may take its time: what depends on it waits, what does not goes', () => {
+  const trace = new Trace();
+  trace.push('a', { kind: 'instant', reads: [1] }, 'export');
+  trace.push('a', { kind: 'forward', writes: [2] }, 'independent');
+  trace.push('a', { kind: 'forward', writes: [1] }, 'dependent');
+  trace.push('a', { kind: 'barrier' }, 'synchronize');
+  const slow = trace.batcher.takeInstant()!;
+  assert.equal((slow as SimCall).name, 'export');
+  assert.deepEqual(trace.step(), ['independent']);
+  assert.equal(trace.batcher.waiting, 0);
+  trace.batcher.finish(slow, trace.nowMs);
+  assert.deepEqual(trace.step(), ['dependent']);
+  assert.deepEqual(trace.instants(), ['synchronize']);
+});
+
 test('a long prefill goes on in chunks beneath the decodes', () => {
   const trace = new Trace();
   trace.push('long', { kind: 'forward', tokens: 150 });
@@ -162,7 +100,7 @@ test('a long prefill goes on in chunks beneath the decodes', () => {
 });
 
 test('many short calls leave a quarter of the tokens to a long one', () => {
-  const trace = new Trace({ ...LIMITS, maxCalls: 100, maxTokens: 40 });
+  const trace = new Trace({ maxCalls: 100, maxTokens: 40 });
   for (let i = 0; i < 50; i++) trace.decode(`d${i}`);
   trace.push('long', { kind: 'forward', tokens: 100 });
   const names = trace.step();
@@ -184,10 +122,25 @@ test('a long call that cannot be cut goes alone once it is the most urgent', () 
 });
 
 test('a call that cannot be cut is not starved by short ones that leave it too little room', () => {
-  const trace = new Trace({ ...LIMITS, maxCalls: 100 });
+  const trace = new Trace({ maxCalls: 100 });
   trace.push('whole', { kind: 'forward', tokens: 60, chunkable: false });
   for (let i = 0; i < 50; i++) trace.decode(`d${i}`);
   assert.deepEqual(trace.step(), ['whole:60', 'd0', 'd1', 'd2', 'd3']);
+});
+
+test('a long call that becomes ready while a batch is made has its room kept like any other', () => {
+  const trace = new Trace({ maxCalls: 3 });
+  trace.decode('a');
+  trace.push('a', { kind: 'forward', tokens: 100 }, 'long');
+  trace.decode('b');
+  trace.decode('b', 'b again');
+  assert.deepEqual(trace.step(), ['a', 'b', 'long:62']);
+});
+
+test('projections of one queue go together', () => {
+  const trace = new Trace();
+  for (const name of ['one', 'two', 'three']) trace.push('a', { kind: 'project', reads: [1] }, name);
+  assert.deepEqual(trace.step(), ['one', 'two', 'three']);
 });
 
 test('the narrowest limits still let the most urgent call go', () => {
@@ -219,6 +172,21 @@ test('higher priority goes first, until waiting outweighs it', () => {
   trace.nowMs += 200;
   for (const name of ['a', 'b', 'c', 'e']) trace.decode(name);
   assert.deepEqual(trace.step(), ['d', 'low', 'a', 'b']);
+});
+
+test('a priority is clamped to what its queue may have', () => {
+  const trace = new Trace();
+  const queues = [trace.queue('a', 3), trace.queue('b'), trace.queue('c', 0)];
+  for (const queue of queues) trace.batcher.setPriority(queue, 99);
+  assert.deepEqual(
+    queues.map((queue) => queue.priority),
+    [3, 10, 0],
+  );
+  for (const queue of queues) trace.batcher.setPriority(queue, -4);
+  assert.deepEqual(
+    queues.map((queue) => queue.priority),
+    [-3, -4, 0],
+  );
 });
 
 test('the type whose oldest call has waited longest goes next', () => {

@@ -1,26 +1,62 @@
+import { AwaitedQueues } from './awaited.ts';
 import type { BatchCall } from './call.ts';
-import { DEFAULT_GRACE, type GracePolicy, graceMs, learnResponse } from './grace.ts';
+import { admitFollowers, dismissFollowers } from './followers.ts';
+import { DEFAULT_GRACE, type GracePolicy, graceMs } from './policies/adaptive.ts';
+import { earliest } from './policies/eager.ts';
+import { kOnlyWaitMs } from './policies/k-only.ts';
+import { type BatchPolicy, checkPolicy } from './policies/policy.ts';
+import { ArrivalRate, rateWaitMs } from './policies/rate.ts';
+import { tOnlyWaitMs } from './policies/t-only.ts';
 import { BatchQueue } from './queue.ts';
 import type { Scoreboard } from './scoreboard.ts';
-import { type BatchLimits, DEFAULT_LIMITS, type Grant, selectForwards, sortByUrgency, urgency } from './select.ts';
+import { type BatchLimits, DEFAULT_LIMITS, selectForwards } from './select.ts';
+import { lendUrgency, relendUrgency, sortByUrgency, urgency } from './urgency.ts';
+
+export type { BatchPolicy } from './policies/policy.ts';
 
 export interface BatcherOptions {
   readonly limits?: Partial<BatchLimits>;
+  /** For the `adaptive` policy. */
   readonly grace?: GracePolicy;
+  /** `adaptive` unless told. */
+  readonly policy?: BatchPolicy;
+}
+
+export interface QueueOptions {
+  /** Priorities of the queue are clamped to ± this; 10 unless told. */
+  readonly maxPriority?: number;
+}
+
+/** Part of a call that goes with a batch. */
+export interface Grant {
+  readonly call: BatchCall;
+  /** Inputs of this batch, from where the call stands. */
+  readonly tokens: number;
+  /** Calls before it in this batch whose keys and values it needs: when one of them fails, so must this. Absent when there is none. */
+  readonly after?: readonly BatchCall[];
 }
 
 /** What the device does next: forwards, then projections; either may be empty, not both. */
 export interface Batch {
+  /** A call that follows another one of the batch comes behind it. */
   readonly forwards: readonly Grant[];
   /** Projections of states that are there, or that the forwards of this batch make. */
   readonly projections: readonly BatchCall[];
+}
+
+/** How many calls went with a batch instead of waiting for its end, since the start. */
+export interface RideCounts {
+  /** Forwards that went behind one whose pages they share. */
+  softJoins: number;
+  /** Projections that went with the forward that makes their state. */
+  projections: number;
 }
 
 export type Decision =
   | { readonly kind: 'batch'; readonly batch: Batch }
   /** Nothing can go, or the device is computing. */
   | { readonly kind: 'idle' }
-  /** Calls are ready, but others are expected within this time: ask again when calls came or it has passed. */
+  /** Calls are ready, but the policy waits for others: ask again when calls came or this time has passed. */
   | { readonly kind: 'wait'; readonly ms: number };
 
 const IDLE: Decision = { kind: 'idle' };
@@ -29,12 +65,16 @@ const MAX_PRIORITY = 10;
 const WATCH_MS = 0.3;
 
 /**
- * Chooses batches for one model. Work-conserving: while the device computes, calls queue; as soon as it is free the best batch leaves
- * (after at most the grace for queues that were just answered). A plain state machine: the caller tells the time and executes what it
- * is handed (Pie, SOSP '25, section 5.2).
+ * Chooses batches for one model. While the device computes, calls queue; as soon as it is free and the policy agrees, the best batch
+ * leaves. A plain state machine: the caller tells the time and executes what it is handed (Pie, SOSP '25, section 5.2).
+ *
+ * Every call is ready at some time, and once ready it is bound to leave: after 2 × `maxPriority` × `agingMs` nothing that comes later
+ * goes before it, and each batch takes the most urgent call along.
  */
 export class Batcher {
   readonly limits: BatchLimits;
+  readonly rides: RideCounts = { softJoins: 0, projections: 0 };
+  #policy: BatchPolicy;
   #grace: GracePolicy;
   #arrivals = 0;
   #instants: BatchCall[] = [];
@@ -42,16 +82,26 @@ export class Batcher {
   #projections: BatchCall[] = [];
   #forwards: BatchCall[] = [];
   #busy: Batch | undefined;
-  /** Queues that were answered and have nothing pending. */
-  #answered = new Set<BatchQueue>();
+  /** Projections of the batch of forwards that is being made. */
+  #riders: BatchCall[] | undefined;
+  #awaited: AwaitedQueues;
+  #rate = new ArrivalRate();
+  /** Since when the device has been free and calls ready, as far as was asked. */
+  #waitingSinceMs: number | undefined;
   #lastEndMs = Number.NEGATIVE_INFINITY;
   #lastStepMs = 0;
   #startedMs = 0;
   #queues = new Set<BatchQueue>();
+  /** Queues whose priority changed since the last batch. */
+  #repriced = new Set<BatchQueue>();
 
+  /** @throws RangeError when the policy's bounds make no sense */
   constructor(options: BatcherOptions = {}) {
     this.limits = { ...DEFAULT_LIMITS, ...options.limits };
+    this.#policy = options.policy ?? { kind: 'adaptive' };
+    checkPolicy(this.#policy);
     this.#grace = options.grace ?? DEFAULT_GRACE;
+    this.#awaited = new AwaitedQueues(this.#grace.maxMs);
   }
 
   get busy(): boolean {
@@ -67,21 +117,29 @@ export class Batcher {
     return this.#forwards.length + this.#projections.length;
   }
 
-  openQueue(scoreboard: Scoreboard): BatchQueue {
-    const queue = new BatchQueue(scoreboard);
+  openQueue(scoreboard: Scoreboard, options: QueueOptions = {}): BatchQueue {
+    const queue = new BatchQueue(scoreboard, options.maxPriority ?? MAX_PRIORITY);
     this.#queues.add(queue);
     return queue;
   }
 
   setPriority(queue: BatchQueue, priority: number): void {
-    queue.priority = Math.max(-MAX_PRIORITY, Math.min(MAX_PRIORITY, priority));
+    const clamped = Math.max(-queue.maxPriority, Math.min(queue.maxPriority, priority));
+    if (clamped === queue.priority) return;
+    queue.priority = clamped;
+    queue.scoreboard.ranked = true;
+    if (this.#queues.has(queue)) this.#repriced.add(queue);
   }
 
-  /** Drops the queue's calls that have not left, and hands them out. Calls on the device go on and must be finished. */
+  /**
+   * Drops the queue's calls that have not left, and hands them out. Calls on the device go on and must be finished. What waited for a
+   * dropped call goes on waiting for whatever that call waited for.
+   */
   closeQueue(queue: BatchQueue): BatchCall[] {
     this.#queues.delete(queue);
-    this.#answered.delete(queue);
-    const dropped = queue.clear().filter((call) => call.state !== 'running');
+    this.#repriced.delete(queue);
+    this.#awaited.forget(queue);
+    const dropped = queue.clear();
     for (const call of dropped) {
       if (call.state === 'ready') this.#withdraw(call);
       call.state = 'done';
@@ -93,19 +151,21 @@ export class Batcher {
   /** Takes a new call of `queue`. */
   push(call: BatchCall, nowMs: number): void {
     const { queue } = call;
+    const { scoreboard } = queue;
     call.arrival = ++this.#arrivals;
     call.arrivedMs = nowMs;
-    if (queue.answeredMs !== undefined) {
-      queue.responseMs = learnResponse(queue.responseMs, Math.min(nowMs - queue.answeredMs, this.#grace.maxMs * 4));
-      queue.answeredMs = undefined;
-      this.#answered.delete(queue);
-    }
-    queue.scoreboard.add(call);
+    this.#awaited.came(queue, nowMs);
+    if (this.#policy.kind === 'rate' && isDeviceCall(call)) this.#rate.arrived(nowMs);
+    scoreboard.add(call);
+    if (scoreboard.ranked && call.blockers > 0) lendUrgency(call, this.limits.agingMs);
     queue.push(call);
     if (queue.front === call) this.#advance(queue);
   }
 
-  /** A call that needs no step and can be done now; it must be finished at once. */
+  /**
+   * A call that needs no step and can be done now. One of kind `idle` must be finished before the next batch leaves; any other may take
+   * its time, and what depends on it waits.
+   */
   takeInstant(): BatchCall | undefined {
     const call = this.#instants.shift() ?? (this.#busy ? undefined : this.#idles.shift());
     if (call) this.#leave(call);
@@ -114,21 +174,25 @@ export class Batcher {
 
   /** What the device should do now. A batch that is handed out makes it busy until `ended`. */
   next(nowMs: number): Decision {
-    if (this.#busy || this.waiting === 0) return IDLE;
-    const waitMs = this.#waitMs(nowMs);
+    if (this.#busy) return IDLE;
+    if (this.waiting === 0) {
+      this.#waitingSinceMs = undefined;
+      return IDLE;
+    }
+    this.#waitingSinceMs ??= nowMs;
+    const waitMs = this.#waitMs(nowMs, this.#waitingSinceMs);
     // A microsecond is below what the clock and its rounding can tell.
     if (waitMs > 0.001) return { kind: 'wait', ms: waitMs };
-    sortByUrgency(this.#forwards, this.limits.agingMs);
-    sortByUrgency(this.#projections, this.limits.agingMs);
-    const batch = this.#projectionsFirst() ? this.#takeProjections() : this.#takeForwards();
+    const batch = this.#policy.kind === 'eager' ? this.#takeEarliest() : this.#takeUrgent();
     this.#busy = batch;
     this.#startedMs = nowMs;
+    this.#waitingSinceMs = undefined;
     return { kind: 'batch', batch };
   }
 
   /** Whether a queue that was just answered will probably be back within `WATCH_MS` of that: worth watching the sockets for without sleeping. */
   expects(nowMs: number): boolean {
-    return this.#answered.size > 0 && nowMs - this.#lastEndMs < WATCH_MS;
+    return this.#awaited.size > 0 && nowMs - this.#lastEndMs < WATCH_MS;
   }
 
   /** The device is free again. Every call of the batch must have been finished, resumed or paused before. */
@@ -138,7 +202,7 @@ export class Batcher {
     this.#lastEndMs = nowMs;
   }
 
-  /** The call is complete: what waited for it may go. */
+  /** The call is complete: what waited for it may go, unless it waits for another as well. Calls of one batch may be finished in any order. */
   finish(call: BatchCall, nowMs: number): void {
     const { queue } = call;
     if (call.state === 'ready') this.#withdraw(call);
@@ -147,16 +211,18 @@ export class Batcher {
     else queue.outstanding--;
     this.#unblock(call);
     if (queue.length > 0) this.#advance(queue);
-    else if (queue.outstanding === 0 && call.kind !== 'instant' && this.#queues.has(queue)) {
-      queue.answeredMs = nowMs;
-      if (this.#mayComeBackSoon(queue)) this.#answered.add(queue);
-    }
+    else if (queue.outstanding === 0 && call.kind !== 'instant' && this.#queues.has(queue))
+      this.#awaited.answered(queue, nowMs);
   }
 
   /** A call with inputs left (a cut prefill, a run) is ready for its next step. A run counts as newly come. */
   resume(call: BatchCall, nowMs: number): void {
     if (call.state === 'done') return;
-    if (call.continues) call.arrivedMs = nowMs;
+    if (call.continues) {
+      // What it was lent moves along: a run that others wait for has their priority, not their age.
+      if (call.links?.lentMs !== undefined) call.links.lentMs += nowMs - call.arrivedMs;
+      call.arrivedMs = nowMs;
+    }
     this.#makeReady(call);
   }
 
@@ -170,7 +236,8 @@ export class Batcher {
     const call = queue.front;
     if (call?.state !== 'queued' || call.blockers > 0) return;
     if (call.kind === 'barrier' && queue.outstanding > 0) return;
-    this.#makeReady(call);
+    if (call.kind === 'project' && this.#riders && this.#riders.length < this.limits.maxCalls) this.#ride(call);
+    else this.#makeReady(call);
   }
 
   #makeReady(call: BatchCall): void {
@@ -208,9 +275,37 @@ export class Batcher {
   }
 
   #unblock(call: BatchCall): void {
-    call.queue.scoreboard.remove(call, (freed) => {
-      if (freed.queue.front === freed) this.#advance(freed.queue);
-    });
+    call.queue.scoreboard.remove(call, this.#unblocked);
+  }
+
+  #unblocked = (call: BatchCall): void => {
+    if (call.queue.front === call) this.#advance(call.queue);
+  };
+
+  #takeEarliest(): Batch {
+    const call = earliest(this.#forwards, this.#projections);
+    if (!call) throw new Error('a batch was asked for without a ready call');
+    this.#withdraw(call);
+    if (call.kind === 'project') {
+      this.#leave(call);
+      return { forwards: [], projections: [call] };
+    }
+    const { maxTokens } = this.limits;
+    const tokens = call.tokens > maxTokens && call.chunkable() ? maxTokens : call.tokens;
+    if (leavesWith(call, tokens)) this.#leave(call);
+    else call.state = 'running';
+    return { forwards: [{ call, tokens }], projections: [] };
+  }
+
+  #takeUrgent(): Batch {
+    const { agingMs } = this.limits;
+    if (this.#repriced.size > 0) {
+      for (const queue of this.#repriced) queue.each((call) => relendUrgency(call, agingMs));
+      this.#repriced.clear();
+    }
+    sortByUrgency(this.#forwards, agingMs);
+    sortByUrgency(this.#projections, agingMs);
+    return this.#projectionsFirst() ? this.#takeProjections() : this.#takeForwards();
   }
 
   /** The type whose most urgent call has waited longest goes next. */
@@ -223,53 +318,92 @@ export class Batcher {
   }
 
   #takeProjections(): Batch {
-    const projections = this.#projections.splice(0, this.limits.maxCalls);
-    for (const call of projections) this.#leave(call);
-    return { forwards: [], projections };
+    const ready = this.#projections;
+    let taken = 0;
+    // The next call of a queue comes to the front as one leaves, and may be another projection.
+    while (taken < ready.length && taken < this.limits.maxCalls) this.#leave(ready[taken++] as BatchCall);
+    return { forwards: [], projections: ready.splice(0, taken) };
   }
 
   #takeForwards(): Batch {
     const ready = this.#forwards;
     const forwards: Grant[] = [];
     const projections: BatchCall[] = [];
-    selectForwards(ready, this.limits, (grant) => {
-      forwards.push(grant);
-      const { call } = grant;
+    this.#riders = projections;
+    selectForwards(ready, this.limits, (call, tokens) => {
+      if (call.links && call.links.follows > 0) this.rides.softJoins++;
+      const after = call.links?.needs;
+      forwards.push(after ? { call, tokens, after } : { call, tokens });
+      if (!leavesWith(call, tokens)) {
+        call.state = 'running';
+        return;
+      }
+      admitFollowers(call, this.#unblocked);
       // The next call of the queue comes to the front, and into `ready` when it is free to go.
-      if (!call.continues && grant.tokens === call.tokens) this.#leave(call);
-      else call.state = 'running';
+      this.#leave(call);
     });
+    this.#riders = undefined;
+    for (const { call, tokens } of forwards) if (leavesWith(call, tokens)) dismissFollowers(call);
     this.#forwards = ready.filter((call) => call.state === 'ready');
-    for (const { call } of forwards)
-      if (call.dependents && call.queue.front !== call) this.#takeRiders(call, projections);
     return { forwards, projections };
   }
 
-  /** Projections that wait for nothing but a forward of this batch go with it: embed, forward and next-distribution are one step. */
-  #takeRiders(forward: BatchCall, projections: BatchCall[]): void {
-    for (const call of forward.dependents ?? []) {
-      if (call.kind !== 'project' || call.blockers !== 1 || call.queue.front !== call || call.state !== 'queued')
-        continue;
-      projections.push(call);
-      this.#leave(call);
+  /** Projections that wait for nothing but forwards of this batch go with it: embed, forward and next-distribution are one step. */
+  #ride(call: BatchCall): void {
+    this.rides.projections++;
+    this.#riders?.push(call);
+    this.#leave(call);
+  }
+
+  /** How long the policy wants to wait for more calls. */
+  #waitMs(nowMs: number, sinceMs: number): number {
+    const policy = this.#policy;
+    switch (policy.kind) {
+      case 'adaptive':
+        return this.#graceMs(nowMs);
+      case 'eager':
+        return 0;
+      case 'k-only':
+        return this.#full ? 0 : kOnlyWaitMs(policy, this.waiting, this.#longestWaitMs(nowMs));
+      case 't-only':
+        return tOnlyWaitMs(policy, sinceMs, nowMs);
+      case 'rate':
+        if (this.#full) return 0;
+        return rateWaitMs(policy, {
+          ready: this.waiting,
+          waitedMs: this.#longestWaitMs(nowMs),
+          stepMs: this.#lastStepMs,
+          gapMs: this.#rate.gapMs,
+          sinceMs: this.#rate.sinceMs(nowMs),
+        });
     }
   }
 
-  #mayComeBackSoon(queue: BatchQueue): boolean {
-    return queue.responseMs === undefined || queue.responseMs <= this.#grace.maxMs;
-  }
-
-  #waitMs(nowMs: number): number {
-    let awaited = this.#answered.size;
-    if (awaited === 0) return 0;
+  #graceMs(nowMs: number): number {
+    if (this.#awaited.size === 0) return 0;
     const sinceMs = nowMs - this.#lastEndMs;
-    if (sinceMs >= this.#grace.maxMs) {
-      // Whoever has not come by now is not waited for again until it has shown that it is quick.
-      for (const queue of this.#answered) queue.responseMs = learnResponse(queue.responseMs, this.#grace.maxMs * 2);
-      this.#answered.clear();
-      awaited = 0;
-    }
-    const ready = this.#forwards.length + this.#projections.length;
-    return Math.max(0, graceMs(this.#grace, ready, awaited, this.#lastStepMs) - sinceMs);
+    if (sinceMs >= this.#grace.maxMs) this.#awaited.expire();
+    return Math.max(0, graceMs(this.#grace, this.waiting, this.#awaited.size, this.#lastStepMs) - sinceMs);
   }
+
+  /** Whether no more calls would fit. */
+  get #full(): boolean {
+    return this.#forwards.length >= this.limits.maxCalls || this.#projections.length >= this.limits.maxCalls;
+  }
+
+  #longestWaitMs(nowMs: number): number {
+    let oldestMs = nowMs;
+    for (const call of this.#forwards) oldestMs = Math.min(oldestMs, call.arrivedMs);
+    for (const call of this.#projections) oldestMs = Math.min(oldestMs, call.arrivedMs);
+    return nowMs - oldestMs;
+  }
+}
+
+function isDeviceCall(call: BatchCall): boolean {
+  return call.kind === 'forward' || call.kind === 'project';
+}
+
+/** Whether the call leaves its queue for good with this many inputs. */
+function leavesWith(call: BatchCall, tokens: number): boolean {
+  return !call.continues && tokens === call.tokens;
 }

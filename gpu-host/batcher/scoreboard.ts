@@ -1,8 +1,11 @@
-import type { BatchCall } from './call.ts';
+import { type Access, type BatchCall, isReleased } from './call.ts';
+import { linksOf } from './links.ts';
 
-/** Last writer and the readers since, of one resource. Most have one or the other, so a list is made only when it is needed. */
+/** Last call that changed one resource and the readers since. Most have one or the other, so a list is made only when it is needed. */
 interface Entry {
   writer: BatchCall | undefined;
+  /** Whether the writer only fills empty slots. */
+  fills: boolean;
   readers: BatchCall[] | undefined;
 }
 
@@ -10,18 +13,23 @@ const PRUNE_READERS = 16;
 const PRUNE_ENTRIES = 4096;
 
 /**
- * Order of arrival between calls of one address space that touch the same resources, one of them writing. A call waits for the calls
- * registered before it; reads of one resource never wait for each other.
+ * Order of arrival between calls of one address space that touch the same resources, unless both only read.
+ *
+ * A later call waits until the earlier one is done. Between two forwards of which neither continues, and of which at least one fills a
+ * page's empty slots and neither writes otherwise, the wait is *soft*: both may be in one batch, the earlier first, since keys and values
+ * precede attention in every layer.
  *
  * A lone call costs nothing here: keys are registered only once a second call comes while the first is not done.
  */
 export class Scoreboard {
+  /** Whether calls lend their urgency to those that they wait for: once queues of the space differ in priority. */
+  ranked = false;
   #entries = new Map<number, Entry>();
   #sole: BatchCall | undefined;
   #size = 0;
   #prunedAt = PRUNE_ENTRIES;
 
-  /** Calls that are not done. */
+  /** Calls that are not done, and those done or dropped before a call that they waited for. */
   get size(): number {
     return this.#size;
   }
@@ -32,53 +40,147 @@ export class Scoreboard {
       this.#sole = call;
       return;
     }
-    if (this.#sole && !this.#sole.registered) this.#register(this.#sole);
+    if (this.#sole) this.#register(this.#sole);
     this.#sole = undefined;
     this.#register(call);
   }
 
-  /** The call is done (or dropped); `freed` is told each call that now waits for nobody. */
+  /**
+   * The call is done (or dropped); `freed` is told each call that now waits for nobody. A call that goes before one that it waits for
+   * (dropped, or failed before its predecessor in the batch) keeps its place until that one is done: who waits for it waits for both.
+   */
   remove(call: BatchCall, freed: (call: BatchCall) => void): void {
-    this.#size--;
     if (this.#sole === call) this.#sole = undefined;
-    if (this.#size === 0) {
-      this.#entries.clear();
-      this.#prunedAt = PRUNE_ENTRIES;
+    if (call.blockers > 0) return;
+    for (let gone = this.#release(call, freed); gone; ) {
+      const before: BatchCall[] = gone;
+      gone = undefined;
+      for (const next of before) {
+        const more = this.#release(next, freed);
+        if (more) gone = gone ? gone.concat(more) : more;
+      }
     }
-    const { dependents } = call;
-    if (!dependents) return;
+    if (this.#size > 0 || this.#entries.size === 0) return;
+    this.#entries.clear();
+    this.#prunedAt = PRUNE_ENTRIES;
+  }
+
+  /** Nobody waits for the call any more. Returns those that went before it and need keep nobody waiting now either. */
+  #release(call: BatchCall, freed: (call: BatchCall) => void): BatchCall[] | undefined {
+    this.#size--;
+    const { dependents, links } = call;
+    if (!dependents && !links) return undefined;
     call.dependents = undefined;
-    for (const dependent of dependents) if (--dependent.blockers === 0) freed(dependent);
+    call.links = undefined;
+    let gone: BatchCall[] | undefined;
+    if (dependents) for (const later of dependents) gone = unblock(later, freed, gone);
+    if (links?.softDependents) for (const { later } of links.softDependents) gone = unblock(later, freed, gone);
+    return gone;
   }
 
   #register(call: BatchCall): void {
-    call.registered = true;
-    call.visitKeys((key, writes) => {
+    const sharesBatch = mayShareBatch(call);
+    call.visitKeys((key, access) => {
       const entry = this.#entries.get(key);
-      if (!entry) {
-        this.#entries.set(key, writes ? { writer: call, readers: undefined } : { writer: undefined, readers: [call] });
-        return;
-      }
-      // It writes and reads the same: the write says it all.
-      if (entry.writer === call) return;
-      if (entry.writer) block(entry.writer, call);
-      if (writes) {
-        for (const reader of entry.readers ?? []) block(reader, call);
-        entry.writer = call;
-        entry.readers = undefined;
-      } else addReader(entry, call);
+      if (!entry) this.#entries.set(key, newEntry(call, access));
+      // It changes and reads the same: the change says it all.
+      else if (entry.writer !== call) this.#order(entry, call, access, sharesBatch && access !== 'write');
     });
     if (this.#entries.size > this.#prunedAt) this.#prune();
   }
 
+  #order(entry: Entry, call: BatchCall, access: Access, sharesBatch: boolean): void {
+    const { writer, readers } = entry;
+    if (writer) {
+      if (sharesBatch && entry.fills && mayShareBatch(writer)) this.#blockSoftly(writer, call, true);
+      else this.#block(writer, call);
+    }
+    if (access === 'read') {
+      addReader(entry, call);
+      return;
+    }
+    if (readers) {
+      for (const reader of readers) {
+        if (sharesBatch && mayShareBatch(reader)) this.#blockSoftly(reader, call, false);
+        else this.#block(reader, call);
+      }
+    }
+    entry.writer = call;
+    entry.fills = access === 'fill';
+    entry.readers = undefined;
+  }
+
+  // All waits of one call are made in one go, so an earlier one for the same pair is the last in its list.
+
+  /** `later` waits until `earlier` is done, unless that is the case or it is itself. */
+  #block(earlier: BatchCall, later: BatchCall): void {
+    if (earlier === later || isReleased(earlier)) return;
+    if (earlier.dependents?.at(-1) === later) return;
+    const soft = earlier.links?.softDependents;
+    if (soft?.at(-1)?.later === later) soft.pop();
+    else this.#count(earlier, later);
+    if (earlier.dependents) earlier.dependents.push(later);
+    else earlier.dependents = [later];
+  }
+
+  /** `later` waits until `earlier` is done or before it in a batch; it `needs` what that fills, or only comes after its reads. */
+  #blockSoftly(earlier: BatchCall, later: BatchCall, needs: boolean): void {
+    if (earlier === later || isReleased(earlier)) return;
+    if (earlier.dependents?.at(-1) === later) return;
+    const links = linksOf(earlier);
+    links.softDependents ??= [];
+    const last = links.softDependents.at(-1);
+    if (last?.later === later) {
+      last.needs ||= needs;
+      return;
+    }
+    links.softDependents.push({ later, needs });
+    this.#count(earlier, later);
+  }
+
+  #count(earlier: BatchCall, later: BatchCall): void {
+    later.blockers++;
+    if (!this.ranked) return;
+    const links = linksOf(later);
+    links.waitsFor ??= [];
+    links.waitsFor.push(earlier);
+  }
+
   #prune(): void {
     for (const [key, entry] of this.#entries) {
-      if (entry.writer?.state === 'done') entry.writer = undefined;
-      entry.readers = entry.readers?.filter((reader) => reader.state !== 'done');
+      if (entry.writer && isReleased(entry.writer)) entry.writer = undefined;
+      entry.readers = entry.readers?.filter((reader) => !isReleased(reader));
       if (!entry.writer && !entry.readers?.length) this.#entries.delete(key);
     }
     this.#prunedAt = Math.max(PRUNE_ENTRIES, this.#entries.size * 2);
   }
+}
+
+/** One call less that `later` waits for; if it was the last, `later` is freed, or joins the `gone` when it is done. */
+function unblock(
+  later: BatchCall,
+  freed: (call: BatchCall) => void,
+  gone: BatchCall[] | undefined,
+): BatchCall[] | undefined {
+  if (--later.blockers > 0) return gone;
+  if (later.state !== 'done') {
+    freed(later);
+    return gone;
+  }
+  if (!gone) return [later];
+  gone.push(later);
+  return gone;
+}
+
+/** Whether the call can be in one batch with another that touches the same pages. */
+function mayShareBatch(call: BatchCall): boolean {
+  return call.kind === 'forward' && !call.continues;
+}
+
+function newEntry(call: BatchCall, access: Access): Entry {
+  return access === 'read'
+    ? { writer: undefined, fills: false, readers: [call] }
+    : { writer: call, fills: access === 'fill', readers: undefined };
 }
 
 function addReader(entry: Entry, call: BatchCall): void {
@@ -87,16 +189,6 @@ function addReader(entry: Entry, call: BatchCall): void {
     return;
   }
   if (entry.readers.at(-1) === call) return;
-  if (entry.readers.length >= PRUNE_READERS) entry.readers = entry.readers.filter((reader) => reader.state !== 'done');
+  if (entry.readers.length >= PRUNE_READERS) entry.readers = entry.readers.filter((reader) => !isReleased(reader));
   entry.readers.push(call);
-}
-
-/** `later` waits for `earlier`, once, unless that is done or is itself. */
-function block(earlier: BatchCall, later: BatchCall): void {
-  if (earlier === later || earlier.state === 'done') return;
-  earlier.dependents ??= [];
-  // All waits of one call are made in one go, so an earlier one for the same call is the last in the list.
-  if (earlier.dependents.at(-1) === later) return;
-  earlier.dependents.push(later);
-  later.blockers++;
 }

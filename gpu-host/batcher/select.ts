@@ -2,7 +2,7 @@ import type { BatchCall } from './call.ts';
 
 /** Bounds of one batch, and how long a call waits until it has gained one level of priority. */
 export interface BatchLimits {
-  /** Sequences. */
+  /** Sequences; and distributions. */
   readonly maxCalls: number;
   /** Inputs over all sequences; only a call that cannot be cut goes past it, and then alone. */
   readonly maxTokens: number;
@@ -15,74 +15,63 @@ export const DEFAULT_LIMITS: BatchLimits = { maxCalls: 128, maxTokens: 512, agin
 /** Inputs up to which a call counts as a decode, unless a batch is smaller than four of them: it is never cut, and long calls leave room for it. */
 const SHORT_TOKENS = 16;
 
-/** Part of a call that goes with a batch. */
-export interface Grant {
-  readonly call: BatchCall;
-  /** Inputs of this batch, from where the call stands. */
-  readonly tokens: number;
-}
+/** Told of a call and how many of its inputs go with the batch. */
+export type Taker = (call: BatchCall, tokens: number) => void;
 
 /**
- * Sorts by the moment at which a call would have come had priority been time: a level is worth `agingMs` of waiting, so that higher
- * priority goes first and every wait is bounded.
- */
-export function sortByUrgency(calls: BatchCall[], agingMs: number): void {
-  if (!inOrder(calls, agingMs))
-    calls.sort((a, b) => urgency(a, agingMs) - urgency(b, agingMs) || a.arrival - b.arrival);
-}
-
-/** Virtual arrival in milliseconds; smaller goes first. */
-export function urgency(call: BatchCall, agingMs: number): number {
-  return call.arrivedMs - call.queue.priority * agingMs;
-}
-
-function inOrder(calls: readonly BatchCall[], agingMs: number): boolean {
-  for (let i = 1; i < calls.length; i++) {
-    const before = calls[i - 1] as BatchCall;
-    const after = calls[i] as BatchCall;
-    const difference = urgency(before, agingMs) - urgency(after, agingMs);
-    if (difference > 0 || (difference === 0 && before.arrival > after.arrival)) return false;
-  }
-  return true;
-}
-
-/**
- * The calls of the next batch, out of `ready` in order of urgency; the most urgent is always among them. `taken` is told of each grant at once and may append calls that become
- * ready by it (the next ones of the same queue); they are considered after the others.
+ * Chooses the calls of the next batch, out of `ready` in order of urgency; the most urgent is always among them. `take` is told of each
+ * at once and may append calls that become ready by it (the next ones of the same queue, those that follow it in the batch); they are
+ * considered after the others.
  *
  * Short calls go first; while a long one waits they leave it a quarter of the tokens, so that prefill goes on beneath decode and decode
  * keeps its pace. Long calls are cut to what is left.
  */
-export function selectForwards(ready: readonly BatchCall[], limits: BatchLimits, taken: (grant: Grant) => void): void {
+export function selectForwards(ready: readonly BatchCall[], limits: BatchLimits, take: Taker): void {
   const first = ready[0];
   if (!first) return;
+  const { maxCalls, maxTokens } = limits;
   let calls = 0;
   let tokens = 0;
   const grant = (call: BatchCall, count: number): void => {
     calls++;
     tokens += count;
-    taken({ call, tokens: count });
+    take(call, count);
   };
-  const short = Math.max(1, Math.min(SHORT_TOKENS, limits.maxTokens >> 2));
+  const short = Math.max(1, Math.min(SHORT_TOKENS, maxTokens >> 2));
+  const counted = ready.length;
+  let longsLeft = 0;
+  for (const call of ready) if (call.tokens > short) longsLeft++;
   // The most urgent call always goes. If it is long and cannot be cut, it goes before the short ones could take its room.
   const whole = first.tokens > short && !first.chunkable();
-  if (whole) grant(first, first.tokens);
-  const anyLong = ready.some((call) => call.tokens > short && !(whole && call === first));
-  const shortTokens = limits.maxTokens - (anyLong ? Math.max(1, limits.maxTokens >> 2) : 0);
+  if (whole) {
+    longsLeft--;
+    grant(first, first.tokens);
+  }
   const longs: BatchCall[] = [];
-  for (let i = whole ? 1 : 0; i < ready.length; i++) {
-    const call = ready[i] as BatchCall;
-    if (call.tokens > short) {
-      longs.push(call);
-      continue;
+  let nextLong = 0;
+  for (let at = whole ? 1 : 0; ; ) {
+    for (; at < ready.length; at++) {
+      const call = ready[at] as BatchCall;
+      if (call.tokens > short) {
+        longs.push(call);
+        if (at >= counted) longsLeft++;
+        continue;
+      }
+      const callRoom = maxCalls - calls - (longsLeft > 0 ? 1 : 0);
+      const tokenRoom = maxTokens - tokens - (longsLeft > 0 ? Math.max(1, maxTokens >> 2) : 0);
+      if ((callRoom > 0 && call.tokens <= tokenRoom) || call === first) grant(call, call.tokens);
     }
-    const fits = calls + (anyLong ? 1 : 0) < limits.maxCalls && tokens + call.tokens <= shortTokens;
-    if (fits || call === first) grant(call, call.tokens);
-  }
-  for (const call of longs) {
-    const left = limits.maxTokens - tokens;
-    if (calls >= limits.maxCalls || left <= 0) return;
+    const call = longs[nextLong++];
+    if (!call) return;
+    longsLeft--;
+    const left = maxTokens - tokens;
+    if (calls >= maxCalls || left <= 0) return;
     if (call.tokens <= left) grant(call, call.tokens);
-    else if (call.chunkable()) grant(call, left);
+    else if (mayCut(call)) grant(call, left);
   }
+}
+
+/** A call that follows others of the same batch goes whole: where its keys go is known only when theirs have been placed. */
+function mayCut(call: BatchCall): boolean {
+  return !call.links?.follows && call.chunkable();
 }

@@ -1,4 +1,5 @@
 import type { Backend, SequenceInput, SequenceOutput } from '../backends/backend.ts';
+import { InvalidInput } from '../backends/check.ts';
 import { BatchCall, type CallKind } from '../batcher/call.ts';
 import { CallFault } from '../memory/fault.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
@@ -30,6 +31,8 @@ export abstract class HostCall extends BatchCall {
   readonly id: number;
   /** Bytes of its arguments. */
   bytes = 0;
+  /** Why it failed. */
+  failure: HandlerError | undefined;
 
   constructor(kind: CallKind, queue: HostQueue, id: number) {
     super(kind, queue.order);
@@ -55,8 +58,8 @@ export abstract class HostCall extends BatchCall {
   /** Ends the call with an error: its future, its queue and its dependents learn of it. */
   fail(caught: unknown): void {
     const error = toHandlerError(caught);
-    const { space } = this.hostQueue;
-    if (space.closed) return;
+    this.failure = error;
+    if (this.hostQueue.space.closed) return;
     this.hostQueue.failure ??= error;
     this.poison(error);
     this.replyError(error);
@@ -87,13 +90,28 @@ export abstract class HostCall extends BatchCall {
   }
 }
 
+/** A call that is done without a step of the device, while none is being computed. */
+export abstract class InstantCall extends HostCall {
+  /** Does it; a promise when its end is still to come, such as on a disk. @throws CallFault */
+  abstract execute(): undefined | Promise<void>;
+}
+
 /** A call that computes inputs on the device, in one step or many. */
 export abstract class DeviceCall extends HostCall {
-  /** The next `tokens` inputs for the device. @throws CallFault when the call cannot be done. */
-  abstract prepare(tokens: number, model: ModelContext): SequenceInput;
+  /** The next inputs for the device, up to `granted`. @throws CallFault when the call cannot be done. */
+  abstract prepare(granted: number): SequenceInput;
 
   /** Takes what the device computed for the inputs last prepared. */
   abstract accept(output: SequenceOutput): Progress;
+
+  /** What `prepare` has marked as filled is empty again, because it was not computed. */
+  protected abstract rollback(): void;
+
+  override fail(caught: unknown): void {
+    // The pages of a closed space may be somebody else's by now.
+    if (!this.hostQueue.space.closed) this.rollback();
+    super.fail(caught);
+  }
 }
 
 /** `done`; `more` inputs are ready; `held` until its consumer catches up. */
@@ -102,5 +120,6 @@ export type Progress = 'done' | 'more' | 'held';
 /** Whatever was thrown, as an error of the closed set; only faults of our own tell their text. */
 export function toHandlerError(caught: unknown): HandlerError {
   if (caught instanceof CallFault) return caught.error;
+  if (caught instanceof InvalidInput) return handlerError('invalid-argument', caught.message);
   return handlerError('internal', `the device failed: ${caught instanceof Error ? caught.message : String(caught)}`);
 }

@@ -5,59 +5,82 @@ import { fault } from '../memory/fault.ts';
 import type { ForwardOperation } from '../protocol/decode-calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import { DeviceCall, embedKey, type ModelContext, type Progress, pageKey } from './call.ts';
+import { isChunkable } from './chunkable.ts';
+import { type Fusion, fuse } from './fusion.ts';
 import { ForwardPlan } from './plan.ts';
+import type { DistributionCall } from './project.ts';
 import type { HostQueue } from './space.ts';
+
+type HeldEmbed = Exclude<Embed, { kind: 'empty' }>;
 
 /** `forward` of `wit/forward.wit`: embeds over pages, the last states into embeds. */
 export class ForwardCall extends DeviceCall {
-  readonly #operation: ForwardOperation;
-  readonly #model: ModelContext;
-  #plan: ForwardPlan | undefined;
-  #inputs: Exclude<Embed, { kind: 'empty' }>[] = [];
-  #prepared = 0;
+  protected readonly operation: ForwardOperation;
+  protected readonly model: ModelContext;
+  protected plan: ForwardPlan | undefined;
+  #inputs: HeldEmbed[] = [];
   /** States of the rows so far, when the call is cut inside the rows that are wanted. */
   #states: Float32Array[] = [];
+  #riders: readonly DistributionCall[] = [];
+  /** Projections that this step answers as well, with the row of each. */
+  fusion: Fusion | undefined;
 
   constructor(queue: HostQueue, id: number, operation: ForwardOperation, model: ModelContext) {
     super('forward', queue, id);
-    this.#operation = operation;
-    this.#model = model;
+    this.operation = operation;
+    this.model = model;
   }
 
   override get tokens(): number {
-    return this.#operation.inEmbeds.length - (this.#plan?.done ?? 0);
+    return this.plan ? this.plan.left : this.operation.inEmbeds.length;
   }
 
   override chunkable(): boolean {
+    const { outPages, inEmbeds, mask } = this.operation;
+    const { embeds } = this.hostQueue.space;
     try {
-      return this.#planned().chunkable;
+      const positions = Uint32Array.from(inEmbeds, (address) => embeds.get(address).position);
+      return isChunkable(outPages.length, positions, mask);
     } catch {
       // It fails the same way, with its cause, when it is prepared.
       return false;
     }
   }
 
-  override prepare(tokens: number, model: ModelContext): SequenceInput {
-    const plan = this.#planned();
-    this.#prepared = tokens;
-    const wanted = this.#operation.outEmbeds.length;
-    const rows = Math.max(0, Math.min(tokens, plan.done + tokens - (plan.positions.length - wanted)));
-    const output: OutputRequest = rows > 0 ? { kind: 'states', rows } : { kind: 'none' };
-    return plan.sequence(tokens, inputRows(this.#inputs, plan.done, tokens, model), output);
+  /** Projections of its states that go with the batch; those that can be computed in the same step are, and stand in `fusion` after `prepare`. */
+  ride(riders: readonly DistributionCall[]): void {
+    this.#riders = riders;
+  }
+
+  /** Whether the state of `embed` is one that it makes. */
+  makes(embed: number): boolean {
+    return this.operation.outEmbeds.includes(embed);
+  }
+
+  override prepare(granted: number): SequenceInput {
+    this.plan ??= this.makePlan();
+    const { plan } = this;
+    const count = Math.min(granted, plan.left);
+    const inputs = inputRows(this.#inputs, plan.done, count, this.model);
+    return plan.begin(count, inputs, this.#output(plan, count));
   }
 
   override accept(output: SequenceOutput): Progress {
-    const plan = this.#plan as ForwardPlan;
-    plan.commit(this.#prepared);
-    if (output.kind === 'states') this.#states.push(output.states);
+    const plan = this.plan as ForwardPlan;
+    plan.commit();
+    if (output.kind !== 'none' && output.states) this.#states.push(output.states);
     if (plan.left > 0) return 'more';
     this.#writeStates(plan);
     return 'done';
   }
 
-  #planned(): ForwardPlan {
-    if (this.#plan) return this.#plan;
-    const { inPages, inEmbeds, outPages, outEmbeds, mask } = this.#operation;
+  protected override rollback(): void {
+    this.plan?.rollback();
+    this.fusion = undefined;
+  }
+
+  protected makePlan(): ForwardPlan {
+    const { inPages, inEmbeds, outPages, outEmbeds, mask } = this.operation;
     const { pages, embeds } = this.hostQueue.space;
     if (inEmbeds.length === 0) throw fault('invalid-argument', 'a forward without in-embeds');
     if (outEmbeds.length > inEmbeds.length) {
@@ -65,21 +88,33 @@ export class ForwardCall extends DeviceCall {
     }
     const inputs = Array.from(inEmbeds, (address) => embeds.get(address));
     embeds.checkHeld(outEmbeds);
-    embeds.checkStateRoom(outEmbeds.length * this.#model.backend.config.hiddenSize * 4);
+    embeds.checkStateRoom(outEmbeds.length * this.model.backend.config.hiddenSize * 4);
     const positions = Uint32Array.from(inputs, (embed) => embed.position);
-    const plan = new ForwardPlan(
-      pages,
-      { positions, inPages, outPages, mask },
-      this.#model.backend.config.contextLength,
-    );
+    const tokens = this.takesFromCache ? tokensOf(inputs) : undefined;
+    const request = { positions, inPages, outPages, mask, tokens, rows: outEmbeds.length };
+    const plan = new ForwardPlan(pages, request, this.model.backend.config.contextLength);
     this.#inputs = inputs;
-    this.#plan = plan;
     return plan;
   }
 
+  /** Whether keys of the prefix cache may stand for inputs. */
+  protected get takesFromCache(): boolean {
+    return true;
+  }
+
+  #output(plan: ForwardPlan, count: number): OutputRequest {
+    const { outEmbeds } = this.operation;
+    const rows = Math.max(0, Math.min(count, plan.done + count - (plan.positions.length - outEmbeds.length)));
+    this.fusion = undefined;
+    if (rows === 0) return { kind: 'none' };
+    if (plan.left === count) this.fusion = fuse(this.#riders, outEmbeds, rows);
+    if (!this.fusion) return { kind: 'states', rows };
+    return { kind: 'top', rows, topK: this.fusion.topK, states: true };
+  }
+
   #writeStates(plan: ForwardPlan): void {
-    const { outEmbeds } = this.#operation;
-    const { hiddenSize } = this.#model.backend.config;
+    const { outEmbeds } = this.operation;
+    const { hiddenSize } = this.model.backend.config;
     const first = plan.positions.length - outEmbeds.length;
     let row = 0;
     for (const states of this.#states) {
@@ -94,40 +129,41 @@ export class ForwardCall extends DeviceCall {
   }
 
   override visitKeys(visit: KeyVisitor): void {
-    const { inPages, inEmbeds, outPages, outEmbeds } = this.#operation;
+    const { inPages, inEmbeds, outPages, outEmbeds } = this.operation;
     // What it writes first: a page that is both needs no second look.
-    for (const page of outPages) visit(pageKey(page), true);
-    for (const embed of outEmbeds) visit(embedKey(embed), true);
-    for (const page of inPages) visit(pageKey(page), false);
-    for (const embed of inEmbeds) visit(embedKey(embed), false);
+    for (const page of outPages) visit(pageKey(page), 'fill');
+    for (const embed of outEmbeds) visit(embedKey(embed), 'write');
+    for (const page of inPages) visit(pageKey(page), 'read');
+    for (const embed of inEmbeds) visit(embedKey(embed), 'read');
   }
 
   protected override poison(cause: HandlerError): void {
     const { pages, embeds } = this.hostQueue.space;
-    pages.fail(this.#operation.outPages, cause, this.hostQueue);
-    embeds.fail(this.#operation.outEmbeds, cause, this.hostQueue);
+    pages.fail(this.operation.outPages, cause, this.hostQueue);
+    embeds.fail(this.operation.outEmbeds, cause, this.hostQueue);
   }
 }
 
-/** Embeds as device inputs: tokens when all are, else rows of values with the tokens among them looked up. */
-function inputRows(
-  embeds: readonly Exclude<Embed, { kind: 'empty' }>[],
-  from: number,
-  count: number,
-  model: ModelContext,
-): InputRows {
-  const tokens = new Uint32Array(count);
-  let states = 0;
-  for (let i = 0; i < count; i++) {
-    const embed = embeds[from + i] as Exclude<Embed, { kind: 'empty' }>;
-    if (embed.kind === 'token') tokens[i] = embed.token;
-    else states++;
+/** The inputs' tokens when all are tokens. */
+function tokensOf(inputs: readonly HeldEmbed[]): Uint32Array | undefined {
+  const tokens = new Uint32Array(inputs.length);
+  for (let i = 0; i < inputs.length; i++) {
+    const embed = inputs[i] as HeldEmbed;
+    if (embed.kind !== 'token') return undefined;
+    tokens[i] = embed.token;
   }
-  if (states === 0) return { kind: 'tokens', tokens };
+  return tokens;
+}
+
+/** Embeds as device inputs: tokens when all are, else rows of values with the tokens among them looked up. */
+function inputRows(embeds: readonly HeldEmbed[], from: number, count: number, model: ModelContext): InputRows {
+  const part = embeds.length === count ? embeds : embeds.slice(from, from + count);
+  const tokens = tokensOf(part);
+  if (tokens) return { kind: 'tokens', tokens };
   const { hiddenSize } = model.backend.config;
   const rows = new Float32Array(count * hiddenSize);
   for (let i = 0; i < count; i++) {
-    const embed = embeds[from + i] as Exclude<Embed, { kind: 'empty' }>;
+    const embed = part[i] as HeldEmbed;
     const values = embed.kind === 'state' ? embed.values : model.embedding(embed.token);
     if (!values) throw fault('unsupported', 'this host cannot mix tokens and states in one forward; split it');
     rows.set(values, i * hiddenSize);

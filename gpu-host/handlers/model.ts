@@ -1,4 +1,6 @@
 import type { Backend } from '../backends/backend.ts';
+import type { BatchPolicy } from '../batcher/batcher.ts';
+import type { Fingerprint } from '../models/fingerprint.ts';
 import { MAX_EMBEDS } from '../protocol/wire.ts';
 
 /** One model that a host serves. */
@@ -8,21 +10,50 @@ export interface HostedModel {
   /** Hugging Face directory, told to runtimes for the tokenizer. */
   readonly directory: string;
   /**
-   * Embedding rows, `vocabulary × hiddenSize`, needed only when one forward mixes tokens with states. Called at most once.
-   * Without it such a forward is `unsupported`.
+   * Embedding rows, `vocabulary × hiddenSize`, needed when one forward mixes tokens with states and when a token's embed is read. Called at
+   * most once. Without it such a call is `unsupported`.
    */
   readonly embeddings?: () => Float32Array;
+  /** Names of the WIT interfaces that it offers; `TRAITS` by default. */
+  readonly traits?: readonly string[];
   /** Inputs of one batch; see `BatchLimits`. */
   readonly maxBatchTokens?: number;
   /** Sequences of one batch. */
   readonly maxBatchCalls?: number;
+  /** When a batch leaves; adaptive by default. */
+  readonly batchPolicy?: BatchPolicy;
+  /** Whether finished prefixes are kept for later calls of the same tenant; they are by default. */
+  readonly prefixCache?: boolean;
+  /** Host memory for pages of inferlets that wait; none by default. */
+  readonly swapMemoryBytes?: number;
+  /** Disk for them past that, in the directory of `kv` or of temporary files; none by default. */
+  readonly swapDiskBytes?: number;
+  /** Where persistent exports and the swap file live; without it exports last as long as the process. */
+  readonly kv?: KvDirectory;
+}
+
+/** The directory of one model's keys and values on disk. */
+export interface KvDirectory {
+  readonly directory: string;
+  /** What the model is, so that another one's files are refused. */
+  readonly fingerprint: Fingerprint;
 }
 
 /** Largest number of candidates that a distribution or a sampler sees. */
 export const MAX_TOP_K = 256;
 
-/** The WIT interfaces that every Llama-family model offers here. */
-export const TRAITS = ['queue', 'allocate', 'forward', 'input-text', 'output-text', 'fused', 'tokenize'] as const;
+/** The WIT interfaces that every Llama-family model offers here. `grammar` is the runtime's: all it needs is the token mask of `fused`. */
+export const TRAITS = [
+  'queue',
+  'allocate',
+  'forward',
+  'input-text',
+  'output-text',
+  'fused',
+  'tokenize',
+  'introspect',
+  'kv-files',
+] as const;
 
 /** The limits of one inferlet on one model besides its pages. */
 export const EMBED_LIMITS = { maxEmbeds: MAX_EMBEDS, maxStateBytes: 64 * 1024 * 1024 } as const;

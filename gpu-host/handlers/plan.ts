@@ -1,9 +1,10 @@
 import type { InputRows, OutputRequest, SequenceInput } from '../backends/backend.ts';
 import { fault } from '../memory/fault.ts';
-import { fillSlot } from '../memory/pool.ts';
+import { fillSlot, unfillSlot } from '../memory/pool.ts';
 import type { EmptySlot, PageSpace } from '../memory/space.ts';
+import type { PrefixRun } from '../memory/space-prefix.ts';
 import type { Mask } from '../protocol/calls.ts';
-import { type Context, gatherContext, isLowerTriangular, matrixRows, visibility } from './visibility.ts';
+import { type Context, gatherContext, matrixRows, visibility } from './visibility.ts';
 
 /** What a forward or a step asks of the page table. */
 export interface ForwardRequest {
@@ -11,39 +12,53 @@ export interface ForwardRequest {
   readonly inPages: Uint32Array;
   readonly outPages: Uint32Array;
   readonly mask: Mask | undefined;
+  /** The inputs as far as they are known, when all are tokens: the prefix cache may hold the keys of the first ones. */
+  readonly tokens: Uint32Array | undefined;
+  /** Inputs, counted from the last, whose outputs are wanted: these are computed in any case. */
+  readonly rows: number;
 }
 
 const NO_SLOTS = new Uint32Array(0);
 
 /**
  * A forward resolved to physical slots, to be computed at once or in chunks. It is made when the call's turn has come; the pages it
- * names cannot change before the call is done.
+ * names cannot change before the call is done, and keep their frames as long as calls of their inferlet are pending.
  */
 export class ForwardPlan {
   readonly positions: Uint32Array;
-  /** Inputs computed so far. */
-  done = 0;
-  #context: Context;
-  #slots: EmptySlot[];
-  #writes: Uint32Array;
-  #matrix: Uint8Array | 'causal';
-  #chunkable: boolean | undefined;
+  /** Inputs that need no computing any more: taken from the prefix cache, or computed. */
+  done: number;
+  /** Inputs after those that are being computed. */
+  reserved = 0;
+  /** Inputs that came from the prefix cache; the rest have slots. */
+  readonly #taken: number;
+  readonly #prefix: PrefixRun | undefined;
+  readonly #context: Context;
+  readonly #slots: EmptySlot[];
+  readonly #writes: Uint32Array;
+  readonly #matrix: Uint8Array | 'causal';
 
   /** @throws CallFault when a page is not held, the out-pages are too small, a position is past the model's context, or the mask does not fit. */
   constructor(space: PageSpace, request: ForwardRequest, contextLength: number) {
     const { positions, inPages, outPages, mask } = request;
-    this.positions = positions;
-    const inputs = positions.length;
     checkPositions(positions, contextLength);
+    this.positions = positions;
+    space.makeResident(inPages);
+    this.#prefix = beginPrefix(space, request);
+    const taken = this.#prefix?.taken ?? 0;
+    this.#taken = taken;
+    this.done = taken;
+    const rest = taken === 0 ? positions : positions.subarray(taken);
     // Before the context is gathered: an address that is both in and out may move to a copy here.
-    this.#slots = outPages.length > 0 ? space.emptySlots(outPages, inputs) : [];
-    this.#context = gatherContext(space, inPages, smallest(positions), this.#slots.length, mask !== undefined);
-    this.#matrix = visibility(positions, this.#context, mask);
-    this.#writes = this.#slots.length > 0 ? new Uint32Array(inputs) : NO_SLOTS;
+    this.#slots = outPages.length > 0 ? space.emptySlots(outPages, rest.length) : [];
     const { pageSize } = space.pool;
+    const pages = this.#prefix?.context ?? inPages;
+    this.#context = gatherContext(space, pages, smallest(rest), this.#slots.length, mask !== undefined);
+    this.#matrix = visibility(rest, this.#context, mask);
+    this.#writes = this.#slots.length > 0 ? new Uint32Array(rest.length) : NO_SLOTS;
     for (let i = 0; i < this.#slots.length; i++) {
       const { page, slot } = this.#slots[i] as EmptySlot;
-      const physical = page.index * pageSize + slot;
+      const physical = page.frame * pageSize + slot;
       this.#writes[i] = physical;
       this.#context.slots[this.#context.count + i] = physical;
     }
@@ -53,44 +68,58 @@ export class ForwardPlan {
     return this.positions.length - this.done;
   }
 
-  /** Whether the call gives the same result when cut: its keys are kept, and no input sees a later one. */
-  get chunkable(): boolean {
-    this.#chunkable ??=
-      this.#writes.length > 0 &&
-      (this.#matrix === 'causal' || isLowerTriangular(this.#matrix, this.positions.length, this.#context.count));
-    return this.#chunkable;
-  }
-
-  /** The next `count` inputs as the device wants them. */
-  sequence(count: number, inputs: InputRows, output: OutputRequest): SequenceInput {
-    const from = this.done;
+  /**
+   * The next `count` inputs as the device wants them. Their slots count as filled from here on, so that the next call of the batch reads
+   * them; `commit` or `rollback` follows.
+   */
+  begin(count: number, inputs: InputRows, output: OutputRequest): SequenceInput {
+    const from = this.done - this.#taken;
     const to = from + count;
-    const whole = from === 0 && count === this.positions.length;
     const { slots } = this.#context;
     const contextCount = this.#context.count + from;
-    return {
+    const sequence: SequenceInput = {
       inputs,
-      positions: whole ? this.positions : this.positions.subarray(from, to),
+      positions:
+        count === this.positions.length ? this.positions : this.positions.subarray(this.done, this.done + count),
       context: contextCount === slots.length ? slots : slots.subarray(0, contextCount),
       mask:
         this.#matrix === 'causal'
           ? 'causal'
-          : matrixRows(this.#matrix, this.positions.length, this.#context.count, from, to),
-      writes: whole ? this.#writes : this.#writes.subarray(from, to),
+          : matrixRows(this.#matrix, this.positions.length - this.#taken, this.#context.count, from, to),
+      writes: count === this.#writes.length ? this.#writes : this.#writes.subarray(from, to),
       output,
     };
+    this.reserved = count;
+    for (let i = 0; i < count && this.#slots.length > 0; i++) {
+      const { page, slot } = this.#slots[from + i] as EmptySlot;
+      fillSlot(page, slot, this.positions[this.done + i] as number);
+    }
+    if (inputs.kind === 'tokens') this.#prefix?.reserve(inputs.tokens);
+    return sequence;
   }
 
-  /** The next `count` inputs were computed: their slots are filled. */
-  commit(count: number): void {
-    if (this.#slots.length > 0) {
-      for (let i = this.done; i < this.done + count; i++) {
-        const { page, slot } = this.#slots[i] as EmptySlot;
-        fillSlot(page, slot, this.positions[i] as number);
-      }
-    }
-    this.done += count;
+  /** The reserved inputs were computed. */
+  commit(): void {
+    this.#prefix?.commit();
+    this.done += this.reserved;
+    this.reserved = 0;
   }
+
+  /** The reserved inputs were not computed: their slots are empty again. */
+  rollback(): void {
+    const from = this.done - this.#taken;
+    for (let i = 0; i < this.reserved && this.#slots.length > 0; i++) {
+      const { page, slot } = this.#slots[from + i] as EmptySlot;
+      unfillSlot(page, slot);
+    }
+    this.reserved = 0;
+  }
+}
+
+function beginPrefix(space: PageSpace, request: ForwardRequest): PrefixRun | undefined {
+  const { positions, inPages, outPages, mask, tokens, rows } = request;
+  if (!tokens || mask || outPages.length === 0) return undefined;
+  return space.beginPrefix({ inPages, outPages, positions, tokens, keep: Math.max(1, rows), causal: true });
 }
 
 function smallest(values: Uint32Array): number {

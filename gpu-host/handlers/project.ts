@@ -1,36 +1,58 @@
-import type { TopTokens } from '../backends/backend.ts';
+import type { StateScores, TopTokens } from '../backends/backend.ts';
+import { checkStates } from '../backends/check.ts';
 import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
 import type { NextDistributionOperation } from '../protocol/decode-calls.ts';
-import { encodeDistribution } from '../protocol/results.ts';
+import { encodeDistribution, encodeFloats } from '../protocol/results.ts';
 import { embedKey, HostCall, type ModelContext } from './call.ts';
+import { checkTokens, checkTopK } from './checks.ts';
 import type { HostQueue } from './space.ts';
-import { checkTopK } from './step.ts';
 
-/** `next-distribution` of `wit/output-text.wit`: the most probable tokens after a state. */
-export class ProjectCall extends HostCall {
-  readonly topK: number;
-  readonly #embed: number;
-  readonly #model: ModelContext;
+/** A call that asks something about one state: it needs the head, and no step over pages. */
+export abstract class ProjectCall extends HostCall {
+  readonly embed: number;
+  protected readonly model: ModelContext;
 
-  constructor(queue: HostQueue, id: number, operation: NextDistributionOperation, model: ModelContext) {
+  constructor(queue: HostQueue, id: number, embed: number, model: ModelContext) {
     super('project', queue, id);
-    this.#embed = operation.embed;
-    this.topK = operation.topK;
-    this.#model = model;
+    this.embed = embed;
+    this.model = model;
   }
+
+  /** Checks the arguments, the state apart. @throws CallFault */
+  abstract check(): void;
 
   /** The state to project. @throws CallFault */
   input(): Float32Array {
-    checkTopK(this.topK, this.#model.maxTopK);
-    const embed = this.hostQueue.space.embeds.get(this.#embed);
+    const embed = this.hostQueue.space.embeds.get(this.embed);
     if (embed.kind !== 'state') {
       throw fault(
         'invalid-argument',
-        `embed ${this.#embed} holds a token, not a state; name it in a forward's out-embeds first`,
+        `embed ${this.embed} holds a token, not a state; name it in a forward's out-embeds first`,
       );
     }
+    checkStates(this.model.backend.config, embed.values, 1);
     return embed.values;
+  }
+
+  override visitKeys(visit: KeyVisitor): void {
+    visit(embedKey(this.embed), 'read');
+  }
+
+  protected override poison(): void {}
+}
+
+/** `next-distribution` of `wit/output-text.wit`: the most probable tokens after a state. */
+export class DistributionCall extends ProjectCall {
+  readonly topK: number;
+
+  constructor(queue: HostQueue, id: number, operation: NextDistributionOperation, model: ModelContext) {
+    super(queue, id, operation.embed, model);
+    this.topK = operation.topK;
+  }
+
+  override check(): void {
+    checkTopK(this.topK, this.model.maxTopK);
   }
 
   /** Takes row `row` of what the device projected. */
@@ -40,12 +62,37 @@ export class ProjectCall extends HostCall {
       tokens: top.tokens.slice(offset, offset + this.topK),
       logProbabilities: top.logProbabilities.slice(offset, offset + this.topK),
     };
+    if (Number.isNaN(value.logProbabilities[0]))
+      throw fault('internal', 'the model computed no numbers for this state');
     this.reply(() => encodeDistribution(this.hostQueue.space.port.writer, this.id, value));
   }
+}
 
-  override visitKeys(visit: KeyVisitor): void {
-    visit(embedKey(this.#embed), false);
+/** `log-probabilities` and `entropy` of `wit/output-text.wit`: what the whole distribution after a state says of some tokens, or of itself. */
+export class ScoreCall extends ProjectCall {
+  /** Tokens to score; undefined when the entropy is asked. */
+  readonly #tokens: Uint32Array | undefined;
+
+  constructor(queue: HostQueue, id: number, embed: number, tokens: Uint32Array | undefined, model: ModelContext) {
+    super(queue, id, embed, model);
+    this.#tokens = tokens;
   }
 
-  protected override poison(): void {}
+  get scored(): Uint32Array {
+    return this.#tokens ?? NO_TOKENS;
+  }
+
+  override check(): void {
+    checkTokens(this.scored, this.model.backend.config.vocabularySize);
+  }
+
+  /** Takes row `row` of what the device computed. */
+  accept(scores: StateScores, row: number): void {
+    const values = this.#tokens
+      ? (scores.logProbabilities[row] as Float32Array)
+      : Float32Array.of(scores.entropies[row] as number);
+    this.reply(() => encodeFloats(this.hostQueue.space.port.writer, this.id, values));
+  }
 }
+
+const NO_TOKENS = new Uint32Array(0);

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Backend } from '../backends/backend.ts';
-import { GREEDY, generate, must, NONE, range, startTestHost, tagOf } from '../testing/host.ts';
+import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
 import { ids, PROMPT, same, withWorkbench } from '../testing/workbench.ts';
+import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 withWorkbench('what calls refuse', (handler) => {
   handler('arguments that make no sense fail their own call, and say why', async (b) => {
@@ -138,29 +139,18 @@ withWorkbench('what calls refuse', (handler) => {
     assert.equal(tagOf(await b.inferlet.synchronize(closing)), 'not-found');
   });
 
-  handler('memory that cannot be had fails the allocation and what needs it', async (b) => {
+  handler('an inferlet cannot hold more pages than it may, copies included', async (b) => {
     assert.equal(tagOf(b.inferlet.allocatePages(b.queue, 41)), 'limit-exceeded');
-    const neighbour = b.connection.openInferlet({ id: 'neighbour', maxPages: 64, arrival: 0 });
-    const other = neighbour.createQueue('tiny');
-    must(neighbour.allocatePages(other, 60));
-    must(await neighbour.synchronize(other));
-    const own = b.pages(10);
-    const outcome = await b.fill(own, [1, 2]);
-    assert.equal(tagOf(outcome), 'dependency-failed');
-    if (outcome.tag === 'err')
-      assert.match(
-        outcome.val.val,
-        /limit-exceeded: out of memory on the device: 10 pages are needed and 4 of 64 are free/,
-      );
-    const told = await b.inferlet.synchronize(b.queue);
-    assert.equal(tagOf(told), 'limit-exceeded');
-    assert.equal(tagOf(await b.fill(own, [1])), 'not-owned');
-    await neighbour.close();
-    assert.deepEqual(
-      await generate(b.inferlet, b.queue, PROMPT, 4),
-      await b.oracle.greedy(PROMPT, 4),
-      'it may go on when there is room',
-    );
+    const own = b.pages(40);
+    must(await b.fill(own, [1, 2]));
+    const fork = must(b.inferlet.sharePages(b.queue, own));
+    const outcome = await b.fill(fork, [3]);
+    assert.equal(tagOf(outcome), 'limit-exceeded');
+    if (outcome.tag === 'err') assert.match(outcome.val.val, /40 pages are held and 1 more are needed; 40 is the/);
+    assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'limit-exceeded');
+    b.inferlet.freePages(b.queue, own.subarray(30));
+    b.inferlet.freePages(b.queue, fork.subarray(30));
+    assert.equal(tagOf(await b.fill(fork.subarray(0, 30), [3], 2)), 'ok', 'it may go on when it has given some back');
   });
 
   handler('addresses mean nothing to another inferlet', async (b) => {
@@ -176,20 +166,13 @@ withWorkbench('what calls refuse', (handler) => {
 
 test('a device that fails once fails the calls of that batch, and serves on', async () => {
   let broken = false;
-  await using plain = await startTestHost();
-  const { backend } = plain.host.engines[0]!.model;
-  const faulty: Backend = {
-    name: 'reference',
-    config: backend.config,
-    pageSize: backend.pageSize,
-    pageCount: backend.pageCount,
-    forward: (batch) => (broken ? Promise.reject(new Error('bus error')) : backend.forward(batch)),
-    project: (states, count, topK) =>
-      broken ? Promise.reject(new Error('bus error')) : backend.project(states, count, topK),
-    copySlots: (sources, destinations) => backend.copySlots(sources, destinations),
-    dispose: () => backend.dispose(),
-  };
-  await using host = await startTestHost({ model: { backend: faulty } });
+  const failing = (backend: Backend): Backend =>
+    wrapBackend(backend, {
+      forward: (batch) => (broken ? Promise.reject(new Error('bus error')) : backend.forward(batch)),
+      project: (states, count, topK) =>
+        broken ? Promise.reject(new Error('bus error')) : backend.project(states, count, topK),
+    });
+  await using host = await startTestHost({ wrap: failing });
   const connection = await host.connect();
   const inferlet = connection.openInferlet({ id: 'x', maxPages: 40, arrival: 1 });
   const queue = inferlet.createQueue('tiny');
@@ -222,5 +205,44 @@ test('a device that fails once fails the calls of that batch, and serves on', as
   assert.deepEqual(await generate(inferlet, queue, PROMPT, 6), before);
   await inferlet.close();
   const counts = host.host.stats().models[0]!.pages;
-  assert.equal(counts.free, counts.total);
+  assert.equal(counts.owned, 0);
+});
+
+test('numbers that are none stay with the call that meets them', async () => {
+  let poisoned = false;
+  const poison = (backend: Backend): Backend =>
+    wrapBackend(backend, {
+      async forward(batch) {
+        const outputs = await backend.forward(batch);
+        return outputs.map((output) =>
+          poisoned && output.kind === 'states' ? { ...output, states: output.states.fill(Number.NaN) } : output,
+        );
+      },
+    });
+  await using host = await startTestHost({ wrap: poison });
+  const connection = await host.connect();
+  const inferlet = connection.openInferlet({ id: 'x', maxPages: 40, arrival: 1 });
+  const queue = inferlet.createQueue('tiny');
+  const [input, bad, good, out] = must(inferlet.allocateEmbeds(queue, 4));
+  inferlet.embedText(queue, ids(1), ids(0), ids(input!));
+  inferlet.forward(queue, NONE, ids(input!), NONE, ids(good!), undefined);
+  must(await inferlet.synchronize(queue));
+  poisoned = true;
+  inferlet.forward(queue, NONE, ids(input!), NONE, ids(bad!), undefined);
+  must(await inferlet.synchronize(queue));
+  poisoned = false;
+  const outcomes = await Promise.all([
+    inferlet.nextDistribution(queue, bad!, 3),
+    inferlet.nextDistribution(queue, good!, 3),
+    inferlet.entropy(queue, bad!),
+    inferlet.entropy(queue, good!),
+  ]);
+  assert.deepEqual(outcomes.map(tagOf), ['invalid-argument', 'ok', 'invalid-argument', 'ok']);
+  await inferlet.synchronize(queue);
+  const beside = connection.openInferlet({ id: 'y', maxPages: 40, arrival: 2 });
+  const text = generate(beside, beside.createQueue('tiny'), PROMPT, 6);
+  inferlet.forward(queue, NONE, ids(bad!), must(inferlet.allocatePages(queue, 1)), ids(out!), undefined);
+  const told = await inferlet.synchronize(queue);
+  assert.equal(tagOf(told), 'invalid-argument');
+  assert.deepEqual(await text, await (await Oracle.of(host.model)).greedy(PROMPT, 6), 'a neighbour of that batch');
 });

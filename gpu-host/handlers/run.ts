@@ -1,26 +1,29 @@
 import type { SequenceInput, SequenceOutput } from '../backends/backend.ts';
 import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
+import type { ModelConfig } from '../models/config.ts';
 import type { FinishReason, RunRequest } from '../protocol/calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import { encodeRunTokens } from '../protocol/results.ts';
 import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
 import { DeviceCall, type ModelContext, type Progress, pageKey } from './call.ts';
-import { checkTokens } from './instant.ts';
+import { checkTokens } from './checks.ts';
 import { ForwardPlan } from './plan.ts';
 import { candidatesWanted, checkSampler, pick } from './sampler.ts';
-import type { HostQueue } from './space.ts';
+import type { HostQueue, OpenRun } from './space.ts';
 
 /**
  * `run` of `wit/fused.wit`: decodes on the device, one token a batch beside everybody's steps, until a stop token, the limit, or a stop.
  * It holds its place in its queue all the while, and pauses a window ahead of what the inferlet has consumed.
  */
-export class RunCall extends DeviceCall {
+export class RunCall extends DeviceCall implements OpenRun {
   readonly #request: RunRequest;
   readonly #model: ModelContext;
   /** Told when the inferlet has consumed enough for a paused run to go on, or wants it to end. */
   readonly #resume: (run: RunCall) => void;
   #plan: ForwardPlan | undefined;
+  /** Next input. */
+  #token: number;
   #topK = 1;
   #produced = 0;
   #consumed = 0;
@@ -29,6 +32,7 @@ export class RunCall extends DeviceCall {
   constructor(queue: HostQueue, id: number, request: RunRequest, model: ModelContext, resume: (run: RunCall) => void) {
     super('forward', queue, id);
     this.#request = request;
+    this.#token = request.token;
     this.#model = model;
     this.#resume = resume;
     queue.space.runs.set(id, this);
@@ -55,9 +59,9 @@ export class RunCall extends DeviceCall {
   }
 
   override prepare(): SequenceInput {
-    const plan = this.#planned();
+    this.#plan ??= this.#makePlan();
     const tokensOnly = this.#request.sampler.temperature === 0;
-    return plan.sequence(
+    return this.#plan.begin(
       1,
       { kind: 'tokens', tokens: Uint32Array.of(this.#token) },
       { kind: 'top', rows: 1, topK: this.#topK, tokensOnly },
@@ -66,25 +70,31 @@ export class RunCall extends DeviceCall {
 
   override accept(output: SequenceOutput): Progress {
     if (output.kind !== 'top') throw new Error(`a run's step gave ${output.kind}`);
-    const plan = this.#plan as ForwardPlan;
-    const position = plan.positions[plan.done] as number;
-    const choice = pick(this.#request.sampler, output.logProbabilities, 0, Math.min(output.topK, this.#topK), position);
-    const token = output.tokens[choice] as number;
-    plan.commit(1);
+    const { tokens, logProbabilities } = output;
+    if (Number.isNaN(logProbabilities[0])) throw fault('internal', 'the model computed no numbers for this input');
+    const position = this.#request.position + this.#produced;
+    const choice = pick(this.#request.sampler, logProbabilities, 0, Math.min(output.topK, this.#topK), position);
+    const token = tokens[choice] as number;
+    this.#plan?.commit();
     this.#token = token;
     this.#produced++;
     const finished = this.#finish(token);
     this.reply(() => encodeRunTokens(this.hostQueue.space.port.writer, this.id, [token], finished));
     if (finished) return 'done';
-    return this.#hasRoom ? 'more' : 'held';
+    if (this.#hasRoom) return 'more';
+    // While it waits its pages may be swapped out, and come back in other frames.
+    this.#plan = undefined;
+    return 'held';
+  }
+
+  protected override rollback(): void {
+    this.#plan?.rollback();
   }
 
   /** Ends it without another step, because it was stopped. */
   endStopped(): void {
     this.reply(() => encodeRunTokens(this.hostQueue.space.port.writer, this.id, [], 'stopped'));
   }
-
-  #token = 0;
 
   get #hasRoom(): boolean {
     return this.#produced - this.#consumed < RUN_WINDOW_TOKENS;
@@ -96,31 +106,36 @@ export class RunCall extends DeviceCall {
     return this.#stopped ? 'stopped' : undefined;
   }
 
-  #planned(): ForwardPlan {
-    if (this.#plan) return this.#plan;
-    const { token, position, pages, maxTokens, sampler, stopTokens } = this.#request;
+  /** For the tokens that are left. */
+  #makePlan(): ForwardPlan {
     const { config } = this.#model.backend;
-    checkTokens(Uint32Array.of(token), config.vocabularySize);
-    checkTokens(stopTokens, config.vocabularySize);
+    if (this.#produced === 0) this.#check(config);
+    const { position, pages, maxTokens } = this.#request;
+    const positions = new Uint32Array(maxTokens - this.#produced);
+    for (let i = 0; i < positions.length; i++) positions[i] = position + this.#produced + i;
+    const tokens = Uint32Array.of(this.#token);
+    // Every input has an output that somebody waits for, so none may come from the cache; what is decoded goes there.
+    const request = { positions, inPages: pages, outPages: pages, mask: undefined, tokens, rows: positions.length };
+    return new ForwardPlan(this.hostQueue.space.pages, request, config.contextLength);
+  }
+
+  #check({ vocabularySize, contextLength }: ModelConfig): void {
+    const { token, position, maxTokens, sampler, stopTokens } = this.#request;
+    checkTokens(Uint32Array.of(token), vocabularySize);
+    checkTokens(stopTokens, vocabularySize);
     checkSampler(sampler);
     if (maxTokens === 0) throw fault('invalid-argument', 'a run of 0 tokens');
-    if (position + maxTokens > config.contextLength) {
+    if (position + maxTokens > contextLength) {
       throw fault(
         'context-overflow',
-        `${maxTokens} tokens from position ${position} on reach past the model's context of ${config.contextLength} tokens`,
+        `${maxTokens} tokens from position ${position} on reach past the model's context of ${contextLength} tokens`,
       );
     }
-    const positions = new Uint32Array(maxTokens);
-    for (let i = 0; i < maxTokens; i++) positions[i] = position + i;
-    const request = { positions, inPages: pages, outPages: pages, mask: undefined };
-    this.#plan = new ForwardPlan(this.hostQueue.space.pages, request, config.contextLength);
-    this.#token = token;
     this.#topK = candidatesWanted(sampler, this.#model.maxTopK);
-    return this.#plan;
   }
 
   override visitKeys(visit: KeyVisitor): void {
-    for (const page of this.#request.pages) visit(pageKey(page), true);
+    for (const page of this.#request.pages) visit(pageKey(page), 'fill');
   }
 
   protected override poison(cause: HandlerError): void {

@@ -17,9 +17,16 @@ export function candidatesWanted(sampler: Sampler, maxTopK: number): number {
   return sampler.topK === 0 || sampler.topK > maxTopK ? maxTopK : sampler.topK;
 }
 
+/** How many of `count` candidates may be chosen at all: where few tokens are allowed, the places past them have log-probability -Infinity. */
+export function allowedCount(logProbabilities: Float32Array, offset: number, count: number): number {
+  let allowed = count;
+  while (allowed > 1 && logProbabilities[offset + allowed - 1] === Number.NEGATIVE_INFINITY) allowed--;
+  return allowed;
+}
+
 /**
  * Picks one of `count` candidates, most probable first, whose log-probabilities at temperature 1 start at `logProbabilities[offset]`;
- * returns its index. Cuts apply in the order top-k, top-p, min-p to probabilities after the temperature, each over what the one before left.
+ * returns its index. One of log-probability -Infinity is never picked, unless it is the first. Cuts apply in the order top-k, top-p, min-p to probabilities after the temperature, each over what the one before left.
  * The draw is a function of the seed and `position` alone.
  */
 export function pick(
@@ -30,7 +37,7 @@ export function pick(
   position: number,
 ): number {
   if (sampler.temperature === 0 || count <= 1) return 0;
-  let kept = sampler.topK === 0 ? count : Math.min(sampler.topK, count);
+  let kept = allowedCount(logProbabilities, offset, sampler.topK === 0 ? count : Math.min(sampler.topK, count));
   const weights = new Float64Array(kept);
   const top = logProbabilities[offset] as number;
   let sum = 0;

@@ -1,11 +1,16 @@
 import type { BatchQueue } from '../batcher/queue.ts';
 import { Scoreboard } from '../batcher/scoreboard.ts';
 import { EmbedSpace } from '../memory/embeds.ts';
-import type { PagePool } from '../memory/pool.ts';
-import { PageSpace, type SlotCopier } from '../memory/space.ts';
+import type { PageSpace, SpaceOwner } from '../memory/space.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import type { FrameWriter } from '../protocol/words.ts';
 import { EMBED_LIMITS } from './model.ts';
+
+/** Whose memory a space is, and what it may do. */
+export interface InferletOwner extends SpaceOwner {
+  /** Priorities of its queues are held within ±`maxPriority`. */
+  readonly maxPriority: number;
+}
 
 /** Where the results of one connection go. */
 export interface ReplyPort {
@@ -14,30 +19,42 @@ export interface ReplyPort {
   touched(): void;
   /** The inferlet of `space` left more calls pending than the host holds: it is to be ended. */
   overrun(space: ModelSpace): void;
+  /** The memory of `space` was taken back and its calls are dropped without an answer: its inferlet is to be told, and ended elsewhere. */
+  terminated(space: ModelSpace, cause: string): void;
+}
+
+/** A run as the calls about it see it. */
+export interface OpenRun {
+  consumed(tokens: number): void;
+  stop(): void;
 }
 
 /** What one inferlet has on one model: its pages, its embeds, and the order between its calls. */
 export class ModelSpace {
   readonly port: ReplyPort;
+  readonly owner: InferletOwner;
   readonly pages: PageSpace;
   readonly embeds = new EmbedSpace(EMBED_LIMITS);
   readonly scoreboard = new Scoreboard();
   readonly queues = new Set<HostQueue>();
   /** Runs by the id of their call, for `run-consumed` and `run-stop`. */
-  readonly runs = new Map<number, { consumed(tokens: number): void; stop(): void }>();
+  readonly runs = new Map<number, OpenRun>();
+  /** How many of them wait for their consumer. */
+  heldRuns = 0;
   /** Bytes of the arguments of calls that are not done. */
   pendingBytes = 0;
   /** No result is wanted any more; memory goes back as soon as the device does not use it. */
   closed = false;
 
-  constructor(port: ReplyPort, pool: PagePool, maxPages: number, copy: SlotCopier) {
+  constructor(port: ReplyPort, owner: InferletOwner, pages: PageSpace) {
     this.port = port;
-    this.pages = new PageSpace(pool, maxPages, copy);
+    this.owner = owner;
+    this.pages = pages;
   }
 
-  release(): void {
-    this.pages.releaseAll();
-    this.embeds.releaseAll();
+  /** Tells the memory whether calls are pending. A held run is none: its pages are resolved anew when it goes on. */
+  noteBusy(): void {
+    this.pages.busy = this.scoreboard.size > this.heldRuns;
   }
 }
 

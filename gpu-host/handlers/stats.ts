@@ -9,7 +9,10 @@ export class StepStats {
   sequences = 0;
   tokens = 0;
   decodeTokens = 0;
+  /** Projections of states that were computed apart, */
   projections = 0;
+  /** and those that a forward's own step answered. */
+  fusedProjections = 0;
   deviceBusyMs = 0;
   forwardMs = 0;
   graceMs = 0;
@@ -41,6 +44,7 @@ export class StepStats {
     this.tokens = 0;
     this.decodeTokens = 0;
     this.projections = 0;
+    this.fusedProjections = 0;
     this.deviceBusyMs = 0;
     this.forwardMs = 0;
     this.graceMs = 0;

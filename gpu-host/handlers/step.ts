@@ -6,9 +6,10 @@ import type { HandlerError } from '../protocol/errors.ts';
 import { encodeStepResult } from '../protocol/results.ts';
 import { MAX_FRAME_WORDS } from '../protocol/wire.ts';
 import { DeviceCall, type ModelContext, type Progress, pageKey } from './call.ts';
-import { checkTokens } from './instant.ts';
+import { checkAllowed, checkTokens, checkTopK } from './checks.ts';
+import { isChunkable } from './chunkable.ts';
 import { ForwardPlan } from './plan.ts';
-import { candidatesWanted, checkSampler, pick } from './sampler.ts';
+import { allowedCount, candidatesWanted, checkSampler, pick } from './sampler.ts';
 import type { HostQueue } from './space.ts';
 
 const NO_TOKENS = new Uint32Array(0);
@@ -18,7 +19,6 @@ export class StepCall extends DeviceCall {
   readonly #request: StepRequest;
   readonly #model: ModelContext;
   #plan: ForwardPlan | undefined;
-  #prepared = 0;
   /** Candidates that each row needs; 0 when nothing is handed back. */
   #topK = 0;
   #rows = 0;
@@ -39,29 +39,23 @@ export class StepCall extends DeviceCall {
   }
 
   override chunkable(): boolean {
-    try {
-      return this.#planned().chunkable;
-    } catch {
-      // It fails the same way, with its cause, when it is prepared.
-      return false;
-    }
+    const { outPages, positions, mask } = this.#request;
+    return isChunkable(outPages.length, positions, mask);
   }
 
-  override prepare(tokens: number): SequenceInput {
-    const plan = this.#planned();
-    this.#prepared = tokens;
+  override prepare(granted: number): SequenceInput {
+    this.#plan ??= this.#makePlan();
+    const plan = this.#plan;
+    const count = Math.min(granted, plan.left);
     const all = this.#request.tokens;
-    const inputs = plan.done === 0 && tokens === all.length ? all : all.subarray(plan.done, plan.done + tokens);
-    const rows = Math.max(0, Math.min(tokens, plan.done + tokens - (all.length - this.#rows)));
-    const output: OutputRequest =
-      rows > 0 ? { kind: 'top', rows, topK: this.#topK, tokensOnly: this.#tokensOnly } : { kind: 'none' };
-    return plan.sequence(tokens, { kind: 'tokens', tokens: inputs }, output);
+    const tokens = count === all.length ? all : all.subarray(plan.done, plan.done + count);
+    return plan.begin(count, { kind: 'tokens', tokens }, this.#output(plan.done + count, count));
   }
 
   override accept(output: SequenceOutput): Progress {
     const plan = this.#plan as ForwardPlan;
     if (output.kind === 'top') this.#take(plan, output.topK, output.tokens, output.logProbabilities);
-    plan.commit(this.#prepared);
+    plan.commit();
     if (plan.left > 0) return 'more';
     this.reply(() =>
       encodeStepResult(this.hostQueue.space.port.writer, this.id, {
@@ -72,10 +66,31 @@ export class StepCall extends DeviceCall {
     return 'done';
   }
 
+  protected override rollback(): void {
+    this.#plan?.rollback();
+  }
+
+  /** What is wanted of `count` inputs that end before input `end`. */
+  #output(end: number, count: number): OutputRequest {
+    const rows = Math.max(0, Math.min(count, end - (this.#request.tokens.length - this.#rows)));
+    if (rows === 0) return { kind: 'none' };
+    const { allowed } = this.#request;
+    const words = allowed ? allowed.length / this.#rows : 0;
+    const firstRow = this.#rows - (this.#request.tokens.length - end) - rows;
+    return {
+      kind: 'top',
+      rows,
+      topK: this.#topK,
+      tokensOnly: this.#tokensOnly,
+      ...(allowed ? { allowed: allowed.subarray(firstRow * words, (firstRow + rows) * words) } : {}),
+    };
+  }
+
   /** Rows of the inputs just computed; `topK` is the device's stride and may be larger than what was asked. */
   #take(plan: ForwardPlan, topK: number, tokens: Uint32Array, logProbabilities: Float32Array): void {
     const rows = tokens.length / topK;
-    const first = plan.done + this.#prepared - rows;
+    const first = plan.done + plan.reserved - rows;
+    if (Number.isNaN(logProbabilities[0])) throw fault('internal', 'the model computed no numbers for these inputs');
     for (let row = 0; row < rows; row++) {
       const offset = row * topK;
       const { output } = this.#request;
@@ -89,16 +104,16 @@ export class StepCall extends DeviceCall {
         );
         this.#tokens[this.#row++] = tokens[offset + choice] as number;
       } else {
+        const end = offset + allowedCount(logProbabilities, offset, Math.min(topK, this.#topK));
         this.#distributions.push({
-          tokens: tokens.slice(offset, offset + this.#topK),
-          logProbabilities: logProbabilities.slice(offset, offset + this.#topK),
+          tokens: tokens.slice(offset, end),
+          logProbabilities: logProbabilities.slice(offset, end),
         });
       }
     }
   }
 
-  #planned(): ForwardPlan {
-    if (this.#plan) return this.#plan;
+  #makePlan(): ForwardPlan {
     const { tokens, positions, inPages, outPages, mask } = this.#request;
     if (tokens.length === 0) throw fault('invalid-argument', 'a step without tokens');
     if (tokens.length !== positions.length) {
@@ -110,23 +125,23 @@ export class StepCall extends DeviceCall {
     const { config } = this.#model.backend;
     checkTokens(tokens, config.vocabularySize);
     this.#checkOutput();
-    this.#plan = new ForwardPlan(
-      this.hostQueue.space.pages,
-      { positions, inPages, outPages, mask },
-      config.contextLength,
-    );
-    return this.#plan;
+    const request = { positions, inPages, outPages, mask, tokens, rows: this.#rows };
+    return new ForwardPlan(this.hostQueue.space.pages, request, config.contextLength);
   }
 
   #checkOutput(): void {
-    const { output, rows, tokens } = this.#request;
-    if (output.tag === 'none') return;
+    const { output, rows, tokens, allowed } = this.#request;
+    if (output.tag === 'none') {
+      if (allowed) throw fault('invalid-argument', 'a token mask for a step without output');
+      return;
+    }
     if (rows === 0 || rows > tokens.length) {
       throw fault(
         'invalid-argument',
         `${rows} rows of output for ${tokens.length} inputs; 1 to ${tokens.length} are expected`,
       );
     }
+    if (allowed) checkAllowed(allowed, rows, this.#model.backend.config.vocabularySize);
     this.#rows = rows;
     if (output.tag === 'sample') {
       checkSampler(output.val);
@@ -147,17 +162,11 @@ export class StepCall extends DeviceCall {
 
   override visitKeys(visit: KeyVisitor): void {
     // What it writes first: a page that is both needs no second look.
-    for (const page of this.#request.outPages) visit(pageKey(page), true);
-    for (const page of this.#request.inPages) visit(pageKey(page), false);
+    for (const page of this.#request.outPages) visit(pageKey(page), 'fill');
+    for (const page of this.#request.inPages) visit(pageKey(page), 'read');
   }
 
   protected override poison(cause: HandlerError): void {
     this.hostQueue.space.pages.fail(this.#request.outPages, cause, this.hostQueue);
   }
-}
-
-/** @throws CallFault `invalid-argument` */
-export function checkTopK(topK: number, maxTopK: number): void {
-  if (topK >= 1 && topK <= maxTopK) return;
-  throw fault('invalid-argument', `top-k ${topK}; 1 to ${maxTopK} is expected`);
 }

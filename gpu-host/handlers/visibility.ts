@@ -35,12 +35,24 @@ export function gatherContext(
     const visible = (page.filled & ~masked) >>> 0;
     if (visible === 0) continue;
     if (page.maxPosition >= firstPosition) allBefore = false;
-    const base = page.index * pageSize;
+    const base = page.frame * pageSize;
     if (visible === fullBits) for (let slot = 0; slot < pageSize; slot++) slots[count++] = base + slot;
     else for (let slot = 0; slot < pageSize; slot++) if (visible & (1 << slot)) slots[count++] = base + slot;
   }
   if (allBefore && !explicit) return { slots, count, positions: undefined, columns: undefined, filled: count };
   return { slots, count, ...detail(space, pages, count) };
+}
+
+/** For each slot that `gatherContext` lists, its place among all slots of `pages`. */
+export function visiblePlaces(space: PageSpace, pages: Uint32Array): number[] {
+  const { pageSize } = space.pool;
+  const places: number[] = [];
+  for (let i = 0; i < pages.length; i++) {
+    const { page, masked } = space.mapping(pages[i] as number);
+    const visible = page.filled & ~masked;
+    for (let slot = 0; slot < pageSize; slot++) if (visible & (1 << slot)) places.push(i * pageSize + slot);
+  }
+  return places;
 }
 
 /** Positions and columns of the slots that `gatherContext` listed. */
@@ -152,15 +164,6 @@ function explicitMatrix(mask: Mask, inputs: number, context: Context): Uint8Arra
   if (run !== mask.runs.length)
     throw fault('invalid-argument', `the mask has ${mask.runs.length - run} runs past its last row`);
   return matrix;
-}
-
-/** Whether no input sees a later one, so that the call may be cut between any two. */
-export function isLowerTriangular(matrix: Uint8Array, inputs: number, context: number): boolean {
-  const width = context + inputs;
-  for (let i = 0; i < inputs; i++) {
-    for (let j = i + 1; j < inputs; j++) if (matrix[i * width + context + j]) return false;
-  }
-  return true;
 }
 
 /** Rows `from` to `to` of a matrix over `context` slots, for which the inputs before `from` have become context. */

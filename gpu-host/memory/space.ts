@@ -1,17 +1,29 @@
 import type { HandlerError } from '../protocol/errors.ts';
 import { Failures } from './failures.ts';
 import { dependencyFault, fault } from './fault.ts';
-import { fillSlot, type Page, type PagePool } from './pool.ts';
+import { bitCount, holders, type Page, type PagePool } from './pool.ts';
+import type { PrefixTree } from './prefix/tree.ts';
+import { copyPage, copySlots, copyTokens, type SlotCopy, type TokenCopy } from './space-copy.ts';
+import { beginPrefix, type PrefixRequest, type PrefixRun } from './space-prefix.ts';
+import { type FrozenPage, type PageSnapshot, snapshotOf } from './space-snapshot.ts';
+
+/** Whose a space is. */
+export interface SpaceOwner {
+  readonly id: string;
+  readonly tenant: string;
+  /** Place in line; smaller is older. Children carry their root's. */
+  readonly arrival: number;
+  /** Most distinct pages, resident or not. */
+  readonly maxPages: number;
+}
 
 /** What an address stands for. */
 export interface Mapping {
+  readonly address: number;
   page: Page;
   /** Bit `s` set hides slot `s` from calls through this address. */
   masked: number;
 }
-
-/** Copies keys and values between physical slots, pairwise. */
-export type SlotCopier = (sources: Uint32Array, destinations: Uint32Array) => void;
 
 /** An empty slot that a call will fill. */
 export interface EmptySlot {
@@ -19,34 +31,78 @@ export interface EmptySlot {
   readonly slot: number;
 }
 
+/** What a space needs of the memory that it lives in. */
+export interface SpaceMemory {
+  readonly pool: PagePool;
+  readonly prefixes: PrefixTree<Page> | undefined;
+  /** Whether keys can be rotated on. */
+  readonly rotates: boolean;
+  /** Sees to it that so many frames are free, and one for each copy that a write through so many mappings of each page needs. */
+  claim(requester: PageSpace, frames: number, copies?: ReadonlyMap<Page, number>): void;
+  /** Brings a page back to a free frame, or to the frame of a page that is about to go. @throws CallFault `internal` when swap lost it */
+  swapIn(page: Page, donor?: Page): void;
+  copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
+  /** Takes a page and all that follows it out of the prefix tree. */
+  uncache(page: Page): void;
+}
+
 /**
  * The pages of one inferlet on one model, by address. Every access checks that the address is held. Pages are shared copy-on-write: a
- * write through an address whose page has other holders moves the address to a copy first.
+ * write through an address whose page has other holders moves the address to a copy first. Every method that throws has changed nothing,
+ * except that pages may have been swapped in.
+ *
+ * Whatever needs a frame may put others under pressure (`DeviceMemory.claim`), and ends this space when it is the newest: it then throws
+ * CallFault `terminated`, as everything does from then on.
  */
 export class PageSpace {
+  readonly owner: SpaceOwner;
+  /** Tells those of one arrival apart: who was opened later is newer. */
+  readonly order: number;
+  readonly memory: SpaceMemory;
   readonly pool: PagePool;
-  /** Most distinct physical pages. */
-  readonly maxPages: number;
-  #mappings = new Map<number, Mapping>();
-  /** Addresses per physical page; its size is what counts against the limit. */
-  #held = new Map<Page, number>();
   /** What failed calls should have made. */
   readonly failures = new Failures();
-  #copy: SlotCopier;
+  /** Its inferlet waits on I/O. */
+  waiting = false;
+  /** It has calls that are not done. */
+  busy = false;
+  /** Why it was ended to make room, if it was. */
+  terminated: string | undefined;
+  readonly #mappings = new Map<number, Mapping>();
+  /** Addresses per page; its size is what counts against the limit. */
+  readonly #held = new Map<Page, number>();
+  /** Pages that no address stands for while the call that replaced them may still fail. */
+  readonly #kept = new Set<Page>();
 
-  constructor(pool: PagePool, maxPages: number, copy: SlotCopier) {
-    this.pool = pool;
-    this.maxPages = maxPages;
-    this.#copy = copy;
+  /** Made by `DeviceMemory.openSpace`. */
+  constructor(memory: SpaceMemory, owner: SpaceOwner, order: number) {
+    this.memory = memory;
+    this.pool = memory.pool;
+    this.owner = owner;
+    this.order = order;
   }
 
-  /** Distinct physical pages held. */
+  get arrival(): number {
+    return this.owner.arrival;
+  }
+
+  /** Distinct pages held, resident or not. */
   get heldPages(): number {
     return this.#held.size;
   }
 
+  /** Addresses by page. */
+  get held(): ReadonlyMap<Page, number> {
+    return this.#held;
+  }
+
   get addresses(): Iterable<number> {
     return this.#mappings.keys();
+  }
+
+  /** Whether its pages may be swapped out. */
+  get idle(): boolean {
+    return this.waiting && !this.busy;
   }
 
   has(address: number): boolean {
@@ -55,13 +111,12 @@ export class PageSpace {
 
   /**
    * Claims `count` pages at `first`, `first + 1`, …
-   * @throws CallFault `limit-exceeded` past the inferlet's limit or when the pool has too few; nothing is claimed then.
+   * @throws CallFault `limit-exceeded` past the inferlet's limit or the pool, `terminated`; nothing is claimed then.
    */
   allocate(first: number, count: number): void {
-    if (count > this.pool.total)
-      throw fault('limit-exceeded', `${count} pages were asked and the whole pool has ${this.pool.total}`);
     this.#checkNew(first, count);
-    this.#checkRoom(count);
+    this.checkLimit(count);
+    this.memory.claim(this, count);
     for (let i = 0; i < count; i++) this.#map(first + i, this.pool.take() as Page, 0);
   }
 
@@ -81,16 +136,15 @@ export class PageSpace {
   /** Gives everything back. */
   releaseAll(): void {
     for (const address of [...this.#mappings.keys()]) this.#unmap(address);
+    for (const page of [...this.#kept]) this.letGo(page);
     this.failures.clear();
   }
 
   /** Maps the pages of `sources` at `first`, `first + 1`, …, with the sources' masks. */
   share(sources: Uint32Array, first: number): void {
     this.#checkNew(first, sources.length);
-    const mappings: Mapping[] = [];
-    for (const source of sources) mappings.push(this.mapping(source));
-    for (let i = 0; i < mappings.length; i++) {
-      const { page, masked } = mappings[i] as Mapping;
+    const mappings = Array.from(sources, (source) => this.#lookup(source));
+    for (const [i, { page, masked }] of mappings.entries()) {
       this.pool.retain(page);
       this.#map(first + i, page, masked);
     }
@@ -100,43 +154,41 @@ export class PageSpace {
     const outside = slots & ~this.pool.fullBits;
     if (outside !== 0)
       throw fault('invalid-argument', `the mask ${slots >>> 0} names slots past the page's ${this.pool.pageSize}`);
-    this.mapping(address).masked = slots >>> 0;
+    this.#lookup(address).masked = slots >>> 0;
   }
 
-  /** What `address` stands for. @throws CallFault `not-owned`, or `dependency-failed` when a failed call should have filled it. */
+  /**
+   * What `address` stands for, on the device: a page that was swapped out is brought back.
+   * @throws CallFault `not-owned`, `dependency-failed` when a failed call should have filled it, or what `DeviceMemory.claim` throws.
+   */
   mapping(address: number): Mapping {
-    const mapping = this.#mappings.get(address);
-    if (!mapping) throw this.#missing(address);
-    const failure = this.failures.of(address);
-    if (failure) throw dependencyFault(failure);
+    const mapping = this.#lookup(address);
+    if (mapping.page.frame < 0) this.#bringIn(new Set([mapping.page]));
     return mapping;
+  }
+
+  /** As `mapping` for many addresses, with one claim. */
+  makeResident(addresses: Uint32Array): void {
+    let absent: Set<Page> | undefined;
+    for (const address of addresses) {
+      const { page } = this.#lookup(address);
+      if (page.frame < 0) {
+        absent ??= new Set();
+        absent.add(page);
+      }
+    }
+    if (absent) this.#bringIn(absent);
   }
 
   /**
    * The first `count` empty slots of `addresses`, in order, on pages that this inferlet may write: shared ones are copied first.
-   * @throws CallFault `context-overflow` when there are fewer, `invalid-argument` when an address is named twice, `limit-exceeded` when a copy cannot be had.
+   * @throws CallFault `context-overflow` when there are fewer, `invalid-argument` when an address is named twice, or what a copy throws.
    */
   emptySlots(addresses: Uint32Array, count: number): EmptySlot[] {
+    const wanted = this.roomIn(addresses, count);
+    this.makeWritable(wanted);
     const slots: EmptySlot[] = [];
-    const wanted: Mapping[] = [];
-    let room = 0;
-    for (const address of addresses) {
-      const mapping = this.mapping(address);
-      if (room >= count || mapping.page.filled === this.pool.fullBits) continue;
-      const empty = this.pool.pageSize - bitCount(mapping.page.filled);
-      if (wanted.includes(mapping)) throw fault('invalid-argument', `page ${address} is named twice in the out-pages`);
-      wanted.push(mapping);
-      room += empty;
-    }
-    if (room < count) {
-      throw fault(
-        'context-overflow',
-        `${count} inputs need as many empty slots and the out-pages have ${room}; allocate more pages`,
-      );
-    }
-    this.#makeWritable(wanted);
-    for (const mapping of wanted) {
-      const { page } = mapping;
+    for (const { page } of wanted) {
       for (let slot = 0; slot < this.pool.pageSize && slots.length < count; slot++) {
         if ((page.filled & (1 << slot)) === 0) slots.push({ page, slot });
       }
@@ -144,107 +196,170 @@ export class PageSpace {
     return slots;
   }
 
-  /** Copies slots with their flags; `destination` may be the same page. */
-  copySlots(source: number, sourceOffset: number, destination: number, destinationOffset: number, count: number): void {
-    const size = this.pool.pageSize;
-    if (sourceOffset + count > size || destinationOffset + count > size) {
+  /** The mappings whose pages have the first `count` empty slots; they need be neither resident nor writable. @throws as `emptySlots` */
+  roomIn(addresses: Uint32Array, count: number): Mapping[] {
+    const wanted: Mapping[] = [];
+    let room = 0;
+    for (const address of addresses) {
+      const mapping = this.#lookup(address);
+      if (room >= count || mapping.page.filled === this.pool.fullBits) continue;
+      if (wanted.includes(mapping)) throw fault('invalid-argument', `page ${address} is named twice in the out-pages`);
+      wanted.push(mapping);
+      room += this.pool.pageSize - bitCount(mapping.page.filled);
+    }
+    if (room < count) {
       throw fault(
-        'invalid-argument',
-        `${count} slots from ${sourceOffset} to ${destinationOffset} reach past the page's ${size} slots`,
+        'context-overflow',
+        `${count} inputs need as many empty slots and the out-pages have ${room}; allocate more pages`,
       );
     }
-    const from = this.mapping(source);
-    const to = this.mapping(destination);
-    if (count === 0) return;
-    this.#makeWritable([to]);
-    const sources = new Uint32Array(count);
-    const destinations = new Uint32Array(count);
-    const { filled } = from.page;
-    const { masked } = from;
-    const positions = from.page.positions.slice(sourceOffset, sourceOffset + count);
-    let copied = 0;
-    for (let i = 0; i < count; i++) {
-      const bit = 1 << (destinationOffset + i);
-      const sourceBit = 1 << (sourceOffset + i);
-      to.page.filled = (to.page.filled & ~bit) >>> 0;
-      to.masked = (masked & sourceBit ? to.masked | bit : to.masked & ~bit) >>> 0;
-      if ((filled & sourceBit) === 0) continue;
-      fillSlot(to.page, destinationOffset + i, positions[i] as number);
-      sources[copied] = from.page.index * size + sourceOffset + i;
-      destinations[copied++] = to.page.index * size + destinationOffset + i;
-    }
-    if (copied > 0) this.#copy(sources.subarray(0, copied), destinations.subarray(0, copied));
+    return wanted;
   }
 
-  /** Moves mappings of shared pages to copies of their own. All or nothing. */
-  #makeWritable(mappings: readonly Mapping[]): void {
-    let copies = 0;
-    for (const mapping of mappings) if (mapping.page.references > 1) copies++;
-    if (copies === 0) return;
+  /** Copies slots with their flags and keys rotated on by `shift`; source and destination may be the same page. */
+  copySlots(request: SlotCopy): void {
+    copySlots(this, request);
+  }
+
+  /** Copies single tokens to empty slots, rotated to new positions if there are any. */
+  copyTokens(request: TokenCopy): void {
+    copyTokens(this, request);
+  }
+
+  /** Freezes what these addresses hold; whoever keeps it retains it (`FrozenPages.retain`). */
+  snapshot(addresses: Uint32Array): PageSnapshot {
+    if (new Set(addresses).size !== addresses.length)
+      throw fault('invalid-argument', 'a page is named twice in one snapshot');
+    return snapshotOf(
+      Array.from(addresses, (address): FrozenPage => {
+        const { page, masked } = this.#lookup(address);
+        return { page, masked };
+      }),
+    );
+  }
+
+  /** Maps the pages of a snapshot at `first`, `first + 1`, …, with its masks. @throws CallFault `limit-exceeded` */
+  importSnapshot(first: number, snapshot: PageSnapshot): void {
+    this.#checkNew(first, snapshot.pages.length);
+    const fresh = new Set<Page>();
+    for (const { page } of snapshot.pages) if (!this.#held.has(page)) fresh.add(page);
+    this.checkLimit(fresh.size);
+    for (const [i, { page, masked }] of snapshot.pages.entries()) {
+      this.pool.retain(page);
+      this.#map(first + i, page, masked);
+    }
+  }
+
+  /** What of a call's inputs the prefix tree has; undefined for calls that can neither take from the tree nor give to it. */
+  beginPrefix(request: PrefixRequest): PrefixRun | undefined {
+    const tree = this.memory.prefixes;
+    return tree && beginPrefix(this, tree, request);
+  }
+
+  /** What an address stands for, resident or not. @throws CallFault `not-owned` or `dependency-failed` */
+  peek(address: number): Readonly<Mapping> {
+    return this.#lookup(address);
+  }
+
+  /** Moves an address to another page, which somebody holds. */
+  remap(mapping: Mapping, page: Page): void {
+    this.pool.retain(page);
+    this.#move(mapping, page);
+  }
+
+  /** Holds a page until `letGo`, or until everything is given back. */
+  keep(page: Page): void {
+    this.pool.retain(page);
+    this.#kept.add(page);
+    this.#hold(page);
+  }
+
+  letGo(page: Page): void {
+    if (this.#kept.delete(page)) this.#unhold(page);
+  }
+
+  /** Brings pages in and moves mappings of shared ones to copies of their own. All or nothing. */
+  makeWritable(mappings: readonly Mapping[]): void {
+    let absent: Set<Page> | undefined;
+    let shared = false;
+    for (const { page } of mappings) {
+      if (page.references > 1) shared = true;
+      if (page.frame >= 0) continue;
+      absent ??= new Set();
+      absent.add(page);
+    }
+    if (absent) this.#bringIn(absent);
+    if (shared) this.#copyShared(mappings);
+  }
+
+  /** @throws CallFault `limit-exceeded` when `more` distinct pages pass the inferlet's limit, or what the pool can ever hold */
+  checkLimit(more: number): void {
+    const wanted = this.#held.size + more;
+    const { maxPages } = this.owner;
+    if (wanted > maxPages) {
+      throw fault(
+        'limit-exceeded',
+        `${this.#held.size} pages are held and ${more} more are needed; ${maxPages} is the invocation's limit (manifest: limits.pages)`,
+      );
+    }
+    if (wanted > this.pool.total) {
+      throw fault(
+        'limit-exceeded',
+        `${this.#held.size} pages are held and ${more} more are needed; the whole pool has ${this.pool.total}`,
+      );
+    }
+  }
+
+  #copyShared(mappings: readonly Mapping[]): void {
+    const wanted = new Map<Page, number>();
+    for (const { page } of mappings) wanted.set(page, (wanted.get(page) ?? 0) + 1);
     let growth = 0;
-    for (const mapping of mappings)
-      if (mapping.page.references > 1 && (this.#held.get(mapping.page) ?? 0) > 1) growth++;
-    this.#checkLimit(growth);
-    if (copies > this.pool.free) throw this.#outOfPages(copies);
-    for (const mapping of mappings) if (mapping.page.references > 1) this.#copyPage(mapping);
+    for (const [page, count] of wanted) growth += (this.#held.get(page) ?? 0) > count ? count : count - 1;
+    this.checkLimit(growth);
+    this.memory.claim(this, 0, wanted);
+    for (const mapping of mappings) if (holders(mapping.page) > 1) this.#moveToCopy(mapping);
+    for (const mapping of mappings) {
+      if (!mapping.page.inTree) continue;
+      // The cached page is worth a free frame, but no pressure.
+      if (this.pool.free > 0) this.#moveToCopy(mapping);
+      else this.memory.uncache(mapping.page);
+    }
   }
 
-  #copyPage(mapping: Mapping): void {
-    const { page } = mapping;
-    const copy = this.pool.take() as Page;
-    const slots: number[] = [];
-    for (let slot = 0; slot < this.pool.pageSize; slot++) if (page.filled & (1 << slot)) slots.push(slot);
-    if (slots.length > 0) {
-      const base = page.index * this.pool.pageSize;
-      const target = copy.index * this.pool.pageSize;
-      this.#copy(
-        Uint32Array.from(slots, (slot) => base + slot),
-        Uint32Array.from(slots, (slot) => target + slot),
-      );
-    }
-    copy.filled = page.filled;
-    copy.maxPosition = page.maxPosition;
-    copy.positions.set(page.positions);
-    mapping.page = copy;
-    this.#hold(copy);
-    this.#unhold(page);
+  #moveToCopy(mapping: Mapping): void {
+    this.#move(mapping, copyPage(this.memory, mapping.page));
+  }
+
+  #bringIn(pages: ReadonlySet<Page>): void {
+    this.memory.claim(this, pages.size);
+    for (const page of pages) this.memory.swapIn(page);
   }
 
   #checkNew(first: number, count: number): void {
+    if (this.terminated !== undefined) throw fault('terminated', this.terminated);
     if (first + count > 0x1_0000_0000) throw fault('invalid-argument', 'page addresses past 2^32');
     for (let i = 0; i < count; i++) {
       if (this.#mappings.has(first + i)) throw fault('invalid-argument', `page address ${first + i} is in use`);
     }
   }
 
-  #checkRoom(count: number): void {
-    this.#checkLimit(count);
-    if (count > this.pool.free) throw this.#outOfPages(count);
-  }
-
-  #checkLimit(count: number): void {
-    if (this.#held.size + count <= this.maxPages) return;
-    throw fault(
-      'limit-exceeded',
-      `${this.#held.size} pages are held and ${count} more are needed; ${this.maxPages} is the invocation's limit (manifest: limits.pages)`,
-    );
-  }
-
-  #outOfPages(count: number): Error {
-    return fault(
-      'limit-exceeded',
-      `out of memory on the device: ${count} pages are needed and ${this.pool.free} of ${this.pool.total} are free`,
-    );
+  #lookup(address: number): Mapping {
+    const mapping = this.#mappings.get(address);
+    if (!mapping) throw this.#missing(address);
+    const failure = this.failures.of(address);
+    if (failure) throw dependencyFault(failure);
+    return mapping;
   }
 
   #missing(address: number): Error {
+    if (this.terminated !== undefined) return fault('terminated', this.terminated);
     const failure = this.failures.of(address);
     if (failure) return dependencyFault(failure);
     return fault('not-owned', `page ${address} is not held: never allocated, or freed`);
   }
 
   #map(address: number, page: Page, masked: number): void {
-    this.#mappings.set(address, { page, masked });
+    this.#mappings.set(address, { address, page, masked });
     this.#hold(page);
   }
 
@@ -253,6 +368,13 @@ export class PageSpace {
     this.#mappings.delete(address);
     this.failures.forget(address);
     this.#unhold(mapping.page);
+  }
+
+  #move(mapping: Mapping, page: Page): void {
+    const { page: old } = mapping;
+    mapping.page = page;
+    this.#hold(page);
+    this.#unhold(old);
   }
 
   #hold(page: Page): void {
@@ -265,11 +387,4 @@ export class PageSpace {
     else this.#held.delete(page);
     this.pool.release(page);
   }
-}
-
-/** Set bits of a page's flags. */
-export function bitCount(bits: number): number {
-  let count = 0;
-  for (let left = bits >>> 0; left !== 0; left &= left - 1) count++;
-  return count;
 }

@@ -47,6 +47,10 @@ export interface StepRequest {
   /** Inputs, counted from the last, that get an output. */
   readonly rows: number;
   readonly output: StepOutput;
+  /**
+   * Tokens that may be chosen, one row of `ceil(vocabularySize / 32)` words per output row: bit `t % 32` of word `t / 32`. Without it all may.
+   */
+  readonly allowed?: Uint32Array | undefined;
 }
 
 export interface StepResult {
@@ -77,4 +81,46 @@ export interface RunChunk {
   readonly tokens: Uint32Array;
   /** Set with the last chunk. */
   readonly finished: FinishReason | undefined;
+}
+
+/** What an import or an opened file mapped. */
+export interface Imported {
+  readonly pages: Uint32Array;
+  /** Filled slots. */
+  readonly tokens: number;
+  /** One past the largest position. */
+  readonly nextPosition: number;
+}
+
+/** A snapshot of pages under a name; see `allocate.export-info` in `wit/allocate.wit`. */
+export interface ExportInfo {
+  readonly name: string;
+  readonly pages: number;
+  readonly tokens: number;
+  readonly nextPosition: number;
+  readonly persistent: boolean;
+}
+
+/** What others in the tenant may do with a file, in the order of their wire codes, from 0. */
+export const FILE_RIGHTS = ['private', 'readable', 'writable'] as const;
+export type FileRights = (typeof FILE_RIGHTS)[number];
+
+/** A named file of keys and values; see `kv-files.file-info` in `wit/kv-files.wit`. */
+export interface FileInfo {
+  readonly name: string;
+  readonly tokens: number;
+  readonly nextPosition: number;
+  readonly persistent: boolean;
+  readonly rights: FileRights;
+  /** The function that made it. */
+  readonly owner: string;
+  readonly locked: boolean;
+}
+
+/** How a file is saved. */
+export interface FileSave {
+  readonly persistent: boolean;
+  readonly rights: FileRights;
+  /** The function that saves it: the owner of a new file. */
+  readonly functionName: string;
 }

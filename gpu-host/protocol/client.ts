@@ -1,13 +1,19 @@
 import { randomInt } from 'node:crypto';
 import { handlerError } from './errors.ts';
+import type { GpuInferlet, InferletOptions } from './gpu-inferlet.ts';
 import type { GpuHostStats, HostHello, ModelSummary } from './host.ts';
-import { DeviceInferlet, type GpuInferlet, type InferletOptions } from './inferlet.ts';
+import { DeviceInferlet } from './inferlet.ts';
 import { Link } from './link.ts';
 import { FRAME } from './wire.ts';
 
 export type {
   Distribution,
+  ExportInfo,
+  FileInfo,
+  FileRights,
+  FileSave,
   FinishReason,
+  Imported,
   Mask,
   RunChunk,
   RunRequest,
@@ -17,8 +23,9 @@ export type {
   StepResult,
 } from './calls.ts';
 export { type HandlerError, type HandlerErrorTag, handlerError, type Outcome } from './errors.ts';
-export type { GpuHostStats, ModelStats, ModelSummary, PageStats } from './host.ts';
-export type { GpuInferlet, InferletOptions, RunHandle } from './inferlet.ts';
+export type { GpuInferlet, InferletOptions } from './gpu-inferlet.ts';
+export type { GpuHostStats, ModelStats, ModelSummary, PageStats, PrefixStats } from './host.ts';
+export type { RunHandle } from './run.ts';
 
 export interface ConnectOptions {
   /** Longest wait for the host's hello, in milliseconds: 10,000 by default. */

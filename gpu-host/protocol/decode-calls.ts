@@ -1,4 +1,12 @@
-import type { Mask, RunRequest, Sampler, StepOutput, StepRequest } from './calls.ts';
+import {
+  FILE_RIGHTS,
+  type FileRights,
+  type Mask,
+  type RunRequest,
+  type Sampler,
+  type StepOutput,
+  type StepRequest,
+} from './calls.ts';
 import { ProtocolFault } from './errors.ts';
 import { OP, STEP_OUTPUT } from './wire.ts';
 import type { WordReader } from './words.ts';
@@ -13,15 +21,28 @@ interface Header {
 /** One call as the host reads it. Lists are copies. Nothing is checked here but the frame's shape: values are the handlers' matter. */
 export type DecodedCall = Header &
   (
-    | { readonly op: 'open-inferlet'; readonly maxPages: number; readonly arrival: number; readonly name: string }
+    | OpenInferletOperation
     | { readonly op: 'close-inferlet' }
     | { readonly op: 'close-queue' }
     | { readonly op: 'run-stop' }
     | { readonly op: 'create-queue'; readonly model: number }
     | { readonly op: 'set-priority'; readonly priority: number }
     | { readonly op: 'run-consumed'; readonly tokens: number }
+    | { readonly op: 'set-waiting'; readonly waiting: boolean }
     | QueuedOperation
   );
+
+export interface OpenInferletOperation {
+  readonly op: 'open-inferlet';
+  /** Most pages on each model. */
+  readonly maxPages: number;
+  /** Priorities of its queues are held within ±`maxPriority`. */
+  readonly maxPriority: number;
+  readonly arrival: number;
+  /** The invocation's id. */
+  readonly name: string;
+  readonly tenant: string;
+}
 
 /** The calls that take part in the order of a queue. */
 export type QueuedOperation =
@@ -37,7 +58,15 @@ export type QueuedOperation =
   | NextDistributionOperation
   | StepOperation
   | RunOperation
-  | { readonly op: 'synchronize' };
+  | { readonly op: 'synchronize' }
+  | CopyTokensOperation
+  | ExportPagesOperation
+  | { readonly op: 'import-pages'; readonly first: number; readonly name: string }
+  | { readonly op: 'unexport'; readonly name: string }
+  | { readonly op: 'list-exports' }
+  | LogProbabilitiesOperation
+  | { readonly op: 'entropy' | 'read-embed'; readonly embed: number }
+  | FileOperation;
 
 export interface CopySlotsOperation {
   readonly op: 'copy-slots';
@@ -46,6 +75,59 @@ export interface CopySlotsOperation {
   readonly destination: number;
   readonly destinationOffset: number;
   readonly count: number;
+  /** Added to each copied slot's position. */
+  readonly shift: number;
+}
+
+export interface CopyTokensOperation {
+  readonly op: 'copy-tokens';
+  readonly sources: Uint32Array;
+  /** Of the filled slots of `sources`, in order. */
+  readonly indices: Uint32Array;
+  readonly destinations: Uint32Array;
+  /** One a token; empty keeps the old ones. */
+  readonly positions: Uint32Array;
+}
+
+export interface ExportPagesOperation {
+  readonly op: 'export-pages';
+  readonly persistent: boolean;
+  readonly name: string;
+  readonly pages: Uint32Array;
+}
+
+export interface LogProbabilitiesOperation {
+  readonly op: 'log-probabilities';
+  readonly embed: number;
+  readonly tokens: Uint32Array;
+}
+
+export type FileOperation =
+  | FileOpenOperation
+  | FileSaveOperation
+  | { readonly op: 'file-unlock'; readonly name: string }
+  | { readonly op: 'file-remove'; readonly name: string; readonly functionName: string }
+  | { readonly op: 'file-list'; readonly prefix: string; readonly functionName: string };
+
+export interface FileOpenOperation {
+  readonly op: 'file-open';
+  /** Address of the first page. */
+  readonly first: number;
+  readonly name: string;
+  /** With the file's lock. */
+  readonly write: boolean;
+  /** The function that asks. */
+  readonly functionName: string;
+}
+
+export interface FileSaveOperation {
+  readonly op: 'file-save';
+  readonly name: string;
+  readonly persistent: boolean;
+  readonly rights: FileRights;
+  /** The function that saves: the owner of a new file. */
+  readonly functionName: string;
+  readonly pages: Uint32Array;
 }
 
 export interface EmbedTextOperation {
@@ -56,7 +138,8 @@ export interface EmbedTextOperation {
 }
 
 export interface ForwardOperation {
-  readonly op: 'forward';
+  /** `forward-scores` answers with the attention received as well. */
+  readonly op: 'forward' | 'forward-scores';
   readonly inPages: Uint32Array;
   readonly inEmbeds: Uint32Array;
   readonly outPages: Uint32Array;
@@ -101,8 +184,10 @@ function decodeCall(reader: WordReader, op: number, { inferlet, queue, id }: Hea
         queue,
         id,
         maxPages: reader.u32(),
+        maxPriority: reader.u32(),
         arrival: reader.wide(),
         name: reader.text(),
+        tenant: reader.text(),
       };
     case OP.closeInferlet:
       return { op: 'close-inferlet', inferlet, queue, id };
@@ -133,6 +218,7 @@ function decodeCall(reader: WordReader, op: number, { inferlet, queue, id }: Hea
         destination: reader.u32(),
         destinationOffset: reader.u32(),
         count: reader.u32(),
+        shift: reader.i32(),
       };
     case OP.copyEmbeds:
       return { op: 'copy-embeds', inferlet, queue, id, sources: reader.list(), destinations: reader.list() };
@@ -147,8 +233,9 @@ function decodeCall(reader: WordReader, op: number, { inferlet, queue, id }: Hea
         embeds: reader.list(),
       };
     case OP.forward:
+    case OP.forwardScores:
       return {
-        op: 'forward',
+        op: op === OP.forward ? 'forward' : 'forward-scores',
         inferlet,
         queue,
         id,
@@ -172,6 +259,70 @@ function decodeCall(reader: WordReader, op: number, { inferlet, queue, id }: Hea
       return { op: 'run-stop', inferlet, queue, id };
     case OP.synchronize:
       return { op: 'synchronize', inferlet, queue, id };
+    case OP.copyTokens:
+      return {
+        op: 'copy-tokens',
+        inferlet,
+        queue,
+        id,
+        sources: reader.list(),
+        indices: reader.list(),
+        destinations: reader.list(),
+        positions: reader.list(),
+      };
+    case OP.exportPages:
+      return {
+        op: 'export-pages',
+        inferlet,
+        queue,
+        id,
+        persistent: readFlag(reader),
+        name: reader.text(),
+        pages: reader.list(),
+      };
+    case OP.importPages:
+      return { op: 'import-pages', inferlet, queue, id, first: reader.u32(), name: reader.text() };
+    case OP.unexport:
+      return { op: 'unexport', inferlet, queue, id, name: reader.text() };
+    case OP.listExports:
+      return { op: 'list-exports', inferlet, queue, id };
+    case OP.logProbabilities:
+      return { op: 'log-probabilities', inferlet, queue, id, embed: reader.u32(), tokens: reader.list() };
+    case OP.entropy:
+      return { op: 'entropy', inferlet, queue, id, embed: reader.u32() };
+    case OP.readEmbed:
+      return { op: 'read-embed', inferlet, queue, id, embed: reader.u32() };
+    case OP.setWaiting:
+      return { op: 'set-waiting', inferlet, queue, id, waiting: readFlag(reader) };
+    case OP.fileOpen:
+      return {
+        op: 'file-open',
+        inferlet,
+        queue,
+        id,
+        first: reader.u32(),
+        name: reader.text(),
+        write: readFlag(reader),
+        functionName: reader.text(),
+      };
+    case OP.fileSave:
+      return {
+        op: 'file-save',
+        inferlet,
+        queue,
+        id,
+        name: reader.text(),
+        persistent: readFlag(reader),
+        rights: readRights(reader),
+        functionName: reader.text(),
+        pages: reader.list(),
+      };
+    case OP.fileUnlock:
+      return { op: 'file-unlock', inferlet, queue, id, name: reader.text() };
+    case OP.fileRemove:
+      return { op: 'file-remove', inferlet, queue, id, name: reader.text(), functionName: reader.text() };
+    case OP.fileList:
+      return { op: 'file-list', inferlet, queue, id, prefix: reader.text(), functionName: reader.text() };
     default:
       throw new ProtocolFault('malformed', `unknown operation ${op}`);
   }
@@ -186,6 +337,7 @@ function readStep(reader: WordReader): StepRequest {
     mask: readMask(reader),
     rows: reader.u32(),
     output: readOutput(reader),
+    allowed: readAllowed(reader),
   };
 }
 
@@ -219,7 +371,24 @@ function readSampler(reader: WordReader): Sampler {
 }
 
 function readMask(reader: WordReader): Mask | undefined {
-  const present = reader.u32();
-  if (present > 1) throw new ProtocolFault('malformed', `a mask flag of ${present}`);
-  return present ? { runs: reader.list(), rowLengths: reader.list() } : undefined;
+  return readFlag(reader) ? { runs: reader.list(), rowLengths: reader.list() } : undefined;
+}
+
+/** An empty list allows every token. */
+function readAllowed(reader: WordReader): Uint32Array | undefined {
+  const count = reader.u32();
+  return count === 0 ? undefined : reader.words(count);
+}
+
+function readFlag(reader: WordReader): boolean {
+  const flag = reader.u32();
+  if (flag > 1) throw new ProtocolFault('malformed', `a flag of ${flag}`);
+  return flag === 1;
+}
+
+function readRights(reader: WordReader): FileRights {
+  const code = reader.u32();
+  const rights = FILE_RIGHTS[code];
+  if (rights === undefined) throw new ProtocolFault('malformed', `unknown rights ${code} of a file`);
+  return rights;
 }

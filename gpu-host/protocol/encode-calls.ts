@@ -1,4 +1,5 @@
-import type { Mask, RunRequest, Sampler, StepRequest } from './calls.ts';
+import { FILE_RIGHTS, type FileSave, type Mask, type RunRequest, type Sampler, type StepRequest } from './calls.ts';
+import type { OpenInferletOperation } from './decode-calls.ts';
 import { FRAME, OP, type Op, STEP_OUTPUT } from './wire.ts';
 import type { FrameWriter } from './words.ts';
 
@@ -21,24 +22,24 @@ function begin(writer: FrameWriter, op: Op, inferlet: number, queue: number, id:
 export function encodeOpenInferlet(
   writer: FrameWriter,
   inferlet: number,
-  name: string,
-  maxPages: number,
-  arrival: number,
+  fields: Omit<OpenInferletOperation, 'op'>,
 ): boolean {
   begin(writer, OP.openInferlet, inferlet, 0, 0);
-  writer.put(maxPages);
-  writer.putWide(arrival);
-  writer.putText(name);
+  writer.put(fields.maxPages);
+  writer.put(fields.maxPriority);
+  writer.putWide(fields.arrival);
+  writer.putText(fields.name);
+  writer.putText(fields.tenant);
   return writer.end();
 }
 
-/** A call without further fields: close-inferlet, close-queue, synchronize, run-stop. */
+/** A call without further fields: close-inferlet, close-queue, synchronize, run-stop, list-exports. */
 export function encodeBare(writer: FrameWriter, op: Op, inferlet: number, queue: number, id: number): boolean {
   begin(writer, op, inferlet, queue, id);
   return writer.end();
 }
 
-/** A call with up to three words: create-queue (model index), set-priority, mask-page, next-distribution, run-consumed, allocate. */
+/** A call with one or two words: create-queue (model index), set-priority, mask-page, next-distribution, entropy, read-embed, run-consumed, allocate, set-waiting. */
 export function encodeWords(
   writer: FrameWriter,
   op: Op,
@@ -54,7 +55,21 @@ export function encodeWords(
   return writer.end();
 }
 
-/** A call with lists: free-pages, free-embeds, copy-embeds, embed-text. */
+/** A call with texts: unexport, file-unlock (name); file-remove, file-list (name or prefix, function). */
+export function encodeTexts(
+  writer: FrameWriter,
+  op: Op,
+  inferlet: number,
+  queue: number,
+  id: number,
+  ...texts: readonly string[]
+): boolean {
+  begin(writer, op, inferlet, queue, id);
+  for (const text of texts) writer.putText(text);
+  return writer.end();
+}
+
+/** A call with lists: free-pages, free-embeds, copy-embeds, embed-text, copy-tokens. */
 export function encodeLists(
   writer: FrameWriter,
   op: Op,
@@ -91,6 +106,7 @@ export function encodeCopySlots(
   return writer.end();
 }
 
+/** A forward; with `scoresId` a forward-scores, whose result has that id. */
 export function encodeForward(
   writer: FrameWriter,
   inferlet: number,
@@ -100,8 +116,9 @@ export function encodeForward(
   outPages: Uint32Array | readonly number[],
   outEmbeds: Uint32Array | readonly number[],
   mask: Mask | undefined,
+  scoresId = 0,
 ): boolean {
-  begin(writer, OP.forward, inferlet, queue, 0);
+  begin(writer, scoresId === 0 ? OP.forward : OP.forwardScores, inferlet, queue, scoresId);
   writer.putList(inPages);
   writer.putList(inEmbeds);
   writer.putList(outPages);
@@ -128,6 +145,8 @@ export function encodeStep(
   writer.put(STEP_OUTPUT[output.tag]);
   if (output.tag === 'sample') putSampler(writer, output.val);
   else if (output.tag === 'distributions') writer.put(output.val);
+  if (request.allowed) writer.putList(request.allowed);
+  else writer.put(0);
   return writer.end();
 }
 
@@ -145,6 +164,86 @@ export function encodeRun(
   writer.put(request.maxTokens);
   putSampler(writer, request.sampler);
   writer.putList(request.stopTokens);
+  return writer.end();
+}
+
+export function encodeExportPages(
+  writer: FrameWriter,
+  inferlet: number,
+  queue: number,
+  id: number,
+  pages: Uint32Array | readonly number[],
+  name: string,
+  persistent: boolean,
+): boolean {
+  begin(writer, OP.exportPages, inferlet, queue, id);
+  writer.put(persistent ? 1 : 0);
+  writer.putText(name);
+  writer.putList(pages);
+  return writer.end();
+}
+
+export function encodeImportPages(
+  writer: FrameWriter,
+  inferlet: number,
+  queue: number,
+  id: number,
+  firstAddress: number,
+  name: string,
+): boolean {
+  begin(writer, OP.importPages, inferlet, queue, id);
+  writer.put(firstAddress);
+  writer.putText(name);
+  return writer.end();
+}
+
+export function encodeLogProbabilities(
+  writer: FrameWriter,
+  inferlet: number,
+  queue: number,
+  id: number,
+  embed: number,
+  tokens: Uint32Array | readonly number[],
+): boolean {
+  begin(writer, OP.logProbabilities, inferlet, queue, id);
+  writer.put(embed);
+  writer.putList(tokens);
+  return writer.end();
+}
+
+export function encodeFileOpen(
+  writer: FrameWriter,
+  inferlet: number,
+  queue: number,
+  id: number,
+  firstAddress: number,
+  name: string,
+  write: boolean,
+  functionName: string,
+): boolean {
+  begin(writer, OP.fileOpen, inferlet, queue, id);
+  writer.put(firstAddress);
+  writer.putText(name);
+  writer.put(write ? 1 : 0);
+  writer.putText(functionName);
+  return writer.end();
+}
+
+export function encodeFileSave(
+  writer: FrameWriter,
+  inferlet: number,
+  queue: number,
+  id: number,
+  name: string,
+  pages: Uint32Array | readonly number[],
+  { persistent, rights, functionName }: FileSave,
+): boolean {
+  begin(writer, OP.fileSave, inferlet, queue, id);
+  writer.putText(name);
+  writer.put(persistent ? 1 : 0);
+  writer.put(FILE_RIGHTS.indexOf(rights));
+  writer.putText(functionName);
+  writer.putList(pages);
   return writer.end();
 }
 

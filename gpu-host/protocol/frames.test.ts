@@ -1,16 +1,23 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
+import { FILE_RIGHTS } from './calls.ts';
 import { type DecodedCall, decodeCalls } from './decode-calls.ts';
 import {
   encodeBare,
   encodeCopySlots,
+  encodeExportPages,
+  encodeFileOpen,
+  encodeFileSave,
   encodeForward,
+  encodeImportPages,
   encodeLists,
+  encodeLogProbabilities,
   encodeOpenInferlet,
   encodeRun,
   encodeSharePages,
   encodeStep,
+  encodeTexts,
   encodeWords,
 } from './encode-calls.ts';
 import { HANDLER_ERROR_TAGS, ProtocolFault, type ProtocolFaultCode } from './errors.ts';
@@ -18,13 +25,18 @@ import { FrameReader } from './frames.ts';
 import {
   type DecodedResult,
   decodeResults,
+  decodeTerminated,
   encodeDistribution,
   encodeDone,
   encodeError,
+  encodeFloats,
+  encodeImported,
   encodeRunTokens,
   encodeStepResult,
+  encodeTerminated,
+  encodeText,
 } from './results.ts';
-import { FRAME, MAX_FRAME_BYTES, MAX_FRAME_WORDS, OP, PROTOCOL_VERSION } from './wire.ts';
+import { FRAME, MAX_FRAME_BYTES, MAX_FRAME_WORDS, MAX_JSON_BYTES, OP, PROTOCOL_VERSION } from './wire.ts';
 import { FrameWriter } from './words.ts';
 
 /** Plain objects, as the decoder makes them. */
@@ -33,6 +45,7 @@ function record<T>(model: { [K in keyof T]: fc.Arbitrary<T[K]> }): fc.Arbitrary<
 }
 
 const u32 = fc.integer({ min: 0, max: 0xffffffff });
+const i32 = fc.integer({ min: -0x80000000, max: 0x7fffffff });
 const f32 = fc.float({ noNaN: true });
 const list = fc.array(u32, { maxLength: 40 }).map((values) => Uint32Array.from(values));
 const mask = fc.option(record({ runs: list, rowLengths: list }), { nil: undefined });
@@ -42,7 +55,13 @@ const output = fc.oneof(
   record({ tag: fc.constant('sample' as const), val: sampler }),
   record({ tag: fc.constant('distributions' as const), val: u32 }),
 );
-const step = record({ tokens: list, positions: list, inPages: list, outPages: list, mask, rows: u32, output });
+const allowed = fc.option(
+  list.filter(({ length }) => length > 0),
+  { nil: undefined },
+);
+const step = record({ tokens: list, positions: list, inPages: list, outPages: list, mask, rows: u32, output, allowed });
+const text = fc.string({ unit: 'grapheme', maxLength: 50 });
+const rights = fc.constantFrom(...FILE_RIGHTS);
 const run = record({ token: u32, position: u32, pages: list, maxTokens: u32, sampler, stopTokens: list });
 const header = record({ inferlet: u32, queue: u32, id: u32 });
 
@@ -56,12 +75,10 @@ interface Made {
 const made: fc.Arbitrary<Made> = header.chain(({ inferlet, queue, id }) => {
   const plain = { inferlet, queue, id: 0 };
   const all: fc.Arbitrary<Made>[] = [
-    record({ maxPages: u32, arrival: fc.maxSafeNat(), name: fc.string({ unit: 'grapheme', maxLength: 50 }) }).map(
-      (fields) => ({
-        call: { op: 'open-inferlet', inferlet, queue: 0, id: 0, ...fields },
-        encode: (w) => encodeOpenInferlet(w, inferlet, fields.name, fields.maxPages, fields.arrival),
-      }),
-    ),
+    record({ maxPages: u32, maxPriority: u32, arrival: fc.maxSafeNat(), name: text, tenant: text }).map((fields) => ({
+      call: { op: 'open-inferlet', inferlet, queue: 0, id: 0, ...fields },
+      encode: (w) => encodeOpenInferlet(w, inferlet, fields),
+    })),
     fc.constantFrom(
       ...(
         [
@@ -69,6 +86,7 @@ const made: fc.Arbitrary<Made> = header.chain(({ inferlet, queue, id }) => {
           ['close-queue', OP.closeQueue],
           ['synchronize', OP.synchronize],
           ['run-stop', OP.runStop],
+          ['list-exports', OP.listExports],
         ] as const
       ).map(
         ([op, code]): Made => ({
@@ -81,7 +99,7 @@ const made: fc.Arbitrary<Made> = header.chain(({ inferlet, queue, id }) => {
       call: { op: 'create-queue', inferlet, queue, id, model },
       encode: (w) => encodeWords(w, OP.createQueue, inferlet, queue, id, model),
     })),
-    fc.integer({ min: -0x80000000, max: 0x7fffffff }).map((priority) => ({
+    i32.map((priority) => ({
       call: { op: 'set-priority', inferlet, queue, id, priority },
       encode: (w) => encodeWords(w, OP.setPriority, inferlet, queue, id, priority),
     })),
@@ -105,10 +123,15 @@ const made: fc.Arbitrary<Made> = header.chain(({ inferlet, queue, id }) => {
       call: { op: 'share-pages', ...plain, first, pages },
       encode: (w) => encodeSharePages(w, inferlet, queue, pages, first),
     })),
-    record({ source: u32, sourceOffset: u32, destination: u32, destinationOffset: u32, count: u32 }).map((f) => ({
-      call: { op: 'copy-slots', ...plain, ...f },
-      encode: (w) =>
-        encodeCopySlots(w, inferlet, queue, [f.source, f.sourceOffset, f.destination, f.destinationOffset, f.count]),
+    record({ source: u32, sourceOffset: u32, destination: u32, destinationOffset: u32, count: u32, shift: i32 }).map(
+      (fields) => ({
+        call: { op: 'copy-slots', ...plain, ...fields },
+        encode: (w) => encodeCopySlots(w, inferlet, queue, Object.values(fields)),
+      }),
+    ),
+    fc.tuple(list, list, list, list).map(([sources, indices, destinations, positions]) => ({
+      call: { op: 'copy-tokens', ...plain, sources, indices, destinations, positions },
+      encode: (w) => encodeLists(w, OP.copyTokens, inferlet, queue, [sources, indices, destinations, positions]),
     })),
     fc.tuple(list, list).map(([sources, destinations]) => ({
       call: { op: 'copy-embeds', ...plain, sources, destinations },
@@ -121,6 +144,64 @@ const made: fc.Arbitrary<Made> = header.chain(({ inferlet, queue, id }) => {
     fc.tuple(list, list, list, list, mask).map(([inPages, inEmbeds, outPages, outEmbeds, explicit]) => ({
       call: { op: 'forward', ...plain, inPages, inEmbeds, outPages, outEmbeds, mask: explicit },
       encode: (w) => encodeForward(w, inferlet, queue, inPages, inEmbeds, outPages, outEmbeds, explicit),
+    })),
+    fc.tuple(list, list, mask, u32.filter(Boolean)).map(([pages, embeds, explicit, scores]) => ({
+      call: {
+        op: 'forward-scores',
+        inferlet,
+        queue,
+        id: scores,
+        inPages: pages,
+        inEmbeds: embeds,
+        outPages: pages,
+        outEmbeds: embeds,
+        mask: explicit,
+      },
+      encode: (w) => encodeForward(w, inferlet, queue, pages, embeds, pages, embeds, explicit, scores),
+    })),
+    fc
+      .tuple(u32, fc.constantFrom(['entropy', OP.entropy] as const, ['read-embed', OP.readEmbed] as const))
+      .map(([embed, [op, code]]) => ({
+        call: { op, inferlet, queue, id, embed },
+        encode: (w) => encodeWords(w, code, inferlet, queue, id, embed),
+      })),
+    fc.tuple(u32, list).map(([embed, tokens]) => ({
+      call: { op: 'log-probabilities', inferlet, queue, id, embed, tokens },
+      encode: (w) => encodeLogProbabilities(w, inferlet, queue, id, embed, tokens),
+    })),
+    fc.boolean().map((waiting) => ({
+      call: { op: 'set-waiting', inferlet, queue, id, waiting },
+      encode: (w) => encodeWords(w, OP.setWaiting, inferlet, queue, id, waiting ? 1 : 0),
+    })),
+    record({ persistent: fc.boolean(), name: text, pages: list }).map((fields) => ({
+      call: { op: 'export-pages', inferlet, queue, id, ...fields },
+      encode: (w) => encodeExportPages(w, inferlet, queue, id, fields.pages, fields.name, fields.persistent),
+    })),
+    fc.tuple(u32, text).map(([first, name]) => ({
+      call: { op: 'import-pages', inferlet, queue, id, first, name },
+      encode: (w) => encodeImportPages(w, inferlet, queue, id, first, name),
+    })),
+    fc
+      .tuple(text, fc.constantFrom(['unexport', OP.unexport] as const, ['file-unlock', OP.fileUnlock] as const))
+      .map(([name, [op, code]]) => ({
+        call: { op, inferlet, queue, id, name },
+        encode: (w) => encodeTexts(w, code, inferlet, queue, id, name),
+      })),
+    fc.tuple(text, text).map(([name, functionName]) => ({
+      call: { op: 'file-remove', inferlet, queue, id, name, functionName },
+      encode: (w) => encodeTexts(w, OP.fileRemove, inferlet, queue, id, name, functionName),
+    })),
+    fc.tuple(text, text).map(([prefix, functionName]) => ({
+      call: { op: 'file-list', inferlet, queue, id, prefix, functionName },
+      encode: (w) => encodeTexts(w, OP.fileList, inferlet, queue, id, prefix, functionName),
+    })),
+    record({ first: u32, name: text, write: fc.boolean(), functionName: text }).map((f) => ({
+      call: { op: 'file-open', inferlet, queue, id, ...f },
+      encode: (w) => encodeFileOpen(w, inferlet, queue, id, f.first, f.name, f.write, f.functionName),
+    })),
+    record({ name: text, persistent: fc.boolean(), rights, functionName: text, pages: list }).map((f) => ({
+      call: { op: 'file-save', inferlet, queue, id, ...f },
+      encode: (w) => encodeFileSave(w, inferlet, queue, id, f.name, f.pages, f),
     })),
     fc.tuple(u32, u32).map(([page, slots]) => ({
       call: { op: 'mask-page', inferlet, queue, id, page, slots },
@@ -218,6 +299,18 @@ test('every result comes out as it went in', () => {
         result: { kind: 'run' as const, value },
         encode: (w: FrameWriter, id: number) => encodeRunTokens(w, id, value.tokens, value.finished),
       })),
+      fc.array(f32, { maxLength: 40 }).map((values) => ({
+        result: { kind: 'floats' as const, values: Float32Array.from(values) },
+        encode: (w: FrameWriter, id: number) => encodeFloats(w, id, Float32Array.from(values)),
+      })),
+      record({ pages: u32, tokens: u32, nextPosition: u32 }).map((counts) => ({
+        result: { kind: 'imported' as const, ...counts },
+        encode: (w: FrameWriter, id: number) => encodeImported(w, id, counts),
+      })),
+      fc.string({ unit: 'grapheme', maxLength: 9000 }).map((json) => ({
+        result: { kind: 'text' as const, text: json },
+        encode: (w: FrameWriter, id: number) => encodeText(w, id, json),
+      })),
       record({ tag: fc.constantFrom(...HANDLER_ERROR_TAGS), val: fc.string({ unit: 'grapheme' }) }).map((error) => ({
         result: { kind: 'error' as const, error },
         encode: (w: FrameWriter, id: number) => encodeError(w, id, error),
@@ -238,6 +331,25 @@ test('every result comes out as it went in', () => {
     }),
     { seed: 2, numRuns: 300 },
   );
+});
+
+test('terminated frames come out as they went in, and text that is too long is refused', () => {
+  fc.assert(
+    fc.property(fc.array(fc.tuple(u32, text), { maxLength: 20 }), (ended) => {
+      const writer = new FrameWriter();
+      for (const [inferlet, cause] of ended) assert.equal(encodeTerminated(writer, inferlet, cause), true);
+      const seen: [number, string][] = [];
+      new FrameReader().push(writer.take(), (kind, reader, end) => {
+        assert.equal(kind, FRAME.terminated);
+        decodeTerminated(reader, end, (inferlet, cause) => seen.push([inferlet, cause]));
+      });
+      assert.deepEqual(seen, ended);
+    }),
+    { seed: 5, numRuns: 100 },
+  );
+  const writer = new FrameWriter();
+  assert.equal(encodeText(writer, 1, 'é'.repeat(MAX_JSON_BYTES / 2)), true);
+  assert.equal(encodeText(writer, 1, 'é'.repeat(MAX_JSON_BYTES / 2 + 1)), false);
 });
 
 test('many calls become several frames, and one larger than a frame is refused without a trace', () => {
@@ -280,7 +392,10 @@ test('a bad frame is named for what it is', () => {
   assert.equal(push(words(6, CALLS, 4, OP.synchronize, 1, 1)), 'truncated');
   assert.equal(push(words(8, CALLS, 6, OP.synchronize, 1, 1, 5, 5)), 'malformed');
   assert.equal(push(words(8, CALLS, 6, OP.freePages, 1, 1, 0, 0xffffffff)), 'truncated');
-  assert.equal(push(words(11, CALLS, 9, OP.openInferlet, 1, 0, 0, 4, 0, 0, 0xffffffff)), 'malformed');
+  assert.equal(push(words(12, CALLS, 10, OP.openInferlet, 1, 0, 0, 4, 0, 0, 0, 0xffffffff)), 'malformed');
+  // Flags and rights that do not exist.
+  assert.equal(push(words(8, CALLS, 6, OP.setWaiting, 1, 0, 0, 2)), 'malformed');
+  assert.equal(push(words(12, CALLS, 10, OP.fileSave, 1, 1, 1, 0, 0, 3, 0, 0)), 'malformed');
 });
 
 test('random bytes are refused or waited for, never more', () => {

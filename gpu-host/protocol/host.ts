@@ -23,15 +23,23 @@ export interface HostHello {
   readonly processId: number;
 }
 
-/** Pages of one model's pool: free + cached + owned + swapped = total, always. */
+/** Pages of one model's pool: free + cached + owned = total, always. */
 export interface PageStats {
   readonly free: number;
   /** Held by nobody but kept for their content (prefix cache). */
   readonly cached: number;
   /** Held by at least one inferlet; a shared page counts once. */
   readonly owned: number;
-  readonly swapped: number;
   readonly total: number;
+}
+
+/** What the prefix cache saved: tokens asked of it, and which of them were there. */
+export interface PrefixStats {
+  readonly lookups: number;
+  readonly hitTokens: number;
+  readonly missTokens: number;
+  /** Pages that left the cache for others. */
+  readonly evictions: number;
 }
 
 /** One model's counters since the start or the last reset. */
@@ -39,6 +47,16 @@ export interface ModelStats {
   readonly name: string;
   readonly backend: string;
   readonly pages: PageStats;
+  /** Pages whose content is in the swap store, and in no frame of the pool. */
+  readonly swappedOutPages: number;
+  readonly prefix: PrefixStats;
+  /** Pages moved to the swap store, and back. */
+  readonly swapsOut: number;
+  readonly swapsIn: number;
+  /** Inferlets ended to take their memory. */
+  readonly terminations: number;
+  /** Names in the registry: exports and files. */
+  readonly exports: number;
   readonly inferlets: number;
   readonly queues: number;
   /** Calls that wait for the device now. */
@@ -61,6 +79,8 @@ export interface ModelStats {
   readonly meanStepMs: number;
   /** Milliseconds that a free device waited for queues which had just got results. */
   readonly graceMs: number;
+  /** Share of the computed input × key work that was padding, 0 to 1; 0 for a backend that does not pad. */
+  readonly paddingShare: number;
 }
 
 export interface GpuHostStats {

@@ -1,69 +1,39 @@
-import type { Distribution, Mask, RunChunk, RunRequest, StepRequest, StepResult } from './calls.ts';
+import type {
+  Distribution,
+  ExportInfo,
+  FileInfo,
+  FileSave,
+  Imported,
+  Mask,
+  RunRequest,
+  StepRequest,
+  StepResult,
+} from './calls.ts';
 import {
   encodeBare,
   encodeCopySlots,
+  encodeExportPages,
+  encodeFileOpen,
+  encodeFileSave,
   encodeForward,
+  encodeImportPages,
   encodeLists,
-  encodeOpenInferlet,
+  encodeLogProbabilities,
   encodeRun,
   encodeSharePages,
   encodeStep,
+  encodeTexts,
   encodeWords,
 } from './encode-calls.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from './errors.ts';
+import type { GpuInferlet, InferletOptions } from './gpu-inferlet.ts';
 import type { ModelSummary } from './host.ts';
-import type { Link, Pending } from './link.ts';
+import { Issuer, type LinkOrDown } from './issuer.ts';
+import type { Link } from './link.ts';
 import { PageBudget } from './page-budget.ts';
 import type { DecodedResult } from './results.ts';
 import { DeviceRun, failedRun, type RunHandle } from './run.ts';
-import { MAX_EMBEDS, MAX_FRAME_BYTES, OP, type Op } from './wire.ts';
-
-export type { RunHandle } from './run.ts';
-
-export interface InferletOptions {
-  /** The invocation's id, for logs and statistics. */
-  readonly id: string;
-  /** Most pages that it may hold, per model. */
-  readonly maxPages: number;
-  /** Its place in line: when memory must be taken back, the newest goes first. Milliseconds since the Unix epoch, or any other order. */
-  readonly arrival: number;
-}
-
-/**
- * One inferlet's calls to the device; the methods mirror `wit/*.wit`. Methods that return nothing never throw for reasons of the device:
- * their failures surface in later futures of the same queue and in `synchronize`. Lists may be views of a guest's memory.
- */
-export interface GpuInferlet {
-  /** A queue of calls on `model`. With an unknown model, every call on it fails with `not-found`. */
-  createQueue(model: string): number;
-  setPriority(queue: number, priority: number): void;
-  closeQueue(queue: number): void;
-  allocatePages(queue: number, count: number): Outcome<Uint32Array>;
-  freePages(queue: number, pages: List): void;
-  allocateEmbeds(queue: number, count: number): Outcome<Uint32Array>;
-  freeEmbeds(queue: number, embeds: List): void;
-  sharePages(queue: number, pages: List): Outcome<Uint32Array>;
-  copySlots(
-    queue: number,
-    source: number,
-    sourceOffset: number,
-    destination: number,
-    destinationOffset: number,
-    count: number,
-  ): void;
-  copyEmbeds(queue: number, sources: List, destinations: List): void;
-  embedText(queue: number, tokens: List, positions: List, embeds: List): void;
-  forward(queue: number, inPages: List, inEmbeds: List, outPages: List, outEmbeds: List, mask: Mask | undefined): void;
-  maskPage(queue: number, page: number, slots: number): void;
-  nextDistribution(queue: number, embed: number, topK: number): Promise<Outcome<Distribution>>;
-  step(queue: number, request: StepRequest): Promise<Outcome<StepResult>>;
-  run(queue: number, request: RunRequest): RunHandle;
-  synchronize(queue: number): Promise<Outcome<undefined>>;
-  /** Pages that it holds by the client's own count. */
-  readonly heldPages: number;
-  /** Releases everything held; pending futures answer `cancelled`. Resolves when the host has released it, or is gone, or after 30 s. */
-  close(): Promise<void>;
-}
+import { MAX_EMBEDS, MAX_IMPORT_PAGES, OP, type Op } from './wire.ts';
 
 type List = Uint32Array;
 
@@ -84,42 +54,36 @@ interface Space {
 }
 
 const MAX_QUEUES = 4096;
-const CLOSE_DEADLINE_MS = 30_000;
-/** Bytes of calls that may wait unsent; an inferlet that issues more without awaiting anything is flooding. */
-const MAX_UNSENT_BYTES = 4 * MAX_FRAME_BYTES;
 
-type LinkOrDown = Link | { readonly lost: HandlerError };
-
+/** The client's side of one inferlet: hands out addresses, counts what is held, and writes its calls. */
 export class DeviceInferlet implements GpuInferlet {
-  #link: Link | undefined;
+  #issuer: Issuer;
   #handle: number;
-  #options: InferletOptions;
+  #maxPages: number;
   #models: readonly ModelSummary[];
   #queues = new Map<number, Queue>();
   #spaces = new Map<number, Space>();
   #lastQueue = 0;
-  #pending = new Set<number>();
-  /** Why nothing can be called any more: closed, lost, flooding. */
-  #dead: HandlerError | undefined;
-  #unsentBytes = 0;
-  #unsentSince = 0;
-  #closing: Promise<void> | undefined;
 
   constructor(link: LinkOrDown, handle: number, options: InferletOptions, models: readonly ModelSummary[]) {
+    this.#issuer = new Issuer(link, handle, options);
     this.#handle = handle;
-    this.#options = options;
+    this.#maxPages = options.maxPages;
     this.#models = models;
-    if ('writer' in link && !link.lost) {
-      this.#link = link;
-      encodeOpenInferlet(link.writer, handle, options.id, options.maxPages, options.arrival);
-      link.scheduleFlush();
-    } else this.#dead = link.lost;
   }
 
   get heldPages(): number {
     let held = 0;
     for (const space of this.#spaces.values()) held += space.pages.held;
     return held;
+  }
+
+  get pendingCalls(): number {
+    return this.#issuer.pending;
+  }
+
+  get issuedCalls(): number {
+    return this.#issuer.issued;
   }
 
   createQueue(model: string): number {
@@ -147,8 +111,8 @@ export class DeviceInferlet implements GpuInferlet {
     if ('tag' in space) return err(space);
     const refused = space.pages.refuse(count);
     if (refused) return err(refused);
-    const first = space.nextPage;
-    space.nextPage += count;
+    const first = takePageAddresses(space, count);
+    if (first === undefined) return err(NO_ADDRESSES);
     space.pages.allocate(first, count);
     this.#send(queue, (link) => encodeWords(link.writer, OP.allocatePages, this.#handle, queue, 0, first, count));
     return ok(addresses(first, count));
@@ -172,6 +136,7 @@ export class DeviceInferlet implements GpuInferlet {
       );
     }
     const first = space.nextEmbed;
+    if (first + count > ADDRESSES) return err(NO_ADDRESSES);
     space.nextEmbed += count;
     space.heldEmbeds += count;
     this.#send(queue, (link) => encodeWords(link.writer, OP.allocateEmbeds, this.#handle, queue, 0, first, count));
@@ -189,8 +154,8 @@ export class DeviceInferlet implements GpuInferlet {
     if ('tag' in space) return err(space);
     const refused = space.pages.refuseShare(pages.length);
     if (refused) return err(refused);
-    const first = space.nextPage;
-    space.nextPage += pages.length;
+    const first = takePageAddresses(space, pages.length);
+    if (first === undefined) return err(NO_ADDRESSES);
     space.pages.share(pages, first);
     this.#send(queue, (link) => encodeSharePages(link.writer, this.#handle, queue, pages, first));
     return ok(addresses(first, pages.length));
@@ -203,9 +168,14 @@ export class DeviceInferlet implements GpuInferlet {
     destination: number,
     destinationOffset: number,
     count: number,
+    shift = 0,
   ): void {
-    const fields = [source, sourceOffset, destination, destinationOffset, count];
+    const fields = [source, sourceOffset, destination, destinationOffset, count, shift];
     this.#send(queue, (link) => encodeCopySlots(link.writer, this.#handle, queue, fields));
+  }
+
+  copyTokens(queue: number, sources: List, indices: List, destinations: List, positions: List): void {
+    this.#sendLists(OP.copyTokens, queue, [sources, indices, destinations, positions]);
   }
 
   copyEmbeds(queue: number, sources: List, destinations: List): void {
@@ -222,6 +192,19 @@ export class DeviceInferlet implements GpuInferlet {
     );
   }
 
+  forwardScores(
+    queue: number,
+    inPages: List,
+    inEmbeds: List,
+    outPages: List,
+    outEmbeds: List,
+    mask: Mask | undefined,
+  ): Promise<Outcome<Float32Array>> {
+    return this.#ask(queue, floatsOf, (link, id) =>
+      encodeForward(link.writer, this.#handle, queue, inPages, inEmbeds, outPages, outEmbeds, mask, id),
+    );
+  }
+
   maskPage(queue: number, page: number, slots: number): void {
     this.#send(queue, (link) => encodeWords(link.writer, OP.maskPage, this.#handle, queue, 0, page, slots));
   }
@@ -232,8 +215,42 @@ export class DeviceInferlet implements GpuInferlet {
     );
   }
 
+  logProbabilities(queue: number, embed: number, tokens: List): Promise<Outcome<Float32Array>> {
+    return this.#ask(queue, floatsOf, (link, id) =>
+      encodeLogProbabilities(link.writer, this.#handle, queue, id, embed, tokens),
+    );
+  }
+
+  entropy(queue: number, embed: number): Promise<Outcome<number>> {
+    return this.#ask(queue, floatOf, (link, id) =>
+      encodeWords(link.writer, OP.entropy, this.#handle, queue, id, embed),
+    );
+  }
+
+  readEmbed(queue: number, embed: number): Promise<Outcome<Float32Array>> {
+    return this.#ask(queue, floatsOf, (link, id) =>
+      encodeWords(link.writer, OP.readEmbed, this.#handle, queue, id, embed),
+    );
+  }
+
   step(queue: number, request: StepRequest): Promise<Outcome<StepResult>> {
     return this.#ask(queue, stepOf, (link, id) => encodeStep(link.writer, this.#handle, queue, id, request));
+  }
+
+  run(queue: number, request: RunRequest): RunHandle {
+    const refusal = this.#refusal(queue);
+    if (refusal) return failedRun(refusal);
+    const run = this.#issuer.stream(
+      (link, id) => encodeRun(link.writer, this.#handle, queue, id, request),
+      (id, over) =>
+        new DeviceRun({
+          over,
+          consumed: (tokens) =>
+            this.#issuer.send((link) => encodeWords(link.writer, OP.runConsumed, this.#handle, queue, id, tokens)),
+          stop: () => this.#issuer.send((link) => encodeBare(link.writer, OP.runStop, this.#handle, queue, id)),
+        }),
+    );
+    return 'tag' in run ? failedRun(run) : run;
   }
 
   synchronize(queue: number): Promise<Outcome<undefined>> {
@@ -246,63 +263,79 @@ export class DeviceInferlet implements GpuInferlet {
     return failure ? done.then((outcome) => (outcome.tag === 'ok' ? err(failure) : outcome)) : done;
   }
 
-  run(queue: number, request: RunRequest): RunHandle {
-    const refusal = this.#refusal(queue);
-    const link = this.#writable();
-    if (refusal || !link) return failedRun(refusal ?? this.#lostError());
-    const id = link.nextId();
-    if (!this.#sent(link, encodeRun(link.writer, this.#handle, queue, id, request))) return failedRun(TOO_LARGE);
-    const run = new DeviceRun({
-      over: () => this.#pending.delete(id),
-      consumed: (tokens) =>
-        this.#tell((writable) => encodeWords(writable.writer, OP.runConsumed, this.#handle, queue, id, tokens)),
-      stop: () => this.#tell((writable) => encodeBare(writable.writer, OP.runStop, this.#handle, queue, id)),
-    });
-    link.pending.set(id, run);
-    this.#pending.add(id);
-    return run;
+  exportPages(queue: number, pages: List, name: string, persistent: boolean): Promise<Outcome<undefined>> {
+    return this.#ask(queue, doneOf, (link, id) =>
+      encodeExportPages(link.writer, this.#handle, queue, id, pages, name, persistent),
+    );
+  }
+
+  importPages(queue: number, name: string): Promise<Outcome<Imported>> {
+    return this.#import(queue, (link, id, first) =>
+      encodeImportPages(link.writer, this.#handle, queue, id, first, name),
+    );
+  }
+
+  unexport(queue: number, name: string): Promise<Outcome<undefined>> {
+    return this.#ask(queue, doneOf, (link, id) => encodeTexts(link.writer, OP.unexport, this.#handle, queue, id, name));
+  }
+
+  listExports(queue: number): Promise<Outcome<readonly ExportInfo[]>> {
+    return this.#ask(queue, jsonOf<readonly ExportInfo[]>, (link, id) =>
+      encodeBare(link.writer, OP.listExports, this.#handle, queue, id),
+    );
+  }
+
+  openFile(queue: number, name: string, write: boolean, functionName: string): Promise<Outcome<Imported>> {
+    return this.#import(queue, (link, id, first) =>
+      encodeFileOpen(link.writer, this.#handle, queue, id, first, name, write, functionName),
+    );
+  }
+
+  saveFile(queue: number, name: string, pages: List, save: FileSave): Promise<Outcome<undefined>> {
+    return this.#ask(queue, doneOf, (link, id) =>
+      encodeFileSave(link.writer, this.#handle, queue, id, name, pages, save),
+    );
+  }
+
+  unlockFile(queue: number, name: string): Promise<Outcome<undefined>> {
+    return this.#ask(queue, doneOf, (link, id) =>
+      encodeTexts(link.writer, OP.fileUnlock, this.#handle, queue, id, name),
+    );
+  }
+
+  removeFile(queue: number, name: string, functionName: string): Promise<Outcome<undefined>> {
+    return this.#ask(queue, doneOf, (link, id) =>
+      encodeTexts(link.writer, OP.fileRemove, this.#handle, queue, id, name, functionName),
+    );
+  }
+
+  listFiles(queue: number, prefix: string, functionName: string): Promise<Outcome<readonly FileInfo[]>> {
+    return this.#ask(queue, jsonOf<readonly FileInfo[]>, (link, id) =>
+      encodeTexts(link.writer, OP.fileList, this.#handle, queue, id, prefix, functionName),
+    );
+  }
+
+  setWaiting(waiting: boolean): void {
+    this.#issuer.setWaiting(waiting);
   }
 
   close(): Promise<void> {
-    this.#closing ??= this.#close();
-    return this.#closing;
+    return this.#issuer.close();
   }
 
-  async #close(): Promise<void> {
-    const link = this.#link;
-    const alreadyDead = this.#dead;
-    this.#dead ??= handlerError('cancelled', 'the inferlet has ended');
-    if (!link || link.lost) return;
-    const error = alreadyDead ?? handlerError('cancelled', 'the inferlet ended before this call');
-    this.#failPending(link, error);
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const id = link.nextId();
-    link.pending.set(id, {
-      settle: () => {
-        resolve();
-        return true;
-      },
-      fail: () => resolve(),
-    });
-    encodeBare(link.writer, OP.closeInferlet, this.#handle, 0, id);
-    link.scheduleFlush();
-    const timer = setTimeout(resolve, CLOSE_DEADLINE_MS);
-    try {
-      await promise;
-    } finally {
-      clearTimeout(timer);
-      link.pending.delete(id);
-      this.#link = undefined;
-    }
-  }
-
-  #failPending(link: Link, error: HandlerError): void {
-    for (const id of [...this.#pending]) {
-      const call = link.pending.get(id);
-      link.pending.delete(id);
-      call?.fail(error);
-    }
-    this.#pending.clear();
+  /** A call that maps pages: as many addresses are kept for it as there may be. */
+  #import(queue: number, encode: (link: Link, id: number, first: number) => boolean): Promise<Outcome<Imported>> {
+    const space = this.#spaceFor(queue);
+    if ('tag' in space) return Promise.resolve(err(space));
+    const first = takePageAddresses(space, MAX_IMPORT_PAGES);
+    if (first === undefined) return Promise.resolve(err(NO_ADDRESSES));
+    const read = (result: DecodedResult): Outcome<Imported> | undefined => {
+      if (result.kind !== 'imported') return undefined;
+      const { pages, tokens, nextPosition } = result;
+      space.pages.allocate(first, pages);
+      return ok({ pages: addresses(first, pages), tokens, nextPosition });
+    };
+    return this.#ask(queue, read, (link, id) => encode(link, id, first));
   }
 
   #ask<T>(
@@ -311,71 +344,23 @@ export class DeviceInferlet implements GpuInferlet {
     encode: (link: Link, id: number) => boolean,
   ): Promise<Outcome<T>> {
     const refusal = this.#refusal(queue);
-    const link = this.#writable();
-    if (refusal || !link) return Promise.resolve(err(refusal ?? this.#lostError()));
-    const id = link.nextId();
-    if (!this.#sent(link, encode(link, id))) return Promise.resolve(err(TOO_LARGE));
-    return new Promise((resolve) => {
-      const call: Pending = {
-        settle: (result) => {
-          this.#pending.delete(id);
-          resolve(read(result) ?? resultError(result));
-          return true;
-        },
-        fail: (error) => {
-          this.#pending.delete(id);
-          resolve(err(error));
-        },
-      };
-      link.pending.set(id, call);
-      this.#pending.add(id);
-    });
+    return refusal ? Promise.resolve(err(refusal)) : this.#issuer.ask(read, encode);
   }
 
   #send(queue: number, encode: (link: Link) => boolean): void {
     if (this.#refusal(queue)) return;
-    const link = this.#writable();
-    if (link && !this.#sent(link, encode(link))) this.#fail(queue, TOO_LARGE);
+    const failure = this.#issuer.send(encode);
+    const state = this.#queues.get(queue);
+    if (failure && state) state.failure ??= failure;
   }
 
   #sendLists(op: Op, queue: number, lists: readonly List[]): void {
     this.#send(queue, (link) => encodeLists(link.writer, op, this.#handle, queue, lists));
   }
 
-  /** For what belongs to a call that was already let through. */
-  #tell(encode: (link: Link) => boolean): void {
-    const link = this.#writable();
-    if (link) this.#sent(link, encode(link));
-  }
-
-  #sent(link: Link, fits: boolean): boolean {
-    link.scheduleFlush();
-    this.#unsentBytes += link.writer.entryWords * 4;
-    if (this.#unsentBytes > MAX_UNSENT_BYTES) this.#flood(link);
-    return fits;
-  }
-
-  /** Its calls are lost from here on; the host is told to release what it holds. */
-  #flood(link: Link): void {
-    this.#dead ??= handlerError(
-      'limit-exceeded',
-      `more than ${MAX_UNSENT_BYTES} bytes of calls were issued without awaiting one`,
-    );
-    this.#failPending(link, this.#dead);
-    encodeBare(link.writer, OP.closeInferlet, this.#handle, 0, 0);
-  }
-
-  #fail(queue: number, error: HandlerError): void {
-    const state = this.#queues.get(queue);
-    if (state) state.failure ??= error;
-  }
-
-  #lostError(): HandlerError {
-    return this.#dead ?? this.#link?.lost ?? UNREACHABLE;
-  }
-
   #refusal(queue: number): HandlerError | undefined {
-    if (this.#dead) return this.#dead;
+    const { dead } = this.#issuer;
+    if (dead) return dead;
     const state = this.#queues.get(queue);
     if (state) return state.broken;
     if (this.#queues.size >= MAX_QUEUES)
@@ -383,36 +368,31 @@ export class DeviceInferlet implements GpuInferlet {
     return handlerError('not-found', `no queue ${queue}: it was closed or never made`);
   }
 
-  #writable(): Link | undefined {
-    const link = this.#link;
-    if (this.#dead || !link) return undefined;
-    if (link.lost) {
-      this.#dead = link.lost;
-      return undefined;
-    }
-    if (this.#unsentSince !== link.drains) {
-      this.#unsentSince = link.drains;
-      this.#unsentBytes = 0;
-    }
-    return link;
-  }
-
   #spaceFor(queue: number): Space | HandlerError {
-    const refusal = this.#refusal(queue) ?? (this.#writable() ? undefined : this.#lostError());
+    const refusal = this.#refusal(queue) ?? this.#issuer.refusal();
     if (refusal) return refusal;
     const index = (this.#queues.get(queue) as Queue).model;
     let space = this.#spaces.get(index);
     if (!space) {
       const pageCount = this.#models[index]?.pageCount ?? 0;
-      space = { nextPage: 1, nextEmbed: 1, heldEmbeds: 0, pages: new PageBudget(this.#options.maxPages, pageCount) };
+      space = { nextPage: 1, nextEmbed: 1, heldEmbeds: 0, pages: new PageBudget(this.#maxPages, pageCount) };
       this.#spaces.set(index, space);
     }
     return space;
   }
 }
 
-const UNREACHABLE = handlerError('unavailable', 'the GPU host cannot be reached');
-const TOO_LARGE = handlerError('limit-exceeded', `the call is larger than ${MAX_FRAME_BYTES} bytes; split it`);
+/** Addresses are words. */
+const ADDRESSES = 0x1_0000_0000;
+const NO_ADDRESSES = handlerError('limit-exceeded', 'the inferlet has used up its addresses on this model');
+
+/** The first of `count` addresses that were never handed out; undefined when there are no more. */
+function takePageAddresses(space: Space, count: number): number | undefined {
+  const first = space.nextPage;
+  if (first + count > ADDRESSES) return undefined;
+  space.nextPage += count;
+  return first;
+}
 
 function addresses(first: number, count: number): Uint32Array {
   const list = new Uint32Array(count);
@@ -432,9 +412,15 @@ function doneOf(result: DecodedResult): Outcome<undefined> | undefined {
   return result.kind === 'done' ? ok(undefined) : undefined;
 }
 
-function resultError(result: DecodedResult): { readonly tag: 'err'; readonly val: HandlerError } {
-  if (result.kind === 'error') return err(result.error);
-  return err(handlerError('internal', `the GPU host answered with a result of kind ${result.kind}`));
+function floatsOf(result: DecodedResult): Outcome<Float32Array> | undefined {
+  return result.kind === 'floats' ? ok(result.values) : undefined;
 }
 
-export type { RunChunk };
+function floatOf(result: DecodedResult): Outcome<number> | undefined {
+  const value = result.kind === 'floats' ? result.values[0] : undefined;
+  return value === undefined ? undefined : ok(value);
+}
+
+function jsonOf<T>(result: DecodedResult): Outcome<T> | undefined {
+  return result.kind === 'text' ? ok(JSON.parse(result.text) as T) : undefined;
+}

@@ -2,7 +2,7 @@ import { connect, type Socket } from 'node:net';
 import { type HandlerError, handlerError, ProtocolFault } from './errors.ts';
 import { FrameReader } from './frames.ts';
 import type { HostHello } from './host.ts';
-import { type DecodedResult, decodeResults } from './results.ts';
+import { type DecodedResult, decodeResults, decodeTerminated } from './results.ts';
 import { FRAME, MAX_JSON_BYTES } from './wire.ts';
 import { FrameWriter } from './words.ts';
 
@@ -25,6 +25,8 @@ export interface LinkEvents {
 export class Link {
   readonly writer = new FrameWriter();
   readonly pending = new Map<number, Pending>();
+  /** Open inferlets by their handle, to be told when the host takes their memory. */
+  readonly inferlets = new Map<number, { terminated(cause: string): void }>();
   /** Why nothing can be sent any more. */
   lost: HandlerError | undefined;
   /** Counts the moments at which everything written had left this process; bounds what an inferlet may leave unsent. */
@@ -82,6 +84,7 @@ export class Link {
     this.#socket.destroy();
     const pending = [...this.pending.values()];
     this.pending.clear();
+    this.inferlets.clear();
     for (const call of pending) call.fail(error);
     this.#events.onLost(text);
   }
@@ -92,6 +95,9 @@ export class Link {
         switch (kind) {
           case FRAME.results:
             decodeResults(reader, end, this.#settle);
+            return;
+          case FRAME.terminated:
+            decodeTerminated(reader, end, (handle, cause) => this.inferlets.get(handle)?.terminated(cause));
             return;
           case FRAME.hello:
             reader.enter(end);

@@ -1,10 +1,10 @@
 import { type Distribution, FINISH_REASONS, type FinishReason, type RunChunk, type StepResult } from './calls.ts';
 import { HANDLER_ERROR_TAGS, type HandlerError, ProtocolFault } from './errors.ts';
-import { FRAME } from './wire.ts';
+import { FRAME, MAX_JSON_BYTES } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
 /** Kinds of a result, so that a reader needs no memory of what was asked to know its shape. */
-const RESULT = { done: 0, distribution: 1, step: 2, run: 3, error: 4 } as const;
+const RESULT = { done: 0, distribution: 1, step: 2, run: 3, error: 4, floats: 5, imported: 6, text: 7 } as const;
 
 /** What one result says of the call `id`. A run has many results, the last of which is an error or has `finished`. */
 export type DecodedResult =
@@ -12,7 +12,17 @@ export type DecodedResult =
   | { readonly kind: 'distribution'; readonly value: Distribution }
   | { readonly kind: 'step'; readonly value: StepResult }
   | { readonly kind: 'run'; readonly value: RunChunk }
-  | { readonly kind: 'error'; readonly error: HandlerError };
+  | { readonly kind: 'error'; readonly error: HandlerError }
+  | { readonly kind: 'floats'; readonly values: Float32Array }
+  | ({ readonly kind: 'imported' } & ImportedCounts)
+  | { readonly kind: 'text'; readonly text: string };
+
+/** What an import mapped; its pages are the `pages` addresses from the first one that the call named. */
+export interface ImportedCounts {
+  readonly pages: number;
+  readonly tokens: number;
+  readonly nextPosition: number;
+}
 
 function begin(writer: FrameWriter, id: number, kind: number): void {
   writer.begin(FRAME.results);
@@ -59,6 +69,37 @@ export function encodeError(writer: FrameWriter, id: number, error: HandlerError
   return writer.end();
 }
 
+export function encodeFloats(writer: FrameWriter, id: number, values: Float32Array): boolean {
+  begin(writer, id, RESULT.floats);
+  writer.put(values.length);
+  writer.putFloats(values);
+  return writer.end();
+}
+
+export function encodeImported(writer: FrameWriter, id: number, counts: ImportedCounts): boolean {
+  begin(writer, id, RESULT.imported);
+  writer.put(counts.pages);
+  writer.put(counts.tokens);
+  writer.put(counts.nextPosition);
+  return writer.end();
+}
+
+/** JSON; false, and nothing is written, for more than `MAX_JSON_BYTES` of it. */
+export function encodeText(writer: FrameWriter, id: number, text: string): boolean {
+  if (Buffer.byteLength(text) > MAX_JSON_BYTES) return false;
+  begin(writer, id, RESULT.text);
+  writer.putText(text, MAX_JSON_BYTES);
+  return writer.end();
+}
+
+/** The frame that ends an inferlet: its memory is gone, because of `cause`. */
+export function encodeTerminated(writer: FrameWriter, inferlet: number, cause: string): boolean {
+  writer.begin(FRAME.terminated);
+  writer.put(inferlet);
+  writer.putText(cause);
+  return writer.end();
+}
+
 function putDistribution(writer: FrameWriter, value: Distribution): void {
   writer.putList(value.tokens);
   writer.putFloats(value.logProbabilities);
@@ -76,6 +117,21 @@ export function decodeResults(
     const result = decodeResult(reader);
     reader.leave(end);
     handle(id, result);
+  }
+}
+
+/** Reads the inferlets of one terminated frame's body. */
+export function decodeTerminated(
+  reader: WordReader,
+  end: number,
+  handle: (inferlet: number, cause: string) => void,
+): void {
+  while (!reader.done) {
+    reader.enter(end);
+    const inferlet = reader.u32();
+    const cause = reader.text();
+    reader.leave(end);
+    handle(inferlet, cause);
   }
 }
 
@@ -103,6 +159,12 @@ function decodeResult(reader: WordReader): DecodedResult {
       if (!tag) throw new ProtocolFault('malformed', 'unknown error code');
       return { kind: 'error', error: { tag, val: reader.text() } };
     }
+    case RESULT.floats:
+      return { kind: 'floats', values: reader.floats(reader.u32()) };
+    case RESULT.imported:
+      return { kind: 'imported', pages: reader.u32(), tokens: reader.u32(), nextPosition: reader.u32() };
+    case RESULT.text:
+      return { kind: 'text', text: reader.text(MAX_JSON_BYTES) };
     default:
       throw new ProtocolFault('malformed', `unknown result kind ${kind}`);
   }

@@ -1,7 +1,7 @@
 import { endianness } from 'node:os';
 
 /** Version of the frames; a peer that speaks another is refused. */
-export const PROTOCOL_VERSION = 1;
+export const PROTOCOL_VERSION = 2;
 
 /** Longest frame, header included. A call that does not fit one frame is refused by the client. */
 export const MAX_FRAME_BYTES = 4 * 1024 * 1024;
@@ -13,7 +13,7 @@ export const FRAME_HEADER_WORDS = 2;
 /** Longest text field (error texts, ids), in bytes of UTF-8. Longer ones are cut by the writer and refused by the reader. */
 export const MAX_TEXT_BYTES = 4096;
 
-/** Longest JSON field (hello, stats), in bytes. */
+/** Longest JSON field (hello, stats, text results), in bytes. */
 export const MAX_JSON_BYTES = 1024 * 1024;
 
 /** Embeds that one inferlet may hold on one model. */
@@ -22,10 +22,13 @@ export const MAX_EMBEDS = 262_144;
 /** Addresses or tokens in one list of a call. Longer ones are refused before anything looks at them: one call must not hold up the host. */
 export const MAX_LIST = 262_144;
 
+/** Addresses that the client keeps free for the pages of one import; the host refuses to import more. */
+export const MAX_IMPORT_PAGES = 65_536;
+
 /** Tokens of a run that the host decodes past what the inferlet has consumed. */
 export const RUN_WINDOW_TOKENS = 256;
 
-export const FRAME = { hello: 1, calls: 2, results: 3, statsRequest: 4, stats: 5, error: 6 } as const;
+export const FRAME = { hello: 1, calls: 2, results: 3, statsRequest: 4, stats: 5, error: 6, terminated: 7 } as const;
 export type FrameKind = (typeof FRAME)[keyof typeof FRAME];
 
 /** Operations of a `calls` frame. Append only; a changed layout needs a new protocol version. */
@@ -51,6 +54,21 @@ export const OP = {
   runConsumed: 19,
   runStop: 20,
   synchronize: 21,
+  copyTokens: 22,
+  exportPages: 23,
+  importPages: 24,
+  unexport: 25,
+  listExports: 26,
+  logProbabilities: 27,
+  entropy: 28,
+  readEmbed: 29,
+  forwardScores: 30,
+  setWaiting: 31,
+  fileOpen: 32,
+  fileSave: 33,
+  fileUnlock: 34,
+  fileRemove: 35,
+  fileList: 36,
 } as const;
 export type Op = (typeof OP)[keyof typeof OP];
 

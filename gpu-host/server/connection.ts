@@ -1,11 +1,11 @@
 import type { Socket } from 'node:net';
 import type { ModelEngine } from '../handlers/engine.ts';
-import type { HostQueue, ModelSpace, ReplyPort } from '../handlers/space.ts';
+import type { HostQueue, InferletOwner, ModelSpace, ReplyPort } from '../handlers/space.ts';
 import { type DecodedCall, decodeCalls } from '../protocol/decode-calls.ts';
-import { handlerError, ProtocolFault, type ProtocolFaultCode } from '../protocol/errors.ts';
+import { type HandlerError, handlerError, ProtocolFault, type ProtocolFaultCode } from '../protocol/errors.ts';
 import { FrameReader } from '../protocol/frames.ts';
 import type { GpuHostStats, HostHello } from '../protocol/host.ts';
-import { encodeDone, encodeError } from '../protocol/results.ts';
+import { encodeDone, encodeError, encodeTerminated } from '../protocol/results.ts';
 import { FRAME, type FrameKind, MAX_JSON_BYTES } from '../protocol/wire.ts';
 import { FrameWriter, type WordReader } from '../protocol/words.ts';
 
@@ -34,16 +34,17 @@ export const DEFAULT_CONNECTION_LIMITS: ConnectionLimits = {
 };
 
 interface HostInferlet {
-  readonly name: string;
-  readonly arrival: number;
-  readonly maxPages: number;
+  readonly handle: number;
+  readonly owner: InferletOwner;
   readonly spaces: Map<ModelEngine, ModelSpace>;
   readonly queues: Map<number, { readonly engine: ModelEngine; readonly queue: HostQueue }>;
-  /** Why its calls are refused: it broke a limit of the host. */
-  dead: string | undefined;
+  /** It waits for something other than the device. */
+  waiting: boolean;
+  /** Why its calls are refused: it broke a limit of the host, or its memory was taken. */
+  dead: HandlerError | undefined;
 }
 
-type QueueCall = Exclude<DecodedCall, { op: 'open-inferlet' | 'close-inferlet' | 'create-queue' }>;
+type QueueCall = Exclude<DecodedCall, { op: 'open-inferlet' | 'close-inferlet' | 'create-queue' | 'set-waiting' }>;
 
 /**
  * One runtime's connection: frames in, calls to the engines, results out. A frame that cannot be read ends this connection with a code;
@@ -106,8 +107,20 @@ export class Connection implements ReplyPort {
   overrun(space: ModelSpace): void {
     const inferlet = this.#spaceOwners.get(space);
     if (!inferlet || inferlet.dead) return;
-    inferlet.dead = 'too many calls are pending; await some before issuing more';
+    inferlet.dead = handlerError('limit-exceeded', 'too many calls are pending; await some before issuing more');
     this.#release(inferlet, () => {});
+  }
+
+  /** An engine took the memory of an inferlet: the runtime is told, and what it holds on other models goes back as well. */
+  terminated(space: ModelSpace, cause: string): void {
+    const inferlet = this.#spaceOwners.get(space);
+    if (!inferlet || inferlet.dead) return;
+    inferlet.dead = handlerError('terminated', cause);
+    this.#spaceOwners.delete(space);
+    for (const [engine, taken] of inferlet.spaces) if (taken === space) inferlet.spaces.delete(engine);
+    this.#release(inferlet, () => {});
+    encodeTerminated(this.writer, inferlet.handle, cause);
+    this.touched();
   }
 
   #receive(chunk: Buffer): void {
@@ -168,9 +181,10 @@ export class Connection implements ReplyPort {
     }
     const inferlet = this.#inferlets.get(call.inferlet);
     if (!inferlet) throw new ProtocolFault('malformed', `inferlet ${call.inferlet} is not open`);
-    if (call.op === 'close-inferlet') this.#closeInferlet(call.inferlet, inferlet, call.id);
+    if (call.op === 'close-inferlet') this.#closeInferlet(inferlet, call.id);
     else if (inferlet.dead) this.#refuse(call, inferlet.dead);
     else if (call.op === 'create-queue') this.#createQueue(inferlet, call.queue, call.model);
+    else if (call.op === 'set-waiting') setWaiting(inferlet, call.waiting);
     else this.#queued(inferlet, call, bytes);
   }
 
@@ -204,13 +218,13 @@ export class Connection implements ReplyPort {
     if (this.#inferlets.size >= this.#limits.maxInferlets) {
       throw new ProtocolFault('overrun', `more than ${this.#limits.maxInferlets} inferlets are open`);
     }
-    const { name, arrival, maxPages } = call;
+    const { name: id, tenant, arrival, maxPages, maxPriority } = call;
     this.#inferlets.set(call.inferlet, {
-      name,
-      arrival,
-      maxPages,
+      handle: call.inferlet,
+      owner: { id, tenant, arrival, maxPages, maxPriority },
       spaces: new Map(),
       queues: new Map(),
+      waiting: false,
       dead: undefined,
     });
   }
@@ -221,15 +235,16 @@ export class Connection implements ReplyPort {
     if (!engine) throw new ProtocolFault('malformed', `no model number ${model}`);
     let space = inferlet.spaces.get(engine);
     if (!space) {
-      space = engine.openSpace(this, inferlet.maxPages);
+      space = engine.openSpace(this, inferlet.owner);
       inferlet.spaces.set(engine, space);
       this.#spaceOwners.set(space, inferlet);
+      if (inferlet.waiting) engine.setWaiting(space, true);
     }
     inferlet.queues.set(queue, { engine, queue: engine.openQueue(space) });
   }
 
-  #closeInferlet(handle: number, inferlet: HostInferlet, id: number): void {
-    this.#inferlets.delete(handle);
+  #closeInferlet(inferlet: HostInferlet, id: number): void {
+    this.#inferlets.delete(inferlet.handle);
     this.#release(inferlet, () => {
       if (this.#ended || id === 0) return;
       encodeDone(this.writer, id);
@@ -253,9 +268,9 @@ export class Connection implements ReplyPort {
   }
 
   /** Answers a call of an inferlet that was ended; what concerns an earlier call needs no answer. */
-  #refuse(call: DecodedCall, why: string): void {
+  #refuse(call: DecodedCall, why: HandlerError): void {
     if (call.id === 0 || call.op === 'run-stop' || call.op === 'run-consumed') return;
-    encodeError(this.writer, call.id, handlerError('limit-exceeded', why));
+    encodeError(this.writer, call.id, why);
     this.touched();
   }
 
@@ -268,4 +283,9 @@ export class Connection implements ReplyPort {
     this.#socket.destroySoon();
     this.#environment.ended(this);
   }
+}
+
+function setWaiting(inferlet: HostInferlet, waiting: boolean): void {
+  inferlet.waiting = waiting;
+  for (const [engine, space] of inferlet.spaces) engine.setWaiting(space, waiting);
 }

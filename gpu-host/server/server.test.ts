@@ -14,8 +14,15 @@ async function until(holds: () => boolean): Promise<void> {
   while (!holds()) await sleep(2);
 }
 
-function freePages(host: TestHost): number {
-  return host.host.stats().models[0]!.pages.free;
+/** The first inferlet of a raw peer. */
+function openInferlet(writer: FrameWriter): void {
+  encodeOpenInferlet(writer, 1, { name: 'x', tenant: 't', maxPages: 4, maxPriority: 10, arrival: 1 });
+}
+
+/** Pages that no inferlet holds. */
+function unheldPages(host: TestHost): number {
+  const { free, cached } = host.host.stats().models[0]!.pages;
+  return free + cached;
 }
 
 /** A peer that speaks bytes. */
@@ -88,7 +95,7 @@ test('a frame that cannot be read ends its connection with a code; neighbours an
       'malformed',
       (peer) =>
         peer.greet().send((writer) => {
-          encodeOpenInferlet(writer, 1, 'x', 4, 1);
+          openInferlet(writer);
           encodeWords(writer, OP.createQueue, 1, 1, 0, 5);
         }),
     ],
@@ -97,10 +104,10 @@ test('a frame that cannot be read ends its connection with a code; neighbours an
       'malformed',
       (peer) =>
         peer.greet().send((writer) => {
-          encodeOpenInferlet(writer, 1, 'x', 4, 1);
+          openInferlet(writer);
           encodeWords(writer, OP.createQueue, 1, 1, 0, 0);
           encodeWords(writer, OP.allocatePages, 1, 1, 0, 1, 4);
-          encodeOpenInferlet(writer, 1, 'x', 4, 1);
+          openInferlet(writer);
         }),
     ],
   ];
@@ -111,7 +118,25 @@ test('a frame that cannot be read ends its connection with a code; neighbours an
   }
   assert.deepEqual(await story, await oracle.greedy([1, 5, 9], 20));
   await inferlet.close();
-  await until(() => freePages(host) === 64);
+  await until(() => unheldPages(host) === 64);
+});
+
+test('an inferlet that waits does so on a model that it meets later as well', async () => {
+  await using host = await startTestHost();
+  const peer = new RawPeer(host.address);
+  peer.greet().send((writer) => {
+    openInferlet(writer);
+    encodeWords(writer, OP.setWaiting, 1, 0, 0, 1);
+    encodeWords(writer, OP.createQueue, 1, 1, 0, 0);
+  });
+  const { spaces } = host.host.engines[0]!;
+  await until(() => spaces.size === 1);
+  assert.deepEqual(
+    [...spaces].map(({ pages }) => pages.waiting),
+    [true],
+  );
+  peer.socket.destroy();
+  await until(() => spaces.size === 0);
 });
 
 test('a peer that says nothing is not kept', async () => {
@@ -125,7 +150,7 @@ test('a peer that does not read its results is cut off', async () => {
   await using host = await startTestHost({ host: { limits: { maxUnreadBytes: 1 << 17 } } });
   const peer = new RawPeer(host.address);
   peer.greet().send((writer) => {
-    encodeOpenInferlet(writer, 1, 'x', 4, 1);
+    openInferlet(writer);
     encodeWords(writer, OP.createQueue, 1, 1, 0, 0);
   });
   await once(peer.socket, 'data');
@@ -175,7 +200,7 @@ test('what an inferlet held comes back when it closes, in whatever state', async
       pending.push(drain(run));
     }
     await inferlet.close();
-    assert.equal(freePages(host), 64, moment);
+    assert.equal(unheldPages(host), 64, moment);
     for (const outcome of await Promise.all(pending)) assert.equal(tagOf(outcome), 'cancelled', moment);
     assert.equal(tagOf(await inferlet.synchronize(queue)), 'cancelled');
     assert.equal(tagOf(inferlet.allocatePages(queue, 1)), 'cancelled');
@@ -203,10 +228,10 @@ test('what a runtime held comes back when its connection is cut in the middle', 
     must(await run.next());
     outcomes.push(drain(run));
   }
-  assert.ok(freePages(host) < 64);
+  assert.ok(unheldPages(host) < 64);
   connection.close();
   for (const outcome of await Promise.all(outcomes)) assert.equal(tagOf(outcome), 'unavailable');
-  await until(() => freePages(host) === 64);
+  await until(() => unheldPages(host) === 64);
 });
 
 test('the client reconnects; what was open stays dead and what is opened then works', async () => {
@@ -263,7 +288,7 @@ test('an inferlet that floods ends itself, and only itself', async () => {
     await oracle.greedy([1, 5, 9], 8),
   );
   await neighbour.close();
-  assert.equal(freePages(host), 64, 'the flooder holds nothing any more');
+  assert.equal(unheldPages(host), 64, 'the flooder holds nothing any more');
   await flood.close();
   assert.equal(tagOf(await pending), 'cancelled');
   assert.ok(['cancelled', 'ok'].includes(tagOf(await run.next())));

@@ -1,9 +1,11 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Backend, TopTokens } from '../backends/backend.ts';
+import type { Backend, SequenceInput, TopTokens } from '../backends/backend.ts';
+import { createOnnxBackend } from '../backends/onnx/index.ts';
 import { createReferenceBackend } from '../backends/reference/index.ts';
 import type { ModelConfig } from '../models/config.ts';
+import { type Fingerprint, fingerprint } from '../models/fingerprint.ts';
 import type { LoadedModel } from '../models/load.ts';
 import { randomModel } from '../models/random-model.ts';
 import { GpuHostConnection, type GpuInferlet, type Outcome, type Sampler } from '../protocol/client.ts';
@@ -27,25 +29,35 @@ export interface TestHostOptions {
   readonly pageCount?: number;
   readonly pageSize?: number;
   readonly seed?: number;
+  /** `reference` by default; `onnx` computes in 32 bits on one thread. */
+  readonly backend?: 'reference' | 'onnx';
   readonly shape?: Partial<ModelConfig>;
   readonly model?: Partial<HostedModel>;
+  /** Puts something around each backend that is made, such as a counter. */
+  readonly wrap?: (backend: Backend) => Backend;
+  /** Keep persistent exports and the swap file on disk, across restarts. */
+  readonly kv?: boolean;
   readonly host?: GpuHostOptions;
 }
 
-/** A GPU host in this process, behind a real socket, with a tiny random model on the reference backend. */
+/** A GPU host in this process, behind a real socket, with a tiny random model. */
 export async function startTestHost(options: TestHostOptions = {}): Promise<TestHost> {
   const directory = mkdtempSync(join(tmpdir(), 'pie-h-'));
   const shape = { heads: 4, kvHeads: 2, headDim: 8, layers: 2, contextLength: 96, ...options.shape };
   const model = await randomModel(join(directory, 'model'), shape, options.seed ?? 1);
   const socket = join(directory, 's');
   const connections = new Set<GpuHostConnection>();
+  const pool = { pageSize: options.pageSize ?? 8, pageCount: options.pageCount ?? 64 };
+  const backends = new Set<Backend>();
   const start = async (): Promise<GpuHost> => {
-    const pool = { pageSize: options.pageSize ?? 8, pageCount: options.pageCount ?? 64 };
+    const backend = await createBackend(model, options.backend ?? 'reference', pool);
+    backends.add(backend);
     const hosted: HostedModel = {
       name: 'tiny',
-      backend: await createReferenceBackend(model, pool),
+      backend: options.wrap?.(backend) ?? backend,
       directory: model.directory,
       embeddings: () => model.tensors.read('model.embed_tokens.weight'),
+      ...(options.kv ? { kv: { directory: join(directory, 'kv'), fingerprint: fingerprintOf(model, backend) } } : {}),
       ...options.model,
     };
     const made = new GpuHost([hosted], options.host);
@@ -73,9 +85,24 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     async [Symbol.asyncDispose]() {
       for (const connection of connections) connection.close();
       await host.close();
+      for (const backend of backends) await backend.dispose();
       rmSync(directory, { recursive: true, force: true });
     },
   };
+}
+
+function createBackend(
+  model: LoadedModel,
+  name: 'reference' | 'onnx',
+  pool: { readonly pageSize: number; readonly pageCount: number },
+): Promise<Backend> {
+  return name === 'onnx'
+    ? createOnnxBackend(model, { ...pool, bits: 32, threads: 1 })
+    : createReferenceBackend(model, pool);
+}
+
+function fingerprintOf(model: LoadedModel, { name, pageSize }: Backend): Fingerprint {
+  return fingerprint(model, { backend: name, bits: 32, headBits: 32, pageSize });
 }
 
 /** The value, or a test failure that shows the error. */
@@ -137,7 +164,7 @@ export class Oracle {
   }
 
   static async of(model: LoadedModel): Promise<Oracle> {
-    return new Oracle(await createReferenceBackend(model, { pageSize: 8, pageCount: 1 }));
+    return new Oracle(await createReferenceBackend(model, { pageSize: 8, pageCount: 4 }));
   }
 
   /** The most probable tokens after each of the last `rows` inputs; `visible[i][j]` says whether input i sees input j (causal without). */
@@ -160,6 +187,41 @@ export class Oracle {
     ]);
     if (output?.kind !== 'top') throw new Error('no top tokens');
     return output;
+  }
+
+  /** State after each of `tokens`, computed causally. */
+  async states(tokens: readonly number[]): Promise<Float32Array[]> {
+    const [output] = await this.#backend.forward([
+      {
+        inputs: { kind: 'tokens', tokens: Uint32Array.from(tokens) },
+        positions: range(0, tokens.length),
+        context: NONE,
+        mask: 'causal',
+        writes: NONE,
+        output: { kind: 'states', rows: tokens.length },
+      },
+    ]);
+    if (output?.kind !== 'states') throw new Error('no states');
+    const { hiddenSize } = this.#backend.config;
+    return tokens.map((_, i) => output.states.slice(i * hiddenSize, (i + 1) * hiddenSize));
+  }
+
+  /** The attention that each of `tokens` received from the last `queries` of them, summed over these. */
+  async attention(tokens: readonly number[], queries: number): Promise<Float32Array> {
+    const context = tokens.length - queries;
+    const rest = { mask: 'causal', output: { kind: 'none' } } as const;
+    const sequence = (from: number, to: number, slots: Uint32Array, attention: boolean): SequenceInput => ({
+      ...rest,
+      inputs: { kind: 'tokens', tokens: Uint32Array.from(tokens.slice(from, to)) },
+      positions: range(from, to),
+      context: range(0, from),
+      writes: slots,
+      attention,
+    });
+    if (context > 0) await this.#backend.forward([sequence(0, context, range(0, context), false)]);
+    const [output] = await this.#backend.forward([sequence(context, tokens.length, NONE, true)]);
+    if (!output?.attention) throw new Error('no attention');
+    return output.attention;
   }
 
   async greedy(prompt: readonly number[], count: number): Promise<number[]> {

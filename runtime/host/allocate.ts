@@ -1,3 +1,5 @@
+import type { ExportInfo, Imported } from '#gpu-host/protocol/calls.ts';
+import type { GpuInferlet } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
@@ -42,7 +44,17 @@ export const allocate = {
     destination: number,
     destinationOffset: number,
     count: number,
-  ): void => device?.copySlots(id, source, sourceOffset, destination, destinationOffset, count),
+    shift: number,
+  ): void => device?.copySlots(id, source, sourceOffset, destination, destinationOffset, count, shift),
+
+  'copy-tokens': (
+    _inferlet: Inferlet,
+    { device, id }: DeviceQueue,
+    sources: Uint32Array,
+    indices: Uint32Array,
+    destinations: Uint32Array,
+    positions: Uint32Array,
+  ): void => device?.copyTokens(id, sources, indices, destinations, positions),
 
   'copy-embeds': (
     _inferlet: Inferlet,
@@ -50,4 +62,28 @@ export const allocate = {
     sources: Uint32Array,
     destinations: Uint32Array,
   ): void => device?.copyEmbeds(id, sources, destinations),
+
+  'export-pages': (
+    _inferlet: Inferlet,
+    queue: DeviceQueue,
+    pages: Uint32Array,
+    name: string,
+    persistent: boolean,
+  ): Promise<Outcome<undefined>> => ask(queue, (device) => device.exportPages(queue.id, pages, name, persistent)),
+
+  'import-pages': async (inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<Imported>> => {
+    const outcome = await ask(queue, (device) => device.importPages(queue.id, name));
+    if (queue.device) inferlet.observePages(queue.name, queue.device.heldPages);
+    return outcome;
+  },
+
+  unexport: (_inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<undefined>> =>
+    ask(queue, (device) => device.unexport(queue.id, name)),
+
+  'list-exports': (_inferlet: Inferlet, queue: DeviceQueue): Promise<Outcome<readonly ExportInfo[]>> =>
+    ask(queue, (device) => device.listExports(queue.id)),
 };
+
+function ask<T>(queue: DeviceQueue, call: (device: GpuInferlet) => Promise<Outcome<T>>): Promise<Outcome<T>> {
+  return queue.device ? call(queue.device) : Promise.resolve(queue.refusal());
+}

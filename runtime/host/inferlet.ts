@@ -1,6 +1,9 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { GpuHostConnection, GpuInferlet, ModelSummary } from '#gpu-host/protocol/client.ts';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
+import type { GrammarService } from '../grammar/service.ts';
+import { type InferletHooks, NO_HOOKS } from '../lifecycle/waiting.ts';
+import { Holdings } from './holdings.ts';
 import type { Session } from './session-state.ts';
 import { Sleepers } from './sleepers.ts';
 
@@ -10,6 +13,8 @@ export interface GrantedModel {
   readonly connection: GpuHostConnection;
   /** Null when the model's directory has no tokenizer. */
   readonly tokenizer: Tokenizer | null;
+  /** Compiles and matches grammars over the tokenizer's vocabulary. */
+  readonly grammars: Pick<GrammarService, 'compile'>;
 }
 
 /** Who runs, and within which limits. */
@@ -23,10 +28,20 @@ export interface InferletDescription {
   readonly deadlineAt: number;
   /** Place in line of its invocation: whoever came last loses its memory first. */
   readonly arrival: number;
-  readonly limits: { readonly pages: number; readonly tokens: number };
+  readonly limits: {
+    readonly pages: number;
+    readonly tokens: number;
+    /** Its queues' priorities are held within ±this; the GPU host's default without it. */
+    readonly maxPriority?: number;
+  };
   /** By name; the first is the default. */
   readonly models: ReadonlyMap<string, GrantedModel>;
 }
+
+/** Most resources of a kind that one inferlet may hold at once. */
+const MAX_GRAMMARS = 64;
+const MAX_MATCHERS = 512;
+const MAX_FILES = 1024;
 
 /**
  * What one inferlet has from the platform while it runs: the context of every host function. `release` gives everything back.
@@ -35,6 +50,10 @@ export class Inferlet {
   readonly description: InferletDescription;
   readonly session: Session;
   readonly sleepers = new Sleepers();
+  readonly hooks: InferletHooks;
+  readonly grammars = new Holdings(MAX_GRAMMARS, 'grammars');
+  readonly matchers = new Holdings(MAX_MATCHERS, 'matchers');
+  readonly files = new Holdings(MAX_FILES, 'files');
   readonly #devices = new Map<GpuHostConnection, GpuInferlet>();
   readonly #pagesPeak = new Map<string, number>();
   #inputTokens = 0;
@@ -42,9 +61,10 @@ export class Inferlet {
   #stopped: HandlerError | null = null;
   #released: Promise<void> | null = null;
 
-  constructor(description: InferletDescription, session: Session) {
+  constructor(description: InferletDescription, session: Session, hooks: InferletHooks = NO_HOOKS) {
     this.description = description;
     this.session = session;
+    this.hooks = hooks;
   }
 
   /** Why it was asked to stop, or null. */
@@ -69,9 +89,17 @@ export class Inferlet {
   device(connection: GpuHostConnection): GpuInferlet {
     const known = this.#devices.get(connection);
     if (known) return known;
-    const { id, arrival, limits } = this.description;
-    const opened = connection.openInferlet({ id, arrival, maxPages: limits.pages });
+    const { id, tenant, arrival, limits } = this.description;
+    const opened = connection.openInferlet({
+      id,
+      tenant,
+      arrival,
+      maxPages: limits.pages,
+      ...(limits.maxPriority !== undefined && { maxPriority: limits.maxPriority }),
+      onTerminated: (cause) => this.hooks.terminated(cause),
+    });
     this.#devices.set(connection, opened);
+    this.hooks.waits.addDevice(opened);
     return opened;
   }
 
@@ -108,6 +136,9 @@ export class Inferlet {
 
   async #release(): Promise<void> {
     this.stop(handlerError('terminated', 'the invocation has ended'));
+    // Files and their locks go with the devices' side of the inferlet.
+    this.matchers.dropAll();
+    this.grammars.dropAll();
     await Promise.all([...this.#devices.values()].map((device) => device.close()));
   }
 }

@@ -2,14 +2,23 @@ import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { GpuHostConnection, ModelSummary } from '#gpu-host/protocol/client.ts';
 import type { GrantedModel } from './inferlet.ts';
 
+/** A model and a host that has it. */
+type Offer = Pick<GrantedModel, 'summary' | 'connection'>;
+
 /** The models of all GPU hosts that this runtime is connected to. */
 export class Models {
   readonly #connections: readonly GpuHostConnection[];
   readonly #tokenizers = new Map<string, Promise<Tokenizer | null>>();
+  readonly #grammars: GrantedModel['grammars'];
   readonly #onError: (error: unknown) => void;
 
-  constructor(connections: readonly GpuHostConnection[], onError: (error: unknown) => void = () => undefined) {
+  constructor(
+    connections: readonly GpuHostConnection[],
+    grammars: GrantedModel['grammars'],
+    onError: (error: unknown) => void = () => undefined,
+  ) {
     this.#connections = connections;
+    this.#grammars = grammars;
     this.#onError = onError;
   }
 
@@ -29,14 +38,19 @@ export class Models {
       wanted.flatMap((name) => {
         const offer = offers.get(name);
         if (!offer) return [];
-        return [this.#tokenizer(offer.summary.directory).then((tokenizer) => [name, { ...offer, tokenizer }] as const)];
+        const grammars = this.#grammars;
+        return [
+          this.#tokenizer(offer.summary.directory).then(
+            (tokenizer) => [name, { ...offer, tokenizer, grammars }] as const,
+          ),
+        ];
       }),
     );
     return new Map(granted);
   }
 
-  #offers(): Map<string, Omit<GrantedModel, 'tokenizer'>> {
-    const offers = new Map<string, Omit<GrantedModel, 'tokenizer'>>();
+  #offers(): Map<string, Offer> {
+    const offers = new Map<string, Offer>();
     for (const connection of this.#connections) {
       for (const summary of connection.models) {
         const known = offers.get(summary.name);

@@ -1,19 +1,41 @@
+import type { GpuInferlet } from '#gpu-host/protocol/client.ts';
 import { err, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Distribution } from '#wit/generated/host.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
-/** `wit/output-text.wit`. */
+/** `wit/output-text.wit`. Each look at what follows a state counts as a token that came out. */
 export const outputText = {
   'next-distribution': (
     inferlet: Inferlet,
     queue: DeviceQueue,
     embed: number,
     topK: number,
-  ): Promise<Outcome<Distribution>> => {
-    const refused = inferlet.refuseTokens();
-    if (refused) return Promise.resolve(err(refused));
-    inferlet.count(0, 1);
-    return queue.device ? queue.device.nextDistribution(queue.id, embed, topK) : Promise.resolve(queue.refusal());
-  },
+  ): Promise<Outcome<Distribution>> =>
+    look(inferlet, queue, (device) => device.nextDistribution(queue.id, embed, topK)),
+
+  'log-probabilities': (
+    inferlet: Inferlet,
+    queue: DeviceQueue,
+    embed: number,
+    tokens: Uint32Array,
+  ): Promise<Outcome<Float32Array>> =>
+    look(inferlet, queue, (device) => device.logProbabilities(queue.id, embed, tokens)),
+
+  entropy: (inferlet: Inferlet, queue: DeviceQueue, embed: number): Promise<Outcome<number>> =>
+    look(inferlet, queue, (device) => device.entropy(queue.id, embed)),
+
+  'read-embed': (_inferlet: Inferlet, queue: DeviceQueue, embed: number): Promise<Outcome<Float32Array>> =>
+    queue.device ? queue.device.readEmbed(queue.id, embed) : Promise.resolve(queue.refusal()),
 };
+
+function look<T>(
+  inferlet: Inferlet,
+  queue: DeviceQueue,
+  call: (device: GpuInferlet) => Promise<Outcome<T>>,
+): Promise<Outcome<T>> {
+  const refused = inferlet.refuseTokens();
+  if (refused) return Promise.resolve(err(refused));
+  inferlet.count(0, 1);
+  return queue.device ? call(queue.device) : Promise.resolve(queue.refusal());
+}

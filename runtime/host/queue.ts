@@ -1,6 +1,7 @@
 import type { GpuInferlet } from '#gpu-host/protocol/client.ts';
-import { err, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { GrantedModel, Inferlet } from './inferlet.ts';
+import { offers } from './traits.ts';
 
 /** The host's side of a `queue` resource. */
 export class DeviceQueue {
@@ -8,6 +9,10 @@ export class DeviceQueue {
   readonly device: GpuInferlet | null;
   readonly id: number;
   readonly name: string;
+  /** The inferlet's handle, and what runs on the queue for longer than a call. */
+  #holders = 1;
+  /** An error that a call of ours took from the device; the inferlet's next `synchronize` reports it. */
+  #failure: HandlerError | null = null;
 
   constructor(inferlet: Inferlet, name: string) {
     this.name = name;
@@ -16,9 +21,42 @@ export class DeviceQueue {
     this.id = this.device ? this.device.createQueue(name) : 0;
   }
 
+  /** Keeps the queue open after the inferlet has dropped it, until `release`. */
+  retain(): void {
+    this.#holders++;
+  }
+
+  release(): void {
+    if (--this.#holders === 0) this.device?.closeQueue(this.id);
+  }
+
   /** What a call that has an answer says on a queue without a model. */
   refusal<T>(): Outcome<T> {
     return err(handlerError('not-found', `this function was granted no model named ${this.name}; ask runtime.models`));
+  }
+
+  /** The device, when the queue has a model that offers `trait`; else why not. */
+  offering(trait: string): Outcome<GpuInferlet> {
+    if (!this.model || !this.device) return this.refusal();
+    if (offers(this.model, trait)) return ok(this.device);
+    return err(handlerError('unsupported', `${this.name} does not offer ${trait}; ask runtime.model-traits`));
+  }
+
+  /** `synchronize` for the inferlet: with the first error since the last one. */
+  async synchronize(): Promise<Outcome<undefined>> {
+    if (!this.device) return this.refusal();
+    const failure = this.#failure;
+    this.#failure = null;
+    const outcome = await this.device.synchronize(this.id);
+    return failure && outcome.tag === 'ok' ? err(failure) : outcome;
+  }
+
+  /** Completes after every earlier call, as `synchronize`, and leaves the error for the inferlet's own. */
+  async settle(): Promise<Outcome<undefined>> {
+    if (!this.device) return this.refusal();
+    const outcome = await this.device.synchronize(this.id);
+    if (outcome.tag === 'err') this.#failure ??= outcome.val;
+    return outcome;
   }
 }
 
@@ -28,6 +66,6 @@ export const queue = {
   '[method]queue.set-priority': (_inferlet: Inferlet, { device, id }: DeviceQueue, priority: number): void =>
     device?.setPriority(id, priority),
   '[method]queue.synchronize': (_inferlet: Inferlet, self: DeviceQueue): Promise<Outcome<undefined>> =>
-    self.device ? self.device.synchronize(self.id) : Promise.resolve(self.refusal<undefined>()),
-  '[resource-drop]queue': (_inferlet: Inferlet, { device, id }: DeviceQueue): void => device?.closeQueue(id),
+    self.synchronize(),
+  '[resource-drop]queue': (_inferlet: Inferlet, self: DeviceQueue): void => self.release(),
 };

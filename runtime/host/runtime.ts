@@ -2,6 +2,7 @@ import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.t
 import type { LogLevel, ModelInfo } from '#wit/generated/host.ts';
 import { world } from '#wit/generated/world.ts';
 import type { Inferlet } from './inferlet.ts';
+import { traitsOf } from './traits.ts';
 
 const RANDOM_BLOCK = 1024;
 const random = new Uint32Array(RANDOM_BLOCK);
@@ -16,18 +17,18 @@ export const runtime = {
   'function-version': (inferlet: Inferlet) => inferlet.description.functionVersion,
 
   models: (inferlet: Inferlet): ModelInfo[] =>
-    [...inferlet.description.models.values()].map(({ summary, tokenizer }) => ({
-      name: summary.name,
-      contextLength: summary.contextLength,
-      vocabularySize: summary.vocabularySize,
-      pageSize: summary.pageSize,
-      traits: traitsOf(summary.traits, tokenizer !== null),
+    [...inferlet.description.models.values()].map((model) => ({
+      name: model.summary.name,
+      contextLength: model.summary.contextLength,
+      vocabularySize: model.summary.vocabularySize,
+      pageSize: model.summary.pageSize,
+      traits: traitsOf(model),
     })),
 
   'model-traits': (inferlet: Inferlet, name: string): Outcome<readonly string[]> => {
     const model = inferlet.description.models.get(name);
     if (!model) return err(handlerError('not-found', `no model named ${name}; ask runtime.models`));
-    return ok(traitsOf(model.summary.traits, model.tokenizer !== null));
+    return ok(traitsOf(model));
   },
 
   log: (inferlet: Inferlet, level: LogLevel, message: string): void => inferlet.session.log(level, message),
@@ -43,11 +44,6 @@ export const runtime = {
     return random[randomAt++] ?? 0;
   },
 
-  sleep: (inferlet: Inferlet, milliseconds: number) => inferlet.sleepers.sleep(milliseconds),
+  sleep: (inferlet: Inferlet, milliseconds: number) =>
+    inferlet.hooks.waits.during(inferlet.sleepers.sleep(milliseconds)),
 };
-
-/** Tokenizing is answered here, so its trait depends on the tokenizer, not on the device. */
-function traitsOf(traits: readonly string[], tokenizes: boolean): string[] {
-  const offered = traits.filter((trait) => trait !== 'tokenize');
-  return tokenizes ? [...offered, 'tokenize'] : offered;
-}

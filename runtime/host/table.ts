@@ -2,7 +2,10 @@ import type { HostTable } from '../lowering/compile.ts';
 import { allocate } from './allocate.ts';
 import { forward } from './forward.ts';
 import { fused } from './fused.ts';
+import { grammar } from './grammar.ts';
 import { inputText } from './input-text.ts';
+import { introspect } from './introspect.ts';
+import { kvFiles } from './kv-files.ts';
 import { outputText } from './output-text.ts';
 import { queue } from './queue.ts';
 import { runtime } from './runtime.ts';
@@ -21,4 +24,7 @@ export const hostTable: HostTable = {
   'output-text': outputText,
   fused,
   tokenize,
+  grammar,
+  introspect,
+  'kv-files': kvFiles,
 };

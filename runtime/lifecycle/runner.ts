@@ -13,6 +13,7 @@ import { inboxSource } from './inbox-source.ts';
 import { LaunchError, type Launched, type Launcher } from './launch.ts';
 import { Outbox } from './outbox.ts';
 import { type Verdict, verdictOf } from './verdict.ts';
+import { WaitMonitor } from './waiting.ts';
 
 /** How long an inferlet that is told to stop may go on, to say goodbye. */
 const STOP_GRACE_MS = 250;
@@ -43,6 +44,7 @@ interface Attempt {
 /** Runs invocations: each from its job to exactly one terminal event, and everything that it held given back. */
 export class InvocationRunner {
   readonly #options: RunnerOptions;
+  readonly #waiting = new WaitMonitor();
 
   constructor(options: RunnerOptions) {
     this.#options = options;
@@ -108,7 +110,12 @@ export class InvocationRunner {
     const inferlet = new Inferlet(
       { id, tenant, functionName, functionVersion, arrival, limits, models, deadlineAt },
       session,
+      {
+        waits: this.#waiting.watch(),
+        terminated: (cause) => stopping.stop({ code: 'terminated', message: cause }),
+      },
     );
+    const stopping = new Stopping(execution, inferlet);
     guest.context = inferlet;
     execution.options = { slices: this.#options.slices, cpuLimitMs: limits.cpuMs };
     const queuedMs = Math.max(0, startedAt - job.submittedAt);
@@ -123,7 +130,6 @@ export class InvocationRunner {
       }),
     );
 
-    const stopping = new Stopping(execution, inferlet);
     const onAbort = () => stopping.stop(signal.reason as StopReason);
     if (signal.aborted) onAbort();
     else signal.addEventListener('abort', onAbort, { once: true });

@@ -34,7 +34,7 @@ export function deviceBusy({ deviceFutures }: CompiledWorld): boolean {
 }
 
 /** Interfaces whose futures come from a device. */
-const DEVICE_INTERFACES = new Set(['output-text', 'fused']);
+const DEVICE_INTERFACES = new Set(['allocate', 'output-text', 'fused', 'introspect', 'kv-files']);
 
 /** Name under which a core module's import is looked up. Patch versions of an interface are one. */
 export const importKey = (module: string, name: string): string => `${module.replace(PATCH_VERSION, '')}#${name}`;
@@ -69,9 +69,14 @@ export function compileWorld(world: WitWorld, host: HostTable): CompiledWorld {
       entries.push(
         `[${JSON.stringify(key)},${trampolineSource(emitter, entry, fn, hostFunction(entry, fn.coreName))}]`,
       );
-      const futures = futureTypes(fn).map((type) => emitter.future(type));
-      futuresOf.set(key, futures);
-      if (DEVICE_INTERFACES.has(entry.name)) for (const id of futures) deviceFutures.add(id);
+      const payloads = futureTypes(fn);
+      futuresOf.set(
+        key,
+        payloads.map((type) => emitter.future(type)),
+      );
+      if (DEVICE_INTERFACES.has(entry.name)) {
+        for (const type of payloads) if (!isBareSuccess(type)) deviceFutures.add(emitter.future(type));
+      }
     }
     for (const resource of entry.resources) {
       const name = `[resource-drop]${resource.name}`;
@@ -157,6 +162,9 @@ function spilled(emitter: Emitter, signature: Signature, core: string[], lines: 
   lines.push(`p=g.range(p,${size},${align});const t=${emitter.load(tuple, 'p')};`);
   return signature.params.map((_, index) => `t[${index}]`);
 }
+
+/** Whether a payload says no more than that something was done: a timer's and a device's are then one type. */
+const isBareSuccess = (type: WitType): boolean => type.kind === 'result' && type.ok === null;
 
 /** Payloads of the futures in a function's signature, in order. */
 function futureTypes(fn: WitFunction): WitType[] {

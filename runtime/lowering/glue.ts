@@ -70,38 +70,51 @@ function pinning(instance: WebAssembly.Instance, guest: Guest): WebAssembly.Inst
 /** The host table in the shape that jco's glue wants: objects of functions and classes, by interface, with and without version. */
 function glueImports(world: WitWorld, host: HostTable, guest: Guest): Record<string, unknown> {
   const imports: Record<string, unknown> = {};
+  const classes: ResourceClasses = new Map();
   for (const entry of world.imports) {
-    const object = interfaceObject(entry, host[entry.name] ?? {}, guest);
+    const object = interfaceObject(entry, host[entry.name] ?? {}, guest, classes);
     imports[entry.id] = object;
     imports[entry.id.replace(/@.*$/, '')] = object;
   }
   return imports;
 }
 
+/** Classes of the resources, by `interface/name`: a host object that a function hands out becomes an instance of its class. */
+type ResourceClasses = Map<string, { readonly prototype: object }>;
+
 function interfaceObject(
   entry: WitInterface,
   functions: Readonly<Record<string, HostFunction>>,
   guest: Guest,
+  classes: ResourceClasses,
 ): Record<string, unknown> {
   const object: Record<string, unknown> = {};
-  for (const fn of entry.functions) object[fn.js] = glueFunction(fn, functions[fn.coreName], guest);
-  for (const resource of entry.resources)
-    object[resource.js] = resourceClass(resource.name, resource.functions, functions, guest);
+  for (const fn of entry.functions) object[fn.js] = glueFunction(fn, functions[fn.coreName], guest, classes);
+  for (const resource of entry.resources) {
+    const made = resourceClass(resource.name, resource.functions, functions, guest, classes);
+    classes.set(`${entry.name}/${resource.name}`, made);
+    object[resource.js] = made;
+  }
   return object;
 }
 
 /** Where a resource's class keeps the host's object. */
 const VALUE = Symbol('value');
 
+interface ResourceInstance {
+  readonly [VALUE]: unknown;
+}
+
 function resourceClass(
   name: string,
   members: readonly WitFunction[],
   functions: Readonly<Record<string, HostFunction>>,
   guest: Guest,
-): unknown {
+  classes: ResourceClasses,
+): { readonly prototype: object } {
   const construct = functions[`[constructor]${name}`] as AnyFunction | undefined;
   const drop = functions[`[resource-drop]${name}`] as AnyFunction | undefined;
-  class Resource {
+  class Resource implements ResourceInstance {
     readonly [VALUE]: unknown;
     constructor(...args: unknown[]) {
       guest.enter();
@@ -113,7 +126,7 @@ function resourceClass(
   }
   for (const member of members) {
     if (member.kind !== 'method') continue;
-    const call = glueFunction(member, functions[member.coreName], guest);
+    const call = glueFunction(member, functions[member.coreName], guest, classes);
     Object.defineProperty(Resource.prototype, member.js, {
       value(this: Resource, ...args: unknown[]) {
         return call(this, ...args);
@@ -135,12 +148,22 @@ class ResultError extends Error {
   }
 }
 
-function glueFunction(fn: WitFunction, call: HostFunction | undefined, guest: Guest): AnyFunction {
+function glueFunction(
+  fn: WitFunction,
+  call: HostFunction | undefined,
+  guest: Guest,
+  classes: ResourceClasses,
+): AnyFunction {
+  const { result } = fn;
   return (...args) => {
     guest.enter();
     const value = (call as AnyFunction)(guest.context, ...args.map(unwrap));
-    if (fn.result?.kind === 'u64' || fn.result?.kind === 's64') return BigInt(value as number | bigint);
-    if (fn.result?.kind !== 'result') return value;
+    if (result?.kind === 'u64' || result?.kind === 's64') return BigInt(value as number | bigint);
+    if (result?.kind === 'own') {
+      const { prototype = null } = classes.get(`${result.interface}/${result.resource}`) ?? {};
+      return Object.create(prototype, { [VALUE]: { value } }) as unknown;
+    }
+    if (result?.kind !== 'result') return value;
     const outcome = value as { tag: 'ok' | 'err'; val: unknown };
     if (outcome.tag === 'err') throw new ResultError(outcome.val);
     return outcome.val;

@@ -27,6 +27,11 @@ describe('the layout of the contract', () => {
     assert.deepEqual(layoutOf(contract.fusedRunChunkType), { size: 12, align: 4 });
     assert.deepEqual(layoutOf(contract.fusedFinishReasonType), { size: 1, align: 1 });
     assert.deepEqual(layoutOf(contract.runtimeModelInfoType), { size: 28, align: 4 });
+    assert.deepEqual(layoutOf(contract.allocateExportInfoType), { size: 24, align: 4 });
+    assert.deepEqual(layoutOf(contract.allocateImportedType), { size: 16, align: 4 });
+    assert.deepEqual(layoutOf(contract.grammarSourceType), { size: 12, align: 4 });
+    assert.deepEqual(layoutOf(contract.grammarMatchStatusType), { size: 2, align: 1 });
+    assert.deepEqual(layoutOf(contract.kvFilesFileInfoType), { size: 8 + 4 + 4 + 1 + 1 + 2 + 8 + 4, align: 4 });
     assert.deepEqual(layoutOf({ kind: 'option', value: { kind: 'u64' } }), { size: 16, align: 8 });
   });
 
@@ -37,6 +42,9 @@ describe('the layout of the contract', () => {
     assert.equal(fn('fused', 'step').returnPointer, false);
     assert.equal(fn('tokenize', 'tokenize').returnPointer, true);
     assert.equal(fn('allocate', 'page-size').returnPointer, false);
+    assert.equal(fn('grammar', 'step').spilled, true);
+    assert.equal(fn('grammar', '[method]matcher.fork').returnPointer, false);
+    assert.equal(fn('introspect', 'forward-scores').spilled, false);
   });
 
   it('joins the cases of a variant', () => {

@@ -36,7 +36,7 @@ async function transcript(program: PlannedProgram, input: string, carrier: 'lean
   const ending: Ending = await execution.start(input);
   execution.dispose();
   // When a resource is dropped is up to the guest's garbage collector and to whoever drops what is left at the end.
-  return { ending, lines: lines.filter((line) => !line.startsWith('[resource-drop]')) };
+  return { ending, lines: lines.filter((line) => !line.includes(' [resource-drop]')) };
 }
 
 describe('the lean lowering', () => {
@@ -69,8 +69,8 @@ describe('the lean lowering', () => {
     for (const entry of world.imports) {
       for (const fn of [...entry.functions, ...entry.resources.flatMap(({ functions }) => functions)]) {
         assert.ok(
-          lean.lines.some((line) => line.startsWith(`${fn.coreName}(`)),
-          `${fn.coreName} was not called`,
+          lean.lines.some((line) => line.startsWith(`${entry.name} ${fn.coreName}(`)),
+          `${entry.name} ${fn.coreName} was not called`,
         );
       }
     }

@@ -65,9 +65,9 @@ describe('guests without a language runtime', () => {
     assert.equal(form, 'callback');
     assert.deepEqual(ending, { kind: 'returned', ok: true, text: '42' });
     assert.deepEqual(lines, [
-      '[constructor]queue("42")',
-      '[method]queue.synchronize({"resource":"queue#1"})',
-      '[resource-drop]queue({"resource":"queue#1"})',
+      'queue [constructor]queue("42")',
+      'queue [method]queue.synchronize({"resource":"queue#1"})',
+      'queue [resource-drop]queue({"resource":"queue#1"})',
     ]);
     assert.equal(held, 0);
   });
@@ -103,8 +103,8 @@ describe('guests without a language runtime', () => {
       ]);
       const { ending, lines } = await run(await coreComponent(await readFile(output)), '7');
       assert.deepEqual(ending, { kind: 'returned', ok: true, text: '{"input":"7","failed":1}' });
-      assert.equal(lines.filter((line) => line.startsWith('[method]queue.synchronize')).length, 4);
-      assert.ok(lines.includes('send({"tag":"text","val":"from C"})'));
+      assert.equal(lines.filter((line) => line.startsWith('queue [method]queue.synchronize')).length, 4);
+      assert.ok(lines.includes('session send({"tag":"text","val":"from C"})'));
     } finally {
       await rm(directory, { recursive: true });
     }

@@ -1,14 +1,8 @@
-import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
-import { fileURLToPath } from 'node:url';
-import { randomModel } from '#gpu-host/models/random-model.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
-import { parseReadyLine } from '#infra/ready.ts';
 import { DEFAULT_LIMITS, type Manifest, resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import type { InvocationEvent } from '#scheduler/invocations/types.ts';
@@ -16,11 +10,10 @@ import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { type Runtime, type RuntimeOptions, startRuntime } from '../runtime.ts';
 import { testComponent } from './components.ts';
+import { TestGpuHost } from './gpu-host.ts';
 
-/** Name of the model that a test platform serves: tiny, random, on the reference backend. */
-export const TEST_MODEL = 'tiny';
+export { TEST_MODEL } from './gpu-host.ts';
 
-const PAGE_SIZE = 16;
 const DEADLINE_MS = 20_000;
 
 export interface TestPlatformOptions {
@@ -54,10 +47,10 @@ export class TestPlatform {
   /** The runtime that tests use; some replace it. */
   runtime: Runtime;
   readonly #directory: string;
-  #gpuHost: ChildProcess;
+  readonly #gpuHost: TestGpuHost;
   #probe: GpuHostConnection | undefined;
 
-  private constructor(directory: string, redis: TestRedis, gpuHost: ChildProcess) {
+  private constructor(directory: string, redis: TestRedis, gpuHost: TestGpuHost) {
     this.#directory = directory;
     this.redis = redis;
     this.scheduler = openScheduler({ connect: redis.connect });
@@ -67,12 +60,10 @@ export class TestPlatform {
 
   static async start(options: TestPlatformOptions = {}): Promise<TestPlatform> {
     const directory = await mkdtemp(join(tmpdir(), 'pie-rt-'));
-    await randomModel(join(directory, 'model'), {}, 7);
-    await writeFile(
-      join(directory, 'gpu-host.json'),
-      JSON.stringify(gpuHostConfig(directory, options.pageCount ?? 256)),
-    );
-    const [redis, gpuHost] = await Promise.all([TestRedis.start({ appendOnly: true }), startGpuHost(directory)]);
+    const [redis, gpuHost] = await Promise.all([
+      TestRedis.start({ appendOnly: true }),
+      TestGpuHost.start(options.pageCount === undefined ? {} : { pages: options.pageCount }),
+    ]);
     const platform = new TestPlatform(directory, redis, gpuHost);
     platform.runtime = await platform.startRuntime(options.runtime);
     return platform;
@@ -82,7 +73,7 @@ export class TestPlatform {
     return startRuntime({
       name: 'runtime-test',
       scheduler: this.scheduler,
-      gpuHosts: [join(this.#directory, 'gpu.sock')],
+      gpuHosts: [this.#gpuHost.address],
       artifactsDirectory: join(this.#directory, 'artifacts'),
       concurrency: 64,
       poolMemoryMb: 32,
@@ -94,13 +85,12 @@ export class TestPlatform {
   }
 
   /** Ends the GPU host with SIGKILL; everything that it held is gone. */
-  async killGpuHost(): Promise<void> {
-    this.#gpuHost.kill('SIGKILL');
-    await once(this.#gpuHost, 'exit');
+  killGpuHost(): Promise<void> {
+    return this.#gpuHost.kill();
   }
 
-  async restartGpuHost(): Promise<void> {
-    this.#gpuHost = await startGpuHost(this.#directory);
+  restartGpuHost(): Promise<void> {
+    return this.#gpuHost.restart();
   }
 
   /** Deploys JavaScript, or a component. */
@@ -154,53 +144,19 @@ export class TestPlatform {
     return this.transcript(await this.submit(version, input, deadlineMs));
   }
 
-  /** KV pages that nobody holds. */
+  /** KV pages that nobody holds, whether their content is still cached or not. */
   async freePages(): Promise<number> {
-    this.#probe ??= await GpuHostConnection.connect(join(this.#directory, 'gpu.sock'));
-    return (await this.#probe.stats()).models[0]?.pages.free ?? -1;
+    this.#probe ??= await GpuHostConnection.connect(this.#gpuHost.address);
+    const { free, cached } = (await this.#probe.stats()).models[0]?.pages ?? { free: -1, cached: 0 };
+    return free + cached;
   }
 
   async stop(): Promise<void> {
     await this.runtime.stop(0);
     this.#probe?.close();
     await this.scheduler.close();
-    if (this.#gpuHost.exitCode === null && this.#gpuHost.signalCode === null) await this.killGpuHost();
+    await this.#gpuHost.stop();
     await this.redis.stop();
     await rm(this.#directory, { recursive: true, force: true });
   }
-}
-
-function gpuHostConfig(directory: string, pages: number): object {
-  return {
-    name: 'gpu-host-test',
-    address: join(directory, 'gpu.sock'),
-    models: [
-      {
-        ...{
-          name: TEST_MODEL,
-          source: `file:${join(directory, 'model')}`,
-          backend: 'reference',
-          bits: 32,
-          headBits: 32,
-        },
-        ...{ pages, pageSize: PAGE_SIZE, maxBatchTokens: 512, maxBatchSequences: 64, threads: 0 },
-      },
-    ],
-  };
-}
-
-async function startGpuHost(directory: string): Promise<ChildProcess> {
-  const child = spawn(process.execPath, [fileURLToPath(new URL('../../gpu-host/main.ts', import.meta.url))], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-    env: {
-      ...process.env,
-      PIE_GPU_HOST_CONFIG: join(directory, 'gpu-host.json'),
-      PIE_MODELS: join(directory, 'models'),
-    },
-  });
-  const killChild = () => child.kill('SIGKILL');
-  process.once('exit', killChild);
-  child.once('exit', () => process.off('exit', killChild));
-  for await (const line of createInterface({ input: child.stdout })) if (parseReadyLine(line)) return child;
-  throw new Error('the GPU host ended before it was ready');
 }

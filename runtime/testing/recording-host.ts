@@ -1,25 +1,30 @@
-import type { WitFunction, WitType } from '#wit/generate/model.ts';
+import type { WitFunction, WitInterface, WitType } from '#wit/generate/model.ts';
 import { world } from '#wit/generated/world.ts';
 import type { HostFunction, HostTable } from '../lowering/compile.ts';
 
-/** What a guest called, with which arguments, one line a call. */
+/** What a guest called, with which arguments, one line a call: `interface core-name(arguments)`. */
 export interface Recording {
   readonly host: HostTable;
   readonly lines: string[];
 }
 
+/** Calls of one function after which the shapes of its answers (error or not, length of a list, case of a variant) come again. */
+const VARIANTS = 20;
+
 /**
- * A host that implements the whole contract by writing down each call and answering with values made from the type and a counter: the same
- * calls get the same answers, whoever carries them. Futures complete a turn later.
+ * A host that implements the whole contract by writing down each call and answering with values made from the type and a counter of the
+ * function's: the same calls get the same answers, whoever carries them, and four calls see success and failure. Futures complete a turn later.
  */
 export function recordingHost(): Recording {
   const lines: string[] = [];
-  let count = 0;
-  const answer = (fn: WitFunction): HostFunction => {
+  let functions = 0;
+  const answer = (entry: WitInterface, fn: WitFunction): HostFunction => {
+    const base = functions++ * VARIANTS;
+    let count = 0;
     const call = (_context: unknown, ...args: unknown[]): unknown => {
-      const number = ++count;
-      lines.push(`${fn.coreName}(${args.map(show).join(', ')})`);
-      if (fn.kind === 'constructor') return { resource: `${fn.resource}#${number}` };
+      const number = base + ++count;
+      lines.push(`${entry.name} ${fn.coreName}(${args.map(show).join(', ')})`);
+      if (fn.kind === 'constructor') return { resource: `${fn.resource}#${count}` };
       if (fn.result === null) return undefined;
       if (fn.result.kind !== 'future') return sample(fn.result, number);
       const value = fn.result.value ? sample(fn.result.value, number) : undefined;
@@ -31,10 +36,10 @@ export function recordingHost(): Recording {
   for (const entry of world.imports) {
     const table: Record<string, HostFunction> = {};
     for (const fn of [...entry.functions, ...entry.resources.flatMap(({ functions }) => functions)])
-      table[fn.coreName] = answer(fn);
+      table[fn.coreName] = answer(entry, fn);
     for (const { name } of entry.resources) {
       table[`[resource-drop]${name}`] = ((_context: unknown, self: unknown) => {
-        lines.push(`[resource-drop]${name}(${show(self)})`);
+        lines.push(`${entry.name} [resource-drop]${name}(${show(self)})`);
       }) as HostFunction;
     }
     host[entry.name] = table;
@@ -75,6 +80,8 @@ export function sample(type: WitType, number: number): unknown {
       const chosen = type.cases[number % type.cases.length];
       return { tag: chosen?.name, val: chosen?.type ? sample(chosen.type, number) : undefined };
     }
+    case 'own':
+      return { resource: `${type.resource}#${number}` };
     case 'enum':
       return type.cases[number % type.cases.length]?.name;
     default:

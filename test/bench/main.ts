@@ -1,14 +1,17 @@
 /** `pie bench NAME`: measures a platform that it starts itself, each number against another of the same run. */
 import { parseArgs } from 'node:util';
+import { batching } from './batching.ts';
 import { type Bench, machine } from './bench.ts';
 import { concurrency } from './concurrency.ts';
 import { engine } from './engine/engine.ts';
 import { generate } from './generate.ts';
 import { isolation } from './isolation.ts';
 import { launch } from './launch.ts';
+import { prefix } from './prefix.ts';
+import { pressure } from './pressure.ts';
 import { table } from './statistics.ts';
 
-const BENCHES: readonly Bench[] = [generate, launch, concurrency, isolation, engine];
+const BENCHES: readonly Bench[] = [generate, launch, concurrency, isolation, engine, batching, prefix, pressure];
 
 const HELP = `Usage: pie bench NAME [--repetitions N] [--quick] [--json]
 

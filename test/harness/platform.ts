@@ -27,6 +27,7 @@ export class Platform implements AsyncDisposable {
   readonly port: number;
   readonly environment: NodeJS.ProcessEnv;
   readonly #supervisor: ChildProcess;
+  readonly #keepHome: boolean;
   readonly #pids = new Map<string, number>();
   readonly #waiting = new Set<(line: Line) => void>();
   readonly #exited: Promise<number | null>;
@@ -35,6 +36,7 @@ export class Platform implements AsyncDisposable {
 
   private constructor(home: string, port: number, options: StartOptions) {
     this.home = home;
+    this.#keepHome = options.keepHome ?? false;
     this.port = port;
     this.environment = { ...process.env, PIE_HOME: home, PIE_PORT: String(port), NODE_OPTIONS: '', ...options.env };
     for (const name of ['REDIS_URL', 'PIE_URL', 'PIE_API_KEY'])
@@ -156,7 +158,7 @@ export class Platform implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#supervisor.exitCode === null && this.#supervisor.signalCode === null) await this.stop();
-    await rm(this.home, { recursive: true, force: true, maxRetries: 10 });
+    if (!this.#keepHome) await rm(this.home, { recursive: true, force: true, maxRetries: 10 });
   }
 }
 
@@ -164,6 +166,8 @@ export interface StartOptions {
   readonly home?: string;
   readonly port?: number;
   readonly env?: NodeJS.ProcessEnv;
+  /** Leaves the home behind, for a platform that comes after. */
+  readonly keepHome?: boolean;
   /** Text of its pie.toml. */
   readonly config?: string;
   /** False leaves the bundled functions out. */

@@ -142,6 +142,23 @@ declare module 'pie:inferlet/queue@0.1.0' {
  */
 declare module 'pie:inferlet/allocate@0.1.0' {
   import type { Queue } from 'pie:inferlet/queue@0.1.0';
+  import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
+  /** A snapshot of pages under a name, kept by the tenant. */
+  export interface ExportInfo {
+    readonly name: string;
+    readonly pages: number;
+    /** Filled slots. */
+    readonly tokens: number;
+    /** One past the largest position. */
+    readonly nextPosition: number;
+    /** Whether it survives a restart of the device's host. */
+    readonly persistent: boolean;
+  }
+  export interface Imported {
+    readonly pages: number[];
+    readonly tokens: number;
+    readonly nextPosition: number;
+  }
   /** Slots of one KV page (8 to 32, 16 by default). */
   export function pageSize(queue: Queue): number;
   /**
@@ -164,10 +181,34 @@ declare module 'pie:inferlet/allocate@0.1.0' {
    * @throws {Thrown} with the error as `payload`
    */
   export function sharePages(queue: Queue, pages: Uint32Array | readonly number[]): number[];
-  /** Copies `count` slots (key, value, position, filled, masked) from a page to another or the same. */
-  export function copySlots(queue: Queue, source: number, sourceOffset: number, destination: number, destinationOffset: number, count: number): void;
+  /**
+   * Copies `count` slots (key, value, position, filled, masked) from a page to another or the same. `shift` is added to each copied
+   * slot's position and its key is rotated on by as much; the position may pass the trained context. `unsupported` when the model's
+   * rotation cannot be shifted.
+   */
+  export function copySlots(queue: Queue, source: number, sourceOffset: number, destination: number, destinationOffset: number, count: number, shift: number): void;
+  /**
+   * Copies single tokens: `indices` count the filled slots of `sources`, in order; their keys and values go to the empty slots of
+   * `destinations`, in order. `positions`, one a token, are their new positions (keys are rotated to them); empty keeps the old ones.
+   */
+  export function copyTokens(queue: Queue, sources: Uint32Array | readonly number[], indices: Uint32Array | readonly number[], destinations: Uint32Array | readonly number[], positions: Uint32Array | readonly number[]): void;
   /** Copies embeds one to one. */
   export function copyEmbeds(queue: Queue, sources: Uint32Array | readonly number[], destinations: Uint32Array | readonly number[]): void;
+  /**
+   * Freezes a snapshot of `pages` (with their masks) under `name` in the tenant, after the earlier calls that write them; later writes
+   * copy. It outlives this inferlet and counts against the tenant. `persistent` ones are on disk when the future completes.
+   * `invalid-argument` when the name is taken or is no name (1 to 128 characters of letters, digits, `.`, `_`, `-`, `/`).
+   */
+  export function exportPages(queue: Queue, pages: Uint32Array | readonly number[], name: string, persistent: boolean): Future<Outcome<undefined>>;
+  /**
+   * Maps the pages of an export, copy-on-write. `not-found` without such a name; `invalid-argument` for a persistent one that another
+   * model or build made.
+   */
+  export function importPages(queue: Queue, name: string): Future<Outcome<Imported>>;
+  /** Removes a name; who has imported it keeps its pages. */
+  export function unexport(queue: Queue, name: string): Future<Outcome<undefined>>;
+  /** The tenant's exports of this model, by name. */
+  export function listExports(queue: Queue): Future<Outcome<ExportInfo[]>>;
   export {};
 }
 
@@ -217,6 +258,12 @@ declare module 'pie:inferlet/output-text@0.1.0' {
   }
   /** Distribution of the token that follows the state in `embed`, cut to the `top-k` most probable (1 to the tenant's cap, 256 by default). */
   export function nextDistribution(queue: Queue, embed: number, topK: number): Future<Outcome<Distribution>>;
+  /** Natural logarithms of the probabilities of `tokens` after the state in `embed`, over the whole vocabulary at temperature 1. */
+  export function logProbabilities(queue: Queue, embed: number, tokens: Uint32Array | readonly number[]): Future<Outcome<number[]>>;
+  /** Entropy of the distribution after the state in `embed`, in nats. */
+  export function entropy(queue: Queue, embed: number): Future<Outcome<number>>;
+  /** The values of an embed: a token's embedding or a state, as many as the model's hidden size. */
+  export function readEmbed(queue: Queue, embed: number): Future<Outcome<number[]>>;
   export {};
 }
 
@@ -343,5 +390,147 @@ declare module 'pie:inferlet/tokenize@0.1.0' {
    * @throws {Thrown} with the error as `payload`
    */
   export function chatTemplate(model: string, messages: readonly ChatMessage[], addGenerationPrompt: boolean): string;
+  export {};
+}
+
+/**
+ * Grammars that hold decoding to a format. Compiled and matched in the runtime; the mask travels with the fused call and is applied on the
+ * device before a token is picked. Calls of one matcher run in order.
+ */
+declare module 'pie:inferlet/grammar@0.1.0' {
+  import type { Future, Handle, Outcome } from 'pie:inferlet/types@0.1.0';
+  import type { Queue } from 'pie:inferlet/queue@0.1.0';
+  import type { StepRequest, StepResult } from 'pie:inferlet/fused@0.1.0';
+  export type Source =
+    /** A JSON schema, as text. */
+    | { readonly tag: 'json-schema'; readonly val: string }
+    /** A regular expression that the whole text must match. */
+    | { readonly tag: 'regex'; readonly val: string }
+    /** A grammar in EBNF (GBNF, as of llama.cpp) whose start is `root`. */
+    | { readonly tag: 'ebnf'; readonly val: string }
+    /** Any JSON. */
+    | { readonly tag: 'json' };
+  export interface MatchStatus {
+    /** An end-of-sequence token is allowed now. */
+    readonly mayEnd: boolean;
+    /** Nothing but the end is allowed, or the end was accepted. */
+    readonly mustEnd: boolean;
+  }
+  /** A grammar compiled for one model's vocabulary. */
+  export class Compiled implements Handle {
+    /** Starts compiling; failures are reported by `ready` and by its matchers. */
+    constructor(model: string, source: Source);
+    /** `invalid-argument` for a grammar that does not compile, `limit-exceeded` for one that takes too long. */
+    ready(): Future<Outcome<undefined>>;
+    drop(): void;
+    [Symbol.dispose](): void;
+  }
+  /** Where a text stands in a grammar. */
+  export class Matcher implements Handle {
+    constructor(grammar: Compiled);
+    /** Takes the next tokens. False when one does not fit: then none of them was taken. */
+    accept(tokens: Uint32Array | readonly number[]): Future<Outcome<boolean>>;
+    /** Tokens that may come next: bit `t % 32` of word `t / 32`. (JavaScript guests see a word whose highest bit is set as a negative number.) */
+    mask(): Future<Outcome<number[]>>;
+    /** Whether the text may end here, and whether it must. */
+    status(): Future<Outcome<MatchStatus>>;
+    /** A matcher of its own at the same place. */
+    fork(): Matcher;
+    /** Takes the last `tokens` accepted ones back. */
+    rollback(tokens: number): Future<Outcome<undefined>>;
+    drop(): void;
+    [Symbol.dispose](): void;
+  }
+  /**
+   * `fused.step` with the matcher's mask applied to the only row of output, which must be a `sample` or `distributions`.
+   * The sampled token is not accepted by itself: call `accept`. The call enters its queue when the mask is known: await it before calls
+   * that must come after it.
+   */
+  export function step(queue: Queue, matcher: Matcher, request: StepRequest): Future<Outcome<StepResult>>;
+  export {};
+}
+
+/** What the model looked at, for strategies that evict what nobody looks at. */
+declare module 'pie:inferlet/introspect@0.1.0' {
+  import type { Queue } from 'pie:inferlet/queue@0.1.0';
+  import type { Mask } from 'pie:inferlet/forward@0.1.0';
+  import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
+  /**
+   * `forward`, and the attention that each slot received from it: summed over the inputs, averaged over layers and heads. First `page-size`
+   * numbers for each of `in-pages` (0 for empty and masked slots), then one for each input. It all sums to the number of inputs.
+   */
+  export function forwardScores(queue: Queue, inPages: Uint32Array | readonly number[], inEmbeds: Uint32Array | readonly number[], outPages: Uint32Array | readonly number[], outEmbeds: Uint32Array | readonly number[], mask?: Mask | null | undefined): Future<Outcome<number[]>>;
+  export {};
+}
+
+/**
+ * The cache as files (Symphony, HotOS '25). A file is a sequence of tokens' keys and values, named or not, of one model. Whoever opens a
+ * name sees what was saved last; whoever holds its lock may save anew. Names are the tenant's; those under `system/` are written by operators
+ * and readable by every tenant.
+ */
+declare module 'pie:inferlet/kv-files@0.1.0' {
+  import type { Future, Handle, Outcome } from 'pie:inferlet/types@0.1.0';
+  import type { Queue } from 'pie:inferlet/queue@0.1.0';
+  import type { Distribution } from 'pie:inferlet/output-text@0.1.0';
+  export type Access = 'read' | 'write';
+  /** What others in the tenant may do with a file. */
+  export type Rights = 'private' | 'readable' | 'writable';
+  export interface FileInfo {
+    readonly name: string;
+    readonly tokens: number;
+    readonly nextPosition: number;
+    readonly persistent: boolean;
+    readonly rights: Rights;
+    /** The function that made it. */
+    readonly owner: string;
+    readonly locked: boolean;
+  }
+  export class File implements Handle {
+    /**
+     * Opens `name`, or makes a file without a name when it is none. `ready` reports failures. Its calls run on `queue`; those made before
+     * it is ready wait for that.
+     */
+    constructor(queue: Queue, name: string | null | undefined, access: Access);
+    /** Completes when the file can be used. `not-found`, `unsupported` (no right), `unavailable` (locked). */
+    ready(): Future<Outcome<undefined>>;
+    /** Tokens held; known once ready. */
+    tokens(): number;
+    /** The first position that is free: no token is at it or behind it. Known once ready. */
+    nextPosition(): number;
+    /** Its pages, for `forward` and `fused` to read. */
+    pages(): number[];
+    /**
+     * Its pages with empty slots for `tokens` more behind the filled ones, for `forward` and `fused` to fill. Tell `filled` what they did:
+     * nothing else counts it. `limit-exceeded` when the invocation's page limit would be passed.
+     * @throws {Thrown} with the error as `payload`
+     */
+    reserve(tokens: number): number[];
+    /** Takes `tokens` that `forward` or `fused` wrote into the reserved slots as the file's; `next-position` is the first position behind them. */
+    filled(tokens: number, nextPosition: number): void;
+    /** Computes tokens, appends them and returns one distribution for each: of the token that follows it, cut to the `top-k` most probable. */
+    pred(tokens: Uint32Array | readonly number[], positions: Uint32Array | readonly number[], topK: number): Future<Outcome<Distribution[]>>;
+    /** A file without a name with the same content, copy-on-write. */
+    fork(): File;
+    /**
+     * A file without a name that holds the tokens at `indices`, in that order. With `renumber` their positions become
+     * `first-position`, `first-position + 1`, … and their keys are rotated to them; else they keep their own.
+     */
+    extract(indices: Uint32Array | readonly number[], renumber?: number | null | undefined): File;
+    /**
+     * Appends another file's tokens (of the same model), renumbered to follow this one's unless `keep-positions`. Like `synchronize`, it
+     * reports the first error of the queue.
+     */
+    merge(other: File, keepPositions: boolean): Future<Outcome<undefined>>;
+    /** Saves under a name (its own, with the lock, or a new one). `invalid-argument` when another file has the name. */
+    save(name: string, persistent: boolean, rights: Rights): Future<Outcome<undefined>>;
+    /** Gives the lock back; dropping the file does the same. */
+    unlock(): void;
+    drop(): void;
+    [Symbol.dispose](): void;
+  }
+  /** Removes a name. Who has it open keeps what it sees. */
+  export function remove(queue: Queue, name: string): Future<Outcome<undefined>>;
+  /** Names that begin with `prefix`, in order, of this model. */
+  export function files(queue: Queue, prefix: string): Future<Outcome<FileInfo[]>>;
   export {};
 }

@@ -33,6 +33,24 @@ export interface Queue extends Partial<Disposable> {
   synchronize(): Promise<Outcome<undefined, HandlerError>>;
 }
 
+/** A snapshot of pages under a name, kept by the tenant. */
+export interface ExportInfo {
+  readonly name: string;
+  readonly pages: number;
+  /** Filled slots. */
+  readonly tokens: number;
+  /** One past the largest position. */
+  readonly nextPosition: number;
+  /** Whether it survives a restart of the device's host. */
+  readonly persistent: boolean;
+}
+
+export interface Imported {
+  readonly pages: Uint32Array;
+  readonly tokens: number;
+  readonly nextPosition: number;
+}
+
 /**
  * Which keys each input may see, run-length encoded. Row i belongs to input i and covers first the filled slots of the in-pages, in
  * order, then the inputs. A row is a list of run lengths that alternate hidden, visible, hidden, … starting with hidden (0 when the row
@@ -138,6 +156,91 @@ export interface Detokenizer extends Partial<Disposable> {
   finish(): string;
 }
 
+export type Source =
+  | { readonly tag: 'json-schema'; readonly val: string }
+  | { readonly tag: 'regex'; readonly val: string }
+  | { readonly tag: 'ebnf'; readonly val: string }
+  | { readonly tag: 'json' };
+
+export interface MatchStatus {
+  /** An end-of-sequence token is allowed now. */
+  readonly mayEnd: boolean;
+  /** Nothing but the end is allowed, or the end was accepted. */
+  readonly mustEnd: boolean;
+}
+
+/** A grammar compiled for one model's vocabulary. */
+export interface Compiled extends Partial<Disposable> {
+  /** `invalid-argument` for a grammar that does not compile, `limit-exceeded` for one that takes too long. */
+  ready(): Promise<Outcome<undefined, HandlerError>>;
+}
+
+/** Where a text stands in a grammar. */
+export interface Matcher extends Partial<Disposable> {
+  /** Takes the next tokens. False when one does not fit: then none of them was taken. */
+  accept(tokens: Uint32Array): Promise<Outcome<boolean, HandlerError>>;
+  /** Tokens that may come next: bit `t % 32` of word `t / 32`. (JavaScript guests see a word whose highest bit is set as a negative number.) */
+  mask(): Promise<Outcome<Uint32Array, HandlerError>>;
+  /** Whether the text may end here, and whether it must. */
+  status(): Promise<Outcome<MatchStatus, HandlerError>>;
+  /** A matcher of its own at the same place. */
+  fork(): Matcher;
+  /** Takes the last `tokens` accepted ones back. */
+  rollback(tokens: number): Promise<Outcome<undefined, HandlerError>>;
+}
+
+export type Access = 'read' | 'write';
+
+/** What others in the tenant may do with a file. */
+export type Rights = 'private' | 'readable' | 'writable';
+
+export interface FileInfo {
+  readonly name: string;
+  readonly tokens: number;
+  readonly nextPosition: number;
+  readonly persistent: boolean;
+  readonly rights: Rights;
+  /** The function that made it. */
+  readonly owner: string;
+  readonly locked: boolean;
+}
+
+export interface File extends Partial<Disposable> {
+  /** Completes when the file can be used. `not-found`, `unsupported` (no right), `unavailable` (locked). */
+  ready(): Promise<Outcome<undefined, HandlerError>>;
+  /** Tokens held; known once ready. */
+  tokens(): number;
+  /** The first position that is free: no token is at it or behind it. Known once ready. */
+  nextPosition(): number;
+  /** Its pages, for `forward` and `fused` to read. */
+  pages(): Uint32Array;
+  /**
+   * Its pages with empty slots for `tokens` more behind the filled ones, for `forward` and `fused` to fill. Tell `filled` what they did:
+   * nothing else counts it. `limit-exceeded` when the invocation's page limit would be passed.
+   */
+  reserve(tokens: number): Outcome<Uint32Array, HandlerError>;
+  /** Takes `tokens` that `forward` or `fused` wrote into the reserved slots as the file's; `next-position` is the first position behind them. */
+  filled(tokens: number, nextPosition: number): void;
+  /** Computes tokens, appends them and returns one distribution for each: of the token that follows it, cut to the `top-k` most probable. */
+  pred(tokens: Uint32Array, positions: Uint32Array, topK: number): Promise<Outcome<readonly Distribution[], HandlerError>>;
+  /** A file without a name with the same content, copy-on-write. */
+  fork(): File;
+  /**
+   * A file without a name that holds the tokens at `indices`, in that order. With `renumber` their positions become
+   * `first-position`, `first-position + 1`, … and their keys are rotated to them; else they keep their own.
+   */
+  extract(indices: Uint32Array, renumber: number | undefined): File;
+  /**
+   * Appends another file's tokens (of the same model), renumbered to follow this one's unless `keep-positions`. Like `synchronize`, it
+   * reports the first error of the queue.
+   */
+  merge(other: File, keepPositions: boolean): Promise<Outcome<undefined, HandlerError>>;
+  /** Saves under a name (its own, with the lock, or a new one). `invalid-argument` when another file has the name. */
+  save(name: string, persistent: boolean, rights: Rights): Promise<Outcome<undefined, HandlerError>>;
+  /** Gives the lock back; dropping the file does the same. */
+  unlock(): void;
+}
+
 
 /** What an inferlet may know of itself and of the platform. Every call here is answered at once, except `sleep`. */
 export interface RuntimeHost {
@@ -212,10 +315,34 @@ export interface AllocateHost {
    * and belong to the address from then on.
    */
   sharePages(queue: Queue, pages: Uint32Array): Outcome<Uint32Array, HandlerError>;
-  /** Copies `count` slots (key, value, position, filled, masked) from a page to another or the same. */
-  copySlots(queue: Queue, source: number, sourceOffset: number, destination: number, destinationOffset: number, count: number): void;
+  /**
+   * Copies `count` slots (key, value, position, filled, masked) from a page to another or the same. `shift` is added to each copied
+   * slot's position and its key is rotated on by as much; the position may pass the trained context. `unsupported` when the model's
+   * rotation cannot be shifted.
+   */
+  copySlots(queue: Queue, source: number, sourceOffset: number, destination: number, destinationOffset: number, count: number, shift: number): void;
+  /**
+   * Copies single tokens: `indices` count the filled slots of `sources`, in order; their keys and values go to the empty slots of
+   * `destinations`, in order. `positions`, one a token, are their new positions (keys are rotated to them); empty keeps the old ones.
+   */
+  copyTokens(queue: Queue, sources: Uint32Array, indices: Uint32Array, destinations: Uint32Array, positions: Uint32Array): void;
   /** Copies embeds one to one. */
   copyEmbeds(queue: Queue, sources: Uint32Array, destinations: Uint32Array): void;
+  /**
+   * Freezes a snapshot of `pages` (with their masks) under `name` in the tenant, after the earlier calls that write them; later writes
+   * copy. It outlives this inferlet and counts against the tenant. `persistent` ones are on disk when the future completes.
+   * `invalid-argument` when the name is taken or is no name (1 to 128 characters of letters, digits, `.`, `_`, `-`, `/`).
+   */
+  exportPages(queue: Queue, pages: Uint32Array, name: string, persistent: boolean): Promise<Outcome<undefined, HandlerError>>;
+  /**
+   * Maps the pages of an export, copy-on-write. `not-found` without such a name; `invalid-argument` for a persistent one that another
+   * model or build made.
+   */
+  importPages(queue: Queue, name: string): Promise<Outcome<Imported, HandlerError>>;
+  /** Removes a name; who has imported it keeps its pages. */
+  unexport(queue: Queue, name: string): Promise<Outcome<undefined, HandlerError>>;
+  /** The tenant's exports of this model, by name. */
+  listExports(queue: Queue): Promise<Outcome<readonly ExportInfo[], HandlerError>>;
 }
 
 /** The transformer over KV pages. */
@@ -241,6 +368,12 @@ export interface InputTextHost {
 export interface OutputTextHost {
   /** Distribution of the token that follows the state in `embed`, cut to the `top-k` most probable (1 to the tenant's cap, 256 by default). */
   nextDistribution(queue: Queue, embed: number, topK: number): Promise<Outcome<Distribution, HandlerError>>;
+  /** Natural logarithms of the probabilities of `tokens` after the state in `embed`, over the whole vocabulary at temperature 1. */
+  logProbabilities(queue: Queue, embed: number, tokens: Uint32Array): Promise<Outcome<Float32Array, HandlerError>>;
+  /** Entropy of the distribution after the state in `embed`, in nats. */
+  entropy(queue: Queue, embed: number): Promise<Outcome<number, HandlerError>>;
+  /** The values of an embed: a token's embedding or a state, as many as the model's hidden size. */
+  readEmbed(queue: Queue, embed: number): Promise<Outcome<Float32Array, HandlerError>>;
 }
 
 /** Embed, forward and sample in one call: a token costs one crossing. */
@@ -264,6 +397,48 @@ export interface TokenizeHost {
   chatTemplate(model: string, messages: readonly ChatMessage[], addGenerationPrompt: boolean): Outcome<string, HandlerError>;
 }
 
+/**
+ * Grammars that hold decoding to a format. Compiled and matched in the runtime; the mask travels with the fused call and is applied on the
+ * device before a token is picked. Calls of one matcher run in order.
+ */
+export interface GrammarHost {
+  /** Starts compiling; failures are reported by `ready` and by its matchers. */
+  readonly Compiled: new (model: string, source: Source) => Compiled;
+  readonly Matcher: new (grammar: Compiled) => Matcher;
+  /**
+   * `fused.step` with the matcher's mask applied to the only row of output, which must be a `sample` or `distributions`.
+   * The sampled token is not accepted by itself: call `accept`. The call enters its queue when the mask is known: await it before calls
+   * that must come after it.
+   */
+  step(queue: Queue, matcher: Matcher, request: StepRequest): Promise<Outcome<StepResult, HandlerError>>;
+}
+
+/** What the model looked at, for strategies that evict what nobody looks at. */
+export interface IntrospectHost {
+  /**
+   * `forward`, and the attention that each slot received from it: summed over the inputs, averaged over layers and heads. First `page-size`
+   * numbers for each of `in-pages` (0 for empty and masked slots), then one for each input. It all sums to the number of inputs.
+   */
+  forwardScores(queue: Queue, inPages: Uint32Array, inEmbeds: Uint32Array, outPages: Uint32Array, outEmbeds: Uint32Array, mask: Mask | undefined): Promise<Outcome<Float32Array, HandlerError>>;
+}
+
+/**
+ * The cache as files (Symphony, HotOS '25). A file is a sequence of tokens' keys and values, named or not, of one model. Whoever opens a
+ * name sees what was saved last; whoever holds its lock may save anew. Names are the tenant's; those under `system/` are written by operators
+ * and readable by every tenant.
+ */
+export interface KvFilesHost {
+  /**
+   * Opens `name`, or makes a file without a name when it is none. `ready` reports failures. Its calls run on `queue`; those made before
+   * it is ready wait for that.
+   */
+  readonly File: new (queue: Queue, name: string | undefined, access: Access) => File;
+  /** Removes a name. Who has it open keeps what it sees. */
+  remove(queue: Queue, name: string): Promise<Outcome<undefined, HandlerError>>;
+  /** Names that begin with `prefix`, in order, of this model. */
+  files(queue: Queue, prefix: string): Promise<Outcome<readonly FileInfo[], HandlerError>>;
+}
+
 /** Everything that an inferlet may import, by interface. */
 export interface Host {
   readonly runtime: RuntimeHost;
@@ -275,4 +450,7 @@ export interface Host {
   readonly outputText: OutputTextHost;
   readonly fused: FusedHost;
   readonly tokenize: TokenizeHost;
+  readonly grammar: GrammarHost;
+  readonly introspect: IntrospectHost;
+  readonly kvFiles: KvFilesHost;
 }

@@ -8,6 +8,9 @@ import { Sequence } from './sequence.ts';
 
 export type { ChatMessage } from 'pie:inferlet/tokenize@0.1.0';
 
+/** @internal The sequence of a context that is neither released nor generating, for what works on it beside the class. */
+export let sequenceOf: (context: Context) => Sequence;
+
 /** What a context is made on. */
 export interface ContextOptions {
   /** One of the models granted to the function; its default without it. */
@@ -16,6 +19,15 @@ export interface ContextOptions {
   readonly bos?: boolean;
   /** Higher goes first within a batch; 0 by default; the platform clamps it. */
   readonly priority?: number;
+}
+
+/** How a saved context is opened. */
+export interface OpenOptions extends ContextOptions {
+  /**
+   * Ids of the tokens that were saved, if they are known (`tokens` of the context that was saved): with them it is a context like any other.
+   * Without them its text cannot be read, cut or made a chat of; it can be gone on with, at the positions that follow.
+   */
+  readonly tokens?: ArrayLike<number>;
 }
 
 /**
@@ -41,21 +53,47 @@ export class Context implements Disposable {
     this.#sequence = sequence ?? new Sequence(model(options.model), options.priority ?? 0);
   }
 
+  static {
+    sequenceOf = (context) => {
+      context.#check();
+      return context.#sequence;
+    };
+  }
+
+  /**
+   * A context over what {@link save} kept under a name, computed already, shared copy-on-write. Fill in something before generating, unless
+   * `tokens` are given. Throws `not-found` when there is no such name.
+   *
+   * @example
+   * using ctx = await Context.open('rules');
+   * const { text } = await ctx.fill(question).generate().collect();
+   */
+  static async open(name: string, options: OpenOptions = {}): Promise<Context> {
+    const sequence = new Sequence(model(options.model), options.priority ?? 0);
+    try {
+      await sequence.open(name, options.tokens);
+    } catch (error) {
+      sequence.release();
+      throw error;
+    }
+    return new Context(options, sequence);
+  }
+
   get model(): ModelInfo {
     return this.#sequence.model;
   }
 
-  /** Ids of all tokens, special ones included. */
+  /** Ids of all tokens, special ones included; of an opened context those that are known. */
   get tokens(): readonly number[] {
     return this.#sequence.tokens;
   }
 
-  /** Number of tokens. */
+  /** Number of tokens, with those of an opened context that are not known. */
   get length(): number {
-    return this.#sequence.tokens.length;
+    return this.#sequence.length;
   }
 
-  /** The text so far, without special tokens. */
+  /** The text so far, without special tokens; of an opened context what is known of it. */
   get text(): string {
     return detokenize(this.tokens, { model: this.model.name });
   }
@@ -140,7 +178,17 @@ export class Context implements Disposable {
     return new Context(this.#options, await this.#sequence.fork(this.#options.priority ?? 0));
   }
 
-  /** Drops all tokens from index `length` on. */
+  /**
+   * Computes everything and keeps it under a name for all of the tenant's inferlets, until it is removed. `persistent` survives a restart
+   * of the model's host. Only keys and values are kept, no text. Throws `invalid-argument` when the name is taken or is no name (1 to 128
+   * characters of letters, digits, `.`, `_`, `-`, `/`). `allocate.unexport` of `@pie/inferlet/raw` removes one.
+   */
+  async save(name: string, options: { readonly persistent?: boolean } = {}): Promise<void> {
+    this.#check();
+    await this.#sequence.save(name, options.persistent ?? false);
+  }
+
+  /** Drops all tokens from position `length` on. */
   truncate(length: number): this {
     this.#check();
     this.#sequence.truncate(length);

@@ -2,7 +2,7 @@ import type { RunChunk, Sampler as WireSampler } from 'pie:inferlet/fused@0.1.0'
 import { InferletError } from './errors.ts';
 import { uniform } from './random.ts';
 import { type Run, settle } from './raw.ts';
-import { type Distribution, draw, type GuestSampler, type Sampler } from './samplers.ts';
+import { type DeviceSampler, type Distribution, draw, type GuestSampler, type Sampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
 
 /**
@@ -15,8 +15,16 @@ export type DecodeMode = 'ahead' | 'step' | 'calls';
 export interface Decoder {
   /** The next tokens, at least one and at most `left`. */
   next(left: number): Promise<readonly number[]>;
+  /** Set when nothing may follow what was decoded. */
+  readonly over?: boolean;
   /** Ends decoding; `rollBack` takes back what the device did beyond the accepted tokens (not worth it once a call has failed). */
   stop(rollBack: boolean): void;
+}
+
+/** Something that a generated text must fit, and that decodes on its own account. */
+export interface Constraint {
+  /** @internal Starts anew at the beginning of a generation. `seed` is used where the sampler has none. */
+  decoder(sequence: Sequence, sampler: Sampler, seed: number): Decoder;
 }
 
 /** Tokens of one run: a longer text takes several, so that pages are not reserved long before they are used. */
@@ -42,14 +50,30 @@ export function decoderFor(
   if (!fused || mode === 'calls') {
     const { temperature, topK } = sampler;
     const candidates = temperature === 0 ? 1 : topK || DEFAULT_CANDIDATES;
-    const choose = (distribution: Distribution, state: { random: number }): number =>
+    const drawn = (distribution: Distribution, state: { random: number }): number =>
       draw(distribution, sampler, state.random);
-    return guestDecoder(sequence, { candidates, choose }, false, sampler.seed ?? seed);
+    return guestDecoder(sequence, { candidates, choose: drawn }, false, sampler.seed ?? seed);
   }
-  const { temperature, topK, topP, minP } = sampler;
-  // QuickJS bindings cut a u32 of 2³¹ and more down to 2³¹−1; the same bits as a signed number pass whole.
-  const wire: WireSampler = { temperature, topK, topP, minP, seed: (sampler.seed ?? seed) | 0 };
+  const wire = wireSampler(sampler, seed);
   return mode === 'step' ? new StepDecoder(sequence, wire) : new AheadDecoder(sequence, wire, stopTokens);
+}
+
+/** A built-in sampler as the device takes it. */
+export function wireSampler({ temperature, topK, topP, minP, seed }: DeviceSampler, fallback: number): WireSampler {
+  // QuickJS bindings cut a u32 of 2³¹ and more down to 2³¹−1; the same bits as a signed number pass whole.
+  return { temperature, topK, topP, minP, seed: (seed ?? fallback) | 0 };
+}
+
+/** The token that a sampler of the inferlet's chooses to follow a sequence. */
+export function choose(
+  sampler: Pick<GuestSampler, 'choose'>,
+  distribution: Distribution,
+  { tokens, length, model }: Sequence,
+  seed: number,
+): number {
+  const token = sampler.choose(distribution, { tokens, random: uniform(seed, length) });
+  if (Number.isInteger(token) && token >= 0 && token < model.vocabularySize) return token;
+  throw new InferletError('invalid-argument', `The sampler chose ${token}, which is no token id.`);
 }
 
 /** One fused call a token; the device samples. */
@@ -124,13 +148,8 @@ function guestDecoder(
   const { candidates } = sampler;
   return {
     async next() {
-      const distribution = await sequence.distribution(candidates, fused);
-      const random = uniform(seed, sequence.tokens.length);
-      const token = sampler.choose(distribution, { tokens: sequence.tokens, random });
-      if (!Number.isInteger(token) || token < 0 || token >= sequence.model.vocabularySize) {
-        throw new InferletError('invalid-argument', `The sampler chose ${token}, which is no token id.`);
-      }
-      return [token];
+      const distribution = fused ? sequence.distribution(candidates) : sequence.plainDistribution(candidates);
+      return [choose(sampler, await distribution, sequence, seed)];
     },
     stop() {},
   };

@@ -1,4 +1,4 @@
-import { type DecodeMode, type Decoder, decoderFor } from './decoders.ts';
+import { type Constraint, type DecodeMode, type Decoder, decoderFor } from './decoders.ts';
 import { InferletError } from './errors.ts';
 import { specialTokens } from './models.ts';
 import { attempt, Detokenizer, runtime } from './raw.ts';
@@ -18,15 +18,27 @@ export interface GenerateOptions {
   readonly stopTokens?: readonly number[];
   /** Go on past the model's own end-of-text tokens. */
   readonly ignoreEos?: boolean;
-  /** How tokens are decoded: `ahead` for built-in samplers, `step` for custom ones. */
+  /** How tokens are decoded: `ahead` for built-in samplers, `step` for custom ones and with a constraint or a window. */
   readonly decode?: DecodeMode;
+  /** What the text must fit: `jsonSchema`, `regex`, `ebnf` or `json`. It ends when nothing may follow. */
+  readonly constraint?: Constraint;
+  /** What of the text stays in sight: `slidingWindow` or `attentionSink`. */
+  readonly window?: Window;
+}
+
+/** What of a text stays in sight while it grows. */
+export interface Window {
+  /** Whether it keeps the text within the model's context for ever. */
+  readonly endless: boolean;
+  /** @internal Lets go of what is out of sight; called before each token. */
+  slide(sequence: Sequence): void;
 }
 
 /**
- * Why a generation ended: an end-of-text or stop token; a stop string; `maxTokens`; no room left in the model's context; or the consumer
- * left, by `break` or {@link Generation.stop}.
+ * Why a generation ended: an end-of-text or stop token; a stop string; a constraint after which nothing may follow; `maxTokens`; no room left
+ * in the model's context; or the consumer left, by `break` or {@link Generation.stop}.
  */
-export type FinishReason = 'stop-token' | 'stop-string' | 'max-tokens' | 'context-length' | 'stopped';
+export type FinishReason = 'stop-token' | 'stop-string' | 'constraint' | 'max-tokens' | 'context-length' | 'stopped';
 
 /** Newly decoded tokens and the text that they complete (which may lag behind them, inside a character or a possible stop string). */
 export interface Piece {
@@ -75,7 +87,16 @@ export class Generation implements AsyncIterable<string> {
 
   /** @internal Made by `Context.generate`. `claim` tells the context which generation is under way. */
   constructor(sequence: Sequence, options: GenerateOptions, claim: (generation: Generation | undefined) => void) {
-    const { maxTokens } = options;
+    const { maxTokens, decode, constraint, window } = options;
+    if ((constraint || window) && decode !== undefined && decode !== 'step') {
+      throw new InferletError(
+        'invalid-argument',
+        `With a constraint or a window tokens come one by one, not by "${decode}".`,
+      );
+    }
+    if (window?.endless && maxTokens === undefined) {
+      throw new InferletError('invalid-argument', 'A text that never leaves its window has no end: say maxTokens.');
+    }
     if (maxTokens !== undefined && !(Number.isInteger(maxTokens) && maxTokens >= 0)) {
       throw new InferletError('invalid-argument', `maxTokens must be a whole number, 0 or more, not ${maxTokens}.`);
     }
@@ -153,9 +174,10 @@ export class Generation implements AsyncIterable<string> {
 
   #begin(): void {
     const { model, tokens } = this.#sequence;
-    const { sampler = greedy(), stop = [], stopTokens = [], ignoreEos = false, maxTokens, decode } = this.#options;
+    const { sampler = greedy(), stop = [], stopTokens = [], ignoreEos = false, maxTokens } = this.#options;
+    const { constraint, window, decode = window && 'step' } = this.#options;
     const { bos, eos } = specialTokens(model.name);
-    if (tokens.length === 0) {
+    if (this.#sequence.length === 0) {
       if (bos === null) {
         throw new InferletError(
           'invalid-argument',
@@ -168,25 +190,32 @@ export class Generation implements AsyncIterable<string> {
     const own = ignoreEos ? [] : bos === null ? eos : [...eos, bos];
     this.#stopTokens = new Set([...own, ...stopTokens]);
     this.#scanner = new StopScanner(typeof stop === 'string' ? [stop] : stop);
-    this.promptTokens = tokens.length;
-    const room = model.contextLength - tokens.length;
+    this.promptTokens = this.#sequence.length;
+    const room = window?.endless ? Number.POSITIVE_INFINITY : model.contextLength - this.promptTokens;
     this.#full = maxTokens === undefined || room < maxTokens;
     this.#left = this.#full ? room : (maxTokens ?? 0);
     this.#detokenizer = new Detokenizer(model.name);
     const primer = this.#detokenizer;
     attempt(() => primer.push(tokens.slice(-PRIMING_TOKENS)));
-    this.#decoder = decoderFor(this.#sequence, sampler, decode, runtime.random(), [...this.#stopTokens]);
+    const seed = runtime.random();
+    this.#decoder = constraint
+      ? constraint.decoder(this.#sequence, sampler, seed)
+      : decoderFor(this.#sequence, sampler, decode, seed, [...this.#stopTokens]);
     if (this.#left <= 0) this.finishReason = this.#full ? 'context-length' : 'max-tokens';
   }
 
   async #next(): Promise<Piece> {
+    this.#options.window?.slide(this.#sequence);
     const decoded = (await this.#decoder?.next(this.#left)) ?? [];
     if (this.#abandoned) throw this.#abandoned;
     // It was stopped meanwhile.
     if (this.#ended) return { text: '', tokens: [] };
-    return this.#scanner.idle && !decoded.some((token) => this.#stopTokens.has(token))
-      ? this.#take(decoded)
-      : this.#search(decoded);
+    const plain = this.#scanner.idle && !decoded.some((token) => this.#stopTokens.has(token));
+    const piece = plain ? this.#take(decoded) : this.#search(decoded);
+    if (this.finishReason !== undefined || !this.#decoder?.over) return piece;
+    const rest = this.#finish('constraint');
+    this.text += rest;
+    return { text: piece.text + rest, tokens: piece.tokens };
   }
 
   /** Takes tokens that end nothing but the count. */

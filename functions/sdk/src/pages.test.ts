@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { commonPrefix, pagesFor, planTruncate, planWrite, range } from './pages.ts';
+import { allSlots, commonPrefix, maskSlots, pagesFor, planTruncate, planWrite, range } from './pages.ts';
 
 describe('planWrite', () => {
   it('begins with nothing', () => {
@@ -47,6 +47,42 @@ describe('planTruncate', () => {
   it('copies nothing at a page border', () => assert.deepEqual(planTruncate(32, 16), { keep: 2, copySlots: 0 }));
   it('copies the slots of the page in which the cut falls', () =>
     assert.deepEqual(planTruncate(35, 16), { keep: 2, copySlots: 3 }));
+});
+
+describe('maskSlots', () => {
+  it('says which pages it touched', () => {
+    const masks: number[] = [];
+    assert.deepEqual(maskSlots(masks, 14, 33, true, 16), [0, 1, 2]);
+    assert.deepEqual(masks, [0b1100_0000_0000_0000, allSlots(16), 1]);
+    assert.deepEqual(maskSlots(masks, 5, 5, true, 16), []);
+  });
+
+  it('keeps what a plain set of slots would, over any ranges', () => {
+    const step = fc.record({ from: fc.nat({ max: 90 }), length: fc.nat({ max: 40 }), hidden: fc.boolean() });
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 12 }), fc.integer({ min: 8, max: 32 }), (steps, pageSize) => {
+        const masks: number[] = [];
+        const hiddenSlots = new Set<number>();
+        for (const { from, length, hidden } of steps) {
+          maskSlots(masks, from, from + length, hidden, pageSize);
+          for (let slot = from; slot < from + length; slot++) {
+            if (hidden) hiddenSlots.add(slot);
+            else hiddenSlots.delete(slot);
+          }
+        }
+        masks.forEach((mask, page) => {
+          // Signed numbers of 32 bits, which a guest's binding carries whole.
+          assert.equal(mask | 0, mask);
+          for (let slot = 0; slot < pageSize; slot++) {
+            assert.equal((mask >>> slot) & 1, hiddenSlots.has(page * pageSize + slot) ? 1 : 0);
+          }
+          const whole = Array.from({ length: pageSize }, (_, slot) => hiddenSlots.has(page * pageSize + slot));
+          assert.equal(mask === allSlots(pageSize), whole.every(Boolean));
+        });
+      }),
+      { seed: 5, numRuns: 500 },
+    );
+  });
 });
 
 describe('lists of tokens', () => {

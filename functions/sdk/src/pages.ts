@@ -39,6 +39,26 @@ export function planTruncate(slots: number, pageSize: number): TruncatePlan {
   return { keep: Math.floor(slots / pageSize), copySlots: slots % pageSize };
 }
 
+/** The mask that hides a whole page, as `maskSlots` makes it: all of 32 bits is −1. */
+export const allSlots = (pageSize: number): number => (pageSize === 32 ? -1 : 2 ** pageSize - 1);
+
+/**
+ * Hides slots `[from, to)`, counted over all pages, in the pages' masks (bit 0 is slot 0 of the page; as signed numbers of 32 bits, which cross
+ * the boundary whole), or shows them. Answers the indices of the pages that they lie in, in order.
+ */
+export function maskSlots(masks: number[], from: number, to: number, hidden: boolean, pageSize: number): number[] {
+  const touched: number[] = [];
+  for (let slot = from; slot < to; slot++) {
+    const page = Math.floor(slot / pageSize);
+    const bit = 1 << (slot % pageSize);
+    while (masks.length <= page) masks.push(0);
+    const mask = masks[page] as number;
+    masks[page] = hidden ? mask | bit : mask & ~bit;
+    if (touched.at(-1) !== page) touched.push(page);
+  }
+  return touched;
+}
+
 /** `[0, 1, 2, …]` from `start`, the positions of new tokens. */
 export function range(start: number, count: number): Uint32Array {
   const positions = new Uint32Array(count);

@@ -1,24 +1,27 @@
 import { Tensor } from 'onnxruntime-node';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { SequenceInput } from '../backend.ts';
+import { allowedWords } from '../check.ts';
+import { fillBias, hasBlindInput, type RunShape } from './bias.ts';
+import { Growable } from './growable.ts';
 import type { KvPool } from './kv-pool.ts';
 import type { RotaryRows, RotaryTable } from './rotary-table.ts';
 import type { Row } from './rows.ts';
 
-/** Added to the score of a key that must not be seen. Finite, so that a row that sees nothing at all has no NaN. */
-const HIDDEN = -1e30;
-
 /** One run's inputs and where each member's wanted states will be. */
 export interface RunFeeds {
   readonly feeds: Record<string, Tensor>;
-  /** Inputs per row, padded. */
-  readonly tokens: number;
-  /** States that go to the head, member by member; they come first in `states`. */
+  readonly shape: RunShape;
+  /** States that go to the head, member by member; they come first in `states`, before those that are wanted as they are. */
   readonly headRows: number;
-  /** States that are wanted as they are, after those. */
-  readonly stateRows: number;
   readonly topK: number;
   readonly wantsLogSum: boolean;
+  /** Whether the states before the head are wanted too, or any after those. */
+  readonly wantsStates: boolean;
+  /** Whether the head's tokens are cut to allowed ones; then all of the run's are, most to the whole vocabulary. */
+  readonly isMasked: boolean;
+  readonly wantsAttention: boolean;
+  readonly writes: boolean;
 }
 
 /** Fills the graph's inputs from rows. The arrays are kept and reused: feeds are valid until the next call. */
@@ -29,6 +32,7 @@ export class FeedBuilder {
   readonly #poolTensor: Tensor;
   readonly #noEmbedRows = new Tensor('int64', new BigInt64Array(0), [0, 1]);
   readonly #noEmbeds: Tensor;
+  readonly #noMask: Tensor;
   readonly #yes = new Tensor('bool', [true], [1]);
   readonly #no = new Tensor('bool', [false], [1]);
   /** Tensors are int32 and int64; indices are written as uint32 into the same memory, which copies `Uint32Array`s whole. */
@@ -38,6 +42,7 @@ export class FeedBuilder {
   readonly #bias = new Growable(4);
   readonly #outRows = new Growable(4);
   readonly #headRows = new Growable(4);
+  readonly #masks = new Growable(4);
   #rotaryRows: RotaryRows | null = null;
   #cos: Tensor | null = null;
   #sin: Tensor | null = null;
@@ -48,6 +53,7 @@ export class FeedBuilder {
     this.#rotary = rotary;
     this.#poolTensor = new Tensor('float32', pool.data, [pool.planes * pool.slotCount, pool.rowSize]);
     this.#noEmbeds = new Tensor('float32', new Float32Array(0), [0, config.hiddenSize]);
+    this.#noMask = new Tensor('uint8', new Uint8Array(0), [0, 4 * allowedWords(config)]);
   }
 
   build(rows: readonly Row[]): RunFeeds {
@@ -58,23 +64,24 @@ export class FeedBuilder {
     for (const row of rows) {
       tokens = Math.max(tokens, row.tokens);
       context = Math.max(context, row.context);
-      if (row.members.length === 1 && hasBlindInput(row.members[0].sequence)) blind = true;
+      if (!blind && mayBeBlind(row)) blind = row.members.some(({ sequence }) => hasBlindInput(sequence));
     }
-    // An input that sees nothing attends to the null slot, whose value is zero, in a column of its own.
     const width = tokens + context + (blind ? 1 : 0);
-    this.#fillSlots(rows, tokens, width);
-    this.#fillBias(rows, tokens, width, blind);
+    const shape = { tokens, width, blind };
+    this.#fillSlots(rows, shape);
+    const bias = this.#bias.float32(count * tokens * width);
+    fillBias(bias, rows, shape);
     const wanted = this.#outputs(rows, tokens);
     const feeds: Record<string, Tensor> = {
       tokens: this.#fillTokens(rows, tokens),
       ...this.#fillPositions(rows, tokens),
       slots: new Tensor('int32', this.#slots.int32(count * width), [count, width]),
-      bias: new Tensor('float32', this.#bias.float32(count * tokens * width), [count, 1, tokens, width]),
+      bias: new Tensor('float32', bias, [count, 1, tokens, width]),
       pool: this.#poolTensor,
       ...this.#embeds(rows, tokens),
       ...wanted.feeds,
     };
-    return { ...wanted, feeds, tokens };
+    return { ...wanted, feeds, shape };
   }
 
   #fillTokens(rows: readonly Row[], tokens: number): Tensor {
@@ -116,46 +123,21 @@ export class FeedBuilder {
   }
 
   /** Columns: the row's own inputs (the null slot, written over), its context, padding. */
-  #fillSlots(rows: readonly Row[], tokens: number, width: number): void {
+  #fillSlots(rows: readonly Row[], { tokens, width }: RunShape): void {
     const slots = this.#slots.uint32(rows.length * width);
     const { nullSlot } = this.#pool;
-    rows.forEach(({ members, context, shared }, r) => {
+    rows.forEach(({ members, context, shared, slots: linked }, r) => {
       const start = r * width;
       const columns = start + tokens;
       slots.fill(nullSlot, start, columns);
-      slots.set(members[0].sequence.context, columns);
-      for (let i = 1; i < members.length; i++) {
-        slots.set(members[i].sequence.context.subarray(shared), columns + members[i].firstOwn);
-      }
-      slots.fill(nullSlot, columns + context, start + width);
-    });
-  }
-
-  #fillBias(rows: readonly Row[], tokens: number, width: number, blind: boolean): void {
-    const bias = this.#bias.float32(rows.length * tokens * width);
-    rows.forEach((row, r) => {
-      for (const { sequence, firstInput, firstOwn } of row.members) {
-        const { mask, positions, context } = sequence;
-        const ownEnd = firstOwn + context.length - row.shared;
-        for (let t = 0; t < positions.length; t++) {
-          const start = (r * tokens + firstInput + t) * width;
-          if (mask !== 'causal') {
-            fillMaskRow(bias, start, mask, t, positions.length, context.length, tokens, width, blind);
-            continue;
-          }
-          const columns = start + tokens;
-          if (row.members.length > 1 || tokens > 1) {
-            bias.fill(HIDDEN, start, columns);
-            bias.fill(HIDDEN, columns + row.shared, columns + firstOwn);
-          }
-          bias.fill(0, start + firstInput, start + firstInput + t + 1);
-          bias.fill(0, columns, columns + row.shared);
-          bias.fill(0, columns + firstOwn, columns + ownEnd);
-          bias.fill(HIDDEN, columns + ownEnd, start + width);
+      if (linked !== null) slots.set(linked, columns);
+      else {
+        slots.set(members[0].sequence.context, columns);
+        for (let i = 1; i < members.length; i++) {
+          slots.set(members[i].sequence.context.subarray(shared), columns + members[i].firstOwn);
         }
       }
-      // Padded inputs: whatever they compute is dropped, but it must stay finite.
-      bias.fill(0, (r * tokens + row.tokens) * width, (r + 1) * tokens * width);
+      slots.fill(nullSlot, columns + context, start + width);
     });
   }
 
@@ -185,12 +167,21 @@ export class FeedBuilder {
     let stateRows = 0;
     let topK = 1;
     let wantsLogSum = false;
-    eachMember(rows, tokens, ({ output }) => {
+    let wantsStates = false;
+    let isMasked = false;
+    let wantsAttention = false;
+    let writes = false;
+    eachMember(rows, tokens, (sequence) => {
+      const { output } = sequence;
+      if (sequence.writes.length > 0) writes = true;
+      if (sequence.attention === true) wantsAttention = true;
       if (output.kind === 'states') stateRows += output.rows;
       if (output.kind !== 'top') return;
       headRows += output.rows;
       topK = Math.max(topK, output.topK);
       if (output.tokensOnly !== true) wantsLogSum = true;
+      if (output.states === true) wantsStates = true;
+      if (output.allowed !== undefined) isMasked = true;
     });
     const outRows = this.#outRows.uint32(headRows + stateRows);
     let top = 0;
@@ -207,18 +198,44 @@ export class FeedBuilder {
     topK = Math.min(topK, this.#config.vocabularySize);
     return {
       headRows,
-      stateRows,
       topK,
       wantsLogSum,
+      wantsStates: wantsStates || stateRows > 0,
+      isMasked,
+      wantsAttention,
+      writes,
       feeds: {
         out_rows: new Tensor('int32', this.#outRows.int32(headRows + stateRows), [headRows + stateRows]),
         head_rows: new Tensor('int32', this.#headRows.int32(headRows), [headRows]),
         top_k: new Tensor('int64', BigInt64Array.of(BigInt(topK)), [1]),
-        has_head: headRows > 0 ? this.#yes : this.#no,
-        wants_log_sum: wantsLogSum ? this.#yes : this.#no,
+        has_head: headRows > 0 && !isMasked ? this.#yes : this.#no,
+        wants_log_sum: wantsLogSum && !isMasked ? this.#yes : this.#no,
+        is_masked: isMasked ? this.#yes : this.#no,
+        allowed: isMasked ? this.#allowed(rows, headRows) : this.#noMask,
       },
     };
   }
+
+  /** The token masks of all head rows, as bytes: the words are little-endian, so bit `t % 8` of byte `t / 8` is token t. */
+  #allowed(rows: readonly Row[], headRows: number): Tensor {
+    const words = allowedWords(this.#config);
+    const masks = this.#masks.uint32(headRows * words);
+    let next = 0;
+    eachMember(rows, 0, ({ output }) => {
+      if (output.kind !== 'top') return;
+      const end = next + output.rows * words;
+      if (output.allowed === undefined) masks.fill(0xffffffff, next, end);
+      else masks.set(output.allowed, next);
+      next = end;
+    });
+    const bytes = new Uint8Array(masks.buffer, masks.byteOffset, masks.byteLength);
+    return new Tensor('uint8', bytes, [headRows, 4 * words]);
+  }
+}
+
+/** Whether members' masks must be looked at: those of rows with a shared prefix are causal. */
+function mayBeBlind({ members, slots }: Row): boolean {
+  return members.length === 1 || slots !== null;
 }
 
 /** Visits every member with the flat index of its first input. */
@@ -229,78 +246,5 @@ function eachMember(
 ): void {
   for (let r = 0; r < rows.length; r++) {
     for (const { sequence, firstInput } of rows[r].members) visit(sequence, r * tokens + firstInput);
-  }
-}
-
-/** One row of an explicit mask, from its order (context, inputs) to the graph's (inputs, context, padding). */
-function fillMaskRow(
-  bias: Float32Array,
-  start: number,
-  mask: Uint8Array,
-  row: number,
-  inputs: number,
-  context: number,
-  tokens: number,
-  width: number,
-  blind: boolean,
-): void {
-  const from = row * (context + inputs);
-  let seen = false;
-  bias.fill(HIDDEN, start, start + width);
-  for (let j = 0; j < context; j++) {
-    if (mask[from + j] === 0) continue;
-    bias[start + tokens + j] = 0;
-    seen = true;
-  }
-  for (let j = 0; j < inputs; j++) {
-    if (mask[from + context + j] === 0) continue;
-    bias[start + j] = 0;
-    seen = true;
-  }
-  if (blind && !seen) bias[start + width - 1] = 0;
-}
-
-function hasBlindInput({ mask, positions, context }: SequenceInput): boolean {
-  if (mask === 'causal') return false;
-  const width = context.length + positions.length;
-  for (let row = 0; row < positions.length; row++) {
-    if (!mask.subarray(row * width, (row + 1) * width).some((seen) => seen !== 0)) return true;
-  }
-  return false;
-}
-
-/** One buffer that grows by doubling, seen through views of the length that is asked for. */
-class Growable {
-  readonly #elementBytes: number;
-  #buffer = new ArrayBuffer(1024);
-
-  constructor(elementBytes: number) {
-    this.#elementBytes = elementBytes;
-  }
-
-  uint32(length: number): Uint32Array {
-    return new Uint32Array(this.#ensure((length * 4) / this.#elementBytes), 0, length);
-  }
-
-  int32(length: number): Int32Array {
-    return new Int32Array(this.#ensure(length), 0, length);
-  }
-
-  float32(length: number): Float32Array {
-    return new Float32Array(this.#ensure(length), 0, length);
-  }
-
-  int64(length: number): BigInt64Array {
-    return new BigInt64Array(this.#ensure(length), 0, length);
-  }
-
-  #ensure(elements: number): ArrayBuffer {
-    const bytes = elements * this.#elementBytes;
-    if (this.#buffer.byteLength < bytes) {
-      let size = this.#buffer.byteLength;
-      while (size < bytes) size *= 2;
-      this.#buffer = new ArrayBuffer(size);
-    }
-    return this.#buffer;
   }
 }

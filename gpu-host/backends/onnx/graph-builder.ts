@@ -112,6 +112,13 @@ export class GraphBuilder {
     return name;
   }
 
+  /** A list of float32 inside the graph file, under a name of its own. */
+  floats(name: string, values: Float32Array, dims: readonly number[]): string {
+    const rawData = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+    this.#initializers.set(this.#claim(name), { name, dataType: ElementType.float32, dims: [...dims], rawData });
+    return name;
+  }
+
   /** A constant whose bytes lie in a file, mapped into memory by the session. The same name is stored once. */
   external(name: string, type: ElementTypeNumber, dims: readonly number[], range: FileRange): string {
     if (!this.#initializers.has(name)) {

@@ -1,6 +1,8 @@
 import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
+import { allowedWords } from '../check.ts';
 import { ElementType, GraphBuilder } from './graph-builder.ts';
+import { addDecoderHead } from './head-graph.ts';
 import { headLinear, layerLinears, type QuantizedRanges, type WeightBits, WeightNodes } from './weights.ts';
 
 /** What a graph is built for. */
@@ -9,6 +11,8 @@ export interface GraphOptions {
   readonly headBits: WeightBits;
   /** Rows of each plane of the pool. */
   readonly slotCount: number;
+  /** Whether it also tells what each input attends to. As a branch of one graph it would keep every layer's keys until the end (12 %). */
+  readonly attention: boolean;
 }
 
 /**
@@ -21,10 +25,14 @@ export interface GraphOptions {
  * - `bias` float32 [B, 1, T, W]: 0 where an input sees a row, very negative elsewhere
  * - `pool` float32 [2 × layers × slotCount, kvHeads × headDim]: planes of keys and values, layer by layer
  * - `out_rows` int32 [R]: flat inputs whose states are wanted; `head_rows` int32 [M]: those among the R that go to the head. Both may be none
- * - `top_k` int64 [1]; `has_head`, `wants_log_sum` bool [1]: whether M is above 0, whether `log_sum` is wanted
+ * - `top_k` int64 [1]; `has_head`, `wants_log_sum` bool [1]: whether `top_*`, whether `log_sum` is wanted; never of no rows
+ * - `is_masked` bool [1]: whether instead `allowed_*` are wanted, over the tokens of `allowed` uint8 [M, ceil(vocabulary / 32) × 4]
+ *   (bit t % 8 of byte t / 8; no rows when it is not)
  *
- * Outputs: `states` [R, hidden], after the final norm; those of {@link buildHead} for M rows; `new_kv` [2 × layers × B, T, kvHeads × headDim], keys (rotated) and values of
- * the inputs in the pool's order.
+ * Outputs (empty when not wanted): `states` [R, hidden], after the final norm; for M rows `top_logits` float32 and `top_tokens` int64
+ * [M, K], largest first, equal ones by token, and `log_sum` [M, 1], the logarithm of the sum of all exponentiated logits; the same over
+ * allowed tokens; `new_kv` [2 × layers × B, T, kvHeads × headDim], keys (rotated) and values of the inputs in the pool's order;
+ * with `attention` `received` [B, T, W], how much each input attends to each row, the mean over heads and layers.
  */
 export function buildDecoder(
   model: LoadedModel,
@@ -32,7 +40,7 @@ export function buildDecoder(
   quantized: ReadonlyMap<string, QuantizedRanges>,
 ): Uint8Array {
   const { config } = model;
-  const { float32, int32, int64, boolean } = ElementType;
+  const { float32, uint8, int32, int64, boolean } = ElementType;
   const graph = new GraphBuilder();
   const weights = new WeightNodes(graph, model, quantized);
   const { hiddenSize, headDim, layers } = config;
@@ -51,72 +59,30 @@ export function buildDecoder(
   graph.input('top_k', int64, [1]);
   graph.input('has_head', boolean, [1]);
   graph.input('wants_log_sum', boolean, [1]);
+  graph.input('is_masked', boolean, [1]);
+  graph.input('allowed', uint8, ['M-masked', 4 * allowedWords(config)]);
 
   let row: ResidualRow = addEmbedding(graph, weights, config);
   const fresh: string[] = [];
+  const received: string[] = [];
   for (let layer = 0; layer < layers; layer++) {
     const result = addDecoderLayer(graph, weights, config, options, layer, row);
     row = result.row;
     fresh.push(result.key, result.value);
+    if (result.weights === null) continue;
+    received.push(
+      graph.node('ReduceMean', [result.weights, graph.integers([1])], `received.${layer}`, { keepdims: 0 }),
+    );
   }
   graph.node('Concat', fresh, 'new_kv', { axis: 0 });
   const headStates = graph.node('Gather', [row.normed, 'head_rows'], 'head-states');
   const logits = weights.multiply(headStates, headLinear(config, options.headBits));
-  // TopK of no rows ends the process (ONNX Runtime 1.30), and the sum is worth skipping.
-  const top = [
-    { name: 'top_logits', type: float32, emptyDims: [0, 1] },
-    { name: 'top_tokens', type: int64, emptyDims: [0, 1] },
-  ];
-  graph.when('has_head', top, (branch) => addTop(branch, logits, ['largest-logits', 'largest-tokens']));
-  const logSum = [{ name: 'log_sum', type: float32, emptyDims: [0, 1] }];
-  graph.when('wants_log_sum', logSum, (branch) => [addLogSum(branch, logits, 'top_logits', 'logits-log-sum')]);
+  addDecoderHead(graph, config, logits);
 
   graph.output(row.normed, float32, ['R', hiddenSize]);
-  outputTop(graph);
   graph.output('new_kv', float32, ['planes', 'T', kvSize(config)]);
+  if (options.attention) graph.output(graph.node('Mean', received, 'received'), float32, ['B', 'T', 'W']);
   return graph.encode();
-}
-
-/**
- * The head as its own graph, for states that were computed earlier.
- *
- * Inputs: `states` float32 [M, hidden], M at least 1; `top_k` int64 [1]. Outputs: `top_logits` float32 and `top_tokens` int64 [M, K],
- * largest first, equal ones by token; `log_sum` float32 [M, 1], the logarithm of the sum of all exponentiated logits.
- */
-export function buildHead(
-  model: LoadedModel,
-  options: GraphOptions,
-  quantized: ReadonlyMap<string, QuantizedRanges>,
-): Uint8Array {
-  const graph = new GraphBuilder();
-  const weights = new WeightNodes(graph, model, quantized);
-  graph.input('states', ElementType.float32, ['M', model.config.hiddenSize]);
-  graph.input('top_k', ElementType.int64, [1]);
-  const logits = weights.multiply('states', headLinear(model.config, options.headBits));
-  addTop(graph, logits, ['top_logits', 'top_tokens']);
-  addLogSum(graph, logits, 'top_logits', 'log_sum');
-  outputTop(graph);
-  return graph.encode();
-}
-
-function addTop(graph: GraphBuilder, logits: string, names: readonly [string, string]): readonly string[] {
-  graph.nodeOf('TopK', [logits, 'top_k'], names, { axis: -1 });
-  return names;
-}
-
-/** ReduceLogSumExp is up to 100 times slower than its parts on the CPU provider. The largest logit is the first of the top ones. */
-function addLogSum(graph: GraphBuilder, logits: string, topLogits: string, name: string): string {
-  const one = graph.integers([1]);
-  const largest = graph.node('Slice', [topLogits, graph.integers([0]), one, one], 'largest-logit');
-  const powers = graph.node('Exp', [graph.node('Sub', [logits, largest], 'logits-shifted')], 'powers');
-  const sum = graph.node('ReduceSum', [powers, one], 'sum-of-powers', { keepdims: 1 });
-  return graph.node('Add', [graph.node('Log', [sum], 'log-of-powers'), largest], name);
-}
-
-function outputTop(graph: GraphBuilder): void {
-  graph.output('top_logits', ElementType.float32, ['M', 'K']);
-  graph.output('top_tokens', ElementType.int64, ['M', 'K']);
-  graph.output('log_sum', ElementType.float32, ['M', 1]);
 }
 
 /** The residual stream, and the same after the norm that the next step wants. */
@@ -148,7 +114,7 @@ function addDecoderLayer(
   options: GraphOptions,
   layer: number,
   row: ResidualRow,
-): { row: ResidualRow; key: string; value: string } {
+): { row: ResidualRow; key: string; value: string; weights: string | null } {
   const { hiddenSize, intermediateSize, layers, heads, headDim } = config;
   const linears = layerLinears(config, layer, options.bits);
   const at = (name: string) => `${name}.${layer}`;
@@ -190,7 +156,7 @@ function addDecoderLayer(
     at('after-mlp'),
     isLast ? 'states' : at('after-mlp-normed'),
   );
-  return { row: next, key: attention.key, value: attention.value };
+  return { ...attention, row: next };
 }
 
 function addAttention(
@@ -200,7 +166,7 @@ function addAttention(
   options: GraphOptions,
   layer: number,
   normed: string,
-): { output: string; key: string; value: string } {
+): { output: string; key: string; value: string; weights: string | null } {
   const { heads, kvHeads, headDim } = config;
   const linears = layerLinears(config, layer, options.bits);
   const at = (name: string) => `${name}.${layer}`;
@@ -240,10 +206,15 @@ function addAttention(
   };
   const keys = gathered('keys', 2 * layer, key);
   const values = gathered('values', 2 * layer + 1, at('value'));
-  const output = graph.node('Attention', [query, keys, values, 'bias'], at('attended'), {
+  const attended = at('attended');
+  const weightsOf = at('weights');
+  const outputs = options.attention ? [attended, '', '', weightsOf] : [attended];
+  graph.nodeOf('Attention', [query, keys, values, 'bias'], outputs, {
     q_num_heads: heads,
     kv_num_heads: kvHeads,
     scale: { float: 1 / Math.sqrt(headDim) },
+    // The fourth output is what the softmax gives.
+    ...(options.attention ? { qk_matmul_output_mode: 3 } : {}),
   });
-  return { output, key, value: at('value') };
+  return { output: attended, key, value: at('value'), weights: options.attention ? weightsOf : null };
 }

@@ -1,17 +1,22 @@
-import { InferenceSession, Tensor } from 'onnxruntime-node';
+import { InferenceSession } from 'onnxruntime-node';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
-import type { Backend, SequenceInput, SequenceOutput, TopTokens } from '../backend.ts';
-import { checkCopy, checkSequence, checkStates } from '../check.ts';
+import type { Backend, SequenceInput, SequenceOutput, StateScores, TopRequest, TopTokens } from '../backend.ts';
+import { checkCopy, checkPage, checkScore, checkSequence, checkStates } from '../check.ts';
 import { FeedBuilder, type RunFeeds } from './feeds.ts';
-import { buildDecoder, buildHead, type GraphOptions } from './graph.ts';
+import { buildDecoder } from './graph.ts';
+import { Head } from './head.ts';
+import { buildHead } from './head-graph.ts';
 import { KvPool } from './kv-pool.ts';
-import { packRuns, type RunCosts, runCosts } from './packing.ts';
+import { LazySession } from './lazy-session.ts';
+import { allowedTopRows, fetches, floats, type RunResult, receivedAttention, TOP, topRows } from './outputs.ts';
+import { runCosts } from './packing.ts';
+import { Planner } from './plan.ts';
 import { defaultCacheDirectory, quantizedWeights } from './quantized-cache.ts';
 import { RotaryTable } from './rotary-table.ts';
-import { type Row, separateRows, sharedRows } from './rows.ts';
+import type { Row } from './rows.ts';
 import { sessionOptions } from './session-options.ts';
-import type { QuantizedRanges, WeightBits } from './weights.ts';
+import type { WeightBits } from './weights.ts';
 
 /** Options of {@link createOnnxBackend}. */
 export interface OnnxBackendOptions {
@@ -38,12 +43,26 @@ export interface OnnxBackendOptions {
  */
 export async function createOnnxBackend(model: LoadedModel, options: OnnxBackendOptions): Promise<Backend> {
   const { bits, headBits = bits } = options;
-  const pool = new KvPool(model.config, options.pageSize * options.pageCount);
+  const pool = new KvPool(model.config, options.pageSize, options.pageCount);
   const quantized = await quantizedWeights(model, bits, headBits, options.cacheDirectory ?? defaultCacheDirectory());
-  const graphOptions = { bits, headBits, slotCount: pool.slotCount };
-  const graph = buildDecoder(model, graphOptions, quantized);
-  const decoder = await InferenceSession.create(graph, sessionOptions(options.threads));
-  return new OnnxBackend(model, options, pool, decoder, graphOptions, quantized);
+  const session = (graph: Uint8Array) => InferenceSession.create(graph, sessionOptions(options.threads));
+  const decoder = (attention: boolean) =>
+    session(buildDecoder(model, { bits, headBits, slotCount: pool.slotCount, attention }, quantized));
+  const sessions = {
+    decoder: await decoder(false),
+    watchedDecoder: new LazySession(() => decoder(true)),
+    head: new LazySession(() => session(buildHead(model, headBits, quantized))),
+  };
+  return new OnnxBackend(model.config, options, pool, sessions);
+}
+
+/** What one model runs on. Those made when first wanted cost a second copy of their weights. */
+interface Sessions {
+  readonly decoder: InferenceSession;
+  /** The decoder that also tells what each input attends to. */
+  readonly watchedDecoder: LazySession;
+  /** The head alone, for states that were computed earlier. */
+  readonly head: LazySession;
 }
 
 class OnnxBackend implements Backend {
@@ -53,151 +72,117 @@ class OnnxBackend implements Backend {
   readonly pageCount: number;
   readonly #pool: KvPool;
   readonly #feeds: FeedBuilder;
-  readonly #costs: RunCosts;
-  readonly #decoder: InferenceSession;
-  readonly #makeHead: () => Promise<InferenceSession>;
-  #head: Promise<InferenceSession> | null = null;
+  readonly #planner: Planner;
+  readonly #sessions: Sessions;
+  readonly #head: Head;
+  /** Pairs of an input and a key computed since start, and those of them inside a row's own shape. */
+  #computedPairs = 0;
+  #wantedPairs = 0;
 
-  constructor(
-    model: LoadedModel,
-    options: OnnxBackendOptions,
-    pool: KvPool,
-    decoder: InferenceSession,
-    graphOptions: GraphOptions,
-    quantized: ReadonlyMap<string, QuantizedRanges>,
-  ) {
-    this.config = model.config;
+  constructor(config: ModelConfig, options: OnnxBackendOptions, pool: KvPool, sessions: Sessions) {
+    const { bits, headBits = bits } = options;
+    this.config = config;
     this.pageSize = options.pageSize;
     this.pageCount = options.pageCount;
     this.#pool = pool;
-    this.#feeds = new FeedBuilder(model.config, pool, new RotaryTable(model.config));
-    this.#costs = runCosts(model.config, graphOptions.bits, graphOptions.headBits);
-    this.#decoder = decoder;
-    this.#makeHead = () =>
-      InferenceSession.create(buildHead(model, graphOptions, quantized), sessionOptions(options.threads));
+    this.#feeds = new FeedBuilder(config, pool, new RotaryTable(config));
+    this.#planner = new Planner(runCosts(config, bits, headBits), config.heads, pool.nullSlot);
+    this.#sessions = sessions;
+    this.#head = new Head(config, sessions.head);
+  }
+
+  get pageBytes(): number {
+    return this.#pool.pageBytes;
   }
 
   async forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]> {
     for (const sequence of batch) checkSequence(this.config, this.#pool.nullSlot, sequence);
     const outputs: SequenceOutput[] = new Array(batch.length);
-    for (const rows of this.#plan(batch)) await this.#run(rows, outputs);
+    for (const rows of this.#planner.plan(batch)) await this.#run(rows, outputs);
     return outputs;
   }
 
   async project(states: Float32Array, count: number, topK: number): Promise<TopTokens> {
-    const { hiddenSize, vocabularySize } = this.config;
     checkStates(this.config, states, count);
-    const k = Math.min(topK, vocabularySize);
-    if (count === 0) return { topK: k, tokens: new Uint32Array(0), logProbabilities: new Float32Array(0) };
-    // The decoder's own head cannot run alone; one of its own is made when first wanted, at the price of a second copy of its weights.
-    this.#head ??= this.#makeHead();
-    const head = await this.#head;
-    const result = await head.run({
-      states: new Tensor('float32', states, [count, hiddenSize]),
-      top_k: new Tensor('int64', BigInt64Array.of(BigInt(k)), [1]),
-    });
-    return topRows(result, 0, count, k, k, true);
+    return this.#head.project(states, count, topK);
   }
 
-  copySlots(sources: Uint32Array, destinations: Uint32Array): void {
-    checkCopy(this.#pool.nullSlot, sources, destinations);
-    this.#pool.copy(sources, destinations);
+  async score(states: Float32Array, count: number, tokens: readonly Uint32Array[]): Promise<StateScores> {
+    checkScore(this.config, states, count, tokens);
+    return this.#head.score(states, count, tokens);
+  }
+
+  copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {
+    checkCopy(this.#pool.nullSlot, sources, destinations, shifts);
+    this.#pool.copy(sources, destinations, shifts);
+  }
+
+  readPage(page: number, into: Uint8Array): void {
+    checkPage(this.pageCount, this.pageBytes, page, into);
+    this.#pool.readPage(page, into);
+  }
+
+  writePage(page: number, from: Uint8Array): void {
+    checkPage(this.pageCount, this.pageBytes, page, from);
+    this.#pool.writePage(page, from);
+  }
+
+  paddingShare(): number {
+    return this.#computedPairs === 0 ? 0 : 1 - this.#wantedPairs / this.#computedPairs;
   }
 
   async dispose(): Promise<void> {
-    await this.#decoder.release();
-    if (this.#head !== null) await (await this.#head).release();
-  }
-
-  /** The batch as runs of rows: forks of a prefix share a row when that is cheaper than padding them beside each other. */
-  #plan(batch: readonly SequenceInput[]): Row[][] {
-    const { heads } = this.config;
-    let rows = separateRows(batch);
-    let packing = packRuns(rows, this.#costs, heads);
-    const shared = sharedRows(batch, this.#costs);
-    if (shared !== null) {
-      const other = packRuns(shared, this.#costs, heads);
-      if (other.cost < packing.cost) [rows, packing] = [shared, other];
-    }
-    return packing.runs.map((run) => run.map((index) => rows[index]));
+    const { decoder, watchedDecoder, head } = this.#sessions;
+    await decoder.release();
+    await watchedDecoder.release();
+    await head.release();
   }
 
   async #run(rows: readonly Row[], outputs: SequenceOutput[]): Promise<void> {
     const run = this.#feeds.build(rows);
-    const result = await this.#decoder.run(run.feeds, fetches(run, rows));
-    const fresh = result.new_kv === undefined ? null : floats(result.new_kv);
+    const { shape } = run;
+    const { decoder, watchedDecoder } = this.#sessions;
+    const session = run.wantsAttention ? await watchedDecoder.get() : decoder;
+    const result = await session.run(run.feeds, fetches(run));
+    const fresh = run.writes ? floats(result.new_kv) : null;
     let topRow = 0;
     let stateRow = run.headRows;
-    for (let r = 0; r < rows.length; r++) {
-      for (const { index, sequence, firstInput } of rows[r].members) {
-        const { output, writes } = sequence;
-        if (fresh !== null) this.#pool.store(fresh, rows.length * run.tokens, r * run.tokens + firstInput, writes);
-        if (output.kind === 'none') outputs[index] = { kind: 'none' };
+    rows.forEach((row, r) => {
+      this.#wantedPairs += row.tokens * (row.tokens + row.context);
+      for (const member of row.members) {
+        const { output, writes, attention } = member.sequence;
+        const firstInput = r * shape.tokens + member.firstInput;
+        if (fresh !== null) this.#pool.store(fresh, rows.length * shape.tokens, firstInput, writes);
+        let made: SequenceOutput;
+        if (output.kind === 'none') made = { kind: 'none' };
         else if (output.kind === 'states') {
-          outputs[index] = { kind: 'states', states: this.#statesOf(result, stateRow, output.rows) };
+          made = { kind: 'states', states: this.#statesOf(result, stateRow, output.rows) };
           stateRow += output.rows;
         } else {
-          const k = Math.min(output.topK, run.topK);
-          const top = topRows(result, topRow, output.rows, run.topK, k, output.tokensOnly !== true);
-          outputs[index] = { kind: 'top', ...top };
+          made = this.#top(result, run, topRow, output);
           topRow += output.rows;
         }
+        if (attention === true) {
+          made = { ...made, attention: receivedAttention(result, shape, r, row, member) };
+        }
+        outputs[member.index] = made;
       }
-    }
+    });
+    this.#computedPairs += rows.length * shape.tokens * shape.width;
   }
 
-  #statesOf(result: InferenceSession.ReturnType, firstRow: number, rows: number): Float32Array {
+  #top(result: RunResult, run: RunFeeds, row: number, request: TopRequest): SequenceOutput {
+    const { rows, topK, tokensOnly, states } = request;
+    const k = Math.min(topK, run.topK);
+    const top = run.isMasked
+      ? allowedTopRows(result, row, rows, run.topK, k, tokensOnly !== true)
+      : topRows(result, TOP, row, rows, run.topK, k, tokensOnly !== true);
+    if (states !== true) return { kind: 'top', ...top };
+    return { kind: 'top', ...top, states: this.#statesOf(result, row, rows) };
+  }
+
+  #statesOf(result: RunResult, firstRow: number, rows: number): Float32Array {
     const { hiddenSize } = this.config;
     return floats(result.states).slice(firstRow * hiddenSize, (firstRow + rows) * hiddenSize);
   }
-}
-
-/** Outputs are copied into JavaScript: only those that somebody wants. */
-function fetches(run: RunFeeds, rows: readonly Row[]): string[] {
-  const names: string[] = [];
-  if (rows.some(({ members }) => members.some(({ sequence }) => sequence.writes.length > 0))) names.push('new_kv');
-  if (run.headRows > 0) names.push('top_tokens');
-  if (run.wantsLogSum) names.push('top_logits', 'log_sum');
-  if (run.stateRows > 0 || names.length === 0) names.push('states');
-  return names;
-}
-
-/** The first `k` of `width` columns of some rows, with logits made log-probabilities. */
-function topRows(
-  result: InferenceSession.ReturnType,
-  firstRow: number,
-  rows: number,
-  width: number,
-  k: number,
-  wantsProbabilities: boolean,
-): TopTokens {
-  const ids = integers(result.top_tokens);
-  const tokens = new Uint32Array(rows * k);
-  for (let row = 0; row < rows; row++) {
-    const from = (firstRow + row) * width;
-    // Low words of little-endian int64.
-    for (let i = 0; i < k; i++) tokens[row * k + i] = ids[(from + i) * 2];
-  }
-  if (!wantsProbabilities) return { topK: k, tokens, logProbabilities: new Float32Array(0) };
-  const logits = floats(result.top_logits);
-  const logSums = floats(result.log_sum);
-  const logProbabilities = new Float32Array(rows * k);
-  for (let row = 0; row < rows; row++) {
-    const from = (firstRow + row) * width;
-    const logSum = logSums[firstRow + row];
-    for (let i = 0; i < k; i++) logProbabilities[row * k + i] = logits[from + i] - logSum;
-  }
-  return { topK: k, tokens, logProbabilities };
-}
-
-function floats(tensor: Tensor | undefined): Float32Array {
-  if (!(tensor?.data instanceof Float32Array)) throw new TypeError('The session gave no float32 output.');
-  return tensor.data;
-}
-
-/** The words of an int64 output: even ones are the low halves. */
-function integers(tensor: Tensor | undefined): Uint32Array {
-  if (!(tensor?.data instanceof BigInt64Array)) throw new TypeError('The session gave no int64 output.');
-  const { buffer, byteOffset, length } = tensor.data;
-  return new Uint32Array(buffer, byteOffset, length * 2);
 }

@@ -4,7 +4,8 @@ import fc from 'fast-check';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import { KvPool } from './kv-pool.ts';
 
-const CONFIG = { layers: 2, kvHeads: 1, headDim: 2 } as unknown as ModelConfig;
+const CONFIG = { layers: 2, kvHeads: 1, headDim: 2, ropeTheta: 10_000, ropeScaling: null } as unknown as ModelConfig;
+const PAGE = 4;
 const SLOTS = 12;
 
 function row(pool: KvPool, plane: number, slot: number): number[] {
@@ -15,7 +16,7 @@ function row(pool: KvPool, plane: number, slot: number): number[] {
 test('stored rows land in their slots of every plane, and the null slot stays zero', () => {
   const slots = fc.shuffledSubarray(Array.from({ length: SLOTS }, (_, i) => i));
   const property = fc.property(slots, fc.nat(3), (chosen, before) => {
-    const pool = new KvPool(CONFIG, SLOTS);
+    const pool = new KvPool(CONFIG, PAGE, SLOTS / PAGE);
     const inputs = before + chosen.length + 1;
     const fresh = Float32Array.from({ length: pool.planes * inputs * pool.rowSize }, (_, i) => i + 1);
     pool.store(fresh, inputs, before, Uint32Array.from(chosen));
@@ -35,11 +36,11 @@ test('copies read every source before they write', () => {
   const slot = fc.nat(SLOTS - 1);
   const destinations = fc.shuffledSubarray(Array.from({ length: SLOTS }, (_, i) => i));
   const property = fc.property(destinations, fc.array(slot, { minLength: SLOTS, maxLength: SLOTS }), (to, from) => {
-    const pool = new KvPool(CONFIG, SLOTS);
+    const pool = new KvPool(CONFIG, PAGE, SLOTS / PAGE);
     pool.data.forEach((_, i) => {
       pool.data[i] = i;
     });
-    const before = new KvPool(CONFIG, SLOTS);
+    const before = new KvPool(CONFIG, PAGE, SLOTS / PAGE);
     before.data.set(pool.data);
     pool.copy(Uint32Array.from(from.slice(0, to.length)), Uint32Array.from(to));
     for (let plane = 0; plane < pool.planes; plane++) {
@@ -50,4 +51,39 @@ test('copies read every source before they write', () => {
     }
   });
   fc.assert(property, { seed: 6, numRuns: 100 });
+});
+
+test('a page moves to another place, and nothing else does', () => {
+  const pool = new KvPool(CONFIG, PAGE, SLOTS / PAGE);
+  pool.data.forEach((_, i) => {
+    pool.data[i] = i;
+  });
+  const before = new KvPool(CONFIG, PAGE, SLOTS / PAGE);
+  before.data.set(pool.data);
+  const bytes = new Uint8Array(pool.pageBytes);
+  pool.readPage(0, bytes);
+  pool.writePage(2, bytes);
+  for (let plane = 0; plane < pool.planes; plane++) {
+    for (let slot = 0; slot <= SLOTS; slot++) {
+      const source = Math.floor(slot / PAGE) === 2 ? slot - 2 * PAGE : slot;
+      assert.deepEqual(row(pool, plane, slot), row(before, plane, source));
+    }
+  }
+});
+
+test('shifts turn keys, not values, each by its own', () => {
+  const pool = new KvPool(CONFIG, PAGE, SLOTS / PAGE);
+  pool.data.fill(0);
+  for (let plane = 0; plane < pool.planes; plane++) {
+    for (const slot of [0, 1]) pool.data[(plane * pool.slotCount + slot) * pool.rowSize] = 1;
+  }
+  pool.copy(Uint32Array.of(0, 0, 1), Uint32Array.of(4, 5, 6), Int32Array.of(0, 3, -2));
+  for (let plane = 0; plane < pool.planes; plane++) {
+    // The only frequency of a head of two is 1.
+    const turned = (shift: number) => (plane % 2 === 0 ? [Math.cos(shift), Math.sin(shift)] : [1, 0]).map(Math.fround);
+    assert.deepEqual(row(pool, plane, 4), [1, 0]);
+    assert.deepEqual(row(pool, plane, 5), turned(3));
+    assert.deepEqual(row(pool, plane, 6), turned(-2));
+    assert.deepEqual(row(pool, plane, 0), [1, 0]);
+  }
 });

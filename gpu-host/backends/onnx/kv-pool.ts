@@ -1,4 +1,5 @@
 import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
+import { rotaryFrequencies } from '../rotary.ts';
 
 /**
  * Keys and values of all slots in one typed array that the session reads in place: a plane of keys and a plane of values per layer,
@@ -12,14 +13,23 @@ export class KvPool {
   /** A slot past the last that always holds zeros; it stands where a shorter sequence of a batch has nothing. */
   readonly nullSlot: number;
   readonly data: Float32Array;
+  readonly pageBytes: number;
+  /** The same memory: pages are moved as bytes, so that every bit stays. */
+  readonly #bytes: Uint8Array;
+  readonly #planePageBytes: number;
+  readonly #frequencies: Float64Array;
   #scratch = new Float32Array(0);
 
-  constructor(config: ModelConfig, slots: number) {
+  constructor(config: ModelConfig, pageSize: number, pageCount: number) {
     this.planes = 2 * config.layers;
     this.rowSize = kvSize(config);
-    this.nullSlot = slots;
-    this.slotCount = slots + 1;
+    this.nullSlot = pageSize * pageCount;
+    this.slotCount = this.nullSlot + 1;
     this.data = new Float32Array(this.planes * this.slotCount * this.rowSize);
+    this.#bytes = new Uint8Array(this.data.buffer);
+    this.#planePageBytes = pageSize * this.rowSize * Float32Array.BYTES_PER_ELEMENT;
+    this.pageBytes = this.planes * this.#planePageBytes;
+    this.#frequencies = rotaryFrequencies(config);
   }
 
   /** Writes new keys and values: of each plane of `fresh`, `inputs × rowSize`, the inputs from `firstInput` on, one per slot. */
@@ -40,20 +50,77 @@ export class KvPool {
     }
   }
 
-  /** Copies rows pairwise in every plane; all sources are read before any destination is written. */
-  copy(sources: Uint32Array, destinations: Uint32Array): void {
+  /** Copies rows pairwise in every plane, keys rotated on by `shifts`; all sources are read before any destination is written. */
+  copy(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {
     const { data, planes, rowSize, slotCount } = this;
     const needed = sources.length * rowSize;
     if (this.#scratch.length < needed) this.#scratch = new Float32Array(needed);
+    const turn = shifts === undefined ? null : new KeyTurner(this.#frequencies, shifts);
     for (let plane = 0; plane < planes; plane++) {
       const base = plane * slotCount;
       for (let i = 0; i < sources.length; i++) {
         const start = (base + sources[i]) * rowSize;
-        this.#scratch.set(data.subarray(start, start + rowSize), i * rowSize);
+        const row = this.#scratch.subarray(i * rowSize, (i + 1) * rowSize);
+        row.set(data.subarray(start, start + rowSize));
+        // Even planes hold keys.
+        if (plane % 2 === 0) turn?.turn(row, i);
       }
       for (let i = 0; i < sources.length; i++) {
         const row = this.#scratch.subarray(i * rowSize, (i + 1) * rowSize);
         data.set(row, (base + destinations[i]) * rowSize);
+      }
+    }
+  }
+
+  /** Plane by plane, the rows of the page's slots, as they are. */
+  readPage(page: number, into: Uint8Array): void {
+    const bytes = this.#planePageBytes;
+    for (let plane = 0; plane < this.planes; plane++) {
+      const start = this.#pageStart(plane, page);
+      into.set(this.#bytes.subarray(start, start + bytes), plane * bytes);
+    }
+  }
+
+  writePage(page: number, from: Uint8Array): void {
+    const bytes = this.#planePageBytes;
+    for (let plane = 0; plane < this.planes; plane++) {
+      this.#bytes.set(from.subarray(plane * bytes, (plane + 1) * bytes), this.#pageStart(plane, page));
+    }
+  }
+
+  #pageStart(plane: number, page: number): number {
+    const planeBytes = this.slotCount * this.rowSize * Float32Array.BYTES_PER_ELEMENT;
+    return plane * planeBytes + page * this.#planePageBytes;
+  }
+}
+
+/** Rotates cached keys on: rotations add up, so a shift turns each pair by `shift × frequency` more, whatever scaling made the frequency. */
+class KeyTurner {
+  readonly #shifts: Int32Array;
+  /** Cosines and sines of each shift that occurs, `headDim / 2` each. */
+  readonly #turns = new Map<number, { readonly cos: Float64Array; readonly sin: Float64Array }>();
+
+  constructor(frequencies: Float64Array, shifts: Int32Array) {
+    this.#shifts = shifts;
+    for (const shift of shifts) {
+      if (shift === 0 || this.#turns.has(shift)) continue;
+      const cos = frequencies.map((frequency) => Math.cos(shift * frequency));
+      this.#turns.set(shift, { cos, sin: frequencies.map((frequency) => Math.sin(shift * frequency)) });
+    }
+  }
+
+  /** Turns all heads of a key, the `index`-th of the copied ones, in place; in float64, rounded once. */
+  turn(key: Float32Array, index: number): void {
+    const turn = this.#turns.get(this.#shifts[index]);
+    if (turn === undefined) return;
+    const { cos, sin } = turn;
+    const half = cos.length;
+    for (let start = 0; start < key.length; start += 2 * half) {
+      for (let i = 0; i < half; i++) {
+        const a = key[start + i];
+        const b = key[start + i + half];
+        key[start + i] = a * cos[i] - b * sin[i];
+        key[start + i + half] = b * cos[i] + a * sin[i];
       }
     }
   }

@@ -44,6 +44,17 @@ export function runCosts(config: ModelConfig, bits: number, headBits: number): R
   };
 }
 
+/** Estimated nanoseconds of a row in a run of its shape, without the run's own. */
+export function rowCost({ tokens, context }: RowShape, costs: RunCosts): number {
+  const width = context + tokens;
+  return tokens * costs.perToken + width * costs.perRow + tokens * width * costs.perScore;
+}
+
+/** Whether the scores of so many rows of one shape may be kept at once. */
+export function fitsScores({ tokens, context }: RowShape, heads: number, rows = 1): boolean {
+  return rows * tokens * (context + tokens) * heads <= MAX_SCORES;
+}
+
 export interface Packing {
   /** Indices of each run's rows. */
   readonly runs: readonly (readonly number[])[];
@@ -64,18 +75,13 @@ export function packRuns(shapes: readonly RowShape[], costs: RunCosts, heads: nu
   for (const shape of shapes) {
     tokens = Math.max(tokens, shape.tokens);
     context = Math.max(context, shape.context);
-    ideal += costOf(costs, 1, shape.tokens, shape.context) - costs.perRun;
+    ideal += rowCost(shape, costs);
   }
-  const fits = shapes.length * tokens * (context + tokens) * heads <= MAX_SCORES;
-  const cost = costOf(costs, shapes.length, tokens, context);
+  const fits = fitsScores({ tokens, context }, heads, shapes.length);
+  const cost = costs.perRun + shapes.length * rowCost({ tokens, context }, costs);
   // No split can save more than the padding, and each costs a run: the usual case ends here.
   if (fits && cost - ideal <= costs.perRun) return { runs: [all], cost };
   return cheapestSegments(shapes, all.sort(byShape(shapes)), costs, heads);
-}
-
-function costOf(costs: RunCosts, sequences: number, tokens: number, context: number): number {
-  const width = context + tokens;
-  return costs.perRun + sequences * (tokens * costs.perToken + width * costs.perRow + tokens * width * costs.perScore);
 }
 
 function byShape(shapes: readonly RowShape[]): (a: number, b: number) => number {
@@ -94,8 +100,7 @@ function cheapestSegments(
   // What the first rows of the line cost at least, in whatever runs.
   const unpadded = [0];
   for (let end = 1; end <= order.length; end++) {
-    const last = shapes[order[end - 1]];
-    unpadded[end] = unpadded[end - 1] + costOf(costs, 1, last.tokens, last.context) - costs.perRun;
+    unpadded[end] = unpadded[end - 1] + rowCost(shapes[order[end - 1]], costs);
     best[end] = Number.POSITIVE_INFINITY;
     let tokens = 0;
     let context = 0;
@@ -103,8 +108,8 @@ function cheapestSegments(
       tokens = Math.max(tokens, shapes[order[start]].tokens);
       context = Math.max(context, shapes[order[start]].context);
       const count = end - start;
-      if (count > 1 && count * tokens * (context + tokens) * heads > MAX_SCORES) break;
-      const run = costOf(costs, count, tokens, context);
+      if (count > 1 && !fitsScores({ tokens, context }, heads, count)) break;
+      const run = costs.perRun + count * rowCost({ tokens, context }, costs);
       if (best[start] + run < best[end]) {
         best[end] = best[start] + run;
         cutBefore[end] = start;

@@ -1,24 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
+import { dequantizeMatrix } from '../testing/dequantize.ts';
 import { Random } from '../testing/scenario.ts';
-import { type QuantizedMatrix, quantizeMatrix } from './quantize.ts';
+import { quantizeMatrix } from './quantize.ts';
 
 const BLOCK = 32;
-
-/** The weights that `MatMulNBits` multiplies by. */
-function dequantize({ values, scales }: QuantizedMatrix, rows: number, columns: number, bits: 8 | 4): Float64Array {
-  const blocks = Math.ceil(columns / BLOCK);
-  const result = new Float64Array(rows * columns);
-  for (let row = 0; row < rows; row++) {
-    for (let column = 0; column < columns; column++) {
-      const index = row * blocks * BLOCK + column;
-      const level = bits === 8 ? values[index] - 128 : ((values[index >> 1] >> ((index & 1) * 4)) & 15) - 8;
-      result[row * columns + column] = level * scales[row * blocks + Math.floor(column / BLOCK)];
-    }
-  }
-  return result;
-}
 
 describe('quantizeMatrix', () => {
   const matrices = fc.record({
@@ -31,7 +18,7 @@ describe('quantizeMatrix', () => {
     const property = fc.property(matrices, ({ seed, rows, columns }) => {
       const weight = new Random(seed).floats(rows * columns);
       const quantized = quantizeMatrix(weight, rows, columns, 8, BLOCK);
-      const back = dequantize(quantized, rows, columns, 8);
+      const back = dequantizeMatrix(quantized, rows, columns, 8, BLOCK);
       const blocks = Math.ceil(columns / BLOCK);
       weight.forEach((value, i) => {
         const block = Math.floor(i / columns) * blocks + Math.floor((i % columns) / BLOCK);
@@ -44,7 +31,7 @@ describe('quantizeMatrix', () => {
   test('4 bits: never worse than scaling to the largest magnitude', () => {
     const property = fc.property(matrices, ({ seed, rows, columns }) => {
       const weight = new Random(seed).floats(rows * columns);
-      const back = dequantize(quantizeMatrix(weight, rows, columns, 4, BLOCK), rows, columns, 4);
+      const back = dequantizeMatrix(quantizeMatrix(weight, rows, columns, 4, BLOCK), rows, columns, 4, BLOCK);
       let plain = 0;
       let ours = 0;
       for (let row = 0; row < rows; row++) {
@@ -66,7 +53,7 @@ describe('quantizeMatrix', () => {
   test('zeros stay zeros', () => {
     for (const bits of [8, 4] as const) {
       const quantized = quantizeMatrix(new Float32Array(40), 1, 40, bits, BLOCK);
-      assert.ok(dequantize(quantized, 1, 40, bits).every((value) => value === 0));
+      assert.ok(dequantizeMatrix(quantized, 1, 40, bits, BLOCK).every((value) => value === 0));
     }
   });
 });

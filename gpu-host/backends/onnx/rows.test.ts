@@ -20,6 +20,10 @@ function decode(context: Uint32Array, mask: SequenceInput['mask'] = 'causal', in
   };
 }
 
+function shared(batch: readonly SequenceInput[]): Row[] | null {
+  return sharedRows(batch, [...batch.keys()], COSTS);
+}
+
 /** The context of one member as the row gathers it. */
 function contextOf(row: Row, member: Row['members'][number]): number[] {
   const gathered = new Array<number>(row.context);
@@ -37,15 +41,15 @@ function contextOf(row: Row, member: Row['members'][number]): number[] {
 
 describe('sharedRows', () => {
   test('nothing to share', () => {
-    assert.equal(sharedRows([decode(range(0, 9))], COSTS), null);
-    assert.equal(sharedRows([decode(range(0, 9)), decode(range(20, 29))], COSTS), null);
-    assert.equal(sharedRows([decode(range(0, 0)), decode(range(0, 0))], COSTS), null);
-    assert.equal(sharedRows([decode(range(0, 2)), decode(range(0, 2), new Uint8Array(3))], COSTS), null);
+    assert.equal(shared([decode(range(0, 9))]), null);
+    assert.equal(shared([decode(range(0, 9)), decode(range(20, 29))]), null);
+    assert.equal(shared([decode(range(0, 0)), decode(range(0, 0))]), null);
+    assert.equal(shared([decode(range(0, 2)), decode(range(0, 2), new Uint8Array(3))]), null);
   });
 
   test('not when the scores cost more than the gathering', () => {
     const forks = [decode(range(0, 9)), decode(range(0, 9))];
-    assert.equal(sharedRows(forks, { ...COSTS, perScore: 100 }), null);
+    assert.equal(sharedRows(forks, [0, 1], { ...COSTS, perScore: 100 }), null);
   });
 
   test('every sequence is in one row and finds its own context there', () => {
@@ -60,7 +64,7 @@ describe('sharedRows', () => {
         const leading = range(prefix * 100, prefix * 100 + shared);
         return decode(Uint32Array.of(...leading, ...range(1000 + i * 10, 1000 + i * 10 + own)), 'causal', inputs);
       });
-      const rows = sharedRows(batch, COSTS);
+      const rows = shared(batch);
       if (rows === null) return;
       const seen = rows.flatMap(({ members }) => members.map(({ index }) => index));
       assert.deepEqual(

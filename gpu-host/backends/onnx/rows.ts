@@ -1,15 +1,17 @@
 import type { SequenceInput } from '../backend.ts';
-import type { RunCosts } from './packing.ts';
+import { type RunCosts, rowCost } from './packing.ts';
 
-/** One row of a run: a sequence, or several that read the same slots first. */
+/** One row of a run: a sequence, or several that read the same slots first or each other's inputs. */
 export interface Row {
   readonly members: readonly RowMember[];
   /** Inputs of all members. */
   readonly tokens: number;
-  /** Context slots of the row: the shared ones once, then each member's own. */
+  /** Context slots of the row: the shared ones once, then each member's own; or the {@link slots}. */
   readonly context: number;
   /** Leading context slots that all members read. */
   readonly shared: number;
+  /** The context slots, when members are linked. */
+  readonly slots: Uint32Array | null;
 }
 
 export interface RowMember {
@@ -20,22 +22,29 @@ export interface RowMember {
   readonly firstInput: number;
   /** Where its own context begins among the row's. */
   readonly firstOwn: number;
+  /** Of a linked member: where each of its context slots is, as {@link columnOf} reads it. */
+  readonly links: Int32Array | null;
 }
 
-/** Every sequence in a row of its own. */
-export function separateRows(batch: readonly SequenceInput[]): Row[] {
-  return batch.map((sequence, index) => rowOf([index], batch, sequence.context.length));
+/** The column of a link: the row's inputs come first, in `tokens` columns; `-1 - i` is its i-th input, `i` its i-th context slot. */
+export function columnOf(link: number, tokens: number): number {
+  return link < 0 ? -1 - link : tokens + link;
+}
+
+/** Every sequence of `indices` in a row of its own. */
+export function separateRows(batch: readonly SequenceInput[], indices: readonly number[]): Row[] {
+  return indices.map((index) => rowOf([index], batch, batch[index].context.length));
 }
 
 /**
  * Sequences whose contexts begin with the same slots (forks of one prefix) put into one row, where that is cheaper: the shared keys are
  * then gathered once instead of once each, for the price of scores that the mask hides. Null when there is nothing to share.
  */
-export function sharedRows(batch: readonly SequenceInput[], costs: RunCosts): Row[] | null {
-  if (batch.length < 2) return null;
+export function sharedRows(batch: readonly SequenceInput[], indices: readonly number[], costs: RunCosts): Row[] | null {
+  if (indices.length < 2) return null;
   const byFirstSlot = new Map<number, number[]>();
   let candidates = false;
-  for (let index = 0; index < batch.length; index++) {
+  for (const index of indices) {
     const { context, mask } = batch[index];
     if (mask !== 'causal' || context.length === 0) continue;
     const group = byFirstSlot.get(context[0]);
@@ -56,10 +65,34 @@ export function sharedRows(batch: readonly SequenceInput[], costs: RunCosts): Ro
     for (const index of group) merged.add(index);
   }
   if (rows.length === 0) return null;
-  batch.forEach((sequence, index) => {
-    if (!merged.has(index)) rows.push(rowOf([index], batch, sequence.context.length));
-  });
+  for (const index of indices) if (!merged.has(index)) rows.push(rowOf([index], batch, batch[index].context.length));
   return rows;
+}
+
+/**
+ * Sequences in one row, in the batch's order, of which later ones read slots that earlier ones write: there the writer's input columns
+ * are the reader's context columns. Every other slot is gathered once. No member's context may name a slot twice.
+ */
+export function linkedRow(batch: readonly SequenceInput[], indices: readonly number[]): Row {
+  const linkOf = new Map<number, number>();
+  const slots: number[] = [];
+  let tokens = 0;
+  const members = indices.map((index): RowMember => {
+    const sequence = batch[index];
+    const links = Int32Array.from(sequence.context, (slot) => {
+      const known = linkOf.get(slot);
+      if (known !== undefined) return known;
+      linkOf.set(slot, slots.length);
+      return slots.push(slot) - 1;
+    });
+    const firstInput = tokens;
+    sequence.writes.forEach((slot, i) => {
+      linkOf.set(slot, -1 - (firstInput + i));
+    });
+    tokens += sequence.positions.length;
+    return { index, sequence, firstInput, firstOwn: 0, links };
+  });
+  return { members, tokens, context: slots.length, shared: 0, slots: Uint32Array.from(slots) };
 }
 
 function rowOf(indices: readonly number[], batch: readonly SequenceInput[], shared: number): Row {
@@ -67,12 +100,12 @@ function rowOf(indices: readonly number[], batch: readonly SequenceInput[], shar
   let context = shared;
   const members = indices.map((index): RowMember => {
     const sequence = batch[index];
-    const member = { index, sequence, firstInput: tokens, firstOwn: context };
+    const member = { index, sequence, firstInput: tokens, firstOwn: context, links: null };
     tokens += sequence.positions.length;
     context += sequence.context.length - shared;
     return member;
   });
-  return { members, tokens, context, shared };
+  return { members, tokens, context, shared, slots: null };
 }
 
 function commonPrefix(group: readonly number[], batch: readonly SequenceInput[]): number {
@@ -88,13 +121,11 @@ function commonPrefix(group: readonly number[], batch: readonly SequenceInput[])
   return length;
 }
 
-/** Nanoseconds saved by the attention of a row over that of its members apart; the rest of a step is the same. */
-function savings({ members, tokens, context }: Row, costs: RunCosts): number {
-  const width = context + tokens;
+/** Nanoseconds saved by a row over its members apart. */
+function savings(row: Row, costs: RunCosts): number {
   let apart = 0;
-  for (const { sequence } of members) {
-    const inputs = sequence.positions.length;
-    apart += (sequence.context.length + inputs) * (costs.perRow + inputs * costs.perScore);
+  for (const { sequence } of row.members) {
+    apart += rowCost({ tokens: sequence.positions.length, context: sequence.context.length }, costs);
   }
-  return apart - width * (costs.perRow + tokens * costs.perScore);
+  return apart - rowCost(row, costs);
 }

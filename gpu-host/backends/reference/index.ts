@@ -1,26 +1,48 @@
-import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
+import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
-import type { Backend, SequenceInput, SequenceOutput, TopTokens } from '../backend.ts';
-import { checkCopy, checkSequence, checkStates } from '../check.ts';
+import type { Backend, SequenceInput, SequenceOutput, StateScores, TopTokens } from '../backend.ts';
+import { checkCopy, checkPage, checkScore, checkSequence, checkStates } from '../check.ts';
 import { rotaryFrequencies } from '../rotary.ts';
-import { attend, linear, rmsNorm, rotate, silu, topTokens } from './math.ts';
+import {
+  attentionWeights,
+  linear,
+  rmsNorm,
+  rotate,
+  roundToBytes,
+  scoreTokens,
+  silu,
+  topTokens,
+  weightedSum,
+} from './math.ts';
+import { type KeyValue, SlotPool } from './slot-pool.ts';
 import { type LayerWeights, readWeights, type Weights } from './weights.ts';
+
+/** Options of {@link createReferenceBackend}. */
+export interface ReferenceOptions {
+  readonly pageSize: number;
+  readonly pageCount: number;
+  /**
+   * Rounds the input of every linear layer to 8 bits in blocks of so many values, as kernels with 8-bit products do: the oracle for
+   * them. Without it nothing is rounded.
+   */
+  readonly roundedBlock?: number;
+}
 
 /**
  * The oracle: every Llama-family model in plain float64 TypeScript, one row at a time, slow and obviously right.
  * What the other backends compute is held against it.
  */
-export async function createReferenceBackend(
-  model: LoadedModel,
-  options: { readonly pageSize: number; readonly pageCount: number },
-): Promise<Backend> {
-  return new ReferenceBackend(model.config, readWeights(model), options.pageSize, options.pageCount);
+export async function createReferenceBackend(model: LoadedModel, options: ReferenceOptions): Promise<Backend> {
+  return new ReferenceBackend(model.config, readWeights(model), options);
 }
 
-/** Key and value of one input in one layer, `kvHeads × headDim` each; keys are rotated. */
-interface KeyValue {
-  readonly key: Float64Array;
-  readonly value: Float64Array;
+/** A sequence on its way through the layers. */
+interface Passage {
+  readonly sequence: SequenceInput;
+  /** The residual stream, one row per input. */
+  rows: Float64Array[];
+  /** Attention received by each context slot, then by each input; summed over inputs, layers and heads. */
+  readonly received: Float64Array;
 }
 
 class ReferenceBackend implements Backend {
@@ -30,72 +52,108 @@ class ReferenceBackend implements Backend {
   readonly pageCount: number;
   readonly #weights: Weights;
   readonly #frequencies: Float64Array;
-  /** `pool[layer][slot]`; undefined until first written. */
-  readonly #pool: (KeyValue | undefined)[][];
+  readonly #pool: SlotPool;
+  /** `weight · x`, the only place where inputs may be rounded. */
+  readonly #linear: typeof linear;
 
-  constructor(config: ModelConfig, weights: Weights, pageSize: number, pageCount: number) {
+  constructor(config: ModelConfig, weights: Weights, { pageSize, pageCount, roundedBlock }: ReferenceOptions) {
     this.config = config;
     this.pageSize = pageSize;
     this.pageCount = pageCount;
+    this.#linear =
+      roundedBlock === undefined ? linear : (weight, x, bias) => linear(weight, roundToBytes(x, roundedBlock), bias);
     this.#weights = weights;
     this.#frequencies = rotaryFrequencies(config);
-    this.#pool = weights.layers.map(() => new Array(pageSize * pageCount));
+    this.#pool = new SlotPool(config, pageSize, pageCount);
+  }
+
+  get pageBytes(): number {
+    return this.#pool.pageBytes;
   }
 
   async forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]> {
-    for (const sequence of batch) checkSequence(this.config, this.pageSize * this.pageCount, sequence);
-    return batch.map((sequence) => this.#forwardOne(sequence));
+    for (const sequence of batch) checkSequence(this.config, this.#slotCount, sequence);
+    const passages = batch.map((sequence): Passage => {
+      const received = new Float64Array(sequence.context.length + sequence.positions.length);
+      return { sequence, rows: this.#embed(sequence), received };
+    });
+    this.#weights.layers.forEach((layer, index) => {
+      // One sequence after another inside each layer: a later one reads what an earlier one has just written.
+      for (const passage of passages) this.#passLayer(layer, index, passage);
+    });
+    return passages.map((passage) => this.#output(passage));
   }
 
   async project(states: Float32Array, count: number, topK: number): Promise<TopTokens> {
-    const { hiddenSize, vocabularySize } = this.config;
     checkStates(this.config, states, count);
-    const logits: Float64Array[] = [];
-    for (let row = 0; row < count; row++) {
-      const state = Float64Array.from(states.subarray(row * hiddenSize, (row + 1) * hiddenSize));
-      logits.push(linear(this.#weights.head, state));
-    }
-    return topTokens(logits, Math.min(topK, vocabularySize));
+    return topTokens(this.#logits(states, count), Math.min(topK, this.config.vocabularySize));
   }
 
-  copySlots(sources: Uint32Array, destinations: Uint32Array): void {
-    checkCopy(this.pageSize * this.pageCount, sources, destinations);
-    for (const layer of this.#pool) {
-      const read = Array.from(sources, (slot) => layer[slot]);
-      destinations.forEach((slot, i) => {
-        layer[slot] = read[i];
-      });
-    }
+  async score(states: Float32Array, count: number, tokens: readonly Uint32Array[]): Promise<StateScores> {
+    checkScore(this.config, states, count, tokens);
+    return scoreTokens(this.#logits(states, count), tokens);
+  }
+
+  copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {
+    checkCopy(this.#slotCount, sources, destinations, shifts);
+    this.#pool.copy(sources, destinations, shifts);
+  }
+
+  readPage(page: number, into: Uint8Array): void {
+    checkPage(this.pageCount, this.pageBytes, page, into);
+    this.#pool.readPage(page, into);
+  }
+
+  writePage(page: number, from: Uint8Array): void {
+    checkPage(this.pageCount, this.pageBytes, page, from);
+    this.#pool.writePage(page, from);
   }
 
   async dispose(): Promise<void> {}
 
-  #forwardOne(sequence: SequenceInput): SequenceOutput {
-    const { hiddenSize, rmsNormEpsilon, vocabularySize } = this.config;
-    const { positions, writes, output } = sequence;
-    let rows = this.#embed(sequence);
-    this.#weights.layers.forEach((layer, index) => {
-      const normed = rows.map((x) => rmsNorm(x, layer.inputNorm, rmsNormEpsilon));
-      const fresh = normed.map((x, i) => this.#keyValue(layer, x, positions[i]));
-      const attended = normed.map((x, i) => this.#attention(layer, index, sequence, x, i, fresh));
-      rows = rows.map((x, i) => add(x, attended[i]));
-      rows = rows.map((x) => add(x, feedForward(layer, rmsNorm(x, layer.postNorm, rmsNormEpsilon))));
-      writes.forEach((slot, i) => {
-        this.#pool[index][slot] = fresh[i];
-      });
+  get #slotCount(): number {
+    return this.pageSize * this.pageCount;
+  }
+
+  #passLayer(layer: LayerWeights, index: number, passage: Passage): void {
+    const { rmsNormEpsilon } = this.config;
+    const { positions, writes } = passage.sequence;
+    const normed = passage.rows.map((x) => rmsNorm(x, layer.inputNorm, rmsNormEpsilon));
+    const fresh = normed.map((x, i) => this.#keyValue(layer, x, positions[i]));
+    const attended = normed.map((x, i) => this.#attention(layer, index, passage, x, i, fresh));
+    passage.rows = passage.rows
+      .map((x, i) => add(x, attended[i]))
+      .map((x) => add(x, this.#feedForward(layer, rmsNorm(x, layer.postNorm, rmsNormEpsilon))));
+    writes.forEach((slot, i) => {
+      this.#pool.write(index, slot, fresh[i]);
     });
-    if (output.kind === 'none') return { kind: 'none' };
-    const states = rows.slice(-output.rows).map((x) => rmsNorm(x, this.#weights.norm, rmsNormEpsilon));
-    if (output.kind === 'top') {
-      const logits = states.map((state) => linear(this.#weights.head, state));
-      const top = topTokens(logits, Math.min(output.topK, vocabularySize));
-      return { kind: 'top', ...top, ...(output.tokensOnly ? { logProbabilities: new Float32Array(0) } : {}) };
-    }
-    const flat = new Float32Array(states.length * hiddenSize);
-    states.forEach((state, i) => {
-      flat.set(state, i * hiddenSize);
-    });
-    return { kind: 'states', states: flat };
+  }
+
+  #output({ sequence, rows, received }: Passage): SequenceOutput {
+    const { layers, heads, rmsNormEpsilon, vocabularySize } = this.config;
+    const { output } = sequence;
+    const attention = sequence.attention
+      ? { attention: Float32Array.from(received, (sum) => sum / (layers * heads)) }
+      : {};
+    if (output.kind === 'none') return { kind: 'none', ...attention };
+    const wanted = rows.slice(-output.rows).map((x) => rmsNorm(x, this.#weights.norm, rmsNormEpsilon));
+    if (output.kind === 'states') return { kind: 'states', states: flat(wanted), ...attention };
+    const logits = wanted.map((state) => this.#linear(this.#weights.head, state));
+    const top = topTokens(logits, Math.min(output.topK, vocabularySize), output.allowed);
+    return {
+      kind: 'top',
+      ...top,
+      ...(output.tokensOnly ? { logProbabilities: new Float32Array(0) } : {}),
+      ...(output.states ? { states: flat(wanted) } : {}),
+      ...attention,
+    };
+  }
+
+  #logits(states: Float32Array, count: number): Float64Array[] {
+    const { hiddenSize } = this.config;
+    return Array.from({ length: count }, (_, row) =>
+      this.#linear(this.#weights.head, Float64Array.from(states.subarray(row * hiddenSize, (row + 1) * hiddenSize))),
+    );
   }
 
   #embed({ inputs, positions }: SequenceInput): Float64Array[] {
@@ -108,43 +166,50 @@ class ReferenceBackend implements Backend {
   }
 
   #keyValue(layer: LayerWeights, x: Float64Array, position: number): KeyValue {
-    const key = linear(layer.key, x, layer.keyBias);
+    const key = this.#linear(layer.key, x, layer.keyBias);
     for (const head of this.#heads(key)) this.#normAndRotate(head, layer.keyNorm, position);
-    return { key, value: linear(layer.value, x, layer.valueBias) };
+    return { key, value: this.#linear(layer.value, x, layer.valueBias) };
   }
 
   /** All heads of input `i` over what its mask row shows: context slots first, then the call's own inputs. */
   #attention(
     layer: LayerWeights,
     layerIndex: number,
-    sequence: SequenceInput,
+    { sequence, received }: Passage,
     x: Float64Array,
     i: number,
     fresh: readonly KeyValue[],
   ): Float64Array {
     const { heads, kvHeads, headDim } = this.config;
     const { context, mask, positions } = sequence;
-    const visible: KeyValue[] = [];
     const width = context.length + fresh.length;
+    const visible: number[] = [];
     for (let j = 0; j < width; j++) {
-      if (mask === 'causal' ? j > context.length + i : mask[i * width + j] === 0) continue;
-      visible.push(j < context.length ? this.#read(layerIndex, context[j]) : fresh[j - context.length]);
+      if (mask === 'causal' ? j <= context.length + i : mask[i * width + j] !== 0) visible.push(j);
     }
-    const query = linear(layer.query, x, layer.queryBias);
+    const rows = visible.map((j) =>
+      j < context.length ? this.#pool.read(layerIndex, context[j]) : fresh[j - context.length],
+    );
+    const query = this.#linear(layer.query, x, layer.queryBias);
     const joined = new Float64Array(heads * headDim);
     this.#heads(query).forEach((head, h) => {
       this.#normAndRotate(head, layer.queryNorm, positions[i]);
       const start = Math.floor(h / (heads / kvHeads)) * headDim;
-      const keys = visible.map((slot) => slot.key.subarray(start, start + headDim));
-      const values = visible.map((slot) => slot.value.subarray(start, start + headDim));
-      joined.set(attend(head, keys, values), h * headDim);
+      const keys = rows.map(({ key }) => key.subarray(start, start + headDim));
+      const values = rows.map(({ value }) => value.subarray(start, start + headDim));
+      const weights = attentionWeights(head, keys);
+      visible.forEach((j, k) => {
+        received[j] += weights[k];
+      });
+      joined.set(weightedSum(weights, values, headDim), h * headDim);
     });
-    return linear(layer.output, joined);
+    return this.#linear(layer.output, joined);
   }
 
-  #read(layer: number, slot: number): KeyValue {
-    const size = kvSize(this.config);
-    return this.#pool[layer][slot] ?? { key: new Float64Array(size), value: new Float64Array(size) };
+  #feedForward(layer: LayerWeights, x: Float64Array): Float64Array {
+    const up = this.#linear(layer.up, x);
+    const gated = this.#linear(layer.gate, x).map((value, i) => silu(value) * up[i]);
+    return this.#linear(layer.down, gated);
   }
 
   #heads(row: Float64Array): Float64Array[] {
@@ -158,12 +223,15 @@ class ReferenceBackend implements Backend {
   }
 }
 
-function feedForward(layer: LayerWeights, x: Float64Array): Float64Array {
-  const up = linear(layer.up, x);
-  const gated = linear(layer.gate, x).map((value, i) => silu(value) * up[i]);
-  return linear(layer.down, gated);
-}
-
 function add(a: Float64Array, b: Float64Array): Float64Array {
   return a.map((value, i) => value + b[i]);
+}
+
+function flat(rows: readonly Float64Array[]): Float32Array {
+  const size = rows[0]?.length ?? 0;
+  const result = new Float32Array(rows.length * size);
+  rows.forEach((row, i) => {
+    result.set(row, i * size);
+  });
+  return result;
 }

@@ -1,4 +1,4 @@
-import type { TopTokens } from '../backend.ts';
+import type { StateScores, TopTokens } from '../backend.ts';
 
 /** `weight · x` for a row-major weight of `x.length` columns, as Hugging Face stores linear layers: one row per output. */
 export function linear(weight: Float32Array, x: Float64Array, bias: Float32Array | null = null): Float64Array {
@@ -10,6 +10,31 @@ export function linear(weight: Float32Array, x: Float64Array, bias: Float32Array
     result[row] = sum;
   }
   return result;
+}
+
+/**
+ * `x` in blocks of `blockSize` values, each rounded to 127 levels on either side of zero, up to its block's largest magnitude (ties to
+ * the even level), and scaled back: what ONNX Runtime's 8-bit products make of their inputs, its float32 steps included.
+ */
+export function roundToBytes(x: Float64Array, blockSize: number): Float64Array {
+  const result = new Float64Array(x.length);
+  for (let start = 0; start < x.length; start += blockSize) {
+    const block = Float32Array.from(x.subarray(start, start + blockSize));
+    const largest = block.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+    if (largest === 0) continue;
+    const scale = Math.fround(largest / 127);
+    const inverse = Math.fround(1 / scale);
+    block.forEach((value, i) => {
+      result[start + i] = roundToEven(Math.fround(value * inverse)) * scale;
+    });
+  }
+  return result;
+}
+
+function roundToEven(x: number): number {
+  const below = Math.floor(x);
+  if (x - below !== 0.5) return Math.round(x);
+  return below % 2 === 0 ? below : below + 1;
 }
 
 /** `x` scaled to a root mean square of one, times a learned weight (Zhang and Sennrich, 2019). */
@@ -33,15 +58,20 @@ export function rotate(head: Float64Array, position: number, frequencies: Float6
   }
 }
 
-/** One query head over its visible keys; zeros when there are none. */
-export function attend(query: Float64Array, keys: Float64Array[], values: Float64Array[]): Float64Array {
-  const result = new Float64Array(query.length);
+/** How much one query head attends to each of its visible keys: the softmax of their scaled products. */
+export function attentionWeights(query: Float64Array, keys: readonly Float64Array[]): number[] {
   const scores = keys.map((key) => dot(query, key) / Math.sqrt(query.length));
   const largest = scores.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
-  const weights = scores.map((score) => Math.exp(score - largest));
-  const total = weights.reduce((a, b) => a + b, 0);
+  const powers = scores.map((score) => Math.exp(score - largest));
+  const total = powers.reduce((a, b) => a + b, 0);
+  return powers.map((power) => power / total);
+}
+
+/** The sum of `values`, each times its weight; zeros when there are none. */
+export function weightedSum(weights: readonly number[], values: readonly Float64Array[], size: number): Float64Array {
+  const result = new Float64Array(size);
   values.forEach((value, j) => {
-    for (let i = 0; i < result.length; i++) result[i] += (weights[j] / total) * value[i];
+    for (let i = 0; i < size; i++) result[i] += weights[j] * value[i];
   });
   return result;
 }
@@ -51,21 +81,45 @@ export function silu(x: number): number {
   return x / (1 + Math.exp(-x));
 }
 
-/** The `topK` largest of each row of logits, with the logarithm of their softmax; equal logits by token id. */
-export function topTokens(rows: readonly Float64Array[], topK: number): TopTokens {
+/**
+ * The `topK` largest of each row of logits, with the logarithm of their softmax; equal logits by token id. With `allowed` (see
+ * `TopRequest`) everything is over the allowed tokens only.
+ */
+export function topTokens(rows: readonly Float64Array[], topK: number, allowed?: Uint32Array): TopTokens {
   const tokens = new Uint32Array(rows.length * topK);
-  const logProbabilities = new Float32Array(rows.length * topK);
+  const logProbabilities = new Float32Array(rows.length * topK).fill(Number.NEGATIVE_INFINITY);
+  const words = (allowed?.length ?? 0) / rows.length;
   rows.forEach((logits, row) => {
-    const order = Array.from(logits.keys()).sort((a, b) => logits[b] - logits[a] || a - b);
-    const largest = logits[order[0]];
-    let total = 0;
-    for (const logit of logits) total += Math.exp(logit - largest);
-    for (let k = 0; k < topK; k++) {
-      tokens[row * topK + k] = order[k];
-      logProbabilities[row * topK + k] = logits[order[k]] - largest - Math.log(total);
-    }
+    const candidates = Array.from(logits.keys()).filter(
+      (token) => allowed === undefined || ((allowed[row * words + (token >> 5)] >>> (token & 31)) & 1) === 1,
+    );
+    const total = logSumOfPowers(Float64Array.from(candidates, (token) => logits[token]));
+    const order = candidates.sort((a, b) => logits[b] - logits[a] || a - b).slice(0, topK);
+    order.forEach((token, k) => {
+      tokens[row * topK + k] = token;
+      logProbabilities[row * topK + k] = logits[token] - total;
+    });
   });
   return { topK, tokens, logProbabilities };
+}
+
+/** Log-probabilities of `tokens[row]` in each row of logits, and each row's entropy, `−Σ p ln p`. */
+export function scoreTokens(rows: readonly Float64Array[], tokens: readonly Uint32Array[]): StateScores {
+  const logProbabilities = rows.map((logits, row) => {
+    const total = logSumOfPowers(logits);
+    return Float32Array.from(tokens[row], (token) => logits[token] - total);
+  });
+  const entropies = Float32Array.from(rows, (logits) => {
+    const total = logSumOfPowers(logits);
+    return -logits.reduce((sum, logit) => sum + Math.exp(logit - total) * (logit - total), 0);
+  });
+  return { logProbabilities, entropies };
+}
+
+/** `ln Σ e^x`, computed around the largest. */
+function logSumOfPowers(values: Float64Array): number {
+  const largest = values.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
+  return largest + Math.log(values.reduce((sum, value) => sum + Math.exp(value - largest), 0));
 }
 
 function dot(a: Float64Array, b: Float64Array): number {

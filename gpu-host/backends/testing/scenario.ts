@@ -1,5 +1,5 @@
 import type { ModelConfig } from '#gpu-host/models/config.ts';
-import type { Backend, InputRows, OutputRequest, SequenceInput, SequenceOutput } from '../backend.ts';
+import type { Backend, InputRows, SequenceInput, SequenceOutput, TopRequest } from '../backend.ts';
 
 /** Repeatable uniform numbers (splitmix32). */
 export class Random {
@@ -68,17 +68,20 @@ export function sequence(
 }
 
 /** Every token's log-probability after the last `rows` inputs. */
-export function wholeVocabulary(config: ModelConfig, rows = 1): OutputRequest {
+export function wholeVocabulary(config: ModelConfig, rows = 1): TopRequest {
   return { kind: 'top', rows, topK: config.vocabularySize };
 }
 
-/** The numbers of an output in a fixed order: states as they are, log-probabilities by token. */
+/** The numbers of an output in a fixed order: states as they are, log-probabilities by token, -Infinity where a token was not given. */
 export function values(output: SequenceOutput): Float32Array {
   if (output.kind === 'none') return new Float32Array(0);
   if (output.kind === 'states') return output.states;
   const { topK, tokens, logProbabilities } = output;
-  const byToken = new Float32Array(logProbabilities.length);
-  for (let i = 0; i < tokens.length; i++) byToken[Math.floor(i / topK) * topK + tokens[i]] = logProbabilities[i];
+  const byToken = new Float32Array(logProbabilities.length).fill(Number.NEGATIVE_INFINITY);
+  for (let i = 0; i < tokens.length; i++) {
+    if (logProbabilities[i] === Number.NEGATIVE_INFINITY) continue;
+    byToken[Math.floor(i / topK) * topK + tokens[i]] = logProbabilities[i];
+  }
   return byToken;
 }
 
@@ -93,6 +96,7 @@ export function relativeError(actual: Float32Array, expected: Float32Array): num
   let difference = 0;
   let magnitude = 0;
   for (let i = 0; i < expected.length; i++) {
+    if (actual[i] === expected[i] && !Number.isFinite(expected[i])) continue;
     const each = Math.abs(actual[i] - expected[i]);
     difference = Number.isNaN(each) ? Number.POSITIVE_INFINITY : Math.max(difference, each);
     magnitude = Math.max(magnitude, Math.abs(expected[i]));

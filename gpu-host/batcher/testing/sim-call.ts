@@ -1,15 +1,19 @@
-import { BatchCall, type CallKind, type KeyVisitor } from '../call.ts';
+import { type Access, BatchCall, type CallKind, type KeyVisitor } from '../call.ts';
 import type { BatchQueue } from '../queue.ts';
 
 export interface SimShape {
   readonly kind: CallKind;
   readonly reads?: readonly number[];
   readonly writes?: readonly number[];
+  readonly fills?: readonly number[];
   /** Inputs of a forward, or steps of a run. */
   readonly tokens?: number;
   readonly chunkable?: boolean;
   readonly run?: boolean;
 }
+
+/** How two calls of one address space may meet: as they like; in one batch, in order; one after the other. */
+export type Conflict = 'none' | 'soft' | 'hard';
 
 /** A call that computes nothing: what the batcher sees of one, told outright. */
 export class SimCall extends BatchCall {
@@ -37,18 +41,33 @@ export class SimCall extends BatchCall {
   }
 
   override visitKeys(visit: KeyVisitor): void {
-    for (const key of this.shape.reads ?? []) visit(key, false);
-    for (const key of this.shape.writes ?? []) visit(key, true);
+    for (const [key, access] of this.accesses()) visit(key, access);
   }
 
-  touches(key: number): boolean {
-    return (this.shape.reads ?? []).includes(key) || (this.shape.writes ?? []).includes(key);
+  *accesses(): Generator<[number, Access]> {
+    for (const key of this.shape.reads ?? []) yield [key, 'read'];
+    for (const key of this.shape.fills ?? []) yield [key, 'fill'];
+    for (const key of this.shape.writes ?? []) yield [key, 'write'];
   }
 
-  conflictsWith(other: SimCall): boolean {
-    return (
-      (this.shape.writes ?? []).some((key) => other.touches(key)) ||
-      (other.shape.writes ?? []).some((key) => this.touches(key))
-    );
+  /** The conflict rule as the design states it, pair by pair. */
+  conflict(other: SimCall): Conflict {
+    if (this.queue.scoreboard !== other.queue.scoreboard) return 'none';
+    const forwards = this.kind === 'forward' && other.kind === 'forward' && !this.continues && !other.continues;
+    let found: Conflict = 'none';
+    for (const [key, access] of this.accesses()) {
+      for (const [otherKey, otherAccess] of other.accesses()) {
+        if (key !== otherKey || (access === 'read' && otherAccess === 'read')) continue;
+        if (!forwards || access === 'write' || otherAccess === 'write') return 'hard';
+        found = 'soft';
+      }
+    }
+    return found;
+  }
+
+  /** Whether this call reads or fills a page that `earlier` fills. */
+  needs(earlier: SimCall): boolean {
+    for (const [key] of this.accesses()) if (earlier.shape.fills?.includes(key)) return true;
+    return false;
   }
 }

@@ -17,6 +17,8 @@ export interface Bundle {
   readonly map: string;
   /** Source files that are in it, relative to the project. */
   readonly files: readonly string[];
+  /** Interfaces of the contract that it imports, by name (`input-text`). */
+  readonly interfaces: ReadonlySet<string>;
 }
 
 /**
@@ -39,6 +41,9 @@ export async function bundle(source: Source): Promise<Bundle> {
     target: 'es2023',
     charset: 'utf8',
     legalComments: 'none',
+    // The engine keeps the text of its source several times over. Names stay: they are what stack traces show.
+    minifyWhitespace: true,
+    minifySyntax: true,
     loader: { '.txt': 'text', '.md': 'text' },
     define: { 'process.env.NODE_ENV': '"production"', global: 'globalThis' },
     metafile: true,
@@ -59,8 +64,13 @@ export async function bundle(source: Source): Promise<Bundle> {
   const files = Object.keys(result.metafile.inputs).filter(
     (file) => file !== ENTRY && !resolve(source.directory, file).startsWith(dirname(PRELUDE)),
   );
-  return { code, files, map: output('.map') };
+  const imported = Object.values(result.metafile.outputs).flatMap(({ imports: all }) => all.map(({ path }) => path));
+  const interfaces = new Set(imported.flatMap((path) => INTERFACE.exec(path)?.[1] ?? []));
+  return { code, files, interfaces, map: output('.map') };
 }
+
+/** Import path of an interface of the contract. */
+const INTERFACE = /^pie:inferlet\/([a-z][a-z0-9-]*)(?:@|$)/;
 
 /** The module that componentize-qjs sees: the prelude, then the user's `run` in a wrapper that turns what it returns or throws into text. */
 const entryText = (entry: string): string =>
@@ -75,7 +85,12 @@ function imports(): Plugin {
   return {
     name: 'pie',
     setup(setup) {
-      setup.onResolve({ filter: /^pie:inferlet\// }, ({ path }) => ({ path, external: true }));
+      setup.onResolve({ filter: /^pie:inferlet\// }, ({ path }) => ({
+        path,
+        external: true,
+        // An interface that is imported and not used costs nothing.
+        sideEffects: false,
+      }));
       setup.onResolve({ filter: /^node:/ }, ({ path }) => refuse(path));
       setup.onResolve({ filter: /^[a-z_][a-z_/0-9]*$/ }, async ({ path, pluginData, ...rest }) => {
         if (pluginData === SEEN || builtinOf(path) === null) return undefined;

@@ -1,23 +1,29 @@
+import { mkdtemp, rm } from 'node:fs/promises';
 import { SourceMap } from 'node:module';
-import { fileURLToPath } from 'node:url';
+import { join } from 'node:path';
 import { componentize as run } from 'componentize-qjs';
 import { BuildError, type Diagnostic } from '../outcome.ts';
 import type { Bundle } from './bundle.ts';
+import { writeContract } from './contract.ts';
 
-const WIT = fileURLToPath(new URL('../../../wit', import.meta.url));
 /** Name that the engine gives the bundle in stack traces. */
 const PLACE = /componentize-qjs:user\.js:(\d+):(\d+)/;
 
 /**
  * Compiles a bundle into a component with the QuickJS engine inside (componentize-qjs). It evaluates the module, in a sandbox, and
  * keeps the state that it left. Throws BuildError when the module cannot be evaluated, with the place in the source.
+ * @param directory where a folder for what the compiler reads may be for that time
  */
-export async function componentize(bundle: Bundle): Promise<Uint8Array> {
+export async function componentize(bundle: Bundle, directory: string): Promise<Uint8Array> {
+  const scratch = await mkdtemp(join(directory, '.contract-'));
   try {
-    const { component } = await run({ witPath: WIT, world: 'inferlet', jsSource: bundle.code, stubWasi: true });
+    const witPath = await writeContract(bundle.interfaces, scratch);
+    const { component } = await run({ witPath, world: 'inferlet', jsSource: bundle.code, stubWasi: true });
     return component;
   } catch (error) {
     throw explain(error instanceof Error ? error.message : String(error), bundle);
+  } finally {
+    await rm(scratch, { recursive: true, force: true });
   }
 }
 

@@ -1,5 +1,5 @@
 import { mkdir, readFile, utimes } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { sha256 } from '../artifact/hash.ts';
 import { publishFile } from '../store.ts';
 import { toolchain } from '../toolchain.ts';
@@ -32,7 +32,7 @@ export async function runComponentStage(
   const bundleMs = Math.round(performance.now() - started);
   const cache = store === undefined ? null : join(store, `${componentKey(bundled.code)}.wasm`);
   const known = cache === null ? null : await readFile(cache).catch(() => null);
-  const component = known ?? (await componentize(bundled));
+  const component = known ?? (await componentize(bundled, dirname(output)));
   // A use renews its age: those who tidy the store remove what was used longest ago.
   if (cache !== null && known !== null) await utimes(cache, new Date(), new Date()).catch(() => undefined);
   if (cache !== null && known === null) {

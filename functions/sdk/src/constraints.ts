@@ -1,0 +1,108 @@
+import type { Compiled, Matcher, Source } from 'pie:inferlet/grammar@0.1.0';
+import { type Constraint, choose, type Decoder, wireSampler } from './decoders.ts';
+import { InferletError } from './errors.ts';
+import { grammar, settle } from './raw.ts';
+import type { Sampler } from './samplers.ts';
+import type { Sequence, StepCall } from './sequence.ts';
+
+/**
+ * Text that is JSON and fits a schema.
+ *
+ * @example
+ * const pet = jsonSchema({ type: 'object', properties: { name: { type: 'string' } }, required: ['name'] });
+ * const { text } = await ctx.generate({ constraint: pet, maxTokens: 64 }).collect();
+ */
+export const jsonSchema = (schema: object | boolean | string): Constraint =>
+  new GrammarConstraint({ tag: 'json-schema', val: typeof schema === 'string' ? schema : JSON.stringify(schema) });
+
+/** Text that a regular expression matches from its beginning to its end. Flags are not known. */
+export function regex(pattern: string | RegExp): Constraint {
+  if (pattern instanceof RegExp && pattern.flags !== '') {
+    throw new InferletError(
+      'invalid-argument',
+      `The flags "${pattern.flags}" of a regular expression have no place here.`,
+    );
+  }
+  return new GrammarConstraint({ tag: 'regex', val: typeof pattern === 'string' ? pattern : pattern.source });
+}
+
+/** Text of a grammar in EBNF (GBNF, as of llama.cpp) whose start is `root`. */
+export const ebnf = (text: string): Constraint => new GrammarConstraint({ tag: 'ebnf', val: text });
+
+/** Any JSON. */
+export const json = (): Constraint => new GrammarConstraint({ tag: 'json' });
+
+/** Compiles with the first generation on a model and keeps it for the next ones. Each generation starts at the grammar's beginning. */
+class GrammarConstraint implements Constraint {
+  readonly #source: Source;
+  readonly #compiled = new Map<string, Compiled>();
+
+  constructor(source: Source) {
+    this.#source = source;
+  }
+
+  decoder(sequence: Sequence, sampler: Sampler, seed: number): Decoder {
+    const { name, traits } = sequence.model;
+    if (!traits.includes('grammar') || !traits.includes('fused')) {
+      throw new InferletError('unsupported', `${name} cannot hold a text to a constraint (traits grammar and fused).`);
+    }
+    let compiled = this.#compiled.get(name);
+    if (!compiled) {
+      compiled = new grammar.Compiled(name, this.#source);
+      this.#compiled.set(name, compiled);
+    }
+    return new ConstrainedDecoder(sequence, sampler, seed, compiled);
+  }
+}
+
+/** One fused call a token, masked by a matcher that takes each token. */
+class ConstrainedDecoder implements Decoder {
+  over = false;
+  readonly #sequence: Sequence;
+  readonly #sampler: Sampler;
+  readonly #seed: number;
+  readonly #compiled: Compiled;
+  readonly #call: StepCall;
+  #matcher: Matcher | undefined;
+
+  constructor(sequence: Sequence, sampler: Sampler, seed: number, compiled: Compiled) {
+    this.#sequence = sequence;
+    this.#sampler = sampler;
+    this.#seed = sampler.seed ?? seed;
+    this.#compiled = compiled;
+    const matcher = new grammar.Matcher(compiled);
+    this.#matcher = matcher;
+    this.#call = (queue, request) => grammar.step(queue, matcher, request);
+  }
+
+  async next(): Promise<readonly number[]> {
+    const matcher = this.#matcher;
+    if (!matcher) return [];
+    // A grammar that does not compile is told before anything is computed.
+    await settle(this.#compiled.ready());
+    // It may have been stopped during each wait.
+    if (this.#matcher !== matcher) return [];
+    const token = await this.#decode();
+    if (this.#matcher !== matcher) return [];
+    const [fits, { mustEnd }] = await Promise.all([settle(matcher.accept([token])), settle(matcher.status())]);
+    if (!fits) throw new InferletError('internal', `Token ${token} was chosen, which the grammar does not allow.`);
+    this.over = mustEnd;
+    return [token];
+  }
+
+  stop(): void {
+    this.#matcher?.drop();
+    this.#matcher = undefined;
+  }
+
+  async #decode(): Promise<number> {
+    const sampler = this.#sampler;
+    if (sampler.kind === 'guest') {
+      const distribution = await this.#sequence.distribution(sampler.candidates, this.#call);
+      return choose(sampler, distribution, this.#sequence, this.#seed);
+    }
+    const [token] = await this.#sequence.sample(wireSampler(sampler, this.#seed), this.#call);
+    if (token === undefined) throw new InferletError('internal', 'The device sampled no token.');
+    return token;
+  }
+}

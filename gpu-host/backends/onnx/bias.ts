@@ -1,0 +1,102 @@
+import type { SequenceInput } from '../backend.ts';
+import { columnOf, type Row, type RowMember } from './rows.ts';
+
+/** Added to the score of a key that must not be seen. Finite, so that a row that sees nothing at all has no NaN. */
+const HIDDEN = -1e30;
+
+/** A run's padded shape: `tokens` inputs a row over `width` columns; a row's own inputs first, then its context, then padding. */
+export interface RunShape {
+  readonly tokens: number;
+  readonly width: number;
+  /** Whether the last column is kept for inputs that see nothing: see {@link hasBlindInput}. */
+  readonly blind: boolean;
+}
+
+/** Fills `rows × tokens × width` additive masks: 0 where an input sees a column, {@link HIDDEN} elsewhere. */
+export function fillBias(bias: Float32Array, rows: readonly Row[], shape: RunShape): void {
+  const { tokens, width } = shape;
+  rows.forEach((row, r) => {
+    for (const member of row.members) {
+      const start = (r * tokens + member.firstInput) * width;
+      if (member.links !== null) fillLinked(bias, start, member, member.links, shape);
+      else if (member.sequence.mask === 'causal') fillCausal(bias, start, row, member, shape);
+      else fillExplicit(bias, start, member.sequence, member.sequence.mask, shape);
+    }
+    // Padded inputs: whatever they compute is dropped, but it must stay finite.
+    bias.fill(0, (r * tokens + row.tokens) * width, (r + 1) * tokens * width);
+  });
+}
+
+/** Whether an input sees no key at all. It then attends to the null slot, whose value is zero, in a column of its own. */
+export function hasBlindInput({ mask, positions, context }: SequenceInput): boolean {
+  if (mask === 'causal') return false;
+  const width = context.length + positions.length;
+  for (let row = 0; row < positions.length; row++) {
+    if (!mask.subarray(row * width, (row + 1) * width).some((seen) => seen !== 0)) return true;
+  }
+  return false;
+}
+
+function fillCausal(bias: Float32Array, first: number, row: Row, member: RowMember, { tokens, width }: RunShape): void {
+  const { sequence, firstInput, firstOwn } = member;
+  const ownEnd = firstOwn + sequence.context.length - row.shared;
+  for (let t = 0; t < sequence.positions.length; t++) {
+    const start = first + t * width;
+    const columns = start + tokens;
+    if (row.members.length > 1 || tokens > 1) {
+      bias.fill(HIDDEN, start, columns);
+      bias.fill(HIDDEN, columns + row.shared, columns + firstOwn);
+    }
+    bias.fill(0, start + firstInput, start + firstInput + t + 1);
+    bias.fill(0, columns, columns + row.shared);
+    bias.fill(0, columns + firstOwn, columns + ownEnd);
+    bias.fill(HIDDEN, columns + ownEnd, start + width);
+  }
+}
+
+/** Explicit masks of a sequence in a row of its own. */
+function fillExplicit(
+  bias: Float32Array,
+  first: number,
+  { positions, context }: SequenceInput,
+  mask: Uint8Array,
+  { tokens, width, blind }: RunShape,
+): void {
+  const inputs = positions.length;
+  for (let t = 0; t < inputs; t++) {
+    const start = first + t * width;
+    const from = t * (context.length + inputs);
+    let seen = false;
+    bias.fill(HIDDEN, start, start + width);
+    for (let j = 0; j < context.length + inputs; j++) {
+      if (mask[from + j] === 0) continue;
+      bias[j < context.length ? start + tokens + j : start + j - context.length] = 0;
+      seen = true;
+    }
+    if (blind && !seen) bias[start + width - 1] = 0;
+  }
+}
+
+/** Any mask of a member whose context columns lie anywhere in the row. */
+function fillLinked(
+  bias: Float32Array,
+  first: number,
+  { sequence, firstInput }: RowMember,
+  links: Int32Array,
+  { tokens, width, blind }: RunShape,
+): void {
+  const { mask, positions, context } = sequence;
+  const inputs = positions.length;
+  for (let t = 0; t < inputs; t++) {
+    const start = first + t * width;
+    const from = t * (context.length + inputs);
+    let seen = false;
+    bias.fill(HIDDEN, start, start + width);
+    for (let j = 0; j < context.length + inputs; j++) {
+      if (mask === 'causal' ? j > context.length + t : mask[from + j] === 0) continue;
+      bias[start + (j < context.length ? columnOf(links[j], tokens) : firstInput + j - context.length)] = 0;
+      seen = true;
+    }
+    if (blind && !seen) bias[start + width - 1] = 0;
+  }
+}

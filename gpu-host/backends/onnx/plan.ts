@@ -1,0 +1,60 @@
+import type { SequenceInput } from '../backend.ts';
+import { type Packing, packRuns, type RunCosts } from './packing.ts';
+import { linkedRow, type Row, separateRows, sharedRows } from './rows.ts';
+import { DependencyFinder, planGroups } from './stages.ts';
+
+/** Decides which sequences of a batch make one row, which rows one run, and the order of the runs. */
+export class Planner {
+  readonly #costs: RunCosts;
+  readonly #heads: number;
+  readonly #dependencies: DependencyFinder;
+
+  constructor(costs: RunCosts, heads: number, slotCount: number) {
+    this.#costs = costs;
+    this.#heads = heads;
+    this.#dependencies = new DependencyFinder(slotCount);
+  }
+
+  /** Runs in order: what one writes is stored before the next begins. */
+  plan(batch: readonly SequenceInput[]): readonly (readonly Row[])[] {
+    const dependencies = this.#dependencies.find(batch);
+    if (dependencies === null) return this.#runs(batch, [...batch.keys()], []);
+    const groups = planGroups(batch, dependencies, this.#costs, this.#heads);
+    const stages = groups.reduce((last, { stage }) => Math.max(last, stage), 0) + 1;
+    return Array.from({ length: stages }, (_, stage) => {
+      const members = groups.filter((group) => group.stage === stage).map((group) => group.members);
+      const linked = members.filter(({ length }) => length > 1).map((indices) => linkedRow(batch, indices));
+      return this.#runs(batch, members.filter(({ length }) => length === 1).flat(), linked);
+    }).flat();
+  }
+
+  /** Forks of a prefix share a row when that is cheaper than padding them beside each other. */
+  #runs(
+    batch: readonly SequenceInput[],
+    alone: readonly number[],
+    linked: readonly Row[],
+  ): readonly (readonly Row[])[] {
+    const separate = this.#pack([...separateRows(batch, alone), ...linked]);
+    const merged = sharedRows(batch, alone, this.#costs);
+    if (merged === null) return separate.runs;
+    const shared = this.#pack([...merged, ...linked]);
+    return shared.cost < separate.cost ? shared.runs : separate.runs;
+  }
+
+  /** Rows whose attention is wanted go apart: their runs return a number for each input and column. */
+  #pack(rows: readonly Row[]): { readonly runs: readonly (readonly Row[])[]; readonly cost: number } {
+    const watched = rows.filter(wantsAttention);
+    if (watched.length === 0 || watched.length === rows.length) return this.#packed(rows);
+    const parts = [this.#packed(watched), this.#packed(rows.filter((row) => !wantsAttention(row)))];
+    return { runs: parts.flatMap(({ runs }) => runs), cost: parts[0].cost + parts[1].cost };
+  }
+
+  #packed(rows: readonly Row[]): { readonly runs: readonly (readonly Row[])[]; readonly cost: number } {
+    const packing: Packing = packRuns(rows, this.#costs, this.#heads);
+    return { runs: packing.runs.map((run) => run.map((index) => rows[index])), cost: packing.cost };
+  }
+}
+
+function wantsAttention({ members }: Row): boolean {
+  return members.some(({ sequence }) => sequence.attention === true);
+}

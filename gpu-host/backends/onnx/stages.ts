@@ -1,0 +1,108 @@
+import type { SequenceInput } from '../backend.ts';
+import { fitsScores, type RunCosts, rowCost } from './packing.ts';
+import { linkedRow } from './rows.ts';
+
+/**
+ * Finds which sequences of a batch read slots that earlier ones write. Most batches have none, so the search is one pass over the
+ * contexts with one byte a slot, kept between batches.
+ */
+export class DependencyFinder {
+  /** 1 for slots that a sequence seen so far writes; all 0 between calls. */
+  readonly #written: Uint8Array;
+
+  constructor(slotCount: number) {
+    this.#written = new Uint8Array(slotCount);
+  }
+
+  /** For each sequence the earlier ones whose writes it reads, ascending; null when no one reads any. */
+  find(batch: readonly SequenceInput[]): readonly (readonly number[])[] | null {
+    if (batch.length < 2) return null;
+    let isAny = false;
+    for (const { context, writes } of batch) {
+      if (this.#hits(context)) {
+        isAny = true;
+        break;
+      }
+      for (let i = 0; i < writes.length; i++) this.#written[writes[i]] = 1;
+    }
+    for (const { writes } of batch) for (let i = 0; i < writes.length; i++) this.#written[writes[i]] = 0;
+    return isAny ? writersRead(batch) : null;
+  }
+
+  #hits(context: Uint32Array): boolean {
+    const written = this.#written;
+    let sum = 0;
+    for (let i = 0; i < context.length; i++) sum += written[context[i]];
+    return sum > 0;
+  }
+}
+
+/** Sequences that go into one row, each but the first reading from one before it; or one alone. */
+export interface Group {
+  /** Groups of a later stage are computed when the keys and values of the earlier ones are stored. */
+  readonly stage: number;
+  /** Indices in the batch, ascending. */
+  readonly members: readonly number[];
+}
+
+/**
+ * Groups sequences with those of the batch that they read from. A reader joins its writers' row unless the scores that the mask hides
+ * there cost more than another pass over the weights, or would not fit; then it waits for the next stage.
+ */
+export function planGroups(
+  batch: readonly SequenceInput[],
+  dependencies: readonly (readonly number[])[],
+  costs: RunCosts,
+  heads: number,
+): readonly Group[] {
+  let groups: Group[] = [];
+  dependencies.forEach((writers, index) => {
+    const read = groups.filter(({ members }) => members.some((member) => writers.includes(member)));
+    const stage = read.reduce((latest, group) => Math.max(latest, group.stage), 0);
+    const joined = read.filter((group) => group.stage === stage);
+    const members = [...joined.flatMap((group) => group.members), index].toSorted((a, b) => a - b);
+    if (joined.length > 0 && !isWorthJoining(batch, joined, index, members, costs, heads)) {
+      groups.push({ stage: stage + 1, members: [index] });
+    } else {
+      groups = [...groups.filter((group) => !joined.includes(group)), { stage, members }];
+    }
+  });
+  return groups;
+}
+
+function isWorthJoining(
+  batch: readonly SequenceInput[],
+  joined: readonly Group[],
+  index: number,
+  members: readonly number[],
+  costs: RunCosts,
+  heads: number,
+): boolean {
+  if (members.some((member) => repeatsSlot(batch[member].context))) return false;
+  const row = linkedRow(batch, members);
+  if (!fitsScores(row, heads)) return false;
+  const { positions, context } = batch[index];
+  const apart = joined.reduce(
+    (sum, { members }) => sum + rowCost(linkedRow(batch, members), costs),
+    costs.perRun + rowCost({ tokens: positions.length, context: context.length }, costs),
+  );
+  return rowCost(row, costs) <= apart;
+}
+
+/** A slot named twice counts twice, and a row's column is there once. */
+function repeatsSlot(context: Uint32Array): boolean {
+  return new Set(context).size < context.length;
+}
+
+function writersRead(batch: readonly SequenceInput[]): number[][] {
+  const writerOf = new Map<number, number>();
+  return batch.map(({ context, writes }, index) => {
+    const writers = new Set<number>();
+    for (const slot of context) {
+      const writer = writerOf.get(slot);
+      if (writer !== undefined) writers.add(writer);
+    }
+    for (const slot of writes) writerOf.set(slot, index);
+    return [...writers].toSorted((a, b) => a - b);
+  });
+}

@@ -1,0 +1,85 @@
+import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
+import { rotaryFrequencies } from '../rotary.ts';
+import { rotate } from './math.ts';
+
+/** Key and value of one input in one layer, `kvHeads × headDim` each; keys are rotated. Not changed once it is in a slot. */
+export interface KeyValue {
+  readonly key: Float64Array;
+  readonly value: Float64Array;
+}
+
+/** Keys and values by layer and slot; zeros where nothing was written yet. */
+export class SlotPool {
+  readonly pageBytes: number;
+  readonly #config: ModelConfig;
+  readonly #pageSize: number;
+  readonly #frequencies: Float64Array;
+  readonly #layers: (KeyValue | undefined)[][];
+
+  constructor(config: ModelConfig, pageSize: number, pageCount: number) {
+    this.#config = config;
+    this.#pageSize = pageSize;
+    this.#frequencies = rotaryFrequencies(config);
+    this.#layers = Array.from({ length: config.layers }, () => new Array(pageSize * pageCount));
+    this.pageBytes = config.layers * pageSize * 2 * kvSize(config) * Float64Array.BYTES_PER_ELEMENT;
+  }
+
+  read(layer: number, slot: number): KeyValue {
+    const size = kvSize(this.#config);
+    return this.#layers[layer][slot] ?? { key: new Float64Array(size), value: new Float64Array(size) };
+  }
+
+  write(layer: number, slot: number, row: KeyValue): void {
+    this.#layers[layer][slot] = row;
+  }
+
+  /** Copies slots pairwise in every layer, keys rotated on by `shifts`; all sources are read before any destination is written. */
+  copy(sources: Uint32Array, destinations: Uint32Array, shifts: Int32Array | undefined): void {
+    this.#layers.forEach((slots, layer) => {
+      const read = Array.from(sources, (slot, i) => this.#shifted(this.read(layer, slot), shifts?.[i] ?? 0));
+      destinations.forEach((slot, i) => {
+        slots[slot] = read[i];
+      });
+    });
+  }
+
+  /** Layer by layer, slot by slot: key, then value, in the machine's float64. */
+  readPage(page: number, into: Uint8Array): void {
+    let offset = 0;
+    for (const row of this.#rowsOf(page)) {
+      for (const part of [row.key, row.value]) {
+        into.set(new Uint8Array(part.buffer, part.byteOffset, part.byteLength), offset);
+        offset += part.byteLength;
+      }
+    }
+  }
+
+  writePage(page: number, from: Uint8Array): void {
+    // A copy of its own: the caller's bytes may lie at any offset, and may change.
+    const values = new Float64Array(new Uint8Array(from).buffer);
+    const size = kvSize(this.#config);
+    this.#layers.forEach((slots, layer) => {
+      for (let slot = 0; slot < this.#pageSize; slot++) {
+        const start = (layer * this.#pageSize + slot) * 2 * size;
+        const key = values.subarray(start, start + size);
+        slots[page * this.#pageSize + slot] = { key, value: values.subarray(start + size, start + 2 * size) };
+      }
+    });
+  }
+
+  *#rowsOf(page: number): Generator<KeyValue> {
+    for (let layer = 0; layer < this.#layers.length; layer++) {
+      for (let slot = 0; slot < this.#pageSize; slot++) yield this.read(layer, page * this.#pageSize + slot);
+    }
+  }
+
+  #shifted(row: KeyValue, shift: number): KeyValue {
+    if (shift === 0) return row;
+    const key = row.key.slice();
+    const { headDim } = this.#config;
+    for (let start = 0; start < key.length; start += headDim) {
+      rotate(key.subarray(start, start + headDim), shift, this.#frequencies);
+    }
+    return { key, value: row.value };
+  }
+}

@@ -1,0 +1,116 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { learnResponse } from '../awaited.ts';
+import { Batcher } from '../batcher.ts';
+import type { BatchQueue } from '../queue.ts';
+import { Scoreboard } from '../scoreboard.ts';
+import { SimCall } from '../testing/sim-call.ts';
+import { DEFAULT_GRACE, graceMs } from './adaptive.ts';
+
+test('the wait is bounded by the policy, and by what it is worth', () => {
+  assert.equal(graceMs(DEFAULT_GRACE, 0, 5, 10), 0);
+  assert.equal(graceMs(DEFAULT_GRACE, 5, 0, 10), 0);
+  assert.equal(graceMs(DEFAULT_GRACE, 16, 16, 10), 1);
+  assert.equal(graceMs(DEFAULT_GRACE, 16, 16, 2), 0.5);
+  assert.equal(graceMs(DEFAULT_GRACE, 32, 1, 3.2), 0.1);
+});
+
+test('a response time learns by halves', () => {
+  assert.equal(learnResponse(undefined, 4), 4);
+  assert.equal(learnResponse(4, 0), 2);
+  assert.equal(learnResponse(2, 4), 3);
+});
+
+interface Client {
+  readonly queue: BatchQueue;
+  readonly thinkMs: number;
+  nextMs: number;
+}
+
+/**
+ * Clients in a closed loop: each issues its next call `thinkMs` after its result. Returns the mean batch size after the first steps.
+ * A step takes 5 ms and 0.05 ms a sequence.
+ */
+function simulate(
+  clients: readonly { thinkMs: number; startMs: number }[],
+  grace: { maxMs: number; stepShare: number },
+  steps: number,
+): number {
+  const batcher = new Batcher({ grace });
+  const all: Client[] = clients.map(({ thinkMs, startMs }) => ({
+    queue: batcher.openQueue(new Scoreboard()),
+    thinkMs,
+    nextMs: startMs,
+  }));
+  const owner = new Map(all.map((client) => [client.queue, client]));
+  let nowMs = 0;
+  let sequences = 0;
+  let counted = 0;
+  const arrive = (): void => {
+    for (const client of all) {
+      if (client.nextMs > nowMs) continue;
+      batcher.push(new SimCall(client.queue, { kind: 'forward' }), client.nextMs);
+      client.nextMs = Number.POSITIVE_INFINITY;
+    }
+  };
+  for (let step = 0; step < steps; ) {
+    arrive();
+    const decision = batcher.next(nowMs);
+    const soonest = Math.min(...all.map((client) => client.nextMs));
+    if (decision.kind === 'idle') {
+      nowMs = soonest;
+      continue;
+    }
+    if (decision.kind === 'wait') {
+      nowMs = Math.min(soonest, nowMs + decision.ms);
+      continue;
+    }
+    const size = decision.batch.forwards.length;
+    nowMs += 5 + 0.05 * size;
+    for (const { call } of decision.batch.forwards) {
+      batcher.finish(call, nowMs);
+      const client = owner.get(call.queue)!;
+      client.nextMs = nowMs + client.thinkMs;
+    }
+    batcher.ended(nowMs);
+    if (step++ < 10) continue;
+    sequences += size;
+    counted++;
+  }
+  return sequences / counted;
+}
+
+test('two groups that started apart come together', () => {
+  const clients = Array.from({ length: 32 }, (_, i) => ({ thinkMs: 0.1 + i * 0.01, startMs: i < 16 ? 0 : 3 }));
+  assert.ok(simulate(clients, { maxMs: 0, stepShare: 0 }, 100) <= 17, 'without the grace they alternate for ever');
+  const together = simulate(clients, DEFAULT_GRACE, 100);
+  assert.ok(together >= 30, `mean batch ${together}`);
+});
+
+test('nobody waits for clients that are slow', () => {
+  const quick = Array.from({ length: 8 }, () => ({ thinkMs: 0.1, startMs: 0 }));
+  const slow = Array.from({ length: 8 }, (_, i) => ({ thinkMs: 200 + i, startMs: 0 }));
+  assert.ok(simulate([...quick, ...slow], DEFAULT_GRACE, 300) >= 8);
+  // The slow ones are awaited twice at most after each of their answers, so the quick ones lose next to nothing.
+  const batcher = new Batcher();
+  const queue = batcher.openQueue(new Scoreboard());
+  const other = batcher.openQueue(new Scoreboard());
+  let nowMs = 0;
+  let waits = 0;
+  for (let round = 0; round < 20; round++) {
+    batcher.push(new SimCall(queue, { kind: 'forward' }), nowMs);
+    if (round % 5 === 0) batcher.push(new SimCall(other, { kind: 'forward' }), nowMs);
+    let decision = batcher.next(nowMs);
+    while (decision.kind === 'wait') {
+      waits++;
+      nowMs += decision.ms;
+      decision = batcher.next(nowMs);
+    }
+    assert.equal(decision.kind, 'batch');
+    nowMs += 5;
+    if (decision.kind === 'batch') for (const { call } of decision.batch.forwards) batcher.finish(call, nowMs);
+    batcher.ended(nowMs);
+    nowMs += 0.05;
+  }
+  assert.ok(waits <= 3, `${waits} waits for a queue that comes back after 20 ms`);
+});

@@ -1,0 +1,20 @@
+/** How long an idle device may wait for queues that have just got results, so that groups of clients do not fall into alternating half batches. */
+export interface GracePolicy {
+  /** Never longer than this, in milliseconds: 1 by default. */
+  readonly maxMs: number;
+  /** Nor than this share of the last step's duration: 0.25 by default. */
+  readonly stepShare: number;
+}
+
+export const DEFAULT_GRACE: GracePolicy = { maxMs: 1, stepShare: 0.25 };
+
+/**
+ * Longest useful wait, in milliseconds, from the end of the last step.
+ *
+ * Waiting costs the `ready` calls the wait; going costs the `awaited` calls a whole step more, and the device a second step for what one
+ * could have done. So the wait is worth the step's duration times awaited / ready, and is cut at the policy's bounds.
+ */
+export function graceMs(policy: GracePolicy, ready: number, awaited: number, lastStepMs: number): number {
+  if (ready === 0 || awaited === 0) return 0;
+  return Math.min(policy.maxMs, policy.stepShare * lastStepMs, (lastStepMs * awaited) / ready);
+}

@@ -1,0 +1,124 @@
+import assert from 'node:assert/strict';
+import type { Batch, Grant } from '../batcher.ts';
+import type { BatchLimits } from '../select.ts';
+import type { WorldCall } from './world-call.ts';
+
+/** Inputs up to which a call counts as short. */
+const SHORT_TOKENS = 16;
+
+/** Holds a batch that is about to start against the rules. */
+export function checkBatch(batch: Batch, limits: BatchLimits): void {
+  const forwards = batch.forwards.map((grant) => grant.call as WorldCall);
+  const projections = batch.projections as WorldCall[];
+  assert.ok(forwards.length + projections.length > 0, 'an empty batch');
+  assert.equal(new Set([...forwards, ...projections]).size, forwards.length + projections.length, 'a call twice');
+  checkLimits(batch, limits);
+  /** Calls of this batch that leave with it whole, with their place. */
+  const whole = new Map<WorldCall, number>();
+  for (const [place, grant] of batch.forwards.entries()) {
+    const call = grant.call as WorldCall;
+    assert.ok(grant.tokens >= 1 && grant.tokens <= call.tokens);
+    if (!call.shape.chunkable) assert.equal(grant.tokens, call.tokens, `${call.name} cannot be cut`);
+    checkStart(call, whole);
+    checkNeeds(grant, batch.forwards.slice(0, place));
+    const follows = call.conflicts.some(({ earlier }) => whole.has(earlier));
+    if (follows) assert.equal(grant.tokens, call.tokens, `${call.name} follows, and is cut`);
+    if (!call.continues && grant.tokens === call.tokens) whole.set(call, place);
+  }
+  for (const [place, call] of projections.entries()) {
+    checkStart(call, whole);
+    whole.set(call, forwards.length + place);
+  }
+  checkQueueOrder(forwards, projections, whole);
+}
+
+/** Calls, inputs and distributions of one batch are within its limits; only a call that cannot be cut goes past them, and alone. */
+function checkLimits(batch: Batch, limits: BatchLimits): void {
+  assert.ok(batch.forwards.length <= limits.maxCalls, `${batch.forwards.length} forwards`);
+  assert.ok(batch.projections.length <= limits.maxCalls, `${batch.projections.length} projections`);
+  const tokens = sum(batch.forwards);
+  if (tokens <= limits.maxTokens) return;
+  assert.equal(batch.forwards.length, 1, `${tokens} inputs of several calls`);
+  assert.equal(
+    (batch.forwards[0]!.call as WorldCall).shape.chunkable,
+    false,
+    `${tokens} inputs of a call that can be cut`,
+  );
+}
+
+/** Whatever the call conflicts with is done; or goes before it in this batch, where the conflict is soft or a projection rides. */
+function checkStart(call: WorldCall, whole: ReadonlyMap<WorldCall, number>): void {
+  assert.ok(!call.finished && !call.dropped && !call.held && !call.gone, `${call.name} goes twice`);
+  for (const { earlier, conflict } of call.conflicts) {
+    if (earlier.finished || earlier.dropped) continue;
+    const before = whole.has(earlier);
+    const rides = call.kind === 'project' && earlier.kind === 'forward';
+    assert.ok(before && (conflict === 'soft' || rides), `${call.name} did not wait for ${earlier.name} (${conflict})`);
+  }
+}
+
+/** Calls of one queue leave in order: those ahead have left, or leave with this batch, forwards before it. */
+function checkQueueOrder(
+  forwards: readonly WorldCall[],
+  projections: readonly WorldCall[],
+  whole: ReadonlyMap<WorldCall, number>,
+): void {
+  for (const [place, call] of [...forwards, ...projections].entries()) {
+    for (const ahead of call.ahead) {
+      if (ahead.gone || ahead.dropped) continue;
+      const aheadPlace = whole.get(ahead);
+      assert.ok(aheadPlace !== undefined, `${call.name} went before ${ahead.name}`);
+      if (ahead.kind === call.kind) assert.ok(aheadPlace < place, `${call.name} stands before ${ahead.name}`);
+    }
+  }
+}
+
+/** `after` names calls before it in the batch whose fills it needs, and leads, step by step, to every such call. */
+function checkNeeds(grant: Grant, before: readonly Grant[]): void {
+  const call = grant.call as WorldCall;
+  const reached = new Set<WorldCall>();
+  const visit = (from: Grant): void => {
+    for (const earlier of (from.after ?? []) as WorldCall[]) {
+      assert.ok(
+        (from.call as WorldCall).needs(earlier),
+        `${(from.call as WorldCall).name} does not need ${earlier.name}`,
+      );
+      const its = before.find((other) => other.call === earlier);
+      assert.ok(its, `${earlier.name} is not before ${call.name}`);
+      if (reached.has(earlier)) continue;
+      reached.add(earlier);
+      visit(its);
+    }
+  };
+  assert.notEqual(grant.after?.length, 0);
+  visit(grant);
+  for (const { earlier } of call.conflicts) {
+    const here = before.some((other) => other.call === earlier);
+    if (here && call.needs(earlier)) assert.ok(reached.has(earlier), `${call.name} needs ${earlier.name}`);
+  }
+}
+
+/** No call that could have gone stayed behind, but for want of room. */
+export function checkFull(batch: Batch, ready: readonly WorldCall[], limits: BatchLimits): void {
+  const { maxCalls, maxTokens } = limits;
+  const taken = new Set([...batch.forwards.map((grant) => grant.call), ...batch.projections]);
+  const calls = batch.forwards.length;
+  const tokens = sum(batch.forwards);
+  const short = Math.max(1, Math.min(SHORT_TOKENS, maxTokens >> 2));
+  for (const call of ready) {
+    if (taken.has(call)) continue;
+    if (call.kind === 'project') {
+      assert.ok(calls > 0 || batch.projections.length === maxCalls, `${call.name} was left behind`);
+    } else if (calls > 0) {
+      // A short call leaves a place and a quarter of the inputs to long ones.
+      const full = call.tokens <= short ? calls >= maxCalls - 1 : calls >= maxCalls;
+      const reserve = call.tokens <= short ? Math.max(1, maxTokens >> 2) : 0;
+      const fits = call.shape.chunkable && call.tokens > short ? 1 : call.tokens;
+      assert.ok(full || tokens + fits > maxTokens - reserve, `${call.name} was left behind`);
+    }
+  }
+}
+
+function sum(grants: readonly Grant[]): number {
+  return grants.reduce((total, grant) => total + grant.tokens, 0);
+}

@@ -1,0 +1,208 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { type Batch, Batcher } from '../batcher.ts';
+import type { BatchCall } from '../call.ts';
+import type { BatchQueue } from '../queue.ts';
+import { Scoreboard } from '../scoreboard.ts';
+import type { BatchLimits } from '../select.ts';
+import { urgency } from '../urgency.ts';
+import { shape } from './operations.ts';
+import { SimCall, type SimShape } from './sim-call.ts';
+
+const MAX_PRIORITY = 10;
+const VICTIM_QUEUES = 4;
+
+export type FloodOperation =
+  | { readonly type: 'push'; readonly space: number; readonly queue: number; readonly shape: SimShape }
+  | { readonly type: 'step'; readonly ms: number };
+
+export interface FloodSetup {
+  /** What each flooding client issues, again and again, at the highest priority. */
+  readonly flood: readonly SimShape[];
+  /** Priorities of the queues of two other inferlets. */
+  readonly priorities: readonly (readonly number[])[];
+  readonly limits: BatchLimits;
+}
+
+export const floodSetups: fc.Arbitrary<FloodSetup> = fc.record({
+  flood: fc.array(
+    fc.record({
+      kind: fc.constant('forward' as const),
+      tokens: fc.oneof(fc.constant(1), fc.integer({ min: 2, max: 60 })),
+      chunkable: fc.boolean(),
+      run: fc.boolean(),
+    }),
+    { minLength: 3, maxLength: 8 },
+  ),
+  priorities: fc.array(
+    fc.array(fc.integer({ min: -MAX_PRIORITY, max: MAX_PRIORITY }), {
+      minLength: VICTIM_QUEUES,
+      maxLength: VICTIM_QUEUES,
+    }),
+    { minLength: 2, maxLength: 2 },
+  ),
+  limits: fc.constantFrom({ maxCalls: 2, maxTokens: 40, agingMs: 4 }, { maxCalls: 3, maxTokens: 5, agingMs: 2 }),
+});
+
+export function floodOperations(length: number): fc.Arbitrary<FloodOperation[]> {
+  const operation: fc.Arbitrary<FloodOperation> = fc.oneof(
+    {
+      weight: 1,
+      arbitrary: fc.record({
+        type: fc.constant('push' as const),
+        space: fc.nat({ max: 1 }),
+        queue: fc.nat({ max: VICTIM_QUEUES - 1 }),
+        // A run takes as many steps as it has tokens, each as a new call; so what is behind one has no bound of its own.
+        shape: shape.map((made) => ({ ...made, run: false })),
+      }),
+    },
+    { weight: 4, arbitrary: fc.record({ type: fc.constant('step' as const), ms: fc.integer({ min: 1, max: 3 }) }) },
+  );
+  return fc.array(operation, { maxLength: length, size: 'max' });
+}
+
+/** One of those that must not starve. */
+interface Victim {
+  readonly call: SimCall;
+  readonly urgencyMs: number;
+  /** From then on nothing that comes goes before it. */
+  readonly settledMs: number;
+  /** By which batch it must have left, once that is known. */
+  deadline: number | undefined;
+}
+
+/**
+ * Calls of low and high priority amid clients that never pause.
+ *
+ * The bound: let a call come at time t with priority p. After t + (`maxPriority` - p) × `agingMs` nothing that comes later goes before it.
+ * Of the calls that are then as urgent as it or more (its own blockers among them, which it has lent its urgency), every batch takes
+ * at least one, with a quarter of the batch's inputs or all of its own. So it leaves within as many batches as these have quarters left.
+ */
+export class Flood {
+  readonly #batcher: Batcher;
+  readonly #limits: BatchLimits;
+  readonly #flood: { readonly queue: BatchQueue; readonly shape: SimShape }[];
+  readonly #victimQueues: BatchQueue[][];
+  #victims: Victim[] = [];
+  /** Calls for the device that are not done. */
+  #open = new Set<SimCall>();
+  #nowMs = 0;
+  #batches = 0;
+  /** Calls whose bound was counted. */
+  settled = 0;
+
+  constructor(setup: FloodSetup) {
+    this.#limits = setup.limits;
+    this.#batcher = new Batcher({ limits: setup.limits });
+    this.#flood = setup.flood.map((made) => ({ queue: this.#openQueue(new Scoreboard(), MAX_PRIORITY), shape: made }));
+    this.#victimQueues = setup.priorities.map((priorities) => {
+      const scoreboard = new Scoreboard();
+      return priorities.map((priority) => this.#openQueue(scoreboard, priority));
+    });
+    for (const { queue, shape: made } of this.#flood) this.#push(queue, made);
+  }
+
+  apply(operation: FloodOperation): void {
+    if (operation.type === 'step') {
+      this.#step(operation.ms);
+      return;
+    }
+    const call = this.#push(this.#victimQueues[operation.space]![operation.queue]!, operation.shape);
+    const { agingMs } = this.#limits;
+    const urgencyMs = urgency(call, agingMs);
+    this.#victims.push({ call, urgencyMs, settledMs: urgencyMs + MAX_PRIORITY * agingMs, deadline: undefined });
+    this.#instants();
+  }
+
+  /** Steps until every victim has left. */
+  drain(): void {
+    for (let left = 100_000; left > 0 && this.#victims.length > 0; left--) this.#step(1);
+    assert.equal(this.#victims.length, 0);
+  }
+
+  #openQueue(scoreboard: Scoreboard, priority: number): BatchQueue {
+    const queue = this.#batcher.openQueue(scoreboard, { maxPriority: MAX_PRIORITY });
+    this.#batcher.setPriority(queue, priority);
+    return queue;
+  }
+
+  #push(queue: BatchQueue, made: SimShape): SimCall {
+    const call = new SimCall(queue, made);
+    if (call.kind === 'forward' || call.kind === 'project') this.#open.add(call);
+    this.#batcher.push(call, this.#nowMs);
+    return call;
+  }
+
+  #instants(): void {
+    for (let call = this.#batcher.takeInstant(); call; call = this.#batcher.takeInstant()) {
+      this.#batcher.finish(call, this.#nowMs);
+      this.#left(call);
+    }
+  }
+
+  #step(ms: number): void {
+    this.#instants();
+    let decision = this.#batcher.next(this.#nowMs);
+    if (decision.kind === 'wait') {
+      this.#nowMs += decision.ms;
+      decision = this.#batcher.next(this.#nowMs);
+    }
+    assert.equal(decision.kind, 'batch', 'the flood is always ready');
+    if (decision.kind !== 'batch') return;
+    this.#setDeadlines();
+    this.#batches++;
+    this.#checkDeadlines(decision.batch);
+    this.#end(decision.batch, ms);
+  }
+
+  /** Counts, for each call that nothing new goes before any more, what may. The batch that is leaving is the first of its bound. */
+  #setDeadlines(): void {
+    const { agingMs, maxTokens } = this.#limits;
+    const quarter = Math.max(1, maxTokens >> 2);
+    for (const victim of this.#victims) {
+      if (victim.deadline !== undefined || this.#nowMs <= victim.settledMs) continue;
+      let bound = 0;
+      for (const call of this.#open) {
+        if (urgency(call, agingMs) <= victim.urgencyMs)
+          bound += call.chunkable() ? Math.ceil(call.tokens / quarter) : 1;
+      }
+      victim.deadline = this.#batches + bound;
+      this.settled++;
+    }
+  }
+
+  #checkDeadlines(batch: Batch): void {
+    const leaving = new Set<BatchCall>([...batch.forwards.map((grant) => grant.call), ...batch.projections]);
+    for (const { call, deadline } of this.#victims) {
+      if (deadline === undefined || leaving.has(call)) continue;
+      assert.ok(
+        this.#batches <= deadline,
+        `a ${call.kind} is still here ${this.#batches - deadline} batches past its bound`,
+      );
+    }
+  }
+
+  #end(batch: Batch, ms: number): void {
+    this.#nowMs += ms;
+    for (const { call, tokens } of batch.forwards) {
+      const done = call as SimCall;
+      done.left -= tokens;
+      if (done.left > 0) this.#batcher.resume(done, this.#nowMs);
+      else this.#finish(done);
+    }
+    for (const call of batch.projections) this.#finish(call as SimCall);
+    this.#batcher.ended(this.#nowMs);
+  }
+
+  #finish(call: SimCall): void {
+    this.#open.delete(call);
+    this.#batcher.finish(call, this.#nowMs);
+    const client = this.#flood.find(({ queue }) => queue === call.queue);
+    if (client) this.#push(client.queue, client.shape);
+    else this.#left(call);
+  }
+
+  #left(call: BatchCall): void {
+    this.#victims = this.#victims.filter((victim) => victim.call !== call);
+  }
+}

@@ -1,0 +1,44 @@
+import assert from 'node:assert/strict';
+import type { TestContext } from 'node:test';
+import fc from 'fast-check';
+import type { BatchPolicy } from '../policies/policy.ts';
+import type { BatchLimits } from '../select.ts';
+import { schedules } from './operations.ts';
+import { World } from './world.ts';
+
+/** Random operations that a property is held against. */
+const OPERATIONS = 100_000;
+const LENGTH = 500;
+
+/** Plays random schedules, 100,000 operations or more over all seeds, in a `World` that checks every rule. */
+export function checkSchedules(
+  t: TestContext,
+  seeds: readonly number[],
+  policies: fc.Arbitrary<BatchPolicy>,
+  limits: fc.Arbitrary<BatchLimits>,
+): void {
+  let operations = 0;
+  let batches = 0;
+  let softJoins = 0;
+  let projections = 0;
+  for (const seed of seeds) {
+    // Schedules are half of `LENGTH` on average; half more to be on the safe side.
+    const numRuns = Math.ceil((OPERATIONS / seeds.length / (LENGTH / 2)) * 1.5);
+    fc.assert(
+      fc.property(schedules(LENGTH), policies, limits, (schedule, policy, bounds) => {
+        const world = new World(policy, bounds);
+        for (const operation of schedule) world.apply(operation);
+        world.drain();
+        operations += schedule.length;
+        batches += world.batches;
+        softJoins += world.batcher.rides.softJoins;
+        projections += world.batcher.rides.projections;
+      }),
+      { seed, numRuns },
+    );
+  }
+  t.diagnostic(
+    `seeds ${seeds.join(', ')}: ${operations} operations, ${batches} batches, ${softJoins} soft joins, ${projections} riding projections`,
+  );
+  assert.ok(operations >= OPERATIONS, `${operations} operations`);
+}

@@ -1,0 +1,100 @@
+import { type Batch, Batcher, type BatcherOptions } from '../batcher.ts';
+import type { BatchQueue } from '../queue.ts';
+import { Scoreboard } from '../scoreboard.ts';
+import type { BatchLimits } from '../select.ts';
+import { SimCall, type SimShape } from './sim-call.ts';
+
+const LIMITS: BatchLimits = { maxCalls: 4, maxTokens: 64, agingMs: 100 };
+const NO_GRACE = { maxMs: 0, stepShare: 0 };
+
+/** A batcher with its clock and names for its queues: plays a hand-made trace. */
+export class Trace {
+  readonly batcher: Batcher;
+  nowMs = 0;
+  #queues = new Map<string, BatchQueue>();
+  #scoreboards = new Map<string, Scoreboard>();
+
+  constructor(limits: Partial<BatchLimits> = {}, options: BatcherOptions = {}) {
+    this.batcher = new Batcher({ grace: NO_GRACE, ...options, limits: { ...LIMITS, ...limits } });
+  }
+
+  /** Queue `a.1` is queue 1 of inferlet a. */
+  queue(name: string, maxPriority?: number): BatchQueue {
+    const inferlet = name.split('.')[0] as string;
+    if (!this.#scoreboards.has(inferlet)) this.#scoreboards.set(inferlet, new Scoreboard());
+    if (!this.#queues.has(name)) {
+      const options = maxPriority === undefined ? {} : { maxPriority };
+      this.#queues.set(name, this.batcher.openQueue(this.#scoreboards.get(inferlet)!, options));
+    }
+    return this.#queues.get(name)!;
+  }
+
+  push(queue: string, shape: SimShape, name = queue): SimCall {
+    const call = new SimCall(this.queue(queue), shape, name);
+    this.batcher.push(call, this.nowMs);
+    return call;
+  }
+
+  /** A forward of one input over nothing. */
+  decode(queue: string, name = queue): SimCall {
+    return this.push(queue, { kind: 'forward' }, name);
+  }
+
+  /** The next batch, as names with the inputs of cut and long calls. */
+  start(): { batch: Batch; names: string[] } {
+    const decision = this.batcher.next(this.nowMs);
+    if (decision.kind !== 'batch') throw new Error(`no batch: ${decision.kind}`);
+    const names = decision.batch.forwards.map((grant) => {
+      const call = grant.call as SimCall;
+      return grant.tokens > 1 || call.left > 1 ? `${call.name}:${grant.tokens}` : call.name;
+    });
+    return {
+      batch: decision.batch,
+      names: [...names, ...decision.batch.projections.map((call) => (call as SimCall).name)],
+    };
+  }
+
+  end(batch: Batch, tookMs = 1): void {
+    this.nowMs += tookMs;
+    for (const grant of batch.forwards) {
+      const call = grant.call as SimCall;
+      call.left -= grant.tokens;
+      if (call.left > 0) this.batcher.resume(call, this.nowMs);
+      else this.batcher.finish(call, this.nowMs);
+    }
+    for (const call of batch.projections) this.batcher.finish(call, this.nowMs);
+    this.batcher.ended(this.nowMs);
+  }
+
+  /** One step; what was in it. */
+  step(tookMs = 1): string[] {
+    const { batch, names } = this.start();
+    this.end(batch, tookMs);
+    return names;
+  }
+
+  /** Steps until nothing is ready. */
+  steps(): string[][] {
+    const all: string[][] = [];
+    while (this.batcher.waiting > 0) all.push(this.step());
+    return all;
+  }
+
+  /** What the batcher wants to wait; 0 when a batch would leave (and has). */
+  waitMs(): number {
+    const decision = this.batcher.next(this.nowMs);
+    if (decision.kind === 'idle') throw new Error('nothing is ready');
+    if (decision.kind === 'wait') return decision.ms;
+    this.end(decision.batch);
+    return 0;
+  }
+
+  instants(): string[] {
+    const names: string[] = [];
+    for (let call = this.batcher.takeInstant(); call; call = this.batcher.takeInstant()) {
+      names.push((call as SimCall).name);
+      this.batcher.finish(call, this.nowMs);
+    }
+    return names;
+  }
+}

@@ -1,0 +1,81 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Trace } from './testing/trace.ts';
+import { urgency } from './urgency.ts';
+
+const AGING_MS = 100;
+
+/** One call a batch, so that batches tell the order. */
+function single(): Trace {
+  return new Trace({ maxCalls: 1, agingMs: AGING_MS });
+}
+
+function queueOf(trace: Trace, name: string, priority: number): void {
+  trace.batcher.setPriority(trace.queue(name), priority);
+}
+
+test('a call lends its urgency to the one that it waits for', () => {
+  const trace = single();
+  queueOf(trace, 'a.low', -5);
+  queueOf(trace, 'a.high', 5);
+  queueOf(trace, 'b', 1);
+  trace.push('a.low', { kind: 'forward', writes: [1] }, 'blocker');
+  trace.push('a.low', { kind: 'forward' }, 'behind it');
+  trace.push('b', { kind: 'forward' }, 'other');
+  trace.push('a.high', { kind: 'forward', reads: [1] }, 'urgent');
+  assert.deepEqual(trace.steps().flat(), ['blocker', 'urgent', 'other', 'behind it']);
+});
+
+test('and to what is ahead of that, and what those wait for, and so on', () => {
+  const trace = single();
+  queueOf(trace, 'a.1', -5);
+  queueOf(trace, 'a.2', -4);
+  queueOf(trace, 'a.3', 5);
+  trace.push('a.1', { kind: 'forward' }, 'first');
+  trace.push('a.1', { kind: 'forward', writes: [1] }, 'second');
+  trace.push('a.2', { kind: 'forward', reads: [1] }, 'third');
+  trace.push('a.2', { kind: 'instant', writes: [2] }, 'instant');
+  trace.push('a.2', { kind: 'forward' }, 'not waited for');
+  trace.decode('b');
+  trace.push('a.3', { kind: 'forward', reads: [2] }, 'urgent');
+  const order: string[] = [];
+  while (trace.batcher.waiting > 0) {
+    order.push(...trace.step());
+    order.push(...trace.instants());
+  }
+  assert.deepEqual(order, ['first', 'second', 'third', 'instant', 'urgent', 'b', 'not waited for']);
+});
+
+test('a change of priority on either side counts', () => {
+  for (const change of ['raise', 'lower'] as const) {
+    const trace = single();
+    queueOf(trace, 'a.1', 1);
+    queueOf(trace, 'a.2', 1);
+    trace.push('a.1', { kind: 'forward', writes: [1] }, 'blocker');
+    queueOf(trace, 'b', change === 'raise' ? 3 : 0);
+    trace.decode('b');
+    trace.push('a.2', { kind: 'forward', reads: [1] }, 'waits');
+    if (change === 'raise') queueOf(trace, 'a.2', 5);
+    else queueOf(trace, 'a.1', -5);
+    assert.deepEqual(trace.steps().flat(), ['blocker', 'waits', 'b'], change);
+  }
+});
+
+test('a run that others wait for has their priority, and is newly come with each token', () => {
+  const trace = single();
+  queueOf(trace, 'a.1', -3);
+  queueOf(trace, 'a.2', 2);
+  const run = trace.push('a.1', { kind: 'forward', writes: [1], run: true, tokens: 50 }, 'run');
+  trace.push('a.2', { kind: 'forward', reads: [1] }, 'waits');
+  for (let i = 0; i < 5; i++) trace.step(7);
+  assert.equal(run.arrivedMs, trace.nowMs);
+  assert.equal(urgency(run, AGING_MS), trace.nowMs - 2 * AGING_MS);
+});
+
+test('where no priority is set nothing is kept for lending', () => {
+  const trace = single();
+  trace.push('a.1', { kind: 'forward', writes: [1] });
+  const waits = trace.push('a.2', { kind: 'forward', reads: [1] });
+  assert.equal(waits.blockers, 1);
+  assert.equal(waits.links, undefined);
+});

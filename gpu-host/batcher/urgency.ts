@@ -1,0 +1,55 @@
+import { type BatchCall, isReleased } from './call.ts';
+import { linksOf } from './links.ts';
+
+/**
+ * Virtual arrival in milliseconds; smaller goes first. It is the moment at which a call would have come had priority been time: a level
+ * is worth `agingMs` of waiting, so that higher priority goes first and every wait is bounded. A call that others wait for is as urgent
+ * as the most urgent of them.
+ */
+export function urgency(call: BatchCall, agingMs: number): number {
+  const ownMs = call.arrivedMs - call.queue.priority * agingMs;
+  const lentMs = call.links?.lentMs;
+  return lentMs !== undefined && lentMs < ownMs ? lentMs : ownMs;
+}
+
+/** Most urgent first; among equals the first that came. */
+export function sortByUrgency(calls: BatchCall[], agingMs: number): void {
+  if (!inOrder(calls, agingMs))
+    calls.sort((a, b) => urgency(a, agingMs) - urgency(b, agingMs) || a.arrival - b.arrival);
+}
+
+function inOrder(calls: readonly BatchCall[], agingMs: number): boolean {
+  for (let i = 1; i < calls.length; i++) {
+    const before = calls[i - 1] as BatchCall;
+    const after = calls[i] as BatchCall;
+    const difference = urgency(before, agingMs) - urgency(after, agingMs);
+    if (difference > 0 || (difference === 0 && before.arrival > after.arrival)) return false;
+  }
+  return true;
+}
+
+/**
+ * Lends the urgency of `call` to every call that it waits for, directly or not: to those that touch the same, to those ahead of them in
+ * their queues, and so on. It stops at calls that are as urgent, which have lent theirs before; so a call is visited once for each level
+ * of priority at most.
+ */
+export function lendUrgency(call: BatchCall, agingMs: number): void {
+  const urgencyMs = urgency(call, agingMs);
+  const raised = [call];
+  const raise = (earlier: BatchCall): boolean => {
+    if (isReleased(earlier) || urgency(earlier, agingMs) <= urgencyMs) return false;
+    linksOf(earlier).lentMs = urgencyMs;
+    raised.push(earlier);
+    return true;
+  };
+  for (let waiter = raised.pop(); waiter; waiter = raised.pop()) {
+    for (const earlier of waiter.links?.waitsFor ?? []) if (raise(earlier)) earlier.queue.eachAhead(earlier, raise);
+  }
+}
+
+/** The priority of `call`'s queue has changed: what it waits for may owe it more, and it may owe more to what waits for it. */
+export function relendUrgency(call: BatchCall, agingMs: number): void {
+  lendUrgency(call, agingMs);
+  for (const later of call.dependents ?? []) lendUrgency(later, agingMs);
+  for (const { later } of call.links?.softDependents ?? []) lendUrgency(later, agingMs);
+}

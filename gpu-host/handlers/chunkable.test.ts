@@ -1,0 +1,85 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import type { Mask } from '../protocol/calls.ts';
+import { isChunkable } from './chunkable.ts';
+import { type Context, visibility } from './visibility.ts';
+
+const SEED = 41;
+console.log(`chunkable: seed ${SEED}`);
+
+/** The definition, on the finished matrix: no input sees a later one. */
+function isLowerTriangular(matrix: Uint8Array | 'causal', inputs: number, context: number): boolean {
+  if (matrix === 'causal') return true;
+  const width = context + inputs;
+  for (let i = 0; i < inputs; i++) {
+    for (let j = i + 1; j < inputs; j++) if (matrix[i * width + context + j]) return false;
+  }
+  return true;
+}
+
+function contextOf(count: number): Context {
+  const numbers = Uint32Array.from({ length: count }, (_, i) => i);
+  return { slots: numbers, count, positions: numbers, columns: numbers, filled: count };
+}
+
+function encode(rows: readonly (readonly boolean[])[]): Mask {
+  const runs: number[] = [];
+  const rowLengths: number[] = [];
+  for (const row of rows) {
+    const before = runs.length;
+    let visible = false;
+    let length = 0;
+    for (const bit of row) {
+      if (bit !== visible) {
+        runs.push(length);
+        length = 0;
+        visible = bit;
+      }
+      length++;
+    }
+    runs.push(length);
+    rowLengths.push(runs.length - before);
+  }
+  return { runs: Uint32Array.from(runs), rowLengths: Uint32Array.from(rowLengths) };
+}
+
+test('an inferred mask may be cut exactly when no input sees a later one', () => {
+  const positions = fc.oneof(
+    fc.array(fc.nat({ max: 9 }), { minLength: 1, maxLength: 6 }),
+    fc.array(fc.nat({ max: 9 }), { minLength: 1, maxLength: 6 }).map((list) => list.sort((a, b) => a - b)),
+  );
+  fc.assert(
+    fc.property(positions, fc.nat({ max: 5 }), (given, context) => {
+      const inputs = Uint32Array.from(given);
+      const matrix = visibility(inputs, contextOf(context), undefined);
+      assert.equal(isChunkable(1, inputs, undefined), isLowerTriangular(matrix, inputs.length, context));
+    }),
+    { seed: SEED, numRuns: 2000 },
+  );
+});
+
+test('an explicit mask may be cut exactly when no input sees a later one', () => {
+  const shape = fc.record({ inputs: fc.integer({ min: 1, max: 5 }), context: fc.nat({ max: 5 }), lower: fc.boolean() });
+  fc.assert(
+    fc.property(shape, fc.infiniteStream(fc.boolean()), ({ inputs, context, lower }, bits) => {
+      const rows = Array.from({ length: inputs }, (_, i) =>
+        Array.from({ length: context + inputs }, (_, k) => {
+          const bit = bits.next().value as boolean;
+          return k === context + i || (bit && !(lower && k > context + i));
+        }),
+      );
+      const mask = encode(rows);
+      const positions = new Uint32Array(inputs);
+      const matrix = visibility(positions, contextOf(context), mask);
+      assert.equal(isChunkable(1, positions, mask), isLowerTriangular(matrix, inputs, context));
+      assert.equal(isChunkable(0, positions, mask), false, 'keys that are not kept cannot be seen by the next part');
+    }),
+    { seed: SEED, numRuns: 2000 },
+  );
+});
+
+test('a malformed mask is no reason to fail', () => {
+  const mask = { runs: Uint32Array.of(3, 4), rowLengths: Uint32Array.of(9, 9, 9) };
+  assert.equal(typeof isChunkable(1, Uint32Array.of(0, 1), mask), 'boolean');
+});

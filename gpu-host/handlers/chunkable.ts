@@ -1,0 +1,34 @@
+import type { Mask } from '../protocol/calls.ts';
+
+/**
+ * Whether a call gives the same result when it is cut between any two inputs: its keys are kept (`outPages`), and no input sees a later one.
+ * Looks at the request only, so that it can be asked while a batch is chosen; a mask of the wrong shape is refused later, with its cause.
+ */
+export function isChunkable(outPages: number, positions: Uint32Array, mask: Mask | undefined): boolean {
+  if (outPages === 0) return false;
+  return mask ? seesNothingLater(mask, positions.length) : isSorted(positions);
+}
+
+/** An inferred mask shows keys of smaller positions, so in rising order none of them is later. */
+function isSorted(positions: Uint32Array): boolean {
+  for (let i = 1; i < positions.length; i++) if ((positions[i] as number) < (positions[i - 1] as number)) return false;
+  return true;
+}
+
+/** The last `inputs` columns of an explicit mask's rows are the inputs themselves. */
+function seesNothingLater({ runs, rowLengths }: Mask, inputs: number): boolean {
+  let run = 0;
+  for (let row = 0; row < rowLengths.length; row++) {
+    let width = 0;
+    let visibleEnd = 0;
+    const end = run + (rowLengths[row] as number);
+    for (let r = run; r < end && r < runs.length; r++) {
+      const length = runs[r] as number;
+      width += length;
+      if ((r - run) % 2 === 1 && length > 0) visibleEnd = width;
+    }
+    run = end;
+    if (visibleEnd > width - inputs + row + 1) return false;
+  }
+  return true;
+}

@@ -1,0 +1,194 @@
+import assert from 'node:assert/strict';
+import { cpSync, readdirSync, truncateSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import type { GpuHostConnection, GpuInferlet } from '../protocol/client.ts';
+import { must, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
+import { ids, PROMPT, same, Workbench, withWorkbench } from '../testing/workbench.ts';
+
+/** Another inferlet of the workbench's tenant, or of another. */
+function neighbour(b: Workbench, tenant?: string): { inferlet: GpuInferlet; queue: number } {
+  const inferlet = b.connection.openInferlet({
+    id: `beside ${tenant}`,
+    maxPages: 40,
+    arrival: 2,
+    ...(tenant && { tenant }),
+  });
+  return { inferlet, queue: inferlet.createQueue('tiny') };
+}
+
+withWorkbench('exports', (handler) => {
+  handler('a snapshot outlives its maker, and who imports it sees what was exported', async (b) => {
+    const maker = neighbour(b);
+    const pages = must(maker.inferlet.allocatePages(maker.queue, 2));
+    const fill = (tokens: readonly number[], start: number) =>
+      maker.inferlet.step(maker.queue, {
+        tokens: Uint32Array.from(tokens),
+        positions: range(start, start + tokens.length),
+        inPages: pages,
+        outPages: pages,
+        mask: undefined,
+        rows: 0,
+        output: { tag: 'none' },
+      });
+    void fill(PROMPT, 0);
+    maker.inferlet.maskPage(maker.queue, pages[0]!, 0b10);
+    const exported = maker.inferlet.exportPages(maker.queue, pages, 'a/prompt', false);
+    void fill([90], PROMPT.length);
+    maker.inferlet.maskPage(maker.queue, pages[0]!, 0);
+    must(await exported);
+    const list = [
+      { name: 'a/prompt', pages: 2, tokens: PROMPT.length, nextPosition: PROMPT.length, persistent: false },
+    ];
+    assert.deepEqual(must(await b.inferlet.listExports(b.queue)), list);
+    await maker.inferlet.close();
+
+    const imported = must(await b.inferlet.importPages(b.queue, 'a/prompt'));
+    assert.equal(imported.tokens, PROMPT.length);
+    assert.equal(imported.nextPosition, PROMPT.length);
+    assert.equal(imported.pages.length, 2);
+    const width = PROMPT.length + 1;
+    const visible = Array.from({ length: width }, (_, i) =>
+      Array.from({ length: width }, (_, j) => j <= i && !(i === width - 1 && j === 1)),
+    );
+    same(
+      await b.probe(imported.pages, 7, PROMPT.length),
+      await b.oracle.top([...PROMPT, 7], [...range(0, width)], 1, 5, visible),
+      'without the later write, and with the mask',
+    );
+    must(await b.fill(imported.pages, [33], PROMPT.length));
+    const again = must(await b.inferlet.importPages(b.queue, 'a/prompt'));
+    assert.equal(again.tokens, PROMPT.length, 'a write to an import changes no other');
+
+    must(await b.inferlet.unexport(b.queue, 'a/prompt'));
+    assert.equal(tagOf(await b.inferlet.importPages(b.queue, 'a/prompt')), 'not-found');
+    b.inferlet.maskPage(b.queue, again.pages[0]!, 0);
+    same(
+      await b.probe(again.pages, 7, PROMPT.length),
+      await b.oracle.top([...PROMPT, 7], [...range(0, width)], 1, 5),
+      'who has imported it keeps its pages',
+    );
+  });
+
+  handler('names belong to a tenant, and are taken once', async (b) => {
+    const own = b.pages(1);
+    must(await b.fill(own, [1, 2]));
+    must(await b.inferlet.exportPages(b.queue, own, 'n', false));
+    assert.equal(tagOf(await b.inferlet.exportPages(b.queue, own, 'n', false)), 'invalid-argument');
+    const stranger = neighbour(b, 'somebody else');
+    assert.equal(tagOf(await stranger.inferlet.importPages(stranger.queue, 'n')), 'not-found');
+    assert.equal(tagOf(await stranger.inferlet.unexport(stranger.queue, 'n')), 'not-found');
+    assert.deepEqual(must(await stranger.inferlet.listExports(stranger.queue)), []);
+    const theirs = must(stranger.inferlet.allocatePages(stranger.queue, 1));
+    must(await stranger.inferlet.exportPages(stranger.queue, theirs, 'n', false));
+    must(await stranger.inferlet.unexport(stranger.queue, 'n'));
+    await stranger.inferlet.close();
+    must(await b.inferlet.unexport(b.queue, 'n'));
+  });
+
+  handler('what makes no sense is refused in its own future', async (b) => {
+    const own = b.pages(1);
+    const refused: [Promise<Parameters<typeof tagOf>[0]>, string][] = [
+      [b.inferlet.exportPages(b.queue, own, '', false), 'invalid-argument'],
+      [b.inferlet.exportPages(b.queue, own, '../../etc', false), 'ok'],
+      [b.inferlet.exportPages(b.queue, own, 'a b', false), 'invalid-argument'],
+      [b.inferlet.exportPages(b.queue, own, 'x'.repeat(129), false), 'invalid-argument'],
+      [b.inferlet.exportPages(b.queue, ids(4000), 'x', false), 'not-owned'],
+      [b.inferlet.exportPages(b.queue, own, 'x', true), 'unsupported'],
+      [b.inferlet.importPages(b.queue, 'nothing'), 'not-found'],
+      [b.inferlet.unexport(b.queue, 'nothing'), 'not-found'],
+    ];
+    for (const [outcome, tag] of refused) assert.equal(tagOf(await outcome), tag);
+    must(await b.inferlet.unexport(b.queue, '../../etc'));
+    void b.fill(own, [1], 96);
+    const failed = await b.inferlet.exportPages(b.queue, own, 'x', false);
+    assert.equal(tagOf(failed), 'dependency-failed', 'what was never computed cannot be frozen');
+  });
+});
+
+async function bench(host: TestHost, connection?: GpuHostConnection): Promise<Workbench> {
+  return new Workbench(host, await Oracle.of(host.model), connection ?? (await host.connect()), 'x');
+}
+
+for (const backend of ['reference', 'onnx'] as const) {
+  describe(`persistent exports (${backend})`, () => {
+    test('they are on disk when the future completes, and come back bit for bit', async () => {
+      await using host = await startTestHost({ backend, kv: true });
+      const b = await bench(host);
+      const own = b.pages(3);
+      must(await b.fill(own.subarray(0, 2), PROMPT));
+      b.inferlet.maskPage(b.queue, own[1]!, 0b1);
+      const before = await b.probe(own, 7, PROMPT.length);
+      const beside = b.inferlet.createQueue('tiny');
+      const exported = b.inferlet.exportPages(b.queue, own, 'kept', true);
+      assert.equal(tagOf(await b.inferlet.synchronize(beside)), 'ok', 'other queues go on');
+      must(await exported);
+      await host.restart();
+      const after = await bench(host);
+      const listed = must(await after.inferlet.listExports(after.queue));
+      assert.deepEqual(listed, [
+        { name: 'kept', pages: 3, tokens: PROMPT.length, nextPosition: PROMPT.length, persistent: true },
+      ]);
+      const { pages } = must(await after.inferlet.importPages(after.queue, 'kept'));
+      assert.deepEqual(await after.probe(pages, 7, PROMPT.length), before);
+      must(await after.inferlet.unexport(after.queue, 'kept'));
+      await host.restart();
+      const last = await bench(host);
+      assert.equal(tagOf(await last.inferlet.importPages(last.queue, 'kept')), 'not-found');
+    });
+
+    test('those of another model, and damaged ones, are refused by name', async () => {
+      await using host = await startTestHost({ backend, kv: true });
+      await using other = await startTestHost({ backend, kv: true, seed: 2 });
+      const b = await bench(host);
+      const own = b.pages(2);
+      must(await b.fill(own, PROMPT));
+      must(await b.inferlet.exportPages(b.queue, own, 'whole', true));
+      must(await b.inferlet.exportPages(b.queue, own, 'cut', true));
+      await host.stop();
+      const files = join(host.directory, 'kv');
+      cpSync(files, join(other.directory, 'kv'), { recursive: true });
+      await other.restart();
+      const stranger = await bench(other);
+      for (const name of ['whole', 'cut']) {
+        const outcome = await stranger.inferlet.importPages(stranger.queue, name);
+        assert.equal(tagOf(outcome), 'invalid-argument');
+        if (outcome.tag === 'err') assert.match(outcome.val.val, /made by/);
+      }
+      for (const tenant of readdirSync(files)) {
+        const [file] = readdirSync(join(files, tenant));
+        truncateSync(join(files, tenant, file!), 400);
+      }
+      await host.restart();
+      const again = await bench(host);
+      const outcomes = [
+        await again.inferlet.importPages(again.queue, 'whole'),
+        await again.inferlet.importPages(again.queue, 'cut'),
+      ];
+      assert.deepEqual(outcomes.map(tagOf).sort(), ['internal', 'ok']);
+      assert.deepEqual(host.host.stats().models[0]!.pages.free > 0, true);
+    });
+  });
+}
+
+test('synchronize waits for a save that is under way, and a saver that has gone harms nobody', async () => {
+  await using host = await startTestHost({ kv: true });
+  const b = await bench(host);
+  const own = b.pages(2);
+  must(await b.fill(own, PROMPT));
+  let saved = false;
+  void b.inferlet.exportPages(b.queue, own, 'one', true).then(() => {
+    saved = true;
+  });
+  must(await b.inferlet.synchronize(b.queue));
+  assert.ok(saved);
+  void b.inferlet.exportPages(b.queue, own, 'two', true);
+  must(await b.inferlet.synchronize(b.inferlet.createQueue('tiny')));
+  await b.inferlet.close();
+  const after = await bench(host);
+  await host.restart();
+  const last = await bench(host);
+  assert.equal(tagOf(await after.inferlet.synchronize(after.queue)), 'unavailable');
+  const listed = must(await last.inferlet.listExports(last.queue)).map(({ name }) => name);
+  assert.deepEqual(listed, ['one', 'two']);
+});

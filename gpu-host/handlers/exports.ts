@@ -1,0 +1,88 @@
+import type { KeyVisitor } from '../batcher/call.ts';
+import { fault } from '../memory/fault.ts';
+import type { PageSnapshot } from '../memory/space-snapshot.ts';
+import type { QueuedOperation } from '../protocol/decode-calls.ts';
+import { encodeImported, encodeText } from '../protocol/results.ts';
+import { MAX_IMPORT_PAGES } from '../protocol/wire.ts';
+import { InstantCall, pageKey } from './call.ts';
+import type { NamedPages } from './named-pages.ts';
+import type { HostQueue } from './space.ts';
+
+export type ExportOperation = Extract<
+  QueuedOperation,
+  { op: 'export-pages' | 'import-pages' | 'unexport' | 'list-exports' }
+>;
+
+/** A call about pages that have a name in the tenant (exports and KV files). */
+export abstract class NamedPagesCall extends InstantCall {
+  protected readonly names: NamedPages;
+
+  constructor(queue: HostQueue, id: number, names: NamedPages) {
+    super('idle', queue, id);
+    this.names = names;
+  }
+
+  /** Answers once what is being saved is on disk; at once when nothing is. The device and other queues go on meanwhile. */
+  protected doneAfter(saved: Promise<void> | undefined): undefined | Promise<void> {
+    if (saved) return saved.then(() => this.replyDone());
+    this.replyDone();
+    return undefined;
+  }
+
+  /** Maps the pages of a snapshot from address `first` on. @throws CallFault */
+  protected map(first: number, snapshot: PageSnapshot): void {
+    const { tokens, nextPosition } = snapshot;
+    const pages = snapshot.pages.length;
+    if (pages > MAX_IMPORT_PAGES)
+      throw fault('limit-exceeded', `${pages} pages have the name; ${MAX_IMPORT_PAGES} can be mapped at once`);
+    this.hostQueue.space.pages.importSnapshot(first, snapshot);
+    this.reply(() => encodeImported(this.hostQueue.space.port.writer, this.id, { pages, tokens, nextPosition }));
+  }
+
+  protected replyList(list: readonly unknown[]): void {
+    this.reply(() => encodeText(this.hostQueue.space.port.writer, this.id, JSON.stringify(list)));
+  }
+
+  override visitKeys(_visit: KeyVisitor): void {}
+
+  /** Nobody knows the addresses of what was not mapped. */
+  protected override poison(): void {}
+}
+
+/** The exports of `wit/allocate.wit`. */
+export class ExportCall extends NamedPagesCall {
+  readonly #operation: ExportOperation;
+
+  constructor(queue: HostQueue, id: number, operation: ExportOperation, names: NamedPages) {
+    super(queue, id, names);
+    this.#operation = operation;
+  }
+
+  override execute(): undefined | Promise<void> {
+    const { pages, owner } = this.hostQueue.space;
+    const { registry, restore } = this.names;
+    const operation = this.#operation;
+    switch (operation.op) {
+      case 'export-pages': {
+        const { name, persistent } = operation;
+        return this.doneAfter(registry.exportPages(owner.tenant, name, pages.snapshot(operation.pages), persistent));
+      }
+      case 'import-pages':
+        this.map(
+          operation.first,
+          registry.importPages(owner.tenant, operation.name, (stored) => restore(pages, stored)),
+        );
+        return undefined;
+      case 'unexport':
+        registry.unexport(owner.tenant, operation.name);
+        return this.doneAfter(undefined);
+      case 'list-exports':
+        this.replyList(registry.listExports(owner.tenant));
+        return undefined;
+    }
+  }
+
+  override visitKeys(visit: KeyVisitor): void {
+    if (this.#operation.op === 'export-pages') for (const page of this.#operation.pages) visit(pageKey(page), 'read');
+  }
+}

@@ -1,0 +1,104 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { FileSave, GpuInferlet } from '../protocol/client.ts';
+import { must, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
+import { PROMPT, same, Workbench, withWorkbench } from '../testing/workbench.ts';
+
+const SHARED: FileSave = { persistent: false, rights: 'writable', functionName: 'maker' };
+
+function neighbour(b: Workbench, id: string, tenant = 'default'): { inferlet: GpuInferlet; queue: number } {
+  const inferlet = b.connection.openInferlet({ id, maxPages: 40, arrival: 2, tenant });
+  return { inferlet, queue: inferlet.createQueue('tiny') };
+}
+
+withWorkbench('kv-files', (handler) => {
+  handler('who opens a file sees what was saved last; who holds its lock saves anew', async (b) => {
+    const own = b.pages(2);
+    void b.fill(own, PROMPT);
+    must(await b.inferlet.saveFile(b.queue, 'notes/a', own, SHARED));
+    const { inferlet, queue } = neighbour(b, 'reader');
+    const read = must(await inferlet.openFile(queue, 'notes/a', false, 'reader'));
+    assert.equal(read.tokens, PROMPT.length);
+    assert.equal(tagOf(await inferlet.saveFile(queue, 'notes/a', read.pages, SHARED)), 'invalid-argument', 'no lock');
+
+    const mine = must(await b.inferlet.openFile(b.queue, 'notes/a', true, 'maker'));
+    assert.equal(tagOf(await inferlet.openFile(queue, 'notes/a', true, 'reader')), 'unavailable');
+    void b.fill(mine.pages, [33], PROMPT.length);
+    must(await b.inferlet.saveFile(b.queue, 'notes/a', mine.pages, SHARED));
+    const [listed] = must(await inferlet.listFiles(queue, 'notes/', 'reader'));
+    assert.deepEqual(listed, {
+      name: 'notes/a',
+      tokens: PROMPT.length + 1,
+      nextPosition: PROMPT.length + 1,
+      persistent: false,
+      rights: 'writable',
+      owner: 'maker',
+      locked: true,
+    });
+    must(await b.inferlet.unlockFile(b.queue, 'notes/a'));
+    const newer = must(await inferlet.openFile(queue, 'notes/a', true, 'reader'));
+    assert.equal(newer.tokens, PROMPT.length + 1);
+    await inferlet.close();
+
+    const fresh = must(await b.inferlet.openFile(b.queue, 'notes/a', true, 'maker'));
+    same(
+      await b.probe(fresh.pages, 7, PROMPT.length + 1),
+      await b.oracle.top([...PROMPT, 33, 7], [...range(0, PROMPT.length + 2)], 1, 5),
+      'the lock went with its holder',
+    );
+    must(await b.inferlet.removeFile(b.queue, 'notes/a', 'maker'));
+    assert.deepEqual(must(await b.inferlet.listFiles(b.queue, '', 'maker')), []);
+    same(
+      await b.probe(fresh.pages, 7, PROMPT.length + 1),
+      await b.oracle.top([...PROMPT, 33, 7], [...range(0, PROMPT.length + 2)], 1, 5),
+      'who has it open keeps what it sees',
+    );
+  });
+
+  handler('rights go by function, names by tenant', async (b) => {
+    const own = b.pages(1);
+    void b.fill(own, [1, 2]);
+    must(await b.inferlet.saveFile(b.queue, 'p', own, { ...SHARED, rights: 'private' }));
+    must(await b.inferlet.saveFile(b.queue, 'r', own, { ...SHARED, rights: 'readable' }));
+    const beside = neighbour(b, 'beside');
+    const stranger = neighbour(b, 'stranger', 'another tenant');
+    const open = (who: typeof beside, name: string, write: boolean) =>
+      who.inferlet.openFile(who.queue, name, write, 'other function');
+    assert.equal(tagOf(await open(beside, 'p', false)), 'unsupported');
+    assert.equal(tagOf(await open(beside, 'r', false)), 'ok');
+    assert.equal(tagOf(await open(beside, 'r', true)), 'unsupported');
+    assert.equal(tagOf(await open(stranger, 'r', false)), 'not-found');
+    assert.equal(tagOf(await beside.inferlet.removeFile(beside.queue, 'r', 'other function')), 'unsupported');
+    assert.equal(tagOf(await beside.inferlet.saveFile(beside.queue, 'system/x', own, SHARED)), 'not-owned');
+    assert.equal(tagOf(await b.inferlet.saveFile(b.queue, 'system/x', own, SHARED)), 'unsupported');
+    assert.equal(tagOf(await b.inferlet.openFile(b.queue, 'nothing', false, 'maker')), 'not-found');
+    const operator = neighbour(b, 'operator', 'system');
+    const theirs = must(operator.inferlet.allocatePages(operator.queue, 1));
+    must(await operator.inferlet.saveFile(operator.queue, 'system/x', theirs, SHARED));
+    assert.equal(tagOf(await open(stranger, 'system/x', false)), 'ok', 'operators write for everyone');
+    must(await operator.inferlet.removeFile(operator.queue, 'system/x', 'maker'));
+    for (const { inferlet } of [beside, stranger, operator]) await inferlet.close();
+    for (const name of ['p', 'r']) must(await b.inferlet.removeFile(b.queue, name, 'maker'));
+  });
+});
+
+test('a persistent file survives a restart, its last content with it', async () => {
+  await using host = await startTestHost({ kv: true });
+  const save: FileSave = { persistent: true, rights: 'private', functionName: 'f' };
+  const bench = async () => new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
+  const b = await bench();
+  const own = b.pages(2);
+  void b.fill(own, PROMPT.slice(0, 4));
+  must(await b.inferlet.saveFile(b.queue, 'book', own, save));
+  const open = must(await b.inferlet.openFile(b.queue, 'book', true, 'f'));
+  void b.fill(open.pages, PROMPT.slice(4), 4);
+  must(await b.inferlet.saveFile(b.queue, 'book', open.pages, save));
+  const before = await b.probe(open.pages, 7, PROMPT.length);
+  await host.restart();
+  const after = await bench();
+  const [info] = must(await after.inferlet.listFiles(after.queue, 'b', 'f'));
+  assert.equal(info?.locked, false);
+  assert.equal(info?.persistent, true);
+  const again = must(await after.inferlet.openFile(after.queue, 'book', true, 'f'));
+  assert.deepEqual(await after.probe(again.pages, 7, PROMPT.length), before);
+});

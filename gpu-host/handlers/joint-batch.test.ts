@@ -1,0 +1,182 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { Backend } from '../backends/backend.ts';
+import { GREEDY, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
+import { ids, PROMPT, same, Workbench } from '../testing/workbench.ts';
+import { type Watched, watchBackend, wrapBackend } from '../testing/wrapped-backend.ts';
+
+/** A workbench on a host whose device steps are counted, after its first step has been computed. */
+async function watchedBench(host: TestHost, watched: () => Watched): Promise<Workbench> {
+  const bench = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
+  must(await bench.fill(bench.pages(1), [1]));
+  watched().batches.length = 0;
+  return bench;
+}
+
+for (const backend of ['reference', 'onnx'] as const) {
+  describe(`what becomes one step (${backend})`, () => {
+    let watched: Watched | undefined;
+    const options = {
+      backend,
+      wrap: (inner: Backend) => {
+        watched = watchBackend(inner);
+        return watched.backend;
+      },
+    };
+    const seen = (): Watched => watched as Watched;
+
+    test('two prefills of one text and the step that follows are one batch, and say what they would alone', async () => {
+      await using host = await startTestHost(options);
+      const b = await watchedBench(host, seen);
+      const own = b.pages(3);
+      void b.fill(own, PROMPT.slice(0, 5));
+      void b.fill(own, PROMPT.slice(5), 5);
+      const after = await b.probe(own, 7, PROMPT.length);
+      const expected = await b.oracle.top([...PROMPT, 7], [...range(0, PROMPT.length + 1)], 1, 5);
+      same(after, expected);
+      assert.deepEqual(
+        seen().batches.map((batch) => batch.map(({ positions }) => positions.length)),
+        [[5, 6, 1]],
+      );
+      same(await b.probe(own, 7, PROMPT.length), expected, 'and its keys are there');
+    });
+
+    test('what a call reads must not be changed by a call behind it in the batch', async () => {
+      await using host = await startTestHost(options);
+      const b = await watchedBench(host, seen);
+      const own = b.pages(2);
+      must(await b.fill(own, PROMPT));
+      seen().batches.length = 0;
+      const other = b.inferlet.createQueue('tiny');
+      const before = b.probe(own, 7, PROMPT.length);
+      const request = { tokens: ids(20), positions: ids(PROMPT.length), inPages: own, outPages: own, mask: undefined };
+      void b.inferlet.step(other, { ...request, rows: 0, output: { tag: 'none' } });
+      const after = b.inferlet.step(other, {
+        ...request,
+        tokens: ids(7),
+        positions: ids(PROMPT.length + 1),
+        outPages: NONE,
+        rows: 1,
+        output: { tag: 'distributions', val: 5 },
+      });
+      const positions = [...range(0, PROMPT.length + 2)];
+      same(await before, await b.oracle.top([...PROMPT, 7], positions.slice(0, -1), 1, 5));
+      same(must(await after).distributions[0]!, await b.oracle.top([...PROMPT, 20, 7], positions, 1, 5));
+      assert.equal(seen().batches.length, 1);
+    });
+
+    test('embed, forward and next-distribution are one step, without a projection of its own', async () => {
+      await using host = await startTestHost(options);
+      const b = await watchedBench(host, seen);
+      const expected = await b.oracle.greedy(PROMPT, 8);
+      const own = b.pages(3);
+      const [state, ...inputs] = b.embeds(PROMPT.length + 1);
+      b.inferlet.embedText(b.queue, Uint32Array.from(PROMPT), range(0, PROMPT.length), Uint32Array.from(inputs));
+      b.inferlet.forward(b.queue, NONE, Uint32Array.from(inputs), own, ids(state!), undefined);
+      const made: number[] = [];
+      for (let position = PROMPT.length; made.length < 8; position++) {
+        const [wide, narrow] = await Promise.all([
+          b.inferlet.nextDistribution(b.queue, state!, 5),
+          b.inferlet.nextDistribution(b.queue, state!, 2),
+        ]);
+        const text = [...PROMPT, ...made];
+        same(must(wide), await b.oracle.top(text, [...text.keys()], 1, 5));
+        assert.deepEqual([...must(narrow).tokens], [...must(wide).tokens.slice(0, 2)]);
+        made.push(must(wide).tokens[0]!);
+        b.inferlet.embedText(b.queue, ids(made.at(-1)!), ids(position), ids(inputs[0]!));
+        b.inferlet.forward(b.queue, own, ids(inputs[0]!), own, ids(state!), undefined);
+      }
+      assert.deepEqual(made, expected);
+      must(await b.inferlet.synchronize(b.queue));
+      assert.equal(seen().batches.length, 9, 'one step a token');
+      assert.equal(seen().projected, 0);
+    });
+
+    test('what does not fit the step is projected apart: old states, and few rows of many', async () => {
+      await using host = await startTestHost(options);
+      const b = await watchedBench(host, seen);
+      const embeds = b.embeds(2 * PROMPT.length);
+      const inputs = embeds.slice(0, PROMPT.length);
+      const states = embeds.slice(PROMPT.length);
+      b.inferlet.embedText(b.queue, Uint32Array.from(PROMPT), range(0, PROMPT.length), inputs);
+      b.inferlet.forward(b.queue, NONE, inputs, NONE, states, undefined);
+      const whole = await b.oracle.top(PROMPT, [...PROMPT.keys()], PROMPT.length, 4);
+      const row = (at: number) => ({
+        tokens: whole.tokens.slice(at * 4, at * 4 + 4),
+        logProbabilities: whole.logProbabilities.slice(at * 4, at * 4 + 4),
+      });
+      same(must(await b.inferlet.nextDistribution(b.queue, states[3]!, 4)), row(3), 'one of eleven rows');
+      assert.equal(seen().projected, 1);
+      const [again, kept] = await Promise.all([
+        b.inferlet.nextDistribution(b.queue, states[0]!, 4),
+        b.inferlet.nextDistribution(b.queue, states[10]!, 4),
+      ]);
+      same(must(again), row(0));
+      same(must(kept), row(10));
+      assert.equal(seen().projected, 3, 'old states');
+      // Most of the rows: they ride.
+      b.inferlet.forward(b.queue, NONE, inputs, NONE, states, undefined);
+      const all = await Promise.all([...states].map((state) => b.inferlet.nextDistribution(b.queue, state, 4)));
+      for (const [at, outcome] of all.entries()) same(must(outcome), row(at));
+      assert.equal(seen().projected, 3);
+    });
+
+    test('a projection that makes no sense fails alone', async () => {
+      await using host = await startTestHost(options);
+      const b = await watchedBench(host, seen);
+      const [input, state] = b.embeds(2);
+      b.inferlet.embedText(b.queue, ids(1), ids(0), ids(input!));
+      b.inferlet.forward(b.queue, NONE, ids(input!), NONE, ids(state!), undefined);
+      const outcomes = await Promise.all([
+        b.inferlet.nextDistribution(b.queue, state!, 97),
+        b.inferlet.nextDistribution(b.queue, state!, 3),
+        b.inferlet.entropy(b.queue, state!),
+      ]);
+      assert.deepEqual(outcomes.map(tagOf), ['invalid-argument', 'ok', 'ok']);
+    });
+  });
+}
+
+test('a step that fails takes what followed it in the batch along, and leaves its slots empty', async () => {
+  let broken = false;
+  await using host = await startTestHost({
+    wrap: (inner) =>
+      wrapBackend(inner, {
+        forward: (batch) => (broken ? Promise.reject(new Error('bus error')) : inner.forward(batch)),
+      }),
+  });
+  const b = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
+  const own = b.pages(2);
+  must(await b.fill(own, PROMPT.slice(0, 5)));
+  broken = true;
+  const failed = await Promise.all([b.fill(own, PROMPT.slice(5, 8), 5), b.fill(own, PROMPT.slice(8), 8)]);
+  assert.deepEqual(failed.map(tagOf), ['internal', 'internal']);
+  broken = false;
+  assert.equal(tagOf(await b.fill(own, [1], 5)), 'dependency-failed');
+  assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'internal');
+  must(await b.fill(own, PROMPT.slice(5), 5));
+  same(
+    await b.probe(own, 7, PROMPT.length),
+    await b.oracle.top([...PROMPT, 7], [...range(0, PROMPT.length + 1)], 1, 5),
+    'the slots were empty again',
+  );
+  const other = b.pages(2);
+  must(await b.fill(other, PROMPT));
+  same(await b.probe(other, 7, PROMPT.length), await b.probe(own, 7, PROMPT.length), 'nothing of it was cached');
+});
+
+test('a call that fails when it is prepared fails those that follow it in the batch, and no neighbour', async () => {
+  await using host = await startTestHost();
+  const b = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
+  const neighbour = b.connection.openInferlet({ id: 'n', maxPages: 8, arrival: 2 });
+  const queue = neighbour.createQueue('tiny');
+  const theirs = must(neighbour.allocatePages(queue, 1));
+  const own = b.pages(2);
+  const step = { tokens: ids(1), positions: ids(0), inPages: theirs, outPages: theirs, mask: undefined, rows: 1 };
+  const outcomes = await Promise.all([
+    b.fill(own, [1, 2], 95),
+    b.fill(own, [3], 2),
+    neighbour.step(queue, { ...step, output: { tag: 'sample', val: GREEDY } }),
+  ]);
+  assert.deepEqual(outcomes.map(tagOf), ['context-overflow', 'dependency-failed', 'ok']);
+});

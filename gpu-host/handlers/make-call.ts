@@ -1,0 +1,68 @@
+import { fault } from '../memory/fault.ts';
+import type { QueuedOperation } from '../protocol/decode-calls.ts';
+import { MAX_LIST } from '../protocol/wire.ts';
+import { RefusedCall, synchronizeCall } from './barrier.ts';
+import type { HostCall, ModelContext } from './call.ts';
+import { ExportCall } from './exports.ts';
+import { FileCall } from './files.ts';
+import { ForwardCall } from './forward.ts';
+import { longestList } from './lists.ts';
+import { MemoryCall } from './memory-call.ts';
+import type { NamedPages } from './named-pages.ts';
+import { DistributionCall, ScoreCall } from './project.ts';
+import { ReadEmbedCall } from './read-embed.ts';
+import { RunCall } from './run.ts';
+import { ForwardScoresCall } from './scores.ts';
+import type { HostQueue } from './space.ts';
+import { StepCall } from './step.ts';
+
+/** What calls need of the engine that they belong to. */
+export interface CallMaker {
+  readonly context: ModelContext;
+  readonly names: NamedPages;
+  /** A held run may go on. */
+  resume(run: RunCall): void;
+}
+
+/** The call of an operation as it came; whatever is wrong with it shows when its turn has come. */
+export function makeCall(queue: HostQueue, id: number, operation: QueuedOperation, maker: CallMaker): HostCall {
+  const { context } = maker;
+  const longest = longestList(operation);
+  if (longest > MAX_LIST) {
+    const why = fault('invalid-argument', `a list of ${longest} in one call; ${MAX_LIST} is the limit`);
+    return new RefusedCall(queue, id, why);
+  }
+  switch (operation.op) {
+    case 'step':
+      return new StepCall(queue, id, operation.request, context);
+    case 'forward':
+      return new ForwardCall(queue, id, operation, context);
+    case 'forward-scores':
+      return new ForwardScoresCall(queue, id, operation, context);
+    case 'run':
+      return new RunCall(queue, id, operation.request, context, (run) => maker.resume(run));
+    case 'next-distribution':
+      return new DistributionCall(queue, id, operation, context);
+    case 'log-probabilities':
+      return new ScoreCall(queue, id, operation.embed, operation.tokens, context);
+    case 'entropy':
+      return new ScoreCall(queue, id, operation.embed, undefined, context);
+    case 'read-embed':
+      return new ReadEmbedCall(queue, id, operation.embed, context);
+    case 'synchronize':
+      return synchronizeCall(queue, id);
+    case 'export-pages':
+    case 'import-pages':
+    case 'unexport':
+    case 'list-exports':
+      return new ExportCall(queue, id, operation, maker.names);
+    case 'file-open':
+    case 'file-save':
+    case 'file-unlock':
+    case 'file-remove':
+    case 'file-list':
+      return new FileCall(queue, id, operation, maker.names);
+    default:
+      return new MemoryCall(queue, id, operation, context.backend.config.vocabularySize);
+  }
+}

@@ -1,0 +1,172 @@
+import type { KeyVisitor } from '../batcher/call.ts';
+import { fault } from '../memory/fault.ts';
+import type { QueuedOperation } from '../protocol/decode-calls.ts';
+import type { HandlerError } from '../protocol/errors.ts';
+import { embedKey, InstantCall, pageKey } from './call.ts';
+import { checkTokens } from './checks.ts';
+import type { HostQueue } from './space.ts';
+
+/** The operations on an inferlet's own pages and embeds that need no step of the device. */
+export type MemoryOperation = Extract<
+  QueuedOperation,
+  {
+    op:
+      | 'allocate-pages'
+      | 'allocate-embeds'
+      | 'free-pages'
+      | 'free-embeds'
+      | 'share-pages'
+      | 'copy-slots'
+      | 'copy-tokens'
+      | 'copy-embeds'
+      | 'embed-text'
+      | 'mask-page';
+  }
+>;
+
+/** Allocations, frees, copies, masks and token embeds: done as soon as their turn in the queue comes. */
+export class MemoryCall extends InstantCall {
+  readonly operation: MemoryOperation;
+  readonly #vocabularySize: number;
+
+  constructor(queue: HostQueue, id: number, operation: MemoryOperation, vocabularySize: number) {
+    super(copies(operation) ? 'idle' : 'instant', queue, id);
+    this.operation = operation;
+    this.#vocabularySize = vocabularySize;
+  }
+
+  override execute(): undefined {
+    const { pages, embeds } = this.hostQueue.space;
+    const { operation } = this;
+    switch (operation.op) {
+      case 'allocate-pages':
+        pages.allocate(operation.first, operation.count);
+        break;
+      case 'allocate-embeds':
+        embeds.allocate(operation.first, operation.count);
+        break;
+      case 'free-pages':
+        pages.free(operation.pages);
+        break;
+      case 'free-embeds':
+        embeds.free(operation.embeds);
+        break;
+      case 'share-pages':
+        pages.share(operation.pages, operation.first);
+        break;
+      case 'copy-slots':
+        pages.copySlots(operation);
+        break;
+      case 'copy-tokens':
+        pages.copyTokens(operation);
+        break;
+      case 'copy-embeds':
+        embeds.copy(operation.sources, operation.destinations);
+        break;
+      case 'embed-text':
+        this.#embedText(operation.tokens, operation.positions, operation.embeds);
+        break;
+      case 'mask-page':
+        pages.mask(operation.page, operation.slots);
+        break;
+    }
+    this.replyDone();
+  }
+
+  #embedText(tokens: Uint32Array, positions: Uint32Array, addresses: Uint32Array): void {
+    const { embeds } = this.hostQueue.space;
+    checkTokens(tokens, this.#vocabularySize);
+    if (tokens.length !== positions.length || tokens.length !== addresses.length) {
+      throw fault(
+        'invalid-argument',
+        `${tokens.length} tokens, ${positions.length} positions and ${addresses.length} embeds; as many of each are expected`,
+      );
+    }
+    embeds.checkHeld(addresses);
+    for (let i = 0; i < tokens.length; i++) {
+      embeds.setToken(addresses[i] as number, tokens[i] as number, positions[i] as number);
+    }
+  }
+
+  override visitKeys(visit: KeyVisitor): void {
+    const { operation } = this;
+    switch (operation.op) {
+      case 'allocate-pages':
+        visitRange(visit, operation.first, operation.count, pageKey);
+        break;
+      case 'allocate-embeds':
+        visitRange(visit, operation.first, operation.count, embedKey);
+        break;
+      case 'free-pages':
+        for (const page of operation.pages) visit(pageKey(page), 'write');
+        break;
+      case 'free-embeds':
+        for (const embed of operation.embeds) visit(embedKey(embed), 'write');
+        break;
+      case 'share-pages':
+        for (const page of operation.pages) visit(pageKey(page), 'read');
+        visitRange(visit, operation.first, operation.pages.length, pageKey);
+        break;
+      case 'copy-slots':
+        visit(pageKey(operation.destination), 'write');
+        visit(pageKey(operation.source), 'read');
+        break;
+      case 'copy-tokens':
+        for (const page of operation.destinations) visit(pageKey(page), 'write');
+        for (const page of operation.sources) visit(pageKey(page), 'read');
+        break;
+      case 'copy-embeds':
+        for (const embed of operation.destinations) visit(embedKey(embed), 'write');
+        for (const embed of operation.sources) visit(embedKey(embed), 'read');
+        break;
+      case 'embed-text':
+        for (const embed of operation.embeds) visit(embedKey(embed), 'write');
+        break;
+      case 'mask-page':
+        visit(pageKey(operation.page), 'write');
+        break;
+    }
+  }
+
+  protected override poison(cause: HandlerError): void {
+    const { pages, embeds } = this.hostQueue.space;
+    const { operation } = this;
+    switch (operation.op) {
+      case 'allocate-pages':
+        pages.failures.markRange(operation.first, operation.count, cause, this.hostQueue);
+        break;
+      case 'allocate-embeds':
+        embeds.failures.markRange(operation.first, operation.count, cause, this.hostQueue);
+        break;
+      case 'share-pages':
+        pages.failures.markRange(operation.first, operation.pages.length, cause, this.hostQueue);
+        break;
+      case 'copy-slots':
+        pages.fail(Uint32Array.of(operation.destination), cause, this.hostQueue);
+        break;
+      case 'copy-tokens':
+        pages.fail(operation.destinations, cause, this.hostQueue);
+        break;
+      case 'copy-embeds':
+        embeds.fail(operation.destinations, cause, this.hostQueue);
+        break;
+      case 'embed-text':
+        embeds.fail(operation.embeds, cause, this.hostQueue);
+        break;
+      case 'mask-page':
+        pages.fail(Uint32Array.of(operation.page), cause, this.hostQueue);
+        break;
+      case 'free-pages':
+      case 'free-embeds':
+        break;
+    }
+  }
+}
+
+function copies({ op }: MemoryOperation): boolean {
+  return op === 'copy-slots' || op === 'copy-tokens' || op === 'copy-embeds';
+}
+
+function visitRange(visit: KeyVisitor, first: number, count: number, key: (address: number) => number): void {
+  for (let i = 0; i < count; i++) visit(key(first + i), 'write');
+}

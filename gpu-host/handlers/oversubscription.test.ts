@@ -1,0 +1,185 @@
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { Random } from '../backends/testing/scenario.ts';
+import type { GpuHostConnection, GpuInferlet, HandlerError, Outcome } from '../protocol/client.ts';
+import { bySteps } from '../testing/decoding.ts';
+import { GREEDY, must, range, startTestHost, type TestHost } from '../testing/host.ts';
+
+const SEED = 77;
+const INFERLETS = 128;
+const COUNT = 16;
+const PAGE_SIZE = 8;
+const random = new Random(SEED);
+console.log(`oversubscription: seed ${SEED}`);
+
+const prompts = Array.from({ length: 12 }, () => Array.from({ length: 4 + random.below(44) }, () => random.below(96)));
+/** Pages that all inferlets together hold at their ends, forks apart. */
+const demand = Array.from({ length: INFERLETS }, (_, i) => promptOf(i)).reduce(
+  (pages, prompt) => pages + Math.ceil((prompt.length + COUNT) / PAGE_SIZE),
+  0,
+);
+
+function promptOf(index: number): number[] {
+  return prompts[index % prompts.length]!;
+}
+
+type End = { readonly tokens: readonly number[] } | { readonly error: HandlerError };
+
+class Ended extends Error {
+  readonly error: HandlerError;
+  constructor(error: HandlerError) {
+    super(error.val);
+    this.error = error;
+  }
+}
+
+function take<T>(outcome: Outcome<T>): T {
+  if (outcome.tag === 'err') throw new Ended(outcome.val);
+  return outcome.val;
+}
+
+/** Decodes greedily, taking pages one by one; now and then it forks, and now and then it waits for something else. */
+async function decode(inferlet: GpuInferlet, prompt: readonly number[]): Promise<End> {
+  const queue = inferlet.createQueue('tiny');
+  try {
+    let pages: number[] = [];
+    const made: number[] = [];
+    let inputs = [...prompt];
+    let position = 0;
+    while (made.length < COUNT) {
+      const needed = Math.ceil((position + inputs.length) / PAGE_SIZE) - pages.length;
+      if (needed > 0) pages = [...pages, ...take(inferlet.allocatePages(queue, needed))];
+      const held = Uint32Array.from(pages);
+      const step = {
+        tokens: Uint32Array.from(inputs),
+        positions: range(position, position + inputs.length),
+        inPages: held,
+        outPages: held,
+        mask: undefined,
+        rows: 1,
+        output: { tag: 'sample', val: GREEDY } as const,
+      };
+      const result = take(await inferlet.step(queue, step));
+      position += inputs.length;
+      inputs = [result.tokens[0]!];
+      made.push(inputs[0]!);
+      if (random.below(6) === 0) await tryFork(inferlet, queue, held, position);
+      if (random.below(5) === 0) {
+        inferlet.setWaiting(true);
+        await new Promise((resolve) => setTimeout(resolve, random.below(4)));
+      }
+    }
+    return { tokens: made };
+  } catch (error) {
+    if (error instanceof Ended) return { error: error.error };
+    throw error;
+  } finally {
+    await inferlet.close();
+  }
+}
+
+/** A branch that goes its own way for a token and is dropped. */
+async function tryFork(inferlet: GpuInferlet, queue: number, pages: Uint32Array, position: number): Promise<void> {
+  if (position % PAGE_SIZE === 0) return;
+  const fork = take(inferlet.sharePages(queue, pages));
+  take(
+    await inferlet.step(queue, {
+      tokens: Uint32Array.of(5),
+      positions: Uint32Array.of(position),
+      inPages: fork,
+      outPages: fork,
+      mask: undefined,
+      rows: 0,
+      output: { tag: 'none' },
+    }),
+  );
+  inferlet.freePages(queue, fork);
+}
+
+function open(connection: GpuHostConnection, arrival: number): GpuInferlet {
+  return connection.openInferlet({ id: `inferlet ${arrival}`, maxPages: 40, arrival });
+}
+
+/** What each prompt goes on with, decoded alone. */
+async function textsAlone(): Promise<number[][]> {
+  await using host = await startTestHost({ backend: 'onnx', model: { prefixCache: false } });
+  const inferlet = open(await host.connect(), 1);
+  const guest = { inferlet, queue: inferlet.createQueue('tiny') };
+  const texts: number[][] = [];
+  for (const prompt of prompts) texts.push([...(await bySteps(guest, prompt, COUNT, async () => {})).tokens]);
+  return texts;
+}
+
+function hostFor(factor: number, prefixCache: boolean, swap: boolean): Promise<TestHost> {
+  return startTestHost({
+    backend: 'onnx',
+    pageCount: Math.ceil(demand / factor),
+    model: { prefixCache, ...(swap ? { swapMemoryBytes: 1 << 18, swapDiskBytes: 1 << 20 } : {}) },
+  });
+}
+
+const report: string[] = [];
+const alone = textsAlone();
+
+for (const factor of [2, 4, 8]) {
+  for (const [prefixCache, swap] of [
+    [false, false],
+    [true, true],
+  ] as const) {
+    const what = `${factor}× oversubscription, ${prefixCache ? 'with' : 'without'} prefix cache and swap`;
+    test(`${what}: everyone ends with a result or a cause, the oldest with a result`, {
+      timeout: 120_000,
+    }, async () => {
+      const texts = await alone;
+      await using host = await hostFor(factor, prefixCache, swap);
+      const connection = await host.connect();
+      const ends = await Promise.all(
+        Array.from({ length: INFERLETS }, (_, i) => decode(open(connection, i + 1), promptOf(i))),
+      );
+      let results = 0;
+      for (const [i, end] of ends.entries()) {
+        if ('tokens' in end) {
+          results++;
+          assert.deepEqual(end.tokens, texts[i % texts.length], `text of inferlet ${i}`);
+        } else {
+          assert.equal(end.error.tag, 'terminated', `inferlet ${i}: ${end.error.val}`);
+          assert.match(end.error.val, /ended to make room/);
+        }
+      }
+      assert.ok('tokens' in ends[0]!, 'the oldest');
+      const { pages, terminations, swapsOut } = host.host.stats().models[0]!;
+      assert.equal(pages.owned, 0);
+      assert.equal(pages.free + pages.cached, pages.total);
+      if (!prefixCache) assert.equal(pages.free, pages.total);
+      // One may have had its result when it was ended.
+      assert.ok(terminations >= INFERLETS - results);
+      host.host.engines[0]!.memory.audit();
+      report.push(`${what}: ${results} results, ${terminations} terminated, ${swapsOut} pages swapped out`);
+    });
+  }
+}
+
+test('connections that die with their inferlets in the middle of it lose no page', { timeout: 120_000 }, async () => {
+  await using host = await hostFor(4, true, true);
+  const [steady, dying] = [await host.connect(), await host.connect()];
+  const texts = await alone;
+  const ends = Promise.all(
+    Array.from({ length: INFERLETS }, (_, i) => decode(open(i % 2 ? dying : steady, i + 1), promptOf(i))),
+  );
+  await new Promise((resolve) => setTimeout(resolve, 30));
+  dying.close();
+  for (const [i, end] of (await ends).entries()) {
+    if ('tokens' in end) assert.deepEqual(end.tokens, texts[i % texts.length]);
+    else
+      assert.ok(['terminated', ...(i % 2 ? ['unavailable', 'cancelled'] : [])].includes(end.error.tag), end.error.tag);
+  }
+  const inferlet = open(steady, INFERLETS + 1);
+  must(await inferlet.synchronize(inferlet.createQueue('tiny')));
+  await inferlet.close();
+  assert.equal(host.host.stats().models[0]!.pages.owned, 0);
+  host.host.engines[0]!.memory.audit();
+});
+
+after(() => {
+  for (const line of report) console.log(line);
+});

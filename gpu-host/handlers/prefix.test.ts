@@ -1,0 +1,164 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
+import { ids, same, Workbench } from '../testing/workbench.ts';
+
+/** Tokens of a text that is longer than three pages of eight. */
+const TEXT = Array.from({ length: 30 }, (_, i) => (i * 37 + 11) % 96);
+
+async function bench(host: TestHost, name = 'x', tenant = 'default'): Promise<Workbench> {
+  return new Workbench(host, await Oracle.of(host.model), await host.connect(), name, tenant);
+}
+
+function statsOf(host: TestHost) {
+  return host.host.stats().models[0]!;
+}
+
+/** Prefills a text with one row of output; resolves with its distribution. */
+async function prefill(b: Workbench, tokens: readonly number[], inPages?: Uint32Array, rows = 1) {
+  const pages = b.pages(Math.ceil(tokens.length / 8) + 1);
+  const result = must(
+    await b.inferlet.step(b.queue, {
+      tokens: Uint32Array.from(tokens),
+      positions: range(0, tokens.length),
+      inPages: inPages ?? pages,
+      outPages: pages,
+      mask: undefined,
+      rows,
+      output: { tag: 'distributions', val: 5 },
+    }),
+  );
+  return { pages, distributions: result.distributions };
+}
+
+for (const backend of ['reference', 'onnx'] as const) {
+  test(`a prefix that was computed is not computed again, and says the same (${backend})`, async () => {
+    await using host = await startTestHost({ backend });
+    await using plain = await startTestHost({ backend, model: { prefixCache: false } });
+    const counted: number[] = [];
+    for (const each of [host, plain]) {
+      const b = await bench(each);
+      const expected = await b.oracle.top(TEXT, [...TEXT.keys()], 1, 5);
+      same((await prefill(b, TEXT)).distributions[0]!, expected);
+      const other = await bench(each, 'y');
+      const { pages, distributions } = await prefill(other, TEXT);
+      same(distributions[0]!, expected);
+      same((await prefill(other, TEXT, NONE)).distributions[0]!, expected, 'without in-pages');
+      same(
+        await other.probe(pages, 7, TEXT.length),
+        await b.oracle.top([...TEXT, 7], [...range(0, TEXT.length + 1)], 1, 5),
+        'the pages are the text’s',
+      );
+      assert.deepEqual(await generate(other.inferlet, other.queue, TEXT, 6), await b.oracle.greedy(TEXT, 6));
+      counted.push(statsOf(each).tokens);
+    }
+    // Three prefills and a generation beside the first one take three pages of eight each.
+    assert.equal(counted[1]! - counted[0]!, 3 * 24);
+    assert.equal(statsOf(host).prefix.hitTokens, 3 * 24);
+    assert.equal(statsOf(plain).prefix.hitTokens, 0);
+  });
+
+  test(`embeds of tokens take from the cache as well, and all rows that are asked for are computed (${backend})`, async () => {
+    await using host = await startTestHost({ backend });
+    const b = await bench(host);
+    await prefill(b, TEXT);
+    const before = statsOf(host).tokens;
+    const pages = b.pages(4);
+    const embeds = b.embeds(TEXT.length + 1);
+    const inputs = embeds.slice(0, TEXT.length);
+    const state = embeds[TEXT.length]!;
+    b.inferlet.embedText(b.queue, Uint32Array.from(TEXT), range(0, TEXT.length), inputs);
+    b.inferlet.forward(b.queue, NONE, inputs, pages, ids(state), undefined);
+    const given = must(await b.inferlet.nextDistribution(b.queue, state, 5));
+    same(given, await b.oracle.top(TEXT, [...TEXT.keys()], 1, 5));
+    assert.equal(statsOf(host).tokens - before, TEXT.length - 24);
+    const { distributions } = await prefill(b, TEXT, undefined, 10);
+    const whole = await b.oracle.top(TEXT, [...TEXT.keys()], 10, 5);
+    for (const [row, distribution] of distributions.entries())
+      same(distribution, {
+        tokens: whole.tokens.slice(row * 5, row * 5 + 5),
+        logProbabilities: whole.logProbabilities.slice(row * 5, row * 5 + 5),
+      });
+    assert.equal(statsOf(host).tokens - before, TEXT.length - 24 + (TEXT.length - 16), 'ten rows need ten inputs');
+  });
+
+  test(`what was decoded is found by the next turn (${backend})`, async () => {
+    await using host = await startTestHost({ backend });
+    const b = await bench(host);
+    const pages = b.pages(8);
+    must(await b.fill(pages, TEXT.slice(0, 5)));
+    const run = b.inferlet.run(b.queue, {
+      token: TEXT[5]!,
+      position: 5,
+      pages,
+      maxTokens: 20,
+      sampler: GREEDY,
+      stopTokens: NONE,
+    });
+    const said: number[] = [];
+    for (let finished: string | undefined; !finished; ) {
+      const chunk = must(await run.next());
+      said.push(...chunk.tokens);
+      finished = chunk.finished;
+    }
+    const before = statsOf(host).tokens;
+    const turn = [...TEXT.slice(0, 6), ...said, 50, 51];
+    const { distributions } = await prefill(b, turn);
+    same(distributions[0]!, await b.oracle.top(turn, [...turn.keys()], 1, 5));
+    assert.equal(statsOf(host).tokens - before, turn.length - 24, 'three full pages, most of them decoded');
+  });
+}
+
+test('a cache is a tenant’s own', async () => {
+  await using host = await startTestHost();
+  await prefill(await bench(host), TEXT);
+  await prefill(await bench(host, 'y', 'another'), TEXT);
+  assert.equal(statsOf(host).prefix.hitTokens, 0);
+});
+
+test('a write into a page that the cache gave changes it for nobody else', async () => {
+  await using host = await startTestHost();
+  const b = await bench(host);
+  await prefill(b, TEXT);
+  const { pages } = await prefill(b, TEXT);
+  b.inferlet.copySlots(b.queue, pages[0]!, 3, pages[0]!, 0, 2);
+  must(await b.inferlet.synchronize(b.queue));
+  const { distributions } = await prefill(b, TEXT);
+  same(distributions[0]!, await b.oracle.top(TEXT, [...TEXT.keys()], 1, 5));
+});
+
+test('calls that are no plain text neither take nor give', async () => {
+  await using host = await startTestHost();
+  const b = await bench(host);
+  await prefill(b, TEXT);
+  const tokens = Uint32Array.from(TEXT);
+  const rest = { tokens, inPages: NONE, mask: undefined, rows: 0, output: { tag: 'none' } } as const;
+  must(await b.inferlet.step(b.queue, { ...rest, positions: range(1, 31), outPages: b.pages(4) }));
+  must(await b.inferlet.step(b.queue, { ...rest, positions: range(0, 30).reverse(), outPages: b.pages(4) }));
+  const fork = b.pages(4);
+  b.inferlet.maskPage(b.queue, fork[0]!, 1);
+  must(await b.inferlet.step(b.queue, { ...rest, positions: range(0, 30), outPages: fork }));
+  const runs: number[] = [];
+  for (let i = 0; i < 30; i++) runs.push(0, i + 1, 29 - i);
+  const mask = { runs: Uint32Array.from(runs), rowLengths: new Uint32Array(30).fill(3) };
+  must(await b.inferlet.step(b.queue, { ...rest, positions: range(0, 30), outPages: b.pages(4), mask }));
+  assert.equal(statsOf(host).prefix.hitTokens, 0);
+  assert.equal(statsOf(host).tokens, 5 * 30);
+  assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'ok');
+});
+
+test('the cache gives way before anybody else does', async () => {
+  await using host = await startTestHost({ pageCount: 12 });
+  const b = await bench(host);
+  const { pages } = await prefill(b, TEXT);
+  b.inferlet.freePages(b.queue, pages);
+  must(await b.inferlet.synchronize(b.queue));
+  assert.equal(statsOf(host).pages.cached, 3);
+  const all = b.pages(12);
+  must(await b.inferlet.synchronize(b.queue));
+  assert.equal(statsOf(host).pages.cached, 0);
+  assert.equal(statsOf(host).prefix.evictions, 3);
+  b.inferlet.freePages(b.queue, all);
+  await b.inferlet.close();
+  assert.equal(statsOf(host).pages.free, 12);
+});

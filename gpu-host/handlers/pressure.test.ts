@@ -1,0 +1,236 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { GpuHostConnection, GpuInferlet, StepRequest } from '../protocol/client.ts';
+import { generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
+import { ids, PROMPT } from '../testing/workbench.ts';
+
+const PAGES = 16;
+
+interface Guest {
+  readonly inferlet: GpuInferlet;
+  readonly queue: number;
+  readonly causes: string[];
+}
+
+function guest(connection: GpuHostConnection, arrival: number): Guest {
+  const causes: string[] = [];
+  const inferlet = connection.openInferlet({
+    id: `inferlet ${arrival}`,
+    maxPages: 64,
+    arrival,
+    onTerminated: (cause) => causes.push(cause),
+  });
+  return { inferlet, queue: inferlet.createQueue('tiny'), causes };
+}
+
+function fill({ inferlet, queue }: Guest, into: Uint32Array, tokens: readonly number[], start = 0) {
+  return inferlet.step(queue, {
+    tokens: Uint32Array.from(tokens),
+    positions: range(start, start + tokens.length),
+    inPages: into,
+    outPages: into,
+    mask: undefined,
+    rows: 1,
+    output: { tag: 'distributions', val: 3 },
+  });
+}
+
+/** The last token of the prompt again, over those before it, without keeping its key. */
+function probeOf(pages: Uint32Array): StepRequest {
+  const last = PROMPT.length - 1;
+  return {
+    tokens: ids(PROMPT[last]!),
+    positions: ids(last),
+    inPages: pages,
+    outPages: NONE,
+    mask: undefined,
+    rows: 1,
+    output: { tag: 'distributions', val: 3 },
+  };
+}
+
+function pagesOf(host: TestHost) {
+  return host.host.stats().models[0]!;
+}
+
+test('the newest gives way: all its calls answer terminated, and the older one has its memory', async () => {
+  await using host = await startTestHost({ pageCount: PAGES });
+  const connection = await host.connect();
+  const older = guest(connection, 1);
+  const newer = guest(connection, 2);
+  const theirs = must(newer.inferlet.allocatePages(newer.queue, 12));
+  must(await fill(newer, theirs, PROMPT));
+  const run = newer.inferlet.run(newer.queue, {
+    token: 1,
+    position: PROMPT.length,
+    pages: theirs,
+    maxTokens: 60,
+    sampler: { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 },
+    stopTokens: NONE,
+  });
+  must(await run.next());
+  const own = must(older.inferlet.allocatePages(older.queue, 10));
+  must(await fill(older, own, PROMPT));
+  assert.equal(newer.causes.length, 1);
+  assert.match(newer.causes[0]!, /ended to make room: an invocation that came earlier needed 10 pages more/);
+  let last = await run.next();
+  while (last.tag === 'ok') last = await run.next();
+  assert.equal(last.val.tag, 'terminated');
+  assert.equal(tagOf(await newer.inferlet.synchronize(newer.queue)), 'terminated');
+  assert.equal(tagOf(newer.inferlet.allocatePages(newer.queue, 1)), 'terminated');
+  await newer.inferlet.close();
+  assert.equal(newer.causes.length, 1, 'told once');
+  assert.equal(pagesOf(host).terminations, 1);
+  await older.inferlet.close();
+  assert.equal(pagesOf(host).pages.owned, 0);
+});
+
+test('a requester that is the newest is the one to go; what can never fit ends nobody', async () => {
+  await using host = await startTestHost({ pageCount: PAGES });
+  const connection = await host.connect();
+  const older = guest(connection, 1);
+  const newer = guest(connection, 2);
+  const own = must(older.inferlet.allocatePages(older.queue, 12));
+  const expected = must(await fill(older, own, PROMPT));
+  const theirs = must(newer.inferlet.allocatePages(newer.queue, 6));
+  assert.equal(tagOf(await fill(newer, theirs, PROMPT)), 'terminated');
+  assert.deepEqual(newer.causes.length, 1);
+  const third = guest(connection, 3);
+  third.inferlet.allocatePages(third.queue, 2);
+  must(await third.inferlet.synchronize(third.queue));
+  must(older.inferlet.allocatePages(older.queue, 4));
+  must(await older.inferlet.synchronize(older.queue));
+  assert.equal(third.causes.length, 1, 'the oldest may have the whole pool');
+  // A fifth page of room for a copy there is not.
+  const fork = must(older.inferlet.sharePages(older.queue, own));
+  assert.equal(tagOf(await fill(older, fork, [4], PROMPT.length)), 'limit-exceeded');
+  assert.deepEqual(older.causes, []);
+  await older.inferlet.synchronize(older.queue);
+  older.inferlet.freePages(older.queue, fork);
+  const again = must(await older.inferlet.step(older.queue, probeOf(own)));
+  assert.deepEqual(again.distributions[0]!.tokens, expected.distributions[0]!.tokens, 'it has what it had');
+  await older.inferlet.close();
+});
+
+test('an inferlet that is ended while a batch is built leaves it, and its neighbours compute what they would have', async () => {
+  await using host = await startTestHost({ pageCount: PAGES, model: { prefixCache: false } });
+  const oracle = await Oracle.of(host.model);
+  const connection = await host.connect();
+  const older = guest(connection, 1);
+  const newer = guest(connection, 2);
+  const own = must(older.inferlet.allocatePages(older.queue, 8));
+  must(await fill(older, own, PROMPT));
+  const fork = must(older.inferlet.sharePages(older.queue, own));
+  const theirs = must(newer.inferlet.allocatePages(newer.queue, 8));
+  must(await fill(newer, theirs, PROMPT));
+  // The pool is full; the older one's write to a shared page needs a copy. Both steps come in one frame, the newer one's first.
+  const [dropped, kept] = await Promise.all([
+    fill(newer, theirs, [9], PROMPT.length),
+    fill(older, fork, [20], PROMPT.length),
+  ]);
+  assert.equal(tagOf(dropped), 'terminated');
+  const { distributions } = must(kept);
+  const expected = await oracle.top([...PROMPT, 20], [...range(0, PROMPT.length + 1)], 1, 3);
+  assert.deepEqual([...distributions[0]!.tokens], [...expected.tokens]);
+  assert.equal(newer.causes.length, 1);
+  await older.inferlet.close();
+  const { pages } = pagesOf(host);
+  assert.equal(pages.free + pages.cached, pages.total);
+});
+
+for (const backend of ['reference', 'onnx'] as const) {
+  test(`pages of an inferlet that waits go to swap and come back as they were (${backend})`, async () => {
+    await using host = await startTestHost({
+      backend,
+      pageCount: PAGES,
+      model: { swapMemoryBytes: 4096 * 4, swapDiskBytes: 1 << 20, prefixCache: false },
+    });
+    const connection = await host.connect();
+    const older = guest(connection, 1);
+    const newer = guest(connection, 2);
+    const theirs = must(newer.inferlet.allocatePages(newer.queue, 10));
+    must(await fill(newer, theirs, PROMPT));
+    const before = must(await fill(newer, theirs, [40], PROMPT.length));
+    const again = must(newer.inferlet.sharePages(newer.queue, theirs));
+    newer.inferlet.maskPage(newer.queue, again[0]!, 0b100);
+    const masked = must(await fill(newer, again, [41], PROMPT.length + 1));
+    newer.inferlet.setWaiting(true);
+    const own = must(older.inferlet.allocatePages(older.queue, 14));
+    must(await fill(older, own, PROMPT));
+    assert.ok(pagesOf(host).swappedOutPages >= 8, 'they went');
+    assert.deepEqual(newer.causes, []);
+    older.inferlet.freePages(older.queue, own.subarray(2));
+    // Its next call says that it waits no longer; what it reads comes back.
+    newer.inferlet.freePages(newer.queue, again);
+    const fork = must(newer.inferlet.sharePages(newer.queue, theirs));
+    newer.inferlet.maskPage(newer.queue, fork[0]!, 0b100);
+    assert.deepEqual(must(await fill(newer, fork, [41], PROMPT.length + 1)), masked);
+    assert.ok(before.distributions.length === 1);
+    assert.ok(pagesOf(host).swapsIn >= 2);
+    await Promise.all([older.inferlet.close(), newer.inferlet.close()]);
+    assert.equal(pagesOf(host).swappedOutPages, 0);
+  });
+
+  test(`a run that waits for its consumer may be swapped out and goes on where it was (${backend})`, async () => {
+    await using host = await startTestHost({
+      backend,
+      pageCount: 80,
+      shape: { contextLength: 512 },
+      model: { swapMemoryBytes: 1 << 20, prefixCache: false },
+    });
+    const oracle = await Oracle.of(host.model);
+    const connection = await host.connect();
+    const newer = guest(connection, 2);
+    const older = guest(connection, 1);
+    const pages = must(newer.inferlet.allocatePages(newer.queue, 40));
+    const run = newer.inferlet.run(newer.queue, {
+      token: 1,
+      position: 0,
+      pages,
+      maxTokens: 300,
+      sampler: { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 },
+      stopTokens: NONE,
+    });
+    // Nobody takes its tokens, so that it stops a window ahead.
+    while (pagesOf(host).decodeTokens < 256) await new Promise((resolve) => setTimeout(resolve, 2));
+    newer.inferlet.setWaiting(true);
+    const own = must(older.inferlet.allocatePages(older.queue, 60));
+    must(await older.inferlet.synchronize(older.queue));
+    assert.ok(pagesOf(host).swappedOutPages >= 20, 'its pages went');
+    older.inferlet.freePages(older.queue, own);
+    const made: number[] = [];
+    for (let finished: string | undefined; !finished; ) {
+      const chunk = must(await run.next());
+      made.push(...chunk.tokens);
+      finished = chunk.finished;
+    }
+    assert.equal(made.length, 300);
+    assert.deepEqual(made.slice(0, 40), await oracle.greedy([1], 40));
+    const alone = guest(connection, 3);
+    assert.deepEqual(made, await generate(alone.inferlet, alone.queue, [1], 300));
+    await Promise.all([older, newer, alone].map(({ inferlet }) => inferlet.close()));
+  });
+}
+
+test('memory that is asked for and given back over and over is never lost', async () => {
+  await using host = await startTestHost({ pageCount: PAGES });
+  const connection = await host.connect();
+  for (let round = 0; round < 20; round++) {
+    const guests = Array.from({ length: 4 }, (_, i) => guest(connection, i + 1));
+    await Promise.all(
+      guests.map(async (each) => {
+        for (let i = 0; i < 4; i++) {
+          const pages = each.inferlet.allocatePages(each.queue, 3);
+          if (pages.tag === 'err') return;
+          await fill(each, pages.val, PROMPT.slice(0, 4 + i));
+        }
+      }),
+    );
+    assert.deepEqual(guests[0]!.causes, [], 'the oldest always has what it asks for');
+    await Promise.all(guests.map(({ inferlet }) => inferlet.close()));
+    assert.equal(pagesOf(host).pages.owned, 0);
+  }
+  assert.ok(pagesOf(host).terminations > 0);
+  host.host.engines[0]!.memory.audit();
+  assert.equal(tagOf(await guest(connection, 9).inferlet.synchronize(1)), 'ok');
+});

@@ -1,0 +1,30 @@
+import type { KeyVisitor } from '../batcher/call.ts';
+import { fault } from '../memory/fault.ts';
+import { encodeFloats } from '../protocol/results.ts';
+import { embedKey, InstantCall, type ModelContext } from './call.ts';
+import type { HostQueue } from './space.ts';
+
+/** `read-embed` of `wit/output-text.wit`: a token's embedding, or a state. */
+export class ReadEmbedCall extends InstantCall {
+  readonly #embed: number;
+  readonly #model: ModelContext;
+
+  constructor(queue: HostQueue, id: number, embed: number, model: ModelContext) {
+    super('instant', queue, id);
+    this.#embed = embed;
+    this.#model = model;
+  }
+
+  override execute(): undefined {
+    const embed = this.hostQueue.space.embeds.get(this.#embed);
+    const values = embed.kind === 'state' ? embed.values : this.#model.embedding(embed.token);
+    if (!values) throw fault('unsupported', 'this host cannot look up the embedding of a token; read a state instead');
+    this.reply(() => encodeFloats(this.hostQueue.space.port.writer, this.id, values));
+  }
+
+  override visitKeys(visit: KeyVisitor): void {
+    visit(embedKey(this.#embed), 'read');
+  }
+
+  protected override poison(): void {}
+}

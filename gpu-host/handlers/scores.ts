@@ -1,0 +1,60 @@
+import type { SequenceInput, SequenceOutput } from '../backends/backend.ts';
+import { fault } from '../memory/fault.ts';
+import { encodeFloats } from '../protocol/results.ts';
+import { MAX_FRAME_WORDS } from '../protocol/wire.ts';
+import type { Progress } from './call.ts';
+import { ForwardCall } from './forward.ts';
+import type { ForwardPlan } from './plan.ts';
+import { visiblePlaces } from './visibility.ts';
+
+/** `forward-scores` of `wit/introspect.wit`: a forward, and the attention that each slot received from its inputs. */
+export class ForwardScoresCall extends ForwardCall {
+  /** Attention received so far by each context slot, then by each input. */
+  #received = new Float32Array(0);
+  /** Where the context slots stand among the in-pages' slots. */
+  #places: readonly number[] = [];
+
+  /** Every input's attention is asked for, so every input is computed. */
+  protected override get takesFromCache(): boolean {
+    return false;
+  }
+
+  override prepare(granted: number): SequenceInput {
+    return { ...super.prepare(granted), attention: true };
+  }
+
+  protected override makePlan(): ForwardPlan {
+    const { inPages, inEmbeds } = this.operation;
+    const numbers = inPages.length * this.model.backend.pageSize + inEmbeds.length;
+    if (numbers > MAX_FRAME_WORDS / 2) {
+      throw fault('limit-exceeded', `the scores of ${numbers} slots and inputs are more than one result holds`);
+    }
+    const plan = super.makePlan();
+    this.#places = visiblePlaces(this.hostQueue.space.pages, inPages);
+    this.#received = new Float32Array(this.#places.length + inEmbeds.length);
+    return plan;
+  }
+
+  override accept(output: SequenceOutput): Progress {
+    const { attention } = output;
+    if (!attention) throw new Error('the backend gave no attention');
+    // Inputs of earlier parts have become context, in the same order.
+    for (let i = 0; i < attention.length; i++)
+      this.#received[i] = (this.#received[i] as number) + (attention[i] as number);
+    const progress = super.accept(output);
+    if (progress === 'done') this.reply(() => encodeFloats(this.hostQueue.space.port.writer, this.id, this.#bySlot()));
+    return progress;
+  }
+
+  /** `page-size` numbers for each in-page, then one for each input. */
+  #bySlot(): Float32Array {
+    const { pageSize } = this.model.backend;
+    const { inPages, inEmbeds } = this.operation;
+    const scores = new Float32Array(inPages.length * pageSize + inEmbeds.length);
+    this.#places.forEach((place, i) => {
+      scores[place] = this.#received[i] as number;
+    });
+    scores.set(this.#received.subarray(this.#places.length), inPages.length * pageSize);
+    return scores;
+  }
+}

@@ -1,0 +1,14 @@
+import { tmpdir } from 'node:os';
+import { SwapStore } from '../memory/swap/store.ts';
+import type { HostedModel } from './model.ts';
+
+/** Where a model's pages wait that left the device; undefined when it was given no room for that. */
+export function openSwap({ backend, swapMemoryBytes = 0, swapDiskBytes = 0, kv }: HostedModel): SwapStore | undefined {
+  if (swapMemoryBytes + swapDiskBytes < backend.pageBytes) return undefined;
+  return new SwapStore({
+    pageBytes: backend.pageBytes,
+    memoryBytes: swapMemoryBytes,
+    diskBytes: swapDiskBytes,
+    directory: kv?.directory ?? tmpdir(),
+  });
+}

@@ -1,0 +1,79 @@
+import assert from 'node:assert/strict';
+import type { StepOutput } from '../protocol/client.ts';
+import { GREEDY, must, NONE, range, tagOf } from '../testing/host.ts';
+import { ids, PROMPT, type Workbench, withWorkbench } from '../testing/workbench.ts';
+
+/** One row of words that allows these tokens. */
+function allow(b: Workbench, ...tokens: readonly number[]): Uint32Array {
+  const words = new Uint32Array(Math.ceil(b.host.model.config.vocabularySize / 32));
+  for (const token of tokens) words[token >> 5] = (words[token >> 5]! | (1 << (token & 31))) >>> 0;
+  return words;
+}
+
+function step(
+  b: Workbench,
+  allowed: Uint32Array | undefined,
+  output: StepOutput,
+  rows = 1,
+): ReturnType<typeof b.inferlet.step> {
+  return b.inferlet.step(b.queue, {
+    tokens: Uint32Array.from(PROMPT),
+    positions: range(0, PROMPT.length),
+    inPages: NONE,
+    outPages: NONE,
+    mask: undefined,
+    rows,
+    output,
+    allowed,
+  });
+}
+
+withWorkbench('steps with a token mask', (handler) => {
+  handler('only allowed tokens are chosen, with probabilities over them', async (b) => {
+    const vocabulary = b.host.model.config.vocabularySize;
+    const whole = await b.oracle.top(PROMPT, [...PROMPT.keys()], 1, vocabulary);
+    const order = [...whole.tokens];
+    const some = [order[20]!, order[5]!, order[90]!];
+    const greedy = must(await step(b, allow(b, ...some), { tag: 'sample', val: GREEDY }));
+    assert.deepEqual([...greedy.tokens], [order[5]]);
+
+    const { distributions } = must(await step(b, allow(b, ...some), { tag: 'distributions', val: 8 }));
+    assert.deepEqual([...distributions[0]!.tokens], [order[5], order[20], order[90]], 'as many as are allowed');
+    const logs = [5, 20, 90].map((rank) => whole.logProbabilities[rank]!);
+    const sum = Math.log(logs.reduce((total, log) => total + Math.exp(log), 0));
+    for (const [i, log] of logs.entries()) {
+      assert.ok(Math.abs(distributions[0]!.logProbabilities[i]! - (log - sum)) < 1e-4);
+    }
+
+    for (let seed = 0; seed < 30; seed++) {
+      const val = { temperature: 5, topK: 0, topP: 1, minP: 0, seed };
+      const { tokens } = must(await step(b, allow(b, ...some), { tag: 'sample', val }));
+      assert.ok(some.includes(tokens[0]!), `token ${tokens[0]}`);
+    }
+  });
+
+  handler('each row has its own', async (b) => {
+    const whole = await b.oracle.top(PROMPT, [...PROMPT.keys()], 2, b.host.model.config.vocabularySize);
+    const first = whole.tokens[3]!;
+    const second = whole.tokens[whole.topK + 7]!;
+    const allowed = Uint32Array.from([...allow(b, first), ...allow(b, second)]);
+    const { tokens } = must(await step(b, allowed, { tag: 'sample', val: GREEDY }, 2));
+    assert.deepEqual([...tokens], [first, second]);
+  });
+
+  handler('a mask of another shape, or one that allows nothing, is refused', async (b) => {
+    const words = allow(b, 1).length;
+    const sample = { tag: 'sample', val: GREEDY } as const;
+    const refused: [Uint32Array, StepOutput, number][] = [
+      [new Uint32Array(words), sample, 1],
+      [new Uint32Array(words + 1).fill(1), sample, 1],
+      [allow(b, 1), sample, 2],
+      [Uint32Array.from([...allow(b, 1), ...new Uint32Array(words)]), sample, 2],
+      [allow(b, 1), { tag: 'none' }, 0],
+    ];
+    for (const [allowed, output, rows] of refused) {
+      assert.equal(tagOf(await step(b, allowed, output, rows)), 'invalid-argument');
+    }
+    assert.equal(tagOf(await step(b, ids(1, 0, 0), sample)), 'ok', '96 tokens are three words');
+  });
+});

@@ -1,0 +1,73 @@
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import fc from 'fast-check';
+import { type Operation, type Setting, schedules, setting } from './testing/schedule.ts';
+import { shrink } from './testing/shrink.ts';
+import { World } from './testing/world.ts';
+
+const SEEDS = [20261120, 7, 1001, 424242, 99];
+const SCHEDULES = 50;
+const LENGTH = 500;
+/** Operations between two full comparisons with the oracle. */
+const BATCH = 8;
+
+const totals = { operations: 0, refused: 0, ended: 0, taken: 0, swapsIn: 0, swapsOut: 0, evictions: 0 };
+
+function run(setting: Setting, schedule: readonly Operation[]): World {
+  const world = new World(setting);
+  try {
+    for (const [i, operation] of schedule.entries()) {
+      world.apply(operation);
+      if (i % BATCH === 0) world.compare();
+    }
+    world.close();
+    return world;
+  } finally {
+    world.kit.swap?.close();
+  }
+}
+
+function attempt(setting: Setting, schedule: readonly Operation[]): { world: World } | { error: unknown } {
+  try {
+    return { world: run(setting, schedule) };
+  } catch (error) {
+    return { error };
+  }
+}
+
+for (const seed of SEEDS) {
+  test(`any schedule looks as if nothing were shared, cached, swapped or lost (seed ${seed})`, () => {
+    for (const [config, schedule] of fc.sample(fc.tuple(setting, schedules(LENGTH)), { seed, numRuns: SCHEDULES })) {
+      const outcome = attempt(config, schedule);
+      if ('error' in outcome) throw failure(seed, config, schedule);
+      count(outcome.world);
+    }
+  });
+}
+
+/** The schedule's failure, with the shortest part of it that fails. */
+function failure(seed: number, config: Setting, schedule: readonly Operation[]): Error {
+  const shortest = shrink(schedule, (shorter) => 'error' in attempt(config, shorter));
+  const outcome = attempt(config, shortest);
+  const steps = shortest.map((operation) => JSON.stringify(operation)).join('\n');
+  return new Error(`seed ${seed}: ${JSON.stringify(config)}\n${steps}`, {
+    cause: 'error' in outcome ? outcome.error : undefined,
+  });
+}
+
+function count({ counts, kit }: World): void {
+  const { swapsIn, swapsOut, prefix } = kit.memory.stats();
+  totals.operations += counts.operations;
+  totals.refused += counts.refused;
+  totals.ended += counts.terminated;
+  totals.taken += counts.taken;
+  totals.swapsIn += swapsIn;
+  totals.swapsOut += swapsOut;
+  totals.evictions += prefix.evictions;
+}
+
+after(() => {
+  process.stdout.write(`# ${JSON.stringify({ seeds: SEEDS, ...totals })}\n`);
+  assert.ok(totals.operations >= 100_000);
+  for (const [what, count] of Object.entries(totals)) assert.ok(count > 100, `the schedules hardly come to ${what}`);
+});

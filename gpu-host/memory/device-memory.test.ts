@@ -1,0 +1,242 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { DeviceMemory } from './device-memory.ts';
+import { fillSlot } from './pool.ts';
+import type { PageSpace } from './space.ts';
+import { SwapStore } from './swap/store.ts';
+import { ArrayDevice } from './testing/array-device.ts';
+import { faultOf, makeMemory, type TestMemory } from './testing/memory.ts';
+
+const PAGE_SIZE = 8;
+
+/** Gives each page from `first` on a value of its own. */
+function fill({ device }: TestMemory, space: PageSpace, first: number, count: number, value: number): void {
+  for (let address = first; address < first + count; address++) {
+    const [empty] = space.emptySlots(Uint32Array.of(address), 1);
+    assert.ok(empty);
+    device.write(empty.page.frame * PAGE_SIZE + empty.slot, value + address, 0);
+    fillSlot(empty.page, empty.slot, 0);
+  }
+}
+
+function valueAt({ device }: TestMemory, space: PageSpace, address: number): number {
+  return device.read(space.mapping(address).page.frame * PAGE_SIZE).value;
+}
+
+test('the newest are ended until it fits, never somebody older', () => {
+  const ended: string[] = [];
+  const kit = makeMemory({ pages: 9, ended: ({ owner }, cause) => ended.push(`${owner.id}: ${cause}`) });
+  const [oldest, middle, newest] = [kit.open(), kit.open(), kit.open()];
+  for (const space of [oldest, middle, newest]) space.allocate(1, 3);
+  const refused = faultOf(() => newest.allocate(4, 1)).error;
+  assert.equal(refused.tag, 'terminated');
+  assert.match(refused.val, /1 pages more were needed/);
+  assert.equal(faultOf(() => newest.mapping(1)).error.tag, 'terminated');
+  assert.equal(faultOf(() => newest.allocate(1, 1)).error.tag, 'terminated');
+  oldest.allocate(4, 4);
+  assert.equal(ended.length, 2);
+  assert.match(ended[1] ?? '', /^inferlet-1: .*came earlier needed 4 pages more/);
+  assert.equal(kit.memory.stats().terminations, 2);
+  oldest.allocate(8, 2);
+  assert.equal(faultOf(() => oldest.allocate(20, 1)).error.tag, 'limit-exceeded');
+  assert.equal(ended.length, 2, 'what never fits ends nobody');
+  kit.memory.audit();
+});
+
+test('children stand at their root’s place, after it', () => {
+  const ended: string[] = [];
+  const kit = makeMemory({ pages: 6, ended: ({ owner }) => ended.push(owner.id) });
+  const root = kit.open({ arrival: 5 });
+  const other = kit.open({ arrival: 6 });
+  const child = kit.open({ arrival: 5 });
+  root.allocate(1, 2);
+  other.allocate(1, 2);
+  child.allocate(1, 2);
+  child.allocate(3, 1);
+  assert.deepEqual(ended, ['inferlet-1'], 'the child ends who came after its root');
+  root.allocate(3, 2);
+  assert.deepEqual(ended, ['inferlet-1', 'inferlet-2'], 'and gives way to its root');
+});
+
+test('pages of those who wait go to swap before anybody is ended, and come back bit by bit', () => {
+  const kit = makeMemory({ pages: 4, swapMemoryPages: 2, swapDiskPages: 2 });
+  const [waiting, working] = [kit.open({ arrival: 9 }), kit.open({ arrival: 1 })];
+  waiting.allocate(1, 4);
+  fill(kit, waiting, 1, 4, 100);
+  waiting.waiting = true;
+  waiting.busy = true;
+  assert.equal(kit.memory.stats().swapsOut, 0);
+  waiting.busy = false;
+  working.allocate(1, 3);
+  fill(kit, working, 1, 3, 200);
+  assert.equal(kit.memory.stats().swapsOut, 3);
+  assert.equal(kit.memory.pool.counts().swappedOut, 3);
+  kit.memory.audit();
+  working.waiting = true;
+  const addresses = Uint32Array.of(1, 2, 3, 4);
+  waiting.makeResident(addresses);
+  assert.deepEqual(Array.from(addresses, (address) => valueAt(kit, waiting, address)), [101, 102, 103, 104]);
+  assert.equal(kit.memory.stats().terminations, 0);
+  working.free(Uint32Array.of(1));
+  kit.memory.audit();
+  kit.memory.closeSpace(waiting);
+  assert.deepEqual([2, 3].map((address) => valueAt(kit, working, address)), [202, 203]);
+  kit.memory.audit();
+  kit.swap?.close();
+});
+
+test('a page that somebody who works holds as well stays; one that only waiting ones share goes', () => {
+  const kit = makeMemory({ pages: 3, swapMemoryPages: 9 });
+  const [first, second, third] = [kit.open(), kit.open(), kit.open({ arrival: -1 })];
+  first.allocate(1, 2);
+  fill(kit, first, 1, 2, 0);
+  const both = first.snapshot(Uint32Array.of(1));
+  second.importSnapshot(1, both);
+  first.waiting = true;
+  third.allocate(1, 2);
+  assert.ok(first.peek(1).page.frame >= 0);
+  assert.ok(first.peek(2).page.frame < 0);
+  second.waiting = true;
+  third.allocate(3, 1);
+  assert.ok(first.peek(1).page.frame < 0);
+  kit.memory.audit();
+});
+
+test('snapshots that nobody has mapped go first, and empty pages need no room in swap', () => {
+  const kit = makeMemory({ pages: 4, swapMemoryPages: 1 });
+  const [owner, working] = [kit.open({ arrival: 9 }), kit.open({ arrival: 1 })];
+  owner.allocate(1, 3);
+  fill(kit, owner, 1, 1, 500);
+  const snapshot = owner.snapshot(Uint32Array.of(1));
+  kit.memory.snapshots.retain(snapshot);
+  owner.free(Uint32Array.of(1));
+  owner.waiting = true;
+  working.allocate(1, 2);
+  assert.ok((snapshot.pages[0]?.page.frame ?? 0) < 0);
+  working.allocate(3, 2);
+  assert.equal(kit.memory.stats().terminations, 0);
+  assert.equal(kit.memory.pool.counts().swappedOut, 3);
+  const bytes = new Uint8Array(kit.device.pageBytes);
+  kit.memory.snapshots.readPage(snapshot, 0, bytes);
+  assert.equal(new Int32Array(bytes.buffer)[0], 501, 'and can be read where they are');
+  assert.equal(faultOf(() => owner.mapping(2)).error.tag, 'terminated', 'there is no frame beside those who came earlier');
+  kit.memory.audit();
+});
+
+test('a full pool of exports that swap has no room for is no reason to end anybody', () => {
+  const kit = makeMemory({ pages: 3 });
+  const [exporter, other] = [kit.open(), kit.open()];
+  exporter.allocate(1, 2);
+  fill(kit, exporter, 1, 2, 0);
+  const snapshot = exporter.snapshot(Uint32Array.of(1, 2));
+  kit.memory.snapshots.retain(snapshot);
+  kit.memory.closeSpace(exporter);
+  assert.equal(faultOf(() => other.allocate(1, 2)).error.tag, 'limit-exceeded');
+  other.allocate(1, 1);
+  kit.memory.snapshots.release(snapshot);
+  other.allocate(2, 2);
+  kit.memory.audit();
+});
+
+test('a copy is made only for holders who stay', () => {
+  const ended: string[] = [];
+  const kit = makeMemory({ pages: 2, ended: ({ owner }) => ended.push(owner.id) });
+  const [old, young] = [kit.open(), kit.open()];
+  old.allocate(1, 2);
+  fill(kit, old, 1, 2, 0);
+  young.importSnapshot(1, old.snapshot(Uint32Array.of(1)));
+  const { page } = old.peek(1);
+  fill(kit, old, 1, 1, 70);
+  assert.deepEqual(ended, ['inferlet-1'], 'who shared the page was the newest');
+  assert.equal(old.peek(1).page, page);
+  kit.memory.audit();
+});
+
+test('a page that swap lost fails those who need it and nobody else', () => {
+  const device = new ArrayDevice(PAGE_SIZE, 1);
+  let broken = false;
+  const swap = new SwapStore({
+    pageBytes: device.pageBytes,
+    memoryBytes: 0,
+    diskBytes: device.pageBytes * 4,
+    directory: '/nowhere',
+    openFile: () => {
+      const stored = new Map<number, Uint8Array>();
+      return {
+        write: (slot, bytes) => void stored.set(slot, bytes.slice()),
+        read(slot, into) {
+          if (broken) throw new Error('the disk is gone');
+          into.set(stored.get(slot) ?? []);
+        },
+        close: () => {},
+      };
+    },
+  });
+  const terminate = (space: PageSpace): void => space.releaseAll();
+  const options = { pageSize: PAGE_SIZE, pageCount: 1, device, swap, prefixCache: true, rotates: true, terminate };
+  const memory = new DeviceMemory(options);
+  const [waiting, working] = [1, 2].map((arrival) =>
+    memory.openSpace({ id: `${arrival}`, tenant: 't', arrival, maxPages: 4 }),
+  ) as [PageSpace, PageSpace];
+  waiting.allocate(1, 1);
+  const [slot] = waiting.emptySlots(Uint32Array.of(1), 1);
+  if (slot) fillSlot(slot.page, 0, 0);
+  waiting.waiting = true;
+  working.allocate(1, 1);
+  broken = true;
+  memory.closeSpace(working);
+  const lost = faultOf(() => waiting.mapping(1)).error;
+  assert.equal(lost.tag, 'internal');
+  assert.match(lost.val, /the disk is gone/);
+  assert.equal(memory.pool.free, 1, 'the claimed frame is free');
+  memory.audit();
+  broken = false;
+  assert.equal(waiting.mapping(1).page.filled, 1);
+  memory.audit();
+});
+
+test('a snapshot is made again from its bytes, or not at all', () => {
+  const kit = makeMemory({ pages: 3 });
+  const space = kit.open();
+  space.allocate(1, 1);
+  fill(kit, space, 1, 1, 40);
+  const snapshot = space.snapshot(Uint32Array.of(1));
+  const bytes = new Uint8Array(kit.device.pageBytes);
+  kit.device.readPage(space.mapping(1).page.frame, bytes);
+  const page = { filled: 1, masked: 0b10, positions: Uint32Array.of(7, 0, 0, 0, 0, 0, 0, 0) };
+  const stored = { pages: [page, page], tokens: 2, nextPosition: 8 };
+  const damaged = {
+    ...stored,
+    readPage(index: number, into: Uint8Array) {
+      if (index === 1) throw new Error('damaged');
+      into.set(bytes);
+    },
+  };
+  assert.throws(() => kit.memory.restore(space, damaged), /damaged/);
+  assert.equal(kit.memory.pool.free, 2);
+  kit.memory.audit();
+  const restored = kit.memory.restore(space, { ...stored, readPage: (_, into) => into.set(bytes) });
+  space.importSnapshot(10, restored);
+  assert.equal(valueAt(kit, space, 11), 41);
+  assert.deepEqual([space.mapping(10).masked, space.mapping(10).page.maxPosition], [0b10, 7]);
+  kit.memory.snapshots.release(restored);
+  kit.memory.audit();
+  assert.equal(snapshot.pages.length, 1);
+});
+
+test('an inferlet that keeps its pages when it is ended is a fault of the host', () => {
+  const device = new ArrayDevice(PAGE_SIZE, 1);
+  const memory = new DeviceMemory({
+    pageSize: PAGE_SIZE,
+    pageCount: 1,
+    device,
+    swap: undefined,
+    prefixCache: false,
+    rotates: true,
+    terminate: () => {},
+  });
+  const old = memory.openSpace({ id: 'a', tenant: 't', arrival: 1, maxPages: 1 });
+  const young = memory.openSpace({ id: 'b', tenant: 't', arrival: 2, maxPages: 1 });
+  young.allocate(1, 1);
+  assert.throws(() => old.allocate(1, 1), /kept its pages/);
+});

@@ -1,0 +1,307 @@
+import { chooseVictims, isNewer } from '#scheduler/policies/victims.ts';
+import { fault } from './fault.ts';
+import { isCached, largestPosition, type Page, PagePool, type PoolCounts } from './pool.ts';
+import { type PrefixStats, PrefixTree } from './prefix/tree.ts';
+import { type FrameNeed, framesFreed, framesNeeded, type IdleHolders, swappable } from './pressure.ts';
+import type { StoredSnapshot } from './registry/snapshot.ts';
+import { PageSpace, type SpaceMemory, type SpaceOwner } from './space.ts';
+import { FrozenPages, type PageSnapshot } from './space-snapshot.ts';
+import { SwapFault, type SwapStore, type SwapTicket } from './swap/store.ts';
+
+/** The pool of keys and values, by frame. A `Backend` is one. */
+export interface PageDevice {
+  /** Bytes of one page as `readPage` gives them. */
+  readonly pageBytes: number;
+  /** Copies between physical slots, pairwise, all sources read first; keys rotated on by `shifts`. */
+  copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
+  readPage(frame: number, into: Uint8Array): void;
+  writePage(frame: number, from: Uint8Array): void;
+}
+
+export interface MemoryOptions {
+  /** Slots of a page. */
+  readonly pageSize: number;
+  /** Frames of the pool. */
+  readonly pageCount: number;
+  readonly device: PageDevice;
+  /** Whether finished prefixes are kept to be found again. */
+  readonly prefixCache: boolean;
+  /** Where pages of waiting inferlets and unmapped snapshots may go. */
+  readonly swap: SwapStore | undefined;
+  /** Whether the model's keys can be rotated to other positions. */
+  readonly rotates: boolean;
+  /** Ends an inferlet to make room. Called in the middle of a claim: it must call `space.releaseAll()` before it returns, and nothing else of memory. */
+  terminate(space: PageSpace, cause: string): void;
+}
+
+export interface MemoryStats extends PoolCounts {
+  readonly prefix: PrefixStats;
+  /** Pages moved out and back, and inferlets ended to make room, since the start. */
+  readonly swapsOut: number;
+  readonly swapsIn: number;
+  readonly terminations: number;
+}
+
+const NO_COPIES: ReadonlyMap<Page, number> = new Map();
+const NO_LOOKUPS: PrefixStats = { lookups: 0, hitTokens: 0, missTokens: 0, evictions: 0 };
+
+/**
+ * All pages of one model on one device, and who gives way when they run out: first cached prefixes that nobody uses, then pages of
+ * inferlets that wait on I/O and of unmapped snapshots (they go to swap), then the newest inferlets (they are ended; Pie, SOSP '25,
+ * section 5.3). Everything here happens between device steps, so nothing waits.
+ *
+ * free + cached + owned = frames, always. The oldest inferlet's claims succeed unless they pass its limit or the pool, less the
+ * pages of snapshots that swap has no room for.
+ */
+export class DeviceMemory implements SpaceMemory {
+  readonly pool: PagePool;
+  readonly prefixes: PrefixTree<Page> | undefined;
+  /** What exports and KV files hold. */
+  readonly snapshots: FrozenPages;
+  readonly rotates: boolean;
+  readonly #device: PageDevice;
+  readonly #swap: SwapStore | undefined;
+  readonly #terminate: (space: PageSpace, cause: string) => void;
+  readonly #spaces = new Set<PageSpace>();
+  /** One page on its way. */
+  readonly #buffer: Uint8Array;
+  #opened = 0;
+  #swapsOut = 0;
+  #swapsIn = 0;
+  #terminations = 0;
+
+  constructor(options: MemoryOptions) {
+    const { pageSize, pageCount, device, swap } = options;
+    this.pool = new PagePool(pageSize, pageCount, (ticket) => swap?.drop(ticket));
+    this.prefixes = options.prefixCache ? new PrefixTree(pageSize) : undefined;
+    this.snapshots = new FrozenPages(this.pool, (page, into) => this.#readPage(page, into));
+    this.rotates = options.rotates;
+    this.#device = device;
+    this.#swap = swap;
+    this.#terminate = options.terminate;
+    this.#buffer = new Uint8Array(device.pageBytes);
+  }
+
+  get spaces(): ReadonlySet<PageSpace> {
+    return this.#spaces;
+  }
+
+  openSpace(owner: SpaceOwner): PageSpace {
+    const space = new PageSpace(this, owner, this.#opened++);
+    this.#spaces.add(space);
+    return space;
+  }
+
+  /** Gives back everything that a space holds; it must not be used any more. */
+  closeSpace(space: PageSpace): void {
+    space.releaseAll();
+    this.#spaces.delete(space);
+  }
+
+  /**
+   * Sees to it that `frames` frames are free, and one more for each copy that a write through so many mappings of each of `copies` needs.
+   * Pages of the requester are never swapped out for it.
+   * @throws CallFault `limit-exceeded` when that can never be: nobody was ended then; `terminated` when the requester was the one to end.
+   */
+  claim(requester: PageSpace, frames: number, copies: ReadonlyMap<Page, number> = NO_COPIES): void {
+    const need: FrameNeed = { frames, copies };
+    for (;;) {
+      if (this.#fits(need)) return;
+      this.#evictCached(need);
+      if (this.#fits(need)) return;
+      const idle = this.#idleBut(requester);
+      const swapFull = !this.#swapOut(need, idle);
+      if (this.#fits(need)) return;
+      // Each turn ends somebody or throws, so there are no more turns than spaces.
+      this.#endNewest(requester, need, swapFull ? undefined : idle);
+    }
+  }
+
+  /** Makes pages of a snapshot that is on disk only, claimed for `requester`, and holds them for the snapshot. @throws as `claim`, and what reading throws */
+  restore(requester: PageSpace, stored: StoredSnapshot): PageSnapshot {
+    this.claim(requester, stored.pages.length);
+    const pages: { page: Page; masked: number }[] = [];
+    try {
+      for (const [i, { filled, masked, positions }] of stored.pages.entries()) {
+        const page = this.pool.take() as Page;
+        pages.push({ page, masked });
+        stored.readPage(i, this.#buffer);
+        this.#device.writePage(page.frame, this.#buffer);
+        page.filled = filled;
+        page.positions.set(positions);
+        page.maxPosition = Math.max(0, largestPosition(page));
+      }
+    } catch (error) {
+      for (const { page } of pages) this.pool.release(page);
+      throw error;
+    }
+    for (const { page } of pages) this.snapshots.adopt(page);
+    return { pages, tokens: stored.tokens, nextPosition: stored.nextPosition };
+  }
+
+  copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {
+    this.#device.copySlots(sources, destinations, shifts);
+  }
+
+  swapIn(page: Page, donor?: Page): void {
+    const { swapped } = page;
+    if (swapped) this.#readPage(page, this.#buffer);
+    this.pool.swapIn(page, donor);
+    if (!swapped) return;
+    this.#device.writePage(page.frame, this.#buffer);
+    this.#swap?.drop(swapped);
+    this.#swapsIn++;
+  }
+
+  uncache(page: Page): void {
+    const node = page.prefix?.node;
+    if (!page.inTree || !this.prefixes || node?.page !== page) throw new Error('a page is not in the prefix tree');
+    this.#abandon(this.prefixes.remove(node));
+  }
+
+  stats(): MemoryStats {
+    return {
+      ...this.pool.counts(),
+      prefix: this.prefixes?.stats() ?? NO_LOOKUPS,
+      swapsOut: this.#swapsOut,
+      swapsIn: this.#swapsIn,
+      terminations: this.#terminations,
+    };
+  }
+
+  /** Throws when a page was lost. Cheap: for whenever the model is idle. */
+  check(): void {
+    this.pool.check();
+  }
+
+  /** Throws when counts or references are not those of the holders, all of whom are asked. For tests. */
+  audit(): void {
+    this.check();
+    this.prefixes?.check();
+    const references = new Map<Page, number>(this.snapshots.held);
+    for (const { held } of this.#spaces) {
+      for (const [page, count] of held) references.set(page, (references.get(page) ?? 0) + count);
+    }
+    for (const page of this.prefixes?.pages() ?? []) {
+      if (!page.inTree) throw new Error('a page of the prefix tree does not know it');
+      references.set(page, (references.get(page) ?? 0) + 1);
+    }
+    const frames = new Set<number>();
+    let [cached, swappedOut, tickets] = [0, 0, 0];
+    for (const [page, count] of references) {
+      if (page.references !== count) throw new Error(`a page has ${count} holders and counts ${page.references}`);
+      if (page.frame < 0) swappedOut++;
+      else if (frames.has(page.frame)) throw new Error(`frame ${page.frame} belongs to two pages`);
+      else frames.add(page.frame);
+      if (page.swapped) tickets++;
+      if (page.frame >= 0 ? page.swapped : (page.swapped === undefined) !== (page.filled === 0))
+        throw new Error('a page is in two places, or in none');
+      if (page.frame >= 0 && isCached(page)) cached++;
+    }
+    const { memoryPages = 0, diskPages = 0 } = this.#swap?.stats() ?? {};
+    if (memoryPages + diskPages !== tickets)
+      throw new Error(`${memoryPages + diskPages} pages are in swap, ${tickets} are known to be`);
+    const counts = this.pool.counts();
+    if (counts.cached !== cached || counts.swappedOut !== swappedOut || counts.total - counts.free !== frames.size) {
+      throw new Error(`${JSON.stringify(counts)}, but ${cached} cached, ${swappedOut} swapped out, ${frames.size} in frames`);
+    }
+  }
+
+  #fits(need: FrameNeed): boolean {
+    return framesNeeded(need, []) <= this.pool.free;
+  }
+
+  #evictCached(need: FrameNeed): void {
+    const tree = this.prefixes;
+    if (!tree) return;
+    while (!this.#fits(need)) {
+      const page = tree.evictLeaf(isCached);
+      if (page) this.pool.abandon(page);
+      else if (this.pool.cached > 0) this.#abandon(tree.evictBlocked(isCached));
+      else return;
+    }
+  }
+
+  #abandon(pages: readonly Page[]): void {
+    for (const page of pages) this.pool.abandon(page);
+  }
+
+  /** Whose pages may go to swap when `requester` claims: what it holds itself, stays. */
+  #idleBut(requester: PageSpace): IdleHolders {
+    const spaces = [...this.#spaces].filter((space) => space !== requester && space.idle);
+    return { spaces: spaces.sort((a, b) => (isNewer(a, b) ? -1 : 1)), snapshots: this.snapshots.held };
+  }
+
+  /** @returns whether swap took all that it was to take */
+  #swapOut(need: FrameNeed, idle: IdleHolders): boolean {
+    let room = this.#swap !== undefined;
+    for (const page of swappable(idle)) {
+      if (this.#fits(need)) break;
+      let ticket: SwapTicket | undefined;
+      // An empty page has nothing to keep.
+      if (page.filled !== 0) {
+        ticket = room ? this.#put(page) : undefined;
+        if (!ticket) {
+          room = false;
+          continue;
+        }
+        this.#swapsOut++;
+      }
+      this.pool.swapOut(page, ticket);
+    }
+    return room;
+  }
+
+  #put(page: Page): SwapTicket | undefined {
+    this.#device.readPage(page.frame, this.#buffer);
+    return this.#swap?.put(this.#buffer);
+  }
+
+  #endNewest(requester: PageSpace, need: FrameNeed, idle: IdleHolders | undefined): void {
+    const others = [...this.#spaces].filter((space) => space !== requester && space.heldPages > 0);
+    const { free, total } = this.pool;
+    const decision = chooseVictims(
+      requester,
+      others,
+      (ended) => framesNeeded(need, ended) - free - framesFreed(ended, idle),
+    );
+    const pages = framesNeeded(need, []);
+    switch (decision.kind) {
+      case 'refuse':
+        throw fault(
+          'limit-exceeded',
+          `${pages} pages more are needed; of the pool's ${total} the call's own inferlet and exports hold too many for that`,
+        );
+      case 'requester': {
+        const cause = `ended to make room: ${pages} pages more were needed and all others came earlier`;
+        this.#end(requester, cause);
+        throw fault('terminated', cause);
+      }
+      case 'terminate':
+        for (const victim of decision.victims)
+          this.#end(victim, `ended to make room: an invocation that came earlier needed ${pages} pages more`);
+    }
+  }
+
+  #end(space: PageSpace, cause: string): void {
+    this.#terminations++;
+    space.terminated = cause;
+    this.#terminate(space, cause);
+    if (space.heldPages > 0) throw new Error('an inferlet was ended and kept its pages');
+  }
+
+  /** @throws CallFault `internal` when swap lost the page */
+  #readPage(page: Page, into: Uint8Array): void {
+    if (page.frame >= 0) {
+      this.#device.readPage(page.frame, into);
+      return;
+    }
+    try {
+      if (page.swapped) this.#swap?.read(page.swapped, into);
+      else into.fill(0);
+    } catch (error) {
+      if (error instanceof SwapFault) throw fault('internal', error.message);
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,77 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { PagePrefix } from './identity.ts';
+import { bitCount, fillSlot, largestPosition, type Page, PagePool, slotBits, unfillSlot } from './pool.ts';
+import type { SwapTicket } from './swap/store.ts';
+
+test('bits of slots', () => {
+  assert.equal(slotBits(8), 0xff);
+  assert.equal(slotBits(32), 0xffffffff);
+  assert.equal(bitCount(0xffffffff), 32);
+  assert.equal(bitCount(0b1011), 3);
+  assert.throws(() => new PagePool(33, 1, () => {}), RangeError);
+});
+
+test('a page is free, cached, owned or swapped out, and its frame or ticket goes with its last holder', () => {
+  const dropped: SwapTicket[] = [];
+  const pool = new PagePool(4, 2, (ticket) => dropped.push(ticket));
+  const page = pool.take() as Page;
+  fillSlot(page, 0, 0);
+  pool.adopt(page);
+  assert.deepEqual(pool.counts(), { free: 1, cached: 0, owned: 1, total: 2, swappedOut: 0 });
+  pool.release(page);
+  assert.deepEqual(pool.counts(), { free: 1, cached: 1, owned: 0, total: 2, swappedOut: 0 });
+  assert.throws(() => pool.release(page), /prefix tree/);
+  assert.throws(() => pool.adopt(page), /already/);
+  const ticket: SwapTicket = { place: 'memory' };
+  pool.swapOut(page, ticket);
+  assert.deepEqual(pool.counts(), { free: 2, cached: 0, owned: 0, total: 2, swappedOut: 1 });
+  pool.retain(page);
+  pool.swapIn(page);
+  assert.deepEqual(pool.counts(), { free: 1, cached: 0, owned: 1, total: 2, swappedOut: 0 });
+  pool.swapOut(page, ticket);
+  pool.abandon(page);
+  pool.release(page);
+  assert.deepEqual(dropped, [ticket]);
+  assert.deepEqual(pool.counts(), { free: 2, cached: 0, owned: 0, total: 2, swappedOut: 0 });
+  assert.throws(() => pool.release(page), /twice/);
+  assert.throws(() => pool.retain(page), /gone/);
+  pool.check();
+});
+
+test('a page that is about to go gives its frame to one that comes back', () => {
+  const pool = new PagePool(4, 1, () => {});
+  const page = pool.take() as Page;
+  pool.swapOut(page, { place: 'disk' });
+  const empty = pool.take() as Page;
+  assert.throws(() => pool.swapIn(page), /without a free frame/);
+  pool.swapIn(page, empty);
+  assert.deepEqual([page.frame, empty.frame], [0, -1]);
+  pool.release(empty);
+  assert.deepEqual(pool.counts(), { free: 0, cached: 0, owned: 1, total: 1, swappedOut: 0 });
+});
+
+test('a slot that was reserved in vain leaves no trace', () => {
+  const pool = new PagePool(4, 1, () => {});
+  const page = pool.take() as Page;
+  const prefix = new PagePrefix('tenant', undefined, 4);
+  page.prefix = prefix;
+  for (const [slot, token] of [7, 8, 9].entries()) {
+    fillSlot(page, slot, slot);
+    prefix.tokens[slot] = token;
+    prefix.known = slot + 1;
+  }
+  prefix.computed = 2;
+  unfillSlot(page, 2);
+  assert.equal(page.filled, 0b11);
+  assert.equal(page.maxPosition, 1);
+  assert.deepEqual([page.prefix?.known, page.prefix?.computed, [...(page.prefix?.tokens ?? [])]], [2, 2, [7, 8, 0, 0]]);
+  assert.equal(prefix.known, 3, 'an identity that a later page may name is not changed');
+  fillSlot(page, 3, 900);
+  unfillSlot(page, 3);
+  assert.equal(page.prefix?.known, 2, 'a slot past what is known takes nothing from it');
+  unfillSlot(page, 0);
+  unfillSlot(page, 1);
+  assert.equal(page.prefix, undefined);
+  assert.equal(largestPosition(page), -1);
+});

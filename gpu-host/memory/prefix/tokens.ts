@@ -1,0 +1,16 @@
+/** A cheap 32-bit hash of token ids (the multiply-and-rotate steps of MurmurHash3). Equal hashes say nothing: compare as well. */
+export function hashTokens(tokens: Uint32Array): number {
+  let hash = tokens.length;
+  for (let i = 0; i < tokens.length; i++) {
+    const scrambled = Math.imul(tokens[i] as number, 0xcc9e2d51);
+    hash ^= Math.imul((scrambled << 15) | (scrambled >>> 17), 0x1b873593);
+    hash = (Math.imul((hash << 13) | (hash >>> 19), 5) + 0xe6546b64) | 0;
+  }
+  return hash;
+}
+
+export function sameTokens(a: Uint32Array, b: Uint32Array): boolean {
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
+}

@@ -1,0 +1,134 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { hashTokens } from './tokens.ts';
+import { PrefixTree } from './tree.ts';
+
+interface TestPage {
+  readonly name: string;
+}
+
+const page = (name: string): TestPage => ({ name });
+const always = () => true;
+
+test('finds the longest run of whole pages, and nothing of another tenant', () => {
+  const tree = new PrefixTree<TestPage>(2);
+  const [a, b] = [page('a'), page('b')];
+  const { added } = tree.insert('t', undefined, Uint32Array.of(1, 2, 3, 4), [a, b]);
+  assert.deepEqual(added, [a, b]);
+  const found = (tenant: string, ...tokens: number[]) =>
+    tree.match(tenant, undefined, Uint32Array.from(tokens)).map((node) => node.page.name);
+  assert.deepEqual(found('t', 1, 2, 3, 4, 5, 6), ['a', 'b']);
+  assert.deepEqual(found('t', 1, 2, 3, 9), ['a']);
+  assert.deepEqual(found('t', 1, 2, 3), ['a']);
+  assert.deepEqual(found('t', 3, 4), []);
+  assert.deepEqual(found('t', 1), []);
+  assert.deepEqual(found('other', 1, 2, 3, 4), []);
+  assert.deepEqual(tree.stats(), { lookups: 6, hitTokens: 8, missTokens: 12, evictions: 0 });
+});
+
+test('stops at the number of pages asked for, and goes on from a node', () => {
+  const tree = new PrefixTree<TestPage>(1);
+  const { nodes } = tree.insert('t', undefined, Uint32Array.of(1, 2, 3), [page('a'), page('b'), page('c')]);
+  assert.equal(tree.match('t', undefined, Uint32Array.of(1, 2, 3), 2).length, 2);
+  assert.deepEqual(tree.match('t', nodes[0], Uint32Array.of(2, 3)), nodes.slice(1));
+  assert.equal(nodes[2]?.depth, 3);
+});
+
+test('keeps the first page of the same tokens', () => {
+  const tree = new PrefixTree<TestPage>(1);
+  const first = page('first');
+  tree.insert('t', undefined, Uint32Array.of(1), [first]);
+  const { nodes, added } = tree.insert('t', undefined, Uint32Array.of(1, 2), [page('second'), page('third')]);
+  assert.equal(nodes[0]?.page, first);
+  assert.deepEqual(
+    added.map(({ name }) => name),
+    ['third'],
+  );
+  assert.equal(tree.size, 2);
+});
+
+test('tells tokens with equal hashes apart', () => {
+  const [a, b] = collision();
+  const tree = new PrefixTree<TestPage>(2);
+  tree.insert('t', undefined, a, [page('a')]);
+  assert.equal(tree.match('t', undefined, b).length, 0);
+  tree.insert('t', undefined, b, [page('b')]);
+  assert.equal(tree.match('t', undefined, a)[0]?.page.name, 'a');
+  assert.equal(tree.match('t', undefined, b)[0]?.page.name, 'b');
+  assert.equal(tree.evictLeaf(always)?.name, 'a');
+  assert.equal(tree.match('t', undefined, b)[0]?.page.name, 'b');
+  tree.check();
+});
+
+test('evicts the least recently used leaf first, a parent after its children', () => {
+  const tree = new PrefixTree<TestPage>(1);
+  const { nodes } = tree.insert('t', undefined, Uint32Array.of(1, 2), [page('1'), page('12')]);
+  tree.insert('t', nodes[0], Uint32Array.of(3), [page('13')]);
+  tree.insert('u', undefined, Uint32Array.of(1), [page('u1')]);
+  tree.match('t', undefined, Uint32Array.of(1, 2));
+  const order = [];
+  for (let left = tree.evictLeaf(always); left; left = tree.evictLeaf(always)) order.push(left.name);
+  assert.deepEqual(order, ['13', 'u1', '12', '1']);
+  assert.equal(tree.stats().evictions, 4);
+});
+
+test('a page before pages in use goes with what can no longer be found without it', () => {
+  const tree = new PrefixTree<TestPage>(1);
+  const used = page('used');
+  const { nodes } = tree.insert('t', undefined, Uint32Array.of(1, 2, 3), [page('free'), used, page('last')]);
+  const canEvict = (each: TestPage) => each.name === 'free';
+  assert.equal(tree.evictLeaf(canEvict), undefined);
+  assert.deepEqual(
+    tree.evictBlocked(canEvict).map(({ name }) => name),
+    ['last', 'used', 'free'],
+  );
+  assert.equal(tree.size, 0);
+  assert.equal(nodes[1]?.attached, false);
+  assert.deepEqual(tree.insert('t', nodes[1], Uint32Array.of(9), [page('x')]), { nodes: [], added: [] });
+  assert.deepEqual(tree.match('t', nodes[1], Uint32Array.of(3)), []);
+  assert.deepEqual(tree.evictBlocked(always), []);
+  tree.check();
+});
+
+test('a page that is removed takes what follows it along', () => {
+  const tree = new PrefixTree<TestPage>(1);
+  const { nodes } = tree.insert('t', undefined, Uint32Array.of(1, 2, 3), [page('1'), page('12'), page('123')]);
+  const left = tree.remove(nodes[1]!);
+  assert.deepEqual(
+    left.map(({ name }) => name),
+    ['123', '12'],
+  );
+  assert.deepEqual(tree.remove(nodes[1]!), []);
+  assert.equal(tree.match('t', undefined, Uint32Array.of(1, 2)).length, 1);
+  assert.equal(tree.stats().evictions, 0);
+  tree.check();
+});
+
+test('keeps its own copy of the tokens', () => {
+  const tree = new PrefixTree<TestPage>(2);
+  const tokens = Uint32Array.of(1, 2);
+  tree.insert('t', undefined, tokens, [page('a')]);
+  tokens[0] = 7;
+  assert.equal(tree.match('t', undefined, Uint32Array.of(1, 2)).length, 1);
+});
+
+test('refuses tokens that are not those of the pages', () => {
+  const tree = new PrefixTree<TestPage>(2);
+  assert.throws(() => tree.insert('t', undefined, Uint32Array.of(1), [page('a')]), RangeError);
+  assert.throws(() => new PrefixTree(0), RangeError);
+});
+
+/** Two pages of two tokens with the same hash, found by trying. */
+function collision(): [Uint32Array, Uint32Array] {
+  const seen = new Map<number, Uint32Array>();
+  for (let a = 0; a < 1000; a++) {
+    for (let b = 0; b < 1000; b++) {
+      const tokens = Uint32Array.of(a, b);
+      const hash = hashTokens(tokens);
+      const other = seen.get(hash);
+      if (other) return [other, tokens];
+      seen.set(hash, tokens);
+    }
+  }
+  throw new Error('a million pages and no two with the same hash');
+}

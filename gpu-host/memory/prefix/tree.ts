@@ -1,0 +1,295 @@
+import { hashTokens, sameTokens } from './tokens.ts';
+
+/** One full page of a prefix: its tokens after those of its parents. Identity is the parent and the page's token ids. */
+export interface PrefixNode<P> {
+  readonly tenant: string;
+  /** The page before this one, or undefined for the first of a text. */
+  readonly parent: PrefixNode<P> | undefined;
+  /** Pages from the start of the text to the end of this one. */
+  readonly depth: number;
+  /** The page's token ids, one a slot. */
+  readonly tokens: Uint32Array;
+  /** The page that holds their keys and values. */
+  readonly page: P;
+  /** False once it left the tree: nothing can be found below it or put there. */
+  readonly attached: boolean;
+}
+
+export interface PrefixStats {
+  /** Calls of `match`. */
+  readonly lookups: number;
+  /** Tokens asked for that were found, and that were not. */
+  readonly hitTokens: number;
+  readonly missTokens: number;
+  /** Pages that were evicted. */
+  readonly evictions: number;
+}
+
+export interface Insertion<P> {
+  /** One node per page asked for; `node.page` is another page where the same tokens were there already. */
+  readonly nodes: readonly PrefixNode<P>[];
+  /** The pages that the tree holds from now on. */
+  readonly added: readonly P[];
+}
+
+/** A node and its places: among its siblings, and in the order of use. */
+interface Node<P> extends PrefixNode<P> {
+  readonly parent: Node<P> | undefined;
+  readonly hash: number;
+  attached: boolean;
+  /** Undefined for a leaf; what left the tree is one. */
+  children: Children<P> | undefined;
+  /** Neighbours in the order of use. */
+  older: Node<P> | undefined;
+  newer: Node<P> | undefined;
+}
+
+/** Children by the hash of their tokens; those with equal hashes share a list. */
+type Children<P> = Map<number, Node<P>[]>;
+
+/**
+ * A radix tree of finished prefixes, one a tenant, at the granularity of pages: finds the longest run of whole pages whose keys and values
+ * exist already (RadixAttention, SGLang, section 3; pages as in vLLM's prefix cache). It only knows which pages it holds; who counts
+ * references retains what `insert` added and releases what an eviction returns.
+ *
+ * One order of use goes over all tenants. Using a node uses its parents as well, right after it, so that a child is always older than its
+ * parent: the oldest node is a leaf, and an eviction looks at the pages in use that are older than the one it finds, no others.
+ */
+export class PrefixTree<P extends object> {
+  readonly pageSize: number;
+  #roots = new Map<string, Children<P>>();
+  #oldest: Node<P> | undefined;
+  #newest: Node<P> | undefined;
+  #size = 0;
+  #lookups = 0;
+  #hitTokens = 0;
+  #missTokens = 0;
+  #evictions = 0;
+
+  constructor(pageSize: number) {
+    if (!Number.isInteger(pageSize) || pageSize < 1) throw new RangeError(`page size ${pageSize}; at least 1`);
+    this.pageSize = pageSize;
+  }
+
+  /** Pages held. */
+  get size(): number {
+    return this.#size;
+  }
+
+  /**
+   * The longest chain of whole pages of `tokens` after `parent` (the start of a text without one), at most `maxPages` long; it becomes the most
+   * recently used. All of `tokens` counts as asked for. A parent that left the tree has nothing after it.
+   */
+  match(
+    tenant: string,
+    parent: PrefixNode<P> | undefined,
+    tokens: Uint32Array,
+    maxPages: number = Number.POSITIVE_INFINITY,
+  ): readonly PrefixNode<P>[] {
+    const pages = Math.min(Math.floor(tokens.length / this.pageSize), maxPages);
+    const found: Node<P>[] = [];
+    let children = this.#childrenOf(tenant, parent);
+    while (found.length < pages && children) {
+      const first = found.length * this.pageSize;
+      const node = find(children, tokens.subarray(first, first + this.pageSize));
+      if (!node) break;
+      found.push(node);
+      children = node.children;
+    }
+    const last = found.at(-1);
+    if (last) this.#use(last);
+    this.#lookups++;
+    this.#hitTokens += found.length * this.pageSize;
+    this.#missTokens += tokens.length - found.length * this.pageSize;
+    return found;
+  }
+
+  /**
+   * Puts `pages` after `parent`, each with its share of `tokens` (`pages.length × pageSize`). Tokens that are there already keep the page that
+   * they have. The chain becomes the most recently used. After a parent that left the tree nothing is put: `nodes` is empty then.
+   */
+  insert(tenant: string, parent: PrefixNode<P> | undefined, tokens: Uint32Array, pages: readonly P[]): Insertion<P> {
+    if (tokens.length !== pages.length * this.pageSize) {
+      throw new RangeError(`${tokens.length} tokens for ${pages.length} pages of ${this.pageSize}`);
+    }
+    const nodes: Node<P>[] = [];
+    const added: P[] = [];
+    if (parent && !parent.attached) return { nodes, added };
+    let above = parent as Node<P> | undefined;
+    for (const [i, page] of pages.entries()) {
+      const own = tokens.subarray(i * this.pageSize, (i + 1) * this.pageSize);
+      const children = this.#openChildren(tenant, above);
+      let node = find(children, own);
+      if (!node) {
+        node = this.#attach(children, tenant, above, own.slice(), page);
+        added.push(page);
+      }
+      nodes.push(node);
+      above = node;
+    }
+    if (above) this.#use(above);
+    return { nodes, added };
+  }
+
+  /** Makes a node and the pages before it the most recently used; nothing when it left the tree. */
+  touch(node: PrefixNode<P>): void {
+    if (node.attached) this.#use(node as Node<P>);
+  }
+
+  /** Takes the least recently used leaf whose page may go out of the tree; undefined when there is none. */
+  evictLeaf(canEvict: (page: P) => boolean): P | undefined {
+    for (let node = this.#oldest; node; node = node.newer) {
+      if (node.children || !canEvict(node.page)) continue;
+      this.#evictions++;
+      this.#detach(node);
+      return node.page;
+    }
+    return undefined;
+  }
+
+  /**
+   * For when `evictLeaf` finds nothing: a page that may go can lie before pages in use. Takes the least recently used such page out of the
+   * tree with everything after it; all of them are returned, those in use merely can no longer be found.
+   */
+  evictBlocked(canEvict: (page: P) => boolean): readonly P[] {
+    for (let node = this.#oldest; node; node = node.newer) {
+      if (!canEvict(node.page)) continue;
+      const left = subtree(node);
+      for (const each of left) {
+        if (canEvict(each.page)) this.#evictions++;
+        this.#detach(each);
+      }
+      return left.map((each) => each.page);
+    }
+    return [];
+  }
+
+  /** Takes a page and everything after it out of the tree (its content is about to change); counts as no eviction. Returns what left: nothing when it had left before. */
+  remove(node: PrefixNode<P>): readonly P[] {
+    if (!node.attached) return [];
+    const left = subtree(node as Node<P>);
+    for (const each of left) this.#detach(each);
+    return left.map((each) => each.page);
+  }
+
+  stats(): PrefixStats {
+    return {
+      lookups: this.#lookups,
+      hitTokens: this.#hitTokens,
+      missTokens: this.#missTokens,
+      evictions: this.#evictions,
+    };
+  }
+
+  /** The pages held, least recently used first. */
+  *pages(): Generator<P> {
+    for (let node = this.#oldest; node; node = node.newer) yield node.page;
+  }
+
+  /** Throws when the tree contradicts itself: links, counts, or a child that is newer than its parent. Walks everything; for tests and idle times. */
+  check(): void {
+    const seen = new Set<Node<P>>();
+    let before: Node<P> | undefined;
+    for (let node = this.#oldest; node; node = node.newer) {
+      if (node.older !== before) throw new Error('the order of use is linked wrongly');
+      if (!node.attached) throw new Error('a node that left the tree is still in the order of use');
+      if (node.parent && seen.has(node.parent)) throw new Error('a page was used later than the one before it');
+      if (node.children?.size === 0) throw new Error('a leaf keeps an empty table of children');
+      if (find(this.#childrenOf(node.tenant, node.parent), node.tokens) !== node)
+        throw new Error('a node cannot be found');
+      seen.add(node);
+      before = node;
+    }
+    if (this.#newest !== before) throw new Error('the order of use ends at another node');
+    if (seen.size !== this.#size)
+      throw new Error(`${seen.size} nodes are in the order of use, ${this.#size} were counted`);
+  }
+
+  #childrenOf(tenant: string, parent: PrefixNode<P> | undefined): Children<P> | undefined {
+    return parent ? (parent as Node<P>).children : this.#roots.get(tenant);
+  }
+
+  #openChildren(tenant: string, parent: Node<P> | undefined): Children<P> {
+    const existing = this.#childrenOf(tenant, parent);
+    if (existing) return existing;
+    const children: Children<P> = new Map();
+    if (parent) parent.children = children;
+    else this.#roots.set(tenant, children);
+    return children;
+  }
+
+  #attach(children: Children<P>, tenant: string, parent: Node<P> | undefined, tokens: Uint32Array, page: P): Node<P> {
+    const hash = hashTokens(tokens);
+    const depth = (parent?.depth ?? 0) + 1;
+    const node: Node<P> = {
+      tenant,
+      parent,
+      depth,
+      tokens,
+      page,
+      hash,
+      attached: true,
+      children: undefined,
+      older: undefined,
+      newer: undefined,
+    };
+    const siblings = children.get(hash);
+    if (siblings) siblings.push(node);
+    else children.set(hash, [node]);
+    this.#append(node);
+    this.#size++;
+    return node;
+  }
+
+  #detach(node: Node<P>): void {
+    const children = this.#childrenOf(node.tenant, node.parent) as Children<P>;
+    const siblings = (children.get(node.hash) as Node<P>[]).filter((sibling) => sibling !== node);
+    if (siblings.length > 0) children.set(node.hash, siblings);
+    else children.delete(node.hash);
+    if (children.size === 0) {
+      if (node.parent) node.parent.children = undefined;
+      else this.#roots.delete(node.tenant);
+    }
+    this.#unlink(node);
+    node.attached = false;
+    this.#size--;
+  }
+
+  /** The deepest first, so that each parent ends up newer than its child. */
+  #use(deepest: Node<P>): void {
+    for (let node: Node<P> | undefined = deepest; node; node = node.parent) {
+      if (node === this.#newest) continue;
+      this.#unlink(node);
+      this.#append(node);
+    }
+  }
+
+  #append(node: Node<P>): void {
+    node.older = this.#newest;
+    if (this.#newest) this.#newest.newer = node;
+    else this.#oldest = node;
+    this.#newest = node;
+  }
+
+  #unlink(node: Node<P>): void {
+    if (node.older) node.older.newer = node.newer;
+    else this.#oldest = node.newer;
+    if (node.newer) node.newer.older = node.older;
+    else this.#newest = node.older;
+    node.older = undefined;
+    node.newer = undefined;
+  }
+}
+
+function find<P>(children: Children<P> | undefined, tokens: Uint32Array): Node<P> | undefined {
+  return children?.get(hashTokens(tokens))?.find((node) => sameTokens(node.tokens, tokens));
+}
+
+/** A node and all below it, each after its descendants. */
+function subtree<P>(top: Node<P>): Node<P>[] {
+  const nodes = [top];
+  for (let i = 0; i < nodes.length; i++) {
+    for (const siblings of (nodes[i] as Node<P>).children?.values() ?? []) nodes.push(...siblings);
+  }
+  return nodes.reverse();
+}

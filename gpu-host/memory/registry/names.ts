@@ -1,0 +1,50 @@
+import { createHash } from 'node:crypto';
+import { type CallFault, fault } from '../fault.ts';
+
+/** Exports and KV files have names of their own each. */
+export type EntryKind = 'export' | 'file';
+
+/** The tenant whose names under `system/` every tenant can read. */
+export const SYSTEM_TENANT = 'system';
+const SYSTEM_PREFIX = 'system/';
+const NAME = /^[A-Za-z0-9._/-]{1,128}$/;
+
+/** @throws CallFault `invalid-argument` for what is no name (wit/allocate.wit). Names are not paths: `..` and `//` mean nothing. */
+export function checkName(name: string): void {
+  if (!NAME.test(name)) throw noName(name);
+}
+
+function noName(name: string): CallFault {
+  const shown = name.length > 40 ? `${JSON.stringify(name.slice(0, 40))}…` : JSON.stringify(name);
+  return fault('invalid-argument', `${shown} is no name: 1 to 128 letters, digits, ".", "_", "-" and "/"`);
+}
+
+export function isSystemName(name: string): boolean {
+  return name.startsWith(SYSTEM_PREFIX);
+}
+
+/** The tenant to whom a name belongs that `tenant` says. */
+export function tenantOfName(tenant: string, name: string): string {
+  return isSystemName(name) ? SYSTEM_TENANT : tenant;
+}
+
+/** @throws CallFault `unsupported` when `tenant` may not write `name` */
+export function checkWritableBy(tenant: string, name: string): void {
+  if (isSystemName(name) && tenant !== SYSTEM_TENANT) {
+    throw fault('unsupported', `names under "${SYSTEM_PREFIX}" are written by operators only`);
+  }
+}
+
+/** The file name that stands for an entry. A hash: nothing that a tenant says becomes part of a path. */
+export function fileNameOf(kind: EntryKind, name: string): string {
+  return `${kind}-${digest(name)}.kv`;
+}
+
+export function directoryNameOf(tenant: string): string {
+  return digest(tenant);
+}
+
+function digest(text: string): string {
+  // UTF-16 as it is: UTF-8 would turn every lone surrogate into the same character.
+  return createHash('sha256').update(text, 'utf16le').digest('hex').slice(0, 40);
+}

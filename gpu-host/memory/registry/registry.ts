@@ -1,0 +1,295 @@
+import type { Fingerprint } from '#gpu-host/models/fingerprint.ts';
+import { type CallFault, fault } from '../fault.ts';
+import { Entries } from './entries.ts';
+import type { Entry, Refusal, RegistryLimits } from './entry.ts';
+import { checkName, checkWritableBy, type EntryKind, isSystemName, SYSTEM_TENANT, tenantOfName } from './names.ts';
+import {
+  type Caller,
+  canRead,
+  checkNewRights,
+  checkRead,
+  checkWrite,
+  type FileRights,
+  type Ownership,
+} from './rights.ts';
+import type { Restore, Snapshot, SnapshotMemory } from './snapshot.ts';
+
+/** An export, as wit/allocate.wit lists it. */
+export interface ExportInfo {
+  readonly name: string;
+  readonly pages: number;
+  /** Filled slots. */
+  readonly tokens: number;
+  /** One past the largest position. */
+  readonly nextPosition: number;
+  readonly persistent: boolean;
+}
+
+/** A KV file, as wit/kv-files.wit lists it. */
+export interface FileInfo {
+  readonly name: string;
+  readonly tokens: number;
+  readonly nextPosition: number;
+  readonly persistent: boolean;
+  readonly rights: FileRights;
+  /** The function that made it. */
+  readonly owner: string;
+  readonly locked: boolean;
+}
+
+export interface RegistryOptions<S extends Snapshot> {
+  readonly memory: SnapshotMemory<S>;
+  /** Slots of a page, and bytes of its keys and values. */
+  readonly pageSize: number;
+  readonly pageBytes: number;
+  /** Pages of the device: most limits follow from it. */
+  readonly pageCount: number;
+  /** Where this model's persistent snapshots live, for one process at a time, and what the model is. Without it nothing is persistent. */
+  readonly kv?: { readonly directory: string; readonly fingerprint: Fingerprint } | undefined;
+  /** Instead of `defaultLimits`. */
+  readonly limits?: Partial<RegistryLimits>;
+}
+
+export interface SaveOptions {
+  readonly persistent: boolean;
+  readonly rights: FileRights;
+}
+
+export interface RegistryStats {
+  readonly exports: number;
+  readonly files: number;
+  /** Pages held in memory; one in two snapshots counts twice. */
+  readonly memoryPages: number;
+  readonly diskBytes: number;
+}
+
+/** What a function may be called, since it is written into files and lists. */
+const MAX_OWNER_LENGTH = 256;
+
+/**
+ * A tenant may name as many pages as the device has, most of them on disk; together all names hold half of the device, so that the
+ * oldest inferlet finds room whatever was exported.
+ */
+export function defaultLimits(pageCount: number): RegistryLimits {
+  return {
+    maxTenantPages: pageCount,
+    maxTenantEntries: 1024,
+    maxSnapshotPages: 65_536,
+    maxMemoryPages: Math.floor(pageCount / 2),
+    maxDiskBytes: 16 * 1024 ** 3,
+    maxSavingBytes: 512 * 1024 ** 2,
+  };
+}
+
+/**
+ * Snapshots of pages under names, of one model: exports, which never change, and KV files, which the holder of their lock saves anew
+ * (Symphony, HotOS '25). Names belong to tenants; those under `system/` belong to the tenant `system` and everyone can read them.
+ *
+ * Called between device steps. Refusals are CallFaults thrown at once, and nothing is changed by them; a returned promise is a write to disk.
+ */
+export class PageRegistry<S extends Snapshot> {
+  readonly #entries: Entries<S>;
+  /** Files locked, by inferlet. */
+  #locks = new Map<string, Set<Entry<S>>>();
+
+  /** @throws what the file system answers when the directory cannot be made */
+  constructor(options: RegistryOptions<S>) {
+    const { memory, pageSize, pageBytes, pageCount, kv, limits } = options;
+    this.#entries = new Entries(
+      memory,
+      { ...defaultLimits(pageCount), ...limits },
+      kv && { directory: kv.directory, maker: { fingerprint: kv.fingerprint, pageSize, pageBytes } },
+    );
+  }
+
+  /**
+   * Keeps a snapshot under a name that nobody has. A persistent one is on disk when the promise resolves; if that fails it rejects with a CallFault
+   * and the name is free again. Undefined when there is nothing to wait for.
+   *
+   * @throws CallFault `invalid-argument` (no name, or taken), `unsupported` (a name under `system/`, or nothing is persistent here), `limit-exceeded`, `unavailable`
+   */
+  exportPages(tenant: string, name: string, snapshot: S, persistent: boolean): Promise<void> | undefined {
+    checkName(name);
+    checkWritableBy(tenant, name);
+    const taken = this.#entries.find(tenant, 'export', name);
+    if (taken) throw takenFault(name, taken);
+    return this.#entries.put(tenant, 'export', name, { snapshot, persistent, file: null });
+  }
+
+  /**
+   * The snapshot under a name, held by the registry; `restore` makes its pages when they are on disk only.
+   * @throws CallFault `not-found`, `invalid-argument` (another model made it), `internal` (its file is damaged), `unavailable` (no room), what `restore` throws
+   */
+  importPages(tenant: string, name: string, restore: Restore<S>): S {
+    return this.#entries.load(this.#find(tenant, 'export', name), restore);
+  }
+
+  /** Forgets a name; whoever imported it keeps its pages. @throws CallFault `not-found`, `unsupported` (under `system/`), `internal` (its file stays) */
+  unexport(tenant: string, name: string): void {
+    const found = this.#lookUp(tenant, 'export', name);
+    checkWritableBy(tenant, name);
+    if (isRefusal(found)) this.#entries.removeRefusal(tenant, found);
+    else this.#entries.remove(found);
+  }
+
+  /** The tenant's own exports, by name. Files of other models are not among them. */
+  listExports(tenant: string): ExportInfo[] {
+    return this.#entries.list(tenant, 'export').map(({ name, current }) => {
+      const { pages, tokens, nextPosition, persistent } = current;
+      return { name, pages, tokens, nextPosition, persistent };
+    });
+  }
+
+  /**
+   * What was saved last under a name; with `write` and its lock, which is the inferlet's until it gives it back or goes.
+   * @throws CallFault `not-found`, `unsupported` (no right), `unavailable` (locked, or no room), `invalid-argument` (another model made it), `internal`, what `restore` throws
+   */
+  openFile(caller: Caller, name: string, write: boolean, restore: Restore<S>): S {
+    const entry = this.#find(caller.tenant, 'file', name);
+    const file = ownershipOf(entry);
+    checkRead(caller, name, file);
+    if (write) {
+      checkWrite(caller, name, file);
+      checkUnlocked(caller, entry);
+    }
+    const snapshot = this.#entries.load(entry, restore);
+    if (write) this.#lock(caller.inferlet, entry);
+    return snapshot;
+  }
+
+  /**
+   * Saves under a new name, or anew under one whose lock the caller holds (and keeps). Others see the new content at once. A persistent one is on
+   * disk when the promise resolves; if that fails it rejects with a CallFault and the name stands for what it did before.
+   *
+   * @throws CallFault `invalid-argument` (no name, or taken), `unsupported` (no right, or nothing is persistent here), `limit-exceeded`, `unavailable`
+   */
+  saveFile(caller: Caller, name: string, snapshot: S, options: SaveOptions): Promise<void> | undefined {
+    checkName(name);
+    checkWritableBy(caller.tenant, name);
+    if (caller.functionName.length > MAX_OWNER_LENGTH) {
+      throw fault('invalid-argument', `a function's name has at most ${MAX_OWNER_LENGTH} characters`);
+    }
+    const { persistent, rights } = options;
+    const existing = this.#entries.find(caller.tenant, 'file', name);
+    if (existing) {
+      if (isRefusal(existing) || existing.lock !== caller.inferlet) throw takenFault(name, existing);
+      checkNewRights(caller, name, ownershipOf(existing), rights);
+    }
+    const owner = existing ? ownershipOf(existing).owner : caller.functionName;
+    return this.#entries.put(caller.tenant, 'file', name, { snapshot, persistent, file: { owner, rights } });
+  }
+
+  /** Gives the lock of a file back; nothing when the caller does not hold it. @throws CallFault `invalid-argument` for what is no name */
+  unlockFile(caller: Caller, name: string): void {
+    checkName(name);
+    const entry = this.#entries.find(tenantOfName(caller.tenant, name), 'file', name);
+    if (entry && !isRefusal(entry) && entry.lock === caller.inferlet) this.#unlock(entry);
+  }
+
+  /** Forgets a file; who has it open keeps what it sees. @throws CallFault `not-found`, `unsupported` (no right), `unavailable` (locked by another), `internal` */
+  removeFile(caller: Caller, name: string): void {
+    const found = this.#lookUp(caller.tenant, 'file', name);
+    checkWritableBy(caller.tenant, name);
+    if (isRefusal(found)) {
+      // Nobody knows whose a file is whose header is damaged: anyone in the tenant may clear it away.
+      if (found.header?.file) checkWrite(caller, name, found.header.file);
+      this.#entries.removeRefusal(caller.tenant, found);
+      return;
+    }
+    checkWrite(caller, name, ownershipOf(found));
+    checkUnlocked(caller, found);
+    this.#entries.remove(found);
+    this.#unlock(found);
+  }
+
+  /** Files whose names begin with `prefix` that the caller may read: the tenant's, and those under `system/`; by name. */
+  listFiles(caller: Caller, prefix: string): FileInfo[] {
+    const tenants = caller.tenant === SYSTEM_TENANT ? [SYSTEM_TENANT] : [caller.tenant, SYSTEM_TENANT];
+    return tenants
+      .flatMap((tenant) => this.#entries.list(tenant, 'file'))
+      .filter(({ tenant, name }) => name.startsWith(prefix) && (tenant === caller.tenant || isSystemName(name)))
+      .filter((entry) => canRead(caller, entry.name, ownershipOf(entry)))
+      .sort((a, b) => (a.name < b.name ? -1 : 1))
+      .map((entry) => {
+        const { tokens, nextPosition, persistent } = entry.current;
+        const { rights, owner } = ownershipOf(entry);
+        return { name: entry.name, tokens, nextPosition, persistent, rights, owner, locked: entry.lock !== undefined };
+      });
+  }
+
+  /** An inferlet is gone: its locks are free. */
+  releaseInferlet(inferlet: string): void {
+    for (const entry of this.#locks.get(inferlet) ?? []) entry.lock = undefined;
+    this.#locks.delete(inferlet);
+  }
+
+  /** Of the tenants that were seen since the start. */
+  stats(): RegistryStats {
+    const counts = { export: 0, file: 0 };
+    for (const entry of this.#entries.known()) counts[entry.kind]++;
+    const { memoryPages, diskBytes } = this.#entries;
+    return { exports: counts.export, files: counts.file, memoryPages, diskBytes };
+  }
+
+  /** Waits for the saves under way. */
+  close(): Promise<void> {
+    return this.#entries.close();
+  }
+
+  /** What has the place of a name. @throws CallFault `invalid-argument` for what is no name, `not-found` */
+  #lookUp(tenant: string, kind: EntryKind, name: string): Entry<S> | Refusal {
+    checkName(name);
+    const found = this.#entries.find(tenantOfName(tenant, name), kind, name);
+    if (!found) throw fault('not-found', `there is no ${kind === 'export' ? 'export' : 'KV file'} "${name}"`);
+    return found;
+  }
+
+  /** @throws CallFault as `#lookUp`, and why what has the place cannot be used */
+  #find(tenant: string, kind: EntryKind, name: string): Entry<S> {
+    const found = this.#lookUp(tenant, kind, name);
+    if (isRefusal(found)) throw found.fault;
+    return found;
+  }
+
+  #lock(inferlet: string, entry: Entry<S>): void {
+    entry.lock = inferlet;
+    const held = this.#locks.get(inferlet);
+    if (held) held.add(entry);
+    else this.#locks.set(inferlet, new Set([entry]));
+  }
+
+  #unlock(entry: Entry<S>): void {
+    if (entry.lock === undefined) return;
+    const held = this.#locks.get(entry.lock);
+    held?.delete(entry);
+    if (held?.size === 0) this.#locks.delete(entry.lock);
+    entry.lock = undefined;
+  }
+}
+
+function isRefusal<S>(found: Entry<S> | Refusal): found is Refusal {
+  return 'fault' in found;
+}
+
+function ownershipOf<S>(entry: Entry<S>): Ownership {
+  const { file } = entry.current;
+  if (!file) throw new Error(`"${entry.name}" is an export and has no owner`);
+  return file;
+}
+
+function checkUnlocked<S>(caller: Caller, entry: Entry<S>): void {
+  if (entry.lock !== undefined && entry.lock !== caller.inferlet) {
+    throw fault('unavailable', `"${entry.name}" is locked by another inferlet`);
+  }
+}
+
+function takenFault<S>(name: string, found: Entry<S> | Refusal): CallFault {
+  if (isRefusal(found)) {
+    return fault(
+      'invalid-argument',
+      `"${name}" is taken by a snapshot that cannot be used; remove it first (${found.fault.message})`,
+    );
+  }
+  if (found.kind === 'export') return fault('invalid-argument', `the name "${name}" is taken; unexport it first`);
+  return fault('invalid-argument', `the name "${name}" is taken; only the holder of its lock may save it anew`);
+}

@@ -1,0 +1,124 @@
+import { CallFault, fault } from '../fault.ts';
+import type { Entry, Maker, Refusal, Shelf, Version } from './entry.ts';
+import { decodeFile, decodeHeader, FileDamage, type FileHeader } from './file-format.ts';
+import type { SnapshotFiles } from './files.ts';
+import { type EntryKind, fileNameOf } from './names.ts';
+import type { Restore, Snapshot } from './snapshot.ts';
+
+/** What a tenant has on disk, by what each file says about itself. The pages are not read. */
+export function readShelf<S>(files: SnapshotFiles, tenant: string, maker: Maker): Shelf<S> {
+  const shelf: Shelf<S> = { entries: new Map(), refusals: new Map() };
+  for (const fileName of explained("the tenant's directory", () => files.list(tenant))) {
+    const found = readFile<S>(files, tenant, fileName, maker);
+    if ('fault' in found) shelf.refusals.set(fileName, found);
+    else shelf.entries.set(fileName, found);
+  }
+  return shelf;
+}
+
+function readFile<S>(files: SnapshotFiles, tenant: string, fileName: string, maker: Maker): Entry<S> | Refusal {
+  let header: FileHeader | undefined;
+  let fileBytes = 0;
+  try {
+    const checked = files.read(tenant, fileName, (read, size) => {
+      fileBytes = size;
+      const decoded = decodeHeader(read, size);
+      checkPlace(decoded, tenant, fileName);
+      header = decoded;
+      checkMaker(header, maker);
+      return header;
+    });
+    return entryOf(checked, fileBytes);
+  } catch (cause) {
+    const problem = diskFault('this snapshot', cause);
+    if (problem instanceof CallFault) return { fault: problem, fileName, fileBytes, header };
+    throw problem;
+  }
+}
+
+function entryOf<S>(header: FileHeader, fileBytes: number): Entry<S> {
+  const { tenant, name, file, pages, tokens, nextPosition } = header;
+  const version: Version<S> = {
+    pages,
+    tokens,
+    nextPosition,
+    persistent: true,
+    file,
+    order: 0,
+    snapshot: undefined,
+    fileBytes,
+    lastUse: 0,
+  };
+  return { tenant, kind: kindOf(header), name, current: version, settled: version, lock: undefined, removed: false };
+}
+
+/**
+ * The pages of an entry's file, made by `restore`; what that throws is passed on.
+ * @throws CallFault `internal` when the file is damaged or cannot be read, `invalid-argument` when another model made it
+ */
+export function restoreFile<S extends Snapshot>(
+  files: SnapshotFiles,
+  entry: Entry<S>,
+  maker: Maker,
+  restore: Restore<S>,
+): S {
+  const { tenant, kind, name } = entry;
+  const fileName = fileNameOf(kind, name);
+  const what = `"${name}"`;
+  return explained(what, () =>
+    files.read(tenant, fileName, (read, size) => {
+      const { header, pages, readPage } = decodeFile(read, size);
+      checkPlace(header, tenant, fileName);
+      checkMaker(header, maker);
+      const { tokens, nextPosition } = header;
+      return restore({
+        pages,
+        tokens,
+        nextPosition,
+        readPage: (index, into) => explained(what, () => readPage(index, into)),
+      });
+    }),
+  );
+}
+
+function kindOf(header: FileHeader): EntryKind {
+  return header.file ? 'file' : 'export';
+}
+
+/** @throws FileDamage when the file has the place of another entry: what it says of owner and rights is not about this one */
+function checkPlace(header: FileHeader, tenant: string, fileName: string): void {
+  if (header.tenant !== tenant || fileNameOf(kindOf(header), header.name) !== fileName) {
+    throw new FileDamage('it has the place of another name');
+  }
+}
+
+/** @throws CallFault `invalid-argument` naming both models when another one made the file */
+function checkMaker(header: FileHeader, maker: Maker): void {
+  const { fingerprint, pageSize, pageBytes } = maker;
+  const same = header.fingerprint.hash === fingerprint.hash;
+  if (same && header.pageSize === pageSize && header.pageBytes === pageBytes) return;
+  const describe = (made: Maker): string =>
+    `${made.fingerprint.name}, fingerprint ${made.fingerprint.hash.slice(0, 12)}, ${made.pageBytes} bytes a page of ${made.pageSize}`;
+  throw fault(
+    'invalid-argument',
+    `"${header.name}" was made by another model: by ${describe(header)}; this is ${describe(maker)}. Remove it, or serve the model that made it`,
+  );
+}
+
+/** Runs what reads a file. @throws CallFault for what the file or the disk did */
+function explained<T>(what: string, body: () => T): T {
+  try {
+    return body();
+  } catch (cause) {
+    throw diskFault(what, cause);
+  }
+}
+
+/** What went wrong with a file as the error of a call; a call's own error, and a bug, stay what they are. */
+function diskFault(what: string, cause: unknown): unknown {
+  if (cause instanceof FileDamage) return fault('internal', `${what} is damaged on disk: ${cause.message}`);
+  if (cause instanceof Error && 'syscall' in cause) {
+    return fault('internal', `${what} cannot be read from disk: ${cause.message}`);
+  }
+  return cause;
+}

@@ -1,0 +1,246 @@
+import assert from 'node:assert/strict';
+import type { EntryKind } from '../names.ts';
+import type { Caller, FileRights } from '../rights.ts';
+
+/** What a name should stand for, and where it should be. */
+export interface Known {
+  readonly tenant: string;
+  readonly kind: EntryKind;
+  readonly name: string;
+  readonly contents: unknown;
+  readonly pages: number;
+  readonly tokens: number;
+  readonly nextPosition: number;
+  readonly persistent: boolean;
+  /** The function that made it, and its rights; undefined for an export. */
+  readonly file: { readonly owner: string; readonly rights: FileRights } | undefined;
+  /** Index of the model that wrote it. */
+  readonly model: number;
+  lock: string | undefined;
+  inMemory: boolean;
+  lastUse: number;
+  /** Its file was damaged. */
+  damaged: boolean;
+  /** Its file was damaged before the registry looked at it, or perhaps was: it may be known for what it is, or not. */
+  doubtful: boolean;
+}
+
+export interface ModelLimits {
+  readonly maxTenantPages: number;
+  readonly maxTenantEntries: number;
+  readonly maxSnapshotPages: number;
+  readonly maxMemoryPages: number;
+}
+
+/** The tags that a call may be refused with; `undefined` among them when it may succeed. */
+export type Expected = readonly (string | undefined)[];
+
+const OK: Expected = [undefined];
+
+/**
+ * The registry as a plain list of names, searched from end to end: what each call should answer, and what should be in memory. After damage some
+ * answers depend on which byte it hit; then there are several.
+ */
+export class Model {
+  readonly limits: ModelLimits;
+  known: Known[] = [];
+  model = 0;
+  #clock = 0;
+
+  constructor(limits: ModelLimits) {
+    this.limits = limits;
+  }
+
+  find(tenant: string, kind: EntryKind, name: string): Known | undefined {
+    const owner = name.startsWith('system/') ? 'system' : tenant;
+    return this.known.find((known) => known.tenant === owner && known.kind === kind && known.name === name);
+  }
+
+  /** A file of another model cannot be used, only removed. */
+  isForeign(known: Known): boolean {
+    return known.model !== this.model;
+  }
+
+  expectExport(tenant: string, name: string, pages: number): Expected {
+    const refusal = this.#nameRefusal(name) ?? systemRefusal(tenant, name);
+    if (refusal) return [refusal];
+    if (this.find(tenant, 'export', name)) return ['invalid-argument'];
+    return this.#expectRoom(tenant, undefined, pages, true);
+  }
+
+  expectSave(caller: Caller, name: string, pages: number, persistent: boolean, rights: FileRights): Expected {
+    const refusal = this.#nameRefusal(name) ?? systemRefusal(caller.tenant, name);
+    if (refusal) return [refusal];
+    const existing = this.find(caller.tenant, 'file', name);
+    if (existing && (this.isForeign(existing) || existing.lock !== caller.inferlet)) return ['invalid-argument'];
+    if (existing?.file && existing.file.rights !== rights && existing.file.owner !== caller.functionName) {
+      return ['unsupported'];
+    }
+    return this.#expectRoom(caller.tenant, existing, pages, persistent);
+  }
+
+  expectImport(tenant: string, name: string): Expected {
+    const refusal = this.#nameRefusal(name);
+    if (refusal) return [refusal];
+    const found = this.find(tenant, 'export', name);
+    return found ? this.#expectLoad(found) : ['not-found'];
+  }
+
+  expectOpen(caller: Caller, name: string, write: boolean): Expected {
+    const refusal = this.#nameRefusal(name);
+    if (refusal) return [refusal];
+    const found = this.find(caller.tenant, 'file', name);
+    if (!found) return ['not-found'];
+    if (found.doubtful) return ['internal', 'unsupported', 'unavailable', 'invalid-argument'];
+    if (this.isForeign(found)) return ['invalid-argument'];
+    if (!mayRead(caller, found)) return ['unsupported'];
+    if (write && !mayWrite(caller, found)) return ['unsupported'];
+    if (write && lockedByAnother(caller, found)) return ['unavailable'];
+    return this.#expectLoad(found);
+  }
+
+  expectUnexport(tenant: string, name: string): Expected {
+    const refusal = this.#nameRefusal(name);
+    if (refusal) return [refusal];
+    if (!this.find(tenant, 'export', name)) return ['not-found'];
+    return [systemRefusal(tenant, name)];
+  }
+
+  expectRemove(caller: Caller, name: string): Expected {
+    const refusal = this.#nameRefusal(name);
+    if (refusal) return [refusal];
+    const found = this.find(caller.tenant, 'file', name);
+    if (!found) return ['not-found'];
+    if (systemRefusal(caller.tenant, name)) return ['unsupported'];
+    if (!mayWrite(caller, found)) return found.doubtful ? ['unsupported', undefined] : ['unsupported'];
+    return lockedByAnother(caller, found) ? ['unavailable'] : OK;
+  }
+
+  /** Names that a list must hold, and those that it may. */
+  expectList(kind: EntryKind, may: (known: Known) => boolean): { must: Known[]; may: Known[] } {
+    const all = this.known
+      .filter((known) => known.kind === kind && !this.isForeign(known) && may(known))
+      .sort((a, b) => (a.name < b.name ? -1 : 1));
+    return { must: all.filter((known) => !known.doubtful), may: all };
+  }
+
+  /** A name got a (new) content. A persistent one is on disk when this is called. */
+  put(version: Omit<Known, 'lastUse' | 'inMemory' | 'damaged' | 'doubtful' | 'model' | 'lock'>): void {
+    const existing = this.find(version.tenant, version.kind, version.name);
+    const added: Known = {
+      ...version,
+      model: this.model,
+      lock: existing?.lock,
+      inMemory: true,
+      lastUse: ++this.#clock,
+      damaged: false,
+      doubtful: false,
+    };
+    const others = this.known.filter((known) => known !== existing);
+    // While it is being written the old one stays and the new one cannot give way; afterwards it is the other way round.
+    if (version.persistent) {
+      this.#shrink([...others, ...(existing ? [existing] : []), { ...added, persistent: false }]);
+    }
+    this.known = [...others, added];
+    this.#shrink(this.known);
+  }
+
+  /** A name was opened or imported, whether that worked or not. */
+  use(known: Known, loaded: boolean): void {
+    known.lastUse = ++this.#clock;
+    if (!loaded || known.inMemory) return;
+    known.inMemory = true;
+    this.#shrink(this.known);
+  }
+
+  remove(removed: Known): void {
+    this.known = this.known.filter((known) => known !== removed);
+  }
+
+  releaseInferlet(inferlet: string): void {
+    for (const known of this.known) if (known.lock === inferlet) known.lock = undefined;
+  }
+
+  /** What is left when the process begins anew with one of the models. */
+  restart(model: number): void {
+    this.model = model;
+    this.known = this.known.filter(({ persistent }) => persistent);
+    for (const known of this.known) {
+      known.inMemory = false;
+      known.lock = undefined;
+      known.lastUse = 0;
+      known.doubtful = known.damaged;
+    }
+  }
+
+  memoryPages(): number {
+    return this.known.reduce((sum, { inMemory, pages }) => sum + (inMemory ? pages : 0), 0);
+  }
+
+  #nameRefusal(name: string): string | undefined {
+    return /^[A-Za-z0-9._/-]{1,128}$/.test(name) ? undefined : 'invalid-argument';
+  }
+
+  #expectRoom(tenant: string, existing: Known | undefined, pages: number, persistent: boolean): Expected {
+    const { maxTenantPages, maxTenantEntries, maxSnapshotPages } = this.limits;
+    const own = this.known.filter((known) => known.tenant === tenant);
+    if (pages > maxSnapshotPages) return ['limit-exceeded'];
+    if (!existing && own.length >= maxTenantEntries) return ['limit-exceeded'];
+    const sum = (of: readonly Known[]): number => of.reduce((total, known) => total + known.pages, 0);
+    const usable = own.filter((known) => known !== existing && !this.isForeign(known));
+    const least = sum(usable.filter((known) => !known.doubtful)) + pages;
+    if (least > maxTenantPages) return ['limit-exceeded'];
+    const room = this.#expectMemoryRoom(pages, persistent ? undefined : existing);
+    return sum(usable) + pages > maxTenantPages ? ['limit-exceeded', ...room] : room;
+  }
+
+  #expectMemoryRoom(pages: number, leaving: Known | undefined): Expected {
+    const fixed = this.known.filter((known) => known !== leaving && known.inMemory && !known.persistent);
+    const held = fixed.reduce((total, known) => total + known.pages, 0) + pages;
+    return held > this.limits.maxMemoryPages && this.memoryPages() + pages > this.limits.maxMemoryPages
+      ? ['unavailable']
+      : OK;
+  }
+
+  #expectLoad(known: Known): Expected {
+    if (known.inMemory) return OK;
+    if (known.doubtful) return ['internal', 'unavailable', 'invalid-argument'];
+    if (this.isForeign(known)) return ['invalid-argument'];
+    const room = this.#expectMemoryRoom(known.pages, undefined);
+    return room === OK && known.damaged ? ['internal'] : room;
+  }
+
+  #shrink(known: readonly Known[]): void {
+    const held = () => known.reduce((sum, { inMemory, pages }) => sum + (inMemory ? pages : 0), 0);
+    while (held() > this.limits.maxMemoryPages) {
+      const spare = known.filter(({ inMemory, persistent }) => inMemory && persistent);
+      const oldest = spare.reduce<Known | undefined>((a, b) => (a && a.lastUse < b.lastUse ? a : b), undefined);
+      if (!oldest) return;
+      oldest.inMemory = false;
+    }
+  }
+}
+
+/** Asserts that a refusal (or none) is among those expected. */
+export function assertExpected(actual: string | undefined, expected: Expected, what: string): void {
+  assert.ok(
+    expected.includes(actual),
+    `${what}: ${actual ?? 'accepted'}, expected ${expected.map((tag) => tag ?? 'accepted').join(' or ')}`,
+  );
+}
+
+export function mayRead(caller: Caller, { name, file }: Known): boolean {
+  return name.startsWith('system/') || file?.rights !== 'private' || file.owner === caller.functionName;
+}
+
+function mayWrite(caller: Caller, { name, file }: Known): boolean {
+  return !systemRefusal(caller.tenant, name) && (file?.owner === caller.functionName || file?.rights === 'writable');
+}
+
+function lockedByAnother(caller: Caller, { lock }: Known): boolean {
+  return lock !== undefined && lock !== caller.inferlet;
+}
+
+function systemRefusal(tenant: string, name: string): string | undefined {
+  return name.startsWith('system/') && tenant !== 'system' ? 'unsupported' : undefined;
+}

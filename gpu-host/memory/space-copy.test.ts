@@ -1,0 +1,152 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { fillSlot } from './pool.ts';
+import type { PageSpace } from './space.ts';
+import { faultOf, makeMemory, type TestMemory } from './testing/memory.ts';
+
+const PAGE_SIZE = 8;
+
+/** A space with pages 1 to `pages`, the first of which hold `values` at positions 0, 1, … */
+function setUp(pages: number, values: readonly number[], rotates = true): { kit: TestMemory; space: PageSpace } {
+  const kit = makeMemory({ pages: 8, rotates });
+  const space = kit.open();
+  space.allocate(1, pages);
+  const addresses = Uint32Array.from({ length: pages }, (_, i) => i + 1);
+  for (const [position, { page, slot }] of space.emptySlots(addresses, values.length).entries()) {
+    kit.device.write(page.frame * PAGE_SIZE + slot, values[position]!, position);
+    fillSlot(page, slot, position);
+  }
+  return { kit, space };
+}
+
+/** Value, position and rotation of each slot of a page; undefined where nothing is. */
+function slotsOf({ device }: TestMemory, space: PageSpace, address: number): (number[] | undefined)[] {
+  const { page } = space.mapping(address);
+  return Array.from({ length: PAGE_SIZE }, (_, slot) => {
+    if ((page.filled & (1 << slot)) === 0) return undefined;
+    const { value, rotation } = device.read(page.frame * PAGE_SIZE + slot);
+    return [value, page.positions[slot]!, rotation];
+  });
+}
+
+function slotCopy(values: readonly [number, number, number, number, number, number]) {
+  const [source, sourceOffset, destination, destinationOffset, count, shift] = values;
+  return { source, sourceOffset, destination, destinationOffset, count, shift };
+}
+
+function tokenCopy(sources: number[], indices: number[], destinations: number[], positions: number[] = []) {
+  return {
+    sources: Uint32Array.from(sources),
+    indices: Uint32Array.from(indices),
+    destinations: Uint32Array.from(destinations),
+    positions: Uint32Array.from(positions),
+  };
+}
+
+test('slots are copied with all their flags, and their keys rotated on', () => {
+  const { kit, space } = setUp(2, [10, 11, 12]);
+  space.mask(1, 0b010);
+  space.copySlots(slotCopy([1, 0, 2, 3, 4, 100]));
+  assert.deepEqual(slotsOf(kit, space, 2), [
+    undefined,
+    undefined,
+    undefined,
+    [10, 100, 100],
+    [11, 101, 101],
+    [12, 102, 102],
+    undefined,
+    undefined,
+  ]);
+  assert.equal(space.mapping(2).masked, 0b010_000);
+  assert.equal(space.mapping(2).page.maxPosition, 102, 'positions may pass anything but a number');
+});
+
+test('a page copied onto itself keeps what was there before', () => {
+  const { kit, space } = setUp(1, [10, 11, 12, 13]);
+  space.copySlots(slotCopy([1, 0, 1, 1, 3, 0]));
+  assert.deepEqual(slotsOf(kit, space, 1).slice(0, 4), [
+    [10, 0, 0],
+    [10, 0, 0],
+    [11, 1, 1],
+    [12, 2, 2],
+  ]);
+  space.copySlots(slotCopy([1, 1, 1, 0, 3, 0]));
+  assert.deepEqual(
+    slotsOf(kit, space, 1)
+      .slice(0, 4)
+      .map((slot) => slot?.[0]),
+    [10, 11, 12, 12],
+  );
+});
+
+test('a copy to a shared page leaves the sharer alone', () => {
+  const { kit, space } = setUp(2, [10, 11]);
+  space.share(Uint32Array.of(2), 3);
+  space.copySlots(slotCopy([1, 0, 2, 0, 2, 0]));
+  assert.deepEqual(slotsOf(kit, space, 3), new Array(PAGE_SIZE).fill(undefined));
+  assert.equal(slotsOf(kit, space, 2)[1]?.[0], 11);
+});
+
+test('copies that cannot be are refused and change nothing', () => {
+  const { kit, space } = setUp(2, [10, 11]);
+  const before = [slotsOf(kit, space, 1), slotsOf(kit, space, 2)];
+  for (const [copy, tag] of [
+    [[1, 0, 2, 0, 9, 0], 'invalid-argument'],
+    [[1, 5, 2, 0, 4, 0], 'invalid-argument'],
+    [[1, 0, 2, 0, 2, -1], 'invalid-argument'],
+    [[1, 0, 2, 0, 2, 0x7fff_ffff], 'invalid-argument'],
+    [[1, 0, 77, 0, 2, 0], 'not-owned'],
+    [[77, 0, 2, 0, 2, 0], 'not-owned'],
+  ] as const) {
+    assert.equal(faultOf(() => space.copySlots(slotCopy(copy))).error.tag, tag);
+  }
+  for (const [copy, tag] of [
+    [tokenCopy([1], [2], [2]), 'invalid-argument'],
+    [tokenCopy([1], [0, 1], [2], [5]), 'invalid-argument'],
+    [tokenCopy([1], [0, 0, 0, 0, 0, 0, 0, 0, 0], [2]), 'context-overflow'],
+    [tokenCopy([1], [0, 0, 0, 0, 0, 0, 0, 0, 0], [2, 2]), 'invalid-argument'],
+    [tokenCopy([1], [0], [2], [0x8000_0000]), 'invalid-argument'],
+    [tokenCopy([9], [0], [2]), 'not-owned'],
+  ] as const) {
+    assert.equal(faultOf(() => space.copyTokens(copy)).error.tag, tag);
+  }
+  assert.deepEqual([slotsOf(kit, space, 1), slotsOf(kit, space, 2)], before);
+});
+
+test('keys of a model that does not rotate them are copied where they are, and never shifted', () => {
+  const { kit, space } = setUp(2, [10, 11], false);
+  assert.equal(faultOf(() => space.copySlots(slotCopy([1, 0, 2, 0, 2, 1]))).error.tag, 'unsupported');
+  assert.equal(faultOf(() => space.copyTokens(tokenCopy([1], [0], [2], [1]))).error.tag, 'unsupported');
+  space.copySlots(slotCopy([1, 0, 2, 0, 1, 0]));
+  space.copyTokens(tokenCopy([1], [1], [2], [1]));
+  assert.deepEqual(slotsOf(kit, space, 2).slice(0, 2), [
+    [10, 0, 0],
+    [11, 1, 1],
+  ]);
+});
+
+test('tokens are counted over the filled slots of all sources, and go to the empty slots in order', () => {
+  const { kit, space } = setUp(4, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
+  space.mask(2, 0b10);
+  space.copySlots(slotCopy([1, 0, 3, 0, 7, 0]));
+  space.copyTokens(tokenCopy([2, 1], [1, 0, 2], [3, 4], [50, 51, 52]));
+  assert.deepEqual(slotsOf(kit, space, 3)[7], [19, 50, 50]);
+  assert.deepEqual(slotsOf(kit, space, 4).slice(0, 3), [[18, 51, 51], [10, 52, 52], undefined]);
+  assert.equal(space.mapping(3).masked, 0b1000_0000, 'a hidden token stays hidden');
+  assert.equal(space.mapping(4).masked, 0);
+});
+
+test('a page may give tokens to itself', () => {
+  const { kit, space } = setUp(1, [10, 11, 12]);
+  space.share(Uint32Array.of(1), 2);
+  space.copyTokens(tokenCopy([1], [2, 0], [1]));
+  assert.deepEqual(slotsOf(kit, space, 1).slice(0, 6), [
+    [10, 0, 0],
+    [11, 1, 1],
+    [12, 2, 2],
+    [12, 2, 2],
+    [10, 0, 0],
+    undefined,
+  ]);
+  assert.equal(slotsOf(kit, space, 2)[3], undefined);
+});

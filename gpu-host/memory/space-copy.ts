@@ -1,0 +1,201 @@
+import { fault } from './fault.ts';
+import { fillSlot, type Page } from './pool.ts';
+import type { EmptySlot, Mapping, PageSpace, SpaceMemory } from './space.ts';
+
+/** `copy-slots` of wit/allocate.wit. */
+export interface SlotCopy {
+  readonly source: number;
+  readonly sourceOffset: number;
+  readonly destination: number;
+  readonly destinationOffset: number;
+  readonly count: number;
+  /** Added to every copied slot's position. */
+  readonly shift: number;
+}
+
+/** `copy-tokens` of wit/allocate.wit. */
+export interface TokenCopy {
+  readonly sources: Uint32Array;
+  /** Which of the sources' filled slots, counted in order over all of them. */
+  readonly indices: Uint32Array;
+  readonly destinations: Uint32Array;
+  /** New position of each token; empty keeps the old ones. */
+  readonly positions: Uint32Array;
+}
+
+/** Positions are kept within what a shift can express. */
+const MAX_POSITION = 0x7fff_ffff;
+
+/** One slot to copy. */
+interface SlotMove {
+  readonly from: Page;
+  readonly fromSlot: number;
+  readonly to: Page;
+  readonly toSlot: number;
+  readonly position: number;
+}
+
+/** A page of its own with the same content, in a frame that must be free; it comes with one reference. */
+export function copyPage(memory: SpaceMemory, page: Page): Page {
+  const { pool } = memory;
+  const copy = pool.take();
+  if (!copy) throw new Error('a page is copied without a free frame');
+  const slots: number[] = [];
+  for (let slot = 0; slot < pool.pageSize; slot++) if (page.filled & (1 << slot)) slots.push(slot);
+  if (slots.length > 0) {
+    const base = page.frame * pool.pageSize;
+    const target = copy.frame * pool.pageSize;
+    memory.copySlots(
+      Uint32Array.from(slots, (slot) => base + slot),
+      Uint32Array.from(slots, (slot) => target + slot),
+    );
+  }
+  copy.filled = page.filled;
+  copy.maxPosition = page.maxPosition;
+  copy.positions.set(page.positions);
+  copy.prefix = page.prefix?.first(page.prefix.known);
+  return copy;
+}
+
+/**
+ * Copies key, value, position, filled and masked of `count` slots. Source and destination may be the same page, and overlap.
+ * @throws CallFault `invalid-argument`, `unsupported` when keys cannot be shifted, or what a copy-on-write throws
+ */
+export function copySlots(space: PageSpace, request: SlotCopy): void {
+  const { source, sourceOffset, destination, destinationOffset, count, shift } = request;
+  const size = space.pool.pageSize;
+  if (sourceOffset + count > size || destinationOffset + count > size) {
+    throw fault(
+      'invalid-argument',
+      `${count} slots from ${sourceOffset} to ${destinationOffset} reach past the page's ${size} slots`,
+    );
+  }
+  if (shift !== 0) checkRotates(space);
+  const { page, masked } = space.peek(source);
+  space.peek(destination);
+  const positions = new Uint32Array(count);
+  for (let i = 0; i < count; i++) {
+    if (page.filled & (1 << (sourceOffset + i)))
+      positions[i] = shifted(page.positions[sourceOffset + i] as number, shift);
+  }
+  if (count === 0) return;
+  space.makeResident(Uint32Array.of(source));
+  const to = space.mapping(destination);
+  space.makeWritable([to]);
+  const from = space.mapping(source).page;
+  // Before any flag changes: the destination may be the source.
+  const { filled } = from;
+  const moves: SlotMove[] = [];
+  const shifts = shift === 0 ? undefined : new Int32Array(count).fill(shift);
+  for (let i = 0; i < count; i++) {
+    const bit = 1 << (destinationOffset + i);
+    const sourceBit = 1 << (sourceOffset + i);
+    to.page.filled = (to.page.filled & ~bit) >>> 0;
+    to.masked = (masked & sourceBit ? to.masked | bit : to.masked & ~bit) >>> 0;
+    if ((filled & sourceBit) === 0) continue;
+    const position = positions[i] as number;
+    moves.push({ from, fromSlot: sourceOffset + i, to: to.page, toSlot: destinationOffset + i, position });
+  }
+  to.page.prefix = undefined;
+  perform(space.memory, moves, shifts?.subarray(0, moves.length));
+}
+
+/**
+ * Copies single tokens, masks included, to the first empty slots of the destinations; a page may be both source and destination.
+ * @throws CallFault `invalid-argument`, `context-overflow` when the destinations have too few empty slots, `unsupported` when keys cannot
+ *   be shifted, or what a copy-on-write throws
+ */
+export function copyTokens(space: PageSpace, request: TokenCopy): void {
+  const { sources, indices, destinations, positions } = request;
+  if (positions.length > 0 && positions.length !== indices.length)
+    throw fault('invalid-argument', `${positions.length} positions for ${indices.length} tokens`);
+  const filled = filledSlots(space, sources);
+  const tokens = Array.from(indices, (index) => {
+    const token = filled[index];
+    if (!token) throw fault('invalid-argument', `token ${index} of pages that hold ${filled.length}`);
+    return token;
+  });
+  const shifts = positions.length > 0 ? shiftsTo(space, tokens, positions) : undefined;
+  const rooms = space.roomIn(destinations, tokens.length);
+  if (tokens.length === 0) return;
+  space.makeResident(Uint32Array.from(new Set(tokens.map(({ address }) => address))));
+  const slots = space.emptySlots(destinations, tokens.length);
+  const moves: SlotMove[] = [];
+  for (const [i, { address, slot, position }] of tokens.entries()) {
+    const { page: to, slot: toSlot } = slots[i] as EmptySlot;
+    const from = space.mapping(address).page;
+    moves.push({ from, fromSlot: slot, to, toSlot, position: positions[i] ?? position });
+  }
+  setMasks(tokens, rooms, slots);
+  for (const { page } of slots) page.prefix = undefined;
+  perform(space.memory, moves, shifts);
+}
+
+/** A filled slot of a source page. */
+interface SourceToken {
+  readonly address: number;
+  readonly slot: number;
+  readonly position: number;
+  readonly masked: boolean;
+}
+
+function filledSlots(space: PageSpace, addresses: Uint32Array): SourceToken[] {
+  const filled: SourceToken[] = [];
+  for (const address of addresses) {
+    const { page, masked } = space.peek(address);
+    for (let slot = 0; slot < space.pool.pageSize; slot++) {
+      const bit = 1 << slot;
+      if (page.filled & bit)
+        filled.push({ address, slot, position: page.positions[slot] as number, masked: (masked & bit) !== 0 });
+    }
+  }
+  return filled;
+}
+
+function shiftsTo(
+  space: PageSpace,
+  tokens: readonly SourceToken[],
+  positions: Uint32Array,
+): Int32Array | undefined {
+  const shifts = new Int32Array(tokens.length);
+  let any = false;
+  for (const [i, { position }] of tokens.entries()) {
+    const wanted = positions[i] as number;
+    shifts[i] = shifted(position, wanted - position) - position;
+    if (shifts[i] !== 0) any = true;
+  }
+  if (!any) return undefined;
+  checkRotates(space);
+  return shifts;
+}
+
+/** A copied token is hidden where its source was. */
+function setMasks(tokens: readonly SourceToken[], rooms: readonly Mapping[], slots: readonly EmptySlot[]): void {
+  let at = 0;
+  for (const room of rooms) {
+    for (; at < slots.length && slots[at]?.page === room.page; at++) {
+      const bit = 1 << (slots[at]?.slot as number);
+      room.masked = (tokens[at]?.masked ? room.masked | bit : room.masked & ~bit) >>> 0;
+    }
+  }
+}
+
+function perform(memory: SpaceMemory, moves: readonly SlotMove[], shifts: Int32Array | undefined): void {
+  if (moves.length === 0) return;
+  const size = memory.pool.pageSize;
+  const sources = Uint32Array.from(moves, ({ from, fromSlot }) => from.frame * size + fromSlot);
+  const destinations = Uint32Array.from(moves, ({ to, toSlot }) => to.frame * size + toSlot);
+  memory.copySlots(sources, destinations, shifts);
+  for (const { to, toSlot, position } of moves) fillSlot(to, toSlot, position);
+}
+
+function shifted(position: number, shift: number): number {
+  const moved = position + shift;
+  if (moved >= 0 && moved <= MAX_POSITION) return moved;
+  throw fault('invalid-argument', `position ${position} moved by ${shift} is ${moved}; 0 to ${MAX_POSITION} are positions`);
+}
+
+function checkRotates(space: PageSpace): void {
+  if (!space.memory.rotates)
+    throw fault('unsupported', 'the keys of this model cannot be rotated to other positions: copy without a shift');
+}

@@ -1,0 +1,197 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { fillSlot, unfillSlot } from './pool.ts';
+import type { PageSpace } from './space.ts';
+import type { PrefixRun } from './space-prefix.ts';
+import { makeMemory, type TestMemory, type TestMemoryOptions } from './testing/memory.ts';
+
+const PAGE_SIZE = 4;
+
+interface Prepared {
+  readonly run: PrefixRun | undefined;
+  readonly taken: number;
+  fail(): void;
+  commit(): void;
+}
+
+/** A call over plain tokens, as the handlers prepare it: `pages` are in-pages and out-pages. */
+function prepare(
+  space: PageSpace,
+  pages: readonly number[],
+  first: number,
+  tokens: readonly number[],
+  { keep = 1, causal = true, outPages = pages }: { keep?: number; causal?: boolean; outPages?: readonly number[] } = {},
+): Prepared {
+  const positions = Uint32Array.from(tokens, (_, i) => first + i);
+  const out = Uint32Array.from(outPages);
+  const run = space.beginPrefix({
+    inPages: Uint32Array.from(pages),
+    outPages: out,
+    positions,
+    tokens: Uint32Array.from(tokens),
+    keep,
+    causal,
+  });
+  const taken = run?.taken ?? 0;
+  const slots = space.emptySlots(out, tokens.length - taken);
+  for (const [i, { page, slot }] of slots.entries()) fillSlot(page, slot, positions[taken + i]!);
+  run?.reserve(Uint32Array.from(tokens.slice(taken)));
+  return {
+    run,
+    taken,
+    commit: () => run?.commit(),
+    fail() {
+      for (const { page, slot } of slots) unfillSlot(page, slot);
+      run?.revert();
+    },
+  };
+}
+
+function forward(...args: Parameters<typeof prepare>): number {
+  const { taken, commit } = prepare(...args);
+  commit();
+  return taken;
+}
+
+function open(
+  options: Partial<TestMemoryOptions> & { tenant?: string; maxPages?: number } = {},
+  kit: TestMemory = makeMemory({ pages: 32, pageSize: PAGE_SIZE, prefixCache: true, ...options }),
+): { kit: TestMemory; space: PageSpace } {
+  const space = kit.open(options);
+  space.allocate(1, options.maxPages ?? 6);
+  return { kit, space };
+}
+
+const ALL = [1, 2, 3, 4, 5, 6];
+const TEXT = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
+
+test('a text that was computed before is taken page by page, but for the inputs that are wanted', () => {
+  const { kit, space } = open();
+  assert.equal(forward(space, ALL, 0, TEXT), 0);
+  assert.deepEqual(kit.memory.stats().prefix, { lookups: 1, hitTokens: 0, missTokens: 10, evictions: 0 });
+  const { space: second } = open({}, kit);
+  const prepared = prepare(second, ALL, 0, TEXT);
+  assert.equal(prepared.taken, 8);
+  assert.deepEqual([...(prepared.run?.context ?? [])], [1, 2]);
+  prepared.commit();
+  assert.equal(second.mapping(2).page, space.mapping(2).page);
+  assert.notEqual(second.mapping(3).page, space.mapping(3).page);
+  assert.deepEqual(kit.memory.stats().prefix, { lookups: 2, hitTokens: 8, missTokens: 12, evictions: 0 });
+  const { space: third } = open({}, kit);
+  assert.equal(forward(third, ALL, 0, TEXT.slice(0, 8), { keep: 1 }), 4, 'the last input is wanted');
+  const { space: fourth } = open({}, kit);
+  assert.equal(forward(fourth, ALL, 0, TEXT.slice(0, 8), { keep: 0 }), 8, 'nothing is wanted');
+  kit.memory.audit();
+});
+
+test('a text goes on where its last page ends, be it amid a page', () => {
+  const { kit, space } = open();
+  forward(space, ALL, 0, TEXT.slice(0, 3));
+  forward(space, ALL, 3, TEXT.slice(3));
+  for (const [i, token] of [15, 16].entries()) forward(space, ALL, 10 + i, [token]);
+  const { space: second } = open({}, kit);
+  assert.equal(forward(second, ALL, 0, TEXT.slice(0, 2)), 0);
+  const before = second.mapping(1).page;
+  const rest = prepare(second, ALL, 2, [...TEXT.slice(2), 15, 16, 17]);
+  assert.equal(rest.taken, 10, 'two to the end of the page, and two pages, one of which was decoded token by token');
+  assert.deepEqual([...(rest.run?.context ?? [])], [1, 2, 3]);
+  rest.commit();
+  assert.equal(before.references, 0, 'its own start of the page is gone');
+  assert.equal(second.heldPages, 6);
+  kit.memory.audit();
+});
+
+test('a step that fails leaves the out-pages as they were', () => {
+  const { kit, space } = open();
+  forward(space, ALL, 0, TEXT);
+  const { space: second } = open({}, kit);
+  forward(second, ALL, 0, TEXT.slice(0, 2));
+  const before = second.mapping(1).page;
+  const failed = prepare(second, ALL, 2, TEXT.slice(2));
+  assert.equal(failed.taken, 6);
+  kit.memory.audit();
+  failed.fail();
+  kit.memory.audit();
+  assert.equal(second.mapping(1).page, before);
+  assert.equal(second.mapping(2).page.filled, 0);
+  assert.equal(forward(second, ALL, 2, TEXT.slice(2)), 6, 'and can be tried again');
+  second.releaseAll();
+  const { space: third } = open({}, kit);
+  forward(third, ALL, 0, TEXT.slice(0, 2));
+  prepare(third, ALL, 2, TEXT.slice(2));
+  third.releaseAll();
+  space.releaseAll();
+  kit.memory.audit();
+  assert.equal(kit.memory.pool.counts().owned, 0, 'an inferlet that is ended between leaves nothing');
+});
+
+test('what is reserved and not yet computed is neither found nor built upon', () => {
+  const { kit, space } = open();
+  const first = prepare(space, ALL, 0, TEXT);
+  const next = prepare(space, ALL, 10, [15, 16, 17]);
+  assert.ok(next.run, 'the next call of the batch goes on with the text');
+  assert.equal(kit.memory.prefixes?.size, 0);
+  const { space: other } = open({}, kit);
+  assert.equal(prepare(other, ALL, 0, TEXT).taken, 0);
+  first.commit();
+  assert.equal(kit.memory.prefixes?.size, 2, 'the page that the next call fills as well is not computed');
+  next.fail();
+  assert.equal(kit.memory.prefixes?.size, 2);
+  assert.equal(forward(space, ALL, 10, [20, 21]), 0);
+  const { space: third } = open({}, kit);
+  assert.equal(forward(third, ALL, 0, [...TEXT, 15, 16, 17]), 8, 'what failed is not found');
+  const { space: fourth } = open({}, kit);
+  assert.equal(forward(fourth, ALL, 0, [...TEXT, 20, 21, 22]), 12);
+});
+
+test('anything but a plain text takes nothing and gives nothing', () => {
+  const { kit, space } = open();
+  forward(space, ALL, 0, TEXT);
+  const fresh = (): PageSpace => open({}, kit).space;
+  assert.equal(prepare(fresh(), ALL, 1, TEXT).run, undefined, 'positions skip');
+  assert.equal(prepare(fresh(), ALL, 0, TEXT, { causal: false }).run, undefined, 'a mask');
+  const masked = fresh();
+  masked.mask(2, 1);
+  assert.equal(prepare(masked, ALL, 0, TEXT).run, undefined, 'an out-page with hidden slots');
+  const elsewhere = fresh();
+  forward(elsewhere, [1], 0, TEXT.slice(0, 2));
+  assert.equal(prepare(elsewhere, [1], 2, TEXT.slice(2), { outPages: [2, 3] }).run, undefined, 'not where the text ends');
+  const omitted = fresh();
+  forward(omitted, [1, 2], 0, TEXT.slice(0, 8));
+  assert.equal(prepare(omitted, [2], 4, TEXT.slice(4), { outPages: [3, 4] }).run, undefined, 'a page left out');
+  const copied = fresh();
+  forward(copied, [1, 2], 0, TEXT.slice(0, 8));
+  copied.copySlots({ source: 2, sourceOffset: 0, destination: 1, destinationOffset: 0, count: 1, shift: 0 });
+  assert.equal(prepare(copied, ALL, 8, TEXT.slice(8)).run, undefined, 'a page written by a copy');
+  assert.equal(forward(fresh(), ALL, 0, TEXT), 8, 'whose original is untouched');
+  assert.equal(kit.memory.prefixes?.size, 2);
+  kit.memory.audit();
+});
+
+test('tenants find nothing of each other, even after an import', () => {
+  const { kit, space } = open({ tenant: 'a' });
+  forward(space, ALL, 0, TEXT);
+  const { space: stranger } = open({ tenant: 'b' }, kit);
+  assert.equal(forward(stranger, ALL, 0, TEXT), 0);
+  const snapshot = space.snapshot(Uint32Array.of(1, 2));
+  const { space: importer } = open({ tenant: 'c' }, kit);
+  importer.importSnapshot(50, snapshot);
+  assert.equal(prepare(importer, [50, 51], 8, [1, 2, 3], { outPages: [1] }).run, undefined);
+  assert.equal(kit.memory.prefixes?.size, 4);
+});
+
+test('a hit adds nothing to what is held, and a swapped-out page comes back in the frame that it stands in for', () => {
+  const { kit, space } = open({ pages: 8, swapMemoryPages: 8, maxPages: 3 });
+  forward(space, [1, 2, 3], 0, TEXT);
+  space.waiting = true;
+  const { space: second } = open({ maxPages: 6 }, kit);
+  second.allocate(7, 0);
+  assert.equal(kit.memory.pool.free, 0);
+  assert.ok(space.peek(1).page.frame < 0);
+  const swappedOut = kit.memory.pool.counts().swappedOut;
+  assert.equal(forward(second, ALL, 0, TEXT), 8);
+  assert.ok(space.peek(1).page.frame >= 0);
+  assert.equal(kit.memory.stats().swapsIn, swappedOut > 1 ? 2 : 1);
+  assert.equal(second.heldPages, 6);
+  kit.memory.audit();
+});

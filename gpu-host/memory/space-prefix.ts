@@ -1,0 +1,284 @@
+import { CallFault } from './fault.ts';
+import { PagePrefix, samePrefix } from './identity.ts';
+import { bitCount, type Page, slotBits } from './pool.ts';
+import type { PrefixNode, PrefixTree } from './prefix/tree.ts';
+import type { Mapping, PageSpace } from './space.ts';
+
+/** A call that may take from the prefix tree. */
+export interface PrefixRequest {
+  readonly inPages: Uint32Array;
+  readonly outPages: Uint32Array;
+  /** One an input. */
+  readonly positions: Uint32Array;
+  /** The inputs' tokens, as far as they are known: a run on the device knows its first only. */
+  readonly tokens: Uint32Array;
+  /** So many of the last inputs must be computed, because something is wanted of them. */
+  readonly keep: number;
+  /** Whether each input sees all context and the inputs up to itself: there is no explicit mask. */
+  readonly causal: boolean;
+}
+
+/** The text that a call goes on with: pages that hold its start, and the pages that take the inputs. */
+interface Text {
+  /** Addresses of full pages, in order. */
+  readonly full: readonly number[];
+  /** The page that the text ends in, when it is not at a page's end. */
+  readonly partial: Mapping | undefined;
+  /** Tokens so far. */
+  readonly length: number;
+}
+
+interface Replacement {
+  readonly room: Mapping;
+  /** What to put back; an empty page if undefined. */
+  readonly former: Page | undefined;
+}
+
+/**
+ * A call over a plain text from position 0 on, whose pages can be found by their tokens: its first inputs may have been taken from the
+ * prefix tree, and the pages that it fills go there (RadixAttention, SGLang, section 3).
+ */
+export class PrefixRun {
+  /** Inputs whose keys and values were mapped from the tree: the call computes those after them, over `context`. */
+  readonly taken: number;
+  /** Addresses of the pages that precede the inputs that are left. They stand in for the call's in-pages. */
+  readonly context: Uint32Array;
+  readonly #space: PageSpace;
+  readonly #tree: PrefixTree<Page>;
+  /** All pages of the text, the call's out-pages last. */
+  readonly #pages: readonly Page[];
+  /** Tokens whose slots are filled or reserved. */
+  #length: number;
+  /** Pages that were offered to the tree. */
+  #offered: number;
+  /** Out-pages that pages of the tree stand in for; forgotten once that is settled. */
+  #replaced: readonly Replacement[];
+
+  constructor(
+    space: PageSpace,
+    tree: PrefixTree<Page>,
+    text: {
+      readonly pages: readonly Page[];
+      readonly length: number;
+      readonly taken: number;
+      readonly context: Uint32Array;
+      readonly replaced: readonly Replacement[];
+    },
+  ) {
+    this.#replaced = text.replaced;
+    this.taken = text.taken;
+    this.context = text.context;
+    this.#space = space;
+    this.#tree = tree;
+    this.#pages = text.pages;
+    this.#length = text.length;
+    this.#offered = Math.floor(text.length / space.pool.pageSize);
+  }
+
+  /** The next inputs, with these tokens, have had their slots filled. `unfillSlot` takes this back as well. */
+  reserve(tokens: Uint32Array): void {
+    const { pageSize } = this.#space.pool;
+    for (const token of tokens) {
+      const slot = this.#length % pageSize;
+      const at = (this.#length - slot) / pageSize;
+      const page = this.#pages[at];
+      if (!page) throw new Error('more inputs than the call has');
+      if (slot === 0) page.prefix = new PagePrefix(this.#space.owner.tenant, this.#pages[at - 1]?.prefix, pageSize);
+      const { prefix } = page;
+      if (prefix?.known !== slot) throw new Error('a page’s tokens do not follow each other');
+      prefix.tokens[slot] = token;
+      prefix.known = slot + 1;
+      this.#length++;
+    }
+  }
+
+  /** Nothing was computed, and what was reserved was unfilled: the out-pages are as they were before. Nothing after the first `commit`. */
+  revert(): void {
+    for (const { room, former } of this.#replaced) {
+      if (former) {
+        this.#space.remap(room, former);
+        this.#space.letGo(former);
+      } else {
+        const empty = this.#space.pool.blank();
+        this.#space.remap(room, empty);
+        this.#space.pool.release(empty);
+      }
+    }
+    this.#replaced = [];
+  }
+
+  /** What was reserved has been computed (if only by being taken): the pages that are full go to the tree. */
+  commit(): void {
+    for (const { former } of this.#replaced) if (former) this.#space.letGo(former);
+    this.#replaced = [];
+    const { pageSize } = this.#space.pool;
+    const full = Math.floor(this.#length / pageSize);
+    for (let at = this.#offered; at * pageSize < this.#length; at++) {
+      const prefix = this.#pages[at]?.prefix;
+      // A later call of the batch may have reserved more of the page.
+      if (prefix) prefix.computed = Math.max(prefix.computed, Math.min(pageSize, this.#length - at * pageSize));
+    }
+    if (full === this.#offered) return;
+    this.#offered = full;
+    plant(this.#space, this.#tree, this.#pages.slice(0, full));
+  }
+}
+
+/**
+ * Sees whether a call can use the prefix tree, and maps what the tree has of its inputs in the place of its empty out-pages. Afterwards the
+ * context is on the device and `emptySlots(outPages, inputs - taken)` cannot fail. Undefined when the call is no plain text that goes on: something is masked, its
+ * context was not computed from tokens alone, or its positions skip.
+ * @throws CallFault as `emptySlots` does; nothing has changed then
+ */
+export function beginPrefix(space: PageSpace, tree: PrefixTree<Page>, request: PrefixRequest): PrefixRun | undefined {
+  const { outPages, positions, tokens, keep } = request;
+  const text = request.causal && tokens.length > 0 && outPages.length > 0 ? textOf(space, request.inPages) : undefined;
+  if (!text || !runsOn(positions, text.length)) return undefined;
+  const rooms = space.roomIn(outPages, positions.length);
+  if (!continues(text, rooms)) return undefined;
+  space.makeResident(request.inPages);
+  space.makeWritable(rooms);
+  const { pageSize } = space.pool;
+  const full = text.full.map((address) => space.peek(address).page);
+  const begun = text.partial ? (text.partial.page.prefix?.known ?? 0) : 0;
+  const wanted = Math.floor((begun + Math.max(0, Math.min(tokens.length, positions.length - keep))) / pageSize);
+  const found = wanted > 0 && isThere(full, text) ? find(space, tree, full, text, tokens, wanted) : [];
+  const replaced = mapFound(space, found, rooms);
+  const mapped = replaced.length;
+  const context = [...text.full];
+  for (const room of rooms.slice(0, Math.max(mapped, text.partial ? 1 : 0))) context.push(room.address);
+  return new PrefixRun(space, tree, {
+    pages: [...full, ...rooms.map(({ page }) => page)],
+    taken: Math.max(0, mapped * pageSize - begun),
+    length: mapped > 0 ? (full.length + mapped) * pageSize : text.length,
+    context: Uint32Array.from(context),
+    replaced,
+  });
+}
+
+/** The text that these pages hold, or undefined when they hold anything else. Empty pages may follow. */
+function textOf(space: PageSpace, inPages: Uint32Array): Text | undefined {
+  const { pageSize } = space.pool;
+  const full: number[] = [];
+  let partial: Mapping | undefined;
+  let last: PagePrefix | undefined;
+  let ended = false;
+  for (const address of inPages) {
+    const mapping = space.peek(address);
+    const { page } = mapping;
+    if (mapping.masked !== 0) return undefined;
+    if (page.filled === 0) {
+      ended = true;
+      continue;
+    }
+    const { prefix } = page;
+    if (ended || partial || prefix?.tenant !== space.owner.tenant || !isKnown(page)) return undefined;
+    if (!samePrefix(prefix.parent, last)) return undefined;
+    last = prefix;
+    if (prefix.known === pageSize) full.push(address);
+    else partial = mapping;
+  }
+  return { full, partial, length: full.length * pageSize + (partial?.page.prefix?.known ?? 0) };
+}
+
+/** Whether the page's filled slots are just those whose tokens are known. */
+function isKnown(page: Page): boolean {
+  const known = page.prefix?.known ?? 0;
+  return known === bitCount(page.filled) && page.filled === slotBits(known) >>> 0;
+}
+
+function runsOn(positions: Uint32Array, from: number): boolean {
+  for (let i = 0; i < positions.length; i++) if (positions[i] !== from + i) return false;
+  return positions.length > 0;
+}
+
+/** Whether inputs that fill these pages go on right where the text ends. */
+function continues(text: Text, rooms: readonly Mapping[]): boolean {
+  const { partial } = text;
+  if (partial && rooms[0] !== partial) return false;
+  return rooms.every(({ page, masked }, i) => masked === 0 && (page.filled === 0 || (partial !== undefined && i === 0)));
+}
+
+function find(
+  space: PageSpace,
+  tree: PrefixTree<Page>,
+  full: readonly Page[],
+  text: Text,
+  tokens: Uint32Array,
+  maxPages: number,
+): readonly PrefixNode<Page>[] {
+  const prefix = text.partial?.page.prefix;
+  const begun = prefix ? prefix.tokens.subarray(0, prefix.known) : new Uint32Array(0);
+  const sequence = new Uint32Array(begun.length + tokens.length);
+  sequence.set(begun);
+  sequence.set(tokens, begun.length);
+  return tree.match(space.owner.tenant, plant(space, tree, full), sequence, maxPages);
+}
+
+/** Maps what was found in the place of `rooms`, one page each, as far as it can be had without putting anybody under pressure. */
+function mapFound(space: PageSpace, nodes: readonly PrefixNode<Page>[], rooms: readonly Mapping[]): Replacement[] {
+  const replaced: Replacement[] = [];
+  const { pool } = space;
+  for (const { page } of nodes) {
+    const room = rooms[replaced.length];
+    if (!room) break;
+    const begun = room.page.filled !== 0;
+    // A page that has tokens stays for the time being: it counts, and its frame is taken.
+    if (begun && space.heldPages >= Math.min(space.owner.maxPages, pool.total)) break;
+    if (!bringBack(space, page, begun ? undefined : room.page)) break;
+    let former = begun ? room.page : undefined;
+    if (former) space.keep(former);
+    else if (space.held.has(page)) {
+      // One page fewer is held from now on; should this be reverted, the limit must not have been used up meanwhile.
+      former = pool.blank();
+      space.keep(former);
+      pool.release(former);
+    }
+    space.remap(room, page);
+    replaced.push({ room, former });
+  }
+  return replaced;
+}
+
+/** Brings a cached page back if it was swapped out, if need be in the frame of the empty page that it stands in for. */
+function bringBack(space: PageSpace, page: Page, donor: Page | undefined): boolean {
+  if (page.frame >= 0) return true;
+  if (!donor && space.pool.free === 0) return false;
+  try {
+    space.memory.swapIn(page, donor);
+    return true;
+  } catch (error) {
+    if (!(error instanceof CallFault)) throw error;
+    space.memory.uncache(page);
+    return false;
+  }
+}
+
+/** Puts the full pages that a text starts with in the tree, up to the first that is still to be computed. @returns the node of the last */
+function plant(space: PageSpace, tree: PrefixTree<Page>, text: readonly Page[]): PrefixNode<Page> | undefined {
+  const reserved = text.findIndex((page) => !isComputed(page));
+  const pages = reserved < 0 ? text : text.slice(0, reserved);
+  let missing = pages.length;
+  while (missing > 0 && !pages[missing - 1]?.prefix?.node?.attached) missing--;
+  const parent = pages[missing - 1]?.prefix?.node;
+  if (missing === pages.length) return parent;
+  const fresh = pages.slice(missing);
+  const { pageSize } = space.pool;
+  const tokens = new Uint32Array(fresh.length * pageSize);
+  for (const [i, { prefix }] of fresh.entries()) if (prefix) tokens.set(prefix.tokens, i * pageSize);
+  const { nodes, added } = tree.insert(space.owner.tenant, parent, tokens, fresh);
+  for (const page of added) space.pool.adopt(page);
+  for (const [i, { prefix }] of fresh.entries()) if (prefix) prefix.node = nodes[i];
+  return nodes.at(-1);
+}
+
+/** Whether a text has been computed: pages that the batch being made will write must stay where they are. */
+function isThere(full: readonly Page[], { partial }: Text): boolean {
+  const prefix = partial?.page.prefix;
+  return full.every(isComputed) && prefix?.computed === prefix?.known;
+}
+
+/** Whether all of a full page is there, and not merely reserved. */
+function isComputed({ prefix }: Page): boolean {
+  return prefix !== undefined && prefix.computed === prefix.tokens.length;
+}

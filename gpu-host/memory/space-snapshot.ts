@@ -1,0 +1,78 @@
+import { bitCount, largestPosition, type Page, type PagePool } from './pool.ts';
+
+/** Pages frozen at one moment: whoever keeps it retains its pages, so that later writes copy. */
+export interface PageSnapshot {
+  readonly pages: readonly FrozenPage[];
+  /** Filled slots. */
+  readonly tokens: number;
+  /** One past the largest position; 0 when nothing is filled. */
+  readonly nextPosition: number;
+}
+
+export interface FrozenPage {
+  readonly page: Page;
+  /** Bit `s` set hides slot `s`. */
+  readonly masked: number;
+}
+
+/** What these pages hold now. Nothing is retained. */
+export function snapshotOf(pages: readonly FrozenPage[]): PageSnapshot {
+  let tokens = 0;
+  let nextPosition = 0;
+  for (const { page } of pages) {
+    tokens += bitCount(page.filled);
+    nextPosition = Math.max(nextPosition, largestPosition(page) + 1);
+  }
+  return { pages, tokens, nextPosition };
+}
+
+/** The pages that snapshots hold (exports and KV files, `registry/`), counted so that memory knows which of them nobody else uses. */
+export class FrozenPages {
+  readonly #pool: PagePool;
+  readonly #read: (page: Page, into: Uint8Array) => void;
+  readonly #held = new Map<Page, number>();
+
+  /** `read` copies out keys and values of a page, wherever they are. */
+  constructor(pool: PagePool, read: (page: Page, into: Uint8Array) => void) {
+    this.#pool = pool;
+    this.#read = read;
+  }
+
+  /** References by page. */
+  get held(): ReadonlyMap<Page, number> {
+    return this.#held;
+  }
+
+  retain(snapshot: PageSnapshot): void {
+    for (const { page } of snapshot.pages) {
+      this.#pool.retain(page);
+      this.#hold(page);
+    }
+  }
+
+  /** Takes over the reference that a page was made with. */
+  adopt(page: Page): void {
+    this.#hold(page);
+  }
+
+  release(snapshot: PageSnapshot): void {
+    for (const { page } of snapshot.pages) {
+      const left = (this.#held.get(page) ?? 0) - 1;
+      if (left < 0) throw new Error('a snapshot was released that nobody kept');
+      if (left > 0) this.#held.set(page, left);
+      else this.#held.delete(page);
+      this.#pool.release(page);
+    }
+  }
+
+  /** Copies out keys and values of the page at `index`. @throws CallFault `internal` when swap lost them */
+  readPage(snapshot: PageSnapshot, index: number, into: Uint8Array): void {
+    const frozen = snapshot.pages[index];
+    if (!frozen) throw new RangeError(`page ${index} of a snapshot of ${snapshot.pages.length}`);
+    this.#read(frozen.page, into);
+  }
+
+  #hold(page: Page): void {
+    this.#held.set(page, (this.#held.get(page) ?? 0) + 1);
+  }
+}

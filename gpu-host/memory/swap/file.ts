@@ -1,0 +1,49 @@
+import { randomUUID } from 'node:crypto';
+import { closeSync, mkdirSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
+import { join } from 'node:path';
+
+/** A file of equal slots, addressed by number. Every method may throw what the disk answers. */
+export interface SlotFile {
+  write(slot: number, bytes: Uint8Array): void;
+  read(slot: number, into: Uint8Array): void;
+  close(): void;
+}
+
+/**
+ * Makes a file in `directory` and removes its name at once: it takes room until it is closed or this process dies, and nobody else can open it.
+ * @throws what the file system answers
+ */
+export function openUnnamedFile(directory: string, slotBytes: number): SlotFile {
+  mkdirSync(directory, { recursive: true });
+  const path = join(directory, `swap-${randomUUID()}`);
+  const fd = openSync(path, 'wx+', 0o600);
+  try {
+    rmSync(path);
+  } catch (cause) {
+    closeSync(fd);
+    throw cause;
+  }
+  return slotFile(fd, slotBytes);
+}
+
+/** The slots of an open file; closing it closes `fd`. */
+export function slotFile(fd: number, slotBytes: number): SlotFile {
+  return {
+    write(slot, bytes) {
+      for (let done = 0; done < slotBytes; ) {
+        const written = writeSync(fd, bytes, done, slotBytes - done, slot * slotBytes + done);
+        // A disk that takes nothing and reports nothing would hang the host.
+        if (written === 0) throw new Error('the disk took no bytes');
+        done += written;
+      }
+    },
+    read(slot, into) {
+      for (let done = 0; done < slotBytes; ) {
+        const read = readSync(fd, into, done, slotBytes - done, slot * slotBytes + done);
+        if (read === 0) throw new Error(`the file ends after ${done} of ${slotBytes} bytes`);
+        done += read;
+      }
+    },
+    close: () => closeSync(fd),
+  };
+}

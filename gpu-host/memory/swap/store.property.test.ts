@@ -1,0 +1,211 @@
+import assert from 'node:assert/strict';
+import { ftruncateSync, mkdtempSync, openSync, rmSync, unlinkSync, writeSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'node:test';
+import fc from 'fast-check';
+import { slotFile } from './file.ts';
+import { SwapFault, SwapStore, type SwapTicket } from './store.ts';
+
+/*
+ * The store against a list of what was put, on a real file that is damaged and truncated behind its back, and whose writes fail at times.
+ */
+
+const SEED = 31_415;
+const RUNS = 220;
+const MIN_OPERATIONS = 100_000;
+const PAGE_BYTES = 48;
+const MEMORY_PAGES = 6;
+const DISK_PAGES = 10;
+
+type Operation =
+  | { readonly op: 'put'; readonly content: number }
+  | { readonly op: 'read' | 'take' | 'drop'; readonly which: number }
+  | { readonly op: 'flip'; readonly which: number; readonly byte: number }
+  | { readonly op: 'truncate'; readonly pages: number }
+  | { readonly op: 'break-writes' };
+
+const which = fc.nat();
+const operation: fc.Arbitrary<Operation> = fc.oneof(
+  { weight: 10, arbitrary: fc.record({ op: fc.constant('put' as const), content: fc.nat(0xffff_ffff) }) },
+  { weight: 4, arbitrary: fc.record({ op: fc.constant('read' as const), which }) },
+  { weight: 5, arbitrary: fc.record({ op: fc.constant('take' as const), which }) },
+  { weight: 2, arbitrary: fc.record({ op: fc.constant('drop' as const), which }) },
+  { weight: 1, arbitrary: fc.record({ op: fc.constant('flip' as const), which, byte: fc.nat(PAGE_BYTES - 1) }) },
+  { weight: 1, arbitrary: fc.record({ op: fc.constant('truncate' as const), pages: fc.nat(DISK_PAGES * 4) }) },
+  { weight: 1, arbitrary: fc.record({ op: fc.constant('break-writes' as const) }) },
+);
+
+interface Held {
+  readonly ticket: SwapTicket;
+  readonly content: Uint8Array;
+  /** Where the file has it; -1 in memory. */
+  readonly slot: number;
+  lost: boolean;
+}
+
+class Model {
+  readonly fd: number;
+  readonly store: SwapStore;
+  held: Held[] = [];
+  writesFail = false;
+  lastSlot = -1;
+  readErrors = 0;
+  writeErrors = 0;
+
+  constructor(directory: string) {
+    const path = join(directory, 'swap');
+    this.fd = openSync(path, 'wx+');
+    unlinkSync(path);
+    const file = slotFile(this.fd, PAGE_BYTES);
+    this.store = new SwapStore({
+      pageBytes: PAGE_BYTES,
+      memoryBytes: MEMORY_PAGES * PAGE_BYTES,
+      diskBytes: DISK_PAGES * PAGE_BYTES,
+      directory,
+      openFile: () => ({
+        ...file,
+        write: (slot, bytes) => {
+          if (this.writesFail) throw new Error('no space left on device');
+          this.lastSlot = slot;
+          file.write(slot, bytes);
+        },
+      }),
+    });
+  }
+
+  apply(operation: Operation): void {
+    switch (operation.op) {
+      case 'put':
+        this.put(operation.content);
+        break;
+      case 'read':
+      case 'take':
+      case 'drop':
+        this.get(operation.op, operation.which);
+        break;
+      case 'flip':
+        this.flip(operation.which, operation.byte);
+        break;
+      case 'truncate':
+        this.truncate(operation.pages);
+        break;
+      case 'break-writes':
+        this.writesFail = !this.writesFail;
+        break;
+    }
+  }
+
+  put(seed: number): void {
+    const content = pageOf(seed);
+    const inMemory = this.held.filter(({ slot }) => slot < 0).length;
+    const onDisk = this.held.length - inMemory;
+    const ticket = this.store.put(content);
+    if (inMemory < MEMORY_PAGES) {
+      assert.equal(ticket?.place, 'memory');
+    } else if (onDisk === DISK_PAGES || this.writesFail) {
+      assert.equal(ticket, undefined);
+      if (onDisk < DISK_PAGES) this.writeErrors++;
+    } else {
+      assert.equal(ticket?.place, 'disk');
+    }
+    if (!ticket) return;
+    const slot = ticket.place === 'disk' ? this.lastSlot : -1;
+    assert.ok(slot < DISK_PAGES);
+    assert.ok(slot < 0 || this.held.every((other) => other.slot !== slot), 'two pages have one place');
+    this.held.push({ ticket, content, slot, lost: false });
+  }
+
+  get(op: 'read' | 'take' | 'drop', which: number): void {
+    const held = this.held[which % (this.held.length || 1)];
+    if (!held) return;
+    if (op !== 'read') this.held = this.held.filter((other) => other !== held);
+    if (op === 'drop') {
+      this.store.drop(held.ticket);
+      return;
+    }
+    const into = new Uint8Array(PAGE_BYTES);
+    if (held.lost) {
+      this.readErrors++;
+      assert.throws(() => this.store[op](held.ticket, into), SwapFault);
+    } else {
+      this.store[op](held.ticket, into);
+      assert.deepEqual(into, held.content);
+    }
+    if (op === 'take') assert.throws(() => this.store.drop(held.ticket), /ticket was spent/);
+  }
+
+  /** Damages a page on disk that is whole; what is lost stays lost. */
+  flip(which: number, byte: number): void {
+    const onDisk = this.held.filter(({ slot, lost }) => slot >= 0 && !lost);
+    const held = onDisk[which % (onDisk.length || 1)];
+    if (!held) return;
+    writeSync(this.fd, Uint8Array.of((held.content[byte] as number) ^ 0x10), 0, 1, held.slot * PAGE_BYTES + byte);
+    held.lost = true;
+  }
+
+  truncate(pages: number): void {
+    if (pages >= DISK_PAGES) return;
+    // In the middle of a page, which is lost as well.
+    ftruncateSync(this.fd, pages * PAGE_BYTES + 5);
+    for (const held of this.held) if (held.slot >= pages) held.lost = true;
+  }
+
+  check(): void {
+    this.store.check();
+    const { memoryPages, diskPages, capacity, readErrors, writeErrors } = this.store.stats();
+    assert.deepEqual(
+      { memoryPages, diskPages, capacity, readErrors, writeErrors },
+      {
+        memoryPages: this.held.filter(({ slot }) => slot < 0).length,
+        diskPages: this.held.filter(({ slot }) => slot >= 0).length,
+        capacity: MEMORY_PAGES + DISK_PAGES,
+        readErrors: this.readErrors,
+        writeErrors: this.writeErrors,
+      },
+    );
+  }
+}
+
+/** Bytes that follow from a number; never all zero, so that a hole in the file is not by chance what was written. */
+function pageOf(seed: number): Uint8Array {
+  const page = new Uint8Array(PAGE_BYTES);
+  let state = seed;
+  for (let i = 0; i < PAGE_BYTES; i++) {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) | 0;
+    page[i] = (state >>> 24) | 1;
+  }
+  return page;
+}
+
+test('a hundred thousand random operations give back what was put, or say that the disk lost it', (t) => {
+  const directory = mkdtempSync(join(tmpdir(), 'pie-swap-'));
+  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  const counts = { operations: 0, readErrors: 0, writeErrors: 0 };
+  fc.assert(
+    fc.property(fc.array(operation, { maxLength: 1500, size: 'max' }), (schedule) => {
+      const model = new Model(directory);
+      try {
+        for (const each of schedule) {
+          model.apply(each);
+          model.check();
+        }
+        // Whatever is left comes back, or is known to be lost.
+        while (model.held.length > 0) model.get('take', 0);
+        model.check();
+      } finally {
+        // Opens the file if nothing did, so that closing the store always closes it.
+        model.writesFail = false;
+        for (let page = 0; page <= MEMORY_PAGES; page++) model.store.put(pageOf(page));
+        model.store.close();
+      }
+      counts.operations += schedule.length;
+      counts.readErrors += model.readErrors;
+      counts.writeErrors += model.writeErrors;
+    }),
+    { seed: SEED, numRuns: RUNS },
+  );
+  t.diagnostic(`seed ${SEED}: ${JSON.stringify(counts)} in ${RUNS} schedules`);
+  assert.ok(counts.operations >= MIN_OPERATIONS, `${counts.operations} operations`);
+  assert.ok(counts.readErrors > 100 && counts.writeErrors > 100, JSON.stringify(counts));
+});

@@ -1,0 +1,126 @@
+import assert from 'node:assert/strict';
+import { ftruncateSync, mkdtempSync, openSync, readdirSync, rmSync, writeFileSync, writeSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { type TestContext } from 'node:test';
+import { slotFile } from './file.ts';
+import { SwapFault, SwapStore } from './store.ts';
+
+const PAGE_BYTES = 64;
+
+function temporaryDirectory(t: TestContext): string {
+  const directory = mkdtempSync(join(tmpdir(), 'pie-swap-'));
+  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  return directory;
+}
+
+const filled = (value: number): Uint8Array => new Uint8Array(PAGE_BYTES).fill(value);
+
+function taken(store: SwapStore, ticket: Parameters<SwapStore['take']>[0]): Uint8Array {
+  const into = new Uint8Array(PAGE_BYTES);
+  store.take(ticket, into);
+  return into;
+}
+
+test('fills memory, then the disk, then refuses; a place given back is good again', (t) => {
+  const store = new SwapStore({
+    pageBytes: PAGE_BYTES,
+    memoryBytes: 2 * PAGE_BYTES + 1,
+    diskBytes: 1 * PAGE_BYTES,
+    directory: temporaryDirectory(t),
+  });
+  const tickets = [1, 2, 3].map((value) => store.put(filled(value))!);
+  assert.deepEqual(
+    tickets.map(({ place }) => place),
+    ['memory', 'memory', 'disk'],
+  );
+  assert.equal(store.put(filled(4)), undefined);
+  store.drop(tickets[1]!);
+  const fourth = store.put(filled(4))!;
+  assert.equal(fourth.place, 'memory');
+  assert.deepEqual(taken(store, tickets[2]!), filled(3));
+  assert.deepEqual(taken(store, fourth), filled(4));
+  assert.deepEqual(taken(store, tickets[0]!), filled(1));
+  assert.deepEqual(store.stats(), {
+    memoryPages: 0,
+    diskPages: 0,
+    capacity: 3,
+    writeErrors: 0,
+    readErrors: 0,
+    lastError: undefined,
+  });
+  store.close();
+});
+
+test('reads without forgetting, copies what it is given', (t) => {
+  const store = new SwapStore({ pageBytes: PAGE_BYTES, memoryBytes: PAGE_BYTES, diskBytes: 0, directory: '/nowhere' });
+  const bytes = filled(1);
+  const ticket = store.put(bytes)!;
+  bytes.fill(9);
+  const into = new Uint8Array(PAGE_BYTES);
+  store.read(ticket, into);
+  assert.deepEqual(into, filled(1));
+  into.fill(8);
+  assert.deepEqual(taken(store, ticket), filled(1));
+  t.assert.throws(() => store.read(ticket, into), /ticket was spent/);
+  t.assert.throws(() => store.drop(ticket), /ticket was spent/);
+});
+
+test('its file has no name', (t) => {
+  const directory = temporaryDirectory(t);
+  const store = new SwapStore({ pageBytes: PAGE_BYTES, memoryBytes: 0, diskBytes: PAGE_BYTES, directory });
+  const ticket = store.put(filled(5))!;
+  assert.deepEqual(readdirSync(directory), []);
+  assert.deepEqual(taken(store, ticket), filled(5));
+  store.close();
+});
+
+test('a page that the disk changed is a fault of that page only', (t) => {
+  let fd = -1;
+  const store = new SwapStore({
+    pageBytes: PAGE_BYTES,
+    memoryBytes: 0,
+    diskBytes: 3 * PAGE_BYTES,
+    directory: temporaryDirectory(t),
+    openFile: (directory, pageBytes) => {
+      fd = openSync(join(directory, 'swap'), 'wx+');
+      return slotFile(fd, pageBytes);
+    },
+  });
+  const [first, second, third] = [1, 2, 3].map((value) => store.put(filled(value))!);
+  writeSync(fd, Uint8Array.of(0), 0, 1, PAGE_BYTES + 7);
+  ftruncateSync(fd, 2 * PAGE_BYTES + 10);
+  assert.throws(() => taken(store, second!), SwapFault);
+  assert.throws(() => store.read(third!, new Uint8Array(PAGE_BYTES)), /the file ends after 10 of 64 bytes/);
+  assert.deepEqual(taken(store, first!), filled(1));
+  assert.equal(store.stats().readErrors, 2);
+  store.drop(third!);
+  assert.equal(store.stats().diskPages, 0);
+  store.check();
+  const again = [4, 5, 6].map((value) => store.put(filled(value))!);
+  assert.deepEqual(
+    again.map((ticket) => taken(store, ticket)[0]),
+    [4, 5, 6],
+  );
+  store.close();
+});
+
+test('a disk that takes nothing is a full store that says why', (t) => {
+  const directory = join(temporaryDirectory(t), 'a-file');
+  writeFileSync(directory, '');
+  const store = new SwapStore({ pageBytes: PAGE_BYTES, memoryBytes: PAGE_BYTES, diskBytes: PAGE_BYTES, directory });
+  const ticket = store.put(filled(1))!;
+  assert.equal(store.put(filled(2)), undefined);
+  assert.equal(store.stats().writeErrors, 1);
+  assert.match(store.stats().lastError ?? '', /EEXIST|ENOTDIR/);
+  assert.equal(store.stats().diskPages, 0);
+  assert.deepEqual(taken(store, ticket), filled(1));
+});
+
+test('refuses pages of another size', () => {
+  const store = new SwapStore({ pageBytes: 4, memoryBytes: 8, diskBytes: 0, directory: '/nowhere' });
+  assert.throws(() => store.put(new Uint8Array(5)), RangeError);
+  const ticket = store.put(new Uint8Array(4))!;
+  assert.throws(() => store.take(ticket, new Uint8Array(3)), RangeError);
+  assert.throws(() => new SwapStore({ pageBytes: 0, memoryBytes: 8, diskBytes: 0, directory: '/nowhere' }), RangeError);
+});

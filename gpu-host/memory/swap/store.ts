@@ -1,0 +1,204 @@
+import { crc32 } from 'node:zlib';
+import { openUnnamedFile, type SlotFile } from './file.ts';
+
+/** One page that is swapped out. Good for one `take` or `drop`. */
+export interface SwapTicket {
+  readonly place: 'memory' | 'disk';
+}
+
+/** The disk did not give a page back as it was. Only that page is lost: whoever holds it cannot go on, everybody else can. */
+export class SwapFault extends Error {
+  override readonly name = 'SwapFault';
+}
+
+export interface SwapOptions {
+  /** Bytes of every page. */
+  readonly pageBytes: number;
+  /** Bound of what is kept in the host's memory. It is taken page by page as needed, then kept for the next ones. */
+  readonly memoryBytes: number;
+  /** Bound of what is kept on disk once memory is full; 0 for none. */
+  readonly diskBytes: number;
+  /** Where the file is made when it is first needed. */
+  readonly directory: string;
+  /** Makes the file; an unnamed one in `directory` unless told. */
+  readonly openFile?: (directory: string, pageBytes: number) => SlotFile;
+}
+
+export interface SwapStats {
+  readonly memoryPages: number;
+  readonly diskPages: number;
+  /** Pages that fit at most, in memory and on disk. */
+  readonly capacity: number;
+  /** Pages that the disk refused to take; nothing was lost. */
+  readonly writeErrors: number;
+  /** Pages that the disk did not give back. */
+  readonly readErrors: number;
+  /** What the disk answered last, for the log. */
+  readonly lastError: string | undefined;
+}
+
+interface Ticket extends SwapTicket {
+  readonly slot: number;
+  /** CRC-32 of what was written; kept here and not in the file, so that a page in the wrong place is found out too. Memory needs none. */
+  readonly checksum: number;
+}
+
+/**
+ * Where pages wait that left the device: host memory up to a bound, then one file up to a bound. Synchronous, bit for bit.
+ *
+ * A page that cannot be written is refused as if the store were full, and stays where it is. A page that cannot be read back is a
+ * `SwapFault`; its ticket is spent.
+ */
+export class SwapStore {
+  readonly pageBytes: number;
+  #directory: string;
+  #openFile: (directory: string, pageBytes: number) => SlotFile;
+  #memory: Uint8Array[] = [];
+  #memorySlots: SlotNumbers;
+  #diskSlots: SlotNumbers;
+  #file: SlotFile | undefined;
+  #live = new Set<SwapTicket>();
+  #writeErrors = 0;
+  #readErrors = 0;
+  #lastError: string | undefined;
+
+  constructor(options: SwapOptions) {
+    const { pageBytes, memoryBytes, diskBytes, directory, openFile = openUnnamedFile } = options;
+    if (!Number.isInteger(pageBytes) || pageBytes < 1) throw new RangeError(`pages of ${pageBytes} bytes`);
+    this.pageBytes = pageBytes;
+    this.#memorySlots = new SlotNumbers(Math.floor(memoryBytes / pageBytes));
+    this.#diskSlots = new SlotNumbers(Math.floor(diskBytes / pageBytes));
+    this.#directory = directory;
+    this.#openFile = openFile;
+  }
+
+  /** Copies a page in. Undefined when both places are full, or the disk did not take it: the caller still has it. */
+  put(bytes: Uint8Array): SwapTicket | undefined {
+    this.#checkSize(bytes);
+    return this.#putMemory(bytes) ?? this.#putDisk(bytes);
+  }
+
+  /** Copies a page out and keeps it. @throws SwapFault when the disk lost it; the ticket stays, to be dropped. */
+  read(ticket: SwapTicket, into: Uint8Array): void {
+    this.#checkSize(into);
+    const { place, slot, checksum } = this.#own(ticket);
+    if (place === 'memory') into.set(this.#memory[slot] as Uint8Array);
+    else this.#readDisk(slot, checksum, into);
+  }
+
+  /** Copies a page out and forgets it. @throws SwapFault when the disk lost it; the ticket is spent all the same. */
+  take(ticket: SwapTicket, into: Uint8Array): void {
+    try {
+      this.read(ticket, into);
+    } finally {
+      this.drop(ticket);
+    }
+  }
+
+  /** Forgets a page. */
+  drop(ticket: SwapTicket): void {
+    const { place, slot } = this.#own(ticket);
+    this.#live.delete(ticket);
+    (place === 'memory' ? this.#memorySlots : this.#diskSlots).give(slot);
+  }
+
+  stats(): SwapStats {
+    return {
+      memoryPages: this.#memorySlots.taken,
+      diskPages: this.#diskSlots.taken,
+      capacity: this.#memorySlots.count + this.#diskSlots.count,
+      writeErrors: this.#writeErrors,
+      readErrors: this.#readErrors,
+      lastError: this.#lastError,
+    };
+  }
+
+  /** Throws when the places taken are not those of the tickets. */
+  check(): void {
+    const taken = this.#memorySlots.taken + this.#diskSlots.taken;
+    if (taken !== this.#live.size) throw new Error(`${taken} places are taken for ${this.#live.size} tickets`);
+  }
+
+  /** Gives memory and file back; every ticket is spent. */
+  close(): void {
+    for (const ticket of this.#live) this.drop(ticket);
+    this.#memory.length = 0;
+    this.#file?.close();
+    this.#file = undefined;
+  }
+
+  #putMemory(bytes: Uint8Array): SwapTicket | undefined {
+    const slot = this.#memorySlots.take();
+    if (slot === undefined) return undefined;
+    const buffer = this.#memory[slot];
+    if (buffer) buffer.set(bytes);
+    else this.#memory[slot] = bytes.slice();
+    return this.#issue({ place: 'memory', slot, checksum: 0 });
+  }
+
+  #putDisk(bytes: Uint8Array): SwapTicket | undefined {
+    const slot = this.#diskSlots.take();
+    if (slot === undefined) return undefined;
+    try {
+      this.#file ??= this.#openFile(this.#directory, this.pageBytes);
+      this.#file.write(slot, bytes);
+    } catch (cause) {
+      this.#diskSlots.give(slot);
+      this.#writeErrors++;
+      this.#lastError = cause instanceof Error ? cause.message : String(cause);
+      return undefined;
+    }
+    return this.#issue({ place: 'disk', slot, checksum: crc32(bytes) });
+  }
+
+  #readDisk(slot: number, checksum: number, into: Uint8Array): void {
+    let problem: string | undefined;
+    try {
+      (this.#file as SlotFile).read(slot, into);
+      if (crc32(into) !== checksum) problem = 'its checksum does not match';
+    } catch (cause) {
+      problem = cause instanceof Error ? cause.message : String(cause);
+    }
+    if (problem === undefined) return;
+    this.#readErrors++;
+    this.#lastError = problem;
+    throw new SwapFault(`a page cannot be read back from swap: ${problem}`);
+  }
+
+  #issue(ticket: Ticket): SwapTicket {
+    this.#live.add(ticket);
+    return ticket;
+  }
+
+  #own(ticket: SwapTicket): Ticket {
+    if (!this.#live.has(ticket)) throw new Error('this page is not in swap: its ticket was spent');
+    return ticket as Ticket;
+  }
+
+  #checkSize(bytes: Uint8Array): void {
+    if (bytes.length !== this.pageBytes) throw new RangeError(`${bytes.length} bytes for a page of ${this.pageBytes}`);
+  }
+}
+
+/** Numbers 0 to `count - 1`, handed out lowest first until all were used once, then the last given back first. */
+class SlotNumbers {
+  readonly count: number;
+  #next = 0;
+  #free: number[] = [];
+
+  constructor(count: number) {
+    this.count = count;
+  }
+
+  get taken(): number {
+    return this.#next - this.#free.length;
+  }
+
+  take(): number | undefined {
+    return this.#free.pop() ?? (this.#next < this.count ? this.#next++ : undefined);
+  }
+
+  give(slot: number): void {
+    this.#free.push(slot);
+  }
+}

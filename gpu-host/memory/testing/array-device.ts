@@ -1,0 +1,48 @@
+import type { PageDevice } from '../device-memory.ts';
+
+/** What a slot holds: a value that stands for its key and value, and how far its key was rotated. */
+export interface SlotContent {
+  readonly value: number;
+  readonly rotation: number;
+}
+
+/** A device whose keys and values are two numbers a slot, so that what was copied where can be seen. */
+export class ArrayDevice implements PageDevice {
+  readonly pageBytes: number;
+  readonly pageSize: number;
+  readonly #slots: Int32Array;
+
+  constructor(pageSize: number, pageCount: number) {
+    this.pageSize = pageSize;
+    this.pageBytes = pageSize * 8;
+    this.#slots = new Int32Array(pageCount * pageSize * 2);
+  }
+
+  /** As a forward does: the key of `position` and a value are written. */
+  write(slot: number, value: number, position: number): void {
+    this.#slots[slot * 2] = value;
+    this.#slots[slot * 2 + 1] = position;
+  }
+
+  read(slot: number): SlotContent {
+    return { value: this.#slots[slot * 2] as number, rotation: this.#slots[slot * 2 + 1] as number };
+  }
+
+  copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {
+    const read = Array.from(sources, (slot) => this.read(slot));
+    for (const [i, { value, rotation }] of read.entries())
+      this.write(destinations[i] as number, value, rotation + (shifts?.[i] ?? 0));
+  }
+
+  readPage(frame: number, into: Uint8Array): void {
+    into.set(this.#bytes(frame));
+  }
+
+  writePage(frame: number, from: Uint8Array): void {
+    this.#bytes(frame).set(from);
+  }
+
+  #bytes(frame: number): Uint8Array {
+    return new Uint8Array(this.#slots.buffer, frame * this.pageBytes, this.pageBytes);
+  }
+}

@@ -1,0 +1,74 @@
+import { tmpdir } from 'node:os';
+import { DeviceMemory } from '../device-memory.ts';
+import { CallFault } from '../fault.ts';
+import type { PageSpace } from '../space.ts';
+import { SwapStore } from '../swap/store.ts';
+import { ArrayDevice } from './array-device.ts';
+
+export interface TestMemoryOptions {
+  readonly pages: number;
+  readonly pageSize?: number;
+  readonly prefixCache?: boolean;
+  readonly rotates?: boolean;
+  /** Pages that swap takes in memory and on disk; none by default. */
+  readonly swapMemoryPages?: number;
+  readonly swapDiskPages?: number;
+  /** Told who was ended, after its pages were released. */
+  readonly ended?: (space: PageSpace, cause: string) => void;
+}
+
+export interface TestMemory {
+  readonly memory: DeviceMemory;
+  readonly device: ArrayDevice;
+  readonly swap: SwapStore | undefined;
+  /** Opens a space; `arrival` is its number unless told. */
+  open(options?: { arrival?: number; maxPages?: number; tenant?: string }): PageSpace;
+}
+
+/** Memory over a device that is an array. */
+export function makeMemory(options: TestMemoryOptions): TestMemory {
+  const { pages, pageSize = 8, swapMemoryPages = 0, swapDiskPages = 0 } = options;
+  const device = new ArrayDevice(pageSize, pages);
+  const swap =
+    swapMemoryPages + swapDiskPages > 0
+      ? new SwapStore({
+          pageBytes: device.pageBytes,
+          memoryBytes: swapMemoryPages * device.pageBytes,
+          diskBytes: swapDiskPages * device.pageBytes,
+          directory: tmpdir(),
+        })
+      : undefined;
+  const memory = new DeviceMemory({
+    pageSize,
+    pageCount: pages,
+    device,
+    swap,
+    prefixCache: options.prefixCache ?? false,
+    rotates: options.rotates ?? true,
+    terminate(space, cause) {
+      space.releaseAll();
+      options.ended?.(space, cause);
+    },
+  });
+  let opened = 0;
+  return {
+    memory,
+    device,
+    swap,
+    open({ arrival, maxPages = pages, tenant = 'tenant' } = {}) {
+      const number = opened++;
+      return memory.openSpace({ id: `inferlet-${number}`, tenant, arrival: arrival ?? number, maxPages });
+    },
+  };
+}
+
+/** The fault that `action` throws. @throws Error when it throws none, and whatever else it throws */
+export function faultOf(action: () => unknown): CallFault {
+  try {
+    action();
+  } catch (error) {
+    if (error instanceof CallFault) return error;
+    throw error;
+  }
+  throw new Error('no fault');
+}

@@ -1,0 +1,59 @@
+/** What one slot of a page that nobody shares holds. */
+export interface PlainSlot {
+  readonly position: number;
+  readonly value: number;
+}
+
+/** A page of the oracle: it belongs to one address, and a share is a deep copy. */
+export interface PlainPage {
+  readonly slots: (PlainSlot | undefined)[];
+  readonly masked: boolean[];
+}
+
+export function emptyPage(pageSize: number): PlainPage {
+  return { slots: new Array(pageSize).fill(undefined), masked: new Array(pageSize).fill(false) };
+}
+
+export function copyOf(page: PlainPage): PlainPage {
+  return { slots: [...page.slots], masked: [...page.masked] };
+}
+
+/** Whether the pages hold the same to every reader. */
+export function samePage(a: PlainPage, b: PlainPage): boolean {
+  return a.slots.every((slot, i) => {
+    const other = b.slots[i];
+    return slot?.value === other?.value && slot?.position === other?.position && a.masked[i] === b.masked[i];
+  });
+}
+
+/** The unmasked filled slots of pages, in order. */
+export function visibleSlots(pages: readonly PlainPage[]): PlainSlot[] {
+  return pages.flatMap(({ slots, masked }) => slots.filter((slot, i): slot is PlainSlot => !!slot && !masked[i]));
+}
+
+/**
+ * What a forward writes for its inputs: a number that depends on each input's token and position and on all that it sees, in order, just
+ * as keys and values do. A slot that was taken from somewhere else is right only when everything before it was the same.
+ */
+export function forwardValues(
+  context: readonly PlainSlot[],
+  tokens: readonly number[],
+  positions: readonly number[],
+): number[] {
+  const values: number[] = [];
+  for (const [i, token] of tokens.entries()) {
+    const position = positions[i] as number;
+    let value = mix(mix(0x9e3779b9, token), position);
+    for (const seen of context) if (seen.position < position) value = mix(mix(value, seen.value), seen.position);
+    for (let j = 0; j < i; j++) {
+      if ((positions[j] as number) < position) value = mix(mix(value, values[j] as number), positions[j] as number);
+    }
+    values.push(value);
+  }
+  return values;
+}
+
+function mix(hash: number, value: number): number {
+  const mixed = Math.imul(hash ^ value, 0x85ebca6b);
+  return mixed ^ (mixed >>> 15);
+}

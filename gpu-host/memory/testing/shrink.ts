@@ -1,0 +1,15 @@
+/**
+ * The shortest schedule found that still fails: leaves out ever smaller pieces (delta debugging, Zeller and Hildebrandt, 2002).
+ * @param fails whether a schedule fails; it must do so for `schedule`
+ */
+export function shrink<T>(schedule: readonly T[], fails: (shorter: readonly T[]) => boolean): readonly T[] {
+  let left = schedule;
+  for (let piece = left.length >> 1; piece >= 1; piece = Math.min(piece >> 1, left.length)) {
+    for (let at = 0; at < left.length; ) {
+      const shorter = [...left.slice(0, at), ...left.slice(at + piece)];
+      if (fails(shorter)) left = shorter;
+      else at += piece;
+    }
+  }
+  return left;
+}

@@ -1,0 +1,475 @@
+import assert from 'node:assert/strict';
+import { isNewer } from '#scheduler/policies/victims.ts';
+import { CallFault } from '../fault.ts';
+import { holders } from '../pool.ts';
+import type { PageSpace } from '../space.ts';
+import type { FrozenPage, PageSnapshot } from '../space-snapshot.ts';
+import { makeMemory, type TestMemory } from './memory.ts';
+import { copyOf, emptyPage, type PlainPage, type PlainSlot, samePage } from './plain-pages.ts';
+import { ACTORS, type Operation, PAGE_SIZE, type Setting } from './schedule.ts';
+import { type Prepared, prepareWrite, type WriteShape } from './write.ts';
+
+/** An inferlet: its space, and what the oracle says that its addresses hold. */
+export interface Actor {
+  readonly space: PageSpace;
+  readonly pages: Map<number, PlainPage>;
+  /** Addresses of the text that it goes on with. */
+  text: number[];
+  next: number;
+  busy: boolean;
+}
+
+interface Export {
+  readonly snapshot: PageSnapshot;
+  readonly pages: readonly PlainPage[];
+}
+
+/**
+ * Memory with an oracle beside it that shares nothing, caches nothing and swaps nothing: whatever memory does to make room must not be seen
+ * through any address. Every refusal is held against what the oracle allows.
+ */
+export class World {
+  readonly kit: TestMemory;
+  readonly setting: Setting;
+  readonly actors: (Actor | undefined)[] = new Array(ACTORS).fill(undefined);
+  readonly exports = new Map<number, Export>();
+  readonly counts = { operations: 0, refused: 0, terminated: 0, taken: 0 };
+  #requester: PageSpace | undefined;
+  #arrivals = 0;
+
+  constructor(setting: Setting) {
+    this.setting = setting;
+    this.kit = makeMemory({
+      pages: setting.pages,
+      pageSize: PAGE_SIZE,
+      prefixCache: setting.prefixCache,
+      rotates: setting.rotates,
+      swapMemoryPages: setting.swapMemoryPages,
+      swapDiskPages: setting.swapDiskPages,
+      ended: (space) => this.#ended(space),
+    });
+  }
+
+  apply(operation: Operation): void {
+    this.counts.operations++;
+    switch (operation.kind) {
+      case 'batch':
+        this.#batch(operation);
+        break;
+      case 'unexport':
+        this.#unexport(operation.name);
+        break;
+      case 'end':
+        this.#end(operation.who);
+        break;
+      default:
+        this.#requester = undefined;
+        this.#single(this.actor(operation.who), operation);
+    }
+    this.kit.memory.check();
+  }
+
+  actor(who: number): Actor {
+    const existing = this.actors[who];
+    if (existing) return existing;
+    const siblings = this.setting.families ? 2 : 1;
+    const actor: Actor = {
+      space: this.kit.open({
+        arrival: Math.floor(this.#arrivals++ / siblings),
+        maxPages: this.setting.maxPages,
+        tenant: `tenant-${who % this.setting.tenants}`,
+      }),
+      pages: new Map(),
+      text: [],
+      next: 1,
+      busy: false,
+    };
+    this.actors[who] = actor;
+    return actor;
+  }
+
+  /** Does what may be refused for want of memory. @returns whether it was done */
+  attempt(actor: Actor, more: number, action: () => void): boolean {
+    this.#requester = actor.space;
+    const mayNotFit = this.#mayNotFit(actor.space, more);
+    try {
+      action();
+      return true;
+    } catch (error) {
+      if (!(error instanceof CallFault)) throw error;
+      const { tag } = error.error;
+      if (tag === 'terminated') {
+        assert.ok(actor.space.terminated !== undefined, 'told to be ended and was not');
+      } else {
+        assert.equal(tag, 'limit-exceeded', error.message);
+        assert.ok(mayNotFit, `refused what fits: ${error.message}`);
+        this.counts.refused++;
+      }
+      return false;
+    } finally {
+      this.#requester = undefined;
+    }
+  }
+
+  /** Full comparison with the oracle, and of all references. */
+  compare(): void {
+    const { memory } = this.kit;
+    memory.audit();
+    for (const actor of this.actors) {
+      if (!actor) continue;
+      assert.deepEqual([...actor.space.addresses].sort(byNumber), [...actor.pages.keys()].sort(byNumber));
+      assert.ok(actor.space.heldPages <= Math.min(this.setting.maxPages, this.setting.pages));
+      for (const [address, expected] of actor.pages) this.#comparePage(actor.space.peek(address), expected);
+    }
+    for (const { snapshot, pages } of this.exports.values()) {
+      for (const [i, expected] of pages.entries()) this.#comparePage(snapshot.pages[i] as FrozenPage, expected);
+    }
+  }
+
+  /** Ends everything; nothing may be left. */
+  close(): void {
+    const { memory, swap } = this.kit;
+    for (const [who] of this.actors.entries()) this.#end(who);
+    for (const name of [...this.exports.keys()]) this.#unexport(name);
+    this.compare();
+    const { free, cached, total } = memory.pool.counts();
+    assert.equal(free + cached, total);
+    const last = this.kit.open({ arrival: this.#arrivals++ });
+    last.allocate(1, total);
+    memory.closeSpace(last);
+    memory.audit();
+    assert.equal(memory.pool.free, total);
+    swap?.check();
+    swap?.close();
+  }
+
+  #ended(space: PageSpace): void {
+    const requester = this.#requester;
+    assert.ok(requester, 'somebody was ended and nobody asked for memory');
+    this.counts.terminated++;
+    if (space === requester) {
+      const older = [...this.kit.memory.spaces].filter((other) => other !== space && isNewer(space, other));
+      assert.ok(
+        older.some(({ held }) => [...held.keys()].some((page) => page.frame >= 0)),
+        'ended, though nobody older holds anything',
+      );
+    } else assert.ok(isNewer(space, requester), 'somebody older than the requester was ended');
+    const who = this.actors.findIndex((actor) => actor?.space === space);
+    assert.ok(who >= 0);
+    this.actors[who] = undefined;
+    // The engine closes it in a later turn.
+    queueMicrotask(() => this.kit.memory.closeSpace(space));
+  }
+
+  #mayNotFit(space: PageSpace, more: number): boolean {
+    const { pages, maxPages, swapMemoryPages } = this.setting;
+    const { held } = this.kit.memory.snapshots;
+    const roomy = swapMemoryPages >= 1000;
+    let pinned = 0;
+    for (const page of roomy ? [] : held.keys()) if (page.frame >= 0 && !space.held.has(page)) pinned++;
+    return space.heldPages + more > Math.min(maxPages, pages - pinned);
+  }
+
+  #single(actor: Actor, operation: Exclude<Operation, { kind: 'batch' | 'unexport' | 'end' }>): void {
+    const { space, pages } = actor;
+    const held = [...pages.keys()];
+    // Every other pick is of the text: what is done to it must not be found by those who write the same.
+    const at = (pick: number): number => pickOf(pick % 2 === 0 ? held : actor.text, pick >> 1) ?? held[0] ?? 0;
+    const page = (address: number): PlainPage => pages.get(address) as PlainPage;
+    switch (operation.kind) {
+      case 'allocate':
+        this.allocate(actor, operation.count);
+        return;
+      case 'free': {
+        const chosen = operation.picks.map(at);
+        const legal = new Set(chosen).size === chosen.length && chosen.every((address) => pages.has(address));
+        assert.equal(refusal(() => space.free(Uint32Array.from(chosen))) === undefined, legal);
+        if (legal) for (const address of chosen) pages.delete(address);
+        actor.text = actor.text.every((address) => pages.has(address)) ? actor.text : [];
+        return;
+      }
+      case 'share':
+        if (held.length > 0) this.#share(actor, operation.picks.map(at));
+        return;
+      case 'new-text':
+        actor.text = [];
+        return;
+      case 'fork-text':
+        actor.text = this.#share(actor, actor.text);
+        return;
+      case 'mask': {
+        const address = at(operation.pick);
+        const legal = pages.has(address) && operation.bits < 2 ** PAGE_SIZE;
+        assert.equal(refusal(() => space.mask(address, operation.bits)) === undefined, legal);
+        if (!legal) return;
+        for (let slot = 0; slot < PAGE_SIZE; slot++) page(address).masked[slot] = (operation.bits & (1 << slot)) !== 0;
+        return;
+      }
+      case 'copy-slots': {
+        const { fromSlot, toSlot, count, shift } = operation;
+        const [from, to] = [at(operation.from), at(operation.to)];
+        const request = {
+          source: from,
+          sourceOffset: fromSlot,
+          destination: to,
+          destinationOffset: toSlot,
+          count,
+          shift,
+        };
+        const source = pages.has(from) ? copyOf(page(from)) : undefined;
+        const moved = source?.slots.slice(fromSlot, fromSlot + count) ?? [];
+        const legal =
+          source &&
+          pages.has(to) &&
+          fromSlot + count <= PAGE_SIZE &&
+          toSlot + count <= PAGE_SIZE &&
+          (shift === 0 || this.setting.rotates) &&
+          moved.every((slot) => !slot || slot.position + shift >= 0);
+        if (!legal) {
+          assert.notEqual(refusal(() => space.copySlots(request)), undefined);
+          return;
+        }
+        if (!this.attempt(actor, 1, () => space.copySlots(request))) return;
+        for (const [i, slot] of moved.entries()) {
+          page(to).slots[toSlot + i] = slot && { ...slot, position: slot.position + shift };
+          page(to).masked[toSlot + i] = source.masked[fromSlot + i] as boolean;
+        }
+        return;
+      }
+      case 'copy-tokens':
+        this.#copyTokens(actor, operation);
+        return;
+      case 'export': {
+        const chosen = [...new Set(operation.picks.map(at))];
+        if (!chosen.every((address) => pages.has(address))) return;
+        const snapshot = space.snapshot(Uint32Array.from(chosen));
+        const copies = chosen.map((address) => copyOf(page(address)));
+        const filled = copies.flatMap(({ slots }) => slots.filter((slot) => slot !== undefined));
+        assert.equal(snapshot.tokens, filled.length);
+        assert.equal(snapshot.nextPosition, Math.max(0, ...filled.map(({ position }) => position + 1)));
+        this.kit.memory.snapshots.retain(snapshot);
+        this.#unexport(operation.name);
+        this.exports.set(operation.name, { snapshot, pages: copies });
+        return;
+      }
+      case 'import': {
+        const found = this.exports.get(operation.name);
+        if (!found) return;
+        const first = actor.next;
+        actor.next += found.pages.length;
+        const done = this.attempt(actor, found.pages.length, () => space.importSnapshot(first, found.snapshot));
+        for (const [i, copy] of found.pages.entries()) if (done) pages.set(first + i, copyOf(copy));
+        return;
+      }
+      case 'reload':
+        this.#reload(actor, operation.name);
+        return;
+      case 'waiting':
+        space.waiting = operation.value;
+        return;
+      case 'busy':
+        actor.busy = operation.value;
+        space.busy = operation.value;
+    }
+  }
+
+  allocate(actor: Actor, count: number): number[] | undefined {
+    const first = actor.next;
+    actor.next += count;
+    if (!this.attempt(actor, count, () => actor.space.allocate(first, count))) return undefined;
+    const addresses = Array.from({ length: count }, (_, i) => first + i);
+    for (const address of addresses) actor.pages.set(address, emptyPage(PAGE_SIZE));
+    return addresses;
+  }
+
+  #share(actor: Actor, sources: readonly number[]): number[] {
+    const first = actor.next;
+    actor.next += sources.length;
+    actor.space.share(Uint32Array.from(sources), first);
+    return sources.map((source, i) => {
+      actor.pages.set(first + i, copyOf(actor.pages.get(source) as PlainPage));
+      return first + i;
+    });
+  }
+
+  #copyTokens(actor: Actor, operation: Extract<Operation, { kind: 'copy-tokens' }>): void {
+    const { space, pages } = actor;
+    const held = [...pages.keys()];
+    if (held.length === 0) return;
+    const at = (pick: number): number => (pickOf(pick % 2 === 0 ? held : actor.text, pick >> 1) ?? held[0]) as number;
+    const sources = operation.from.map(at);
+    const destinations = [...new Set(operation.into.map(at))];
+    const filled: { slot: PlainSlot; masked: boolean }[] = [];
+    for (const address of sources) {
+      const { slots, masked } = pages.get(address) as PlainPage;
+      for (const [i, slot] of slots.entries()) if (slot) filled.push({ slot, masked: masked[i] as boolean });
+    }
+    const { renumber } = operation;
+    const positions = renumber === undefined ? [] : operation.indices.map((_, i) => renumber + i);
+    const room: [PlainPage, number][] = [];
+    for (const address of destinations) {
+      const target = pages.get(address) as PlainPage;
+      for (const [i, slot] of target.slots.entries()) if (!slot) room.push([target, i]);
+    }
+    const moved = operation.indices.map((index) => filled[index]);
+    const turned = moved.some((token, i) => token && renumber !== undefined && token.slot.position !== positions[i]);
+    const request = {
+      sources: Uint32Array.from(sources),
+      indices: Uint32Array.from(operation.indices),
+      destinations: Uint32Array.from(destinations),
+      positions: Uint32Array.from(positions),
+    };
+    const legal = moved.every((token) => token) && moved.length <= room.length && (!turned || this.setting.rotates);
+    if (!legal) {
+      assert.notEqual(refusal(() => space.copyTokens(request)), undefined);
+      return;
+    }
+    if (!this.attempt(actor, destinations.length, () => space.copyTokens(request))) return;
+    for (const [i, token] of moved.entries()) {
+      if (!token) continue;
+      const [target, slot] = room[i] as [PlainPage, number];
+      target.slots[slot] = { value: token.slot.value, position: positions[i] ?? token.slot.position };
+      target.masked[slot] = token.masked;
+    }
+  }
+
+  #batch(operation: Extract<Operation, { kind: 'batch' }>): void {
+    const before = new Map<Actor, Map<number, PlainPage>>();
+    const prepared: { actor: Actor; write: Prepared }[] = [];
+    for (const call of operation.calls) {
+      const actor = this.actor(call.who);
+      actor.space.busy = true;
+      const shape = this.#shape(actor, call);
+      if (!shape) continue;
+      if (!before.has(actor)) before.set(actor, new Map([...actor.pages].map(([key, page]) => [key, copyOf(page)])));
+      const write = prepareWrite(this, actor, shape);
+      if (write) prepared.push({ actor, write });
+    }
+    for (const { actor } of prepared) assert.ok(actor.space.heldPages <= Math.min(this.setting.maxPages, this.setting.pages));
+    const [killed] = prepared;
+    if (operation.fate === 'killed' && killed && this.actors.includes(killed.actor)) {
+      this.#end(this.actors.indexOf(killed.actor));
+    }
+    // Sequences of inferlets that were ended meanwhile are dropped from the batch.
+    const left = prepared.filter(({ actor }) => this.actors.includes(actor));
+    if (operation.fate === 'failed') {
+      for (const { write } of left.reverse()) write.revert();
+      for (const [{ pages }, former] of before) {
+        // What was allocated on the way is empty again.
+        for (const address of pages.keys()) pages.set(address, former.get(address) ?? emptyPage(PAGE_SIZE));
+      }
+    } else for (const { write } of left) write.compute();
+    for (const actor of this.actors) if (actor) actor.space.busy = actor.busy;
+  }
+
+  #shape(actor: Actor, call: Extract<Operation, { kind: 'batch' }>['calls'][number]): WriteShape | undefined {
+    const { pages } = actor;
+    if (call.kind === 'forward') {
+      const held = [...pages.keys()];
+      if (held.length === 0) return undefined;
+      const at = (pick: number): number => held[pick % held.length] as number;
+      return {
+        inPages: [...new Set(call.from.map(at))],
+        outPages: [...new Set(call.into.map(at))],
+        tokens: call.tokens,
+        first: call.first,
+        keep: 0,
+      };
+    }
+    const { bend } = call;
+    const inPages = [...actor.text];
+    const [moved] = inPages.splice(call.pick % Math.max(1, inPages.length), bend === 'omit' || bend === 'reorder' ? 1 : 0);
+    if (bend === 'reorder' && moved !== undefined) inPages.unshift(moved);
+    const into = bend === 'elsewhere' ? [] : actor.text;
+    const empty = into.flatMap((address) => (pages.get(address) as PlainPage).slots).filter((slot) => !slot).length;
+    const filled = inPages.flatMap((address) => (pages.get(address) as PlainPage).slots).filter((slot) => slot).length;
+    const missing = Math.ceil(Math.max(0, call.tokens.length - empty) / PAGE_SIZE);
+    // Now and then with room to spare.
+    const more = this.allocate(actor, missing + (call.pick % 8 === 0 ? 2 : 0));
+    if (!more) return undefined;
+    actor.text = [...actor.text, ...more];
+    return {
+      inPages: [...inPages, ...more],
+      outPages: [...into, ...more],
+      tokens: call.tokens,
+      first: bend === 'overlap' ? Math.max(0, filled - 1 - (call.pick % 3)) : filled,
+      keep: call.keep,
+    };
+  }
+
+  #reload(actor: Actor, name: number): void {
+    const found = this.exports.get(name);
+    if (!found) return;
+    const { memory, device } = this.kit;
+    const { snapshot } = found;
+    const stored = snapshot.pages.map(({ page, masked }, i) => {
+      const bytes = new Uint8Array(device.pageBytes);
+      memory.snapshots.readPage(snapshot, i, bytes);
+      return { filled: page.filled, masked, positions: page.positions.slice(), bytes };
+    });
+    this.#unexport(name);
+    const { tokens, nextPosition } = snapshot;
+    this.attempt(actor, stored.length, () => {
+      const restored = memory.restore(actor.space, {
+        pages: stored,
+        tokens,
+        nextPosition,
+        readPage: (index, into) => into.set(stored[index]?.bytes ?? []),
+      });
+      this.exports.set(name, { snapshot: restored, pages: found.pages });
+    });
+  }
+
+  #unexport(name: number): void {
+    const found = this.exports.get(name);
+    if (!found) return;
+    this.exports.delete(name);
+    this.kit.memory.snapshots.release(found.snapshot);
+  }
+
+  #end(who: number): void {
+    const actor = this.actors[who];
+    if (!actor) return;
+    this.actors[who] = undefined;
+    this.kit.memory.closeSpace(actor.space);
+  }
+
+  #comparePage({ page, masked }: FrozenPage, expected: PlainPage): void {
+    const { device, swap } = this.kit;
+    assert.ok(holders(page) > 0);
+    const numbers = new Int32Array(PAGE_SIZE * 2);
+    const bytes = new Uint8Array(numbers.buffer);
+    if (page.frame >= 0) device.readPage(page.frame, bytes);
+    else if (page.swapped) swap?.read(page.swapped, bytes);
+    const found: PlainPage = {
+      slots: Array.from({ length: PAGE_SIZE }, (_, slot) => {
+        if ((page.filled & (1 << slot)) === 0) return undefined;
+        const position = page.positions[slot] as number;
+        assert.ok(position <= page.maxPosition);
+        assert.equal(numbers[slot * 2 + 1], position, 'a key is rotated to another position than its slot says');
+        return { position, value: numbers[slot * 2] as number };
+      }),
+      masked: Array.from({ length: PAGE_SIZE }, (_, slot) => (masked & (1 << slot)) !== 0),
+    };
+    if (!samePage(found, expected)) assert.deepEqual(found, expected);
+  }
+}
+
+function refusal(action: () => void): string | undefined {
+  try {
+    action();
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof CallFault)) throw error;
+    assert.notEqual(error.error.tag, 'terminated');
+    return error.error.tag;
+  }
+}
+
+function pickOf(addresses: readonly number[], pick: number): number | undefined {
+  return addresses[pick % addresses.length];
+}
+
+function byNumber(a: number, b: number): number {
+  return a - b;
+}

@@ -1,0 +1,144 @@
+import assert from 'node:assert/strict';
+import { CallFault } from '../fault.ts';
+import { fillSlot, unfillSlot } from '../pool.ts';
+import type { EmptySlot } from '../space.ts';
+import type { PrefixRun } from '../space-prefix.ts';
+import type { ArrayDevice } from './array-device.ts';
+import { forwardValues, type PlainPage, visibleSlots } from './plain-pages.ts';
+import type { Actor, World } from './world.ts';
+
+/** A forward over pages: its inputs' positions are `first`, `first + 1`, … */
+export interface WriteShape {
+  readonly inPages: readonly number[];
+  readonly outPages: readonly number[];
+  readonly tokens: readonly number[];
+  readonly first: number;
+  readonly keep: number;
+}
+
+/** A forward whose slots are reserved, as the engine has it between preparing a batch and its end. */
+export interface Prepared {
+  /** The step: reads and writes the slots that were resolved when it was prepared. */
+  compute(): void;
+  /** The step failed. */
+  revert(): void;
+}
+
+/** Prepares a forward as the handlers do; the oracle has it done at once. Undefined when it was refused. */
+export function prepareWrite(world: World, actor: Actor, shape: WriteShape): Prepared | undefined {
+  const { space, pages } = actor;
+  const positions = shape.tokens.map((_, i) => shape.first + i);
+  const inPages = Uint32Array.from(shape.inPages);
+  const outPages = Uint32Array.from(shape.outPages);
+  const room: [PlainPage, number][] = [];
+  for (const address of outPages) {
+    const page = pages.get(address) as PlainPage;
+    for (const [i, slot] of page.slots.entries()) if (!slot) room.push([page, i]);
+  }
+  if (room.length < shape.tokens.length) {
+    assert.throws(() => space.emptySlots(outPages, shape.tokens.length), isOverflow);
+    return undefined;
+  }
+  let prepared: Prepared | undefined;
+  const done = world.attempt(actor, outPages.length, () => {
+    prepared = prepare(world, actor, { ...shape, positions, inPages, outPages });
+  });
+  if (!done) return undefined;
+  const context = visibleSlots(shape.inPages.map((address) => pages.get(address) as PlainPage));
+  for (const [i, value] of forwardValues(context, shape.tokens, positions).entries()) {
+    const [page, slot] = room[i] as [PlainPage, number];
+    page.slots[slot] = { position: positions[i] as number, value };
+  }
+  return prepared;
+}
+
+interface ResolvedShape {
+  readonly inPages: Uint32Array;
+  readonly outPages: Uint32Array;
+  readonly tokens: readonly number[];
+  readonly positions: readonly number[];
+  readonly keep: number;
+}
+
+function prepare(world: World, actor: Actor, shape: ResolvedShape): Prepared {
+  const { space } = actor;
+  const { inPages, outPages, tokens, positions, keep } = shape;
+  const run = space.beginPrefix({
+    inPages,
+    outPages,
+    positions: Uint32Array.from(positions),
+    tokens: Uint32Array.from(tokens),
+    keep,
+    causal: true,
+  });
+  const taken = run?.taken ?? 0;
+  assert.ok(taken <= Math.max(0, tokens.length - keep));
+  world.counts.taken += taken;
+  const context = run?.context ?? inPages;
+  const { free } = space.pool;
+  const slots = space.emptySlots(outPages, tokens.length - taken);
+  space.makeResident(context);
+  if (run) assert.equal(space.pool.free, free, 'after beginPrefix a call needs no more memory');
+  const seen = gather(actor, context);
+  for (const [i, { page, slot }] of slots.entries()) fillSlot(page, slot, positions[taken + i] as number);
+  run?.reserve(Uint32Array.from(tokens.slice(taken)));
+  return new Reserved(world.kit.device, run, slots, seen, tokens.slice(taken), positions.slice(taken));
+}
+
+/** Physical slots and positions of what a call sees. */
+function gather(actor: Actor, context: Uint32Array): { slot: number; position: number }[] {
+  const seen: { slot: number; position: number }[] = [];
+  for (const address of context) {
+    const { page, masked } = actor.space.mapping(address);
+    for (let slot = 0; slot < page.positions.length; slot++) {
+      if ((page.filled & ~masked & (1 << slot)) === 0) continue;
+      seen.push({ slot: page.frame * page.positions.length + slot, position: page.positions[slot] as number });
+    }
+  }
+  return seen;
+}
+
+class Reserved implements Prepared {
+  readonly #device: ArrayDevice;
+  readonly #run: PrefixRun | undefined;
+  readonly #slots: readonly EmptySlot[];
+  /** Physical slots, as they were when it was prepared. */
+  readonly #writes: readonly number[];
+  readonly #context: readonly { slot: number; position: number }[];
+  readonly #tokens: readonly number[];
+  readonly #positions: readonly number[];
+
+  constructor(
+    device: ArrayDevice,
+    run: PrefixRun | undefined,
+    slots: readonly EmptySlot[],
+    context: readonly { slot: number; position: number }[],
+    tokens: readonly number[],
+    positions: readonly number[],
+  ) {
+    this.#device = device;
+    this.#run = run;
+    this.#slots = slots;
+    this.#writes = slots.map(({ page, slot }) => page.frame * page.positions.length + slot);
+    this.#context = context;
+    this.#tokens = tokens;
+    this.#positions = positions;
+  }
+
+  compute(): void {
+    const context = this.#context.map(({ slot, position }) => ({ position, value: this.#device.read(slot).value }));
+    for (const [i, value] of forwardValues(context, this.#tokens, this.#positions).entries()) {
+      this.#device.write(this.#writes[i] as number, value, this.#positions[i] as number);
+    }
+    this.#run?.commit();
+  }
+
+  revert(): void {
+    for (const { page, slot } of this.#slots) unfillSlot(page, slot);
+    this.#run?.revert();
+  }
+}
+
+function isOverflow(error: unknown): boolean {
+  return error instanceof CallFault && error.error.tag === 'context-overflow';
+}

@@ -1,0 +1,104 @@
+import assert from 'node:assert/strict';
+import { closeSync, openSync, readSync, truncateSync, writeSync } from 'node:fs';
+import { cp, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { ModelError } from './errors.ts';
+import { type FingerprintOptions, fingerprint } from './fingerprint.ts';
+import { type LoadedModel, loadModel } from './load.ts';
+import { randomModel } from './random-model.ts';
+import type { TensorInfo } from './safetensors.ts';
+
+const OPTIONS: FingerprintOptions = { backend: 'onnx', bits: 8, headBits: 4, pageSize: 16 };
+const EMBEDDINGS = 'model.embed_tokens.weight';
+
+describe('fingerprint', () => {
+  let root: string;
+  let model: LoadedModel;
+  before(async () => {
+    root = await mkdtemp(join(tmpdir(), 'pie-fingerprint-'));
+    // Embeddings of 1 MiB: larger than what is read of a tensor.
+    model = await randomModel(join(root, 'tiny'), { vocabularySize: 4096, hiddenSize: 64 }, 1);
+  });
+  after(() => rm(root, { recursive: true, force: true }));
+
+  const hashOf = (of: LoadedModel, options: FingerprintOptions = OPTIONS) => fingerprint(of, options).hash;
+
+  /** Inverts one byte, takes the hash, and puts the byte back. */
+  const hashWithByte = (info: TensorInfo, byte: number): string => {
+    const fd = openSync(info.file, 'r+');
+    try {
+      const before = Buffer.alloc(1);
+      readSync(fd, before, 0, 1, info.offset + byte);
+      writeSync(fd, Uint8Array.of(~(before[0] as number)), 0, 1, info.offset + byte);
+      const hash = hashOf(model);
+      writeSync(fd, before, 0, 1, info.offset + byte);
+      return hash;
+    } finally {
+      closeSync(fd);
+    }
+  };
+
+  it('is the same for the same model, wherever it lies', async () => {
+    await cp(model.directory, join(root, 'copy'), { recursive: true });
+    const copy = await loadModel(join(root, 'copy'));
+    assert.equal(hashOf(copy), hashOf(model));
+    assert.equal(fingerprint(model, OPTIONS).name, 'tiny (onnx, 8/4 bits, pages of 16)');
+    assert.equal(fingerprint(copy, OPTIONS).name, 'copy (onnx, 8/4 bits, pages of 16)');
+    assert.match(hashOf(model), /^[0-9a-f]{64}$/);
+  });
+
+  it('differs with each option', () => {
+    const hashes = [
+      OPTIONS,
+      { ...OPTIONS, backend: 'reference' },
+      { ...OPTIONS, bits: 32 },
+      { ...OPTIONS, headBits: 8 },
+      { ...OPTIONS, pageSize: 8 },
+      { ...OPTIONS, bits: 4, headBits: 8 },
+    ].map((options) => hashOf(model, options));
+    assert.equal(new Set(hashes).size, hashes.length);
+  });
+
+  it('differs with the config, though no tensor does', () => {
+    for (const change of [{ ropeTheta: 9_999 }, { rmsNormEpsilon: 1e-6 }, { eosTokenIds: [3] }]) {
+      assert.notEqual(
+        hashOf({ ...model, config: { ...model.config, ...change } }),
+        hashOf(model),
+        JSON.stringify(change),
+      );
+    }
+    const reordered = Object.fromEntries(Object.entries(model.config).reverse()) as unknown as LoadedModel['config'];
+    assert.equal(hashOf({ ...model, config: reordered }), hashOf(model));
+  });
+
+  it('differs with every byte of a small tensor', () => {
+    const info = model.tensors.info('model.layers.1.post_attention_layernorm.weight');
+    const hash = hashOf(model);
+    for (let byte = 0; byte < info.bytes; byte += 13) assert.notEqual(hashWithByte(info, byte), hash, `byte ${byte}`);
+    assert.equal(hashOf(model), hash);
+  });
+
+  it('reads samples of a large tensor, from its first byte to its last', () => {
+    const info = model.tensors.info(EMBEDDINGS);
+    assert.equal(info.bytes, 1 << 20);
+    const hash = hashOf(model);
+    let sampled = 0;
+    for (let byte = 0; byte < info.bytes; byte += 1021) if (hashWithByte(info, byte) !== hash) sampled++;
+    // 64 KiB of 1 MiB.
+    assert.ok(sampled > 50 && sampled < 80, `${sampled} of ${Math.ceil(info.bytes / 1021)} bytes were seen`);
+    for (const byte of [0, 4095, info.bytes - 4096, info.bytes - 1]) assert.notEqual(hashWithByte(info, byte), hash);
+  });
+
+  it('says when a file has become shorter', async () => {
+    await cp(model.directory, join(root, 'short'), { recursive: true });
+    const short = await loadModel(join(root, 'short'));
+    const last = short.tensors.info('lm_head.weight');
+    truncateSync(last.file, last.offset + last.bytes - 1);
+    assert.throws(
+      () => hashOf(short),
+      (error) => error instanceof ModelError && error.code === 'malformed-weights',
+    );
+  });
+});

@@ -1,0 +1,167 @@
+import type { GpuInferlet, RunHandle } from '../protocol/client.ts';
+import { GREEDY, must, NONE, range } from './host.ts';
+
+/** An inferlet with a queue on the only model. */
+export interface Guest {
+  readonly inferlet: GpuInferlet;
+  readonly queue: number;
+}
+
+/** A text that was decoded greedily. */
+export interface Said {
+  readonly tokens: readonly number[];
+  /** By how much each token's logit was ahead of the next one's, where that was asked. */
+  readonly margins: readonly number[];
+}
+
+/** A way of decoding greedily: all of them say the same. */
+export type Way = (
+  guest: Guest,
+  prompt: readonly number[],
+  count: number,
+  between: () => Promise<void>,
+) => Promise<Said>;
+
+const PAGE_SIZE = 8;
+
+/** One fused step a token, each with its two most probable. */
+export async function bySteps(
+  guest: Guest,
+  prompt: readonly number[],
+  count: number,
+  between: () => Promise<void>,
+): Promise<Said> {
+  const { inferlet, queue } = guest;
+  const pages = room(guest, prompt.length + count);
+  const tokens: number[] = [];
+  const margins: number[] = [];
+  let inputs = prompt;
+  let position = 0;
+  while (tokens.length < count) {
+    const { distributions } = must(
+      await inferlet.step(queue, {
+        tokens: Uint32Array.from(inputs),
+        positions: range(position, position + inputs.length),
+        inPages: pages,
+        outPages: pages,
+        mask: undefined,
+        rows: 1,
+        output: { tag: 'distributions', val: 2 },
+      }),
+    );
+    const [first, second] = distributions[0]!.logProbabilities;
+    position += inputs.length;
+    inputs = [distributions[0]!.tokens[0]!];
+    tokens.push(inputs[0]!);
+    margins.push(first! - second!);
+    await between();
+  }
+  inferlet.freePages(queue, pages);
+  return { tokens, margins };
+}
+
+/** The prompt in parts that nobody waits for, then sampled steps. */
+export function inParts(cuts: (length: number) => readonly number[]): Way {
+  return async (guest, prompt, count, between) => {
+    const { inferlet, queue } = guest;
+    const pages = room(guest, prompt.length + count);
+    const rest = { inPages: pages, outPages: pages, mask: undefined };
+    let from = 0;
+    for (const to of cuts(prompt.length - 1)) {
+      if (to <= from) continue;
+      const part = { ...rest, tokens: Uint32Array.from(prompt.slice(from, to)), positions: range(from, to), rows: 0 };
+      void inferlet.step(queue, { ...part, output: { tag: 'none' } });
+      from = to;
+    }
+    let inputs = prompt.slice(from);
+    const tokens: number[] = [];
+    while (tokens.length < count) {
+      const step = { ...rest, tokens: Uint32Array.from(inputs), positions: range(from, from + inputs.length), rows: 1 };
+      const result = must(await inferlet.step(queue, { ...step, output: { tag: 'sample', val: GREEDY } }));
+      from += inputs.length;
+      inputs = [result.tokens[0]!];
+      tokens.push(inputs[0]!);
+      await between();
+    }
+    inferlet.freePages(queue, pages);
+    return { tokens, margins: [] };
+  };
+}
+
+/** A prefill, then a run on the device. */
+export async function byRun(
+  guest: Guest,
+  prompt: readonly number[],
+  count: number,
+  between: () => Promise<void>,
+): Promise<Said> {
+  const { inferlet, queue } = guest;
+  const pages = room(guest, prompt.length + count);
+  const last = prompt.length - 1;
+  if (last > 0) {
+    void inferlet.step(queue, {
+      tokens: Uint32Array.from(prompt.slice(0, last)),
+      positions: range(0, last),
+      inPages: pages,
+      outPages: pages,
+      mask: undefined,
+      rows: 0,
+      output: { tag: 'none' },
+    });
+  }
+  const run = inferlet.run(queue, {
+    token: prompt[last]!,
+    position: last,
+    pages,
+    maxTokens: count,
+    sampler: GREEDY,
+    stopTokens: NONE,
+  });
+  const tokens = await drain(run, between);
+  inferlet.freePages(queue, pages);
+  return { tokens, margins: [] };
+}
+
+/** embed-text, forward and next-distribution for each token. */
+export async function byThreeCalls(
+  guest: Guest,
+  prompt: readonly number[],
+  count: number,
+  between: () => Promise<void>,
+): Promise<Said> {
+  const { inferlet, queue } = guest;
+  const pages = room(guest, prompt.length + count);
+  const embeds = must(inferlet.allocateEmbeds(queue, prompt.length + 1));
+  const state = embeds.slice(prompt.length);
+  const tokens: number[] = [];
+  let inputs = prompt;
+  let position = 0;
+  while (tokens.length < count) {
+    const used = embeds.slice(0, inputs.length);
+    inferlet.embedText(queue, Uint32Array.from(inputs), range(position, position + inputs.length), used);
+    inferlet.forward(queue, position === 0 ? NONE : pages, used, pages, state, undefined);
+    const { tokens: best } = must(await inferlet.nextDistribution(queue, state[0]!, 1));
+    position += inputs.length;
+    inputs = [best[0]!];
+    tokens.push(best[0]!);
+    await between();
+  }
+  inferlet.freePages(queue, pages);
+  inferlet.freeEmbeds(queue, embeds);
+  return { tokens, margins: [] };
+}
+
+/** Every token of a run. */
+export async function drain(run: RunHandle, between: () => Promise<void> = async () => {}): Promise<number[]> {
+  const tokens: number[] = [];
+  for (;;) {
+    const chunk = must(await run.next());
+    tokens.push(...chunk.tokens);
+    if (chunk.finished) return tokens;
+    await between();
+  }
+}
+
+function room({ inferlet, queue }: Guest, tokens: number): Uint32Array {
+  return must(inferlet.allocatePages(queue, Math.ceil(tokens / PAGE_SIZE)));
+}

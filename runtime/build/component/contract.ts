@@ -1,0 +1,22 @@
+import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const WIT = fileURLToPath(new URL('../../../wit', import.meta.url));
+const WORLD = 'world.wit';
+const IMPORT = /^\s*import ([a-z][a-z0-9-]*);\n/gm;
+
+/**
+ * Writes the contract with a world that imports only what a bundle does, as one file in `directory`, and answers its path. The engine brings
+ * code and memory for every import of its world, used or not: 5 to 10 KB an interface. What the interfaces use of one another is
+ * imported by itself.
+ */
+export async function writeContract(interfaces: ReadonlySet<string>, directory: string): Promise<string> {
+  const world = await readFile(join(WIT, WORLD), 'utf8');
+  const files = (await readdir(WIT)).filter((file) => file.endsWith('.wit') && file !== WORLD).sort();
+  const rest = await Promise.all(files.map((file) => readFile(join(WIT, file), 'utf8')));
+  const path = join(directory, 'contract.wit');
+  const trimmed = world.replace(IMPORT, (line, name: string) => (interfaces.has(name) ? line : ''));
+  await writeFile(path, [trimmed, ...rest].join('\n'));
+  return path;
+}

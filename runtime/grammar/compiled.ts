@@ -1,0 +1,148 @@
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { Matcher } from './matcher.ts';
+import type { Answer } from './messages.ts';
+import type { GrammarModel } from './service.ts';
+import { GrammarError } from './translate/error.ts';
+import { checkSource, type GrammarSource } from './translate/source.ts';
+import { vocabularyOf } from './vocabulary.ts';
+import type { LinkReply, WorkerLink } from './worker-link.ts';
+import type { Workers } from './workers.ts';
+
+/** Milliseconds. */
+export interface Deadlines {
+  readonly compileMs: number;
+  readonly operationMs: number;
+  readonly startMs: number;
+}
+
+export interface GrammarJob {
+  readonly id: number;
+  readonly tenant: string;
+  readonly model: GrammarModel;
+  readonly source: GrammarSource;
+  readonly workers: Workers;
+  readonly deadlines: Deadlines;
+  /** Called when nobody holds it any more, or when it failed. */
+  readonly onUnused: () => void;
+}
+
+/** Times that something is made again because its worker ended for another reason. */
+const MAX_ATTEMPTS = 3;
+
+/** A source that is compiled in its tenant's worker, and again in the next one when that has ended. */
+export class Grammar {
+  readonly job: GrammarJob;
+  readonly #compiled = new WeakMap<WorkerLink, Promise<LinkReply>>();
+  /** The worker that has it, if it still lives. */
+  #link: WorkerLink | undefined;
+  #holders = 0;
+  #failure: HandlerError | undefined;
+
+  constructor(job: GrammarJob) {
+    this.job = job;
+    try {
+      checkSource(job.source);
+    } catch (error) {
+      if (!(error instanceof GrammarError)) throw error;
+      this.#failure = handlerError(error.tag, error.message);
+    }
+  }
+
+  get failed(): boolean {
+    return this.#failure !== undefined;
+  }
+
+  get unused(): boolean {
+    return this.#holders === 0;
+  }
+
+  hold(): void {
+    this.#holders += 1;
+  }
+
+  release(): void {
+    this.#holders -= 1;
+    if (this.#holders === 0) this.job.onUnused();
+  }
+
+  /** Runs `ask` in a worker in which the grammar is compiled. Never rejects. */
+  async use(ask: (link: WorkerLink) => Promise<LinkReply>): Promise<Outcome<Answer>> {
+    try {
+      for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt += 1) {
+        if (this.#failure) return err(this.#failure);
+        const { tenant, workers } = this.job;
+        const reply = await workers.with(tenant, (link) => this.#ask(link, ask));
+        if (reply.tag === 'err') return reply;
+        if (reply.val.tag !== 'ended') return reply.val;
+        if (reply.val.culprit) return err(this.#fail(reply.val.val));
+      }
+      return err(handlerError('unavailable', 'the grammar worker ended again and again; try again later'));
+    } catch (error) {
+      return err(handlerError('internal', `grammar: ${error instanceof Error ? error.message : String(error)}`));
+    }
+  }
+
+  /** Frees what its worker holds of it. */
+  forget(): void {
+    void this.#link?.request({ kind: 'forget', grammar: this.job.id }, this.job.deadlines.operationMs);
+  }
+
+  async #ask(link: WorkerLink, ask: (link: WorkerLink) => Promise<LinkReply>): Promise<LinkReply> {
+    let compiled = this.#compiled.get(link);
+    if (!compiled) {
+      compiled = this.#compile(link);
+      this.#compiled.set(link, compiled);
+    }
+    const reply = await compiled;
+    return reply.tag === 'ok' ? ask(link) : reply;
+  }
+
+  async #compile(link: WorkerLink): Promise<LinkReply> {
+    const { id, model, source, deadlines } = this.job;
+    const vocabulary = await vocabularyOf(model.tokenizer);
+    const learned = await link.learn(vocabulary, deadlines.startMs);
+    // Reading a vocabulary is no fault of the grammar.
+    if (learned.tag !== 'ok') return learned.tag === 'ended' ? { ...learned, culprit: false } : learned;
+    this.#link = link;
+    const request = { kind: 'compile', grammar: id, vocabulary: vocabulary.id, source } as const;
+    const reply = await link.request(request, deadlines.compileMs);
+    if (reply.tag === 'err') this.#fail(reply.val);
+    return reply;
+  }
+
+  #fail(failure: HandlerError): HandlerError {
+    this.#failure ??= failure;
+    return this.#failure;
+  }
+}
+
+/** Somebody's hold on a compiled grammar. */
+export class CompiledGrammar {
+  readonly #grammar: Grammar;
+  readonly #ready: Promise<Outcome<undefined>>;
+  #dropped = false;
+
+  constructor(grammar: Grammar) {
+    this.#grammar = grammar;
+    grammar.hold();
+    this.#ready = grammar
+      .use(async () => ({ tag: 'ok', val: undefined }))
+      .then((outcome) => (outcome.tag === 'ok' ? ok(undefined) : outcome));
+  }
+
+  /** `invalid-argument` for a source that is no grammar, `limit-exceeded` for one that is too large or takes too long. Never rejects. */
+  ready(): Promise<Outcome<undefined>> {
+    return this.#ready;
+  }
+
+  /** A matcher at the beginning of a text. It outlives this hold. */
+  matcher(): Matcher {
+    return new Matcher(this.#grammar, Promise.resolve([]));
+  }
+
+  drop(): void {
+    if (this.#dropped) return;
+    this.#dropped = true;
+    this.#grammar.release();
+  }
+}

@@ -1,0 +1,23 @@
+/** The program of a grammar worker: answers requests one after the other. */
+import { parentPort, workerData } from 'node:worker_threads';
+import type { Reply, Request, WorkerSettings } from '../messages.ts';
+import { Engine } from './engine.ts';
+
+const port = parentPort;
+if (!port) throw new Error('matching/worker.ts runs as a worker thread');
+const settings: WorkerSettings = workerData;
+const engine = await Engine.load(settings.memoryBytes);
+
+let last: Promise<void> = Promise.resolve();
+port.on('message', (request: Request) => {
+  last = last.then(async () => {
+    const reply = await engine.answer(request);
+    port.postMessage(reply, transferred(reply));
+  });
+});
+port.postMessage({ tag: 'ok', val: undefined } satisfies Reply);
+
+/** A mask's memory goes over to the other side. */
+function transferred({ val }: Reply): ArrayBuffer[] {
+  return val instanceof Uint32Array ? [val.buffer] : [];
+}

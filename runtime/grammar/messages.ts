@@ -1,0 +1,37 @@
+import type { HandlerError } from '#gpu-host/protocol/errors.ts';
+import type { GrammarSource } from './translate/source.ts';
+import type { Vocabulary } from './vocabulary.ts';
+
+/** What a worker is asked. It answers each in order with a `Reply`. */
+export type Request =
+  /** Makes a model's vocabulary known. */
+  | { readonly kind: 'vocabulary'; readonly vocabulary: Vocabulary }
+  | { readonly kind: 'compile'; readonly grammar: number; readonly vocabulary: number; readonly source: GrammarSource }
+  /** A matcher at the place after `tokens`, which were accepted before. */
+  | { readonly kind: 'open'; readonly matcher: number; readonly grammar: number; readonly tokens: Uint32Array }
+  | { readonly kind: 'accept'; readonly matcher: number; readonly tokens: Uint32Array }
+  | { readonly kind: 'mask'; readonly matcher: number }
+  | { readonly kind: 'status'; readonly matcher: number }
+  | { readonly kind: 'rollback'; readonly matcher: number; readonly tokens: number }
+  /** Forgets a grammar or a matcher. */
+  | { readonly kind: 'forget'; readonly grammar: number }
+  | { readonly kind: 'close'; readonly matcher: number };
+
+/** Whether a text may end where it stands, and whether nothing else is left. */
+export interface MatchStatus {
+  readonly mayEnd: boolean;
+  readonly mustEnd: boolean;
+}
+
+export type Answer = boolean | Uint32Array<ArrayBuffer> | MatchStatus | undefined;
+
+export type Reply =
+  | { readonly tag: 'ok'; readonly val: Answer }
+  | { readonly tag: 'err'; readonly val: HandlerError }
+  /** The worker cannot be trusted any more and wants to be ended. */
+  | { readonly tag: 'broken'; readonly val: HandlerError };
+
+/** `workerData` of a grammar worker. */
+export interface WorkerSettings {
+  readonly memoryBytes: number;
+}

@@ -1,0 +1,69 @@
+import { codePoint } from '../translate/characters.ts';
+import type { Expression, Grammar } from '../translate/expression.ts';
+
+/**
+ * Whether a grammar matches a whole text: the definition written down, as the oracle of tests. For every rule and place the set of places where a
+ * match may end, as a least fixed point, so that left recursion is no matter.
+ */
+export function recognizes({ root, rules }: Grammar, text: string): boolean {
+  const characters = [...text];
+  const ends = new Map<string, Set<number>>();
+  let changed = true;
+
+  const endsOf = (expression: Expression, at: number): Set<number> => {
+    switch (expression.kind) {
+      case 'text': {
+        const units = [...expression.text];
+        return new Set(units.every((unit, index) => characters[at + index] === unit) ? [at + units.length] : []);
+      }
+      case 'class': {
+        const code = characters[at] === undefined ? -1 : codePoint(characters[at]);
+        return new Set(expression.set.some(([from, to]) => code >= from && code <= to) ? [at + 1] : []);
+      }
+      case 'sequence':
+        return expression.parts.reduce((places, part) => all(places, (place) => endsOf(part, place)), new Set([at]));
+      case 'choice':
+        return new Set(expression.options.flatMap((option) => [...endsOf(option, at)]));
+      case 'repeat': {
+        const found = new Set<number>(expression.min === 0 ? [at] : []);
+        let places = new Set([at]);
+        const seen = new Set<string>();
+        for (let count = 1; count <= expression.max && places.size > 0; count += 1) {
+          places = all(places, (place) => endsOf(expression.body, place));
+          if (count >= expression.min) for (const place of places) found.add(place);
+          const key = [...places].sort().join();
+          if (count > expression.min && seen.has(key)) break;
+          seen.add(key);
+        }
+        return found;
+      }
+      case 'rule': {
+        const key = `${expression.name} ${at}`;
+        const known = ends.get(key);
+        if (known) return known;
+        ends.set(key, new Set());
+        changed = true;
+        return new Set();
+      }
+    }
+  };
+
+  endsOf({ kind: 'rule', name: root }, 0);
+  while (changed) {
+    changed = false;
+    for (const [key, known] of ends) {
+      const space = key.lastIndexOf(' ');
+      const definition = rules.get(key.slice(0, space));
+      if (!definition) continue;
+      for (const end of endsOf(definition, Number(key.slice(space + 1)))) {
+        if (!known.has(end)) changed = true;
+        known.add(end);
+      }
+    }
+  }
+  return ends.get(`${root} 0`)?.has(characters.length) ?? false;
+}
+
+function all(places: ReadonlySet<number>, next: (place: number) => Iterable<number>): Set<number> {
+  return new Set([...places].flatMap((place) => [...next(place)]));
+}

@@ -1,0 +1,136 @@
+import { FORMATS } from '../translate/json-schema-formats.ts';
+import type { Random } from './random.ts';
+
+type Schema = Readonly<Record<string, unknown>>;
+
+const NAMES = ['name', 'id', 'a', 'ab', 'größe', 'x y', 'q"t', 'back\\slash', ''];
+const VALUES = ['red', 'a"b\\c\n', 'é😀', 1, -2.5, 0, true, false, null, [1, 'x'], { k: [null] }];
+const PATTERNS = ['^[a-z]{1,5}$', 'x+', '^(ab|cd)*$', '^.{0,4}$', '^["\\\\\\t]?end', '\\d{3}-\\w+', '^$', '^[^a]$|b'];
+
+/** A random schema of what the service keeps, with definitions beside it that it may refer to. */
+export function randomSchema(random: Random): Schema {
+  const tree = {
+    type: 'object',
+    properties: { value: { $ref: '#/$defs/small' }, next: { anyOf: [{ $ref: '#/$defs/tree' }, { type: 'null' }] } },
+    required: ['value'],
+  };
+  return { $defs: { tree, small: { type: 'integer', minimum: -9, maximum: 12 } }, ...piece(random, 3) };
+}
+
+function piece(random: Random, depth: number): Schema {
+  const leaves = [boolean, integer, number, string, string, patterned, listed, union, reference, anything];
+  return random.pick(depth === 0 ? leaves : [...leaves, object, object, object, array, tuple, either, one, merged])(
+    random,
+    depth - 1,
+  );
+}
+
+function boolean(): Schema {
+  return { type: 'boolean', description: 'an annotation' };
+}
+
+function anything(random: Random): Schema {
+  return random.chance(0.5) ? {} : { type: random.pick(['object', 'array', 'string', 'number', 'null']) };
+}
+
+function integer(random: Random): Schema {
+  return { type: 'integer', ...bounds(random, () => random.integer(-1200, 1200)) };
+}
+
+function number(random: Random): Schema {
+  return { type: 'number', ...bounds(random, () => Number((random.next() * 40 - 20).toFixed(random.integer(0, 4)))) };
+}
+
+function bounds(random: Random, value: () => number): Schema {
+  const [a, b] = [value(), value()];
+  const low = Math.min(a, b);
+  const high = low === Math.max(a, b) ? low + 2 : Math.max(a, b) + 1;
+  return {
+    ...(random.chance(0.6) ? { [random.pick(['minimum', 'exclusiveMinimum'])]: low } : {}),
+    ...(random.chance(0.6) ? { [random.pick(['maximum', 'exclusiveMaximum'])]: high } : {}),
+  };
+}
+
+function string(random: Random): Schema {
+  const least = random.integer(0, 4);
+  return {
+    type: 'string',
+    ...(random.chance(0.5) ? { minLength: least } : {}),
+    ...(random.chance(0.5) ? { maxLength: least + random.integer(0, 6) } : {}),
+  };
+}
+
+function patterned(random: Random): Schema {
+  if (random.chance(0.5)) return { type: 'string', pattern: random.pick(PATTERNS) };
+  return { type: 'string', format: random.pick([...FORMATS.keys()]) };
+}
+
+function listed(random: Random): Schema {
+  if (random.chance(0.4)) return { const: random.pick(VALUES) };
+  return { enum: random.shuffled(VALUES).slice(0, random.integer(1, 4)) };
+}
+
+function union(random: Random): Schema {
+  return { type: random.shuffled(['string', 'integer', 'number', 'null', 'boolean']).slice(0, random.integer(1, 3)) };
+}
+
+function reference(random: Random): Schema {
+  return { $ref: random.pick(['#/$defs/tree', '#/$defs/small']) };
+}
+
+function either(random: Random, depth: number): Schema {
+  return { anyOf: [piece(random, depth), piece(random, depth)] };
+}
+
+function one(random: Random, depth: number): Schema {
+  const variant = (kind: string) => ({
+    type: 'object',
+    properties: { kind: { const: kind }, value: piece(random, depth) },
+    required: ['kind'],
+  });
+  return { oneOf: [variant('a'), variant('b'), { type: 'string', maxLength: 3 }] };
+}
+
+function merged(random: Random): Schema {
+  return {
+    allOf: [
+      { type: ['integer', 'string'], minimum: random.integer(-5, 0) },
+      { type: ['number', 'null'], maximum: random.integer(1, 90) },
+      { $ref: '#/$defs/small' },
+    ],
+  };
+}
+
+function array(random: Random, depth: number): Schema {
+  const least = random.integer(0, 2);
+  return {
+    type: 'array',
+    ...(random.chance(0.8) ? { items: piece(random, depth) } : {}),
+    ...(random.chance(0.5) ? { minItems: least } : {}),
+    ...(random.chance(0.5) ? { maxItems: least + random.integer(0, 3) } : {}),
+  };
+}
+
+function tuple(random: Random, depth: number): Schema {
+  return {
+    type: 'array',
+    prefixItems: Array.from({ length: random.integer(1, 3) }, () => piece(random, depth)),
+    ...(random.chance(0.3) ? { items: random.chance(0.5) ? false : piece(random, 0) } : {}),
+    ...(random.chance(0.3) ? { minItems: random.integer(0, 2) } : {}),
+  };
+}
+
+function object(random: Random, depth: number): Schema {
+  if (random.chance(0.15))
+    return { type: 'object', patternProperties: { '^k[0-9]': piece(random, 0) }, additionalProperties: false };
+  const names = random.shuffled(NAMES).slice(0, random.integer(0, 4));
+  const rest = random.pick([undefined, undefined, true, false, { type: 'integer' }]);
+  return {
+    type: 'object',
+    properties: Object.fromEntries(names.map((name) => [name, piece(random, depth)])),
+    ...(random.chance(0.6) ? { required: random.shuffled(names).slice(0, random.integer(0, names.length)) } : {}),
+    ...(rest === undefined ? {} : { additionalProperties: rest }),
+    ...(random.chance(0.2) ? { minProperties: random.integer(0, names.length) } : {}),
+    ...(random.chance(0.2) ? { maxProperties: names.length + random.integer(0, 1) } : {}),
+  };
+}

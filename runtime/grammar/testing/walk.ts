@@ -1,0 +1,61 @@
+import assert from 'node:assert/strict';
+import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import type { Matcher } from '../service.ts';
+import type { Random } from './random.ts';
+
+/** Tokens after which a walk looks for the end, and tokens that it may take in all. */
+const WANDER = 30;
+const MAX_STEPS = 2000;
+/** Tokens that end what JSON and the languages of our tests leave open. */
+const CLOSING = new Set(
+  ['"', '}', ']', '"}', '"]', '}}', ']}', ')', '>'].map((text) => Buffer.from(text).toString('hex')),
+);
+
+export function value<T>(outcome: Outcome<T>): T {
+  assert.equal(outcome.tag, 'ok', JSON.stringify(outcome));
+  return outcome.val;
+}
+
+/** Ids whose bits are set. */
+export function allowed(mask: Uint32Array): number[] {
+  const ids: number[] = [];
+  mask.forEach((word, index) => {
+    for (let bit = 0; bit < 32; bit += 1) if ((word >>> bit) & 1) ids.push(index * 32 + bit);
+  });
+  return ids;
+}
+
+/** Takes random allowed tokens until an end is allowed and chosen. Returns the bytes of all tokens but that end. */
+export async function walk(matcher: Matcher, tokenizer: Tokenizer, random: Random): Promise<Buffer> {
+  const eos = new Set(tokenizer.special.eos);
+  const taken: number[] = [];
+  for (let step = 0; step < MAX_STEPS; step += 1) {
+    const ids = allowed(value(await matcher.mask()));
+    const ends = ids.filter((id) => eos.has(id));
+    const rest = ids.filter((id) => !eos.has(id));
+    const status = value(await matcher.status());
+    assert.equal(status.mayEnd, ends.length > 0);
+    assert.equal(status.mustEnd, rest.length === 0 && ends.length > 0);
+    const leave = ends.length > 0 && (rest.length === 0 || random.chance(step < WANDER ? 0.2 : 0.9));
+    const token = leave ? random.pick(ends) : next(rest, step, tokenizer, random);
+    assert.equal(value(await matcher.accept(Uint32Array.of(token))), true, `token ${token} was allowed and is refused`);
+    if (leave) {
+      assert.deepEqual(allowed(value(await matcher.mask())).sort(), [...eos].sort());
+      assert.deepEqual(value(await matcher.status()), { mayEnd: true, mustEnd: true });
+      return Buffer.concat(taken.map((id) => tokenizer.tokenBytes(id)));
+    }
+    taken.push(token);
+  }
+  throw new Error(`no end after ${MAX_STEPS} tokens: ${Buffer.concat(taken.map((id) => tokenizer.tokenBytes(id)))}`);
+}
+
+function next(ids: readonly number[], step: number, tokenizer: Tokenizer, random: Random): number {
+  if (step < WANDER && random.chance(0.5)) return random.pick(ids);
+  const closing = ids.filter((id) => CLOSING.has(Buffer.from(tokenizer.tokenBytes(id)).toString('hex')));
+  if (closing.length > 0 && random.chance(step < WANDER ? 0.3 : 0.8)) return random.pick(closing);
+  const comma = ids.find((id) => tokenizer.tokenBytes(id).length === 1 && tokenizer.tokenBytes(id)[0] === 0x2c);
+  if (comma !== undefined && step >= WANDER && random.chance(0.1)) return comma;
+  const short = ids.filter((id) => tokenizer.tokenBytes(id).length === 1);
+  return random.pick(short.length > 0 ? short : ids);
+}

@@ -1,0 +1,76 @@
+/** Unicode code points from `from` to `to`, both included. */
+export type Range = readonly [from: number, to: number];
+
+const LAST = 0x10ffff;
+/** Halves of UTF-16 pairs: no characters, and UTF-8 cannot write them. */
+const SURROGATES: Range = [0xd800, 0xdfff];
+
+/** Sorted, disjoint and without surrogates: the form that all sets of characters here have. */
+export type Characters = readonly Range[];
+
+export function characters(...ranges: readonly Range[]): Characters {
+  const sorted = ranges.filter(([from, to]) => from <= to).sort((a, b) => a[0] - b[0]);
+  const merged: [number, number][] = [];
+  for (const [from, to] of sorted) {
+    const last = merged.at(-1);
+    if (last && from <= last[1] + 1) last[1] = Math.max(last[1], to);
+    else merged.push([from, to]);
+  }
+  return merged.flatMap((range) => without(range, SURROGATES));
+}
+
+/** Every character that is not in `set`. */
+export function complement(set: Characters): Characters {
+  const gaps: Range[] = [];
+  let next = 0;
+  for (const [from, to] of set) {
+    gaps.push([next, from - 1]);
+    next = to + 1;
+  }
+  return characters(...gaps, [next, LAST]);
+}
+
+export function union(...sets: readonly Characters[]): Characters {
+  return characters(...sets.flat());
+}
+
+export function intersection(a: Characters, b: Characters): Characters {
+  return complement(union(complement(a), complement(b)));
+}
+
+/** One range for each character of `text`. */
+export function charactersOf(text: string): Characters {
+  return characters(...[...text].map((character): Range => [codePoint(character), codePoint(character)]));
+}
+
+/** @param character one character, of one or two UTF-16 units */
+export function codePoint(character: string): number {
+  return character.codePointAt(0) ?? 0;
+}
+
+/** What a dot matches in a JavaScript regular expression: no end of a line. */
+export const NO_LINE_END = complement(charactersOf('\n\r\u2028\u2029'));
+export const ANY = complement([]);
+export const DIGITS = characters([0x30, 0x39]);
+export const WORD = characters([0x30, 0x39], [0x41, 0x5a], [0x5f, 0x5f], [0x61, 0x7a]);
+/** `\s` of JavaScript. */
+export const SPACE = characters(
+  [0x09, 0x0d],
+  [0x20, 0x20],
+  [0xa0, 0xa0],
+  [0x1680, 0x1680],
+  [0x2000, 0x200a],
+  [0x2028, 0x2029],
+  [0x202f, 0x202f],
+  [0x205f, 0x205f],
+  [0x3000, 0x3000],
+  [0xfeff, 0xfeff],
+);
+
+function without([from, to]: Range, [first, last]: Range): Range[] {
+  if (to < first || from > last) return [[from, to]];
+  const kept: Range[] = [];
+  if (from < first) kept.push([from, first - 1]);
+  if (to > last) kept.push([last + 1, to]);
+  return kept;
+}

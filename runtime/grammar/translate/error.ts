@@ -1,0 +1,23 @@
+/** Why a source is not a grammar that we match. `message` says what, where, and what to do about it. */
+export class GrammarError extends Error {
+  override readonly name = 'GrammarError';
+  readonly tag: 'invalid-argument' | 'limit-exceeded';
+
+  constructor(tag: 'invalid-argument' | 'limit-exceeded', message: string) {
+    super(message);
+    this.tag = tag;
+  }
+}
+
+export function invalid(message: string): GrammarError {
+  return new GrammarError('invalid-argument', message);
+}
+
+export function tooLarge(message: string): GrammarError {
+  return new GrammarError('limit-exceeded', message);
+}
+
+/** A piece of a source for a message, short and in quotes. */
+export function quote(text: string): string {
+  return JSON.stringify(text.length > 40 ? `${text.slice(0, 40)}…` : text);
+}

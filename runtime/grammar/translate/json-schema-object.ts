@@ -1,0 +1,62 @@
+/** A JSON schema as it was parsed: nothing is known of it yet. */
+export type Schema = boolean | SchemaObject;
+export type SchemaObject = Readonly<Record<string, unknown>>;
+
+/** Where a piece stands in its schema: a JSON pointer, as in `#/properties/name`. */
+export type Pointer = string;
+
+export function inside(pointer: Pointer, ...keys: readonly (string | number)[]): Pointer {
+  return [pointer, ...keys.map((key) => String(key).replaceAll('~', '~0').replaceAll('/', '~1'))].join('/');
+}
+
+export function isObject(value: unknown): value is SchemaObject {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+export function isSchema(value: unknown): value is Schema {
+  return typeof value === 'boolean' || isObject(value);
+}
+
+/** A property of the object itself, never of its prototype. */
+export function own(object: SchemaObject, key: string): unknown {
+  return Object.hasOwn(object, key) ? object[key] : undefined;
+}
+
+/** What limits values, in contrast to what describes them. */
+export const ASSERTIONS = {
+  object: ['properties', 'required', 'additionalProperties', 'patternProperties', 'minProperties', 'maxProperties'],
+  array: ['prefixItems', 'items', 'minItems', 'maxItems'],
+  string: ['minLength', 'maxLength', 'pattern', 'format'],
+  number: ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'],
+} as const;
+
+const ALL: readonly string[] = [
+  ...Object.values(ASSERTIONS).flat(),
+  ...['type', 'enum', 'const', 'anyOf', 'oneOf', 'allOf', '$ref'],
+];
+
+/** Keywords that no grammar of ours can keep, and what to write instead. Anything unknown is an annotation, as JSON Schema says. */
+export const REFUSED: ReadonlyMap<string, string> = new Map([
+  ['not', 'list what is allowed'],
+  ['if', 'use anyOf'],
+  ['dependentRequired', 'use anyOf'],
+  ['dependentSchemas', 'use anyOf'],
+  ['dependencies', 'use anyOf'],
+  ['contains', 'use prefixItems'],
+  ['uniqueItems', 'check it after decoding'],
+  ['propertyNames', 'use properties or patternProperties'],
+  ['unevaluatedProperties', 'use additionalProperties'],
+  ['unevaluatedItems', 'use items'],
+  ['multipleOf', 'use type integer, a pattern or an enum'],
+  ['$dynamicRef', 'use $ref'],
+  ['$recursiveRef', 'use $ref'],
+]);
+
+/** The keywords of a schema that limit values, without those in `except`. */
+export function assertions(schema: SchemaObject, except: readonly string[] = []): string[] {
+  return ALL.filter((key) => own(schema, key) !== undefined && !except.includes(key));
+}
+
+export function pick(schema: SchemaObject, keys: readonly string[]): SchemaObject {
+  return Object.fromEntries(keys.map((key) => [key, own(schema, key)]));
+}

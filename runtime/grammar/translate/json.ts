@@ -1,0 +1,150 @@
+import {
+  ANY,
+  type Characters,
+  characters,
+  charactersOf,
+  codePoint,
+  complement,
+  DIGITS,
+  intersection,
+  union,
+} from './characters.ts';
+import { choice, type Expression, oneOf, optional, type RuleSet, repeat, sequence, text } from './expression.ts';
+
+const MANY = Number.POSITIVE_INFINITY;
+
+/** Spaces that may stand between two tokens: without a bound, a model that likes spaces would write nothing else. */
+const MAX_SPACES = 32;
+
+/** Characters that stand for themselves in a JSON string. */
+export const PLAIN: Characters = complement(union(characters([0, 0x1f]), charactersOf('"\\')));
+
+const HEX = characters([0x30, 0x39], [0x41, 0x46], [0x61, 0x66]);
+const ESCAPES: ReadonlyMap<number, string> = new Map([
+  [0x08, '\\b'],
+  [0x09, '\\t'],
+  [0x0a, '\\n'],
+  [0x0c, '\\f'],
+  [0x0d, '\\r'],
+  [0x22, '\\"'],
+  [0x5c, '\\\\'],
+]);
+
+/** The grammar of JSON (RFC 8259), with at most 32 spaces in a row. */
+export class JsonRules {
+  readonly rules: RuleSet;
+  readonly space: Expression;
+  readonly value: Expression;
+  readonly object: Expression;
+  readonly array: Expression;
+  readonly string: Expression;
+  readonly number: Expression;
+
+  constructor(rules: RuleSet) {
+    this.rules = rules;
+    this.space = rules.define('space', repeat(oneOf(charactersOf(' \t\r\n')), 0, MAX_SPACES));
+    this.string = rules.define('string', sequence([text('"'), stringCharacters(), text('"')]));
+    this.number = rules.define('number', number());
+    const value: Expression = { kind: 'rule', name: 'value' };
+    this.object = rules.define('object', this.bracketed('{', '}', this.pair(this.string, value)));
+    this.array = rules.define('array', this.bracketed('[', ']', sequence([value, this.space])));
+    this.value = rules.define('value', choice([this.object, this.array, this.string, this.number, BOOLEAN, NULL]));
+  }
+
+  /** `key: value`, with the space after it. */
+  pair(key: Expression, value: Expression): Expression {
+    return sequence([key, this.space, text(':'), this.space, value, this.space]);
+  }
+
+  /** `inner`, with a comma and space before it. */
+  next(inner: Expression): Expression {
+    return sequence([text(','), this.space, inner]);
+  }
+
+  /** What stands between brackets, with space after the opening one. */
+  within(open: string, close: string, inner: Expression): Expression {
+    return sequence([text(open), this.space, inner, text(close)]);
+  }
+
+  /** Any number of `inner`s, which end with their space. */
+  bracketed(open: string, close: string, inner: Expression): Expression {
+    return this.within(open, close, optional(sequence([inner, repeat(this.next(inner), 0, MANY)])));
+  }
+}
+
+export const BOOLEAN = choice([text('true'), text('false')]);
+export const NULL = text('null');
+
+/** Any inside of a string. */
+export function stringCharacters(): Expression {
+  const hex = oneOf(HEX);
+  const of = (letters: string) => oneOf(charactersOf(letters));
+  const escapes = choice([
+    of('"\\/bfnrt'),
+    sequence([text('u'), of('0123456789abcefABCEF'), hex, hex, hex]),
+    sequence([text('u'), of('dD'), of('01234567'), hex, hex]),
+    sequence([text('u'), of('dD'), of('89abAB'), hex, hex, text('\\u'), of('dD'), of('cdefCDEF'), hex, hex]),
+  ]);
+  return repeat(choice([oneOf(PLAIN), sequence([text('\\'), escapes])]), 0, MANY);
+}
+
+/**
+ * The texts of `expression` as they are written inside a JSON string. A repetition with bounds keeps to characters that need no escape: counting
+ * both kinds makes masks a hundred times slower.
+ */
+export function escaped(expression: Expression, counted = false): Expression {
+  switch (expression.kind) {
+    case 'text':
+      return text([...expression.text].map((character) => escapedCharacter(codePoint(character))).join(''));
+    case 'class':
+      return escapedClass(expression.set, counted);
+    case 'sequence':
+      return sequence(expression.parts.map((part) => escaped(part, counted)));
+    case 'choice':
+      return choice(expression.options.map((option) => escaped(option, counted)));
+    case 'repeat': {
+      const bounded = expression.min > 1 || (expression.max > 1 && expression.max !== MANY);
+      return repeat(escaped(expression.body, counted || bounded), expression.min, expression.max);
+    }
+    case 'rule':
+      return expression;
+  }
+}
+
+function escapedClass(set: Characters, counted: boolean): Expression {
+  const plain = intersection(set, PLAIN);
+  if (counted && plain.length > 0) return oneOf(plain);
+  const special = intersection(set, complement(PLAIN));
+  const spelled = special.flatMap(([from, to]) =>
+    Array.from({ length: to - from + 1 }, (_, offset) => text(escapedCharacter(from + offset))),
+  );
+  return choice([oneOf(plain), ...spelled]);
+}
+
+function escapedCharacter(code: number): string {
+  const known = ESCAPES.get(code);
+  if (known !== undefined) return known;
+  return code < 0x20 ? `\\u${code.toString(16).padStart(4, '0')}` : String.fromCodePoint(code);
+}
+
+function number(): Expression {
+  const digits = repeat(oneOf(DIGITS), 1, MANY);
+  const whole = choice([text('0'), sequence([oneOf(characters([0x31, 0x39])), repeat(oneOf(DIGITS), 0, MANY)])]);
+  const exponent = sequence([oneOf(charactersOf('eE')), optional(oneOf(charactersOf('+-'))), digits]);
+  return sequence([optional(text('-')), whole, optional(sequence([text('.'), digits])), optional(exponent)]);
+}
+
+/** A string of any characters but those that must be escaped, of `min` to `max` code points. */
+export function plainString(min: number, max: number): Expression {
+  const body =
+    max === MANY ? sequence([repeat(oneOf(PLAIN), min, min), stringCharacters()]) : repeat(oneOf(PLAIN), min, max);
+  return sequence([text('"'), body, text('"')]);
+}
+
+/** A JSON value written without spaces. */
+export function literal(value: unknown): Expression {
+  return text(JSON.stringify(value));
+}
+
+/** Any text. */
+export const ANYTHING = repeat(oneOf(ANY), 0, MANY);

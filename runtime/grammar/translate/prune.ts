@@ -1,0 +1,105 @@
+import { invalid } from './error.ts';
+import { choice, EMPTY, type Expression, type Grammar, isNever, NEVER, repeat, sequence } from './expression.ts';
+
+/**
+ * The grammar without what can never end in a text: rules that only lead to themselves and all that needs them. So no matcher runs into a
+ * place where nothing may come. What `root` does not reach is left out.
+ *
+ * @throws GrammarError when no text matches at all
+ */
+export function prune(grammar: Grammar): Grammar {
+  const productive = productiveRules(grammar);
+  const rules = new Map<string, Expression>();
+  const pending = [grammar.root];
+  for (let name = pending.pop(); name !== undefined; name = pending.pop()) {
+    const definition = grammar.rules.get(name);
+    if (rules.has(name) || definition === undefined) continue;
+    const kept = keep(definition, productive);
+    rules.set(name, kept);
+    for (const used of references(kept)) pending.push(used);
+  }
+  const root = rules.get(grammar.root);
+  if (root === undefined || isNever(root)) {
+    throw invalid('no text matches this grammar: every way through it leads back to itself or to a contradiction');
+  }
+  return { root: grammar.root, rules };
+}
+
+/** Names of the rules that some finite text matches. */
+function productiveRules({ rules }: Grammar): ReadonlySet<string> {
+  const users = new Map<string, string[]>();
+  for (const [name, definition] of rules) {
+    for (const used of references(definition)) {
+      const known = users.get(used);
+      if (known) known.push(name);
+      else users.set(used, [name]);
+    }
+  }
+  const productive = new Set<string>();
+  const pending = [...rules.keys()];
+  for (let name = pending.pop(); name !== undefined; name = pending.pop()) {
+    const definition = rules.get(name);
+    if (productive.has(name) || definition === undefined || !ends(definition, productive)) continue;
+    productive.add(name);
+    for (const user of users.get(name) ?? []) pending.push(user);
+  }
+  return productive;
+}
+
+function ends(expression: Expression, productive: ReadonlySet<string>): boolean {
+  switch (expression.kind) {
+    case 'text':
+      return true;
+    case 'class':
+      return expression.set.length > 0;
+    case 'sequence':
+      return expression.parts.every((part) => ends(part, productive));
+    case 'choice':
+      return expression.options.some((option) => ends(option, productive));
+    case 'repeat':
+      return expression.min === 0 || ends(expression.body, productive);
+    case 'rule':
+      return productive.has(expression.name);
+  }
+}
+
+function keep(expression: Expression, productive: ReadonlySet<string>): Expression {
+  switch (expression.kind) {
+    case 'text':
+      return expression;
+    case 'class':
+      return expression.set.length > 0 ? expression : NEVER;
+    case 'sequence':
+      return sequence(expression.parts.map((part) => keep(part, productive)));
+    case 'choice':
+      return choice(expression.options.map((option) => keep(option, productive)).filter((kept) => !isNever(kept)));
+    case 'repeat':
+      return expression.max === 0 ? EMPTY : repeat(keep(expression.body, productive), expression.min, expression.max);
+    case 'rule':
+      return productive.has(expression.name) ? expression : NEVER;
+  }
+}
+
+/** Names of the rules that stand in an expression, each once. */
+export function references(expression: Expression): ReadonlySet<string> {
+  const names = new Set<string>();
+  const pending = [expression];
+  for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
+    if (next.kind === 'rule') names.add(next.name);
+    else for (const inner of children(next)) pending.push(inner);
+  }
+  return names;
+}
+
+function children(expression: Expression): readonly Expression[] {
+  switch (expression.kind) {
+    case 'sequence':
+      return expression.parts;
+    case 'choice':
+      return expression.options;
+    case 'repeat':
+      return [expression.body];
+    default:
+      return [];
+  }
+}

@@ -1,0 +1,361 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import type { ExportInfo, FileInfo, Imported, StepResult } from '#gpu-host/protocol/calls.ts';
+import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { TestGpuHost } from '../testing/gpu-host.ts';
+import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
+import type { KvFile } from './kv-file.ts';
+
+const PAGE_SIZE = 16;
+const TOP = 8;
+/** Largest difference of two log-probabilities of which one went through rotated keys. */
+const ROTATION_ERROR = 1e-4;
+
+const u32 = (...values: number[]) => Uint32Array.from(values);
+const text = (length: number, seed = 1) => Uint32Array.from({ length }, (_, i) => (i * 37 + seed * 11 + 3) % 90);
+const count = (length: number, first = 0) => Uint32Array.from({ length }, (_, i) => first + i);
+
+function value<T>(outcome: Outcome<T>): T {
+  if (outcome.tag === 'ok') return outcome.val;
+  assert.fail(`${outcome.val.tag}: ${outcome.val.val}`);
+}
+
+async function failure(outcome: Promise<Outcome<unknown>> | Outcome<unknown>): Promise<string> {
+  const settled = await outcome;
+  return settled.tag === 'err' ? settled.val.tag : 'ok';
+}
+
+function close(left: ArrayLike<number>, right: ArrayLike<number>, within = ROTATION_ERROR): void {
+  assert.equal(left.length, right.length);
+  for (let i = 0; i < left.length; i++) {
+    const [a, b] = [left[i] ?? Number.NaN, right[i] ?? Number.NaN];
+    assert.ok(Math.abs(a - b) <= within, `${a} and ${b} at ${i}`);
+  }
+}
+
+describe('calls of an inferlet to a GPU host', () => {
+  let host: TestGpuHost;
+  let connection: GpuHostConnection;
+  const opened: TestInferlet[] = [];
+
+  before(async () => {
+    host = await TestGpuHost.start();
+    connection = await GpuHostConnection.connect(host.address);
+  });
+  after(async () => {
+    await Promise.all(opened.map((inferlet) => inferlet.end()));
+    const { pages } = (await connection.stats()).models[0] ?? {};
+    // What is left belongs to the tenant, by name.
+    assert.ok(pages && pages.free + pages.cached + pages.owned === pages.total);
+    connection.close();
+    await host.stop();
+  });
+
+  const inferlet = (options: TestInferletOptions = {}) => {
+    const made = new TestInferlet(connection, { id: `inferlet-${opened.length}`, ...options });
+    opened.push(made);
+    return made;
+  };
+  const pages = (guest: TestInferlet, number: number) =>
+    value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, number));
+  const step = async (
+    guest: TestInferlet,
+    tokens: Uint32Array,
+    first: number,
+    inPages: Uint32Array,
+    outPages: Uint32Array,
+  ) =>
+    value(
+      await guest.call<Promise<Outcome<StepResult>>>('fused', 'step', guest.queue, {
+        ...{ tokens, positions: count(tokens.length, first), inPages, outPages, mask: undefined },
+        ...{ rows: tokens.length, output: { tag: 'distributions', val: TOP } },
+      }),
+    ).distributions;
+  /** What follows each of `tokens` on a fresh text. */
+  const expected = (tokens: Uint32Array) => {
+    const guest = inferlet();
+    return step(guest, tokens, 0, u32(), pages(guest, Math.ceil(tokens.length / PAGE_SIZE)));
+  };
+
+  describe('allocate', () => {
+    it('exports pages by name inside a tenant, which others import', async () => {
+      const maker = inferlet();
+      const held = pages(maker, 2);
+      await step(maker, text(20), 0, u32(), held);
+      const make = (name: string) =>
+        maker.call<Promise<Outcome<undefined>>>('allocate', 'export-pages', maker.queue, held, name, false);
+      value(await make('a/b'));
+      assert.equal(await failure(make('a/b')), 'invalid-argument');
+      assert.equal(await failure(make('a b')), 'invalid-argument');
+      await maker.end();
+
+      const user = inferlet();
+      const get = (guest: TestInferlet, name: string) =>
+        guest.call<Promise<Outcome<Imported>>>('allocate', 'import-pages', guest.queue, name);
+      const imported = value(await get(user, 'a/b'));
+      assert.deepEqual([imported.pages.length, imported.tokens, imported.nextPosition], [2, 20, 20]);
+      assert.equal(user.inferlet.pagesPeak.get('tiny'), 2);
+      const [row] = await step(user, text(21).slice(20), 20, imported.pages, u32());
+      close(row?.logProbabilities ?? [], (await expected(text(21))).at(-1)?.logProbabilities ?? []);
+
+      assert.equal(await failure(get(user, 'a/c')), 'not-found');
+      assert.equal(await failure(get(inferlet({ tenant: 'other' }), 'a/b')), 'not-found');
+      const list = () => user.call<Promise<Outcome<readonly ExportInfo[]>>>('allocate', 'list-exports', user.queue);
+      assert.deepEqual(value(await list()), [
+        { name: 'a/b', pages: 2, tokens: 20, nextPosition: 20, persistent: false },
+      ]);
+      const forget = () => user.call<Promise<Outcome<undefined>>>('allocate', 'unexport', user.queue, 'a/b');
+      value(await forget());
+      assert.equal(await failure(forget()), 'not-found');
+      assert.deepEqual(value(await list()), []);
+    });
+
+    it('copies single tokens, and slots with a shift of their positions', async () => {
+      const guest = inferlet();
+      const [source, target, shifted] = [pages(guest, 2), pages(guest, 2), pages(guest, 2)];
+      await step(guest, text(20), 0, u32(), source);
+      guest.call('allocate', 'copy-tokens', guest.queue, source, count(20), target, count(20, 100));
+      for (const page of [0, 1]) {
+        const slots = page === 0 ? PAGE_SIZE : 4;
+        guest.call('allocate', 'copy-slots', guest.queue, target[page], 0, shifted[page], 0, slots, -100);
+      }
+      const next = text(21).slice(20);
+      const [whole, moved, back] = await Promise.all([
+        step(guest, next, 20, source, u32()),
+        step(guest, next, 120, target, u32()),
+        step(guest, next, 20, shifted, u32()),
+      ]);
+      // Only distances between positions count.
+      close(moved[0]?.logProbabilities ?? [], whole[0]?.logProbabilities ?? []);
+      close(back[0]?.logProbabilities ?? [], whole[0]?.logProbabilities ?? []);
+    });
+  });
+
+  describe('output-text and introspect', () => {
+    it('look at a state', async () => {
+      const guest = inferlet();
+      const embeds = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-embeds', guest.queue, 6));
+      const [inputs, states] = [embeds.slice(0, 5), embeds.slice(5)];
+      guest.call('input-text', 'embed-text', guest.queue, text(5), count(5), inputs);
+      const scores = value(
+        await guest.call<Promise<Outcome<Float32Array>>>(
+          'introspect',
+          'forward-scores',
+          ...[guest.queue, u32(), inputs, pages(guest, 1), states, undefined],
+        ),
+      );
+      assert.equal(scores.length, 5);
+      close([scores.reduce((sum, score) => sum + score, 0)], [5]);
+      const state = states[0] ?? 0;
+      const ask = <T>(name: string, ...args: unknown[]) =>
+        guest.call<Promise<Outcome<T>>>('output-text', name, guest.queue, state, ...args).then(value);
+      const { vocabularySize } = guest.queue.model?.summary ?? { vocabularySize: 0 };
+      const all = await ask<Float32Array>('log-probabilities', count(vocabularySize));
+      close([all.reduce((sum, logarithm) => sum + Math.exp(logarithm), 0)], [1]);
+      close([await ask<number>('entropy')], [all.reduce((sum, p) => sum - p * Math.exp(p), 0)], 1e-3);
+      const best = await ask<{ tokens: Uint32Array; logProbabilities: Float32Array }>('next-distribution', 3);
+      close(await ask<Float32Array>('log-probabilities', best.tokens), best.logProbabilities);
+      const embed = await ask<Float32Array>('read-embed');
+      assert.ok(embed.length > 0 && embed.every(Number.isFinite));
+    });
+
+    it('is refused where the model does not offer it', async () => {
+      const { summary } = inferlet().queue.model ?? {};
+      assert.ok(summary);
+      const guest = inferlet({ model: { summary: { ...summary, traits: ['allocate', 'forward'] } } });
+      const outcome = guest.call<Promise<Outcome<unknown>>>(
+        'introspect',
+        'forward-scores',
+        ...[guest.queue, u32(), u32(), u32(), u32(), undefined],
+      );
+      assert.equal(await failure(outcome), 'unsupported');
+      const file = guest.call<KvFile>('kv-files', '[constructor]file', guest.queue, undefined, 'read');
+      assert.equal(await failure(file.ready()), 'unsupported');
+      assert.equal(await failure(file.pred(text(1), count(1), 1)), 'unsupported');
+      assert.equal(await failure(file.fork().ready()), 'unsupported');
+      const grammar = guest.call<{ ready(): Promise<Outcome<undefined>> }>(
+        'grammar',
+        '[constructor]compiled',
+        ...['tiny', { tag: 'json' }],
+      );
+      assert.equal(await failure(grammar.ready()), 'unsupported');
+    });
+  });
+
+  describe('kv-files', () => {
+    const open = (guest: TestInferlet, name: string | undefined, access = 'read') =>
+      guest.call<KvFile>('kv-files', '[constructor]file', guest.queue, name, access);
+    const list = async (guest: TestInferlet, prefix = '') =>
+      value(await guest.call<Promise<Outcome<readonly FileInfo[]>>>('kv-files', 'files', guest.queue, prefix));
+
+    it('append what they predict, issued one after the other without waiting', async () => {
+      const guest = inferlet();
+      const file = open(guest, undefined);
+      const tokens = text(40);
+      const parts = [0, 7, 16, 33, 40];
+      const rows = await Promise.all(
+        parts.slice(1).map((end, i) => {
+          const start = parts[i] ?? 0;
+          return file.pred(tokens.slice(start, end), count(end - start, start), TOP);
+        }),
+      );
+      const all = rows.flatMap((outcome) => [...value(outcome)]);
+      const want = await expected(tokens);
+      assert.equal(all.length, want.length);
+      all.forEach((row, i) => {
+        close(row.logProbabilities, want[i]?.logProbabilities ?? []);
+      });
+      assert.deepEqual([file.tokens, file.nextPosition, file.pages.length], [40, 40, 3]);
+      assert.equal(await failure(file.pred(u32(1, 2), u32(40), 1)), 'invalid-argument');
+      assert.equal(await failure(file.pred(u32(100_000_000), u32(40), 1)), 'invalid-argument');
+      assert.deepEqual([file.tokens, file.nextPosition], [40, 40]);
+    });
+
+    it('take what forward and fused write into them as theirs', async () => {
+      const guest = inferlet();
+      const file = open(guest, undefined);
+      value(await file.pred(text(10), count(10), 1));
+      const room = value(file.reserve(10));
+      assert.equal(room.length, 2);
+      await step(guest, text(20).slice(10), 10, file.pages.slice(0, 1), room);
+      file.filled(10, 20);
+      assert.deepEqual([file.tokens, file.nextPosition], [20, 20]);
+      const [row] = value(await file.pred(text(21).slice(20), u32(20), TOP));
+      close(row?.logProbabilities ?? [], (await expected(text(21))).at(-1)?.logProbabilities ?? []);
+      assert.equal(await failure(file.reserve(1_000_000)), 'limit-exceeded');
+    });
+
+    it('are cut up and joined, positions and all', async () => {
+      const guest = inferlet();
+      const file = open(guest, undefined);
+      value(await file.pred(text(30), count(30), 1));
+      const fork = file.fork();
+      const head = file.extract(count(11), undefined);
+      const tail = file.extract(count(19, 11), 0);
+      value(await tail.ready());
+      assert.deepEqual([head.tokens, tail.tokens, tail.nextPosition], [11, 19, 19]);
+      // The file that is forked goes its own way.
+      value(await file.pred(text(1, 9), u32(30), 1));
+      const kept = head.fork();
+      value(await head.merge(tail, false));
+      // `head` kept the bound of the whole text: what follows it begins behind that.
+      assert.deepEqual([head.tokens, head.nextPosition], [30, 49]);
+      const renumbered = kept.extract(count(11), 0);
+      value(await renumbered.merge(tail, false));
+      assert.deepEqual([renumbered.tokens, renumbered.nextPosition], [30, 30]);
+      const next = text(31).slice(30);
+      const whole = value(await fork.pred(next, u32(30), TOP))[0]?.logProbabilities ?? [];
+      close(value(await renumbered.pred(next, u32(30), TOP))[0]?.logProbabilities ?? [], whole);
+      assert.equal(await failure(file.extract(u32(31), 0).ready()), 'invalid-argument');
+      const backwards = fork.extract(count(30).reverse(), undefined);
+      value(await backwards.ready());
+      const [row] = value(await backwards.pred(next, u32(30), TOP));
+      // Keys carry their positions: the order in the cache is nothing.
+      close(row?.logProbabilities ?? [], whole);
+    });
+
+    it('are saved, seen, locked and removed', async () => {
+      const maker = inferlet({ functionName: 'maker' });
+      const file = open(maker, undefined);
+      value(await file.pred(text(20), count(20), 1));
+      value(await file.save('notes/1', true, 'writable'));
+      value(await file.save('notes/2', false, 'private'));
+      assert.deepEqual(
+        (await list(maker, 'notes/')).map(({ name, tokens, persistent, rights, owner, locked }) => ({
+          ...{ name, tokens, persistent, rights, owner, locked },
+        })),
+        [
+          { name: 'notes/1', tokens: 20, persistent: true, rights: 'writable', owner: 'maker', locked: false },
+          { name: 'notes/2', tokens: 20, persistent: false, rights: 'private', owner: 'maker', locked: false },
+        ],
+      );
+      const writer = inferlet({ functionName: 'writer' });
+      assert.equal(await failure(open(writer, 'notes/3').ready()), 'not-found');
+      assert.equal(await failure(open(writer, 'notes/2').ready()), 'unsupported');
+      const held = open(writer, 'notes/1', 'write');
+      value(await held.ready());
+      assert.equal(await failure(open(maker, 'notes/1', 'write').ready()), 'unavailable');
+      const reader = open(maker, 'notes/1');
+      value(await held.pred(text(21).slice(20), u32(20), 1));
+      value(await held.save('notes/1', true, 'writable'));
+      value(await reader.ready());
+      assert.equal(reader.tokens, 20);
+      const later = open(maker, 'notes/1');
+      value(await later.ready());
+      assert.equal(later.tokens, 21);
+      // Dropping gives the lock back, so does the end of an inferlet.
+      held.drop();
+      const second = open(maker, 'notes/1', 'write');
+      value(await second.ready());
+      await maker.end();
+      const third = open(writer, 'notes/1', 'write');
+      value(await third.ready());
+      third.unlock();
+      for (const name of ['notes/1', 'notes/2']) {
+        const owner = inferlet({ functionName: 'maker' });
+        value(await owner.call<Promise<Outcome<undefined>>>('kv-files', 'remove', owner.queue, name));
+      }
+      assert.deepEqual(await list(writer), []);
+    });
+
+    it('that are not open yet, wait', async () => {
+      const guest = inferlet();
+      const file = open(guest, undefined);
+      value(await file.pred(text(20), count(20), 1));
+      value(await file.save('later', false, 'private'));
+      const again = open(guest, 'later');
+      const fork = again.fork();
+      const row = fork.pred(text(21).slice(20), u32(20), TOP);
+      const joined = again.merge(fork, false);
+      again.unlock();
+      close(value(await row)[0]?.logProbabilities ?? [], (await expected(text(21))).at(-1)?.logProbabilities ?? []);
+      value(await joined);
+      const dropped = open(guest, 'later', 'write');
+      dropped.drop();
+      const locked = open(guest, 'later', 'write');
+      value(await locked.ready());
+    });
+
+    it('tell what the device refused, and leave it to synchronize', async () => {
+      const guest = inferlet();
+      const file = open(guest, undefined);
+      value(await file.pred(text(20), count(20), 1));
+      const other = file.fork();
+      // Behind the file's back.
+      guest.call('allocate', 'free-pages', guest.queue, other.pages);
+      assert.equal(await failure(file.merge(other, false)), 'not-owned');
+      assert.equal(file.tokens, 20);
+      const synchronize = () =>
+        guest.call<Promise<Outcome<undefined>>>('queue', '[method]queue.synchronize', guest.queue);
+      assert.equal(await failure(synchronize()), 'not-owned');
+      assert.equal(await failure(synchronize()), 'ok');
+    });
+
+    it('are bounded in number, and give their pages back', async () => {
+      const guest = inferlet();
+      const files = Array.from({ length: 1024 }, () => open(guest, undefined));
+      const tooMany = open(guest, undefined);
+      assert.equal(await failure(tooMany.ready()), 'limit-exceeded');
+      tooMany.drop();
+      const [first] = files;
+      assert.ok(first);
+      value(await first.pred(text(20), count(20), 1));
+      assert.equal(guest.queue.device?.heldPages, 2);
+      first.drop();
+      first.drop();
+      assert.equal(guest.queue.device?.heldPages, 0);
+      value(await open(guest, undefined).ready());
+      assert.equal(await failure(open(guest, undefined).ready()), 'limit-exceeded');
+    });
+
+    it('outlive the handle of their queue', async () => {
+      const guest = inferlet();
+      const file = open(guest, undefined);
+      guest.call('queue', '[resource-drop]queue', guest.queue);
+      value(await file.pred(text(20), count(20), 1));
+      file.drop();
+      assert.equal(await failure(guest.queue.settle()), 'not-found');
+    });
+  });
+});

@@ -1,0 +1,161 @@
+import type { StepRequest, StepResult } from '#gpu-host/protocol/calls.ts';
+import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { MatchStatus, Source } from '#wit/generated/host.ts';
+import type { CompiledGrammar, Matcher } from '../grammar/service.ts';
+import type { Droppable } from './holdings.ts';
+import type { Inferlet } from './inferlet.ts';
+import type { DeviceQueue } from './queue.ts';
+
+/** The host's side of a `compiled` resource. */
+class InferletGrammar implements Droppable {
+  readonly #inferlet: Inferlet;
+  readonly model: string;
+  readonly compiled: Outcome<CompiledGrammar>;
+
+  constructor(inferlet: Inferlet, model: string, source: Source) {
+    this.#inferlet = inferlet;
+    this.model = model;
+    this.compiled = this.#compile(source);
+  }
+
+  ready(): Promise<Outcome<undefined>> {
+    return this.compiled.tag === 'ok' ? this.compiled.val.ready() : Promise.resolve(this.compiled);
+  }
+
+  drop(): void {
+    this.#inferlet.grammars.give(this);
+    if (this.compiled.tag === 'ok') this.compiled.val.drop();
+  }
+
+  #compile(source: Source): Outcome<CompiledGrammar> {
+    const { tenant, models } = this.#inferlet.description;
+    const granted = models.get(this.model);
+    if (!granted) {
+      const text = `this function was granted no model named ${this.model}; ask runtime.models`;
+      return err(handlerError('not-found', text));
+    }
+    const { tokenizer, grammars } = granted;
+    if (!tokenizer) return err(handlerError('unsupported', `${this.model} has no tokenizer`));
+    const refused = this.#inferlet.grammars.take(this);
+    return refused ? err(refused) : ok(grammars.compile(tenant, { name: this.model, tokenizer }, source));
+  }
+}
+
+/** The host's side of a `matcher` resource. */
+class InferletMatcher implements Droppable {
+  readonly #inferlet: Inferlet;
+  readonly #model: string;
+  readonly #matcher: Outcome<Matcher>;
+
+  /** @param make asked only when there is a place for one more */
+  constructor(inferlet: Inferlet, model: string, make: Outcome<() => Matcher>) {
+    this.#inferlet = inferlet;
+    this.#model = model;
+    const refused = make.tag === 'ok' ? inferlet.matchers.take(this) : null;
+    this.#matcher = refused ? err(refused) : make.tag === 'ok' ? ok(make.val()) : make;
+  }
+
+  /** `tokens` may be a view of the guest's memory. */
+  accept(tokens: Uint32Array): Promise<Outcome<boolean>> {
+    const own = tokens.slice();
+    return this.#ask((matcher) => matcher.accept(own));
+  }
+
+  mask(): Promise<Outcome<Uint32Array>> {
+    return this.#ask((matcher) => matcher.mask());
+  }
+
+  status(): Promise<Outcome<MatchStatus>> {
+    return this.#ask((matcher) => matcher.status());
+  }
+
+  rollback(tokens: number): Promise<Outcome<undefined>> {
+    return this.#ask((matcher) => matcher.rollback(tokens));
+  }
+
+  fork(): InferletMatcher {
+    const self = this.#matcher;
+    return new InferletMatcher(this.#inferlet, this.#model, self.tag === 'ok' ? ok(() => self.val.fork()) : self);
+  }
+
+  /** `fused.step` with the mask of where the text stands. Lists of `request` may be views of the guest's memory. */
+  async step(queue: DeviceQueue, request: StepRequest): Promise<Outcome<StepResult>> {
+    const refused = this.#inferlet.refuseTokens() ?? refuseStep(queue, this.#model, request);
+    if (refused) return err(refused);
+    const own = ownRequest(request);
+    queue.retain();
+    try {
+      const allowed = await this.mask();
+      if (allowed.tag === 'err') return allowed;
+      const offered = queue.offering('fused');
+      if (offered.tag === 'err') return offered;
+      this.#inferlet.count(own.tokens.length, own.rows);
+      return await offered.val.step(queue.id, { ...own, allowed: allowed.val });
+    } finally {
+      queue.release();
+    }
+  }
+
+  drop(): void {
+    this.#inferlet.matchers.give(this);
+    if (this.#matcher.tag === 'ok') this.#matcher.val.drop();
+  }
+
+  #ask<T>(call: (matcher: Matcher) => Promise<Outcome<T>>): Promise<Outcome<T>> {
+    return this.#matcher.tag === 'ok' ? call(this.#matcher.val) : Promise.resolve(this.#matcher);
+  }
+}
+
+/** `wit/grammar.wit`. */
+export const grammar = {
+  '[constructor]compiled': (inferlet: Inferlet, model: string, source: Source): InferletGrammar =>
+    new InferletGrammar(inferlet, model, source),
+  '[method]compiled.ready': (_inferlet: Inferlet, self: InferletGrammar): Promise<Outcome<undefined>> => self.ready(),
+  '[resource-drop]compiled': (_inferlet: Inferlet, self: InferletGrammar): void => self.drop(),
+
+  '[constructor]matcher': (inferlet: Inferlet, { compiled, model }: InferletGrammar): InferletMatcher =>
+    new InferletMatcher(inferlet, model, compiled.tag === 'ok' ? ok(() => compiled.val.matcher()) : compiled),
+  '[method]matcher.accept': (
+    _inferlet: Inferlet,
+    self: InferletMatcher,
+    tokens: Uint32Array,
+  ): Promise<Outcome<boolean>> => self.accept(tokens),
+  '[method]matcher.mask': (_inferlet: Inferlet, self: InferletMatcher): Promise<Outcome<Uint32Array>> => self.mask(),
+  '[method]matcher.status': (_inferlet: Inferlet, self: InferletMatcher): Promise<Outcome<MatchStatus>> =>
+    self.status(),
+  '[method]matcher.fork': (_inferlet: Inferlet, self: InferletMatcher): InferletMatcher => self.fork(),
+  '[method]matcher.rollback': (
+    _inferlet: Inferlet,
+    self: InferletMatcher,
+    tokens: number,
+  ): Promise<Outcome<undefined>> => self.rollback(tokens),
+  '[resource-drop]matcher': (_inferlet: Inferlet, self: InferletMatcher): void => self.drop(),
+
+  step: (
+    _inferlet: Inferlet,
+    queue: DeviceQueue,
+    matcher: InferletMatcher,
+    request: StepRequest,
+  ): Promise<Outcome<StepResult>> => matcher.step(queue, request),
+};
+
+function refuseStep(queue: DeviceQueue, model: string, { rows, output }: StepRequest) {
+  if (queue.name !== model) {
+    return handlerError('invalid-argument', `the grammar was compiled for ${model} and the queue is of ${queue.name}`);
+  }
+  if (rows === 1 && output.tag !== 'none') return null;
+  return handlerError('invalid-argument', 'a step with a grammar has one row of output, a sample or distributions');
+}
+
+/** A request whose lists are its own: it is sent later. */
+function ownRequest({ tokens, positions, inPages, outPages, mask, rows, output }: StepRequest): StepRequest {
+  return {
+    tokens: tokens.slice(),
+    positions: positions.slice(),
+    inPages: inPages.slice(),
+    outPages: outPages.slice(),
+    mask: mask && { runs: mask.runs.slice(), rowLengths: mask.rowLengths.slice() },
+    rows,
+    output,
+  };
+}

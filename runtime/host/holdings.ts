@@ -1,0 +1,43 @@
+import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
+
+/** What an inferlet holds in this process until it drops it or ends. */
+export interface Droppable {
+  drop(): void;
+}
+
+/** Resources of one kind that an inferlet holds, up to a bound. */
+export class Holdings {
+  readonly #most: number;
+  readonly #what: string;
+  readonly #held = new Set<Droppable>();
+
+  /** @param what plural, for the error's text */
+  constructor(most: number, what: string) {
+    this.#most = most;
+    this.#what = what;
+  }
+
+  get size(): number {
+    return this.#held.size;
+  }
+
+  /** Keeps a resource; null, or why there is no place for it: then it must refuse every call. */
+  take(resource: Droppable): HandlerError | null {
+    if (this.#held.size >= this.#most) {
+      return handlerError('limit-exceeded', `more than ${this.#most} ${this.#what} are held; drop what is not needed`);
+    }
+    this.#held.add(resource);
+    return null;
+  }
+
+  /** Lets go of a resource, whether it had a place or not. */
+  give(resource: Droppable): void {
+    this.#held.delete(resource);
+  }
+
+  /** Drops whatever is left. */
+  dropAll(): void {
+    for (const resource of [...this.#held]) resource.drop();
+    this.#held.clear();
+  }
+}

@@ -1,0 +1,23 @@
+import { err, type Outcome } from '#gpu-host/protocol/errors.ts';
+import type { Mask } from '#wit/generated/host.ts';
+import type { Inferlet } from './inferlet.ts';
+import type { DeviceQueue } from './queue.ts';
+
+/** `wit/introspect.wit`. */
+export const introspect = {
+  'forward-scores': (
+    inferlet: Inferlet,
+    queue: DeviceQueue,
+    inPages: Uint32Array,
+    inEmbeds: Uint32Array,
+    outPages: Uint32Array,
+    outEmbeds: Uint32Array,
+    mask: Mask | undefined,
+  ): Promise<Outcome<Float32Array>> => {
+    const refused = inferlet.refuseTokens();
+    if (refused) return Promise.resolve(err(refused));
+    const offered = queue.offering('introspect');
+    if (offered.tag === 'err') return Promise.resolve(offered);
+    return offered.val.forwardScores(queue.id, inPages, inEmbeds, outPages, outEmbeds, mask);
+  },
+};

@@ -1,0 +1,293 @@
+import type { Distribution, FileRights, Imported } from '#gpu-host/protocol/calls.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { Droppable } from './holdings.ts';
+import type { Inferlet } from './inferlet.ts';
+import type { DeviceQueue } from './queue.ts';
+
+/** What a file begins with: pages of the inferlet's own, and what is known of the tokens in them. */
+interface Content {
+  readonly pages: Uint32Array;
+  readonly tokens: number;
+  readonly nextPosition: number;
+}
+
+const EMPTY: Content = { pages: new Uint32Array(0), tokens: 0, nextPosition: 0 };
+
+/**
+ * The host's side of a `file` resource: pages of the inferlet, the slots of which are filled in order without gaps in what it knows of, and
+ * perhaps the lock of a name. Calls are issued on the file's queue; only while it opens do they wait.
+ */
+export class KvFile implements Droppable {
+  readonly #inferlet: Inferlet;
+  readonly queue: DeviceQueue;
+  /** Completes when the pages are known. */
+  readonly #opening: Promise<Outcome<undefined>>;
+  /** The same once it has; null before. */
+  #opened: Outcome<undefined> | null = null;
+  #pages: Uint32Array = EMPTY.pages;
+  #tokens = 0;
+  #nextPosition = 0;
+  /** Name whose lock it holds. */
+  #locked: string | null = null;
+  #dropped = false;
+
+  /** @param make begins with a promise only where a host must be asked; what it answers is had at once otherwise */
+  private constructor(
+    inferlet: Inferlet,
+    queue: DeviceQueue,
+    make: () => Outcome<Content> | Promise<Outcome<Content>>,
+    lock: string | null,
+  ) {
+    this.#inferlet = inferlet;
+    this.queue = queue;
+    queue.retain();
+    const refused = inferlet.files.take(this);
+    const made = refused ? err(refused) : make();
+    if (made instanceof Promise) this.#opening = made.then((outcome) => this.#open(outcome, lock));
+    else this.#opening = Promise.resolve(this.#open(made, lock));
+  }
+
+  /** `[constructor]file`. */
+  static open(inferlet: Inferlet, queue: DeviceQueue, name: string | undefined, write: boolean): KvFile {
+    const make = (): Outcome<Content> | Promise<Outcome<Content>> => {
+      const offered = queue.offering('kv-files');
+      if (offered.tag === 'err') return offered;
+      if (name === undefined) return ok(EMPTY);
+      return offered.val.openFile(queue.id, name, write, inferlet.description.functionName);
+    };
+    return new KvFile(inferlet, queue, make, write && name !== undefined ? name : null);
+  }
+
+  get tokens(): number {
+    return this.#tokens;
+  }
+
+  get nextPosition(): number {
+    return this.#nextPosition;
+  }
+
+  get pages(): Uint32Array {
+    return this.#pages;
+  }
+
+  ready(): Promise<Outcome<undefined>> {
+    return this.#opening;
+  }
+
+  /** Its pages with room for `tokens` more. */
+  reserve(tokens: number): Outcome<Uint32Array> {
+    const refusal = this.#refusal();
+    if (refusal) return err(refusal);
+    const missing = Math.ceil((this.#tokens + tokens) / this.#pageSize) - this.#pages.length;
+    if (missing > 0) {
+      const fresh = this.#allocate(missing);
+      if (fresh.tag === 'err') return fresh;
+      this.#pages = concat(this.#pages, fresh.val);
+    }
+    return ok(this.#pages);
+  }
+
+  /** Tokens that something else wrote into its slots are its own from here on. */
+  filled(tokens: number, nextPosition: number): void {
+    this.#tokens = Math.min(this.#tokens + tokens, this.#pages.length * this.#pageSize);
+    this.#nextPosition = Math.max(this.#nextPosition, nextPosition);
+  }
+
+  /** Computes and appends tokens. Lists may be views of the guest's memory. */
+  pred(tokens: Uint32Array, positions: Uint32Array, topK: number): Promise<Outcome<readonly Distribution[]>> {
+    const refused = this.#inferlet.refuseTokens();
+    if (refused) return Promise.resolve(err(refused));
+    if (this.#opened) return this.#pred(tokens, positions, topK);
+    const [ownTokens, ownPositions] = [tokens.slice(), positions.slice()];
+    return this.#opening.then(() => this.#pred(ownTokens, ownPositions, topK));
+  }
+
+  fork(): KvFile {
+    return this.#derive((device) => {
+      if (this.#pages.length === 0) return ok(EMPTY);
+      const shared = device.sharePages(this.queue.id, this.#pages);
+      this.#observe();
+      if (shared.tag === 'err') return shared;
+      return ok({ pages: shared.val, tokens: this.#tokens, nextPosition: this.#nextPosition });
+    });
+  }
+
+  /** `indices` may be a view of the guest's memory. */
+  extract(indices: Uint32Array, firstPosition: number | undefined): KvFile {
+    const own = indices.slice();
+    return this.#derive((device) => {
+      const outside = own.find((index) => index >= this.#tokens);
+      if (outside !== undefined) {
+        return err(handlerError('invalid-argument', `the file has ${this.#tokens} tokens, and none at ${outside}`));
+      }
+      const pages = this.#allocate(Math.ceil(own.length / this.#pageSize));
+      if (pages.tag === 'err') return pages;
+      const positions = firstPosition === undefined ? KEEP : count(firstPosition, own.length);
+      device.copyTokens(this.queue.id, this.#pages, own, pages.val, positions);
+      const nextPosition = firstPosition === undefined ? this.#nextPosition : firstPosition + own.length;
+      const content: Content = { pages: pages.val, tokens: own.length, nextPosition };
+      // What the device makes of the copy is known when it is done.
+      return this.queue.settle().then((outcome) => (outcome.tag === 'ok' ? ok(content) : outcome));
+    });
+  }
+
+  async merge(other: KvFile, keepPositions: boolean): Promise<Outcome<undefined>> {
+    const [mine, theirs] = [this.#opened ?? (await this.#opening), other.#opened ?? (await other.#opening)];
+    if (mine.tag === 'err') return mine;
+    if (theirs.tag === 'err') return theirs;
+    if (other.queue.name !== this.queue.name) {
+      const text = `a file of ${other.queue.name} cannot be merged into one of ${this.queue.name}`;
+      return err(handlerError('invalid-argument', text));
+    }
+    // Between queues there is no order.
+    if (other.queue !== this.queue) {
+      const settled = await other.queue.settle();
+      if (settled.tag === 'err') return settled;
+    }
+    const { device, id } = this.queue;
+    const added = other.#tokens;
+    const reserved = this.reserve(added);
+    if (reserved.tag === 'err') return reserved;
+    const first = this.#nextPosition;
+    const positions = keepPositions ? KEEP : count(first, added);
+    const written = reserved.val.subarray(Math.floor(this.#tokens / this.#pageSize));
+    device?.copyTokens(id, other.#pages, count(0, added), written, positions);
+    return this.#append(added, keepPositions ? other.#nextPosition : first + added, this.queue.settle());
+  }
+
+  async save(name: string, persistent: boolean, rights: FileRights): Promise<Outcome<undefined>> {
+    if (!this.#opened) await this.#opening;
+    const refusal = this.#refusal();
+    const { device, id } = this.queue;
+    if (refusal || !device) return refusal ? err(refusal) : this.queue.refusal();
+    const { functionName } = this.#inferlet.description;
+    return device.saveFile(id, name, this.#pages, { persistent, rights, functionName });
+  }
+
+  unlock(): void {
+    if (this.#locked === null) {
+      // One that still opens for writing gives its lock back as soon as it has it.
+      if (!this.#opened) void this.#opening.then(() => this.unlock());
+      return;
+    }
+    // A lock that is gone already needs nothing.
+    void this.queue.device?.unlockFile(this.queue.id, this.#locked);
+    this.#locked = null;
+  }
+
+  drop(): void {
+    if (this.#dropped) return;
+    this.#dropped = true;
+    this.#inferlet.files.give(this);
+    if (this.#opened) this.#close();
+    else void this.#opening.then(() => this.#close());
+  }
+
+  #close(): void {
+    this.unlock();
+    if (this.#pages.length > 0) this.queue.device?.freePages(this.queue.id, this.#pages);
+    this.#pages = EMPTY.pages;
+    this.queue.release();
+  }
+
+  #open(made: Outcome<Content | Imported>, lock: string | null): Outcome<undefined> {
+    if (made.tag === 'ok') {
+      this.#pages = made.val.pages;
+      this.#tokens = made.val.tokens;
+      this.#nextPosition = made.val.nextPosition;
+      this.#locked = lock;
+      this.#observe();
+    }
+    this.#opened = made.tag === 'ok' ? ok(undefined) : made;
+    return this.#opened;
+  }
+
+  /** A file without a name, made of this one: at once when this one is open, and else as soon as it is. */
+  #derive(make: (device: NonNullable<DeviceQueue['device']>) => Outcome<Content> | Promise<Outcome<Content>>): KvFile {
+    const begin = (): Outcome<Content> | Promise<Outcome<Content>> => {
+      const refusal = this.#refusal();
+      const { device } = this.queue;
+      if (refusal || !device) return refusal ? err(refusal) : this.queue.refusal();
+      return make(device);
+    };
+    const start = this.#opened ? begin : () => this.#opening.then(begin);
+    return new KvFile(this.#inferlet, this.queue, start, null);
+  }
+
+  async #pred(tokens: Uint32Array, positions: Uint32Array, topK: number): Promise<Outcome<readonly Distribution[]>> {
+    if (positions.length !== tokens.length) {
+      const text = `${tokens.length} tokens and ${positions.length} positions; they go together`;
+      return err(handlerError('invalid-argument', text));
+    }
+    const pages = this.reserve(tokens.length);
+    const { device, id } = this.queue;
+    if (pages.tag === 'err') return pages;
+    if (!device) return this.queue.refusal();
+    const filledPages = Math.ceil(this.#tokens / this.#pageSize);
+    const request = {
+      tokens,
+      positions,
+      inPages: pages.val.subarray(0, filledPages),
+      outPages: pages.val.subarray(Math.floor(this.#tokens / this.#pageSize)),
+      mask: undefined,
+      rows: tokens.length,
+      output: { tag: 'distributions', val: topK } as const,
+    };
+    this.#inferlet.count(tokens.length, tokens.length);
+    const nextPosition = positions.reduce((most, position) => Math.max(most, position + 1), 0);
+    const outcome = await this.#append(tokens.length, nextPosition, device.step(id, request));
+    return outcome.tag === 'ok' ? ok(outcome.val.distributions) : outcome;
+  }
+
+  /** Counts tokens whose call was issued, so that the next call finds its place behind them, and takes them back when it failed. */
+  async #append<T>(tokens: number, nextPosition: number, issued: Promise<Outcome<T>>): Promise<Outcome<T>> {
+    const before = this.#nextPosition;
+    this.filled(tokens, nextPosition);
+    const after = this.#nextPosition;
+    const outcome = await issued;
+    if (outcome.tag === 'err') {
+      this.#tokens = Math.max(0, this.#tokens - tokens);
+      if (this.#nextPosition === after) this.#nextPosition = before;
+    }
+    return outcome;
+  }
+
+  #allocate(count: number): Outcome<Uint32Array> {
+    const { device, id } = this.queue;
+    if (!device) return this.queue.refusal();
+    if (count === 0) return ok(EMPTY.pages);
+    const outcome = device.allocatePages(id, count);
+    this.#observe();
+    return outcome;
+  }
+
+  #observe(): void {
+    const { device, name } = this.queue;
+    if (device) this.#inferlet.observePages(name, device.heldPages);
+  }
+
+  get #pageSize(): number {
+    return this.queue.model?.summary.pageSize ?? 1;
+  }
+
+  #refusal(): HandlerError | null {
+    if (!this.#opened) return OPENING;
+    return this.#opened.tag === 'err' ? this.#opened.val : null;
+  }
+}
+
+/** Positions of `copyTokens` that stay as they are. */
+const KEEP = new Uint32Array(0);
+const OPENING = handlerError('unavailable', 'the file is not open yet: await ready first');
+
+/** `[first, first + 1, …]`. */
+function count(first: number, length: number): Uint32Array {
+  return Uint32Array.from({ length }, (_, i) => first + i);
+}
+
+function concat(left: Uint32Array, right: Uint32Array): Uint32Array {
+  const both = new Uint32Array(left.length + right.length);
+  both.set(left);
+  both.set(right, left.length);
+  return both;
+}

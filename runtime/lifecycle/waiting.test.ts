@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { type WaitingDevice, WaitMonitor } from './waiting.ts';
+
+/** A GPU host's side of an inferlet, with its calls in our hands. */
+class Device implements WaitingDevice {
+  pendingCalls = 0;
+  issuedCalls = 0;
+  readonly told: boolean[] = [];
+  #waiting = false;
+
+  setWaiting(waiting: boolean): void {
+    if (waiting !== this.#waiting) this.told.push(waiting);
+    this.#waiting = waiting;
+  }
+
+  call(): void {
+    this.setWaiting(false);
+    this.issuedCalls++;
+  }
+}
+
+describe('a wait monitor', () => {
+  /** A monitor whose looks are had by hand. */
+  function make() {
+    let look: (() => void) | undefined;
+    const monitor = new WaitMonitor((repeated) => {
+      look = repeated;
+      return () => {
+        look = undefined;
+      };
+    });
+    const waits = monitor.watch();
+    const device = new Device();
+    waits.addDevice(device);
+    const turn = () => look?.();
+    return { monitor, waits, device, turn, looking: () => look !== undefined };
+  }
+
+  it('tells a device of a wait that lasts, and of its end', async () => {
+    const { waits, device, turn } = make();
+    const wait = Promise.withResolvers<number>();
+    assert.equal(waits.during(wait.promise), wait.promise);
+    turn();
+    assert.deepEqual(device.told, [], 'the first look only sees');
+    turn();
+    turn();
+    assert.deepEqual(device.told, [true]);
+    wait.resolve(7);
+    await wait.promise;
+    assert.deepEqual(device.told, [true, false]);
+  });
+
+  it('says nothing of a wait beside calls that are pending or were just issued', () => {
+    const { waits, device, turn } = make();
+    void waits.during(new Promise(() => undefined));
+    device.pendingCalls = 1;
+    for (let i = 0; i < 5; i++) turn();
+    device.pendingCalls = 0;
+    for (let i = 0; i < 5; i++) {
+      device.call();
+      turn();
+    }
+    assert.deepEqual(device.told, []);
+    turn();
+    assert.deepEqual(device.told, [true]);
+    device.call();
+    turn();
+    assert.deepEqual(device.told, [true, false]);
+    turn();
+    assert.deepEqual(device.told, [true, false, true], 'again, once it is still again');
+  });
+
+  it('tells every device, also one that was opened late, and goes on when any wait ends', async () => {
+    const { waits, device, turn } = make();
+    const short = Promise.withResolvers<void>();
+    void waits.during(new Promise(() => undefined));
+    void waits.during(short.promise);
+    turn();
+    turn();
+    const late = new Device();
+    waits.addDevice(late);
+    turn();
+    assert.deepEqual([device.told, late.told], [[true], [true]]);
+    short.resolve();
+    await short.promise;
+    assert.deepEqual(
+      [device.told, late.told],
+      [
+        [true, false],
+        [true, false],
+      ],
+    );
+  });
+
+  it('looks while somebody waits, and counts a wait that failed as over', async () => {
+    const { waits, device, turn, looking } = make();
+    assert.equal(looking(), false);
+    const failing = Promise.reject(new Error('no'));
+    await assert.rejects(waits.during(failing));
+    assert.equal(looking(), true);
+    turn();
+    assert.equal(looking(), false);
+    for (let i = 0; i < 3; i++) {
+      await waits.during(Promise.resolve());
+      turn();
+    }
+    assert.deepEqual(device.told, [], 'short waits are never told');
+  });
+});

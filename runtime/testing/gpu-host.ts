@@ -1,0 +1,97 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { randomModel } from '#gpu-host/models/random-model.ts';
+import { parseReadyLine } from '#infra/ready.ts';
+
+/** Name of the model that a test's GPU host serves: tiny, random, on the reference backend, unless a source is given. */
+export const TEST_MODEL = 'tiny';
+
+const PAGE_SIZE = 16;
+const PAGES = 256;
+
+export interface TestGpuHostOptions {
+  readonly pages?: number;
+  /** Directory of a model to serve in place of the random one. */
+  readonly model?: string;
+  /** Settings of the model in the host's configuration beside the usual ones. */
+  readonly settings?: Readonly<Record<string, unknown>>;
+}
+
+/** A GPU host of a test's own: a process, on a socket in a temporary directory. */
+export class TestGpuHost {
+  readonly #directory: string;
+  #child: ChildProcess;
+
+  private constructor(directory: string, child: ChildProcess) {
+    this.#directory = directory;
+    this.#child = child;
+  }
+
+  static async start(options: TestGpuHostOptions = {}): Promise<TestGpuHost> {
+    const directory = await mkdtemp(join(tmpdir(), 'pie-gpu-'));
+    const model = options.model ?? join(directory, 'model');
+    if (options.model === undefined) await randomModel(model, {}, 7);
+    const config = {
+      name: 'gpu-host-test',
+      address: join(directory, 'gpu.sock'),
+      kvDirectory: join(directory, 'kv'),
+      models: [
+        {
+          ...{ name: TEST_MODEL, source: `file:${model}`, backend: 'reference', bits: 32, headBits: 32 },
+          ...{
+            pages: options.pages ?? PAGES,
+            pageSize: PAGE_SIZE,
+            maxBatchTokens: 512,
+            maxBatchSequences: 64,
+            threads: 0,
+          },
+          ...options.settings,
+        },
+      ],
+    };
+    await writeFile(join(directory, 'gpu-host.json'), JSON.stringify(config));
+    return new TestGpuHost(directory, await spawnHost(directory));
+  }
+
+  get address(): string {
+    return join(this.#directory, 'gpu.sock');
+  }
+
+  /** Ends it with SIGKILL; everything that it held is gone. */
+  async kill(): Promise<void> {
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
+    this.#child.kill('SIGKILL');
+    await once(this.#child, 'exit');
+  }
+
+  async restart(): Promise<void> {
+    await this.kill();
+    this.#child = await spawnHost(this.#directory);
+  }
+
+  async stop(): Promise<void> {
+    await this.kill();
+    await rm(this.#directory, { recursive: true, force: true });
+  }
+}
+
+async function spawnHost(directory: string): Promise<ChildProcess> {
+  const child = spawn(process.execPath, [fileURLToPath(new URL('../../gpu-host/main.ts', import.meta.url))], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: {
+      ...process.env,
+      PIE_GPU_HOST_CONFIG: join(directory, 'gpu-host.json'),
+      PIE_MODELS: join(directory, 'models'),
+    },
+  });
+  const killChild = () => child.kill('SIGKILL');
+  process.once('exit', killChild);
+  child.once('exit', () => process.off('exit', killChild));
+  for await (const line of createInterface({ input: child.stdout })) if (parseReadyLine(line)) return child;
+  throw new Error('the GPU host ended before it was ready');
+}

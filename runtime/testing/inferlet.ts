@@ -1,0 +1,59 @@
+import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import { type GrantedModel, Inferlet } from '../host/inferlet.ts';
+import { DeviceQueue } from '../host/queue.ts';
+import { Session } from '../host/session-state.ts';
+import { hostTable } from '../host/table.ts';
+import { TEST_MODEL } from './gpu-host.ts';
+
+export interface TestInferletOptions {
+  readonly id?: string;
+  readonly tenant?: string;
+  readonly functionName?: string;
+  readonly pages?: number;
+  readonly tokens?: number;
+  /** Instead of what the GPU host says of its model. */
+  readonly model?: Partial<GrantedModel>;
+}
+
+/** An inferlet without a guest: a test calls its host functions itself, by WIT interface and core name. */
+export class TestInferlet {
+  readonly inferlet: Inferlet;
+  readonly queue: DeviceQueue;
+
+  constructor(connection: GpuHostConnection, options: TestInferletOptions = {}) {
+    const { id = 'test', tenant = 'default', functionName = 'tester', pages = 128, tokens = 100_000 } = options;
+    const summary = connection.models.find(({ name }) => name === TEST_MODEL);
+    if (!summary) throw new Error(`the GPU host does not serve ${TEST_MODEL}`);
+    const granted: GrantedModel = { summary, connection, tokenizer: null, grammars: NO_GRAMMARS, ...options.model };
+    const session = new Session(
+      { pendingBytes: 0, add: () => undefined, flushed: () => Promise.resolve(true) },
+      { attach: () => () => undefined },
+    );
+    this.inferlet = new Inferlet(
+      {
+        ...{ id, tenant, functionName, functionVersion: '1', arrival: 0, deadlineAt: Number.MAX_SAFE_INTEGER },
+        ...{ limits: { pages, tokens }, models: new Map([[TEST_MODEL, granted]]) },
+      },
+      session,
+    );
+    this.queue = new DeviceQueue(this.inferlet, TEST_MODEL);
+  }
+
+  /** Calls a host function; its result is whatever the caller knows it to be. */
+  call<T>(interfaceName: string, coreName: string, ...args: readonly unknown[]): T {
+    const call = hostTable[interfaceName]?.[coreName] as ((...all: unknown[]) => T) | undefined;
+    if (!call) throw new Error(`the host has no ${interfaceName} ${coreName}`);
+    return call(this.inferlet, ...args);
+  }
+
+  end(): Promise<void> {
+    return this.inferlet.release();
+  }
+}
+
+/** For models without a tokenizer, which have no grammars. */
+const NO_GRAMMARS: GrantedModel['grammars'] = {
+  compile: () => {
+    throw new Error('no grammar was expected');
+  },
+};

@@ -1,0 +1,95 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { chooseVictims, isNewer, type Place } from './victims.ts';
+
+interface Holder extends Place {
+  readonly id: string;
+  /** Pages, some of which others hold as well. */
+  readonly pages: ReadonlySet<number>;
+}
+
+function holder(id: string, arrival: number, pages: readonly number[], order = 0): Holder {
+  return { id, arrival, order, pages: new Set(pages) };
+}
+
+/** Pages that come free once all of `ended` are gone. */
+function freed(all: readonly Holder[], ended: readonly Holder[]): number {
+  const left = new Set(all.filter((one) => !ended.includes(one)).flatMap(({ pages }) => [...pages]));
+  const gone = new Set(ended.flatMap(({ pages }) => [...pages]));
+  return [...gone].filter((page) => !left.has(page)).length;
+}
+
+function decide(requester: Holder, others: readonly Holder[], needed: number, free: number): string {
+  const all = [requester, ...others];
+  const decision = chooseVictims(requester, others, (ended) => needed - free - freed(all, ended));
+  return decision.kind === 'terminate' ? decision.victims.map(({ id }) => id).join(' ') : decision.kind;
+}
+
+test('the newest goes first, and only as many as are needed', () => {
+  const others = [holder('b', 2, [1, 2]), holder('d', 4, [3, 4]), holder('c', 3, [5, 6])];
+  const oldest = holder('a', 1, [7]);
+  assert.equal(decide(oldest, others, 1, 1), '');
+  assert.equal(decide(oldest, others, 3, 1), 'd');
+  assert.equal(decide(oldest, others, 4, 1), 'd c');
+  assert.equal(decide(oldest, others, 7, 1), 'd c b');
+  assert.equal(decide(oldest, others, 8, 1), 'refuse', 'more than there is ends nobody');
+  assert.equal(decide(holder('e', 9, []), others, 2, 1), 'requester');
+  assert.equal(decide(holder('x', 3, [], 1), others, 3, 1), 'd', 'c came earlier in the same line');
+  assert.equal(decide(holder('x', 3, [], 1), others, 4, 1), 'requester');
+});
+
+test('shared pages come free with their last holder, and who holds nothing that helps stays', () => {
+  const [old, middle, idle, young] = [
+    holder('old', 2, [1, 2]),
+    holder('middle', 3, [10, 11]),
+    holder('idle', 4, []),
+    holder('young', 5, [10, 11, 12]),
+  ];
+  const oldest = holder('oldest', 1, []);
+  const others = [old, middle, idle, young];
+  assert.equal(decide(oldest, others, 1, 0), 'young');
+  assert.equal(decide(oldest, others, 2, 0), 'young middle', 'what they share is free when both are gone');
+  assert.equal(decide(holder('r', 3, [], 9), others, 2, 0), 'requester', 'the other half is older than the requester');
+});
+
+test('nobody older is ever ended, nobody in vain, and the oldest gets whatever fits beside nothing', () => {
+  const place = { arrival: fc.nat({ max: 6 }), pages: fc.uniqueArray(fc.nat({ max: 12 }), { maxLength: 5 }) };
+  fc.assert(
+    fc.property(
+      fc.array(fc.record(place), { maxLength: 9 }),
+      fc.record(place),
+      fc.nat({ max: 16 }),
+      fc.nat({ max: 6 }),
+      (records, asking, needed, free) => {
+        const others = records.map(({ arrival, pages }, i) => holder(`i${i}`, arrival, pages, i));
+        const requester = holder('r', asking.arrival, asking.pages, 100);
+        const all = [requester, ...others];
+        const missing = (ended: readonly Holder[]): number => needed - free - freed(all, ended);
+        const decision = chooseVictims(requester, others, missing);
+        const newer = others.filter((other) => isNewer(other, requester));
+        if (missing(others) > 0) assert.equal(decision.kind, 'refuse');
+        else if (missing(newer) > 0) assert.equal(decision.kind, 'requester');
+        else {
+          assert.ok(decision.kind === 'terminate');
+          const { victims } = decision;
+          assert.ok(missing(victims) <= 0, 'it fits once they are gone');
+          for (const [i, victim] of victims.entries()) {
+            assert.ok(isNewer(victim, requester));
+            const rest = victims.filter((other) => other !== victim);
+            assert.ok(freed(all, rest) < freed(all, victims), 'each frees something');
+            if (i > 0) assert.ok(isNewer(victims[i - 1]!, victim), 'newest first');
+          }
+          const spared = newer.filter((other) => !victims.includes(other));
+          for (const other of spared) {
+            const oldestVictim = victims.at(-1);
+            if (!oldestVictim || isNewer(oldestVictim, other)) continue;
+            assert.equal(freed(all, [...victims, other]), freed(all, victims), 'someone newer was spared for nothing');
+          }
+          if (victims.length > 0) assert.ok(missing(victims.slice(0, -1)) > 0, 'the last is needed');
+        }
+      },
+    ),
+    { seed: 7, numRuns: 5000 },
+  );
+});

@@ -1,0 +1,108 @@
+import path from 'node:path';
+import { Platform, ROOT } from '#test/harness/platform.ts';
+import type { Bench } from './bench.ts';
+import { connectStats, startTogether } from './clients.ts';
+import { format, formatSpread, type Spread, spread } from './statistics.ts';
+
+const CLIENTS = 128;
+const CONTEXT = 16;
+const STEPS = 64;
+const WAYS = ['split', 'fused'] as const;
+
+/** What the paper compares (Pie, SOSP '25, Table 5), and a policy that waits by the rate of arrivals. */
+const POLICIES = [
+  { name: 'adaptive', config: 'batch_policy = "adaptive"' },
+  { name: 'eager', config: 'batch_policy = "eager"' },
+  { name: 'k-only', config: 'batch_policy = "k-only"\nbatch_policy_calls = 64\nbatch_policy_ms = 50' },
+  { name: 't-only', config: 'batch_policy = "t-only"\nbatch_policy_ms = 16' },
+  { name: 'rate', config: 'batch_policy = "rate"\nbatch_policy_ms = 5' },
+] as const;
+
+interface Sample {
+  readonly tokensPerSecond: number;
+  readonly meanBatch: number;
+}
+
+/** Throughput of many inferlets under each batching policy. */
+export const batching: Bench = {
+  name: 'batching',
+  summary: `${CLIENTS} inferlets under the batching policies adaptive, eager, k-only, t-only and rate`,
+  async run({ repetitions, quick, progress }) {
+    const rounds = quick ? 1 : repetitions;
+    const clients = quick ? 16 : CLIENTS;
+    const samples = new Map<string, Sample[]>();
+    for (let round = 0; round < rounds; round++) {
+      for (const { name, config } of POLICIES) {
+        for (const [way, sample] of await measure(config, clients)) {
+          const key = `${way}, ${name}`;
+          samples.set(key, [...(samples.get(key) ?? []), sample]);
+          progress(`round ${round + 1}, ${key}: ${format(sample.tokensPerSecond, 0)} tokens/s`);
+        }
+      }
+    }
+    const rows = WAYS.flatMap((way) =>
+      POLICIES.map(({ name }) => {
+        const own = samples.get(`${way}, ${name}`) ?? [];
+        const adaptive = samples.get(`${way}, adaptive`) ?? [];
+        return {
+          way,
+          policy: name,
+          rate: spread(own.map((sample) => sample.tokensPerSecond)),
+          ratio: spread(own.map((sample, i) => (adaptive[i]?.tokensPerSecond ?? Number.NaN) / sample.tokensPerSecond)),
+          batch: spread(own.map((sample) => sample.meanBatch)),
+        } satisfies { way: string; policy: string; rate: Spread; ratio: Spread; batch: Spread };
+      }),
+    );
+    return {
+      title: `${clients} inferlets × ${STEPS} tokens under each batching policy`,
+      header: ['calls', 'policy', 'tokens/s', 'adaptive over it', 'mean batch'],
+      rows: rows.map(({ way, policy, rate, ratio, batch }) => [
+        way,
+        policy,
+        formatSpread(rate, 0),
+        formatSpread(ratio),
+        formatSpread(batch, 1),
+      ]),
+      notes: [
+        'split: embed, forward and next-distribution as three calls a token; fused: one. Every policy is measured in every round, on a platform of its own.',
+        'k-only leaves at 64 ready calls or after 50 ms, t-only every 16 ms (about a step of 128), rate waits at most 5 ms.',
+      ],
+      data: rows,
+    };
+  },
+};
+
+async function measure(policy: string, clients: number): Promise<[way: string, sample: Sample][]> {
+  const config = `[[model]]\nname = "stories15m"\npages = ${clients * 8}\n${policy}\n`;
+  await using platform = await Platform.start({ functions: false, config });
+  const deploy = await platform.pie(['deploy', path.join(ROOT, 'test/inferlets/decode.ts'), '--name', 'decode']);
+  if (deploy.code !== 0) throw new Error(deploy.stderr);
+  const stats = await connectStats(platform);
+  const results: [string, Sample][] = [];
+  try {
+    for (const way of WAYS) {
+      const inputs = Array.from({ length: clients }, () => ({ way, context: CONTEXT, steps: STEPS }));
+      let startMs = 0;
+      const outputs = await startTogether<{ elapsedMs: number; checksum: number }>(
+        platform,
+        'decode',
+        inputs,
+        async () => {
+          await stats.stats({ reset: true });
+          startMs = performance.now();
+        },
+      );
+      const elapsedMs = performance.now() - startMs;
+      if (new Set(outputs.map((output) => output.checksum)).size !== 1)
+        throw new Error(`${way}: equal prompts, different tokens`);
+      const [model] = (await stats.stats()).models;
+      results.push([
+        way,
+        { tokensPerSecond: (clients * STEPS * 1000) / elapsedMs, meanBatch: model?.meanBatchSize ?? 0 },
+      ]);
+    }
+  } finally {
+    stats.close();
+  }
+  return results;
+}

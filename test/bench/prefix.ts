@@ -1,0 +1,95 @@
+import { pullModel } from '#gpu-host/models/pull.ts';
+import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
+import { call, deploy, modelStats } from '#test/harness/deploy.ts';
+import { Platform } from '#test/harness/platform.ts';
+import type { Bench } from './bench.ts';
+import { format, formatSpread, spread } from './statistics.ts';
+
+const REQUESTS = 32;
+const PAGE_SIZE = 16;
+/** Words that begin every prompt: some 190 of the model's 256 tokens. */
+const SHARED = Array.from({ length: 26 }, (_, i) => `The ${['red', 'blue', 'old'][i % 3]} bird saw a tree.`).join(' ');
+
+interface Sample {
+  readonly firstTokenMs: readonly number[];
+  readonly prefilled: number;
+  readonly hitTokens: number;
+  readonly lookedUp: number;
+  readonly expectedHits: number;
+}
+
+/** One prefix that all requests share, each with words of its own after it, with and without the prefix cache. */
+export const prefix: Bench = {
+  name: 'prefix',
+  summary: 'tokens prefilled and time to first token on a shared prefix, with and without the prefix cache',
+  async run({ repetitions, quick, progress }) {
+    const rounds = quick ? 1 : Math.min(3, repetitions);
+    const samples: Record<'with' | 'without', Sample[]> = { with: [], without: [] };
+    for (let round = 0; round < rounds; round++) {
+      for (const way of ['with', 'without'] as const)
+        samples[way].push(await measure(way === 'with', quick ? 4 : REQUESTS));
+      progress(`round ${round + 1} of ${rounds}`);
+    }
+    const over = (of: (sample: Sample) => number) =>
+      spread(samples.without.map((sample, i) => of(sample) / of(samples.with[i] as Sample)));
+    const median = ({ firstTokenMs }: Sample) => spread(firstTokenMs).median;
+    const [first] = samples.with;
+    const hits = samples.with.map((sample) => sample.hitTokens / sample.lookedUp);
+    return {
+      title: 'A shared prefix, with and without the prefix cache',
+      header: ['figure', 'with', 'without', 'without over with'],
+      rows: [
+        [
+          'tokens prefilled',
+          formatSpread(spread(samples.with.map((sample) => sample.prefilled)), 0),
+          formatSpread(spread(samples.without.map((sample) => sample.prefilled)), 0),
+          formatSpread(over((sample) => sample.prefilled)),
+        ],
+        [
+          'time to first token, ms (median of the requests)',
+          formatSpread(spread(samples.with.map(median)), 1),
+          formatSpread(spread(samples.without.map(median)), 1),
+          formatSpread(over(median)),
+        ],
+        ['hit rate of the tokens looked up', formatSpread(spread(hits), 3), '', ''],
+        ['hit tokens, counted by hand', `${first?.hitTokens} of ${first?.expectedHits} expected`, '', ''],
+      ],
+      notes: [
+        'Requests come one after another. By hand: every request after the first finds the shared prefix up to its last whole page.',
+        `Hit rate ${format(spread(hits).median, 3)}: hit tokens over all tokens that prefills asked for.`,
+      ],
+      data: samples,
+    };
+  },
+};
+
+async function measure(cached: boolean, requests: number): Promise<Sample> {
+  const config = `[[model]]\nname = "stories15m"\nprefix_cache = ${cached}\n`;
+  await using platform = await Platform.start({ functions: false, config });
+  await deploy(platform, 'prefix');
+  const ask = (prompt: string) => call(platform, 'prefix', { prompt, maxTokens: 2 });
+  await ask('Warm.');
+  await modelStats(platform, { reset: true });
+  const firstTokenMs: number[] = [];
+  let expectedHits = 0;
+  const sharedTokens = await sharedLength();
+  for (let i = 0; i < requests; i++) {
+    const output = await ask(`${SHARED} Number ${String.fromCharCode(65 + (i % 26))}${i} went home.`);
+    firstTokenMs.push(output.firstTokenMs);
+    if (i > 0 && cached) expectedHits += Math.floor(sharedTokens / PAGE_SIZE) * PAGE_SIZE;
+  }
+  const stats = await modelStats(platform);
+  return {
+    firstTokenMs,
+    prefilled: stats.tokens - stats.decodeTokens,
+    hitTokens: stats.prefix.hitTokens,
+    lookedUp: stats.prefix.hitTokens + stats.prefix.missTokens,
+    expectedHits,
+  };
+}
+
+/** Tokens that all prompts begin with, the begin-of-text token included. */
+async function sharedLength(): Promise<number> {
+  const tokenizer = await loadTokenizer((await pullModel('stories15m')).directory);
+  return 1 + tokenizer.encode(`${SHARED} Number`).length;
+}

@@ -1,0 +1,91 @@
+import { deploy, modelStats } from '#test/harness/deploy.ts';
+import { invoke, type StreamEvent, terminal } from '#test/harness/events.ts';
+import { Platform } from '#test/harness/platform.ts';
+import type { Bench } from './bench.ts';
+import { format, formatSpread, spread } from './statistics.ts';
+
+const INFERLETS = 128;
+const TOKENS = 96;
+/** Pages that one holds at its end: its prompt and what it has generated. */
+const PAGES_EACH = Math.ceil((TOKENS * 2 + 8) / 16);
+const FACTORS = [1, 2, 4, 8] as const;
+
+interface Sample {
+  /** Tokens a second of inferlets that finished. */
+  readonly goodput: number;
+  readonly finished: number;
+  readonly terminated: number;
+  readonly other: number;
+  readonly elapsedMs: number;
+}
+
+/** 128 inferlets on a pool for all of them, half, a quarter and an eighth. */
+export const pressure: Bench = {
+  name: 'pressure',
+  summary: `${INFERLETS} inferlets at 1, 2, 4 and 8 times the memory: who finishes, and throughput over the uncontended`,
+  async run({ repetitions, quick, progress }) {
+    const rounds = quick ? 1 : Math.min(3, repetitions);
+    const inferlets = quick ? 32 : INFERLETS;
+    const samples = new Map<number, Sample[]>(FACTORS.map((factor) => [factor, []]));
+    for (let round = 0; round < rounds; round++) {
+      for (const factor of FACTORS) {
+        const sample = await measure(factor, inferlets);
+        samples.get(factor)?.push(sample);
+        progress(`round ${round + 1}, ${factor}×: ${sample.finished} finished, ${format(sample.goodput, 0)} tokens/s`);
+      }
+    }
+    const alone = samples.get(1) ?? [];
+    return {
+      title: `${inferlets} inferlets × ${TOKENS * 2} tokens on less and less memory`,
+      header: [
+        'memory asked over memory',
+        'finished',
+        'terminated',
+        'else',
+        'tokens/s of the finished',
+        'over uncontended',
+      ],
+      rows: FACTORS.map((factor) => {
+        const own = samples.get(factor) ?? [];
+        const of = (pick: (sample: Sample) => number) => formatSpread(spread(own.map(pick)), 0);
+        return [
+          `${factor}×`,
+          of((sample) => sample.finished),
+          of((sample) => sample.terminated),
+          of((sample) => sample.other),
+          of((sample) => sample.goodput),
+          formatSpread(spread(own.map((sample, i) => sample.goodput / (alone[i]?.goodput ?? Number.NaN)))),
+        ];
+      }),
+      notes: [
+        'All are admitted at once (admission.overcommit is as large), grow page by page, and the newest are ended first when memory is out.',
+        'Throughput counts the tokens of inferlets that finished, over the time until all had ended.',
+      ],
+      data: Object.fromEntries(samples),
+    };
+  },
+};
+
+async function measure(factor: number, inferlets: number): Promise<Sample> {
+  const pages = Math.ceil((inferlets * PAGES_EACH) / factor);
+  const config = `[[model]]\nname = "stories15m"\npages = ${pages}\nprefix_cache = false\n\n[admission]\novercommit = ${factor * 2}\n`;
+  await using platform = await Platform.start({ functions: false, config });
+  await deploy(platform, 'pressure');
+  const run = async (i: number) =>
+    terminal(await invoke(platform, 'pressure', { pages: 0, tokens: TOKENS, holdMs: 0, prompt: `Story ${i}` }));
+  await run(0); // Warm.
+  const start = performance.now();
+  const ends: (StreamEvent | undefined)[] = await Promise.all(Array.from({ length: inferlets }, (_, i) => run(i)));
+  const elapsedMs = performance.now() - start;
+  const stats = await modelStats(platform);
+  if (stats.pages.free !== stats.pages.total) throw new Error('pages were lost');
+  const finished = ends.filter((end) => end?.event === 'result').length;
+  const terminated = ends.filter((end) => end?.event === 'error' && end.data.code === 'terminated').length;
+  return {
+    goodput: (finished * TOKENS * 2 * 1000) / elapsedMs,
+    finished,
+    terminated,
+    other: inferlets - finished - terminated,
+    elapsedMs,
+  };
+}

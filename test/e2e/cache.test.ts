@@ -1,0 +1,114 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { test } from 'node:test';
+import { call, deploy, failure, modelStats } from '#test/harness/deploy.ts';
+import { Platform } from '#test/harness/platform.ts';
+
+const PROMPT = 'Once upon a time there was a little dog who wanted to learn how to swim in the big blue lake.';
+const THEN = ' One day he';
+/** The default of `page_size`. */
+const PAGE_SIZE = 16;
+
+const config = (bits: number) => `[[model]]\nname = "story"\nsource = "stories15m"\nbits = ${bits}\n`;
+
+test('a saved context outlives its inferlet, and a persistent one the GPU host; one of another model is refused', async () => {
+  const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
+  try {
+    let tokens: number[];
+    {
+      await using platform = await keptHome(home, 32);
+      await deploy(platform, 'cache');
+      const open = (name: string) => call(platform, 'cache', { action: 'open', name, more: THEN });
+
+      const { saved } = await call(platform, 'cache', {
+        action: 'save',
+        name: 'notes/dog',
+        prompt: PROMPT,
+        persistent: true,
+      });
+      await call(platform, 'cache', { action: 'save', name: 'passing', prompt: PROMPT });
+      const first = await open('notes/dog');
+      assert.equal(first.opened, saved.length);
+      assert.deepEqual((await open('passing')).tokens, first.tokens);
+      const taken = await failure(platform, 'cache', { action: 'save', name: 'passing', prompt: PROMPT });
+      assert.match(taken.message, /taken|exists/);
+
+      // Nothing but the persistent one survives the host, and it comes back to the bit: the same greedy tokens.
+      const restarted = platform.restarted('gpu-host-1');
+      process.kill(platform.pid('gpu-host-1'), 'SIGKILL');
+      await restarted;
+      const { exports } = await eventually(() => call(platform, 'cache', { action: 'list' }));
+      assert.deepEqual(
+        exports.map((each: { name: string; tokens: number; persistent: boolean }) => [
+          each.name,
+          each.tokens,
+          each.persistent,
+        ]),
+        [['notes/dog', saved.length, true]],
+      );
+      ({ tokens } = await open('notes/dog'));
+      assert.deepEqual(tokens, first.tokens);
+      assert.match((await failure(platform, 'cache', { action: 'open', name: 'passing' })).message, /not-found/);
+    }
+    {
+      // The same name, other weights.
+      await using platform = await keptHome(home, 8);
+      const refused = await failure(platform, 'cache', { action: 'open', name: 'notes/dog' });
+      assert.match(refused.message, /invalid-argument/);
+      assert.match(refused.message, /story|stories15m/);
+      const { pages } = await modelStats(platform);
+      assert.equal(pages.owned, 0);
+    }
+    {
+      await using platform = await keptHome(home, 32);
+      assert.deepEqual(
+        (await call(platform, 'cache', { action: 'open', name: 'notes/dog', more: THEN })).tokens,
+        tokens,
+      );
+      await call(platform, 'cache', { action: 'remove', name: 'notes/dog' });
+      assert.deepEqual((await call(platform, 'cache', { action: 'list' })).exports, []);
+    }
+  } finally {
+    await rm(home, { recursive: true, force: true, maxRetries: 10 });
+  }
+});
+
+test('a second run of the same prompt prefills only what is new', async () => {
+  await using platform = await Platform.start({ functions: false });
+  await deploy(platform, 'prefix');
+  const prompt = Array.from({ length: 12 }, (_, i) => `The ${['cat', 'dog', 'bird'][i % 3]} saw a tree. `).join('');
+  const run = async (input: object) => {
+    await modelStats(platform, { reset: true });
+    const output = await call(platform, 'prefix', input);
+    return { ...output, stats: await modelStats(platform) };
+  };
+  const cold = await run({ prompt, maxTokens: 8 });
+  const warm = await run({ prompt, maxTokens: 8 });
+  const longer = await run({ prompt: `${prompt}Then they all went home.`, maxTokens: 8 });
+
+  assert.deepEqual(warm.tokens, cold.tokens);
+  // The last token is computed in any case, since its state is what the sampling needs.
+  const reusable = Math.floor((cold.promptTokens - 1) / PAGE_SIZE) * PAGE_SIZE;
+  assert.equal(cold.stats.prefix.hitTokens, 0);
+  assert.equal(warm.stats.prefix.hitTokens, reusable);
+  assert.equal(cold.stats.tokens - warm.stats.tokens, reusable);
+  assert.ok(longer.stats.prefix.hitTokens >= Math.floor((cold.promptTokens - 2) / PAGE_SIZE) * PAGE_SIZE);
+});
+
+function keptHome(home: string, bits: number): Promise<Platform> {
+  return Platform.start({ home, functions: false, config: config(bits), keepHome: true });
+}
+
+/** The runtime needs a moment to find the restarted host. */
+async function eventually<T>(ask: () => Promise<T>): Promise<T> {
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return await ask();
+    } catch (error) {
+      if (attempt === 20) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+  }
+}

@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { call, deploy, modelStats } from '#test/harness/deploy.ts';
+import { invoke, type StreamEvent, terminal } from '#test/harness/events.ts';
+import { Platform, until } from '#test/harness/platform.ts';
+
+const config = (pages: number, overcommit: number) =>
+  `[[model]]\nname = "stories15m"\npages = ${pages}\nprefix_cache = false\n\n[admission]\novercommit = ${overcommit}\n`;
+
+test('pages of one that sleeps make room for another, and come back to the bit', async () => {
+  await using platform = await Platform.start({ functions: false, config: config(64, 64) });
+  await deploy(platform, 'pressure');
+  const sleeper = call(platform, 'pressure', { pages: 40, tokens: 4, holdMs: 3000 });
+  await until('the sleeper holds its pages', async () => (await modelStats(platform)).pages.owned >= 40);
+  const other = await call(platform, 'pressure', { pages: 40, tokens: 4, holdMs: 0, prompt: 'The dog' });
+  assert.equal(other.unchanged, true);
+  const { unchanged, tokens } = await sleeper;
+  assert.equal(unchanged, true);
+  const stats = await modelStats(platform);
+  assert.ok(stats.swapsOut > 0 && stats.swapsIn > 0, `${stats.swapsOut} out, ${stats.swapsIn} in`);
+  assert.equal(stats.terminations, 0);
+  const alone = await call(platform, 'pressure', { pages: 0, tokens: 4, holdMs: 0 });
+  assert.deepEqual(tokens, alone.tokens);
+});
+
+const INFERLETS = 128;
+const PAGES = 6;
+
+for (const overcommit of [2, 4, 8]) {
+  test(`${INFERLETS} inferlets at ${overcommit}× the memory: each ends with a result or is terminated with its cause`, async () => {
+    const pages = Math.ceil((INFERLETS * (PAGES + 3)) / overcommit);
+    await using platform = await Platform.start({ functions: false, config: config(pages, overcommit * 2) });
+    await deploy(platform, 'pressure');
+    const ended: (StreamEvent | undefined)[] = await Promise.all(
+      Array.from({ length: INFERLETS }, async (_, i) => {
+        const input = { pages: PAGES, tokens: 12, holdMs: 0, prompt: `Story ${i}` };
+        return terminal(await invoke(platform, 'pressure', input));
+      }),
+    );
+    const finished = ended.filter((end) => end?.event === 'result');
+    const failures = ended.filter((end) => end?.event === 'error');
+    for (const end of failures) assert.equal(end?.data.code, 'terminated', JSON.stringify(end?.data));
+    for (const end of finished) assert.equal(end?.data.output.unchanged, true);
+    assert.equal(finished.length + failures.length, INFERLETS);
+    // What fits at once, at least, always gets through: nobody older than a survivor was ended.
+    assert.ok(finished.length >= Math.floor(pages / (PAGES + 3)), `${finished.length} finished`);
+    const stats = await modelStats(platform);
+    assert.equal(stats.pages.free, stats.pages.total);
+    assert.equal(stats.inferlets, 0);
+  });
+}

@@ -1,0 +1,126 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { call, deploy, failure } from '#test/harness/deploy.ts';
+import { Platform } from '#test/harness/platform.ts';
+
+let platform: Platform;
+
+before(async () => {
+  platform = await Platform.start({
+    functions: false,
+    config: '[[model]]\nname = "stories15m"\n\n[[model]]\nname = "minimind2-small"\n',
+  });
+  await deploy(platform, 'grammar', 'files', 'introspect');
+});
+
+after(async () => {
+  await platform?.[Symbol.asyncDispose]();
+});
+
+describe('grammar', () => {
+  test('a JSON schema holds, whatever the model would rather say', async () => {
+    const schema = {
+      type: 'object',
+      properties: {
+        name: { type: 'string', maxLength: 12 },
+        age: { type: 'integer', minimum: 0, maximum: 120 },
+        pet: { enum: ['cat', 'dog'] },
+      },
+      required: ['name', 'age', 'pet'],
+      additionalProperties: false,
+    };
+    for (const seed of [1, 2, 3]) {
+      const { text } = await call(platform, 'grammar', { schema, prompt: 'A girl: ', maxTokens: 120, seed });
+      const value = JSON.parse(text) as Record<string, unknown>;
+      assert.deepEqual(Object.keys(value).sort(), ['age', 'name', 'pet']);
+      assert.ok(Number.isInteger(value.age) && (value.age as number) >= 0 && (value.age as number) <= 120, text);
+      assert.ok(value.pet === 'cat' || value.pet === 'dog', text);
+    }
+  });
+
+  test('a regular expression and an EBNF grammar hold', async () => {
+    const phone = await call(platform, 'grammar', { regex: '[0-9]{3}-[0-9]{4}', prompt: 'Call me: ', seed: 4 });
+    assert.match(phone.text, /^[0-9]{3}-[0-9]{4}$/);
+    const ebnf = 'root ::= "yes" | "no" | "may" "be"?';
+    const answer = await call(platform, 'grammar', { ebnf, prompt: 'Do you like it?', seed: 5 });
+    assert.match(answer.text, /^(yes|no|maybe|may)$/);
+  });
+
+  test('a grammar that does not compile is refused by name, and the next one works', async () => {
+    const refused = await failure(platform, 'grammar', { regex: '(', prompt: 'x' });
+    assert.match(refused.message, /invalid-argument/);
+    const { text } = await call(platform, 'grammar', { regex: 'ok', prompt: 'x' });
+    assert.equal(text, 'ok');
+  });
+});
+
+describe('introspect and output-text', () => {
+  test('attention adds up to the inputs, probabilities to one, and the entropy is theirs', async () => {
+    const found = await call(platform, 'introspect', {
+      prompt: 'The little cat sat on the warm mat and slept all day.',
+    });
+    const received = found.scores.reduce((sum: number, score: number) => sum + score, 0);
+    assert.ok(Math.abs(received - found.inputs) < 1e-3, `${received} of ${found.inputs}`);
+    assert.equal(found.scores.length, found.slots + found.inputs);
+    assert.ok(Math.abs(found.mass - 1) < 1e-4, String(found.mass));
+    assert.ok(Math.abs(found.entropy - found.entropyByHand) < 1e-3);
+    found.same.forEach((value: number, i: number) => {
+      assert.ok(Math.abs(value - found.best.logProbabilities[i]) < 1e-4);
+    });
+    assert.equal(found.stateLength, 288);
+    for (const trait of ['forward', 'fused', 'grammar', 'introspect', 'kv-files'])
+      assert.ok(found.traits.includes(trait), trait);
+  });
+});
+
+describe('kv-files', () => {
+  test('a file is saved, read, appended to under its lock, cut and joined, listed and removed', async () => {
+    const name = 'stories/fox';
+    const made = await call(platform, 'files', {
+      action: 'create',
+      name,
+      prompt: 'Once there was a red fox. He was very',
+      rights: 'writable',
+    });
+    const read = () => call(platform, 'files', { action: 'read', name, more: ' happy' });
+    const before = await read();
+    assert.equal(before.tokens, made.tokens);
+
+    const holder = call(platform, 'files', {
+      action: 'append',
+      name,
+      more: ' hungry and',
+      holdMs: 1500,
+      rights: 'writable',
+    });
+    const locked = await eventuallyLocked(name);
+    assert.match(locked.message, /unavailable/);
+    const { tokens } = await holder;
+    assert.ok(tokens > made.tokens);
+    assert.equal((await read()).tokens, tokens);
+
+    const { joined, expected } = await call(platform, 'files', { action: 'join', name, at: 0, more: ' so' });
+    assert.deepEqual(
+      joined.map((row: { tokens: number[] }) => row.tokens[0]),
+      expected.map((row: { tokens: number[] }) => row.tokens[0]),
+    );
+    const listed = await call(platform, 'files', { action: 'list', prefix: 'stories/' });
+    assert.deepEqual(
+      listed.files.map((file: { name: string; tokens: number; locked: boolean }) => [
+        file.name,
+        file.tokens,
+        file.locked,
+      ]),
+      [[name, tokens, false]],
+    );
+    await call(platform, 'files', { action: 'remove', name });
+    assert.match((await failure(platform, 'files', { action: 'read', name, more: 'x' })).message, /not-found/);
+  });
+});
+
+/** Tries to take the lock until somebody else has it. */
+async function eventuallyLocked(name: string): Promise<{ message: string }> {
+  const listed = async () => (await call(platform, 'files', { action: 'list', prefix: name })).files[0]?.locked;
+  while (!(await listed())) await new Promise((resolve) => setTimeout(resolve, 50));
+  return failure(platform, 'files', { action: 'append', name, more: 'x' });
+}

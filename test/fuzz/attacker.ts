@@ -1,0 +1,96 @@
+import { FRAME } from '#gpu-host/protocol/wire.ts';
+import { FrameWriter } from '#gpu-host/protocol/words.ts';
+import { mutate } from './mutate.ts';
+import { HostilePeer, type Observations } from './peer.ts';
+import { Random } from './random.ts';
+import { HostileSession } from './session.ts';
+
+/** The frames that one attack may still send, shared by its attackers. */
+export interface Budget {
+  left: number;
+  /** Sent frames by what was done to them. */
+  readonly sent: Map<string, number>;
+}
+
+export interface Target {
+  readonly address: string;
+  readonly models: number;
+  readonly vocabularySize: number;
+}
+
+/** Frames between two answers of the host. */
+const MAX_BURST = 12;
+/** Bursts of one connection. */
+const MAX_BURSTS = 16;
+
+/** Attacks with one connection after another until the budget is spent; `index` and `seed` decide what each sends. */
+export async function attack(
+  target: Target,
+  seed: number,
+  index: number,
+  budget: Budget,
+  observations: Observations,
+): Promise<void> {
+  for (let connection = 0; budget.left > 0; connection++) {
+    const random = Random.of(seed, index * 1_000_003 + connection);
+    const peer = new HostilePeer(target.address, target.models, observations);
+    const session = new HostileSession(random, target.models, target.vocabularySize);
+    // Some end soon by a frame that cannot be read; others live long and get further.
+    const spoilt = random.pick([1, 3, 8, 40]);
+    let frames = greeting(random);
+    for (let bursts = 1 + random.below(MAX_BURSTS); bursts > 0 && budget.left > 0 && !peer.closed; bursts--) {
+      frames.push(...burst(session, random, spoilt));
+      const read = await peer.send(
+        frames.map(({ bytes }) => bytes),
+        random,
+      );
+      for (const { name } of frames.slice(0, read)) spend(budget, name);
+      frames = [];
+    }
+    await peer.cut();
+  }
+}
+
+function spend(budget: Budget, name: string): void {
+  if (name === 'hello') return;
+  budget.left--;
+  budget.sent.set(name, (budget.sent.get(name) ?? 0) + 1);
+}
+
+interface Sent {
+  readonly bytes: Uint8Array;
+  /** What was done to it. */
+  readonly name: string;
+}
+
+/** Frames of absurd calls, one in `spoilt` of them with its bytes spoilt. */
+function burst(session: HostileSession, random: Random, spoilt: number): Sent[] {
+  const frames: Sent[] = [];
+  for (let left = 1 + random.below(MAX_BURST); left > 0; left--) {
+    const writer = new FrameWriter();
+    session.write(writer);
+    const frame = writer.take();
+    if (frame.length === 0) continue;
+    frames.push(random.once(spoilt) ? mutate(frame, random) : { bytes: frame, name: 'hostile values' });
+  }
+  return frames;
+}
+
+/** A hello; now and then none, two, or a spoilt one. */
+function greeting(random: Random): Sent[] {
+  const writer = new FrameWriter();
+  writer.begin(FRAME.hello);
+  writer.putText('{"processId":1}');
+  writer.end();
+  const bytes = writer.take();
+  const hello = { bytes, name: 'hello' };
+  if (!random.once(24)) return [hello];
+  switch (random.below(3)) {
+    case 0:
+      return [];
+    case 1:
+      return [hello, { bytes, name: 'a second hello' }];
+    default:
+      return [{ bytes: mutate(bytes, random).bytes, name: 'a spoilt hello' }];
+  }
+}

@@ -1,0 +1,20 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { fuzz } from './fuzz.ts';
+
+test('mutated frames hurt nobody but who sends them', async (context) => {
+  const frames = Number(process.env.PIE_FUZZ_FRAMES ?? 20_000);
+  const seed = Number(process.env.PIE_FUZZ_SEED ?? 1);
+  context.diagnostic(`seed ${seed}; again: PIE_FUZZ_SEED=${seed} PIE_FUZZ_FRAMES=${frames}`);
+  const report = await fuzz({ frames, seed });
+  context.diagnostic(JSON.stringify(report));
+  assert.deepEqual(report.problems, []);
+  assert.equal(report.frames >= frames, true);
+  assert.equal(report.neighbourRounds >= 12, true);
+  for (const code of ['truncated', 'oversized', 'version', 'malformed', 'unexpected']) {
+    assert.ok((report.endings[code] ?? 0) > 0, `no connection ended with ${code}`);
+  }
+  for (const answer of ['ok', 'invalid-argument', 'not-owned', 'limit-exceeded', 'dependency-failed']) {
+    assert.ok((report.answers[answer] ?? 0) > 0, `no call was answered ${answer}`);
+  }
+});

@@ -1,0 +1,284 @@
+import { existsSync, mkdtempSync, readdirSync, readlinkSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { createReferenceBackend } from '#gpu-host/backends/reference/index.ts';
+import { fingerprint } from '#gpu-host/models/fingerprint.ts';
+import { randomModel } from '#gpu-host/models/random-model.ts';
+import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import { GpuHost, type HostedModel } from '#gpu-host/server.ts';
+import { attack, type Budget } from './attacker.ts';
+import { Neighbour } from './neighbour.ts';
+import { ANSWER_DEADLINE_MS, Observations } from './peer.ts';
+
+export interface FuzzOptions {
+  /** Mutated frames to send. */
+  readonly frames: number;
+  readonly seed: number;
+  /** Told now and then how many were sent. */
+  readonly onProgress?: (sent: number) => void;
+}
+
+export interface FuzzReport {
+  readonly seed: number;
+  readonly frames: number;
+  readonly seconds: number;
+  /** Frames by what was done to them. */
+  readonly mutations: Readonly<Record<string, number>>;
+  /** Connections of attackers, by the code that they ended with. */
+  readonly endings: Readonly<Record<string, number>>;
+  /** Answers to attackers' calls: `ok`, or the case of the error. */
+  readonly answers: Readonly<Record<string, number>>;
+  /** Attackers' inferlets that were ended for their memory. */
+  readonly terminated: number;
+  /** Pages moved out to the swap store. */
+  readonly swapsOut: number;
+  /** Rounds of well-behaved inferlets, each equal to the last bit to what it was without attackers. */
+  readonly neighbourRounds: number;
+  /** Resident memory and JavaScript heap, MB: before, at most, and after. */
+  readonly residentMb: readonly [before: number, peak: number, after: number];
+  readonly heapMb: readonly [before: number, after: number];
+  /** What went wrong; empty when nothing did. */
+  readonly problems: readonly string[];
+}
+
+const ATTACKERS = 8;
+const NEIGHBOURS_A_MODEL = 2;
+const SCRIPTS = 12;
+const PAGES = 40;
+const SETTLE_MS = 10_000;
+/** What a process may grow by: V8 keeps room, and pools of buffers fill. */
+const MAX_HEAP_GROWTH_MB = 64;
+const MAX_RESIDENT_GROWTH_MB = 768;
+const SHAPE = { layers: 1, contextLength: 96, vocabularySize: 96 };
+
+/**
+ * Sends mutated frames to a real GPU host on a real socket, two tiny models behind it, while well-behaved inferlets work on connections of
+ * their own. What is checked: nothing crashes or hangs, neighbours hear the same bits as alone, every answer can be read and none blames the
+ * host, and in the end everything is back.
+ */
+export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
+  const startedMs = performance.now();
+  const directory = mkdtempSync(join(tmpdir(), 'pie-fuzz-'));
+  const problems: string[] = [];
+  const observations = new Observations();
+  const budget: Budget = { left: options.frames, sent: new Map() };
+  const handlesBefore = openHandles();
+  let rounds = 0;
+  const models = [
+    await hostedModel(directory, 'cached', 11, { prefixCache: true }),
+    await hostedModel(directory, 'swapping', 12, {
+      prefixCache: false,
+      swapMemoryBytes: 1 << 16,
+      swapDiskBytes: 1 << 20,
+    }),
+  ];
+  const host = new GpuHost(models);
+  const address = await host.listen(join(directory, 's'));
+  const connections = await Promise.all(models.map(() => GpuHostConnection.connect(address)));
+  const neighbours = models.flatMap(({ name }, model) =>
+    Array.from({ length: NEIGHBOURS_A_MODEL }, (_, i) => ({
+      model,
+      neighbour: new Neighbour(connections[model]!, name, SHAPE.vocabularySize, `${name}-${i}`),
+    })),
+  );
+  const expected = await rehearse(models, neighbours);
+  const memory = new MemoryWatch();
+  const target = { address, models: models.length, vocabularySize: SHAPE.vocabularySize };
+
+  let attacking = true;
+  const watch = setInterval(() => {
+    memory.look();
+    options.onProgress?.(options.frames - Math.max(0, budget.left));
+  }, 200);
+  const living = neighbours.map(async ({ model, neighbour }, i) => {
+    for (let round = i; attacking || round < i + SCRIPTS; round++) {
+      const heard = await inTime(neighbour.round(round % SCRIPTS)).catch(
+        (error: Error) => `an error: ${error.message}`,
+      );
+      rounds++;
+      const wanted = expected[model]?.[round % SCRIPTS];
+      if (heard === wanted) continue;
+      problems.push(`neighbour ${i} heard ${heard} in round ${round % SCRIPTS}, and ${wanted} without attackers`);
+      break;
+    }
+  });
+  const attacks = Array.from({ length: ATTACKERS }, (_, index) =>
+    attack(target, options.seed, index, budget, observations).catch((error: Error) => {
+      budget.left = 0;
+      problems.push(`attacker ${index} of seed ${options.seed}: ${error.message}`);
+    }),
+  );
+  await Promise.all(attacks);
+  attacking = false;
+  await Promise.all(living);
+  clearInterval(watch);
+  const swapsOut = host.stats().models.reduce((sum, model) => sum + model.swapsOut, 0);
+
+  await Promise.all(neighbours.map(({ neighbour }) => neighbour.close()));
+  await removeNames(connections[0]!, models, observations);
+  for (const connection of connections) connection.close();
+  problems.push(...(await leftBehind(host)));
+  await host.close();
+  await Promise.all(models.map(({ backend }) => backend.dispose()));
+  rmSync(directory, { recursive: true, force: true });
+  for (const text of observations.internal) problems.push(`the host blamed itself: ${text}`);
+  problems.push(...memory.growth());
+  const handlesAfter = openHandles();
+  if (handlesAfter > handlesBefore) problems.push(`${handlesAfter - handlesBefore} file handles were left open`);
+
+  return {
+    seed: options.seed,
+    frames: options.frames - budget.left,
+    seconds: (performance.now() - startedMs) / 1000,
+    mutations: Object.fromEntries(budget.sent),
+    endings: Object.fromEntries(observations.endings),
+    answers: Object.fromEntries(observations.answers),
+    terminated: observations.terminated,
+    swapsOut,
+    neighbourRounds: rounds,
+    residentMb: memory.resident,
+    heapMb: memory.heap,
+    problems,
+  };
+}
+
+async function hostedModel(
+  directory: string,
+  name: string,
+  seed: number,
+  memory: Pick<HostedModel, 'prefixCache' | 'swapMemoryBytes' | 'swapDiskBytes'>,
+): Promise<HostedModel> {
+  const model = await randomModel(join(directory, name), SHAPE, seed);
+  const made = fingerprint(model, { backend: 'reference', bits: 32, headBits: 32, pageSize: 8 });
+  return {
+    name,
+    backend: await createReferenceBackend(model, { pageSize: 8, pageCount: PAGES }),
+    directory: model.directory,
+    embeddings: () => model.tensors.read('model.embed_tokens.weight'),
+    maxBatchTokens: 64,
+    kv: { directory: join(directory, 'kv', name), fingerprint: made },
+    ...memory,
+  };
+}
+
+/** What each round says of each model while nobody else is there: `[model][round]`. */
+async function rehearse(
+  models: readonly HostedModel[],
+  neighbours: readonly { readonly model: number; readonly neighbour: Neighbour }[],
+): Promise<string[][]> {
+  const expected: string[][] = [];
+  for (const model of models.keys()) {
+    const { neighbour } = neighbours.find((one) => one.model === model)!;
+    const heard: string[] = [];
+    for (let round = 0; round < SCRIPTS; round++) heard.push(await neighbour.round(round));
+    expected.push(heard);
+  }
+  return expected;
+}
+
+/** @throws Error when it takes longer than a host may take to answer */
+async function inTime<T>(work: Promise<T>): Promise<T> {
+  const late = Promise.withResolvers<never>();
+  const timer = setTimeout(() => late.reject(new Error(`nothing within ${ANSWER_DEADLINE_MS} ms`)), ANSWER_DEADLINE_MS);
+  try {
+    return await Promise.race([work, late.promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** Removes the exports and files that attackers left, as their tenants. */
+async function removeNames(
+  connection: GpuHostConnection,
+  models: readonly HostedModel[],
+  { tenants, functions }: Observations,
+): Promise<void> {
+  for (const tenant of tenants) {
+    const inferlet = connection.openInferlet({ id: `cleaner of ${tenant}`, tenant, maxPages: 0, arrival: 0 });
+    for (const { name: model } of models) {
+      const queue = inferlet.createQueue(model);
+      const exports = await inferlet.listExports(queue);
+      for (const { name } of exports.tag === 'ok' ? exports.val : []) await inferlet.unexport(queue, name);
+      for (const functionName of functions) {
+        const files = await inferlet.listFiles(queue, '', functionName);
+        for (const { name } of files.tag === 'ok' ? files.val : [])
+          await inferlet.removeFile(queue, name, functionName);
+      }
+    }
+    await inferlet.close();
+  }
+}
+
+/** What a host still holds when nobody is connected any more. */
+async function leftBehind(host: GpuHost): Promise<string[]> {
+  const problems: string[] = [];
+  const deadline = performance.now() + SETTLE_MS;
+  const busy = () => host.stats().connections > 0 || host.stats().models.some(({ inferlets }) => inferlets > 0);
+  while (busy() && performance.now() < deadline) await sleep(10);
+  const { connections, models } = host.stats();
+  if (connections > 0) problems.push(`${connections} connections are left`);
+  for (const { name, inferlets, queues, waitingCalls, pages, swappedOutPages, exports } of models) {
+    const left = { inferlets, queues, waitingCalls, ownedPages: pages.owned, swappedOutPages, exports };
+    for (const [what, count] of Object.entries(left))
+      if (count !== 0) problems.push(`${name}: ${count} ${what} are left`);
+    if (pages.free + pages.cached !== pages.total) problems.push(`${name}: ${JSON.stringify(pages)} do not add up`);
+  }
+  for (const { memory } of host.engines) memory.check();
+  return problems;
+}
+
+/** Memory of this process, host and attackers together. */
+class MemoryWatch {
+  readonly #collect: () => void;
+  readonly #before: NodeJS.MemoryUsage;
+  #peak: number;
+
+  constructor() {
+    setFlagsFromString('--expose-gc');
+    this.#collect = runInNewContext('gc') as () => void;
+    this.#collect();
+    this.#before = process.memoryUsage();
+    this.#peak = this.#before.rss;
+  }
+
+  look(): void {
+    this.#peak = Math.max(this.#peak, process.memoryUsage.rss());
+  }
+
+  get resident(): readonly [number, number, number] {
+    return [mb(this.#before.rss), mb(this.#peak), mb(process.memoryUsage.rss())];
+  }
+
+  get heap(): readonly [number, number] {
+    this.#collect();
+    return [mb(this.#before.heapUsed), mb(process.memoryUsage().heapUsed)];
+  }
+
+  growth(): string[] {
+    const [heapBefore, heapAfter] = this.heap;
+    const [before, peak] = this.resident;
+    const problems: string[] = [];
+    if (heapAfter > heapBefore + MAX_HEAP_GROWTH_MB)
+      problems.push(`the heap grew from ${heapBefore} to ${heapAfter} MB`);
+    if (peak > before + MAX_RESIDENT_GROWTH_MB) problems.push(`resident memory grew from ${before} to ${peak} MB`);
+    return problems;
+  }
+}
+
+const mb = (bytes: number): number => Math.round(bytes / 1e5) / 10;
+
+/** Sockets and files that this process has open; 0 where the system does not tell. */
+function openHandles(): number {
+  const handles = '/proc/self/fd';
+  if (!existsSync(handles)) return 0;
+  return readdirSync(handles).filter((handle) => {
+    try {
+      return /^(socket:|\/(?!dev\/))/.test(readlinkSync(join(handles, handle)));
+    } catch {
+      return false; // The one that listed them.
+    }
+  }).length;
+}

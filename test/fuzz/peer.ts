@@ -1,0 +1,170 @@
+import { connect, type Socket } from 'node:net';
+import type { DecodedCall } from '#gpu-host/protocol/decode-calls.ts';
+import { FrameReader } from '#gpu-host/protocol/frames.ts';
+import { decodeResults, decodeTerminated } from '#gpu-host/protocol/results.ts';
+import { FRAME, MAX_JSON_BYTES } from '#gpu-host/protocol/wire.ts';
+import { FrameWriter } from '#gpu-host/protocol/words.ts';
+import { Mirror } from './mirror.ts';
+import type { Random } from './random.ts';
+
+/** What a host may take to read what it was sent, and say so. */
+export const ANSWER_DEADLINE_MS = 30_000;
+
+/** What peers saw of a host. */
+export class Observations {
+  /** Codes of ended connections; `none` for one that was closed without a word. */
+  readonly endings = new Map<string, number>();
+  /** Errors that calls were answered with, and how many were answered well. */
+  readonly answers = new Map<string, number>();
+  /** Texts of answers and endings that blame the host itself. */
+  readonly internal = new Set<string>();
+  /** Tenants and functions that the calls named, also those that a mutation made up. */
+  readonly tenants = new Set<string>();
+  readonly functions = new Set<string>();
+  terminated = 0;
+
+  called(call: DecodedCall): void {
+    if (call.op === 'open-inferlet') this.tenants.add(call.tenant);
+    else if (call.op === 'file-save') this.functions.add(call.functionName);
+  }
+
+  ended(code: string, message: string): void {
+    count(this.endings, code);
+    if (code === 'internal') this.internal.add(message);
+  }
+
+  answered(tag: string, text: string): void {
+    count(this.answers, tag);
+    if (tag === 'internal') this.internal.add(text);
+  }
+}
+
+function count(counts: Map<string, number>, key: string): void {
+  counts.set(key, (counts.get(key) ?? 0) + 1);
+}
+
+/**
+ * A connection that speaks bytes. It reads along what it sends, as a host does, so that it knows whether an answer can be expected; and
+ * all that the host says, which must be readable.
+ */
+export class HostilePeer {
+  readonly #socket: Socket;
+  readonly #observations: Observations;
+  readonly #mirror: Mirror;
+  readonly #reader = new FrameReader();
+  readonly #closed = Promise.withResolvers<void>();
+  #fault: unknown;
+  #error: { code: string; message: string } | undefined;
+  #pinged = 0;
+  #answered = 0;
+  #waiting: (() => void) | undefined;
+
+  constructor(address: string, models: number, observations: Observations) {
+    this.#observations = observations;
+    this.#mirror = new Mirror(models, (call) => observations.called(call));
+    this.#socket = connect(address);
+    this.#socket.on('data', (chunk: Buffer) => this.#receive(chunk));
+    this.#socket.on('error', () => this.#socket.destroy());
+    this.#socket.on('close', () => {
+      observations.ended(this.#error?.code ?? 'none', this.#error?.message ?? '');
+      this.#closed.resolve();
+      this.#waiting?.();
+    });
+  }
+
+  get closed(): boolean {
+    return this.#socket.destroyed;
+  }
+
+  /**
+   * Sends frames in one piece or many, a ping behind them, and waits until the host has read them or has ended the connection, which is cut
+   * when the host waits for more. Returns how many of them it has read, at least.
+   * @throws Error when the host does neither, or sends what cannot be read
+   */
+  async send(frames: readonly Uint8Array[], random: Random): Promise<number> {
+    const read = this.#foresee(frames);
+    const bytes = Buffer.concat([...frames, this.#ping()]);
+    await this.#write(bytes, random.once(4) ? 1 + random.below(6) : 1, random);
+    const waits = !this.#mirror.over && this.#mirror.lastPing !== this.#pinged;
+    if (!waits) await this.#answer();
+    if (waits || this.#mirror.over) await this.cut();
+    if (this.#fault) throw this.#fault;
+    return read;
+  }
+
+  /** Leaves without a word. */
+  async cut(): Promise<void> {
+    this.#socket.destroySoon();
+    await this.#closed.promise;
+  }
+
+  /** How many frames the host will read, the one that ends the connection included. */
+  #foresee(frames: readonly Uint8Array[]): number {
+    let read = 0;
+    for (const frame of frames) {
+      if (this.#mirror.over) break;
+      this.#mirror.push(frame);
+      read++;
+    }
+    return read;
+  }
+
+  #ping(): Buffer {
+    const writer = new FrameWriter();
+    writer.begin(FRAME.statsRequest);
+    writer.put(++this.#pinged);
+    writer.put(0);
+    writer.end();
+    const ping = writer.take();
+    this.#mirror.push(ping);
+    return ping;
+  }
+
+  async #write(bytes: Buffer, pieces: number, random: Random): Promise<void> {
+    for (let piece = 1, at = 0; piece <= pieces && !this.closed; piece++) {
+      const end = piece === pieces ? bytes.length : at + random.below(bytes.length - at + 1);
+      this.#socket.write(bytes.subarray(at, end));
+      at = end;
+      if (piece < pieces) await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+
+  async #answer(): Promise<void> {
+    const deadline = setTimeout(() => {
+      this.#fault ??= new Error(`the host neither answered nor ended a connection within ${ANSWER_DEADLINE_MS} ms`);
+      this.#waiting?.();
+    }, ANSWER_DEADLINE_MS);
+    while (!this.closed && !this.#fault && this.#answered !== this.#pinged) {
+      await new Promise<void>((resolve) => {
+        this.#waiting = resolve;
+      });
+    }
+    clearTimeout(deadline);
+    if (this.closed) await this.#closed.promise;
+  }
+
+  #receive(chunk: Buffer): void {
+    try {
+      this.#reader.push(chunk, (kind, reader, end) => {
+        if (kind === FRAME.results) {
+          decodeResults(reader, end, (_, result) => {
+            if (result.kind === 'error') this.#observations.answered(result.error.tag, result.error.val);
+            else this.#observations.answered('ok', '');
+          });
+        } else if (kind === FRAME.terminated) decodeTerminated(reader, end, () => this.#observations.terminated++);
+        else if (kind === FRAME.stats) {
+          reader.enter(end);
+          this.#answered = reader.u32();
+          JSON.parse(reader.text(MAX_JSON_BYTES));
+        } else if (kind === FRAME.error) {
+          reader.enter(end);
+          this.#error = { code: reader.text(), message: reader.text() };
+        } else if (kind !== FRAME.hello) throw new Error(`a frame of kind ${kind} from the host`);
+      });
+    } catch (error) {
+      this.#fault ??= error;
+      this.#socket.destroy();
+    }
+    this.#waiting?.();
+  }
+}

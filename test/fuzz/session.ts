@@ -1,0 +1,344 @@
+import { FILE_RIGHTS } from '#gpu-host/protocol/calls.ts';
+import {
+  encodeBare,
+  encodeCopySlots,
+  encodeExportPages,
+  encodeFileOpen,
+  encodeFileSave,
+  encodeForward,
+  encodeImportPages,
+  encodeLists,
+  encodeLogProbabilities,
+  encodeOpenInferlet,
+  encodeRun,
+  encodeSharePages,
+  encodeStep,
+  encodeTexts,
+  encodeWords,
+} from '#gpu-host/protocol/encode-calls.ts';
+import { OP, type Op } from '#gpu-host/protocol/wire.ts';
+import type { FrameWriter } from '#gpu-host/protocol/words.ts';
+import { hostileWord, list, mask, sampler, stepOutput, text, word } from './hostile.ts';
+import type { Random } from './random.ts';
+
+/** Addresses that were handed out, freed ones among them. */
+interface Addresses {
+  next: number;
+  readonly known: number[];
+}
+
+/** What an inferlet has on one model. */
+interface Space {
+  readonly inferlet: number;
+  readonly model: number;
+  readonly pages: Addresses;
+  readonly embeds: Addresses;
+}
+
+interface OpenQueue {
+  readonly queue: number;
+  readonly space: Space;
+}
+
+const TENANTS = ['attacker', 'attacker-2'];
+const NAMES = ['a', 'b', 'some/name', 'system/shared'];
+const MAX_QUEUES = 6;
+const PAGE_SIZE = 8;
+
+/**
+ * One hostile runtime's calls: each of a shape that a host can read, on inferlets and queues that are open, with arguments that are right,
+ * nearly right or absurd.
+ */
+export class HostileSession {
+  readonly #random: Random;
+  readonly #models: number;
+  readonly #vocabularySize: number;
+  #queues: OpenQueue[] = [];
+  /** That of the call which is being written. */
+  #space: Space = emptySpace(0, 0);
+  #runs: number[] = [];
+  #lastHandle = 0;
+  #lastQueue = 0;
+  #lastId = 0;
+
+  constructor(random: Random, models: number, vocabularySize: number) {
+    this.#random = random;
+    this.#models = models;
+    this.#vocabularySize = vocabularySize;
+  }
+
+  /** Writes the calls of one frame. */
+  write(writer: FrameWriter): void {
+    if (this.#queues.length === 0) this.#open(writer);
+    for (let calls = 1 + this.#random.below(3); calls > 0 && this.#queues.length > 0; calls--) this.#call(writer);
+  }
+
+  #open(writer: FrameWriter): void {
+    const random = this.#random;
+    const inferlet = ++this.#lastHandle;
+    encodeOpenInferlet(writer, inferlet, {
+      name: text(random, `hostile ${inferlet}`),
+      tenant: random.pick(TENANTS),
+      maxPages: word(random, 16),
+      maxPriority: word(random, 10),
+      arrival: word(random, 1 + random.below(1000)),
+    });
+    for (let queues = 1 + random.below(2); queues > 0; queues--) this.#openQueue(writer, inferlet);
+  }
+
+  /** A queue, as often as not with some memory to begin with. */
+  #openQueue(writer: FrameWriter, inferlet: number): void {
+    const queue = ++this.#lastQueue;
+    const model = this.#random.below(this.#models);
+    encodeWords(writer, OP.createQueue, inferlet, queue, 0, model);
+    const known = this.#queues.find(({ space }) => space.inferlet === inferlet && space.model === model);
+    const space = known?.space ?? emptySpace(inferlet, model);
+    this.#queues.push({ queue, space });
+    if (this.#random.once(2)) return;
+    for (const [op, addresses] of [
+      [OP.allocatePages, space.pages],
+      [OP.allocateEmbeds, space.embeds],
+    ] as const) {
+      encodeWords(writer, op, inferlet, queue, 0, addresses.next, 4);
+      grow(addresses, 4);
+    }
+  }
+
+  #call(writer: FrameWriter): void {
+    const random = this.#random;
+    const { queue, space } = random.pick(this.#queues);
+    const { inferlet } = space;
+    this.#space = space;
+    const id = random.once(5) ? 0 : ++this.#lastId;
+    switch (random.below(30)) {
+      case 0:
+        this.#close(writer, inferlet, queue, id);
+        return;
+      case 1:
+        if (this.#queues.length < MAX_QUEUES) {
+          if (random.once(2)) this.#open(writer);
+          else this.#openQueue(writer, inferlet);
+        }
+        return;
+      case 2:
+        encodeWords(writer, OP.setPriority, inferlet, queue, 0, word(random, random.below(20)));
+        return;
+      case 3:
+        encodeWords(writer, OP.setWaiting, inferlet, 0, 0, random.below(2));
+        return;
+      case 4:
+      case 5:
+        this.#allocate(writer, OP.allocatePages, inferlet, queue, id, this.#space.pages);
+        return;
+      case 6:
+        this.#allocate(writer, OP.allocateEmbeds, inferlet, queue, id, this.#space.embeds);
+        return;
+      case 7:
+        encodeLists(writer, OP.freePages, inferlet, queue, [list(random, 3, this.#page)]);
+        return;
+      case 8:
+        encodeLists(writer, OP.freeEmbeds, inferlet, queue, [list(random, 3, this.#embed)]);
+        return;
+      case 9: {
+        const first = word(random, this.#space.pages.next);
+        const pages = list(random, 4, this.#page);
+        grow(this.#space.pages, Math.min(pages.length, 8));
+        encodeSharePages(writer, inferlet, queue, pages, first);
+        return;
+      }
+      case 10: {
+        const slot = () => word(random, random.below(PAGE_SIZE));
+        const shift = random.once(2) ? 0 : hostileWord(random) | 0;
+        encodeCopySlots(writer, inferlet, queue, [this.#page(), slot(), this.#page(), slot(), slot(), shift]);
+        return;
+      }
+      case 11: {
+        const indices = list(random, 6, () => random.below(12));
+        const positions = random.once(2) ? new Uint32Array() : list(random, 6, () => random.below(40));
+        const [from, to] = [list(random, 3, this.#page), list(random, 3, this.#page)];
+        encodeLists(writer, OP.copyTokens, inferlet, queue, [from, indices, to, positions]);
+        return;
+      }
+      case 12: {
+        const [from, to] = [list(random, 4, this.#embed), list(random, 4, this.#embed)];
+        encodeLists(writer, OP.copyEmbeds, inferlet, queue, [from, to]);
+        return;
+      }
+      case 13:
+      case 14: {
+        const embeds = list(random, 6, this.#embed);
+        const positions = Uint32Array.from(embeds, (_, i) => word(random, i));
+        encodeLists(writer, OP.embedText, inferlet, queue, [embeds.map(this.#token), positions, embeds]);
+        return;
+      }
+      case 15:
+      case 16:
+        this.#forward(writer, inferlet, queue, random.once(3) ? Math.max(id, 1) : 0);
+        return;
+      case 17:
+        encodeWords(writer, OP.maskPage, inferlet, queue, id, this.#page(), word(random, random.below(256)));
+        return;
+      case 18:
+        encodeWords(writer, OP.nextDistribution, inferlet, queue, id, this.#embed(), word(random, 1 + random.below(9)));
+        return;
+      case 19:
+      case 20:
+      case 21:
+        this.#step(writer, inferlet, queue, id);
+        return;
+      case 22:
+        this.#run(writer, inferlet, queue, id);
+        return;
+      case 23:
+        encodeBare(writer, OP.synchronize, inferlet, queue, id);
+        return;
+      case 24:
+        encodeLogProbabilities(writer, inferlet, queue, id, this.#embed(), list(random, 5, this.#token));
+        return;
+      case 25:
+        encodeWords(writer, random.pick([OP.entropy, OP.readEmbed]), inferlet, queue, id, this.#embed());
+        return;
+      case 26:
+      case 27:
+        this.#registry(writer, inferlet, queue, id);
+        return;
+      case 28:
+        encodeWords(writer, OP.runConsumed, inferlet, queue, this.#runId(), word(random, random.below(300)));
+        return;
+      default:
+        encodeBare(writer, OP.runStop, inferlet, queue, this.#runId());
+    }
+  }
+
+  #close(writer: FrameWriter, inferlet: number, queue: number, id: number): void {
+    if (this.#random.once(2)) {
+      encodeBare(writer, OP.closeInferlet, inferlet, 0, id);
+      this.#queues = this.#queues.filter(({ space }) => space.inferlet !== inferlet);
+    } else {
+      encodeBare(writer, OP.closeQueue, inferlet, queue, id);
+      this.#queues = this.#queues.filter((open) => open.queue !== queue);
+    }
+  }
+
+  #allocate(writer: FrameWriter, op: Op, inferlet: number, queue: number, id: number, addresses: Addresses): void {
+    const first = word(this.#random, addresses.next);
+    // Each embed costs the host an entry of a map, so the largest count that it takes is rare.
+    const sane = 1 + this.#random.below(8);
+    const count = this.#random.once(200) ? hostileWord(this.#random) : sane;
+    grow(addresses, Math.min(count, 8));
+    encodeWords(writer, op, inferlet, queue, id, first, count);
+  }
+
+  #forward(writer: FrameWriter, inferlet: number, queue: number, scoresId: number): void {
+    const random = this.#random;
+    const inEmbeds = list(random, 4, this.#embed);
+    const visible = mask(random, inEmbeds.length, inEmbeds.length + random.below(2 * PAGE_SIZE));
+    const [inPages, outPages] = [list(random, 3, this.#page), list(random, 2, this.#page)];
+    const outEmbeds = list(random, 2, this.#embed);
+    encodeForward(writer, inferlet, queue, inPages, inEmbeds, outPages, outEmbeds, visible, scoresId);
+  }
+
+  #step(writer: FrameWriter, inferlet: number, queue: number, id: number): void {
+    const random = this.#random;
+    const tokens = list(random, 12, this.#token);
+    const start = random.below(16);
+    const positions = random.once(6)
+      ? list(random, 12, () => random.below(40))
+      : Uint32Array.from(tokens, (_, i) => start + i);
+    const maskWords = Math.ceil(this.#vocabularySize / 32);
+    encodeStep(writer, inferlet, queue, id, {
+      tokens,
+      positions,
+      inPages: list(random, 3, this.#page),
+      outPages: list(random, 3, this.#page),
+      mask: random.once(4) ? mask(random, tokens.length, tokens.length + random.below(16)) : undefined,
+      rows: word(random, random.below(3)),
+      output: stepOutput(random),
+      allowed: random.once(3) ? list(random, maskWords, () => random.u32()) : undefined,
+    });
+  }
+
+  #run(writer: FrameWriter, inferlet: number, queue: number, id: number): void {
+    const random = this.#random;
+    if (id > 0) this.#runs.push(id);
+    encodeRun(writer, inferlet, queue, id, {
+      token: this.#token(),
+      position: word(random, random.below(8)),
+      pages: list(random, 3, this.#page),
+      maxTokens: word(random, 1 + random.below(12)),
+      sampler: sampler(random),
+      stopTokens: list(random, 3, this.#token),
+    });
+  }
+
+  #registry(writer: FrameWriter, inferlet: number, queue: number, id: number): void {
+    const random = this.#random;
+    const name = text(random, random.pick(NAMES));
+    const functionName = text(random, random.pick(['f', 'g']));
+    const pages = list(random, 3, this.#page);
+    const first = word(random, this.#space.pages.next);
+    const persistent = random.once(20);
+    switch (random.below(10)) {
+      case 0:
+      case 1:
+        encodeExportPages(writer, inferlet, queue, id, pages, name, persistent);
+        return;
+      case 2:
+        encodeImportPages(writer, inferlet, queue, id, first, name);
+        grow(this.#space.pages, 3);
+        return;
+      case 3:
+        encodeTexts(writer, OP.unexport, inferlet, queue, id, name);
+        return;
+      case 4:
+        encodeBare(writer, OP.listExports, inferlet, queue, id);
+        return;
+      case 5:
+        encodeFileOpen(writer, inferlet, queue, id, first, name, random.once(2), functionName);
+        grow(this.#space.pages, 3);
+        return;
+      case 6: {
+        const rights = random.pick(FILE_RIGHTS);
+        encodeFileSave(writer, inferlet, queue, id, name, pages, { persistent, rights, functionName });
+        return;
+      }
+      case 7:
+        encodeTexts(writer, OP.fileUnlock, inferlet, queue, id, name);
+        return;
+      case 8:
+        encodeTexts(writer, OP.fileRemove, inferlet, queue, id, name, functionName);
+        return;
+      default:
+        encodeTexts(writer, OP.fileList, inferlet, queue, id, name, functionName);
+    }
+  }
+
+  #page = (): number => this.#address(this.#space.pages);
+
+  #embed = (): number => this.#address(this.#space.embeds);
+
+  /** Mostly one that was handed out here; else one of another inferlet or model, or any word. */
+  #address({ known }: Addresses): number {
+    const random = this.#random;
+    if (random.once(10)) {
+      const others = random.pick(this.#queues).space.pages.known;
+      if (others.length > 0) return random.pick(others);
+    }
+    return known.length === 0 ? hostileWord(random) : word(random, random.pick(known));
+  }
+
+  #token = (): number => word(this.#random, this.#random.below(this.#vocabularySize));
+
+  #runId(): number {
+    return this.#runs.length === 0 ? hostileWord(this.#random) : this.#random.pick(this.#runs);
+  }
+}
+
+function emptySpace(inferlet: number, model: number): Space {
+  return { inferlet, model, pages: { next: 1, known: [] }, embeds: { next: 1, known: [] } };
+}
+
+function grow(addresses: Addresses, count: number): void {
+  for (let i = 0; i < count; i++) addresses.known.push(addresses.next++);
+  if (addresses.known.length > 40) addresses.known.splice(0, 20);
+}

@@ -1,0 +1,66 @@
+/** KV files; for the end-to-end tests of `kv-files`. */
+import { type Distribution, defineInferlet, KvFile, type Rights, sleep, tokenize } from '@pie/inferlet';
+
+type Input =
+  /** Computes `prompt` into a new file and saves it. */
+  | { action: 'create'; name: string; prompt: string; persistent?: boolean; rights?: Rights }
+  /** What follows each token of `more` after the file's content. */
+  | { action: 'read'; name: string; more: string }
+  /** Appends `more` under the lock, holds the lock for `holdMs`, and saves. */
+  | { action: 'append'; name: string; more: string; holdMs?: number; persistent?: boolean; rights?: Rights }
+  /** Cuts the file in two at token `at`, joins the parts again, and compares what follows with what follows the whole. */
+  | { action: 'join'; name: string; at: number; more: string }
+  | { action: 'list'; prefix?: string }
+  | { action: 'remove'; name: string };
+
+const TOP = 5;
+
+export const run = defineInferlet(async (input: Input) => {
+  switch (input.action) {
+    case 'create': {
+      using file = await KvFile.create();
+      const rows = await file.predict(tokenize(input.prompt), { topK: TOP });
+      await file.save(input.name, { persistent: input.persistent ?? false, rights: input.rights ?? 'private' });
+      return { ...extent(file), next: plain(rows.at(-1)) };
+    }
+    case 'read': {
+      using file = await KvFile.open(input.name);
+      const before = extent(file);
+      const rows = await file.predict(tokenize(input.more), { topK: TOP });
+      return { ...before, rows: rows.map(plain) };
+    }
+    case 'append': {
+      using file = await KvFile.open(input.name, { write: true });
+      await file.predict(tokenize(input.more), { topK: 1 });
+      if (input.holdMs) await sleep(input.holdMs);
+      await file.save(input.name, { persistent: input.persistent ?? false, rights: input.rights ?? 'private' });
+      return extent(file);
+    }
+    case 'join': {
+      using file = await KvFile.open(input.name);
+      const { tokens } = extent(file);
+      using head = await file.extract(range(0, input.at), { firstPosition: 0 });
+      using tail = await file.extract(range(input.at, tokens), { firstPosition: 0 });
+      await head.merge(tail);
+      using whole = await file.fork();
+      const more = tokenize(input.more);
+      const [joined, expected] = await Promise.all([
+        head.predict(more, { topK: TOP }),
+        whole.predict(more, { topK: TOP }),
+      ]);
+      return { ...extent(head), joined: joined.map(plain), expected: expected.map(plain) };
+    }
+    case 'list':
+      return { files: await KvFile.list(input.prefix ?? '') };
+    case 'remove':
+      await KvFile.remove(input.name);
+      return { removed: input.name };
+  }
+});
+
+const extent = (file: KvFile) => ({ tokens: file.length, nextPosition: file.nextPosition });
+
+const range = (from: number, to: number): number[] => Array.from({ length: to - from }, (_, i) => from + i);
+
+const plain = (row: Distribution | undefined) =>
+  row && { tokens: Array.from(row.tokens), logProbabilities: Array.from(row.logProbabilities) };

@@ -1,0 +1,51 @@
+/** What a prompt looked at, and what the device says of a state; for the end-to-end tests of `introspect` and `output-text`. */
+import { Context, defineInferlet, entropy, logProbabilities, model, state, tokenize } from '@pie/inferlet';
+import { allocate, forward, inputText, introspect, Queue, settle } from '@pie/inferlet/raw';
+
+interface Input {
+  readonly prompt: string;
+  /** Tokens that are in the pages before the rest is looked at; half of them by default. */
+  readonly cached?: number;
+}
+
+export const run = defineInferlet(async ({ prompt, cached }: Input) => {
+  const { name, vocabularySize, traits } = model();
+  using queue = new Queue(name);
+  const tokens = tokenize(prompt);
+  const split = cached ?? tokens.length >> 1;
+  const pageSize = allocate.pageSize(queue);
+  const pages = allocate.allocatePages(queue, Math.ceil(tokens.length / pageSize));
+  const embeds = allocate.allocateEmbeds(queue, tokens.length);
+  inputText.embedText(
+    queue,
+    tokens,
+    tokens.map((_, i) => i),
+    embeds,
+  );
+  const used = pages.slice(0, Math.ceil(split / pageSize));
+  if (split > 0) forward.forward(queue, [], embeds.slice(0, split), used, [], undefined);
+  const rest = embeds.slice(split);
+  const scores = await settle(introspect.forwardScores(queue, used, rest, pages, [], undefined));
+
+  using context = new Context();
+  context.fill(tokens);
+  const best = await context.nextDistribution(5);
+  const every = await logProbabilities(
+    context,
+    Array.from({ length: vocabularySize }, (_, token) => token),
+  );
+  return {
+    traits,
+    inputs: rest.length,
+    slots: used.length * pageSize,
+    scores,
+    best: { tokens: Array.from(best.tokens), logProbabilities: Array.from(best.logProbabilities) },
+    same: await logProbabilities(context, best.tokens),
+    /** 1, when these are log-probabilities. */
+    mass: every.reduce((sum, value) => sum + Math.exp(value), 0),
+    entropy: await entropy(context),
+    /** What the entropy must be. */
+    entropyByHand: every.reduce((sum, value) => sum - value * Math.exp(value), 0),
+    stateLength: (await state(context)).length,
+  };
+});

@@ -1,0 +1,48 @@
+/** Takes memory, computes, waits and computes again; for tests of pressure: swap, termination, oversubscription. */
+import { Context, defineInferlet, model, sleep } from '@pie/inferlet';
+import { allocate, fused, Queue, settle } from '@pie/inferlet/raw';
+
+interface Input {
+  /** KV pages to fill and keep. */
+  readonly pages: number;
+  /** Tokens to generate before the wait, and again after it. */
+  readonly tokens: number;
+  /** Milliseconds to wait in between: its pages may be swapped out. */
+  readonly holdMs: number;
+  readonly prompt?: string;
+}
+
+/** Most tokens of one call: a prefill of many pages goes in parts. */
+const CHUNK = 256;
+
+export const run = defineInferlet(async ({ pages, tokens, holdMs, prompt = 'Once upon a time' }: Input) => {
+  const { name, pageSize, vocabularySize, contextLength } = model();
+  using queue = new Queue(name);
+  const held = pages > 0 ? allocate.allocatePages(queue, pages) : [];
+  // Each run of pages is a text of its own, so that none is longer than the model's context.
+  const pagesOfText = Math.max(1, Math.floor(Math.min(CHUNK, contextLength) / pageSize));
+  for (let first = 0; first < pages; first += pagesOfText) {
+    const outPages = held.slice(first, first + pagesOfText);
+    const positions = Array.from({ length: outPages.length * pageSize }, (_, i) => i);
+    const filler = positions.map((i) => (i * 31 + first * 7 + 5) % vocabularySize);
+    const request = { tokens: filler, positions, inPages: [], outPages, rows: 0, output: { tag: 'none' } } as const;
+    await settle(fused.step(queue, request));
+  }
+  using context = new Context();
+  context.fill(prompt);
+  const before = await context.generate({ maxTokens: tokens, ignoreEos: true }).collect();
+  const probe = held.length > 0 ? await look(queue, held.slice(0, 1), pageSize) : [];
+  if (holdMs > 0) await sleep(holdMs);
+  const after = await context.generate({ maxTokens: tokens, ignoreEos: true }).collect();
+  // What is in the pages must be what was there before the wait.
+  const again = held.length > 0 ? await look(queue, held.slice(0, 1), pageSize) : [];
+  return { tokens: [...before.tokens, ...after.tokens], unchanged: probe.join() === again.join(), pages: held.length };
+});
+
+/** What the model makes of a page: log-probabilities after a token that sees it. */
+async function look(queue: Queue, inPages: readonly number[], pageSize: number): Promise<number[]> {
+  const output = { tag: 'distributions', val: 8 } as const;
+  const request = { tokens: [1], positions: [pageSize], inPages, outPages: [], rows: 1, output };
+  const { distributions } = await settle(fused.step(queue, request));
+  return Array.from(distributions[0]?.logProbabilities ?? []);
+}
