@@ -8,12 +8,13 @@ import { createInterface } from 'node:readline';
 import { after, before, test } from 'node:test';
 import { LIFELINE_VARIABLE } from '#infra/lifeline.ts';
 import { randomModel } from './models/random-model.ts';
-import { GpuHostConnection } from './protocol/client.ts';
-import { generate, tagOf } from './testing/host.ts';
+import { GpuHostConnection, type GpuInferlet } from './protocol/client.ts';
+import { generate, must, NONE, range, tagOf } from './testing/host.ts';
 
 let directory: string;
 let config: string;
 let address: string;
+const children: ChildProcess[] = [];
 
 before(async () => {
   directory = mkdtempSync(join(tmpdir(), 'pie-m-'));
@@ -38,7 +39,10 @@ before(async () => {
   ];
   writeFileSync(config, JSON.stringify({ name: 'test', address, models, kvDirectory: join(directory, 'kv') }));
 });
-after(() => rmSync(directory, { recursive: true, force: true }));
+after(() => {
+  for (const child of children) child.kill('SIGKILL');
+  rmSync(directory, { recursive: true, force: true });
+});
 
 /** Starts the process and waits for its ready line. */
 async function start(
@@ -48,6 +52,7 @@ async function start(
     env: { ...process.env, PIE_GPU_HOST_CONFIG: config, XDG_CACHE_HOME: directory, ...extra },
     stdio: ['pipe', 'pipe', 'inherit'],
   });
+  children.push(child);
   const lines = createInterface({ input: child.stdout! });
   const [line] = (await once(lines, 'line')) as [string];
   return { child, ready: JSON.parse(line) };
@@ -94,6 +99,61 @@ test('a killed host leaves its runtime with errors, and the next one takes its a
   assert.equal((await generate(fresh, fresh.createQueue('by-onnx'), [1, 5], 4)).length, 4);
   connection.close();
   next.child.kill('SIGKILL');
+});
+
+test('persistent exports outlive a killed host, bit for bit; those of other weights are refused by name', async () => {
+  const prompt = range(1, 20);
+  const probe = async (inferlet: GpuInferlet, queue: number, pages: Uint32Array) => {
+    const request = { tokens: Uint32Array.of(7), positions: Uint32Array.of(19), inPages: pages, outPages: NONE };
+    const output = { tag: 'distributions' as const, val: 20 };
+    return must(await inferlet.step(queue, { ...request, mask: undefined, rows: 1, output })).distributions;
+  };
+  const first = await start();
+  let connection = await GpuHostConnection.connect(address);
+  let inferlet = connection.openInferlet({ id: 'exports', tenant: 't', maxPages: 16, arrival: 1 });
+  const said = new Map<string, unknown>();
+  for (const { name } of connection.models) {
+    const queue = inferlet.createQueue(name);
+    const pages = must(inferlet.allocatePages(queue, 3));
+    const request = {
+      tokens: prompt,
+      positions: range(0, 19),
+      inPages: NONE,
+      outPages: pages,
+      mask: undefined,
+      rows: 0,
+    };
+    must(await inferlet.step(queue, { ...request, output: { tag: 'none' } }));
+    said.set(name, await probe(inferlet, queue, pages));
+    must(await inferlet.exportPages(queue, pages, 'kept/one', true));
+  }
+  first.child.kill('SIGKILL');
+  await once(first.child, 'exit');
+  connection.close();
+
+  const second = await start();
+  connection = await GpuHostConnection.connect(address);
+  inferlet = connection.openInferlet({ id: 'imports', tenant: 't', maxPages: 16, arrival: 1 });
+  for (const [name, expected] of said) {
+    const queue = inferlet.createQueue(name);
+    const imported = must(await inferlet.importPages(queue, 'kept/one'));
+    assert.deepEqual([imported.pages.length, imported.tokens, imported.nextPosition], [3, 19, 19]);
+    assert.deepEqual(await probe(inferlet, queue, imported.pages), expected);
+  }
+  connection.close();
+  second.child.kill('SIGTERM');
+  await once(second.child, 'exit');
+
+  await randomModel(join(directory, 'model'), { heads: 4, kvHeads: 2, headDim: 8 }, 4);
+  const third = await start();
+  connection = await GpuHostConnection.connect(address);
+  inferlet = connection.openInferlet({ id: 'is refused', tenant: 't', maxPages: 16, arrival: 1 });
+  const refused = await inferlet.importPages(inferlet.createQueue('by-onnx'), 'kept/one');
+  assert.equal(refused.tag === 'err' && refused.val.tag, 'invalid-argument');
+  assert.match(refused.tag === 'err' ? refused.val.val : '', /model/);
+  connection.close();
+  third.child.kill('SIGTERM');
+  await once(third.child, 'exit');
 });
 
 test('ends when its supervisor is gone', async () => {

@@ -68,8 +68,8 @@ const WATCH_MS = 0.3;
  * Chooses batches for one model. While the device computes, calls queue; as soon as it is free and the policy agrees, the best batch
  * leaves. A plain state machine: the caller tells the time and executes what it is handed (Pie, SOSP '25, section 5.2).
  *
- * Every call is ready at some time, and once ready it is bound to leave: after 2 × `maxPriority` × `agingMs` nothing that comes later
- * goes before it, and each batch takes the most urgent call along.
+ * Every wait is bounded. Once a call has waited 2 × `maxPriority` × `agingMs`, nothing that comes later goes before it, and each batch
+ * takes the most urgent ready call along, which is it, or one at least as urgent (what it waits for has been lent its urgency).
  */
 export class Batcher {
   readonly limits: BatchLimits;

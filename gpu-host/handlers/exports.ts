@@ -18,7 +18,7 @@ export abstract class NamedPagesCall extends InstantCall {
   protected readonly names: NamedPages;
 
   constructor(queue: HostQueue, id: number, names: NamedPages) {
-    super('idle', queue, id);
+    super('instant', queue, id);
     this.names = names;
   }
 

@@ -40,27 +40,22 @@ export class ForwardPlan {
 
   /** @throws CallFault when a page is not held, the out-pages are too small, a position is past the model's context, or the mask does not fit. */
   constructor(space: PageSpace, request: ForwardRequest, contextLength: number) {
-    const { positions, inPages, outPages, mask } = request;
+    const { positions, inPages } = request;
     checkPositions(positions, contextLength);
     this.positions = positions;
     space.makeResident(inPages);
     this.#prefix = beginPrefix(space, request);
-    const taken = this.#prefix?.taken ?? 0;
-    this.#taken = taken;
-    this.done = taken;
-    const rest = taken === 0 ? positions : positions.subarray(taken);
-    // Before the context is gathered: an address that is both in and out may move to a copy here.
-    this.#slots = outPages.length > 0 ? space.emptySlots(outPages, rest.length) : [];
-    const { pageSize } = space.pool;
-    const pages = this.#prefix?.context ?? inPages;
-    this.#context = gatherContext(space, pages, smallest(rest), this.#slots.length, mask !== undefined);
-    this.#matrix = visibility(rest, this.#context, mask);
-    this.#writes = this.#slots.length > 0 ? new Uint32Array(rest.length) : NO_SLOTS;
-    for (let i = 0; i < this.#slots.length; i++) {
-      const { page, slot } = this.#slots[i] as EmptySlot;
-      const physical = page.frame * pageSize + slot;
-      this.#writes[i] = physical;
-      this.#context.slots[this.#context.count + i] = physical;
+    this.#taken = this.#prefix?.taken ?? 0;
+    this.done = this.#taken;
+    try {
+      const resolved = resolve(space, request, this.#prefix);
+      this.#slots = resolved.slots;
+      this.#writes = resolved.writes;
+      this.#context = resolved.context;
+      this.#matrix = resolved.matrix;
+    } catch (error) {
+      this.#prefix?.revert();
+      throw error;
     }
   }
 
@@ -105,7 +100,7 @@ export class ForwardPlan {
     this.reserved = 0;
   }
 
-  /** The reserved inputs were not computed: their slots are empty again. */
+  /** The call ends here: the slots of reserved inputs are empty again, and when nothing was computed the out-pages are as they were. */
   rollback(): void {
     const from = this.done - this.#taken;
     for (let i = 0; i < this.reserved && this.#slots.length > 0; i++) {
@@ -113,7 +108,33 @@ export class ForwardPlan {
       unfillSlot(page, slot);
     }
     this.reserved = 0;
+    this.#prefix?.revert();
   }
+}
+
+/** Physical slots and visibility of the inputs that have to be computed. */
+function resolve(space: PageSpace, request: ForwardRequest, prefix: PrefixRun | undefined) {
+  const { inPages, outPages, mask } = request;
+  const positions = prefix ? request.positions.subarray(prefix.taken) : request.positions;
+  // Before the context is gathered: an address that is both in and out may move to a copy here.
+  const slots = outPages.length > 0 ? space.emptySlots(outPages, positions.length) : [];
+  const context = gatherContext(
+    space,
+    prefix?.context ?? inPages,
+    smallest(positions),
+    slots.length,
+    mask !== undefined,
+  );
+  const matrix = visibility(positions, context, mask);
+  const writes = slots.length > 0 ? new Uint32Array(positions.length) : NO_SLOTS;
+  const { pageSize } = space.pool;
+  for (let i = 0; i < slots.length; i++) {
+    const { page, slot } = slots[i] as EmptySlot;
+    const physical = page.frame * pageSize + slot;
+    writes[i] = physical;
+    context.slots[context.count + i] = physical;
+  }
+  return { slots, writes, context, matrix };
 }
 
 function beginPrefix(space: PageSpace, request: ForwardRequest): PrefixRun | undefined {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { ids, same, Workbench } from '../testing/workbench.ts';
+import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 /** Tokens of a text that is longer than three pages of eight. */
 const TEXT = Array.from({ length: 30 }, (_, i) => (i * 37 + 11) % 96);
@@ -161,4 +162,33 @@ test('the cache gives way before anybody else does', async () => {
   b.inferlet.freePages(b.queue, all);
   await b.inferlet.close();
   assert.equal(statsOf(host).pages.free, 12);
+});
+
+test('a call that fails after it has taken from the cache leaves its pages as they were', async () => {
+  let broken = false;
+  await using host = await startTestHost({
+    wrap: (inner) =>
+      wrapBackend(inner, {
+        forward: (batch) => (broken ? Promise.reject(new Error('bus error')) : inner.forward(batch)),
+      }),
+  });
+  const b = await bench(host);
+  await prefill(b, TEXT);
+  const own = b.pages(5);
+  must(await b.fill(own, TEXT.slice(0, 3)));
+  broken = true;
+  const failed = await Promise.all([b.fill(own, TEXT.slice(3, 25), 3), b.fill(own, TEXT.slice(25), 25)]);
+  assert.deepEqual(failed.map(tagOf), ['internal', 'internal']);
+  broken = false;
+  await b.inferlet.synchronize(b.queue);
+  const other = [...TEXT.slice(0, 3), ...TEXT.slice(3).reverse()];
+  must(await b.fill(own, other.slice(3), 3));
+  same(
+    await b.probe(own, 7, other.length),
+    await b.oracle.top([...other, 7], [...range(0, other.length + 1)], 1, 5),
+    'another text goes on from the same place',
+  );
+  same((await prefill(b, TEXT)).distributions[0]!, await b.oracle.top(TEXT, [...TEXT.keys()], 1, 5));
+  await b.inferlet.close();
+  host.host.engines[0]!.memory.audit();
 });

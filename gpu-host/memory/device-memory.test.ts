@@ -59,7 +59,7 @@ test('children stand at their root’s place, after it', () => {
 });
 
 test('pages of those who wait go to swap before anybody is ended, and come back bit by bit', () => {
-  const kit = makeMemory({ pages: 4, swapMemoryPages: 2, swapDiskPages: 2 });
+  const kit = makeMemory({ pages: 4, swapMemoryPages: 2, swapDiskPages: 4 });
   const [waiting, working] = [kit.open({ arrival: 9 }), kit.open({ arrival: 1 })];
   waiting.allocate(1, 4);
   fill(kit, waiting, 1, 4, 100);
@@ -75,12 +75,18 @@ test('pages of those who wait go to swap before anybody is ended, and come back 
   working.waiting = true;
   const addresses = Uint32Array.of(1, 2, 3, 4);
   waiting.makeResident(addresses);
-  assert.deepEqual(Array.from(addresses, (address) => valueAt(kit, waiting, address)), [101, 102, 103, 104]);
+  assert.deepEqual(
+    Array.from(addresses, (address) => valueAt(kit, waiting, address)),
+    [101, 102, 103, 104],
+  );
   assert.equal(kit.memory.stats().terminations, 0);
   working.free(Uint32Array.of(1));
   kit.memory.audit();
   kit.memory.closeSpace(waiting);
-  assert.deepEqual([2, 3].map((address) => valueAt(kit, working, address)), [202, 203]);
+  assert.deepEqual(
+    [2, 3].map((address) => valueAt(kit, working, address)),
+    [202, 203],
+  );
   kit.memory.audit();
   kit.swap?.close();
 });
@@ -119,7 +125,11 @@ test('snapshots that nobody has mapped go first, and empty pages need no room in
   const bytes = new Uint8Array(kit.device.pageBytes);
   kit.memory.snapshots.readPage(snapshot, 0, bytes);
   assert.equal(new Int32Array(bytes.buffer)[0], 501, 'and can be read where they are');
-  assert.equal(faultOf(() => owner.mapping(2)).error.tag, 'terminated', 'there is no frame beside those who came earlier');
+  assert.equal(
+    faultOf(() => owner.mapping(2)).error.tag,
+    'terminated',
+    'there is no frame beside those who came earlier',
+  );
   kit.memory.audit();
 });
 
@@ -150,6 +160,44 @@ test('a copy is made only for holders who stay', () => {
   assert.deepEqual(ended, ['inferlet-1'], 'who shared the page was the newest');
   assert.equal(old.peek(1).page, page);
   kit.memory.audit();
+});
+
+test('what two inferlets share comes free when both are gone, and counts for neither alone', () => {
+  const ended: string[] = [];
+  const kit = makeMemory({ pages: 6, ended: ({ owner }) => ended.push(owner.id) });
+  const [oldest, second, third] = [kit.open(), kit.open(), kit.open()];
+  second.allocate(1, 2);
+  fill(kit, second, 1, 2, 0);
+  third.importSnapshot(1, second.snapshot(Uint32Array.of(1, 2)));
+  third.allocate(3, 1);
+  oldest.allocate(1, 4);
+  assert.deepEqual(ended, ['inferlet-2'], 'its own page was enough');
+  kit.memory
+    .openSpace({ id: 'late', tenant: 't', arrival: 7, maxPages: 9 })
+    .importSnapshot(1, second.snapshot(Uint32Array.of(1, 2)));
+  oldest.allocate(5, 2);
+  assert.deepEqual(ended, ['inferlet-2', 'late', 'inferlet-1']);
+  kit.memory.audit();
+});
+
+test('nobody is ended for pages that somebody older keeps', () => {
+  for (const oldestWaits of [false, true]) {
+    const ended: string[] = [];
+    const kit = makeMemory({
+      pages: 4,
+      swapMemoryPages: oldestWaits ? 4 : 0,
+      ended: ({ owner }) => ended.push(owner.id),
+    });
+    const [oldest, middle, newest] = [kit.open(), kit.open(), kit.open()];
+    oldest.allocate(1, 2);
+    fill(kit, oldest, 1, 2, 0);
+    newest.importSnapshot(1, oldest.snapshot(Uint32Array.of(1, 2)));
+    oldest.waiting = oldestWaits;
+    if (oldestWaits) middle.allocate(1, 3);
+    else assert.equal(faultOf(() => middle.allocate(1, 3)).error.tag, 'terminated');
+    assert.deepEqual(ended, oldestWaits ? ['inferlet-2'] : ['inferlet-1'], 'with swap, they can leave once it is gone');
+    kit.memory.audit();
+  }
 });
 
 test('a page that swap lost fails those who need it and nobody else', () => {

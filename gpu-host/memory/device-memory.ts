@@ -203,7 +203,9 @@ export class DeviceMemory implements SpaceMemory {
       throw new Error(`${memoryPages + diskPages} pages are in swap, ${tickets} are known to be`);
     const counts = this.pool.counts();
     if (counts.cached !== cached || counts.swappedOut !== swappedOut || counts.total - counts.free !== frames.size) {
-      throw new Error(`${JSON.stringify(counts)}, but ${cached} cached, ${swappedOut} swapped out, ${frames.size} in frames`);
+      throw new Error(
+        `${JSON.stringify(counts)}, but ${cached} cached, ${swappedOut} swapped out, ${frames.size} in frames`,
+      );
     }
   }
 

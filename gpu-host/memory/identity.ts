@@ -1,6 +1,6 @@
 import type { Page } from './pool.ts';
-import type { PrefixNode } from './prefix/tree.ts';
 import { sameTokens } from './prefix/tokens.ts';
+import type { PrefixNode } from './prefix/tree.ts';
 
 /**
  * Which tokens a page's keys and values were computed from: those of its parents, then its own, at positions 0, 1, 2, … and nothing

@@ -152,11 +152,7 @@ function filledSlots(space: PageSpace, addresses: Uint32Array): SourceToken[] {
   return filled;
 }
 
-function shiftsTo(
-  space: PageSpace,
-  tokens: readonly SourceToken[],
-  positions: Uint32Array,
-): Int32Array | undefined {
+function shiftsTo(space: PageSpace, tokens: readonly SourceToken[], positions: Uint32Array): Int32Array | undefined {
   const shifts = new Int32Array(tokens.length);
   let any = false;
   for (const [i, { position }] of tokens.entries()) {
@@ -192,7 +188,10 @@ function perform(memory: SpaceMemory, moves: readonly SlotMove[], shifts: Int32A
 function shifted(position: number, shift: number): number {
   const moved = position + shift;
   if (moved >= 0 && moved <= MAX_POSITION) return moved;
-  throw fault('invalid-argument', `position ${position} moved by ${shift} is ${moved}; 0 to ${MAX_POSITION} are positions`);
+  throw fault(
+    'invalid-argument',
+    `position ${position} moved by ${shift} is ${moved}; 0 to ${MAX_POSITION} are positions`,
+  );
 }
 
 function checkRotates(space: PageSpace): void {

@@ -144,8 +144,35 @@ test('what is reserved and not yet computed is neither found nor built upon', ()
   assert.equal(forward(fourth, ALL, 0, [...TEXT, 20, 21, 22]), 12);
 });
 
-test('anything but a plain text takes nothing and gives nothing', () => {
+test('copies of a page that is not full go their own ways', () => {
   const { kit, space } = open();
+  forward(space, ALL, 0, TEXT);
+  space.share(Uint32Array.of(1, 2, 3), 20);
+  assert.equal(forward(space, ALL, 10, [30, 31, 32]), 0);
+  assert.equal(forward(space, [20, 21, 22, 5], 10, [40, 41, 42]), 0);
+  const { space: second } = open({}, kit);
+  assert.equal(forward(second, ALL, 0, [...TEXT, 30, 31, 32]), 12);
+  assert.equal(second.mapping(3).page, space.mapping(3).page);
+  const { space: third } = open({}, kit);
+  assert.equal(forward(third, ALL, 0, [...TEXT, 40, 41, 42]), 12);
+  assert.equal(third.mapping(3).page, space.mapping(22).page);
+});
+
+test('one text twice in an inferlet is held once, and its limit is kept when a step fails', () => {
+  const { kit, space } = open({ maxPages: 6 });
+  forward(space, [1, 2, 3], 0, TEXT);
+  const again = prepare(space, [4, 5, 6], 0, TEXT);
+  assert.equal(again.taken, 8);
+  assert.equal(space.heldPages, 6, 'what may come back is counted');
+  again.fail();
+  assert.equal(space.heldPages, 6);
+  assert.equal(forward(space, [4, 5, 6], 0, TEXT), 8);
+  assert.equal(space.heldPages, 4);
+  kit.memory.audit();
+});
+
+test('anything but a plain text takes nothing and gives nothing', () => {
+  const { kit, space } = open({ pages: 64 });
   forward(space, ALL, 0, TEXT);
   const fresh = (): PageSpace => open({}, kit).space;
   assert.equal(prepare(fresh(), ALL, 1, TEXT).run, undefined, 'positions skip');
@@ -155,7 +182,11 @@ test('anything but a plain text takes nothing and gives nothing', () => {
   assert.equal(prepare(masked, ALL, 0, TEXT).run, undefined, 'an out-page with hidden slots');
   const elsewhere = fresh();
   forward(elsewhere, [1], 0, TEXT.slice(0, 2));
-  assert.equal(prepare(elsewhere, [1], 2, TEXT.slice(2), { outPages: [2, 3] }).run, undefined, 'not where the text ends');
+  assert.equal(
+    prepare(elsewhere, [1], 2, TEXT.slice(2), { outPages: [2, 3] }).run,
+    undefined,
+    'not where the text ends',
+  );
   const omitted = fresh();
   forward(omitted, [1, 2], 0, TEXT.slice(0, 8));
   assert.equal(prepare(omitted, [2], 4, TEXT.slice(4), { outPages: [3, 4] }).run, undefined, 'a page left out');
@@ -163,6 +194,16 @@ test('anything but a plain text takes nothing and gives nothing', () => {
   forward(copied, [1, 2], 0, TEXT.slice(0, 8));
   copied.copySlots({ source: 2, sourceOffset: 0, destination: 1, destinationOffset: 0, count: 1, shift: 0 });
   assert.equal(prepare(copied, ALL, 8, TEXT.slice(8)).run, undefined, 'a page written by a copy');
+  const patched = fresh();
+  forward(patched, [1], 0, TEXT.slice(0, 2));
+  const [slot] = patched.emptySlots(Uint32Array.of(1), 1);
+  fillSlot(slot!.page, slot!.slot, 9);
+  assert.equal(prepare(patched, ALL, 2, TEXT.slice(2)).run, undefined, 'a slot that no token accounts for');
+  const extended = fresh();
+  forward(extended, [1], 0, TEXT.slice(0, 2));
+  const tokens = { sources: Uint32Array.of(1), indices: Uint32Array.of(0), positions: new Uint32Array(0) };
+  extended.copyTokens({ ...tokens, destinations: Uint32Array.of(1) });
+  assert.equal(extended.peek(1).page.prefix, undefined);
   assert.equal(forward(fresh(), ALL, 0, TEXT), 8, 'whose original is untouched');
   assert.equal(kit.memory.prefixes?.size, 2);
   kit.memory.audit();

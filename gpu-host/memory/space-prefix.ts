@@ -1,6 +1,6 @@
 import { CallFault } from './fault.ts';
 import { PagePrefix, samePrefix } from './identity.ts';
-import { bitCount, type Page, slotBits } from './pool.ts';
+import { type Page, slotBits } from './pool.ts';
 import type { PrefixNode, PrefixTree } from './prefix/tree.ts';
 import type { Mapping, PageSpace } from './space.ts';
 
@@ -20,8 +20,8 @@ export interface PrefixRequest {
 
 /** The text that a call goes on with: pages that hold its start, and the pages that take the inputs. */
 interface Text {
-  /** Addresses of full pages, in order. */
-  readonly full: readonly number[];
+  /** Full pages, in order. */
+  readonly full: readonly Mapping[];
   /** The page that the text ends in, when it is not at a page's end. */
   readonly partial: Mapping | undefined;
   /** Tokens so far. */
@@ -126,8 +126,8 @@ export class PrefixRun {
 
 /**
  * Sees whether a call can use the prefix tree, and maps what the tree has of its inputs in the place of its empty out-pages. Afterwards the
- * context is on the device and `emptySlots(outPages, inputs - taken)` cannot fail. Undefined when the call is no plain text that goes on: something is masked, its
- * context was not computed from tokens alone, or its positions skip.
+ * context is on the device and `emptySlots(outPages, inputs - taken)` cannot fail. Undefined when the call is no plain text that goes on:
+ * something is masked, its context was not computed from tokens alone, or its positions skip.
  * @throws CallFault as `emptySlots` does; nothing has changed then
  */
 export function beginPrefix(space: PageSpace, tree: PrefixTree<Page>, request: PrefixRequest): PrefixRun | undefined {
@@ -139,19 +139,18 @@ export function beginPrefix(space: PageSpace, tree: PrefixTree<Page>, request: P
   space.makeResident(request.inPages);
   space.makeWritable(rooms);
   const { pageSize } = space.pool;
-  const full = text.full.map((address) => space.peek(address).page);
+  const full = text.full.map(({ page }) => page);
   const begun = text.partial ? (text.partial.page.prefix?.known ?? 0) : 0;
   const wanted = Math.floor((begun + Math.max(0, Math.min(tokens.length, positions.length - keep))) / pageSize);
   const found = wanted > 0 && isThere(full, text) ? find(space, tree, full, text, tokens, wanted) : [];
   const replaced = mapFound(space, found, rooms);
   const mapped = replaced.length;
-  const context = [...text.full];
-  for (const room of rooms.slice(0, Math.max(mapped, text.partial ? 1 : 0))) context.push(room.address);
+  const before = [...text.full, ...rooms.slice(0, Math.max(mapped, text.partial ? 1 : 0))];
   return new PrefixRun(space, tree, {
     pages: [...full, ...rooms.map(({ page }) => page)],
     taken: Math.max(0, mapped * pageSize - begun),
     length: mapped > 0 ? (full.length + mapped) * pageSize : text.length,
-    context: Uint32Array.from(context),
+    context: Uint32Array.from(before, ({ address }) => address),
     replaced,
   });
 }
@@ -159,7 +158,7 @@ export function beginPrefix(space: PageSpace, tree: PrefixTree<Page>, request: P
 /** The text that these pages hold, or undefined when they hold anything else. Empty pages may follow. */
 function textOf(space: PageSpace, inPages: Uint32Array): Text | undefined {
   const { pageSize } = space.pool;
-  const full: number[] = [];
+  const full: Mapping[] = [];
   let partial: Mapping | undefined;
   let last: PagePrefix | undefined;
   let ended = false;
@@ -173,9 +172,9 @@ function textOf(space: PageSpace, inPages: Uint32Array): Text | undefined {
     }
     const { prefix } = page;
     if (ended || partial || prefix?.tenant !== space.owner.tenant || !isKnown(page)) return undefined;
-    if (!samePrefix(prefix.parent, last)) return undefined;
+    if (prefix.parent !== last && !samePrefix(prefix.parent, last)) return undefined;
     last = prefix;
-    if (prefix.known === pageSize) full.push(address);
+    if (prefix.known === pageSize) full.push(mapping);
     else partial = mapping;
   }
   return { full, partial, length: full.length * pageSize + (partial?.page.prefix?.known ?? 0) };
@@ -183,8 +182,7 @@ function textOf(space: PageSpace, inPages: Uint32Array): Text | undefined {
 
 /** Whether the page's filled slots are just those whose tokens are known. */
 function isKnown(page: Page): boolean {
-  const known = page.prefix?.known ?? 0;
-  return known === bitCount(page.filled) && page.filled === slotBits(known) >>> 0;
+  return page.prefix !== undefined && page.filled === slotBits(page.prefix.known) >>> 0;
 }
 
 function runsOn(positions: Uint32Array, from: number): boolean {
@@ -196,7 +194,9 @@ function runsOn(positions: Uint32Array, from: number): boolean {
 function continues(text: Text, rooms: readonly Mapping[]): boolean {
   const { partial } = text;
   if (partial && rooms[0] !== partial) return false;
-  return rooms.every(({ page, masked }, i) => masked === 0 && (page.filled === 0 || (partial !== undefined && i === 0)));
+  return rooms.every(
+    ({ page, masked }, i) => masked === 0 && (page.filled === 0 || (partial !== undefined && i === 0)),
+  );
 }
 
 function find(

@@ -257,7 +257,7 @@ export class PageSpace {
   }
 
   /** What an address stands for, resident or not. @throws CallFault `not-owned` or `dependency-failed` */
-  peek(address: number): Readonly<Mapping> {
+  peek(address: number): Mapping {
     return this.#lookup(address);
   }
 

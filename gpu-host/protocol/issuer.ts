@@ -77,6 +77,7 @@ export class Issuer {
     if (!link) return Promise.resolve(err(this.#lostError()));
     const id = link.nextId();
     if (!this.#sent(link, encode(link, id))) return Promise.resolve(err(TOO_LARGE));
+    if (this.#dead) return Promise.resolve(err(this.#dead));
     return new Promise((resolve) => {
       const call: Pending = {
         settle: (result) => {
@@ -103,6 +104,7 @@ export class Issuer {
     if (!link) return this.#lostError();
     const id = link.nextId();
     if (!this.#sent(link, encode(link, id))) return TOO_LARGE;
+    if (this.#dead) return this.#dead;
     const call = make(id, () => this.#pending.delete(id));
     link.pending.set(id, call);
     this.#pending.add(id);
@@ -169,18 +171,17 @@ export class Issuer {
     link.scheduleFlush();
     this.#issued++;
     this.#unsentBytes += link.writer.entryWords * 4;
-    if (this.#unsentBytes > MAX_UNSENT_BYTES) this.#flood(link);
+    if (this.#unsentBytes > MAX_UNSENT_BYTES) this.#flood();
     return fits;
   }
 
   /** Its calls are lost from here on; the host is told to release what it holds. */
-  #flood(link: Link): void {
+  #flood(): void {
     this.#dead ??= handlerError(
       'limit-exceeded',
       `more than ${MAX_UNSENT_BYTES} bytes of calls were issued without awaiting one`,
     );
-    this.#failPending(link, this.#dead);
-    encodeBare(link.writer, OP.closeInferlet, this.handle, 0, 0);
+    void this.close();
   }
 
   #lostError(): HandlerError {

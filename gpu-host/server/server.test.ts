@@ -296,9 +296,27 @@ test('an inferlet that floods ends itself, and only itself', async () => {
   const loud = connection.openInferlet({ id: 'loud', maxPages: 40, arrival: 3 });
   const shout = loud.createQueue('tiny');
   const big = range(0, 200_000);
+  const asked = loud.synchronize(shout);
   for (let i = 0; i < 100; i++) loud.freePages(shout, big);
+  assert.equal(tagOf(await asked), 'limit-exceeded', 'what was asked before is answered');
   assert.equal(tagOf(await loud.synchronize(shout)), 'limit-exceeded');
   await loud.close();
+  const last = connection.openInferlet({ id: 'after them', maxPages: 40, arrival: 4 });
+  assert.deepEqual(await generate(last, last.createQueue('tiny'), [1, 5, 9], 8), await oracle.greedy([1, 5, 9], 8));
+});
+
+test('a call whose own size makes a flood is answered', async () => {
+  await using host = await startTestHost();
+  const connection = await host.connect();
+  const inferlet = connection.openInferlet({ id: 'wide', maxPages: 40, arrival: 1 });
+  const queue = inferlet.createQueue('tiny');
+  const tokens = range(0, 300_000);
+  const request = { tokens, positions: tokens, inPages: tokens, outPages: NONE, mask: undefined, rows: 0 };
+  const steps = Array.from({ length: 6 }, () => inferlet.step(queue, { ...request, output: { tag: 'none' } }));
+  const tags = (await Promise.all(steps)).map(tagOf);
+  assert.equal(tags.at(-1), 'limit-exceeded');
+  await inferlet.close();
+  assert.equal(connection.connected, true);
 });
 
 test('32 at once say what each says alone, in batches of nearly 32', async () => {

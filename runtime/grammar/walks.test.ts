@@ -7,7 +7,7 @@ import { type GrammarModel, GrammarService, type GrammarSource } from './service
 import { Random } from './testing/random.ts';
 import { recognizes } from './testing/recognize.ts';
 import { randomSchema } from './testing/schemas.ts';
-import { value, walk } from './testing/walk.ts';
+import { type Exits, exitsOf, value, walk } from './testing/walk.ts';
 import { grammarOf } from './translate/source.ts';
 
 const SEED = 20261120;
@@ -35,9 +35,11 @@ for (const name of ['stories15m', 'minimind2-small']) {
   describe(`random walks over the masks of ${name}, seed ${SEED}`, () => {
     let service: GrammarService;
     let model: GrammarModel;
+    let exits: Exits;
     before(async () => {
       service = new GrammarService({ compileMs: 20_000, operationMs: 20_000 });
       model = { name, tokenizer: await loadTokenizer((await pullModel(name)).directory) };
+      exits = exitsOf(model.tokenizer);
     });
     after(() => service.close());
 
@@ -46,7 +48,7 @@ for (const name of ['stories15m', 'minimind2-small']) {
       const found: string[] = [];
       for (let i = 0; i < count; i += 1) {
         const matcher = compiled.matcher();
-        const bytes = await walk(matcher, model.tokenizer, random);
+        const bytes = await walk(matcher, model.tokenizer, exits, random);
         found.push(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
         matcher.drop();
       }

@@ -3,6 +3,11 @@ import { GuestTrap } from './trap.ts';
 /** Most handles (resources, futures, waitable sets) that one inferlet may hold at once. */
 export const MAX_HANDLES = 16_384;
 
+/**
+ * Most futures that were read and never dropped. JavaScript guests drop theirs only when told to; such a handle costs a word and no more.
+ */
+export const MAX_SPENT_FUTURES = 1_048_576;
+
 /** What a future carries: how its value is laid out and written into the guest's memory. One object a WIT type. */
 export interface FutureType {
   readonly id: number;
@@ -98,6 +103,10 @@ export class Guest {
   readonly #handles: (Handle | null)[] = [null];
   readonly #free: number[] = [];
   #held = 0;
+  /** Handles of futures that were read. */
+  #spent = 0;
+  /** Stands for every such future of its type. */
+  readonly #spentOf = new Map<FutureType, FutureHandle>();
   /** Runs when the guest dies, at once. */
   onDeath: ((trap: GuestTrap) => void) | null = null;
   /** Unwinds the guest's suspended stack, if it has one. V8 never frees a stack that is left suspended. */
@@ -269,7 +278,7 @@ export class Guest {
     this.u32[(address >>> 2) + 1] = values.length;
   }
 
-  /** Handles that the guest holds now. */
+  /** Handles that the guest holds now, without those of futures that were read. */
   get held(): number {
     return this.#held;
   }
@@ -283,8 +292,26 @@ export class Guest {
   }
 
   remove(index: number): void {
+    const handle = this.#handles[index];
+    if (handle instanceof FutureHandle && handle === this.#spentOf.get(handle.type)) this.#spent--;
+    else this.#held--;
     this.#handles[index] = null;
     this.#free.push(index);
+  }
+
+  /** Lets go of a future that was read and that nothing waits for; its handle stays taken until the guest drops it. */
+  spend(future: FutureHandle): void {
+    if (!future.consumed || future.set || this.#handles[future.index] !== future) return;
+    if (++this.#spent > MAX_SPENT_FUTURES) {
+      this.trap(`more than ${MAX_SPENT_FUTURES} futures were read and never dropped; drop them`);
+    }
+    let spent = this.#spentOf.get(future.type);
+    if (!spent) {
+      spent = new FutureHandle(future.type);
+      spent.consumed = true;
+      this.#spentOf.set(future.type, spent);
+    }
+    this.#handles[future.index] = spent;
     this.#held--;
   }
 
@@ -363,6 +390,7 @@ export class Guest {
     future.value = undefined;
     if (this.u8.length === 0) this.refresh();
     future.type.store(this, target, value);
+    this.spend(future);
   }
 }
 

@@ -148,10 +148,14 @@ export function rootIntrinsic(guest: Guest, task: Task, fullName: string): CoreF
           future.set.members--;
           unqueue(future.set, future);
         }
-        future.set = set;
-        if (!set) return;
-        set.members++;
-        if (future.target >= 0 && future.settled) announce(set, future);
+        // One that was read completes no more: nothing can wait for it.
+        future.set = future.consumed ? null : set;
+        if (!future.set) {
+          g.spend(future);
+          return;
+        }
+        future.set.members++;
+        if (future.target >= 0 && future.settled) announce(future.set, future);
       });
     case '[waitable-set-poll]':
       return plain((handle: number, pointer: number) => {

@@ -9,6 +9,7 @@ import { recordingHost } from '../testing/recording-host.ts';
 import { compileWorld } from './compile.ts';
 import type { Ending } from './execution.ts';
 import { instantiateGlue } from './glue.ts';
+import { MAX_HANDLES } from './guest.ts';
 import { instantiate } from './instance.ts';
 import type { JcoInstantiate } from './record.ts';
 import { SliceRunner } from './slice-runner.ts';
@@ -38,6 +39,15 @@ async function transcript(program: PlannedProgram, input: string, carrier: 'lean
   // When a resource is dropped is up to the guest's garbage collector and to whoever drops what is left at the end.
   return { ending, lines: lines.filter((line) => !line.includes(' [resource-drop]')) };
 }
+
+/** Waits more often than it may hold handles, and drops no future. */
+const FORGETFUL = `
+  import { Queue } from 'pie:inferlet/queue@0.1.0';
+  export async function run(input) {
+    const queue = new Queue('tiny');
+    for (let i = 0; i < Number(input); i++) await queue.synchronize().read();
+    return input;
+  }`;
 
 describe('the lean lowering', () => {
   let program: PlannedProgram;
@@ -74,6 +84,16 @@ describe('the lean lowering', () => {
         );
       }
     }
+  });
+
+  it('holds nothing of futures that were read and never dropped', async () => {
+    const forgetful = await testProgram(await testArtifact(await testComponent(FORGETFUL)));
+    const execution = instantiate(forgetful, compileWorld(world, recordingHost().host), OPTIONS);
+    const input = String(MAX_HANDLES + 100);
+    assert.deepEqual(await execution.start(input), { kind: 'returned', ok: true, text: input });
+    // The queue and the set that the engine waits on.
+    assert.ok(execution.guest.held <= 2, `${execution.guest.held} handles are held`);
+    execution.dispose();
   });
 
   it('hands on what run throws as the glue does', async () => {

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { call, deploy, modelStats } from '#test/harness/deploy.ts';
 import { invoke, type StreamEvent, terminal } from '#test/harness/events.ts';
 import { Platform, until } from '#test/harness/platform.ts';
@@ -7,14 +8,30 @@ import { Platform, until } from '#test/harness/platform.ts';
 const config = (pages: number, overcommit: number) =>
   `[[model]]\nname = "stories15m"\npages = ${pages}\nprefix_cache = false\n\n[admission]\novercommit = ${overcommit}\n`;
 
+/** An inferlet counts as waiting only after a while. */
+const SETTLE_MS = 300;
+
 test('pages of one that sleeps make room for another, and come back to the bit', async () => {
   await using platform = await Platform.start({ functions: false, config: config(64, 64) });
   await deploy(platform, 'pressure');
-  const sleeper = call(platform, 'pressure', { pages: 40, tokens: 4, holdMs: 3000 });
-  await until('the sleeper holds its pages', async () => (await modelStats(platform)).pages.owned >= 40);
+  let sleeps = false;
+  const sleeper = invoke(
+    platform,
+    'pressure',
+    { pages: 40, tokens: 4, holdMs: 3000 },
+    {
+      onEvent: ({ event }) => {
+        sleeps ||= event === 'message';
+      },
+    },
+  );
+  await until('it sleeps', () => sleeps);
+  await sleep(SETTLE_MS);
   const other = await call(platform, 'pressure', { pages: 40, tokens: 4, holdMs: 0, prompt: 'The dog' });
   assert.equal(other.unchanged, true);
-  const { unchanged, tokens } = await sleeper;
+  const end = terminal(await sleeper);
+  assert.equal(end?.event, 'result', JSON.stringify(end?.data));
+  const { unchanged, tokens } = end?.data.output;
   assert.equal(unchanged, true);
   const stats = await modelStats(platform);
   assert.ok(stats.swapsOut > 0 && stats.swapsIn > 0, `${stats.swapsOut} out, ${stats.swapsIn} in`);

@@ -1,6 +1,6 @@
 import { FRAME } from '#gpu-host/protocol/wire.ts';
 import { FrameWriter } from '#gpu-host/protocol/words.ts';
-import { mutate } from './mutate.ts';
+import { mutate, mutateReadably } from './mutate.ts';
 import { HostilePeer, type Observations } from './peer.ts';
 import { Random } from './random.ts';
 import { HostileSession } from './session.ts';
@@ -34,21 +34,29 @@ export async function attack(
   for (let connection = 0; budget.left > 0; connection++) {
     const random = Random.of(seed, index * 1_000_003 + connection);
     const peer = new HostilePeer(target.address, target.models, observations);
-    const session = new HostileSession(random, target.models, target.vocabularySize);
-    // Some end soon by a frame that cannot be read; others live long and get further.
-    const spoilt = random.pick([1, 3, 8, 40]);
-    let frames = greeting(random);
-    for (let bursts = 1 + random.below(MAX_BURSTS); bursts > 0 && budget.left > 0 && !peer.closed; bursts--) {
-      frames.push(...burst(session, random, spoilt));
-      const read = await peer.send(
-        frames.map(({ bytes }) => bytes),
-        random,
-      );
-      for (const { name } of frames.slice(0, read)) spend(budget, name);
-      frames = [];
+    try {
+      await converse(peer, new HostileSession(random, target.models, target.vocabularySize), random, budget);
+    } catch (error) {
+      throw new Error(`connection ${connection}: ${error instanceof Error ? error.message : error}`, { cause: error });
     }
-    await peer.cut();
   }
+}
+
+/** One connection, from its hello to its end. */
+async function converse(peer: HostilePeer, session: HostileSession, random: Random, budget: Budget): Promise<void> {
+  // Some end soon by a frame that cannot be read; others live long and get further.
+  const spoilt = random.pick([1, 3, 8, 40]);
+  let frames = greeting(random);
+  for (let bursts = 1 + random.below(MAX_BURSTS); bursts > 0 && budget.left > 0 && !peer.closed; bursts--) {
+    frames.push(...burst(session, random, spoilt));
+    const read = await peer.send(
+      frames.map(({ bytes }) => bytes),
+      random,
+    );
+    for (const { name } of frames.slice(0, read)) spend(budget, name);
+    frames = [];
+  }
+  await peer.cut();
 }
 
 function spend(budget: Budget, name: string): void {
@@ -63,7 +71,7 @@ interface Sent {
   readonly name: string;
 }
 
-/** Frames of absurd calls, one in `spoilt` of them with its bytes spoilt. */
+/** Frames of absurd calls: one in `spoilt` of them with its bytes spoilt, and of the others every third so that it can still be read. */
 function burst(session: HostileSession, random: Random, spoilt: number): Sent[] {
   const frames: Sent[] = [];
   for (let left = 1 + random.below(MAX_BURST); left > 0; left--) {
@@ -71,7 +79,8 @@ function burst(session: HostileSession, random: Random, spoilt: number): Sent[] 
     session.write(writer);
     const frame = writer.take();
     if (frame.length === 0) continue;
-    frames.push(random.once(spoilt) ? mutate(frame, random) : { bytes: frame, name: 'hostile values' });
+    if (random.once(spoilt)) frames.push(mutate(frame, random));
+    else frames.push(random.once(3) ? mutateReadably(frame, random) : { bytes: frame, name: 'hostile values' });
   }
   return frames;
 }

@@ -1,6 +1,7 @@
 import { existsSync, mkdtempSync, readdirSync, readlinkSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -37,6 +38,8 @@ export interface FuzzReport {
   readonly swapsOut: number;
   /** Rounds of well-behaved inferlets, each equal to the last bit to what it was without attackers. */
   readonly neighbourRounds: number;
+  /** Longest time that the event loop was held up by one thing, milliseconds; host and attackers share it. */
+  readonly longestStallMs: number;
   /** Resident memory and JavaScript heap, MB: before, at most, and after. */
   readonly residentMb: readonly [before: number, peak: number, after: number];
   readonly heapMb: readonly [before: number, after: number];
@@ -84,8 +87,11 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
       neighbour: new Neighbour(connections[model]!, name, SHAPE.vocabularySize, `${name}-${i}`),
     })),
   );
+  for (const { neighbour } of neighbours) await neighbour.keep();
   const expected = await rehearse(models, neighbours);
   const memory = new MemoryWatch();
+  const stalls = monitorEventLoopDelay({ resolution: 10 });
+  stalls.enable();
   const target = { address, models: models.length, vocabularySize: SHAPE.vocabularySize };
 
   let attacking = true;
@@ -108,13 +114,14 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
   const attacks = Array.from({ length: ATTACKERS }, (_, index) =>
     attack(target, options.seed, index, budget, observations).catch((error: Error) => {
       budget.left = 0;
-      problems.push(`attacker ${index} of seed ${options.seed}: ${error.message}`);
+      problems.push(`attacker ${index}, ${error.message}`);
     }),
   );
   await Promise.all(attacks);
   attacking = false;
   await Promise.all(living);
   clearInterval(watch);
+  stalls.disable();
   const swapsOut = host.stats().models.reduce((sum, model) => sum + model.swapsOut, 0);
 
   await Promise.all(neighbours.map(({ neighbour }) => neighbour.close()));
@@ -131,7 +138,7 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
 
   return {
     seed: options.seed,
-    frames: options.frames - budget.left,
+    frames: [...budget.sent.values()].reduce((sum, count) => sum + count, 0),
     seconds: (performance.now() - startedMs) / 1000,
     mutations: Object.fromEntries(budget.sent),
     endings: Object.fromEntries(observations.endings),
@@ -139,6 +146,7 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
     terminated: observations.terminated,
     swapsOut,
     neighbourRounds: rounds,
+    longestStallMs: Math.round(stalls.max / 1e6),
     residentMb: memory.resident,
     heapMb: memory.heap,
     problems,

@@ -1,4 +1,7 @@
-import { FRAME, MAX_FRAME_WORDS, PROTOCOL_VERSION } from '#gpu-host/protocol/wire.ts';
+import { decodeCalls } from '#gpu-host/protocol/decode-calls.ts';
+import { ProtocolFault } from '#gpu-host/protocol/errors.ts';
+import { FRAME, FRAME_HEADER_WORDS, MAX_FRAME_WORDS, OP, PROTOCOL_VERSION } from '#gpu-host/protocol/wire.ts';
+import { WordReader } from '#gpu-host/protocol/words.ts';
 import { hostileWord } from './hostile.ts';
 import type { Random } from './random.ts';
 
@@ -68,6 +71,37 @@ export interface Mutation {
 export function mutate(frame: Uint8Array, random: Random): Mutation {
   const [name, spoil] = random.pick(Object.entries(MUTATIONS));
   return { name, bytes: spoil(Uint8Array.from(frame), random) };
+}
+
+/** Words of a frame before the fields of its first call: its header, and the entry's length, operation, inferlet, queue and id. */
+const HEAD_WORDS = 7;
+const ATTEMPTS = 4;
+
+/** A copy with bits flipped in the fields of its first call so that it can still be read; the frame itself when that fails. */
+export function mutateReadably(frame: Uint8Array, random: Random): Mutation {
+  const [, , entryWords = 0, op] = new Uint32Array(frame.buffer, frame.byteOffset, 4);
+  const fields = entryWords * 4 - (HEAD_WORDS - FRAME_HEADER_WORDS) * 4;
+  const opens = op === OP.openInferlet || op === OP.createQueue;
+  for (let attempt = 0; fields > 0 && !opens && attempt < ATTEMPTS; attempt++) {
+    const bytes = Uint8Array.from(frame);
+    for (let flips = 1 + random.below(4); flips > 0; flips--) {
+      const at = HEAD_WORDS * 4 + random.below(fields);
+      bytes[at] = (bytes[at] as number) ^ (1 << random.below(8));
+    }
+    if (isReadable(bytes)) return { name: 'readable flipped bits', bytes };
+  }
+  return { name: 'hostile values', bytes: frame };
+}
+
+function isReadable(frame: Uint8Array): boolean {
+  const words = new Uint32Array(frame.buffer, 0, frame.length >> 2);
+  try {
+    decodeCalls(new WordReader(words, FRAME_HEADER_WORDS), words.length, () => {});
+    return true;
+  } catch (error) {
+    if (error instanceof ProtocolFault) return false;
+    throw error;
+  }
 }
 
 function setWord(bytes: Uint8Array, index: number, value: number): Uint8Array {

@@ -6,6 +6,8 @@ import { Random } from './random.ts';
 const NONE = new Uint32Array();
 const PAGE_SIZE = 8;
 const CHOICES = 5;
+/** Fewer than two pages hold, so that rounds have room to write on. */
+const KEPT_TOKENS = 11;
 /** How long a round waits with its pages held, so that they may be swapped out. */
 const PAUSE_MS = 30;
 
@@ -26,8 +28,23 @@ export class Neighbour {
     this.#name = name;
   }
 
+  /** Exports a few pages before anybody else is there; each round imports them. */
+  async keep(): Promise<void> {
+    const inferlet = this.#inferlet;
+    const queue = inferlet.createQueue(this.#model);
+    const pages = must(inferlet.allocatePages(queue, 2));
+    const tokens = Uint32Array.from({ length: KEPT_TOKENS }, (_, i) => 3 + i);
+    const positions = tokens.map((_, i) => i);
+    const request = { tokens, positions, inPages: NONE, outPages: pages, mask: undefined, rows: 0 };
+    void inferlet.step(queue, { ...request, output: { tag: 'none' } });
+    must(await inferlet.exportPages(queue, pages, this.#name, false));
+    inferlet.freePages(queue, pages);
+    inferlet.closeQueue(queue);
+  }
+
   /**
-   * One round: prefill, decode, fork, a run, the three calls one by one, an export and its import, a pause. Returns a hash of every bit heard.
+   * One round: prefill, decode, fork, an import, a pause in which pages may be swapped out, a run, the three calls one by one. Returns a hash
+   * of every bit heard.
    * @throws Error when a call is answered with an error
    */
   async round(number: number): Promise<string> {
@@ -62,20 +79,17 @@ export class Neighbour {
     await step(fork, [(token + 1) % this.#vocabularySize], position);
     position++;
 
-    const name = `${this.#name}/${number}`;
-    must(await inferlet.exportPages(queue, fork, name, false));
     inferlet.freePages(queue, fork);
+    const kept = must(await inferlet.importPages(queue, this.#name));
+    heard.update(`${kept.tokens} ${kept.nextPosition}`);
     inferlet.setWaiting(true);
     await sleep(PAUSE_MS);
-    const imported = must(await inferlet.importPages(queue, name));
-    heard.update(`${imported.tokens} ${imported.nextPosition}`);
-    await step(imported.pages, [7], position, NONE);
-    must(await inferlet.unexport(queue, name));
+    await step(kept.pages, [7], KEPT_TOKENS, NONE);
 
     const run = inferlet.run(queue, {
       token,
-      position,
-      pages: imported.pages,
+      position: KEPT_TOKENS,
+      pages: kept.pages,
       maxTokens: 3,
       sampler: { temperature: 1.1, topK: 20, topP: 0.95, minP: 0, seed: number },
       stopTokens: NONE,
@@ -94,15 +108,16 @@ export class Neighbour {
     heard.update(must(await inferlet.readEmbed(queue, state)));
     heard.update(`${must(await inferlet.entropy(queue, state))}`);
     inferlet.freeEmbeds(queue, embeds);
-    inferlet.freePages(queue, imported.pages);
+    inferlet.freePages(queue, kept.pages);
     inferlet.freePages(queue, pages);
     must(await inferlet.synchronize(queue));
     inferlet.closeQueue(queue);
     return heard.digest('hex');
   }
 
-  close(): Promise<void> {
-    return this.#inferlet.close();
+  async close(): Promise<void> {
+    must(await this.#inferlet.unexport(this.#inferlet.createQueue(this.#model), this.#name));
+    await this.#inferlet.close();
   }
 }
 

@@ -1,5 +1,5 @@
 /** Takes memory, computes, waits and computes again; for tests of pressure: swap, termination, oversubscription. */
-import { Context, defineInferlet, model, sleep } from '@pie/inferlet';
+import { Context, defineInferlet, model, send, sleep } from '@pie/inferlet';
 import { allocate, fused, Queue, settle } from '@pie/inferlet/raw';
 
 interface Input {
@@ -32,7 +32,10 @@ export const run = defineInferlet(async ({ pages, tokens, holdMs, prompt = 'Once
   context.fill(prompt);
   const before = await context.generate({ maxTokens: tokens, ignoreEos: true }).collect();
   const probe = held.length > 0 ? await look(queue, held.slice(0, 1), pageSize) : [];
-  if (holdMs > 0) await sleep(holdMs);
+  if (holdMs > 0) {
+    await send('holding');
+    await sleep(holdMs);
+  }
   const after = await context.generate({ maxTokens: tokens, ignoreEos: true }).collect();
   // What is in the pages must be what was there before the wait.
   const again = held.length > 0 ? await look(queue, held.slice(0, 1), pageSize) : [];

@@ -35,6 +35,8 @@ export { allocate, forward, fused, grammar, inputText, introspect, kvFiles, outp
 /** The value of a waiting call; throws {@link InferletError} when it failed. */
 export async function settle<T>(future: Future<Outcome<T>>): Promise<T> {
   const outcome = await future.read();
+  // Nothing else gives its handle back before the inferlet ends.
+  future.drop();
   if (outcome.tag === 'err') throw InferletError.of(outcome.val);
   return outcome.val;
 }

@@ -80,7 +80,10 @@ const name = fc.nat({ max: 3 });
 
 const bend = fc.oneof(
   { weight: 9, arbitrary: fc.constant('none' as const) },
-  { weight: 1, arbitrary: fc.constantFrom('omit' as const, 'reorder' as const, 'elsewhere' as const, 'overlap' as const) },
+  {
+    weight: 1,
+    arbitrary: fc.constantFrom('omit' as const, 'reorder' as const, 'elsewhere' as const, 'overlap' as const),
+  },
 );
 const text = fc.record({ kind: fc.constant('text' as const), who, tokens, keep: fc.nat({ max: 2 }), bend, pick });
 const forward = fc.record({

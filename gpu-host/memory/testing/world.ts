@@ -4,8 +4,9 @@ import { CallFault } from '../fault.ts';
 import { holders } from '../pool.ts';
 import type { PageSpace } from '../space.ts';
 import type { FrozenPage, PageSnapshot } from '../space-snapshot.ts';
+import { addressOf, applySlotCopy, applyTokenCopy, refusal } from './copies.ts';
 import { makeMemory, type TestMemory } from './memory.ts';
-import { copyOf, emptyPage, type PlainPage, type PlainSlot, samePage } from './plain-pages.ts';
+import { copyOf, emptyPage, type PlainPage, samePage } from './plain-pages.ts';
 import { ACTORS, type Operation, PAGE_SIZE, type Setting } from './schedule.ts';
 import { type Prepared, prepareWrite, type WriteShape } from './write.ts';
 
@@ -108,6 +109,7 @@ export class World {
       return false;
     } finally {
       this.#requester = undefined;
+      this.kit.memory.check();
     }
   }
 
@@ -172,9 +174,7 @@ export class World {
 
   #single(actor: Actor, operation: Exclude<Operation, { kind: 'batch' | 'unexport' | 'end' }>): void {
     const { space, pages } = actor;
-    const held = [...pages.keys()];
-    // Every other pick is of the text: what is done to it must not be found by those who write the same.
-    const at = (pick: number): number => pickOf(pick % 2 === 0 ? held : actor.text, pick >> 1) ?? held[0] ?? 0;
+    const at = (pick: number): number => addressOf(actor, pick);
     const page = (address: number): PlainPage => pages.get(address) as PlainPage;
     switch (operation.kind) {
       case 'allocate':
@@ -189,7 +189,7 @@ export class World {
         return;
       }
       case 'share':
-        if (held.length > 0) this.#share(actor, operation.picks.map(at));
+        if (pages.size > 0) this.#share(actor, operation.picks.map(at));
         return;
       case 'new-text':
         actor.text = [];
@@ -205,39 +205,11 @@ export class World {
         for (let slot = 0; slot < PAGE_SIZE; slot++) page(address).masked[slot] = (operation.bits & (1 << slot)) !== 0;
         return;
       }
-      case 'copy-slots': {
-        const { fromSlot, toSlot, count, shift } = operation;
-        const [from, to] = [at(operation.from), at(operation.to)];
-        const request = {
-          source: from,
-          sourceOffset: fromSlot,
-          destination: to,
-          destinationOffset: toSlot,
-          count,
-          shift,
-        };
-        const source = pages.has(from) ? copyOf(page(from)) : undefined;
-        const moved = source?.slots.slice(fromSlot, fromSlot + count) ?? [];
-        const legal =
-          source &&
-          pages.has(to) &&
-          fromSlot + count <= PAGE_SIZE &&
-          toSlot + count <= PAGE_SIZE &&
-          (shift === 0 || this.setting.rotates) &&
-          moved.every((slot) => !slot || slot.position + shift >= 0);
-        if (!legal) {
-          assert.notEqual(refusal(() => space.copySlots(request)), undefined);
-          return;
-        }
-        if (!this.attempt(actor, 1, () => space.copySlots(request))) return;
-        for (const [i, slot] of moved.entries()) {
-          page(to).slots[toSlot + i] = slot && { ...slot, position: slot.position + shift };
-          page(to).masked[toSlot + i] = source.masked[fromSlot + i] as boolean;
-        }
+      case 'copy-slots':
+        applySlotCopy(this, actor, operation);
         return;
-      }
       case 'copy-tokens':
-        this.#copyTokens(actor, operation);
+        applyTokenCopy(this, actor, operation);
         return;
       case 'export': {
         const chosen = [...new Set(operation.picks.map(at))];
@@ -292,47 +264,6 @@ export class World {
     });
   }
 
-  #copyTokens(actor: Actor, operation: Extract<Operation, { kind: 'copy-tokens' }>): void {
-    const { space, pages } = actor;
-    const held = [...pages.keys()];
-    if (held.length === 0) return;
-    const at = (pick: number): number => (pickOf(pick % 2 === 0 ? held : actor.text, pick >> 1) ?? held[0]) as number;
-    const sources = operation.from.map(at);
-    const destinations = [...new Set(operation.into.map(at))];
-    const filled: { slot: PlainSlot; masked: boolean }[] = [];
-    for (const address of sources) {
-      const { slots, masked } = pages.get(address) as PlainPage;
-      for (const [i, slot] of slots.entries()) if (slot) filled.push({ slot, masked: masked[i] as boolean });
-    }
-    const { renumber } = operation;
-    const positions = renumber === undefined ? [] : operation.indices.map((_, i) => renumber + i);
-    const room: [PlainPage, number][] = [];
-    for (const address of destinations) {
-      const target = pages.get(address) as PlainPage;
-      for (const [i, slot] of target.slots.entries()) if (!slot) room.push([target, i]);
-    }
-    const moved = operation.indices.map((index) => filled[index]);
-    const turned = moved.some((token, i) => token && renumber !== undefined && token.slot.position !== positions[i]);
-    const request = {
-      sources: Uint32Array.from(sources),
-      indices: Uint32Array.from(operation.indices),
-      destinations: Uint32Array.from(destinations),
-      positions: Uint32Array.from(positions),
-    };
-    const legal = moved.every((token) => token) && moved.length <= room.length && (!turned || this.setting.rotates);
-    if (!legal) {
-      assert.notEqual(refusal(() => space.copyTokens(request)), undefined);
-      return;
-    }
-    if (!this.attempt(actor, destinations.length, () => space.copyTokens(request))) return;
-    for (const [i, token] of moved.entries()) {
-      if (!token) continue;
-      const [target, slot] = room[i] as [PlainPage, number];
-      target.slots[slot] = { value: token.slot.value, position: positions[i] ?? token.slot.position };
-      target.masked[slot] = token.masked;
-    }
-  }
-
   #batch(operation: Extract<Operation, { kind: 'batch' }>): void {
     const before = new Map<Actor, Map<number, PlainPage>>();
     const prepared: { actor: Actor; write: Prepared }[] = [];
@@ -345,7 +276,8 @@ export class World {
       const write = prepareWrite(this, actor, shape);
       if (write) prepared.push({ actor, write });
     }
-    for (const { actor } of prepared) assert.ok(actor.space.heldPages <= Math.min(this.setting.maxPages, this.setting.pages));
+    for (const { actor } of prepared)
+      assert.ok(actor.space.heldPages <= Math.min(this.setting.maxPages, this.setting.pages));
     const [killed] = prepared;
     if (operation.fate === 'killed' && killed && this.actors.includes(killed.actor)) {
       this.#end(this.actors.indexOf(killed.actor));
@@ -365,9 +297,8 @@ export class World {
   #shape(actor: Actor, call: Extract<Operation, { kind: 'batch' }>['calls'][number]): WriteShape | undefined {
     const { pages } = actor;
     if (call.kind === 'forward') {
-      const held = [...pages.keys()];
-      if (held.length === 0) return undefined;
-      const at = (pick: number): number => held[pick % held.length] as number;
+      if (pages.size === 0) return undefined;
+      const at = (pick: number): number => addressOf(actor, pick);
       return {
         inPages: [...new Set(call.from.map(at))],
         outPages: [...new Set(call.into.map(at))],
@@ -378,7 +309,10 @@ export class World {
     }
     const { bend } = call;
     const inPages = [...actor.text];
-    const [moved] = inPages.splice(call.pick % Math.max(1, inPages.length), bend === 'omit' || bend === 'reorder' ? 1 : 0);
+    const [moved] = inPages.splice(
+      call.pick % Math.max(1, inPages.length),
+      bend === 'omit' || bend === 'reorder' ? 1 : 0,
+    );
     if (bend === 'reorder' && moved !== undefined) inPages.unshift(moved);
     const into = bend === 'elsewhere' ? [] : actor.text;
     const empty = into.flatMap((address) => (pages.get(address) as PlainPage).slots).filter((slot) => !slot).length;
@@ -453,21 +387,6 @@ export class World {
     };
     if (!samePage(found, expected)) assert.deepEqual(found, expected);
   }
-}
-
-function refusal(action: () => void): string | undefined {
-  try {
-    action();
-    return undefined;
-  } catch (error) {
-    if (!(error instanceof CallFault)) throw error;
-    assert.notEqual(error.error.tag, 'terminated');
-    return error.error.tag;
-  }
-}
-
-function pickOf(addresses: readonly number[], pick: number): number | undefined {
-  return addresses[pick % addresses.length];
 }
 
 function byNumber(a: number, b: number): number {

@@ -38,13 +38,13 @@ function integer(random: Random): Schema {
 }
 
 function number(random: Random): Schema {
-  return { type: 'number', ...bounds(random, () => Number((random.next() * 40 - 20).toFixed(random.integer(0, 4)))) };
+  return { type: 'number', ...bounds(random, () => random.integer(-2000, 2000) / 10 ** random.integer(0, 4)) };
 }
 
 function bounds(random: Random, value: () => number): Schema {
   const [a, b] = [value(), value()];
   const low = Math.min(a, b);
-  const high = low === Math.max(a, b) ? low + 2 : Math.max(a, b) + 1;
+  const high = low === Math.max(a, b) ? low + 2 : Math.max(a, b);
   return {
     ...(random.chance(0.6) ? { [random.pick(['minimum', 'exclusiveMinimum'])]: low } : {}),
     ...(random.chance(0.6) ? { [random.pick(['maximum', 'exclusiveMaximum'])]: high } : {}),

@@ -7,10 +7,22 @@ import type { Random } from './random.ts';
 /** Tokens after which a walk looks for the end, and tokens that it may take in all. */
 const WANDER = 30;
 const MAX_STEPS = 2000;
-/** Tokens that end what JSON and the languages of our tests leave open. */
-const CLOSING = new Set(
-  ['"', '}', ']', '"}', '"]', '}}', ']}', ')', '>'].map((text) => Buffer.from(text).toString('hex')),
-);
+/** Texts that end what JSON and the languages of our tests leave open. */
+const CLOSING = new Set(['"', '}', ']', '"}', '"]', '}}', ']}', ')', '>', ',']);
+
+/** Tokens that lead a walk to its end. */
+export interface Exits {
+  readonly closing: ReadonlySet<number>;
+  readonly short: ReadonlySet<number>;
+}
+
+export function exitsOf(tokenizer: Tokenizer): Exits {
+  const ids = Array.from({ length: tokenizer.vocabularySize }, (_, id) => id);
+  return {
+    closing: new Set(ids.filter((id) => CLOSING.has(Buffer.from(tokenizer.tokenBytes(id)).toString()))),
+    short: new Set(ids.filter((id) => tokenizer.tokenBytes(id).length === 1)),
+  };
+}
 
 export function value<T>(outcome: Outcome<T>): T {
   assert.equal(outcome.tag, 'ok', JSON.stringify(outcome));
@@ -27,7 +39,7 @@ export function allowed(mask: Uint32Array): number[] {
 }
 
 /** Takes random allowed tokens until an end is allowed and chosen. Returns the bytes of all tokens but that end. */
-export async function walk(matcher: Matcher, tokenizer: Tokenizer, random: Random): Promise<Buffer> {
+export async function walk(matcher: Matcher, tokenizer: Tokenizer, exits: Exits, random: Random): Promise<Buffer> {
   const eos = new Set(tokenizer.special.eos);
   const taken: number[] = [];
   for (let step = 0; step < MAX_STEPS; step += 1) {
@@ -38,7 +50,7 @@ export async function walk(matcher: Matcher, tokenizer: Tokenizer, random: Rando
     assert.equal(status.mayEnd, ends.length > 0);
     assert.equal(status.mustEnd, rest.length === 0 && ends.length > 0);
     const leave = ends.length > 0 && (rest.length === 0 || random.chance(step < WANDER ? 0.2 : 0.9));
-    const token = leave ? random.pick(ends) : next(rest, step, tokenizer, random);
+    const token = leave ? random.pick(ends) : next(rest, step, exits, random);
     assert.equal(value(await matcher.accept(Uint32Array.of(token))), true, `token ${token} was allowed and is refused`);
     if (leave) {
       assert.deepEqual(allowed(value(await matcher.mask())).sort(), [...eos].sort());
@@ -50,12 +62,10 @@ export async function walk(matcher: Matcher, tokenizer: Tokenizer, random: Rando
   throw new Error(`no end after ${MAX_STEPS} tokens: ${Buffer.concat(taken.map((id) => tokenizer.tokenBytes(id)))}`);
 }
 
-function next(ids: readonly number[], step: number, tokenizer: Tokenizer, random: Random): number {
+function next(ids: readonly number[], step: number, { closing, short }: Exits, random: Random): number {
   if (step < WANDER && random.chance(0.5)) return random.pick(ids);
-  const closing = ids.filter((id) => CLOSING.has(Buffer.from(tokenizer.tokenBytes(id)).toString('hex')));
-  if (closing.length > 0 && random.chance(step < WANDER ? 0.3 : 0.8)) return random.pick(closing);
-  const comma = ids.find((id) => tokenizer.tokenBytes(id).length === 1 && tokenizer.tokenBytes(id)[0] === 0x2c);
-  if (comma !== undefined && step >= WANDER && random.chance(0.1)) return comma;
-  const short = ids.filter((id) => tokenizer.tokenBytes(id).length === 1);
-  return random.pick(short.length > 0 ? short : ids);
+  const ends = ids.filter((id) => closing.has(id));
+  if (ends.length > 0 && random.chance(step < WANDER ? 0.3 : 0.8)) return random.pick(ends);
+  const bytes = ids.filter((id) => short.has(id));
+  return random.pick(bytes.length > 0 ? bytes : ids);
 }

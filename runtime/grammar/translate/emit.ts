@@ -6,6 +6,12 @@ import { type ByteRange, utf8 } from './utf8.ts';
 const MAX_RULES = 20_000;
 /** Groups inside of each other in one rule; the library's parser recurses on a stack of 64 KiB. */
 const MAX_NESTING = 4;
+/**
+ * Repetitions of which one rule is made, to be repeated itself, in long counted ones. Each place in a counted repetition costs the library a mask
+ * of its own (5 ms for characters and a vocabulary of 32,000), so there are at most 144 of them; in return tokens that reach over the end of a
+ * block are tried at every step.
+ */
+const BLOCK = 48;
 const MANY = Number.POSITIVE_INFINITY;
 const ASCII = characters([0, 0x7f]);
 
@@ -86,7 +92,7 @@ class Emitter {
       case 'choice':
       case 'sequence':
         if (nesting < MAX_NESTING) return `(${this.#options(expression, nesting + 1)})`;
-        return this.#share(this.#options(expression, 0), (body) => body);
+        return this.#share(this.#options(expression, 0));
     }
   }
 
@@ -94,7 +100,7 @@ class Emitter {
     const [first, ...more] = spellings(set);
     if (more.length === 0) return first ?? '""';
     const options = [first, ...more].join(' | ');
-    return nesting < MAX_NESTING ? `(${options})` : this.#share(options, (body) => body);
+    return nesting < MAX_NESTING ? `(${options})` : this.#share(options);
   }
 
   #repeat(body: Expression, min: number, max: number, nesting: number): string {
@@ -106,41 +112,51 @@ class Emitter {
     const inlined = this.#leaf(body);
     if (min === 0 && max === 1) {
       if (nesting < MAX_NESTING) return `("" | ${this.#options(inlined, nesting + 1)})`;
-      return this.#share(this.#options(inlined, 0), (options) => `"" | ${options}`);
+      return this.#share(`"" | ${this.#options(inlined, 0)}`);
     }
     // Written with a mark where the next repetition goes, so that it is made once.
     const options = this.#options(inlined, 0, MARK);
     return this.#chain(options, min, max);
   }
 
-  /** The rule for `min` to `max` more repetitions. */
+  /** The rule for `min` to `max` repetitions. */
   #chain(options: string, min: number, max: number): string {
-    const known = (low: number, high: number) => this.#shared.get(`${low} ${high} ${options}`);
-    if (max === MANY) {
-      let next = known(0, MANY);
-      if (next === undefined) {
-        const name = this.#newName();
-        this.#bodies.push({ name, body: `"" | ${options.replaceAll(MARK, ` ${name}`)}` });
-        this.#shared.set(`0 ${MANY} ${options}`, name);
-        next = name;
-      }
-      for (let low = 1; low <= min; low += 1) next = this.#link(options, next, low, MANY);
-      return next;
-    }
-    let next = '';
-    for (let high = 1; high <= max; high += 1) next = this.#link(options, next, Math.max(0, min - max + high), high);
-    return next;
+    const rest = max === MANY ? this.#unbounded(options) : this.#atMost(options, max - min);
+    return this.#exactly(options, min, rest);
   }
 
-  /** One repetition more than the rule `next`. */
-  #link(options: string, next: string, low: number, high: number): string {
-    const key = `${low} ${high} ${options}`;
+  #unbounded(options: string): string {
+    return this.#make(`* ${options}`, (name) => `"" | ${then(options, name)}`);
+  }
+
+  #atMost(options: string, count: number): string {
+    if (count === 0) return '';
+    return this.#make(`${count} ${options}`, () => {
+      if (count < 2 * BLOCK) return `"" | ${then(options, this.#atMost(options, count - 1))}`;
+      return `${this.#atMost(options, BLOCK - 1)} | ${this.#block(options)} ${this.#atMost(options, count - BLOCK)}`;
+    });
+  }
+
+  /** `count` repetitions and then the rule `rest`, if there is one. */
+  #exactly(options: string, count: number, rest: string): string {
+    if (count === 0) return rest;
+    return this.#make(`${count} ${rest} ${options}`, () => {
+      if (count < 2 * BLOCK) return then(options, this.#exactly(options, count - 1, rest));
+      return `${this.#block(options)} ${this.#exactly(options, count - BLOCK, rest)}`;
+    });
+  }
+
+  #block(options: string): string {
+    return this.#exactly(options, BLOCK, '');
+  }
+
+  /** A rule made once for each `key`. */
+  #make(key: string, body: (name: string) => string): string {
     const known = this.#shared.get(key);
     if (known !== undefined) return known;
     const name = this.#newName();
-    const body = options.replaceAll(MARK, next === '' ? '' : ` ${next}`);
-    this.#bodies.push({ name, body: low === 0 ? `"" | ${body}` : body });
     this.#shared.set(key, name);
+    this.#bodies.push({ name, body: body(name) });
     return name;
   }
 
@@ -150,17 +166,12 @@ class Emitter {
     if (max === MANY && min === 1) return `${set}+`;
     if (max === 1) return `${set}?`;
     const bounds = max === MANY ? `{${min},}` : min === max ? `{${min}}` : `{${min},${max}}`;
-    return this.#share(`${set}${bounds}`, (body) => body);
+    return this.#share(`${set}${bounds}`);
   }
 
-  #share(key: string, body: (key: string) => string): string {
-    const made = body(key);
-    const known = this.#shared.get(made);
-    if (known !== undefined) return known;
-    const name = this.#newName();
-    this.#bodies.push({ name, body: made });
-    this.#shared.set(made, name);
-    return name;
+  /** A rule with this body. */
+  #share(body: string): string {
+    return this.#make(body, () => body);
   }
 
   /** What a rule stands for if it uses no other rule and is small: its characters then stand in the repetition itself. */
@@ -171,7 +182,13 @@ class Emitter {
   }
 }
 
+/** Where the next repetition goes. */
 const MARK = '\u0000';
+
+function then(options: string, next: string): string {
+  return options.replaceAll(MARK, next === '' ? '' : ` ${next}`);
+}
+
 const MAX_INLINED = 40;
 
 /** Parts of an expression; infinite with a rule in it. */

@@ -1,7 +1,6 @@
-import { invalid } from './error.ts';
 import { EMPTY, type Expression, isNever, NEVER, optional, repeat, sequence } from './expression.ts';
 import type { Translation } from './json-schema.ts';
-import { inside, own, type Pointer, type SchemaObject } from './json-schema-object.ts';
+import { inside, mistake, own, type Pointer, type SchemaObject } from './json-schema-object.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
 
@@ -9,13 +8,13 @@ const MANY = Number.POSITIVE_INFINITY;
 export function arrayExpression(translation: Translation, schema: SchemaObject, at: Pointer): Expression {
   const { json } = translation;
   const written = own(schema, 'prefixItems') ?? [];
-  if (!Array.isArray(written)) throw invalid(`JSON schema, ${inside(at, 'prefixItems')}: must be an array of schemas`);
+  if (!Array.isArray(written)) throw mistake(inside(at, 'prefixItems'), `must be an array of schemas`);
   const most = translation.count(schema, 'maxItems', at) ?? MANY;
   const prefix = written
     .slice(0, Math.min(most, written.length))
     .map((item, index) => translation.translate(item, inside(at, 'prefixItems', index)));
   const least = translation.count(schema, 'minItems', at) ?? prefix.length;
-  if (least > most) throw invalid(`JSON schema, ${at}: minItems ${least} is more than maxItems ${most}`);
+  if (least > most) throw mistake(at, `minItems ${least} is more than maxItems ${most}`);
   if (own(schema, 'items') === undefined && least === 0 && most === MANY && prefix.length === 0) return json.array;
   const rest = rests(translation, schema, prefix.length, least, at);
   const items = prefix.map((item) => sequence([item, json.space]));

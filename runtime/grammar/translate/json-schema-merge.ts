@@ -1,11 +1,11 @@
 import { isDeepStrictEqual } from 'node:util';
-import { invalid } from './error.ts';
 import {
   ASSERTIONS,
   assertions,
   inside,
   isObject,
   isSchema,
+  mistake,
   own,
   type Pointer,
   type Schema,
@@ -39,7 +39,7 @@ function refuseClosing(a: Schema, b: Schema, at: Pointer): void {
     (own(a, 'items') !== undefined && own(b, 'prefixItems') !== undefined) ||
     (own(a, 'patternProperties') !== undefined && own(b, 'properties') !== undefined);
   if (closes) {
-    throw invalid(`JSON schema, ${at}: properties or items are limited in two places; write them in one schema`);
+    throw mistake(at, `properties or items are limited in two places; write them in one schema`);
   }
 }
 
@@ -67,13 +67,13 @@ function both(key: string, a: unknown, b: unknown, at: Pointer): unknown {
     }
     return Object.fromEntries(properties);
   }
-  throw invalid(`JSON schema, ${at}: ${key} is written twice in schemas that must both hold; write them as one`);
+  throw mistake(at, `${key} is written twice in schemas that must both hold; write them as one`);
 }
 
 function mergeProperty(a: Schema, b: Schema, at: Pointer): Schema {
   for (const schema of [a, b]) {
     if (isObject(schema) && own(schema, '$ref') !== undefined && !isDeepStrictEqual(a, b)) {
-      throw invalid(`JSON schema, ${at}: a $ref and another schema must both hold; write them as one`);
+      throw mistake(at, `a $ref and another schema must both hold; write them as one`);
     }
   }
   return merge(a, b, at);

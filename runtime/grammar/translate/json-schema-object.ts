@@ -1,3 +1,5 @@
+import { invalid } from './error.ts';
+
 /** A JSON schema as it was parsed: nothing is known of it yet. */
 export type Schema = boolean | SchemaObject;
 export type SchemaObject = Readonly<Record<string, unknown>>;
@@ -7,6 +9,17 @@ export type Pointer = string;
 
 export function inside(pointer: Pointer, ...keys: readonly (string | number)[]): Pointer {
   return [pointer, ...keys.map((key) => String(key).replaceAll('~', '~0').replaceAll('/', '~1'))].join('/');
+}
+
+const MAX_PLACE = 120;
+
+/** The error of a mistake in a schema. */
+export function mistake(at: Pointer, text: string): Error {
+  return invalid(`JSON schema, ${shortened(at)}: ${text}`);
+}
+
+export function shortened(at: Pointer): string {
+  return at.length > MAX_PLACE ? `${at.slice(0, MAX_PLACE)}…` : at;
 }
 
 export function isObject(value: unknown): value is SchemaObject {

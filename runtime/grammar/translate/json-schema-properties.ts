@@ -14,7 +14,7 @@ import {
 } from './expression.ts';
 import { escaped, literal, PLAIN } from './json.ts';
 import type { Translation } from './json-schema.ts';
-import { inside, isObject, own, type Pointer, type SchemaObject } from './json-schema-object.ts';
+import { inside, isObject, mistake, own, type Pointer, type SchemaObject } from './json-schema-object.ts';
 import { regexSearch } from './regex.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
@@ -33,9 +33,7 @@ export function objectExpression(translation: Translation, schema: SchemaObject,
   const properties = declared(translation, schema, at);
   const other = others(translation, schema, at);
   if (least > properties.length + 1) {
-    throw invalid(
-      `JSON schema, ${inside(at, 'minProperties')}: more than the declared properties and one; declare them`,
-    );
+    throw mistake(inside(at, 'minProperties'), `more than the declared properties and one; declare them`);
   }
   const rules = new Map<string, Expression>();
   return json.within('{', '}', from(0, 0));
@@ -74,9 +72,9 @@ function declared(translation: Translation, schema: SchemaObject, at: Pointer): 
   const { json } = translation;
   const written = own(schema, 'properties') ?? {};
   const required = own(schema, 'required') ?? [];
-  if (!isObject(written)) throw invalid(`JSON schema, ${inside(at, 'properties')}: must be an object of schemas`);
+  if (!isObject(written)) throw mistake(inside(at, 'properties'), `must be an object of schemas`);
   if (!Array.isArray(required) || required.some((name) => typeof name !== 'string')) {
-    throw invalid(`JSON schema, ${inside(at, 'required')}: must be an array of names`);
+    throw mistake(inside(at, 'required'), `must be an array of names`);
   }
   const rest = own(schema, 'additionalProperties') ?? true;
   const names = new Set<string>([...Object.keys(written), ...required]);
@@ -110,17 +108,18 @@ function others(translation: Translation, schema: SchemaObject, at: Pointer): Ex
 function patterned(translation: Translation, schema: SchemaObject, patterns: unknown, at: Pointer): Expression {
   const { json } = translation;
   const place = inside(at, 'patternProperties');
-  if (!isObject(patterns)) throw invalid(`JSON schema, ${place}: must be an object of schemas`);
+  if (!isObject(patterns)) throw mistake(place, `must be an object of schemas`);
   const [first, ...more] = Object.entries(patterns);
   const rest = own(schema, 'additionalProperties');
   if (!first || more.length > 0 || own(schema, 'properties') !== undefined || (rest !== undefined && rest !== false)) {
-    throw invalid(
-      `JSON schema, ${place}: a name might fall under two schemas; use one pattern, without properties and additionalProperties`,
+    throw mistake(
+      place,
+      `a name might fall under two schemas; use one pattern, without properties and additionalProperties`,
     );
   }
   const [pattern, value] = first;
   if (Array.isArray(own(schema, 'required'))) {
-    throw invalid(`JSON schema, ${place}: ${quote(pattern)} cannot be kept beside required; use properties`);
+    throw mistake(place, `${quote(pattern)} cannot be kept beside required; use properties`);
   }
   const key = sequence([text('"'), escaped(regexSearch(pattern)), text('"')]);
   return json.rules.add('other', json.pair(key, translation.translate(value, inside(place, pattern))));

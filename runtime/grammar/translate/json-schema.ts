@@ -12,12 +12,14 @@ import {
   inside,
   isObject,
   isSchema,
+  mistake,
   own,
   type Pointer,
   pick,
   REFUSED,
   type Schema,
   type SchemaObject,
+  shortened,
 } from './json-schema-object.ts';
 import { objectExpression } from './json-schema-properties.ts';
 import { parseRegex, regex, regexSearch } from './regex.ts';
@@ -83,10 +85,10 @@ class SchemaTranslator implements Translation {
   }
 
   translate(schema: unknown, at: Pointer): Expression {
-    if (!isSchema(schema)) throw invalid(`JSON schema, ${at}: a schema must be an object or a boolean`);
+    if (!isSchema(schema)) throw mistake(at, `a schema must be an object or a boolean`);
     this.#depth += 1;
     if (this.#depth > MAX_DEPTH)
-      throw tooLarge(`JSON schema, ${at.slice(0, 200)}: nested more than ${MAX_DEPTH} deep; use $ref`);
+      throw tooLarge(`JSON schema, ${shortened(at)}: nested more than ${MAX_DEPTH} deep; use $ref`);
     try {
       if (typeof schema === 'boolean') return schema ? this.json.value : choice([]);
       return this.#object(schema, at);
@@ -98,14 +100,14 @@ class SchemaTranslator implements Translation {
   count(schema: SchemaObject, key: string, at: Pointer): number | undefined {
     const value = this.#number(schema, key, at);
     if (value === undefined || (Number.isSafeInteger(value) && value >= 0)) return value;
-    throw invalid(`JSON schema, ${inside(at, key)}: must be an integer of at least 0`);
+    throw mistake(inside(at, key), `must be an integer of at least 0`);
   }
 
   #object(schema: SchemaObject, at: Pointer): Expression {
     for (const [keyword, advice] of REFUSED) {
       const value = own(schema, keyword);
       if (value !== undefined && value !== false) {
-        throw invalid(`JSON schema, ${at}: ${keyword} cannot be kept while decoding; ${advice}`);
+        throw mistake(at, `${keyword} cannot be kept while decoding; ${advice}`);
       }
     }
     const reference = own(schema, '$ref');
@@ -117,12 +119,12 @@ class SchemaTranslator implements Translation {
     if (own(schema, 'const') !== undefined) return this.#listed(schema, [own(schema, 'const')], 'const', at);
     const listed = own(schema, 'enum');
     if (listed === undefined) return this.#typed(schema, at);
-    if (!Array.isArray(listed)) throw invalid(`JSON schema, ${inside(at, 'enum')}: must be an array`);
+    if (!Array.isArray(listed)) throw mistake(inside(at, 'enum'), `must be an array`);
     return this.#listed(schema, listed, 'enum', at);
   }
 
   #reference(schema: SchemaObject, reference: unknown, at: Pointer): Expression {
-    if (typeof reference !== 'string') throw invalid(`JSON schema, ${inside(at, '$ref')}: must be a string`);
+    if (typeof reference !== 'string') throw mistake(inside(at, '$ref'), `must be a string`);
     const beside = pick(schema, assertions(schema, ['$ref']));
     if (Object.keys(beside).length > 0) {
       return this.translate(merge(this.#flat(this.#resolve(reference, at), reference), beside, at), at);
@@ -136,26 +138,27 @@ class SchemaTranslator implements Translation {
 
   #resolve(reference: string, at: Pointer): unknown {
     if (reference !== '#' && !reference.startsWith('#/')) {
-      throw invalid(
-        `JSON schema, ${at}: $ref ${quote(reference)} points elsewhere; only #/… within the schema is known`,
-      );
+      throw mistake(at, `$ref ${quote(reference)} points elsewhere; only #/… within the schema is known`);
     }
     let target: unknown = this.#root;
     for (const part of reference.split('/').slice(1)) {
       const key = unescapePointer(part);
       target = Array.isArray(target) ? target[Number(key)] : isObject(target) ? own(target, key) : undefined;
-      if (target === undefined) throw invalid(`JSON schema, ${at}: $ref ${quote(reference)} points to nothing`);
+      if (target === undefined) throw mistake(at, `$ref ${quote(reference)} points to nothing`);
     }
     return target;
   }
 
   /** A schema without `$ref` and `allOf` at its top. */
   #flat(schema: unknown, at: Pointer): Schema {
-    if (!isSchema(schema)) throw invalid(`JSON schema, ${at}: a schema must be an object or a boolean`);
+    if (!isSchema(schema)) throw mistake(at, `a schema must be an object or a boolean`);
     if (typeof schema === 'boolean') return schema;
     this.#depth += 1;
     if (this.#depth > MAX_DEPTH)
-      throw invalid(`JSON schema, ${at}: a $ref leads back to itself; give it something to end with`);
+      throw mistake(
+        at,
+        `schemas that must all hold lead back to themselves, or are nested more than ${MAX_DEPTH} deep; write them as one`,
+      );
     try {
       const reference = own(schema, '$ref');
       if (typeof reference === 'string') {
@@ -189,8 +192,9 @@ class SchemaTranslator implements Translation {
     }
     const options = list.map((option, index) => merge(beside, this.#flat(option, place(index)), place(index)));
     if (key === 'oneOf' && !disjoint(options)) {
-      throw invalid(
-        `JSON schema, ${inside(at, key)}: a value might fit more than one; use anyOf, other types, or a required property with its own const in each`,
+      throw mistake(
+        inside(at, key),
+        `a value might fit more than one; use anyOf, other types, or a required property with its own const in each`,
       );
     }
     return choice(options.map((option, index) => this.translate(option, place(index))));
@@ -199,16 +203,14 @@ class SchemaTranslator implements Translation {
   #list(schema: SchemaObject, key: string, at: Pointer): readonly unknown[] {
     const list = own(schema, key);
     if (Array.isArray(list) && list.length > 0) return list;
-    throw invalid(`JSON schema, ${inside(at, key)}: must be an array with at least one schema`);
+    throw mistake(inside(at, key), `must be an array with at least one schema`);
   }
 
   /** Values of `const` or `enum`: those of the type that is written beside it. */
   #listed(schema: SchemaObject, values: readonly unknown[], key: string, at: Pointer): Expression {
     const beside = assertions(schema, [key, 'type']);
     if (beside.length > 0) {
-      throw invalid(
-        `JSON schema, ${at}: ${beside.join(', ')} beside ${key} is not kept; list only the values that fit`,
-      );
+      throw mistake(at, `${beside.join(', ')} beside ${key} is not kept; list only the values that fit`);
     }
     const types = this.#types(schema, at);
     const fitting = types ? values.filter((value) => types.some((type) => isOfType(value, type))) : values;
@@ -228,9 +230,7 @@ class SchemaTranslator implements Translation {
     return (Array.isArray(written) ? written : [written]).map((type) => {
       const known = TYPES.find((name) => name === type);
       if (known) return known;
-      throw invalid(
-        `JSON schema, ${inside(at, 'type')}: ${JSON.stringify(type)} is no type; known: ${TYPES.join(', ')}`,
-      );
+      throw mistake(inside(at, 'type'), `${JSON.stringify(type)} is no type; known: ${TYPES.join(', ')}`);
     });
   }
 
@@ -258,20 +258,20 @@ class SchemaTranslator implements Translation {
     const pattern = own(schema, 'pattern');
     const format = own(schema, 'format');
     if ((pattern !== undefined || format !== undefined) && written.length > 1) {
-      throw invalid(`JSON schema, ${at}: ${written.join(' and ')} cannot be kept together; write one pattern`);
+      throw mistake(at, `${written.join(' and ')} cannot be kept together; write one pattern`);
     }
     if (pattern !== undefined) return this.#pattern(pattern, inside(at, 'pattern'));
     if (format !== undefined) {
       const known = typeof format === 'string' ? FORMATS.get(format) : undefined;
       if (known !== undefined) return quoted(regex(known));
       const names = [...FORMATS.keys()].join(', ');
-      throw invalid(`JSON schema, ${inside(at, 'format')}: ${JSON.stringify(format)} is not kept; known: ${names}`);
+      throw mistake(inside(at, 'format'), `${JSON.stringify(format)} is not kept; known: ${names}`);
     }
     return plainString(this.count(schema, 'minLength', at) ?? 0, this.count(schema, 'maxLength', at) ?? MANY);
   }
 
   #pattern(pattern: unknown, at: Pointer): Expression {
-    if (typeof pattern !== 'string') throw invalid(`JSON schema, ${at}: must be a string`);
+    if (typeof pattern !== 'string') throw mistake(at, `must be a string`);
     parseRegex(pattern);
     return quoted(regexSearch(pattern));
   }
@@ -294,7 +294,7 @@ class SchemaTranslator implements Translation {
   #number(schema: SchemaObject, key: string, at: Pointer): number | undefined {
     const value = own(schema, key);
     if (value === undefined || (typeof value === 'number' && Number.isFinite(value))) return value;
-    throw invalid(`JSON schema, ${inside(at, key)}: must be a number`);
+    throw mistake(inside(at, key), `must be a number`);
   }
 }
 
