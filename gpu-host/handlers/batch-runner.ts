@@ -70,7 +70,7 @@ export class BatchRunner {
       outputs = await this.#context.backend.forward(sequences);
       if (outputs.length !== sequences.length) throw new Error('the backend returned another number of outputs');
     } catch (error) {
-      for (const { call } of prepared) this.#fail(call, error);
+      for (const { call } of prepared) this.#fail(call, deviceError(error));
       return answered;
     }
     this.#stats.step(sequences, performance.now() - startedMs);
@@ -183,7 +183,7 @@ export class BatchRunner {
     try {
       result = await compute(rows, ready);
     } catch (error) {
-      for (const call of ready) this.#fail(call, error);
+      for (const call of ready) this.#fail(call, deviceError(error));
       return;
     }
     this.#stats.projection(ready.length, performance.now() - startedMs);
@@ -211,6 +211,11 @@ export class BatchRunner {
     call.fail(error);
     this.#ends.finish(call);
   }
+}
+
+/** Why the device failed. Arguments were checked before, so that no call of the batch is to blame, whatever the backend says. */
+function deviceError(error: unknown): Error {
+  return new Error(error instanceof Error ? error.message : String(error));
 }
 
 /** The distributions that are asked of the states which a forward makes. */

@@ -123,6 +123,8 @@ for (const backend of ['reference', 'onnx'] as const) {
       const exported = b.inferlet.exportPages(b.queue, own, 'kept', true);
       assert.equal(tagOf(await b.inferlet.synchronize(beside)), 'ok', 'other queues go on');
       must(await exported);
+      const files = readdirSync(join(host.directory, 'kv'), { recursive: true }).map(String);
+      assert.equal(files.filter((name) => name.endsWith('.kv')).length, 1);
       await host.restart();
       const after = await bench(host);
       const listed = must(await after.inferlet.listExports(after.queue));

@@ -121,6 +121,17 @@ for (const backend of ['reference', 'onnx'] as const) {
       assert.equal(seen().projected, 3);
     });
 
+    test('an embed that is named twice holds the later state', async () => {
+      await using host = await startTestHost(options);
+      const b = await watchedBench(host, seen);
+      const [first, second, state] = b.embeds(3);
+      b.inferlet.embedText(b.queue, ids(1, 5), ids(0, 1), ids(first!, second!));
+      b.inferlet.forward(b.queue, NONE, ids(first!, second!), NONE, ids(state!, state!), undefined);
+      same(must(await b.inferlet.nextDistribution(b.queue, state!, 5)), await b.oracle.top([1, 5], [0, 1], 1, 5));
+      assert.equal(seen().projected, 0);
+      same(must(await b.inferlet.nextDistribution(b.queue, state!, 5)), await b.oracle.top([1, 5], [0, 1], 1, 5));
+    });
+
     test('a projection that makes no sense fails alone', async () => {
       await using host = await startTestHost(options);
       const b = await watchedBench(host, seen);
@@ -179,4 +190,33 @@ test('a call that fails when it is prepared fails those that follow it in the ba
     neighbour.step(queue, { ...step, output: { tag: 'sample', val: GREEDY } }),
   ]);
   assert.deepEqual(outcomes.map(tagOf), ['context-overflow', 'dependency-failed', 'ok']);
+});
+
+test('a call whose own result is worthless fails those that were computed after it in the batch', async () => {
+  let poisoned = false;
+  await using host = await startTestHost({
+    wrap: (inner) =>
+      wrapBackend(inner, {
+        async forward(batch) {
+          const outputs = await inner.forward(batch);
+          const [first] = outputs;
+          if (poisoned && first?.kind === 'top') first.logProbabilities.fill(Number.NaN);
+          return outputs;
+        },
+      }),
+  });
+  const b = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
+  const own = b.pages(2);
+  must(await b.fill(own, [1]));
+  poisoned = true;
+  const step = { tokens: ids(5), positions: ids(1), inPages: own, outPages: own, mask: undefined, rows: 1 };
+  const outcomes = await Promise.all([
+    b.inferlet.step(b.queue, { ...step, output: { tag: 'distributions', val: 2 } }),
+    b.fill(own, [9], 2),
+  ]);
+  poisoned = false;
+  assert.deepEqual(outcomes.map(tagOf), ['internal', 'dependency-failed']);
+  assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'internal');
+  must(await b.fill(own, [7, 8], 1));
+  same(await b.probe(own, 7, 3), await b.oracle.top([1, 7, 8, 7], [0, 1, 2, 3], 1, 5), 'none of their slots is filled');
 });

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import type { CallFault } from '../memory/fault.ts';
 import type { Sampler } from '../protocol/calls.ts';
-import { candidatesWanted, checkSampler, pick, uniform } from './sampler.ts';
+import { allowedCount, candidatesWanted, checkSampler, pick, uniform } from './sampler.ts';
 
 const GREEDY: Sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 
@@ -152,4 +152,16 @@ test('samplers that make no sense are refused by field', () => {
   assert.equal(candidatesWanted({ ...GREEDY, temperature: 1 }, 256), 256);
   assert.equal(candidatesWanted({ ...GREEDY, temperature: 1, topK: 40 }, 256), 40);
   assert.equal(candidatesWanted({ ...GREEDY, temperature: 1, topK: 5000 }, 256), 256);
+});
+
+test('candidates that are not allowed are no candidates', () => {
+  const none = Number.NEGATIVE_INFINITY;
+  const logProbabilities = Float32Array.of(-1, -0.2, -1.7, none, none);
+  assert.equal(allowedCount(logProbabilities, 1, 4), 2);
+  assert.equal(allowedCount(logProbabilities, 0, 3), 3);
+  assert.equal(allowedCount(Float32Array.of(none, none), 0, 2), 1, 'one is always left');
+  for (let seed = 0; seed < 200; seed++) {
+    const sampler = { temperature: 1e5, topK: 0, topP: 1, minP: 0, seed };
+    assert.ok(pick(sampler, logProbabilities, 1, 4, 0) < 2);
+  }
 });

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
+import { test } from 'node:test';
 import type { StepOutput } from '../protocol/client.ts';
-import { GREEDY, must, NONE, range, tagOf } from '../testing/host.ts';
-import { ids, PROMPT, type Workbench, withWorkbench } from '../testing/workbench.ts';
+import { GREEDY, must, NONE, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
+import { ids, PROMPT, Workbench, withWorkbench } from '../testing/workbench.ts';
 
 /** One row of words that allows these tokens. */
 function allow(b: Workbench, ...tokens: readonly number[]): Uint32Array {
@@ -76,4 +77,25 @@ withWorkbench('steps with a token mask', (handler) => {
     }
     assert.equal(tagOf(await step(b, ids(1, 0, 0), sample)), 'ok', '96 tokens are three words');
   });
+});
+
+test('each row keeps its own when the step is cut among them', async () => {
+  await using host = await startTestHost({ model: { maxBatchTokens: 4 } });
+  const b = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
+  const rows = 7;
+  const allowed = Array.from({ length: rows }, (_, row) => [...allow(b, row * 3, row * 3 + 1)]).flat();
+  const { tokens } = must(
+    await b.inferlet.step(b.queue, {
+      tokens: Uint32Array.from(PROMPT),
+      positions: range(0, PROMPT.length),
+      inPages: NONE,
+      outPages: b.pages(2),
+      mask: undefined,
+      rows,
+      output: { tag: 'sample', val: GREEDY },
+      allowed: Uint32Array.from(allowed),
+    }),
+  );
+  for (const [row, token] of tokens.entries()) assert.ok(token === row * 3 || token === row * 3 + 1, `row ${row}`);
+  assert.ok(host.host.stats().models[0]!.batches > 2, 'it was cut');
 });

@@ -3,9 +3,10 @@ import { after, before, describe, it } from 'node:test';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
-/** Holds pages, says so, and then does what its input says. */
+/** Fills pages (an empty one costs nothing to give up), says so, and then does what its input says. */
 const HOLDER = `
   import { allocatePages } from 'pie:inferlet/allocate@0.1.0';
+  import { step } from 'pie:inferlet/fused@0.1.0';
   import { Queue } from 'pie:inferlet/queue@0.1.0';
   import { models, sleep } from 'pie:inferlet/runtime@0.1.0';
   import { receive, send } from 'pie:inferlet/session@0.1.0';
@@ -15,9 +16,12 @@ const HOLDER = `
   export async function run(input) {
     const { pages, do: next, more } = JSON.parse(input);
     const queue = new Queue(models()[0].name);
-    allocatePages(queue, pages);
-    const held = await queue.synchronize().read();
-    if (held.tag === 'err') throw new Error(held.val.tag);
+    const outPages = allocatePages(queue, pages);
+    const positions = Array.from({ length: pages * 16 }, (_, i) => i);
+    const tokens = positions.map((i) => 3 + ((i * 7 + pages * 13) % 90));
+    const request = { tokens, positions, inPages: [], outPages, mask: undefined, rows: 0, output: { tag: 'none' } };
+    const held = await step(queue, request).read();
+    if (held.tag === 'err') throw new Error(held.val.val);
     say('holding');
     if (next === 'spin') for (;;);
     if (next === 'sleep') {

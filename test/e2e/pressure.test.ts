@@ -31,7 +31,8 @@ test('pages of one that sleeps make room for another, and come back to the bit',
   assert.equal(other.unchanged, true);
   const end = terminal(await sleeper);
   assert.equal(end?.event, 'result', JSON.stringify(end?.data));
-  const { unchanged, tokens } = end?.data.output;
+  assert.ok(end);
+  const { unchanged, tokens } = end.data.output;
   assert.equal(unchanged, true);
   const stats = await modelStats(platform);
   assert.ok(stats.swapsOut > 0 && stats.swapsIn > 0, `${stats.swapsOut} out, ${stats.swapsIn} in`);

@@ -124,8 +124,10 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
   stalls.disable();
   const swapsOut = host.stats().models.reduce((sum, model) => sum + model.swapsOut, 0);
 
-  await Promise.all(neighbours.map(({ neighbour }) => neighbour.close()));
-  await removeNames(connections[0]!, models, observations);
+  const tidying = Promise.all(neighbours.map(({ neighbour }) => neighbour.close())).then(() =>
+    removeNames(connections[0]!, models, observations),
+  );
+  await inTime(tidying).catch((error: Error) => problems.push(`what was left could not be removed: ${error.message}`));
   for (const connection of connections) connection.close();
   problems.push(...(await leftBehind(host)));
   await host.close();

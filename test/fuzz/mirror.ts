@@ -5,9 +5,14 @@ import { FRAME, type FrameKind } from '#gpu-host/protocol/wire.ts';
 import type { WordReader } from '#gpu-host/protocol/words.ts';
 
 /**
+ * `unreadable`: the host must end the connection. `not-open`: it ends it too, unless it has ended the inferlet itself and now refuses its
+ * calls one by one; then it reads on.
+ */
+export type MirrorEnd = 'unreadable' | 'not-open';
+
+/**
  * Reads along what one peer sends, as the host does, to know how far the host will read: what it cannot decode, what comes out of order, and
- * calls on inferlets and queues that are not open end a connection. (Inferlets that the host has ended are refused more gently; so it may
- * read further than this says, never less far.)
+ * calls on inferlets and queues that are not open end a connection.
  */
 export class Mirror {
   readonly #frames = new FrameReader();
@@ -16,7 +21,7 @@ export class Mirror {
   /** Open queues of each open inferlet. */
   readonly #inferlets = new Map<number, Set<number>>();
   #greeted = false;
-  #over = false;
+  #end: MirrorEnd | undefined;
   /** The last stats request that was read. */
   lastPing = 0;
 
@@ -25,18 +30,18 @@ export class Mirror {
     this.#noted = noted;
   }
 
-  /** The host ends the connection at what was pushed last. */
-  get over(): boolean {
-    return this.#over;
+  /** Why the host reads no further than what was pushed last, if so. */
+  get end(): MirrorEnd | undefined {
+    return this.#end;
   }
 
   push(bytes: Uint8Array): void {
-    if (this.#over) return;
+    if (this.#end) return;
     try {
       this.#frames.push(bytes, (kind, reader, end) => this.#frame(kind, reader, end));
     } catch (error) {
       if (!(error instanceof ProtocolFault)) throw error;
-      this.#over = true;
+      this.#end ??= 'unreadable';
     }
   }
 
@@ -56,30 +61,32 @@ export class Mirror {
     this.#noted(call);
     const queues = this.#inferlets.get(call.inferlet);
     if (call.op === 'open-inferlet') {
-      require(!queues);
+      this.#require(!queues);
       this.#inferlets.set(call.inferlet, new Set());
       return;
     }
-    require(queues !== undefined);
+    this.#require(queues !== undefined);
     switch (call.op) {
       case 'close-inferlet':
         this.#inferlets.delete(call.inferlet);
         break;
       case 'create-queue':
-        require(!queues.has(call.queue) && call.model < this.#models);
+        this.#require(!queues.has(call.queue) && call.model < this.#models);
         queues.add(call.queue);
         break;
       case 'set-waiting':
         break;
       case 'close-queue':
-        require(queues.delete(call.queue));
+        this.#require(queues.delete(call.queue));
         break;
       default:
-        require(queues.has(call.queue));
+        this.#require(queues.has(call.queue));
     }
   }
-}
 
-function require(holds: boolean): asserts holds {
-  if (!holds) throw new ProtocolFault('malformed', 'not open, or open already');
+  #require(holds: boolean): asserts holds {
+    if (holds) return;
+    this.#end = 'not-open';
+    throw new ProtocolFault('malformed', 'not open, or open already');
+  }
 }

@@ -77,17 +77,19 @@ export class HostilePeer {
   }
 
   /**
-   * Sends frames in one piece or many, a ping behind them, and waits until the host has read them or has ended the connection, which is cut
-   * when the host waits for more. Returns how many of them it has read, at least.
+   * Sends frames in one piece or many, a ping behind them, and waits until the host has read them or has ended the connection; when it is
+   * not certain that it does either, since the last frame has no end, the connection is cut. Returns how many it has read, at least.
    * @throws Error when the host does neither, or sends what cannot be read
    */
   async send(frames: readonly Uint8Array[], random: Random): Promise<number> {
     const read = this.#foresee(frames);
     const bytes = Buffer.concat([...frames, this.#ping()]);
     await this.#write(bytes, random.once(4) ? 1 + random.below(6) : 1, random);
-    const waits = !this.#mirror.over && this.#mirror.lastPing !== this.#pinged;
-    if (!waits) await this.#answer();
-    if (waits || this.#mirror.over) await this.cut();
+    const { end, lastPing } = this.#mirror;
+    const certain = end === 'unreadable' || (end === undefined && lastPing === this.#pinged);
+    if (certain) await this.#answer();
+    if (end === 'unreadable' && !this.closed) throw new Error('the host read on after what cannot be read');
+    if (end || !certain) await this.cut();
     if (this.#fault) throw this.#fault;
     return read;
   }
@@ -102,7 +104,7 @@ export class HostilePeer {
   #foresee(frames: readonly Uint8Array[]): number {
     let read = 0;
     for (const frame of frames) {
-      if (this.#mirror.over) break;
+      if (this.#mirror.end) break;
       this.#mirror.push(frame);
       read++;
     }

@@ -42,7 +42,7 @@ class Emitter {
   }
 
   text(): string {
-    this.#rule(this.#grammar.root);
+    this.#bodies.push({ name: 'root', body: this.#rule(this.#grammar.root) });
     for (let write = this.#pending.pop(); write !== undefined; write = this.#pending.pop()) write();
     return this.#bodies.map(({ name, body }) => `${name} ::= ${body}\n`).join('');
   }
@@ -50,7 +50,7 @@ class Emitter {
   #rule(name: string): string {
     const known = this.#names.get(name);
     if (known !== undefined) return known;
-    const made = name === this.#grammar.root ? this.#newName('root') : this.#newName();
+    const made = this.#newName();
     this.#names.set(name, made);
     this.#pending.push(() => {
       const definition = this.#grammar.rules.get(name);
@@ -59,10 +59,10 @@ class Emitter {
     return made;
   }
 
-  #newName(name?: string): string {
+  #newName(): string {
     this.#count += 1;
     if (this.#count > MAX_RULES) throw tooLarge(`the grammar takes more than ${MAX_RULES} rules; repeat and nest less`);
-    return name ?? `r${this.#count}`;
+    return `r${this.#count}`;
   }
 
   /** Alternatives, without brackets around them. */

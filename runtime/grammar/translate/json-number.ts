@@ -178,6 +178,7 @@ function digitsBetween(
     const rest = digitsBetween(at + 1, most, tightLow, tightHigh);
     return sequence([digit(first, last), choice([...(rest.canEnd ? [EMPTY] : []), rest.more])]);
   };
+  if (from > to) return { canEnd, more: NEVER };
   if (from === to && low && high) return { canEnd, more: follow(from, to, low, high) };
   const options = [
     low ? follow(from, from, low, undefined) : NEVER,

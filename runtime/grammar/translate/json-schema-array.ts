@@ -4,11 +4,11 @@ import { inside, mistake, own, type Pointer, type SchemaObject } from './json-sc
 
 const MANY = Number.POSITIVE_INFINITY;
 
-/** An array: `prefixItems` in their places, then any number of `items`, within `minItems` and `maxItems`. */
+/** An array: 'prefixItems' in their places, then any number of 'items', within 'minItems' and 'maxItems'. */
 export function arrayExpression(translation: Translation, schema: SchemaObject, at: Pointer): Expression {
   const { json } = translation;
   const written = own(schema, 'prefixItems') ?? [];
-  if (!Array.isArray(written)) throw mistake(inside(at, 'prefixItems'), `must be an array of schemas`);
+  if (!Array.isArray(written)) throw mistake(inside(at, 'prefixItems'), 'must be an array of schemas');
   const most = translation.count(schema, 'maxItems', at) ?? MANY;
   const prefix = written
     .slice(0, Math.min(most, written.length))
@@ -20,7 +20,7 @@ export function arrayExpression(translation: Translation, schema: SchemaObject, 
   const items = prefix.map((item) => sequence([item, json.space]));
   return json.within('[', ']', from(0));
 
-  /** The items from place `index` on; the first one has no comma before it. */
+  /** The items from place 'index' on; the first one has no comma before it. */
   function from(index: number): Expression {
     const item = items[index];
     if (item === undefined) return others(index);
@@ -39,7 +39,7 @@ export function arrayExpression(translation: Translation, schema: SchemaObject, 
   }
 }
 
-/** What may follow the `prefixItems`: `items`; without it anything, but after a prefix only if `minItems` asks for more. */
+/** What may follow the 'prefixItems': 'items'; without it anything, but after a prefix only if 'minItems' asks for more. */
 function rests(translation: Translation, schema: SchemaObject, prefix: number, least: number, at: Pointer): Expression {
   const items = own(schema, 'items');
   if (items !== undefined) return translation.json.rules.add('item', translation.translate(items, inside(at, 'items')));

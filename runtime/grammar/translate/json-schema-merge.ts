@@ -12,7 +12,7 @@ import {
 } from './json-schema-object.ts';
 
 /**
- * One schema for what fits both `a` and `b`. Both have no `$ref`.
+ * One schema for what fits both 'a' and 'b'. Both have no `$ref'.
  *
  * @throws GrammarError when that cannot be written as one schema of ours
  */
@@ -30,7 +30,7 @@ export function merge(a: Schema, b: Schema, at: Pointer): Schema {
   return merged;
 }
 
-/** `additionalProperties` and `items` look at the keywords beside them, so they cannot be put beside others. */
+/** 'additionalProperties' and 'items` look at the keywords beside them, so they cannot be put beside others. */
 function refuseClosing(a: Schema, b: Schema, at: Pointer): void {
   if (!isObject(a) || !isObject(b)) return;
   const closes =
@@ -39,7 +39,7 @@ function refuseClosing(a: Schema, b: Schema, at: Pointer): void {
     (own(a, 'items') !== undefined && own(b, 'prefixItems') !== undefined) ||
     (own(a, 'patternProperties') !== undefined && own(b, 'properties') !== undefined);
   if (closes) {
-    throw mistake(at, `properties or items are limited in two places; write them in one schema`);
+    throw mistake(at, 'properties or items are limited in two places; write them in one schema');
   }
 }
 

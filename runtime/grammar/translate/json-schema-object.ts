@@ -4,7 +4,7 @@ import { invalid } from './error.ts';
 export type Schema = boolean | SchemaObject;
 export type SchemaObject = Readonly<Record<string, unknown>>;
 
-/** Where a piece stands in its schema: a JSON pointer, as in `#/properties/name`. */
+/** Where a piece stands in its schema: a JSON pointer, as in '#/properties/name'. */
 export type Pointer = string;
 
 export function inside(pointer: Pointer, ...keys: readonly (string | number)[]): Pointer {
@@ -65,7 +65,7 @@ export const REFUSED: ReadonlyMap<string, string> = new Map([
   ['$recursiveRef', 'use $ref'],
 ]);
 
-/** The keywords of a schema that limit values, without those in `except`. */
+/** The keywords of a schema that limit values, without those in 'except'. */
 export function assertions(schema: SchemaObject, except: readonly string[] = []): string[] {
   return ALL.filter((key) => own(schema, key) !== undefined && !except.includes(key));
 }

@@ -1,5 +1,5 @@
 import { charactersOf, complement, intersection } from './characters.ts';
-import { invalid, quote } from './error.ts';
+import { quote } from './error.ts';
 import {
   choice,
   EMPTY,
@@ -20,12 +20,12 @@ import { regexSearch } from './regex.ts';
 const MANY = Number.POSITIVE_INFINITY;
 
 interface Property {
-  /** `"name": value` with the space after it. */
+  /** '"name": value' with the space after it. */
   readonly pair: Expression;
   readonly required: boolean;
 }
 
-/** An object: declared properties in their order, then others where they are allowed, within `minProperties` and `maxProperties`. */
+/** An object: declared properties in their order, then others where they are allowed, within 'minProperties' and 'maxProperties'. */
 export function objectExpression(translation: Translation, schema: SchemaObject, at: Pointer): Expression {
   const { json } = translation;
   const least = translation.count(schema, 'minProperties', at) ?? 0;
@@ -33,12 +33,12 @@ export function objectExpression(translation: Translation, schema: SchemaObject,
   const properties = declared(translation, schema, at);
   const other = others(translation, schema, at);
   if (least > properties.length + 1) {
-    throw mistake(inside(at, 'minProperties'), `more than the declared properties and one; declare them`);
+    throw mistake(inside(at, 'minProperties'), 'more than the declared properties and one; declare them');
   }
   const rules = new Map<string, Expression>();
   return json.within('{', '}', from(0, 0));
 
-  /** Properties from `index` on when `written` ones stand before them. Counted only as far as it matters. */
+  /** Properties from 'index' on when 'written' ones stand before them. Counted only as far as it matters. */
   function from(index: number, written: number): Expression {
     const count = Math.min(written, most === MANY ? Math.max(least, 1) : written);
     const key = `${index} ${count}`;
@@ -72,9 +72,9 @@ function declared(translation: Translation, schema: SchemaObject, at: Pointer): 
   const { json } = translation;
   const written = own(schema, 'properties') ?? {};
   const required = own(schema, 'required') ?? [];
-  if (!isObject(written)) throw mistake(inside(at, 'properties'), `must be an object of schemas`);
+  if (!isObject(written)) throw mistake(inside(at, 'properties'), 'must be an object of schemas');
   if (!Array.isArray(required) || required.some((name) => typeof name !== 'string')) {
-    throw mistake(inside(at, 'required'), `must be an array of names`);
+    throw mistake(inside(at, 'required'), 'must be an array of names');
   }
   const rest = own(schema, 'additionalProperties') ?? true;
   const names = new Set<string>([...Object.keys(written), ...required]);
@@ -108,13 +108,13 @@ function others(translation: Translation, schema: SchemaObject, at: Pointer): Ex
 function patterned(translation: Translation, schema: SchemaObject, patterns: unknown, at: Pointer): Expression {
   const { json } = translation;
   const place = inside(at, 'patternProperties');
-  if (!isObject(patterns)) throw mistake(place, `must be an object of schemas`);
+  if (!isObject(patterns)) throw mistake(place, 'must be an object of schemas');
   const [first, ...more] = Object.entries(patterns);
   const rest = own(schema, 'additionalProperties');
   if (!first || more.length > 0 || own(schema, 'properties') !== undefined || (rest !== undefined && rest !== false)) {
     throw mistake(
       place,
-      `a name might fall under two schemas; use one pattern, without properties and additionalProperties`,
+      'a name might fall under two schemas; use one pattern, without properties and additionalProperties',
     );
   }
   const [pattern, value] = first;
@@ -125,7 +125,7 @@ function patterned(translation: Translation, schema: SchemaObject, patterns: unk
   return json.rules.add('other', json.pair(key, translation.translate(value, inside(place, pattern))));
 }
 
-/** Texts of plain characters that are none of `names`. */
+/** Texts of plain characters that are none of 'names'. */
 function except(names: readonly string[]): Expression {
   const anything = repeat(oneOf(PLAIN), 0, MANY);
   const byFirst = Map.groupBy(

@@ -38,7 +38,7 @@ export function jsonGrammar(): Grammar {
 
 /**
  * A grammar whose every text is JSON that the schema (2020-12, read the usual way of decoding) accepts. It is narrower than the schema: declared
- * properties come in their order, others only where `additionalProperties` is written, a tuple has all of its `prefixItems` unless `minItems` is
+ * properties come in their order, others only where 'additionalProperties' is written, a tuple has all of its 'prefixItems' unless 'minItems' is
  * written. What a grammar cannot keep is refused, never ignored.
  *
  * @throws GrammarError with the place in the schema
@@ -74,7 +74,7 @@ class SchemaTranslator implements Translation {
   readonly json: JsonRules;
   readonly #rules: RuleSet;
   readonly #root: unknown;
-  /** Rules of what a `$ref` points to. */
+  /** Rules of what a '$ref' points to. */
   readonly #referenced = new Map<string, Expression>();
   #depth = 0;
 
@@ -85,7 +85,7 @@ class SchemaTranslator implements Translation {
   }
 
   translate(schema: unknown, at: Pointer): Expression {
-    if (!isSchema(schema)) throw mistake(at, `a schema must be an object or a boolean`);
+    if (!isSchema(schema)) throw mistake(at, 'a schema must be an object or a boolean');
     this.#depth += 1;
     if (this.#depth > MAX_DEPTH)
       throw tooLarge(`JSON schema, ${shortened(at)}: nested more than ${MAX_DEPTH} deep; use $ref`);
@@ -100,7 +100,7 @@ class SchemaTranslator implements Translation {
   count(schema: SchemaObject, key: string, at: Pointer): number | undefined {
     const value = this.#number(schema, key, at);
     if (value === undefined || (Number.isSafeInteger(value) && value >= 0)) return value;
-    throw mistake(inside(at, key), `must be an integer of at least 0`);
+    throw mistake(inside(at, key), 'must be an integer of at least 0');
   }
 
   #object(schema: SchemaObject, at: Pointer): Expression {
@@ -119,12 +119,12 @@ class SchemaTranslator implements Translation {
     if (own(schema, 'const') !== undefined) return this.#listed(schema, [own(schema, 'const')], 'const', at);
     const listed = own(schema, 'enum');
     if (listed === undefined) return this.#typed(schema, at);
-    if (!Array.isArray(listed)) throw mistake(inside(at, 'enum'), `must be an array`);
+    if (!Array.isArray(listed)) throw mistake(inside(at, 'enum'), 'must be an array');
     return this.#listed(schema, listed, 'enum', at);
   }
 
   #reference(schema: SchemaObject, reference: unknown, at: Pointer): Expression {
-    if (typeof reference !== 'string') throw mistake(inside(at, '$ref'), `must be a string`);
+    if (typeof reference !== 'string') throw mistake(inside(at, '$ref'), 'must be a string');
     const beside = pick(schema, assertions(schema, ['$ref']));
     if (Object.keys(beside).length > 0) {
       return this.translate(merge(this.#flat(this.#resolve(reference, at), reference), beside, at), at);
@@ -149,9 +149,9 @@ class SchemaTranslator implements Translation {
     return target;
   }
 
-  /** A schema without `$ref` and `allOf` at its top. */
+  /** A schema without '$ref' and 'allOf' at its top. */
   #flat(schema: unknown, at: Pointer): Schema {
-    if (!isSchema(schema)) throw mistake(at, `a schema must be an object or a boolean`);
+    if (!isSchema(schema)) throw mistake(at, 'a schema must be an object or a boolean');
     if (typeof schema === 'boolean') return schema;
     this.#depth += 1;
     if (this.#depth > MAX_DEPTH)
@@ -194,7 +194,7 @@ class SchemaTranslator implements Translation {
     if (key === 'oneOf' && !disjoint(options)) {
       throw mistake(
         inside(at, key),
-        `a value might fit more than one; use anyOf, other types, or a required property with its own const in each`,
+        'a value might fit more than one; use anyOf, other types, or a required property with its own const in each',
       );
     }
     return choice(options.map((option, index) => this.translate(option, place(index))));
@@ -203,10 +203,10 @@ class SchemaTranslator implements Translation {
   #list(schema: SchemaObject, key: string, at: Pointer): readonly unknown[] {
     const list = own(schema, key);
     if (Array.isArray(list) && list.length > 0) return list;
-    throw mistake(inside(at, key), `must be an array with at least one schema`);
+    throw mistake(inside(at, key), 'must be an array with at least one schema');
   }
 
-  /** Values of `const` or `enum`: those of the type that is written beside it. */
+  /** Values of 'const' or 'enum': those of the type that is written beside it. */
   #listed(schema: SchemaObject, values: readonly unknown[], key: string, at: Pointer): Expression {
     const beside = assertions(schema, [key, 'type']);
     if (beside.length > 0) {
@@ -271,7 +271,7 @@ class SchemaTranslator implements Translation {
   }
 
   #pattern(pattern: unknown, at: Pointer): Expression {
-    if (typeof pattern !== 'string') throw mistake(at, `must be a string`);
+    if (typeof pattern !== 'string') throw mistake(at, 'must be a string');
     parseRegex(pattern);
     return quoted(regexSearch(pattern));
   }
@@ -294,11 +294,11 @@ class SchemaTranslator implements Translation {
   #number(schema: SchemaObject, key: string, at: Pointer): number | undefined {
     const value = own(schema, key);
     if (value === undefined || (typeof value === 'number' && Number.isFinite(value))) return value;
-    throw mistake(inside(at, key), `must be a number`);
+    throw mistake(inside(at, key), 'must be a number');
   }
 }
 
-/** What a schema without `type` is about, read from its keywords; nothing if it says nothing. */
+/** What a schema without 'type' is about, read from its keywords; nothing if it says nothing. */
 function inferred(schema: SchemaObject): readonly Type[] | undefined {
   const types = (['object', 'array', 'string', 'number'] as const).filter((type) =>
     ASSERTIONS[type].some((key) => own(schema, key) !== undefined),

@@ -114,7 +114,7 @@ class Parser {
         fromStart = 'all';
         continue;
       }
-      const part = this.#quantified(depth, first && fromStart === 'none');
+      const part = this.#quantified(depth, first);
       parts.push(part.expression);
       if (part.fromStart !== 'none') fromStart = part.fromStart;
       toEnd = part.toEnd;

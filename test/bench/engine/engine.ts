@@ -52,6 +52,8 @@ interface Row {
   readonly ratio: Spread;
   /** Time over the floor; undefined where there is none to speak of. */
   readonly floor: Spread | undefined;
+  /** Ours, after the task. */
+  readonly memory?: Measured['memory'];
 }
 
 interface Case {
@@ -186,15 +188,17 @@ async function compare(
   const ratios: number[] = [];
   const floors: number[] = [];
   const floorMs = await floorMsOf(task, floorOf);
+  let memory: Measured['memory'];
   for (let i = 0; i < repetitions; i++) {
-    const { ms } = await ours.measure(task);
+    const { ms, memory: after } = await ours.measure(task);
+    memory = after;
     let best = Number.POSITIVE_INFINITY;
     for (const each of theirs) best = Math.min(best, (await each.measure(task)).ms);
     rates.push((tokens * 1000) / ms);
     ratios.push(best / ms);
     floors.push(ms / floorMs);
   }
-  return { what, peer, rate: spread(rates), ratio: spread(ratios), floor: spread(floors) };
+  return { what, peer, rate: spread(rates), ratio: spread(ratios), floor: spread(floors), memory };
 }
 
 /**
@@ -236,10 +240,25 @@ function report(rows: readonly Row[], machine: Machine): BenchReport {
       `Matrix peak ${format(machine.operationsPerSecond / 1e9, 0)} GFLOP/s (1024³ float32 product, ${THREADS} threads).`,
       'Floor: weights and cache read once at the bandwidth measured for that many bytes, or all multiplications at the float32 matrix peak.',
       'node-llama-cpp: the same weights as GGUF (F32, Q8_0, Q4_0), one context, the better of one and all threads in each round.',
+      ...memoryNotes(rows),
       'transformers.js: the 8-bit ONNX export as published, one call of `generate` for the batch. Medians (min–max); ratios within a round.',
     ],
     data: rows,
   };
+}
+
+/** Resident size against weights and pool, after the first and after the last task of each engine process. */
+function memoryNotes(rows: readonly Row[]): string[] {
+  const kinds = new Map<string, Row[]>();
+  for (const row of rows) {
+    const kind = row.what.split(',', 1)[0] as string;
+    if (row.memory) kinds.set(kind, [...(kinds.get(kind) ?? []), row]);
+  }
+  const mb = (bytes: number | undefined) => format((bytes ?? Number.NaN) / 1e6, 0);
+  return [...kinds].map(([kind, own]) => {
+    const [first, last] = [own[0]?.memory, own.at(-1)?.memory];
+    return `Memory, ${kind}: weights and pool ${mb(last?.accounted)} MB; resident ${mb(first?.resident)} MB after the first task, ${mb(last?.resident)} MB after the last.`;
+  });
 }
 
 const START_TIMEOUT_MS = 60_000;

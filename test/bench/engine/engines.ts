@@ -15,6 +15,8 @@ export interface Measured {
   readonly ms: number;
   /** Greedy tokens of the first sequence, to see that everyone computes the same function. */
   readonly tokens?: readonly number[];
+  /** Resident bytes of the process after it, and those that weights and pool account for. */
+  readonly memory?: { readonly resident: number; readonly accounted: number };
 }
 
 export interface Engine {

@@ -2,7 +2,7 @@
 import type { Backend } from '#gpu-host/backends/backend.ts';
 import { bareLoop } from '#gpu-host/backends/bench.ts';
 import { createOnnxBackend } from '#gpu-host/backends/onnx/index.ts';
-import { loadModel } from '#gpu-host/models/load.ts';
+import { expectedTensors, loadModel } from '#gpu-host/models/load.ts';
 import { pullModel } from '#gpu-host/models/pull.ts';
 import { type Measured, serve, type Task } from './engines.ts';
 
@@ -19,7 +19,23 @@ const backend = await createOnnxBackend(model, {
   ...(threads === '0' ? {} : { threads: Number(threads) }),
 });
 
-serve({ measure: (task) => (task.kind === 'decode' ? decode(task) : prefill(backend, task.tokens, task.times)) });
+const weights = weightBytes();
+const accounted = weights + backend.pageBytes * PAGES;
+
+serve({
+  measure: async (task) => {
+    const measured = task.kind === 'decode' ? await decode(task) : await prefill(backend, task.tokens, task.times);
+    return { ...measured, memory: { resident: process.memoryUsage.rss(), accounted } };
+  },
+});
+
+/** Bytes of all weights at the bits asked for, the scales of quantised blocks included. */
+function weightBytes(): number {
+  let values = 0;
+  for (const [, shape] of expectedTensors(model.config)) values += shape.reduce((all, size) => all * size, 1);
+  const perValue = bits === '32' ? 4 : Number(bits) / 8 + 4 / 64;
+  return values * perValue;
+}
 
 async function decode(task: Task & { kind: 'decode' }): Promise<Measured> {
   const { msPerStep } = await bareLoop(backend, task);

@@ -1,0 +1,226 @@
+import assert from 'node:assert/strict';
+import { before, describe, it } from 'node:test';
+import type { Answer } from '../messages.ts';
+import { Random } from '../testing/random.ts';
+import { vocabularyFrom } from '../testing/vocabularies.ts';
+import { allowed } from '../testing/walk.ts';
+import type { GrammarSource } from '../translate/source.ts';
+import { Engine } from './engine.ts';
+
+const SEED = 42;
+const MEMORY_BYTES = 256 << 20;
+/** Larger languages are left out. */
+const MAX_TEXTS = 2000;
+const LETTERS = ['a', 'b', 'é', '日', '😀', '"', ','];
+
+/** A random finite language: its regular expression, and all of its texts. */
+function language(random: Random, depth: number): { pattern: string; texts: Set<string> } {
+  const options = Array.from({ length: random.integer(1, 3) }, () => {
+    let pattern = '';
+    let texts = new Set(['']);
+    for (let part = random.integer(0, 3); part > 0; part -= 1) {
+      const inner = depth > 0 && random.chance(0.4) ? language(random, depth - 1) : letters(random);
+      const [min, max] = random.pick([
+        [1, 1],
+        [1, 1],
+        [0, 1],
+        [0, 2],
+        [2, 3],
+      ] as const);
+      pattern += `(${inner.pattern}){${min},${max}}`;
+      texts = product(texts, power(inner.texts, min, max));
+    }
+    return { pattern, texts };
+  });
+  return {
+    pattern: options.map(({ pattern }) => pattern).join('|'),
+    texts: new Set(options.flatMap(({ texts }) => [...texts])),
+  };
+}
+
+function letters(random: Random): { pattern: string; texts: Set<string> } {
+  const some = random.shuffled(LETTERS).slice(0, random.integer(1, 4));
+  return { pattern: `[${some.join('')}]`, texts: new Set(some) };
+}
+
+function power(texts: ReadonlySet<string>, min: number, max: number): Set<string> {
+  const found = new Set<string>();
+  let current = new Set(['']);
+  for (let count = 0; count <= max; count += 1) {
+    if (count >= min) for (const text of current) found.add(text);
+    current = product(current, texts);
+  }
+  return found;
+}
+
+function product(a: ReadonlySet<string>, b: ReadonlySet<string>): Set<string> {
+  const found = new Set<string>();
+  for (const first of a) for (const second of b) if (found.size <= MAX_TEXTS) found.add(first + second);
+  return found;
+}
+
+/** Pieces of the letters' UTF-8, whole and broken, and bytes that are no UTF-8. */
+function randomTokens(random: Random): Buffer[] {
+  const tokens = Array.from({ length: 90 }, () => {
+    const bytes = Buffer.from(Array.from({ length: random.integer(1, 4) }, () => random.pick(LETTERS)).join(''));
+    const from = random.integer(0, bytes.length - 1);
+    return bytes.subarray(from, random.integer(from + 1, bytes.length));
+  });
+  const single = Array.from({ length: 256 }, (_, byte) => Buffer.of(byte));
+  return [
+    Buffer.alloc(0),
+    ...tokens,
+    ...random.shuffled(single).slice(0, 40),
+    ...LETTERS.map((letter) => Buffer.from(letter)),
+  ];
+}
+
+describe(`masks, seed ${SEED}`, () => {
+  let engine: Engine;
+  let lastId = 0;
+  before(async () => {
+    engine = await Engine.load(MEMORY_BYTES);
+  });
+
+  async function ask(request: Parameters<Engine['answer']>[0]): Promise<Answer> {
+    const reply = await engine.answer(request);
+    assert.equal(reply.tag, 'ok', JSON.stringify(reply));
+    return reply.val as Answer;
+  }
+
+  async function open(grammar: number, tokens: readonly number[]): Promise<number> {
+    lastId += 1;
+    await ask({ kind: 'open', matcher: lastId, grammar, tokens: Uint32Array.from(tokens) });
+    return lastId;
+  }
+
+  async function compile(vocabulary: number, source: GrammarSource): Promise<number> {
+    lastId += 1;
+    await ask({ kind: 'compile', grammar: lastId, vocabulary, source });
+    return lastId;
+  }
+
+  it('hold exactly the tokens after which a text of the language can still come', async () => {
+    const random = new Random(SEED);
+    let steps = 0;
+    for (let index = 0; index < 120; index += 1) {
+      const { pattern, texts } = language(random, 1);
+      if (texts.size >= MAX_TEXTS) continue;
+      const tokens = randomTokens(random);
+      const eos = [tokens.length - 3, tokens.length - 1];
+      const vocabulary = vocabularyFrom(tokens, eos);
+      await ask({ kind: 'vocabulary', vocabulary });
+      const grammar = await compile(vocabulary.id, { tag: 'regex', val: pattern });
+      const matcher = await open(grammar, []);
+      const words = [...texts].map((text) => Buffer.from(text));
+      let prefix = Buffer.alloc(0);
+      const taken: number[] = [];
+      for (;;) {
+        steps += 1;
+        const left = words
+          .filter((word) => word.subarray(0, prefix.length).equals(prefix))
+          .map((word) => word.subarray(prefix.length));
+        const mayEnd = left.some((rest) => rest.length === 0);
+        const expected = tokens.flatMap((token, id) => {
+          if (eos.includes(id)) return mayEnd ? [id] : [];
+          return token.length > 0 && left.some((rest) => rest.subarray(0, token.length).equals(token)) ? [id] : [];
+        });
+        const reply = await engine.answer({ kind: 'mask', matcher });
+        if (reply.tag === 'err') {
+          assert.deepEqual([expected, mayEnd], [[], false], `${pattern} after ${prefix}: ${reply.val.val}`);
+          break;
+        }
+        assert.ok(reply.val instanceof Uint32Array);
+        assert.equal(reply.val.length, Math.ceil(tokens.length / 32));
+        assert.deepEqual(allowed(reply.val), expected, `${pattern} after ${JSON.stringify(String(prefix))}`);
+        const going = expected.filter((id) => !eos.includes(id));
+        assert.deepEqual(await ask({ kind: 'status', matcher }), { mayEnd, mustEnd: mayEnd && going.length === 0 });
+        for (const id of random.shuffled(tokens.map((_, token) => token)).slice(0, 5)) {
+          const fresh = await open(grammar, taken);
+          assert.equal(
+            await ask({ kind: 'accept', matcher: fresh, tokens: Uint32Array.of(id) }),
+            expected.includes(id),
+          );
+          await ask({ kind: 'close', matcher: fresh });
+        }
+        if (going.length === 0) break;
+        const token = random.pick(going);
+        assert.equal(await ask({ kind: 'accept', matcher, tokens: Uint32Array.of(token) }), true);
+        taken.push(token);
+        prefix = Buffer.concat([prefix, tokens[token] ?? Buffer.alloc(0)]);
+      }
+      await ask({ kind: 'close', matcher });
+      await ask({ kind: 'forget', grammar });
+    }
+    assert.ok(steps > 200, `${steps} steps say little`);
+  });
+
+  it('of context-free grammars equal what fresh matchers accept', async () => {
+    const random = new Random(SEED);
+    const tokens = [
+      Buffer.alloc(0),
+      ...['(', ')', '((', '))', ')(', 'a', 'aa', 'a)', '(a', ',', ',(', '),', 'b', '()'].map((text) =>
+        Buffer.from(text),
+      ),
+      Buffer.from('end'),
+    ];
+    const eos = tokens.length - 1;
+    const vocabulary = vocabularyFrom(tokens, [eos]);
+    await ask({ kind: 'vocabulary', vocabulary });
+    const sources = [
+      'root ::= "(" list? ")"\nlist ::= item ("," item)*\nitem ::= "a" | root',
+      'root ::= root root | "(" root ")" | "a"',
+      'root ::= "a" root "b" | "a" "b" | ","',
+      'root ::= ("a" | "aa"){3,5} ("," "(" ")"){0,2}',
+    ];
+    for (const val of sources) {
+      const grammar = await compile(vocabulary.id, { tag: 'ebnf', val });
+      for (let walk = 0; walk < 10; walk += 1) {
+        const taken: number[] = [];
+        for (let step = 0; step < 12; step += 1) {
+          const matcher = await open(grammar, taken);
+          const mask = await ask({ kind: 'mask', matcher });
+          assert.ok(mask instanceof Uint32Array);
+          const accepted: number[] = [];
+          for (const id of tokens.keys()) {
+            if ((await ask({ kind: 'accept', matcher, tokens: Uint32Array.of(id) })) !== true) continue;
+            accepted.push(id);
+            await ask({ kind: 'rollback', matcher, tokens: 1 });
+          }
+          await ask({ kind: 'close', matcher });
+          assert.deepEqual(allowed(mask), accepted, `${val} after ${taken}`);
+          const going = accepted.filter((id) => id !== eos);
+          if (going.length === 0) break;
+          taken.push(random.pick(going));
+        }
+      }
+      await ask({ kind: 'forget', grammar });
+    }
+  });
+
+  it('are empty but the end is told for a model without an end-of-sequence token', async () => {
+    const vocabulary = vocabularyFrom([Buffer.from('a')], []);
+    await ask({ kind: 'vocabulary', vocabulary });
+    const matcher = await open(await compile(vocabulary.id, { tag: 'regex', val: 'a' }), [0]);
+    assert.deepEqual(await ask({ kind: 'mask', matcher }), new Uint32Array(1));
+    assert.deepEqual(await ask({ kind: 'status', matcher }), { mayEnd: true, mustEnd: true });
+  });
+});
+
+describe('the library', () => {
+  it('gives up at its bound of memory', async () => {
+    const engine = await Engine.load(20 << 20);
+    const tokens = Array.from({ length: 256 }, (_, byte) => Buffer.of(byte));
+    const vocabulary = vocabularyFrom(tokens, []);
+    await engine.answer({ kind: 'vocabulary', vocabulary });
+    const val = `root ::= ${Array.from({ length: 9000 }, (_, index) => `"${index}" [a-z]{1,20}`).join(' | ')}`;
+    const reply = await engine.answer({
+      kind: 'compile',
+      grammar: 1,
+      vocabulary: vocabulary.id,
+      source: { tag: 'ebnf', val },
+    });
+    assert.equal(reply.tag, 'broken');
+    assert.equal(reply.tag === 'broken' && reply.val.tag, 'limit-exceeded');
+  });
+});
