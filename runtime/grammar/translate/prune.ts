@@ -26,7 +26,15 @@ export function prune(grammar: Grammar): Grammar {
 }
 
 /** Names of the rules that some finite text matches. */
-function productiveRules({ rules }: Grammar): ReadonlySet<string> {
+function productiveRules(grammar: Grammar): ReadonlySet<string> {
+  return rulesWhere(grammar, ends);
+}
+
+/** The least set of rules whose definitions `hold` when the rules in it do. */
+export function rulesWhere(
+  { rules }: Grammar,
+  holds: (definition: Expression, known: ReadonlySet<string>) => boolean,
+): ReadonlySet<string> {
   const users = new Map<string, string[]>();
   for (const [name, definition] of rules) {
     for (const used of references(definition)) {
@@ -35,15 +43,15 @@ function productiveRules({ rules }: Grammar): ReadonlySet<string> {
       else users.set(used, [name]);
     }
   }
-  const productive = new Set<string>();
+  const found = new Set<string>();
   const pending = [...rules.keys()];
   for (let name = pending.pop(); name !== undefined; name = pending.pop()) {
     const definition = rules.get(name);
-    if (productive.has(name) || definition === undefined || !ends(definition, productive)) continue;
-    productive.add(name);
+    if (found.has(name) || definition === undefined || !holds(definition, found)) continue;
+    found.add(name);
     for (const user of users.get(name) ?? []) pending.push(user);
   }
-  return productive;
+  return found;
 }
 
 function ends(expression: Expression, productive: ReadonlySet<string>): boolean {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Random } from '../testing/random.ts';
-import { type Characters, characters, complement, intersection, union } from './characters.ts';
+import { type Characters, characters, complement, intersection, union } from '../translate/characters.ts';
 import { utf8 } from './utf8.ts';
 
 const SEED = 3;

@@ -1,4 +1,4 @@
-import type { Characters, Range } from './characters.ts';
+import type { Characters, Range } from '../translate/characters.ts';
 
 /** Bytes from the first to the second, both included. */
 export type ByteRange = Range;

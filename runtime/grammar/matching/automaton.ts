@@ -1,0 +1,163 @@
+import type { Characters } from '../translate/characters.ts';
+import { tooLarge } from '../translate/error.ts';
+import type { Expression, Grammar } from '../translate/expression.ts';
+import { type ByteRange, utf8 } from './utf8.ts';
+
+/** States of one grammar at most: some 100 MB. */
+const MAX_STATES = 400_000;
+
+/** A place in a rule: where it goes with a byte, with nothing, or after another rule. */
+export interface State {
+  readonly id: number;
+  readonly bytes: ByteEdge[];
+  readonly empty: State[];
+  readonly calls: Call[];
+}
+
+interface ByteEdge {
+  readonly from: number;
+  readonly to: number;
+  readonly target: State;
+}
+
+interface Call {
+  readonly rule: Rule;
+  /** Where it goes on when the rule has ended. */
+  readonly target: State;
+}
+
+/** A finite automaton over UTF-8 bytes that may call others. */
+export interface Rule {
+  readonly start: State;
+  /** Nothing leads out of it. */
+  readonly end: State;
+}
+
+/**
+ * The automata of a grammar's rules (Thompson's construction for each): the root's. Repetitions with bounds are copied as often as they may come.
+ *
+ * @throws GrammarError `limit-exceeded` for more than 400,000 states
+ */
+export function buildAutomaton(grammar: Grammar): Rule {
+  return new Builder(grammar).root();
+}
+
+class Builder {
+  readonly #grammar: Grammar;
+  readonly #rules = new Map<string, Rule>();
+  readonly #pending: (() => void)[] = [];
+  #states = 0;
+
+  constructor(grammar: Grammar) {
+    this.#grammar = grammar;
+  }
+
+  root(): Rule {
+    const root = this.#rule(this.#grammar.root);
+    for (let build = this.#pending.pop(); build !== undefined; build = this.#pending.pop()) build();
+    return root;
+  }
+
+  #rule(name: string): Rule {
+    const known = this.#rules.get(name);
+    if (known) return known;
+    const definition = this.#grammar.rules.get(name);
+    if (!definition) throw new Error(`the rule ${name} is not defined`);
+    const rule = { start: this.#state(), end: this.#state() };
+    this.#rules.set(name, rule);
+    this.#pending.push(() => this.#connect(definition, rule.start, rule.end));
+    return rule;
+  }
+
+  #state(): State {
+    this.#states += 1;
+    if (this.#states > MAX_STATES) {
+      throw tooLarge(`the grammar takes more than ${MAX_STATES} states; use fewer or smaller repetitions with bounds`);
+    }
+    return { id: this.#states, bytes: [], empty: [], calls: [] };
+  }
+
+  /** Adds the ways of `expression` from one state to the other. */
+  #connect(expression: Expression, from: State, to: State): void {
+    switch (expression.kind) {
+      case 'text':
+        this.#bytes([...Buffer.from(expression.text)].map((byte) => [byte, byte]), from, to);
+        return;
+      case 'class':
+        this.#characters(expression.set, from, to);
+        return;
+      case 'sequence':
+        this.#sequence(expression.parts, from, to);
+        return;
+      case 'choice':
+        for (const option of expression.options) this.#connect(option, from, to);
+        return;
+      case 'repeat':
+        this.#repeat(expression.body, expression.min, expression.max, from, to);
+        return;
+      case 'rule':
+        from.calls.push({ rule: this.#rule(expression.name), target: to });
+    }
+  }
+
+  #bytes(ranges: readonly ByteRange[], from: State, to: State): void {
+    if (ranges.length === 0) from.empty.push(to);
+    let at = from;
+    for (const [index, [low, high]] of ranges.entries()) {
+      const target = index === ranges.length - 1 ? to : this.#state();
+      at.bytes.push({ from: low, to: high, target });
+      at = target;
+    }
+  }
+
+  /** Characters whose last bytes are alike share the states of those. */
+  #characters(set: Characters, from: State, to: State): void {
+    const tails = new Map<string, State>([['', to]]);
+    const before = (tail: readonly ByteRange[]): State => {
+      const key = tail.join(' ');
+      const known = tails.get(key);
+      if (known) return known;
+      const state = this.#state();
+      tails.set(key, state);
+      const [first, ...rest] = tail;
+      if (first) state.bytes.push({ from: first[0], to: first[1], target: before(rest) });
+      return state;
+    };
+    for (const [first, ...rest] of utf8(set)) {
+      if (first) from.bytes.push({ from: first[0], to: first[1], target: before(rest) });
+    }
+  }
+
+  #sequence(parts: readonly Expression[], from: State, to: State): void {
+    if (parts.length === 0) from.empty.push(to);
+    let at = from;
+    for (const [index, part] of parts.entries()) {
+      const target = index === parts.length - 1 ? to : this.#state();
+      this.#connect(part, at, target);
+      at = target;
+    }
+  }
+
+  #repeat(body: Expression, min: number, max: number, from: State, to: State): void {
+    let at = from;
+    for (let count = 0; count < min; count += 1) {
+      const target = count === max - 1 ? to : this.#state();
+      this.#connect(body, at, target);
+      at = target;
+    }
+    if (max === Number.POSITIVE_INFINITY) {
+      const loop = this.#state();
+      at.empty.push(loop);
+      this.#connect(body, loop, loop);
+      loop.empty.push(to);
+      return;
+    }
+    for (let count = min; count < max; count += 1) {
+      at.empty.push(to);
+      const target = count === max - 1 ? to : this.#state();
+      this.#connect(body, at, target);
+      at = target;
+    }
+    if (max === 0) from.empty.push(to);
+  }
+}
