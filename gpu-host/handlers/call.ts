@@ -10,6 +10,8 @@ import type { HostQueue } from './space.ts';
 export interface ModelContext {
   readonly backend: Backend;
   readonly maxTopK: number;
+  /** Grows with each batch that is chosen; in between what calls say of themselves stays the same. */
+  readonly round: number;
   /** Values of a token's embedding; undefined when the host cannot look them up. */
   embedding(token: number): Float32Array | undefined;
 }

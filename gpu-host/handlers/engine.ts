@@ -32,6 +32,7 @@ export class ModelEngine {
   /** Sends the results that were written. */
   #flush: () => void;
   #swap: SwapStore | undefined;
+  #context: { round: number };
   #maker: CallMaker;
   #runner: BatchRunner;
   #byPages = new Map<PageSpace, ModelSpace>();
@@ -65,7 +66,8 @@ export class ModelEngine {
       ...(model.maxBatchCalls ? { maxCalls: model.maxBatchCalls } : {}),
     };
     this.batcher = new Batcher({ limits, ...(model.batchPolicy ? { policy: model.batchPolicy } : {}) });
-    const context = { backend, maxTopK: maxTopK(backend), embedding: embeddingLookup(model) };
+    const context = { backend, maxTopK: maxTopK(backend), round: 0, embedding: embeddingLookup(model) };
+    this.#context = context;
     this.#maker = {
       context,
       names: {
@@ -168,6 +170,7 @@ export class ModelEngine {
   async #work(): Promise<void> {
     while (!this.#stopped) {
       this.#instants();
+      this.#context.round++;
       const decision = this.batcher.next(performance.now());
       if (decision.kind === 'idle') {
         this.#flush();

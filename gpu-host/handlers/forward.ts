@@ -7,9 +7,10 @@ import type { HandlerError } from '../protocol/errors.ts';
 import { DeviceCall, embedKey, type ModelContext, type Progress, pageKey } from './call.ts';
 import { isChunkable } from './chunkable.ts';
 import { type Fusion, fuse } from './fusion.ts';
-import { ForwardPlan } from './plan.ts';
+import { ForwardPlan, type ForwardRequest } from './plan.ts';
 import type { DistributionCall } from './project.ts';
 import type { HostQueue } from './space.ts';
+import { Unplanned } from './unplanned.ts';
 
 type HeldEmbed = Exclude<Embed, { kind: 'empty' }>;
 
@@ -18,6 +19,7 @@ export class ForwardCall extends DeviceCall {
   protected readonly operation: ForwardOperation;
   protected readonly model: ModelContext;
   protected plan: ForwardPlan | undefined;
+  readonly #unplanned: Unplanned;
   #inputs: HeldEmbed[] = [];
   /** States of the rows so far, when the call is cut inside the rows that are wanted. */
   #states: Float32Array[] = [];
@@ -29,22 +31,19 @@ export class ForwardCall extends DeviceCall {
     super('forward', queue, id);
     this.operation = operation;
     this.model = model;
+    this.#unplanned = new Unplanned(queue.space.pages, model);
   }
 
   override get tokens(): number {
-    return this.plan ? this.plan.left : this.operation.inEmbeds.length;
+    if (this.plan) return this.plan.left;
+    return this.#unplanned.inputs(this.operation.inEmbeds.length, () => this.#ask());
   }
 
   override chunkable(): boolean {
-    const { outPages, inEmbeds, mask } = this.operation;
-    const { embeds } = this.hostQueue.space;
-    try {
-      const positions = Uint32Array.from(inEmbeds, (address) => embeds.get(address).position);
-      return isChunkable(outPages.length, positions, mask);
-    } catch {
-      // It fails the same way, with its cause, when it is prepared.
-      return false;
-    }
+    const { outPages, mask } = this.operation;
+    const inputs = this.#peekInputs();
+    // Without them it fails, with the cause, when it is prepared.
+    return inputs !== undefined && isChunkable(outPages.length, positionsOf(inputs), mask);
   }
 
   /** Projections of its states that go with the batch; those that can be computed in the same step are, and stand in `fusion` after `prepare`. */
@@ -58,9 +57,11 @@ export class ForwardCall extends DeviceCall {
   }
 
   override prepare(granted: number): SequenceInput {
+    // Calls that follow it in the batch count on all of it, even where the cache has lost some since.
+    const whole = granted >= this.tokens;
     this.plan ??= this.makePlan();
     const { plan } = this;
-    const count = Math.min(granted, plan.left);
+    const count = whole ? plan.left : Math.min(granted, plan.left);
     const inputs = inputRows(this.#inputs, plan.done, count, this.model);
     return plan.begin(count, inputs, this.#output(plan, count));
   }
@@ -80,7 +81,7 @@ export class ForwardCall extends DeviceCall {
   }
 
   protected makePlan(): ForwardPlan {
-    const { inPages, inEmbeds, outPages, outEmbeds, mask } = this.operation;
+    const { inEmbeds, outEmbeds } = this.operation;
     const { pages, embeds } = this.hostQueue.space;
     if (inEmbeds.length === 0) throw fault('invalid-argument', 'a forward without in-embeds');
     if (outEmbeds.length > inEmbeds.length) {
@@ -89,12 +90,29 @@ export class ForwardCall extends DeviceCall {
     const inputs = Array.from(inEmbeds, (address) => embeds.get(address));
     embeds.checkHeld(outEmbeds);
     embeds.checkStateRoom(outEmbeds.length * this.model.backend.config.hiddenSize * 4);
-    const positions = Uint32Array.from(inputs, (embed) => embed.position);
-    const tokens = this.takesFromCache ? tokensOf(inputs) : undefined;
-    const request = { positions, inPages, outPages, mask, tokens, rows: outEmbeds.length };
-    const plan = new ForwardPlan(pages, request, this.model.backend.config.contextLength);
+    const plan = new ForwardPlan(pages, this.#request(inputs), this.model.backend.config.contextLength);
     this.#inputs = inputs;
     return plan;
+  }
+
+  #request(inputs: readonly HeldEmbed[]): ForwardRequest {
+    const { inPages, outPages, outEmbeds, mask } = this.operation;
+    const tokens = this.takesFromCache ? tokensOf(inputs) : undefined;
+    return { positions: positionsOf(inputs), inPages, outPages, mask, tokens, rows: outEmbeds.length };
+  }
+
+  #ask(): ForwardRequest | undefined {
+    const inputs = this.#peekInputs();
+    return inputs && this.#request(inputs);
+  }
+
+  /** What the in-embeds hold now, when they hold anything. */
+  #peekInputs(): HeldEmbed[] | undefined {
+    try {
+      return Array.from(this.operation.inEmbeds, (address) => this.hostQueue.space.embeds.get(address));
+    } catch {
+      return undefined;
+    }
   }
 
   /** Whether keys of the prefix cache may stand for inputs. */
@@ -142,6 +160,10 @@ export class ForwardCall extends DeviceCall {
     pages.fail(this.operation.outPages, cause, this.hostQueue);
     embeds.fail(this.operation.outEmbeds, cause, this.hostQueue);
   }
+}
+
+function positionsOf(inputs: readonly HeldEmbed[]): Uint32Array {
+  return Uint32Array.from(inputs, (embed) => embed.position);
 }
 
 /** The inputs' tokens when all are tokens. */

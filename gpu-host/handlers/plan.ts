@@ -2,7 +2,7 @@ import type { InputRows, OutputRequest, SequenceInput } from '../backends/backen
 import { fault } from '../memory/fault.ts';
 import { fillSlot, unfillSlot } from '../memory/pool.ts';
 import type { EmptySlot, PageSpace } from '../memory/space.ts';
-import type { PrefixRun } from '../memory/space-prefix.ts';
+import type { PrefixRequest, PrefixRun } from '../memory/space-prefix.ts';
 import type { Mask } from '../protocol/calls.ts';
 import { type Context, gatherContext, matrixRows, visibility } from './visibility.ts';
 
@@ -44,7 +44,8 @@ export class ForwardPlan {
     checkPositions(positions, contextLength);
     this.positions = positions;
     space.makeResident(inPages);
-    this.#prefix = beginPrefix(space, request);
+    const asked = prefixRequest(request);
+    this.#prefix = asked && space.beginPrefix(asked);
     this.#taken = this.#prefix?.taken ?? 0;
     this.done = this.#taken;
     try {
@@ -137,10 +138,17 @@ function resolve(space: PageSpace, request: ForwardRequest, prefix: PrefixRun | 
   return { slots, writes, context, matrix };
 }
 
-function beginPrefix(space: PageSpace, request: ForwardRequest): PrefixRun | undefined {
-  const { positions, inPages, outPages, mask, tokens, rows } = request;
+/** What is asked of the prefix cache for a call; undefined for one that it does not concern. */
+export function prefixRequest({
+  positions,
+  inPages,
+  outPages,
+  mask,
+  tokens,
+  rows,
+}: ForwardRequest): PrefixRequest | undefined {
   if (!tokens || mask || outPages.length === 0) return undefined;
-  return space.beginPrefix({ inPages, outPages, positions, tokens, keep: Math.max(1, rows), causal: true });
+  return { inPages, outPages, positions, tokens, keep: Math.max(1, rows), causal: true };
 }
 
 function smallest(values: Uint32Array): number {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { ids, same, Workbench } from '../testing/workbench.ts';
-import { wrapBackend } from '../testing/wrapped-backend.ts';
+import { type Watched, watchBackend, wrapBackend } from '../testing/wrapped-backend.ts';
 
 /** Tokens of a text that is longer than three pages of eight. */
 const TEXT = Array.from({ length: 30 }, (_, i) => (i * 37 + 11) % 96);
@@ -109,6 +109,66 @@ for (const backend of ['reference', 'onnx'] as const) {
     assert.equal(statsOf(host).tokens - before, turn.length - 24, 'three full pages, most of them decoded');
   });
 }
+
+test('what the cache has takes no room in a batch', async () => {
+  let watched: Watched | undefined;
+  await using host = await startTestHost({
+    model: { maxBatchTokens: 64 },
+    wrap: (inner) => {
+      watched = watchBackend(inner);
+      return watched.backend;
+    },
+  });
+  await prefill(await bench(host), TEXT);
+  const { connection, oracle } = await bench(host, 'y');
+  const guests = Array.from({ length: 8 }, (_, i) =>
+    connection.openInferlet({ id: `guest ${i}`, maxPages: 8, arrival: i }),
+  );
+  const queues = guests.map((guest) => guest.createQueue('tiny'));
+  await Promise.all(guests.map((guest, i) => guest.synchronize(queues[i]!)));
+  watched!.batches.length = 0;
+  const answers = await Promise.all(
+    guests.map((guest, i) => {
+      const pages = must(guest.allocatePages(queues[i]!, 4));
+      const request = {
+        tokens: Uint32Array.from(TEXT),
+        positions: range(0, TEXT.length),
+        inPages: pages,
+        outPages: pages,
+      };
+      return guest.step(queues[i]!, { ...request, mask: undefined, rows: 1, output: { tag: 'distributions', val: 5 } });
+    }),
+  );
+  const expected = await oracle.top(TEXT, [...TEXT.keys()], 1, 5);
+  for (const answer of answers) same(must(answer).distributions[0]!, expected);
+  assert.deepEqual(
+    watched!.batches.map((batch) => batch.map(({ positions }) => positions.length)),
+    [new Array(8).fill(6)],
+  );
+});
+
+test('a page that the cache loses while the batch is made is computed, before what follows it', async () => {
+  await using host = await startTestHost({ pageCount: 9 });
+  const b = await bench(host);
+  const { pages } = await prefill(b, TEXT.slice(0, 25));
+  b.inferlet.freePages(b.queue, pages);
+  const own = b.pages(1);
+  must(await b.fill(own, [1, 2]));
+  const fork = must(b.inferlet.sharePages(b.queue, own));
+  const other = await bench(host, 'y');
+  const theirs = other.pages(5);
+  must(await other.inferlet.synchronize(other.queue));
+  assert.equal(statsOf(host).pages.free, 0);
+  assert.equal(statsOf(host).pages.cached, 3);
+  // The first call's copy takes a cached page; the second one was to take all three.
+  const [, , after] = await Promise.all([
+    b.fill(fork, [3], 2),
+    other.fill(theirs, TEXT),
+    other.probe(theirs, 7, TEXT.length),
+  ]);
+  assert.equal(statsOf(host).prefix.evictions, 1);
+  same(after, await b.oracle.top([...TEXT, 7], [...range(0, TEXT.length + 1)], 1, 5));
+});
 
 test('a cache is a tenant’s own', async () => {
   await using host = await startTestHost();

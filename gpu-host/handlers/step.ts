@@ -8,9 +8,10 @@ import { MAX_FRAME_WORDS } from '../protocol/wire.ts';
 import { DeviceCall, type ModelContext, type Progress, pageKey } from './call.ts';
 import { checkAllowed, checkTokens, checkTopK } from './checks.ts';
 import { isChunkable } from './chunkable.ts';
-import { ForwardPlan } from './plan.ts';
+import { ForwardPlan, type ForwardRequest } from './plan.ts';
 import { allowedCount, candidatesWanted, checkSampler, pick } from './sampler.ts';
 import type { HostQueue } from './space.ts';
+import { Unplanned } from './unplanned.ts';
 
 const NO_TOKENS = new Uint32Array(0);
 
@@ -18,6 +19,7 @@ const NO_TOKENS = new Uint32Array(0);
 export class StepCall extends DeviceCall {
   readonly #request: StepRequest;
   readonly #model: ModelContext;
+  readonly #unplanned: Unplanned;
   #plan: ForwardPlan | undefined;
   /** Candidates that each row needs; 0 when nothing is handed back. */
   #topK = 0;
@@ -32,10 +34,13 @@ export class StepCall extends DeviceCall {
     super('forward', queue, id);
     this.#request = request;
     this.#model = model;
+    this.#unplanned = new Unplanned(queue.space.pages, model);
   }
 
   override get tokens(): number {
-    return this.#plan ? this.#plan.left : this.#request.tokens.length;
+    if (this.#plan) return this.#plan.left;
+    const { tokens, positions } = this.#request;
+    return this.#unplanned.inputs(tokens.length, () => (tokens.length === positions.length ? this.#ask() : undefined));
   }
 
   override chunkable(): boolean {
@@ -44,9 +49,11 @@ export class StepCall extends DeviceCall {
   }
 
   override prepare(granted: number): SequenceInput {
+    // Calls that follow it in the batch count on all of it, even where the cache has lost some since.
+    const whole = granted >= this.tokens;
     this.#plan ??= this.#makePlan();
     const plan = this.#plan;
-    const count = Math.min(granted, plan.left);
+    const count = whole ? plan.left : Math.min(granted, plan.left);
     const all = this.#request.tokens;
     const tokens = count === all.length ? all : all.subarray(plan.done, plan.done + count);
     return plan.begin(count, { kind: 'tokens', tokens }, this.#output(plan.done + count, count));
@@ -114,7 +121,7 @@ export class StepCall extends DeviceCall {
   }
 
   #makePlan(): ForwardPlan {
-    const { tokens, positions, inPages, outPages, mask } = this.#request;
+    const { tokens, positions } = this.#request;
     if (tokens.length === 0) throw fault('invalid-argument', 'a step without tokens');
     if (tokens.length !== positions.length) {
       throw fault(
@@ -125,8 +132,12 @@ export class StepCall extends DeviceCall {
     const { config } = this.#model.backend;
     checkTokens(tokens, config.vocabularySize);
     this.#checkOutput();
-    const request = { positions, inPages, outPages, mask, tokens, rows: this.#rows };
-    return new ForwardPlan(this.hostQueue.space.pages, request, config.contextLength);
+    return new ForwardPlan(this.hostQueue.space.pages, this.#ask(), config.contextLength);
+  }
+
+  #ask(): ForwardRequest {
+    const { tokens, positions, inPages, outPages, mask, output, rows } = this.#request;
+    return { positions, inPages, outPages, mask, tokens, rows: output.tag === 'none' ? 0 : rows };
   }
 
   #checkOutput(): void {

@@ -24,15 +24,20 @@ function prepare(
 ): Prepared {
   const positions = Uint32Array.from(tokens, (_, i) => first + i);
   const out = Uint32Array.from(outPages);
-  const run = space.beginPrefix({
+  const request = {
     inPages: Uint32Array.from(pages),
     outPages: out,
     positions,
     tokens: Uint32Array.from(tokens),
     keep,
     causal,
-  });
+  };
+  const before = space.memory.prefixes?.stats();
+  const expected = space.peekPrefix(request);
+  assert.deepEqual(space.memory.prefixes?.stats(), before, 'a look counts for nothing');
+  const run = space.beginPrefix(request);
   const taken = run?.taken ?? 0;
+  assert.equal(taken, expected, 'what a look promises is taken');
   const slots = space.emptySlots(out, tokens.length - taken);
   for (const [i, { page, slot }] of slots.entries()) fillSlot(page, slot, positions[taken + i]!);
   run?.reserve(Uint32Array.from(tokens.slice(taken)));

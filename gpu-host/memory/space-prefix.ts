@@ -131,17 +131,14 @@ export class PrefixRun {
  * @throws CallFault as `emptySlots` does; nothing has changed then
  */
 export function beginPrefix(space: PageSpace, tree: PrefixTree<Page>, request: PrefixRequest): PrefixRun | undefined {
-  const { outPages, positions, tokens, keep } = request;
-  const text = request.causal && tokens.length > 0 && outPages.length > 0 ? textOf(space, request.inPages) : undefined;
-  if (!text || !runsOn(positions, text.length)) return undefined;
-  const rooms = space.roomIn(outPages, positions.length);
-  if (!continues(text, rooms)) return undefined;
+  const { tokens } = request;
+  const plain = plainCall(space, request);
+  if (!plain) return undefined;
+  const { text, rooms, begun, wanted } = plain;
   space.makeResident(request.inPages);
   space.makeWritable(rooms);
   const { pageSize } = space.pool;
   const full = text.full.map(({ page }) => page);
-  const begun = text.partial ? (text.partial.page.prefix?.known ?? 0) : 0;
-  const wanted = Math.floor((begun + Math.max(0, Math.min(tokens.length, positions.length - keep))) / pageSize);
   const found = wanted > 0 && isThere(full, text) ? find(space, tree, full, text, tokens, wanted) : [];
   const replaced = mapFound(space, found, rooms);
   const mapped = replaced.length;
@@ -153,6 +150,50 @@ export function beginPrefix(space: PageSpace, tree: PrefixTree<Page>, request: P
     context: Uint32Array.from(before, ({ address }) => address),
     replaced,
   });
+}
+
+/**
+ * How many inputs of a call `beginPrefix` would take if it came now, as long as no page has to leave for them. Nothing is mapped, used or
+ * counted by asking; 0 for a call that cannot use the tree, or fails.
+ */
+export function peekPrefix(space: PageSpace, tree: PrefixTree<Page>, request: PrefixRequest): number {
+  let plain: PlainCall | undefined;
+  try {
+    plain = plainCall(space, request);
+  } catch (error) {
+    if (error instanceof CallFault) return 0;
+    throw error;
+  }
+  if (!plain || plain.wanted === 0) return 0;
+  const { text, begun, wanted } = plain;
+  const full = text.full.map(({ page }) => page);
+  const parent = full.at(-1)?.prefix?.node;
+  if (!isThere(full, text) || (full.length > 0 && !parent?.attached)) return 0;
+  const pages = tree.peek(space.owner.tenant, parent, sequenceOf(text, request.tokens), wanted);
+  return Math.max(0, pages * space.pool.pageSize - begun);
+}
+
+/** A call that goes on with a plain text. */
+interface PlainCall {
+  readonly text: Text;
+  /** The out-pages that its inputs fill. */
+  readonly rooms: Mapping[];
+  /** Tokens of the page that the text ends in. */
+  readonly begun: number;
+  /** Pages that the tree could have, the begun one included. */
+  readonly wanted: number;
+}
+
+/** @throws CallFault as `roomIn` does */
+function plainCall(space: PageSpace, request: PrefixRequest): PlainCall | undefined {
+  const { outPages, positions, tokens, keep } = request;
+  const text = request.causal && tokens.length > 0 && outPages.length > 0 ? textOf(space, request.inPages) : undefined;
+  if (!text || !runsOn(positions, text.length)) return undefined;
+  const rooms = space.roomIn(outPages, positions.length);
+  if (!continues(text, rooms)) return undefined;
+  const begun = text.partial ? (text.partial.page.prefix?.known ?? 0) : 0;
+  const inputs = Math.max(0, Math.min(tokens.length, positions.length - keep));
+  return { text, rooms, begun, wanted: Math.floor((begun + inputs) / space.pool.pageSize) };
 }
 
 /** The text that these pages hold, or undefined when they hold anything else. Empty pages may follow. */
@@ -207,12 +248,17 @@ function find(
   tokens: Uint32Array,
   maxPages: number,
 ): readonly PrefixNode<Page>[] {
+  return tree.match(space.owner.tenant, plant(space, tree, full), sequenceOf(text, tokens), maxPages);
+}
+
+/** The tokens of the page that the text ends in, then the call's. */
+function sequenceOf(text: Text, tokens: Uint32Array): Uint32Array {
   const prefix = text.partial?.page.prefix;
   const begun = prefix ? prefix.tokens.subarray(0, prefix.known) : new Uint32Array(0);
   const sequence = new Uint32Array(begun.length + tokens.length);
   sequence.set(begun);
   sequence.set(tokens, begun.length);
-  return tree.match(space.owner.tenant, plant(space, tree, full), sequence, maxPages);
+  return sequence;
 }
 
 /** Maps what was found in the place of `rooms`, one page each, as far as it can be had without putting anybody under pressure. */

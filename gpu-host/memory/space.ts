@@ -4,7 +4,7 @@ import { dependencyFault, fault } from './fault.ts';
 import { bitCount, holders, type Page, type PagePool } from './pool.ts';
 import type { PrefixTree } from './prefix/tree.ts';
 import { copyPage, copySlots, copyTokens, type SlotCopy, type TokenCopy } from './space-copy.ts';
-import { beginPrefix, type PrefixRequest, type PrefixRun } from './space-prefix.ts';
+import { beginPrefix, type PrefixRequest, type PrefixRun, peekPrefix } from './space-prefix.ts';
 import { type FrozenPage, type PageSnapshot, snapshotOf } from './space-snapshot.ts';
 
 /** Whose a space is. */
@@ -254,6 +254,12 @@ export class PageSpace {
   beginPrefix(request: PrefixRequest): PrefixRun | undefined {
     const tree = this.memory.prefixes;
     return tree && beginPrefix(this, tree, request);
+  }
+
+  /** How many of a call's inputs the prefix tree has now. Changes nothing, and counts as no lookup. */
+  peekPrefix(request: PrefixRequest): number {
+    const tree = this.memory.prefixes;
+    return tree ? peekPrefix(this, tree, request) : 0;
   }
 
   /** What an address stands for, resident or not. @throws CallFault `not-owned` or `dependency-failed` */

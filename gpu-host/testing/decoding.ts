@@ -24,6 +24,18 @@ export type Way = (
 
 const PAGE_SIZE = 8;
 
+/** Sums in another order differ in the last bits: where the two most probable tokens are closer than this, either may follow. */
+export const TIE = 1e-4;
+
+/** Where a text parts from the one decoded alone, and whether two tokens were so close there that it may; undefined when it does not. */
+export function parting(
+  given: readonly number[],
+  alone: Said,
+): { readonly at: number; readonly tie: boolean } | undefined {
+  const at = alone.tokens.findIndex((token, i) => given[i] !== token);
+  return at < 0 ? undefined : { at, tie: (alone.margins[at] ?? 0) < TIE };
+}
+
 /** One fused step a token, each with its two most probable. */
 export async function bySteps(
   guest: Guest,

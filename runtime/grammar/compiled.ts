@@ -68,6 +68,7 @@ export class Grammar {
   /** Runs `ask` in a worker in which the grammar is compiled. Never rejects. */
   async use(ask: (link: WorkerLink) => Promise<LinkReply>): Promise<Outcome<Answer>> {
     try {
+      let reason = '';
       for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt += 1) {
         if (this.#failure) return err(this.#failure);
         const { tenant, workers } = this.job;
@@ -75,8 +76,9 @@ export class Grammar {
         if (reply.tag === 'err') return reply;
         if (reply.val.tag !== 'ended') return reply.val;
         if (reply.val.culprit) return err(this.#fail(reply.val.val));
+        reason = reply.val.val.val;
       }
-      return err(handlerError('unavailable', 'the grammar worker ended again and again; try again later'));
+      return err(handlerError('unavailable', `the grammar worker ended again and again (${reason}); try again later`));
     } catch (error) {
       return err(handlerError('internal', `grammar: ${error instanceof Error ? error.message : String(error)}`));
     }

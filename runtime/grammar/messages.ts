@@ -25,13 +25,4 @@ export interface MatchStatus {
 
 export type Answer = boolean | Uint32Array<ArrayBuffer> | MatchStatus | undefined;
 
-export type Reply =
-  | { readonly tag: 'ok'; readonly val: Answer }
-  | { readonly tag: 'err'; readonly val: HandlerError }
-  /** The worker cannot be trusted any more and wants to be ended. */
-  | { readonly tag: 'broken'; readonly val: HandlerError };
-
-/** `workerData` of a grammar worker. */
-export interface WorkerSettings {
-  readonly memoryBytes: number;
-}
+export type Reply = { readonly tag: 'ok'; readonly val: Answer } | { readonly tag: 'err'; readonly val: HandlerError };

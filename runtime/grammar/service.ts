@@ -24,12 +24,10 @@ export interface GrammarOptions {
   readonly compileMs?: number;
   /** For one call of a matcher: 1 s. */
   readonly operationMs?: number;
-  /** Memory of a worker for compiled grammars and matchers: 512 MiB. */
-  readonly memoryBytes?: number;
+  /** JavaScript heap of a worker, MiB: 384. */
+  readonly heapMb?: number;
 }
 
-/** JavaScript heap of a worker, MiB: it holds little more than the sources while they are read. */
-const HEAP_MB = 192;
 /** For a worker to start, and to read a vocabulary; on a loaded machine. */
 const START_MS = 10_000;
 /** Longest wait for a worker when all are busy. */
@@ -51,13 +49,12 @@ export class GrammarService {
   #lastId = 0;
 
   constructor(options: GrammarOptions = {}) {
-    const { maxWorkers = 8, idleMs = 30_000, compileMs = 2000, operationMs = 1000, memoryBytes = 512 << 20 } = options;
+    const { maxWorkers = 8, idleMs = 30_000, compileMs = 2000, operationMs = 1000, heapMb = 384 } = options;
     this.#deadlines = { compileMs, operationMs, startMs: START_MS };
     this.#workers = new Workers({
       maxWorkers,
       idleMs,
-      memoryBytes,
-      heapMb: HEAP_MB,
+      heapMb,
       startMs: START_MS,
       placeMs: PLACE_MS,
       onEnd: (tenant) => this.#trim(tenant, 0),

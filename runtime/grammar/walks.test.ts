@@ -26,7 +26,7 @@ const REGEXES = [
 
 const EBNFS = [
   'root ::= expression\nexpression ::= term (("+" | "-") term)*\nterm ::= factor (("*" | "/") factor)*\nfactor ::= [0-9]+ | "(" expression ")"',
-  'root ::= root "," item | item # left recursion\nitem ::= [a-z]{1,3}',
+  'root ::= item ("," root)? # right recursion\nitem ::= [a-z]{1,3}',
   'root ::= "move " ("north" | "south") (" " [1-9] [0-9]? " steps")? "." \n',
   'root ::= a b | b\na ::= "x" a "y" | ""\nb ::= [^xy\\n]{1,4} | "\\u00e9\\x41"',
 ];

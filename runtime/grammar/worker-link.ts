@@ -1,6 +1,7 @@
+import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
-import type { Answer, Reply, Request, WorkerSettings } from './messages.ts';
+import type { Answer, Reply, Request } from './messages.ts';
 import type { Vocabulary } from './vocabulary.ts';
 
 /** How a request to a worker went. */
@@ -15,7 +16,7 @@ interface Pending {
   readonly resolve: (reply: LinkReply) => void;
 }
 
-export interface LinkOptions extends WorkerSettings {
+export interface LinkOptions {
   readonly name: string;
   /** JavaScript heap of the worker, MiB. */
   readonly heapMb: number;
@@ -25,10 +26,14 @@ export interface LinkOptions extends WorkerSettings {
 
 const STACK_MB = 4;
 const PROGRAM = new URL('./matching/worker.ts', import.meta.url);
+/** All that a worker may touch: its own code. A thread does not inherit this process's permissions when it is given arguments, or none. */
+const CODE = ['.', '../../gpu-host/protocol', '../../package.json'].map((path) =>
+  fileURLToPath(new URL(path, import.meta.url)),
+);
 
 /**
- * One worker thread: requests go in order, each with a deadline that begins when the one before it is answered. A worker that overruns, breaks or
- * crashes is ended, and everything that is pending is told.
+ * One worker thread: requests go in order, each with a deadline that begins when the one before it is answered. A worker that overruns or crashes
+ * is ended, and everything that is pending is told.
  */
 export class WorkerLink {
   readonly #worker: Worker;
@@ -42,11 +47,11 @@ export class WorkerLink {
   /** When the last of them was over, in milliseconds of `performance.now`. */
   usedAt = 0;
 
-  constructor({ name, heapMb, startMs, memoryBytes }: LinkOptions) {
+  constructor({ name, heapMb, startMs }: LinkOptions) {
     this.#worker = new Worker(PROGRAM, {
       name,
       env: {},
-      workerData: { memoryBytes } satisfies WorkerSettings,
+      execArgv: ['--permission', ...CODE.map((path) => `--allow-fs-read=${path}`)],
       resourceLimits: { maxOldGenerationSizeMb: heapMb, maxYoungGenerationSizeMb: 32, stackSizeMb: STACK_MB },
     });
     this.#worker.on('message', (reply: Reply) => this.#answered(reply));
@@ -110,10 +115,6 @@ export class WorkerLink {
 
   #answered(reply: Reply): void {
     if (this.#ended) return;
-    if (reply.tag === 'broken') {
-      this.#end(reply.val);
-      return;
-    }
     const answered = this.#pending.shift();
     this.#watch();
     answered?.resolve(reply);
@@ -124,11 +125,9 @@ export class WorkerLink {
     this.#ended = reason;
     clearTimeout(this.#timer);
     void this.#worker.terminate();
-    const text = 'the grammar worker was ended because of another grammar; try again';
-    this.#pending.splice(0).forEach(({ resolve }, index) => {
-      const culprit = index === 0;
-      resolve({ tag: 'ended', culprit, val: culprit ? reason : handlerError('unavailable', text) });
-    });
+    for (const [index, { resolve }] of this.#pending.splice(0).entries()) {
+      resolve({ tag: 'ended', culprit: index === 0, val: reason });
+    }
   }
 }
 

@@ -86,22 +86,18 @@ export class PrefixTree<P extends object> {
     tokens: Uint32Array,
     maxPages: number = Number.POSITIVE_INFINITY,
   ): readonly PrefixNode<P>[] {
-    const pages = Math.min(Math.floor(tokens.length / this.pageSize), maxPages);
-    const found: Node<P>[] = [];
-    let children = this.#childrenOf(tenant, parent);
-    while (found.length < pages && children) {
-      const first = found.length * this.pageSize;
-      const node = find(children, tokens.subarray(first, first + this.pageSize));
-      if (!node) break;
-      found.push(node);
-      children = node.children;
-    }
+    const found = this.#chain(tenant, parent, tokens, maxPages);
     const last = found.at(-1);
     if (last) this.#use(last);
     this.#lookups++;
     this.#hitTokens += found.length * this.pageSize;
     this.#missTokens += tokens.length - found.length * this.pageSize;
     return found;
+  }
+
+  /** How many pages `match` would find; nothing is used or counted by asking. */
+  peek(tenant: string, parent: PrefixNode<P> | undefined, tokens: Uint32Array, maxPages: number): number {
+    return this.#chain(tenant, parent, tokens, maxPages).length;
   }
 
   /**
@@ -203,6 +199,20 @@ export class PrefixTree<P extends object> {
     if (this.#newest !== before) throw new Error('the order of use ends at another node');
     if (seen.size !== this.#size)
       throw new Error(`${seen.size} nodes are in the order of use, ${this.#size} were counted`);
+  }
+
+  #chain(tenant: string, parent: PrefixNode<P> | undefined, tokens: Uint32Array, maxPages: number): Node<P>[] {
+    const pages = Math.min(Math.floor(tokens.length / this.pageSize), maxPages);
+    const found: Node<P>[] = [];
+    let children = this.#childrenOf(tenant, parent);
+    while (found.length < pages && children) {
+      const first = found.length * this.pageSize;
+      const node = find(children, tokens.subarray(first, first + this.pageSize));
+      if (!node) break;
+      found.push(node);
+      children = node.children;
+    }
+    return found;
   }
 
   #childrenOf(tenant: string, parent: PrefixNode<P> | undefined): Children<P> | undefined {

@@ -34,7 +34,8 @@ export interface Rule {
 }
 
 /**
- * The automata of a grammar's rules (Thompson's construction for each): the root's. Repetitions with bounds are copied as often as they may come.
+ * The automata of a grammar's rules (Thompson's construction for each): the root's. A repetition with bounds takes a state for
+ * each time that it may come.
  *
  * @throws GrammarError `limit-exceeded` for more than 400,000 states
  */
@@ -81,7 +82,11 @@ class Builder {
   #connect(expression: Expression, from: State, to: State): void {
     switch (expression.kind) {
       case 'text':
-        this.#bytes([...Buffer.from(expression.text)].map((byte) => [byte, byte]), from, to);
+        this.#bytes(
+          [...Buffer.from(expression.text)].map((byte) => [byte, byte]),
+          from,
+          to,
+        );
         return;
       case 'class':
         this.#characters(expression.set, from, to);
@@ -90,7 +95,7 @@ class Builder {
         this.#sequence(expression.parts, from, to);
         return;
       case 'choice':
-        for (const option of expression.options) this.#connect(option, from, to);
+        this.#choice(expression.options, from, to);
         return;
       case 'repeat':
         this.#repeat(expression.body, expression.min, expression.max, from, to);
@@ -138,26 +143,61 @@ class Builder {
     }
   }
 
+  /** Options that begin with the same text share the states of it: a list of thousands of words is followed as one way, not as thousands. */
+  #choice(options: readonly Expression[], from: State, to: State): void {
+    const nodes = new Map<State, Map<number, State>>();
+    for (const option of options) {
+      const [first, ...rest] = option.kind === 'sequence' ? option.parts : [option];
+      if (first?.kind !== 'text') {
+        this.#connect(option, from, to);
+        continue;
+      }
+      let at = from;
+      for (const byte of Buffer.from(first.text)) {
+        const known = nodes.get(at) ?? new Map<number, State>();
+        nodes.set(at, known);
+        const target = known.get(byte) ?? this.#state();
+        if (!known.has(byte)) at.bytes.push({ from: byte, to: byte, target });
+        known.set(byte, target);
+        at = target;
+      }
+      this.#sequence(rest, at, to);
+    }
+  }
+
   #repeat(body: Expression, min: number, max: number, from: State, to: State): void {
+    // What is repeated with bounds is built once and called from each place: copies of copies would multiply.
+    const counted = min > 1 || (max > 1 && max !== Number.POSITIVE_INFINITY);
+    const rule = counted && body.kind !== 'rule' ? this.#inner(body) : undefined;
+    const connect = (start: State, end: State): void => {
+      if (rule) start.calls.push({ rule, target: end });
+      else this.#connect(body, start, end);
+    };
     let at = from;
     for (let count = 0; count < min; count += 1) {
       const target = count === max - 1 ? to : this.#state();
-      this.#connect(body, at, target);
+      connect(at, target);
       at = target;
     }
     if (max === Number.POSITIVE_INFINITY) {
       const loop = this.#state();
       at.empty.push(loop);
-      this.#connect(body, loop, loop);
+      connect(loop, loop);
       loop.empty.push(to);
       return;
     }
     for (let count = min; count < max; count += 1) {
       at.empty.push(to);
       const target = count === max - 1 ? to : this.#state();
-      this.#connect(body, at, target);
+      connect(at, target);
       at = target;
     }
-    if (max === 0) from.empty.push(to);
+  }
+
+  /** A rule without a name. */
+  #inner(body: Expression): Rule {
+    const rule = { start: this.#state(), end: this.#state() };
+    this.#connect(body, rule.start, rule.end);
+    return rule;
   }
 }

@@ -1,21 +1,16 @@
 import { tooLarge } from '../translate/error.ts';
 import type { Rule, State } from './automaton.ts';
+import { Frame, OpenFrame } from './frames.ts';
 
 /** Ways through the grammar that are followed at once, at most. */
 const MAX_WAYS = 4096;
 /** Places that are remembered to be found again; then all are forgotten at once. */
 const MAX_PLACES = 20_000;
 
-/** Where the rules that are still open go on, the innermost first. Equal stacks are one object. */
-interface Stack {
-  readonly id: number;
-  readonly target: State;
-  readonly below: Stack | null;
-}
-
+/** A way to read a text so far: where it stands in a rule, and where that rule goes back to. */
 interface Way {
   readonly state: State;
-  readonly stack: Stack | null;
+  readonly frame: Frame;
 }
 
 /** Where a text stands in a grammar: all ways to read it so far. Places that are equal are one object, as long as both are remembered. */
@@ -35,24 +30,18 @@ export class Place {
 }
 
 /**
- * The places of a grammar, made as texts come to them: a lazily determinized pushdown automaton. The grammar has no left recursion, so what can be
- * reached without a byte is finite.
+ * The places of a grammar, made as texts come to them: a pushdown automaton that is determinized lazily. Its stacks share what they have in common
+ * (a graph-structured stack, as in Scott and Johnstone, "GLL parsing", 2010), so ambiguous grammars do not multiply them. The grammar has no left
+ * recursion, so what can be reached without a byte is finite.
  */
 export class Places {
-  readonly #root: Rule;
-  readonly #start: Place;
+  readonly start: Place;
   readonly #known = new Map<string, Place>();
-  readonly #stacks = new Map<string, Stack>();
-  #lastStack = 0;
+  readonly #frames = new Map<string, Frame>();
 
-  /** @throws GrammarError `limit-exceeded` when the beginning is too ambiguous already */
+  /** @throws GrammarError `limit-exceeded` when the beginning can be read in too many ways already */
   constructor(root: Rule) {
-    this.#root = root;
-    this.#start = this.#close([{ state: root.start, stack: null }]);
-  }
-
-  get start(): Place {
-    return this.#start;
+    this.start = this.#close([{ state: root.start, frame: Frame.BOTTOM }]);
   }
 
   /** The place after one byte more, or null if no text goes on so. @throws GrammarError `limit-exceeded` for too many ways */
@@ -63,14 +52,14 @@ export class Places {
     let low = 0;
     let high = 255;
     const reached: Way[] = [];
-    for (const { state, stack } of place.ways) {
+    for (const { state, frame } of place.ways) {
       for (const { from, to, target } of state.bytes) {
         if (byte < from) high = Math.min(high, from - 1);
         else if (byte > to) low = Math.max(low, to + 1);
         else {
           low = Math.max(low, from);
           high = Math.min(high, to);
-          reached.push({ state: target, stack });
+          reached.push({ state: target, frame });
         }
       }
     }
@@ -81,54 +70,87 @@ export class Places {
 
   /** The place of these ways and of all that they lead to without a byte. */
   #close(ways: readonly Way[]): Place {
-    const seen = new Set<string>();
-    const pending = [...ways];
-    const reading: { readonly key: string; readonly way: Way }[] = [];
-    let mayEnd = false;
-    for (let way = pending.pop(); way !== undefined; way = pending.pop()) {
-      const { state, stack } = way;
-      const key = `${state.id}.${stack?.id ?? 0}`;
-      if (seen.has(key)) continue;
-      seen.add(key);
-      if (seen.size > MAX_WAYS) {
-        throw tooLarge(`the grammar can be read in more than ${MAX_WAYS} ways at one place; make it less ambiguous`);
-      }
-      if (state.bytes.length > 0) reading.push({ key, way });
-      for (const target of state.empty) pending.push({ state: target, stack });
-      for (const { rule, target } of state.calls) pending.push({ state: rule.start, stack: this.#push(target, stack) });
-      if (!isEnd(state)) continue;
-      if (stack) pending.push({ state: stack.target, stack: stack.below });
-      else if (state === this.#root.end) mayEnd = true;
+    const closure = new Closure(ways);
+    const reading = new Map<string, Way>();
+    for (const { state, frame } of closure.reading) {
+      const closed = frame instanceof OpenFrame ? frame.close(this.#frames) : frame;
+      reading.set(`${state.id}.${closed.id}`, { state, frame: closed });
     }
-    reading.sort((a, b) => (a.key < b.key ? -1 : 1));
-    return this.#remember(`${mayEnd} ${reading.map(({ key }) => key).join(' ')}`, reading, mayEnd);
+    return this.#remember(reading, closure.mayEnd);
   }
 
-  #remember(key: string, reading: readonly { readonly way: Way }[], mayEnd: boolean): Place {
+  #remember(reading: ReadonlyMap<string, Way>, mayEnd: boolean): Place {
+    const key = `${mayEnd} ${[...reading.keys()].sort().join(' ')}`;
     const known = this.#known.get(key);
     if (known) return known;
-    if (this.#known.size >= MAX_PLACES || this.#stacks.size >= MAX_PLACES) {
+    if (this.#known.size >= MAX_PLACES || this.#frames.size >= MAX_PLACES) {
       this.#known.clear();
-      this.#stacks.clear();
+      this.#frames.clear();
     }
-    const place = new Place(
-      reading.map(({ way }) => way),
-      mayEnd,
-    );
+    const place = new Place([...reading.values()], mayEnd);
     this.#known.set(key, place);
     return place;
   }
+}
 
-  /** A call in the last position leaves nothing to come back to: so lists written as right recursion need no stack. */
-  #push(target: State, below: Stack | null): Stack | null {
-    if (isEnd(target)) return below;
-    const key = `${target.id}.${below?.id ?? 0}`;
-    const known = this.#stacks.get(key);
-    if (known) return known;
-    this.#lastStack += 1;
-    const stack = { id: this.#lastStack, target, below };
-    this.#stacks.set(key, stack);
-    return stack;
+/** All ways that some ways lead to without a byte. */
+class Closure {
+  /** Those that can read a byte. */
+  readonly reading: { readonly state: State; readonly frame: Frame | OpenFrame }[] = [];
+  mayEnd = false;
+  readonly #pending: { readonly state: State; readonly frame: Frame | OpenFrame }[] = [];
+  readonly #seen = new Set<string>();
+  readonly #ended = new Set<Frame | OpenFrame>();
+  readonly #open = new Map<Rule, OpenFrame>();
+
+  constructor(ways: readonly Way[]) {
+    for (const { state, frame } of ways) this.#reach(state, frame);
+    for (let way = this.#pending.pop(); way !== undefined; way = this.#pending.pop()) {
+      const { state, frame } = way;
+      if (state.bytes.length > 0) this.reading.push(way);
+      for (const target of state.empty) this.#reach(target, frame);
+      for (const { rule, target } of state.calls) this.#call(rule, target, frame);
+      if (isEnd(state)) this.#return(frame);
+    }
+  }
+
+  #reach(state: State, frame: Frame | OpenFrame): void {
+    const key = `${state.id}.${frame.id}`;
+    if (this.#seen.has(key)) return;
+    this.#seen.add(key);
+    if (this.#seen.size > MAX_WAYS) {
+      throw tooLarge(`the grammar can be read in more than ${MAX_WAYS} ways at one place; make it less ambiguous`);
+    }
+    this.#pending.push({ state, frame });
+  }
+
+  /** All calls of a rule at one place share a frame. */
+  #call(rule: Rule, target: State, frame: Frame | OpenFrame): void {
+    let open = this.#open.get(rule);
+    if (!open) {
+      open = new OpenFrame();
+      this.#open.set(rule, open);
+      this.#reach(rule.start, open);
+    }
+    // A call in the last position has nothing to come back to but what its caller has: so lists written as right recursion need no stack.
+    if (isEnd(target)) open.inherit(frame);
+    else open.add(target, frame);
+    if (!this.#ended.has(open)) return;
+    // The rule may match nothing, and was found to do so before this call.
+    if (isEnd(target)) this.#return(frame);
+    else this.#reach(target, frame);
+  }
+
+  /** A rule has ended: goes on wherever it was called. */
+  #return(frame: Frame | OpenFrame): void {
+    const pending = [frame];
+    for (let ended = pending.pop(); ended !== undefined; ended = pending.pop()) {
+      if (this.#ended.has(ended)) continue;
+      this.#ended.add(ended);
+      if (ended instanceof OpenFrame) pending.push(...ended.inherited);
+      else if (ended.isBottom) this.mayEnd = true;
+      for (const { target, below } of ended.returns) this.#reach(target, below);
+    }
   }
 }
 

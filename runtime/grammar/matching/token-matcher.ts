@@ -1,104 +1,122 @@
-import type { GrammarMatcher } from '@mlc-ai/web-xgrammar';
 import type { MatchStatus } from '../messages.ts';
 import { invalid } from '../translate/error.ts';
 import type { Vocabulary } from '../vocabulary.ts';
+import type { Place, Places } from './places.ts';
+import type { TokenTree } from './token-tree.ts';
+
+/** What a matcher goes by: a grammar, and a model's tokens. */
+export interface Compiled {
+  readonly places: Places;
+  readonly tree: TokenTree;
+  readonly vocabulary: Vocabulary;
+  readonly masks: MaskBudget;
+}
+
+/** Bounds what the masks that are kept at places take. */
+export class MaskBudget {
+  static readonly #MAX_BYTES = 64 << 20;
+  #kept: Place[] = [];
+  #bytes = 0;
+
+  keep(place: Place, mask: Uint32Array): void {
+    if (this.#bytes + mask.byteLength > MaskBudget.#MAX_BYTES) {
+      for (const kept of this.#kept) kept.mask = undefined;
+      this.#kept = [];
+      this.#bytes = 0;
+    }
+    place.mask = mask;
+    this.#kept.push(place);
+    this.#bytes += mask.byteLength;
+  }
+}
 
 /** Where a text of tokens stands in a grammar. */
 export class TokenMatcher {
-  readonly #handle: GrammarMatcher;
-  readonly #vocabulary: Vocabulary;
-  #accepted = 0;
-  /** The library's mask of the present place, if it was asked for: one bit a token, the added end at the end. */
-  #seen: Uint32Array | undefined;
+  readonly #compiled: Compiled;
+  /** The place after each accepted token, after the beginning; null once an end was accepted. */
+  readonly #path: (Place | null)[];
 
-  constructor(handle: GrammarMatcher, vocabulary: Vocabulary) {
-    this.#handle = handle;
-    this.#vocabulary = vocabulary;
+  constructor(compiled: Compiled) {
+    this.#compiled = compiled;
+    this.#path = [compiled.places.start];
   }
 
   /** Takes all of `tokens`, or none of them and says false. */
   accept(tokens: Uint32Array): boolean {
-    const outside = tokens.find((token) => token >= this.#vocabulary.size);
+    const { size } = this.#compiled.vocabulary;
+    const outside = tokens.find((token) => token >= size);
     if (outside !== undefined) {
-      throw invalid(
-        `token ${outside} is outside the vocabulary of ${this.#vocabulary.size}; pass ids of the grammar's model`,
-      );
+      throw invalid(`token ${outside} is outside the vocabulary of ${size}; pass ids of the grammar's model`);
     }
-    this.#seen = undefined;
-    for (const [taken, token] of tokens.entries()) {
-      if (!this.#handle.isTerminated() && this.#handle.acceptToken(token)) continue;
-      if (taken > 0) this.#handle.rollBack(taken);
-      return false;
+    const length = this.#path.length;
+    for (const token of tokens) {
+      const next = this.#after(token);
+      if (next === undefined) {
+        this.#path.length = length;
+        return false;
+      }
+      this.#path.push(next);
     }
-    this.#accepted += tokens.length;
     return true;
   }
 
   /** Takes the last `tokens` back. */
   rollback(tokens: number): undefined {
-    if (tokens > this.#accepted) {
-      throw invalid(`${tokens} tokens cannot be taken back: ${this.#accepted} were accepted`);
-    }
-    if (tokens === 0) return;
-    this.#seen = undefined;
-    this.#handle.rollBack(tokens);
-    this.#accepted -= tokens;
+    const accepted = this.#path.length - 1;
+    if (tokens > accepted) throw invalid(`${tokens} tokens cannot be taken back: ${accepted} were accepted`);
+    this.#path.length -= tokens;
   }
 
-  /** Tokens that may come next: bit `t % 32` of word `t / 32`, for the model's tokens only. */
-  async mask(): Promise<Uint32Array<ArrayBuffer>> {
-    const { size, eos } = this.#vocabulary;
-    const mask = new Uint32Array(Math.ceil(size / 32));
-    if (this.#handle.isTerminated()) {
-      for (const token of eos) set(mask, token);
-      return mask;
-    }
-    const seen = await this.#look();
-    mask.set(seen.subarray(0, mask.length));
-    if (size % 32 !== 0) mask[mask.length - 1] = (mask[mask.length - 1] ?? 0) & ((1 << (size % 32)) - 1);
-    if (!has(seen, size) && mask.every(isZero)) {
+  /** Tokens that may come next: bit `t % 32` of word `t / 32`. The end-of-sequence tokens are among them where the text may end. */
+  mask(): Uint32Array<ArrayBuffer> {
+    const { size, eos } = this.#compiled.vocabulary;
+    const place = this.#place;
+    const mask = place === null ? new Uint32Array(Math.ceil(size / 32)) : new Uint32Array(this.#going(place));
+    if (place === null || place.mayEnd) {
+      for (const token of eos) mask[token >>> 5] = (mask[token >>> 5] ?? 0) | (1 << (token & 31));
+    } else if (mask.every(isZero)) {
       throw invalid(
-        "no token of the model goes on here: its vocabulary lacks the grammar's next character; take tokens back",
+        "no token of the model goes on here: its vocabulary lacks the grammar's next bytes; take tokens back",
       );
     }
     return mask;
   }
 
-  async status(): Promise<MatchStatus> {
-    if (this.#handle.isTerminated()) return { mayEnd: true, mustEnd: true };
-    const { size, eos } = this.#vocabulary;
-    const seen = await this.#look();
-    if (!has(seen, size)) return { mayEnd: false, mustEnd: false };
-    const rest = seen.slice();
-    for (const token of [...eos, size]) clear(rest, token);
-    rest[rest.length - 1] = (rest[rest.length - 1] ?? 0) & (2 ** ((size % 32) + 1) - 1);
-    return { mayEnd: true, mustEnd: rest.every(isZero) };
+  status(): MatchStatus {
+    const place = this.#place;
+    if (place === null) return { mayEnd: true, mustEnd: true };
+    return { mayEnd: place.mayEnd, mustEnd: place.mayEnd && this.#going(place).every(isZero) };
   }
 
-  dispose(): void {
-    this.#handle.dispose();
+  get #place(): Place | null {
+    return this.#path.at(-1) ?? null;
   }
 
-  async #look(): Promise<Uint32Array> {
-    if (this.#seen) return this.#seen;
-    const { buffer } = await this.#handle.getNextTokenBitmask();
-    this.#seen = new Uint32Array(buffer);
-    return this.#seen;
+  /** Where a token leads, null at the end of the text, or undefined where it does not fit. */
+  #after(token: number): Place | null | undefined {
+    const { places, vocabulary } = this.#compiled;
+    let place = this.#place;
+    if (place === null) return undefined;
+    if (vocabulary.eos.includes(token)) return place.mayEnd ? null : undefined;
+    const [from, to] = [vocabulary.offsets[token] ?? 0, vocabulary.offsets[token + 1] ?? 0];
+    if (from === to) return undefined;
+    for (const byte of vocabulary.bytes.subarray(from, to)) {
+      place = places.after(place, byte);
+      if (place === null) return undefined;
+    }
+    return place;
+  }
+
+  /** Tokens that go on from a place. */
+  #going(place: Place): Uint32Array {
+    if (place.mask) return place.mask;
+    const { tree, places, masks } = this.#compiled;
+    const mask = tree.mask(places, place);
+    masks.keep(place, mask);
+    return mask;
   }
 }
 
 function isZero(word: number): boolean {
   return word === 0;
-}
-
-function has(mask: Uint32Array, token: number): boolean {
-  return (((mask[token >>> 5] ?? 0) >>> (token & 31)) & 1) === 1;
-}
-
-function set(mask: Uint32Array, token: number): void {
-  mask[token >>> 5] = (mask[token >>> 5] ?? 0) | (1 << (token & 31));
-}
-
-function clear(mask: Uint32Array, token: number): void {
-  mask[token >>> 5] = (mask[token >>> 5] ?? 0) & ~(1 << (token & 31));
 }

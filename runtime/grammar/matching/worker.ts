@@ -1,19 +1,15 @@
 /** The program of a grammar worker: answers requests one after the other. */
-import { parentPort, workerData } from 'node:worker_threads';
-import type { Reply, Request, WorkerSettings } from '../messages.ts';
+import { parentPort } from 'node:worker_threads';
+import type { Reply, Request } from '../messages.ts';
 import { Engine } from './engine.ts';
 
 const port = parentPort;
 if (!port) throw new Error('matching/worker.ts runs as a worker thread');
-const settings: WorkerSettings = workerData;
-const engine = await Engine.load(settings.memoryBytes);
+const engine = new Engine();
 
-let last: Promise<void> = Promise.resolve();
 port.on('message', (request: Request) => {
-  last = last.then(async () => {
-    const reply = await engine.answer(request);
-    port.postMessage(reply, transferred(reply));
-  });
+  const reply = engine.answer(request);
+  port.postMessage(reply, transferred(reply));
 });
 port.postMessage({ tag: 'ok', val: undefined } satisfies Reply);
 

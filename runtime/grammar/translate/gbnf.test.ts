@@ -3,6 +3,7 @@ import { describe, it } from 'node:test';
 import { recognizes } from '../testing/recognize.ts';
 import { parseGbnf } from './gbnf.ts';
 import { prune } from './prune.ts';
+import { translate } from './source.ts';
 
 /** As llama.cpp's grammars/json.gbnf writes it. */
 const JSON_GBNF = String.raw`
@@ -52,10 +53,20 @@ describe('GBNF', () => {
     for (const text of ['x!', 'xx', 'xx漢漢', 'xxxxx', 'Aé😀']) assert.ok(!recognizes(grammar, text), text);
   });
 
-  it('reads left recursion', () => {
-    const grammar = prune(parseGbnf('root ::= root "+" n | n\nn ::= n [0-9] | [1-9]'));
-    assert.ok(recognizes(grammar, '1+20+3'));
-    assert.ok(!recognizes(grammar, '1++2'));
+  it('refuses left recursion, hidden as well', () => {
+    const circles = [
+      'root ::= root "+" n | n\nn ::= [0-9]',
+      'root ::= a "x"\na ::= b? root | "y"\nb ::= "z"',
+      'root ::= (("a"? b)* "c"?){0,3} "d"\nb ::= [x]* root | "e"',
+    ];
+    for (const val of circles) assert.throws(() => translate({ tag: 'ebnf', val }), /is left-recursive; write it/, val);
+    translate({ tag: 'ebnf', val: 'root ::= "(" root ")" root | a\na ::= "" | "x" a | "y" b\nb ::= "z" a' });
+    const chain = Array.from({ length: 9000 }, (_, index) => `r${index} ::= r${index + 1} | "${index}"`).join('\n');
+    translate({ tag: 'ebnf', val: `root ::= r0\n${chain}\nr9000 ::= "end"` });
+    assert.throws(
+      () => translate({ tag: 'ebnf', val: `root ::= r0\n${chain}\nr9000 ::= r17 "end"` }),
+      /"r\d+" is left-recursive/,
+    );
   });
 
   it('says what is wrong and in which line', () => {

@@ -99,7 +99,7 @@ const TABLE: [name: string, schema: unknown, taken: string[], refused: string[]]
   [
     'lengths in characters',
     { type: 'string', minLength: 2, maxLength: 3 },
-    ['"é😀"', '"abc"'],
+    ['"é😀"', '"abc"', '"\\n\\ud83d\\ude00\\u00e9"'],
     ['"a"', '"abcd"', '"a\n"', '""'],
   ],
   ['at least so long', { type: 'string', minLength: 2 }, ['"ab\\n"'], ['"a"', '"a\\n']],

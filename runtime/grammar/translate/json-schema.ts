@@ -1,6 +1,6 @@
 import { invalid, quote, tooLarge } from './error.ts';
 import { choice, type Expression, type Grammar, RuleSet, sequence, text } from './expression.ts';
-import { BOOLEAN, escaped, JsonRules, literal, NULL, plainString } from './json.ts';
+import { BOOLEAN, escaped, JsonRules, literal, NULL } from './json.ts';
 import { type Bound, decimals, integers } from './json-number.ts';
 import { arrayExpression } from './json-schema-array.ts';
 import { disjoint } from './json-schema-disjoint.ts';
@@ -267,7 +267,7 @@ class SchemaTranslator implements Translation {
       const names = [...FORMATS.keys()].join(', ');
       throw mistake(inside(at, 'format'), `${JSON.stringify(format)} is not kept; known: ${names}`);
     }
-    return plainString(this.count(schema, 'minLength', at) ?? 0, this.count(schema, 'maxLength', at) ?? MANY);
+    return this.json.stringOf(this.count(schema, 'minLength', at) ?? 0, this.count(schema, 'maxLength', at) ?? MANY);
   }
 
   #pattern(pattern: unknown, at: Pointer): Expression {

@@ -1,5 +1,4 @@
 import {
-  ANY,
   type Characters,
   characters,
   charactersOf,
@@ -40,15 +39,23 @@ export class JsonRules {
   readonly string: Expression;
   readonly number: Expression;
 
+  readonly #character: Expression;
+
   constructor(rules: RuleSet) {
     this.rules = rules;
     this.space = rules.define('space', repeat(oneOf(charactersOf(' \t\r\n')), 0, MAX_SPACES));
-    this.string = rules.define('string', sequence([text('"'), stringCharacters(), text('"')]));
+    this.#character = rules.define('character', stringCharacter());
+    this.string = rules.define('string', this.stringOf(0, MANY));
     this.number = rules.define('number', number());
     const value: Expression = { kind: 'rule', name: 'value' };
     this.object = rules.define('object', this.bracketed('{', '}', this.pair(this.string, value)));
     this.array = rules.define('array', this.bracketed('[', ']', sequence([value, this.space])));
     this.value = rules.define('value', choice([this.object, this.array, this.string, this.number, BOOLEAN, NULL]));
+  }
+
+  /** A string of `min` to `max` code points. */
+  stringOf(min: number, max: number): Expression {
+    return sequence([text('"'), repeat(this.#character, min, max), text('"')]);
   }
 
   /** `key: value`, with the space after it. */
@@ -75,8 +82,8 @@ export class JsonRules {
 export const BOOLEAN = choice([text('true'), text('false')]);
 export const NULL = text('null');
 
-/** Any inside of a string. */
-export function stringCharacters(): Expression {
+/** One character of a string, escaped or not. */
+function stringCharacter(): Expression {
   const hex = oneOf(HEX);
   const of = (letters: string) => oneOf(charactersOf(letters));
   const escapes = choice([
@@ -85,40 +92,33 @@ export function stringCharacters(): Expression {
     sequence([text('u'), of('dD'), of('01234567'), hex, hex]),
     sequence([text('u'), of('dD'), of('89abAB'), hex, hex, text('\\u'), of('dD'), of('cdefCDEF'), hex, hex]),
   ]);
-  return repeat(choice([oneOf(PLAIN), sequence([text('\\'), escapes])]), 0, MANY);
+  return choice([oneOf(PLAIN), sequence([text('\\'), escapes])]);
 }
 
-/**
- * The texts of `expression` as they are written inside a JSON string. A repetition with bounds keeps to characters that need no escape: counting
- * both kinds makes masks a hundred times slower.
- */
-export function escaped(expression: Expression, counted = false): Expression {
+/** The texts of `expression` as they are written inside a JSON string. */
+export function escaped(expression: Expression): Expression {
   switch (expression.kind) {
     case 'text':
       return text([...expression.text].map((character) => escapedCharacter(codePoint(character))).join(''));
     case 'class':
-      return escapedClass(expression.set, counted);
+      return escapedClass(expression.set);
     case 'sequence':
-      return sequence(expression.parts.map((part) => escaped(part, counted)));
+      return sequence(expression.parts.map(escaped));
     case 'choice':
-      return choice(expression.options.map((option) => escaped(option, counted)));
-    case 'repeat': {
-      const bounded = expression.min > 1 || (expression.max > 1 && expression.max !== MANY);
-      return repeat(escaped(expression.body, counted || bounded), expression.min, expression.max);
-    }
+      return choice(expression.options.map(escaped));
+    case 'repeat':
+      return repeat(escaped(expression.body), expression.min, expression.max);
     case 'rule':
       return expression;
   }
 }
 
-function escapedClass(set: Characters, counted: boolean): Expression {
-  const plain = intersection(set, PLAIN);
-  if (counted && plain.length > 0) return oneOf(plain);
+function escapedClass(set: Characters): Expression {
   const special = intersection(set, complement(PLAIN));
   const spelled = special.flatMap(([from, to]) =>
     Array.from({ length: to - from + 1 }, (_, offset) => text(escapedCharacter(from + offset))),
   );
-  return choice([oneOf(plain), ...spelled]);
+  return choice([oneOf(intersection(set, PLAIN)), ...spelled]);
 }
 
 function escapedCharacter(code: number): string {
@@ -134,17 +134,7 @@ function number(): Expression {
   return sequence([optional(text('-')), whole, optional(sequence([text('.'), digits])), optional(exponent)]);
 }
 
-/** A string of any characters but those that must be escaped, of `min` to `max` code points. */
-export function plainString(min: number, max: number): Expression {
-  const body =
-    max === MANY ? sequence([repeat(oneOf(PLAIN), min, min), stringCharacters()]) : repeat(oneOf(PLAIN), min, max);
-  return sequence([text('"'), body, text('"')]);
-}
-
 /** A JSON value written without spaces. */
 export function literal(value: unknown): Expression {
   return text(JSON.stringify(value));
 }
-
-/** Any text. */
-export const ANYTHING = repeat(oneOf(ANY), 0, MANY);

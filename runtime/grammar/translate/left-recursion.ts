@@ -27,7 +27,9 @@ function visit(start: string, first: ReadonlyMap<string, readonly string[]>, don
       open.delete(top.name);
       path.pop();
     } else if (open.has(called)) {
-      throw invalid(`the rule ${quote(called)} is left-recursive; write it with * or +, or put the recursion at the end`);
+      throw invalid(
+        `the rule ${quote(called)} is left-recursive; write it with * or +, or put the recursion at the end`,
+      );
     } else if (!done.has(called)) {
       path.push({ name: called, next: 0 });
       open.add(called);

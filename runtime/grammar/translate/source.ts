@@ -1,8 +1,8 @@
-import { emit } from './emit.ts';
 import { invalid, tooLarge } from './error.ts';
 import type { Grammar } from './expression.ts';
 import { parseGbnf } from './gbnf.ts';
 import { jsonGrammar, jsonSchemaGrammar } from './json-schema.ts';
+import { refuseLeftRecursion } from './left-recursion.ts';
 import { prune } from './prune.ts';
 import { regex } from './regex.ts';
 
@@ -14,12 +14,14 @@ export type GrammarSource =
 export const MAX_SOURCE_BYTES = 256 << 10;
 
 /**
- * A source as a grammar in the library's own EBNF. Pure; hostile sources may take long, so whoever calls has a deadline.
+ * A source as a grammar that a matcher can follow. Pure; hostile sources may take long, so whoever calls has a deadline.
  *
  * @throws GrammarError
  */
-export function translate(source: GrammarSource): string {
-  return emit(prune(grammarOf(source)));
+export function translate(source: GrammarSource): Grammar {
+  const grammar = prune(grammarOf(source));
+  refuseLeftRecursion(grammar);
+  return grammar;
 }
 
 /** Refuses what is not worth looking at. @throws GrammarError */

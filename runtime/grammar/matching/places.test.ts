@@ -1,0 +1,101 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { Random } from '../testing/random.ts';
+import { recognizes } from '../testing/recognize.ts';
+import { GrammarError } from '../translate/error.ts';
+import { grammarOf, translate } from '../translate/source.ts';
+import { buildAutomaton } from './automaton.ts';
+import { type Place, Places } from './places.ts';
+
+const SEED = 5;
+const RULES = ['root', 'x', 'y', 'z'];
+const LETTERS = ['a', 'b', '(', ')', 'é'];
+
+function randomBody(random: Random, depth: number): string {
+  const options = Array.from({ length: random.integer(1, 3) }, () =>
+    Array.from({ length: random.integer(0, 3) }, () => {
+      const item =
+        depth > 0 && random.chance(0.2)
+          ? `(${randomBody(random, depth - 1)})`
+          : random.pick([
+              ...RULES.slice(1),
+              ...RULES,
+              ...LETTERS.map((letter) => `"${letter}"`),
+              '"ab"',
+              '[ab]',
+              '[^b(]',
+            ]);
+      return item + random.pick(['', '', '', '', '?', '*', '+', '{2}', '{0,2}', '{1,3}']);
+    }).join(' '),
+  );
+  return options.join(' | ');
+}
+
+function matches(places: Places, text: string): boolean {
+  let place: Place | null = places.start;
+  for (const byte of Buffer.from(text)) {
+    place = places.after(place, byte);
+    if (place === null) return false;
+  }
+  return place.mayEnd;
+}
+
+describe('places', () => {
+  it(`match the texts of random context-free grammars, ambiguous ones as well, seed ${SEED}`, () => {
+    const random = new Random(SEED);
+    let grammars = 0;
+    let matched = 0;
+    for (let index = 0; index < 3000 && grammars < 300; index += 1) {
+      const val = RULES.map((name) => `${name} ::= ${randomBody(random, 1)}`).join('\n');
+      let places: Places;
+      try {
+        places = new Places(buildAutomaton(translate({ tag: 'ebnf', val })));
+      } catch (error) {
+        assert.ok(error instanceof GrammarError, String(error));
+        continue;
+      }
+      grammars += 1;
+      const grammar = grammarOf({ tag: 'ebnf', val });
+      for (let sample = 0; sample < 15; sample += 1) {
+        const text = Array.from({ length: random.integer(0, 6) }, () => random.pick(LETTERS)).join('');
+        const expected = recognizes(grammar, text);
+        assert.equal(matches(places, text), expected, `${val}\non ${JSON.stringify(text)}`);
+        if (expected) matched += 1;
+      }
+    }
+    assert.ok(grammars >= 100 && matched > 200, `${grammars} grammars and ${matched} matches say little`);
+  });
+
+  it('do not multiply in ambiguous grammars', () => {
+    const ambiguous = [
+      'root ::= "a" root "b" | "a" root "c" | "a" root | ""',
+      'root ::= sum\nsum ::= product "+" sum | product "-" sum | product\nproduct ::= item "*" product | item "/" product | item\nitem ::= "a" | "(" sum ")"',
+    ];
+    for (const [index, val] of ambiguous.entries()) {
+      const places = new Places(buildAutomaton(translate({ tag: 'ebnf', val })));
+      let place: Place | null = places.start;
+      const depths = 500;
+      for (let depth = 0; depth < depths; depth += 1)
+        place = place && places.after(place, (index === 0 ? 'a' : '(').charCodeAt(0));
+      // Every depth may still be closed.
+      assert.ok(place && place.ways.length <= 3 * depths, `${place?.ways.length} ways`);
+    }
+  });
+
+  it('come back to themselves in lists, whichever way they are written', () => {
+    for (const val of ['root ::= [ab]*', 'root ::= "" | [ab] root', 'root ::= x root | ""\nx ::= "a" | "b"']) {
+      const places = new Places(buildAutomaton(translate({ tag: 'ebnf', val })));
+      const first = places.after(places.start, 0x61);
+      assert.ok(first);
+      assert.equal(places.after(first, 0x62), first, val);
+    }
+  });
+
+  it('are refused in too many ways, and grammars of too many states', () => {
+    const wide = `root ::= ${Array.from({ length: 5000 }, (_, index) => `r${index}`).join(' | ')}\n${Array.from({ length: 5000 }, (_, index) => `r${index} ::= [a]+ "${index}"`).join('\n')}`;
+    const large = `root ::= ${Array.from({ length: 60 }, () => '("ab" "cd"?){9000}').join(' ')}`;
+    for (const val of [wide, large]) {
+      assert.throws(() => new Places(buildAutomaton(translate({ tag: 'ebnf', val }))), { tag: 'limit-exceeded' });
+    }
+  });
+});

@@ -1,0 +1,77 @@
+import type { Vocabulary } from '../vocabulary.ts';
+import type { Place, Places } from './places.ts';
+
+/**
+ * A vocabulary as a prefix tree over bytes, laid out in preorder: node by node its byte, its depth, the token that ends there and where its subtree
+ * ends. Tokens without bytes, and those that end a text, are not in it.
+ */
+export class TokenTree {
+  readonly #size: number;
+  readonly #bytes: Uint8Array;
+  readonly #depths: Uint16Array;
+  /** The first token that ends at a node, or -1. */
+  readonly #tokens: Int32Array;
+  readonly #ends: Uint32Array;
+  /** By token: the next one with the same bytes, or -1. */
+  readonly #twins: Int32Array;
+  /** The places on the way to the node that is looked at, by depth. */
+  readonly #path: Place[] = [];
+
+  constructor({ size, bytes, offsets, eos }: Vocabulary) {
+    const all = Buffer.from(bytes);
+    const spellings = Array.from({ length: size }, (_, id) => all.subarray(offsets[id], offsets[id + 1]));
+    const sorted = spellings.flatMap((spelling, id) =>
+      spelling.length > 0 && !eos.includes(id) ? [{ spelling, id }] : [],
+    );
+    sorted.sort((a, b) => Buffer.compare(a.spelling, b.spelling) || b.id - a.id);
+    const nodes: { byte: number; depth: number; token: number; end: number }[] = [];
+    const open: { byte: number; depth: number; token: number; end: number }[] = [];
+    this.#twins = new Int32Array(size).fill(-1);
+    let before: Buffer = Buffer.alloc(0);
+    for (const { spelling, id } of sorted) {
+      let shared = 0;
+      while (shared < before.length && before[shared] === spelling[shared]) shared += 1;
+      for (const node of open.splice(shared)) node.end = nodes.length;
+      for (let depth = shared; depth < spelling.length; depth += 1) {
+        const node = { byte: spelling[depth] ?? 0, depth, token: -1, end: 0 };
+        nodes.push(node);
+        open.push(node);
+      }
+      const last = open[spelling.length - 1];
+      if (last) {
+        this.#twins[id] = last.token;
+        last.token = id;
+      }
+      before = spelling;
+    }
+    for (const node of open) node.end = nodes.length;
+    this.#size = size;
+    this.#bytes = Uint8Array.from(nodes, ({ byte }) => byte);
+    this.#depths = Uint16Array.from(nodes, ({ depth }) => depth);
+    this.#tokens = Int32Array.from(nodes, ({ token }) => token);
+    this.#ends = Uint32Array.from(nodes, ({ end }) => end);
+  }
+
+  /** Tokens after which a text of the grammar can still come: bit `t % 32` of word `t / 32`. */
+  mask(places: Places, start: Place): Uint32Array {
+    const mask = new Uint32Array(Math.ceil(this.#size / 32));
+    const count = this.#bytes.length;
+    for (let node = 0; node < count; ) {
+      const depth = this.#depths[node] as number;
+      const from = depth === 0 ? start : (this.#path[depth - 1] as Place);
+      const byte = this.#bytes[node] as number;
+      const known = from.next[byte];
+      const place = known === undefined ? places.after(from, byte) : known;
+      if (place === null) {
+        node = this.#ends[node] as number;
+        continue;
+      }
+      this.#path[depth] = place;
+      for (let token = this.#tokens[node] as number; token >= 0; token = this.#twins[token] as number) {
+        mask[token >>> 5] = (mask[token >>> 5] as number) | (1 << (token & 31));
+      }
+      node += 1;
+    }
+    return mask;
+  }
+}

@@ -1,0 +1,248 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import { pullModel } from '#gpu-host/models/pull.ts';
+import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
+import { type GrammarModel, GrammarService, type GrammarSource, type Matcher } from './service.ts';
+import { Random } from './testing/random.ts';
+import { allowed, value } from './testing/walk.ts';
+import { vocabularyOf } from './vocabulary.ts';
+
+const SEED = 99;
+const JSON_SOURCE: GrammarSource = { tag: 'json' };
+/** Takes more memory than a small heap has: some 300,000 states. */
+const HUNGRY: GrammarSource = {
+  tag: 'json-schema',
+  val: JSON.stringify({
+    properties: Object.fromEntries(
+      Array.from({ length: 3000 }, (_, index) => [`p${index}`, { type: 'string', maxLength: index % 200 }]),
+    ),
+  }),
+};
+const SMALL_HEAP_MB = 48;
+
+describe('GrammarService', () => {
+  let model: GrammarModel;
+  let directory: string;
+  before(async () => {
+    ({ directory } = await pullModel('minimind2-small'));
+    model = { name: 'minimind2-small', tokenizer: await loadTokenizer(directory) };
+  });
+
+  async function using<T>(service: GrammarService, use: (service: GrammarService) => Promise<T>): Promise<T> {
+    try {
+      return await use(service);
+    } finally {
+      await service.close();
+      assert.equal(service.workers, 0);
+    }
+  }
+
+  const encode = (text: string) => model.tokenizer.encode(text);
+
+  it('takes tokens all or none, takes them back, and tells the end', async () => {
+    await using(new GrammarService(), async (service) => {
+      const compiled = service.compile('tenant', model, { tag: 'regex', val: '(yes|no), please' });
+      assert.deepEqual(await compiled.ready(), { tag: 'ok', val: undefined });
+      const matcher = compiled.matcher();
+      compiled.drop();
+      const [eos] = model.tokenizer.special.eos;
+      assert.ok(eos !== undefined);
+      assert.equal(value(await matcher.accept(encode('yes, sir'))), false);
+      assert.equal(value(await matcher.accept(new Uint32Array(0))), true);
+      assert.equal(value(await matcher.accept(encode('no, please'))), true);
+      assert.deepEqual(value(await matcher.status()), { mayEnd: true, mustEnd: true });
+      assert.deepEqual(allowed(value(await matcher.mask())), [...model.tokenizer.special.eos].sort());
+      assert.equal(value(await matcher.accept(Uint32Array.of(eos, eos))), false);
+      assert.equal(value(await matcher.accept(Uint32Array.of(eos))), true);
+      assert.equal(value(await matcher.accept(encode('!'))), false);
+      value(await matcher.rollback(1 + encode('no, please').length));
+      assert.deepEqual(value(await matcher.status()), { mayEnd: false, mustEnd: false });
+      assert.equal(value(await matcher.accept(encode('yes, please'))), true);
+      assert.deepEqual(await matcher.rollback(100), {
+        tag: 'err',
+        val: {
+          tag: 'invalid-argument',
+          val: `100 tokens cannot be taken back: ${encode('yes, please').length} were accepted`,
+        },
+      });
+      const outside = await matcher.accept(Uint32Array.of(model.tokenizer.vocabularySize));
+      assert.equal(outside.tag === 'err' && outside.val.tag, 'invalid-argument');
+      matcher.drop();
+      assert.equal((await matcher.mask()).tag, 'err');
+      assert.equal((await matcher.fork().mask()).tag, 'err');
+    });
+  });
+
+  it('never allows special tokens inside of a text', async () => {
+    await using(new GrammarService(), async (service) => {
+      const vocabulary = await vocabularyOf(model.tokenizer);
+      const special = Array.from({ length: vocabulary.size }, (_, id) => id).filter(
+        (id) => vocabulary.offsets[id] === vocabulary.offsets[id + 1] && model.tokenizer.tokenBytes(id).length > 0,
+      );
+      assert.ok(special.length >= 3, String(special));
+      assert.ok(
+        special.every(
+          (id) => model.tokenizer.decode([id]) === '' && model.tokenizer.decode([id], { special: true }) !== '',
+        ),
+      );
+      const matcher = service.compile('tenant', model, { tag: 'regex', val: '[^]{3,}' }).matcher();
+      const mask = allowed(value(await matcher.mask()));
+      assert.ok(mask.length > vocabulary.size / 2);
+      assert.deepEqual(
+        special.filter((id) => mask.includes(id)),
+        [],
+      );
+      for (const id of special) assert.equal(value(await matcher.accept(Uint32Array.of(id))), false);
+    });
+  });
+
+  it(`keeps forks apart and in step with fresh matchers, whichever workers they are in, seed ${SEED}`, async () => {
+    const random = new Random(SEED);
+    await using(new GrammarService({ maxWorkers: 1 }), async (service) => {
+      const compiled = service.compile('tenant', model, JSON_SOURCE);
+      const fresh = service.compile('another tenant', model, JSON_SOURCE);
+      const matchers: { matcher: Matcher; accepted: number[] }[] = [{ matcher: compiled.matcher(), accepted: [] }];
+      for (let step = 0; step < 250; step += 1) {
+        const chosen = random.pick(matchers);
+        const { matcher, accepted } = chosen;
+        const action = random.next();
+        if (action < 0.5) {
+          const token = random.pick(allowed(value(await matcher.mask())));
+          const more = random.chance(0.3) ? random.integer(0, model.tokenizer.vocabularySize - 1) : undefined;
+          const tokens = more === undefined ? [token] : [token, more];
+          // Not awaited: calls of one matcher run in order.
+          const taken = matcher.accept(Uint32Array.from(tokens));
+          if (random.chance(0.3) && matchers.length < 6) {
+            const fork = { matcher: matcher.fork(), accepted: [...accepted] };
+            matchers.push(fork);
+            if (value(await taken)) fork.accepted.push(...tokens);
+          }
+          if (value(await taken)) accepted.push(...tokens);
+        } else if (action < 0.7) {
+          const back = random.integer(0, accepted.length);
+          value(await matcher.rollback(back));
+          accepted.length -= back;
+        } else if (action < 0.8 && matchers.length > 1) {
+          matcher.drop();
+          matchers.splice(matchers.indexOf(chosen), 1);
+        } else if (action < 0.84) {
+          const other = fresh.matcher();
+          assert.equal(value(await other.accept(Uint32Array.from(accepted))), true);
+          assert.deepEqual(value(await matcher.mask()), value(await other.mask()));
+          assert.deepEqual(value(await matcher.status()), value(await other.status()));
+          assert.equal(service.workers, 1);
+          other.drop();
+        }
+      }
+    });
+  });
+
+  it('ends a worker whose grammar takes too much memory, and nobody else notices', async () => {
+    await using(new GrammarService({ heapMb: SMALL_HEAP_MB }), async (service) => {
+      const other = service.compile('other', model, JSON_SOURCE).matcher();
+      const same = service.compile('tenant', model, JSON_SOURCE).matcher();
+      for (const matcher of [other, same]) assert.equal(value(await matcher.accept(encode('[1,'))), true);
+      const hungry = service.compile('tenant', model, HUNGRY);
+      const queued = same.accept(encode('2]'));
+      const failed = await hungry.ready();
+      assert.equal(failed.tag === 'err' && failed.val.tag, 'limit-exceeded');
+      assert.deepEqual(await hungry.matcher().mask(), failed);
+      assert.equal(value(await queued), true);
+      assert.equal(value(await same.status()).mayEnd, true);
+      assert.equal(value(await other.accept(encode('2]'))), true);
+      assert.equal((await service.compile('tenant', model, { tag: 'regex', val: 'a' }).ready()).tag, 'ok');
+    });
+  });
+
+  it('answers hostile sources with an error', async () => {
+    const deep = (open: string, inner: string, close: string) => open.repeat(5000) + inner + close.repeat(5000);
+    const sources: [GrammarSource, string][] = [
+      [{ tag: 'regex', val: deep('(', 'a', ')') }, 'limit-exceeded'],
+      [{ tag: 'ebnf', val: `root ::= ${deep('(', '"a"', ')')}` }, 'limit-exceeded'],
+      [{ tag: 'json-schema', val: deep('{"properties":{"a":', '{}', '}}') }, 'limit-exceeded'],
+      [{ tag: 'json-schema', val: deep('{"allOf":[', '{}', ']}') }, 'invalid-argument'],
+      [{ tag: 'json-schema', val: '{"type":"string","minLength":1000000000}' }, 'limit-exceeded'],
+      [{ tag: 'json-schema', val: '{"$ref":"#"}' }, 'invalid-argument'],
+      [{ tag: 'ebnf', val: 'root ::= root "a" | "b"' }, 'invalid-argument'],
+      [{ tag: 'ebnf', val: 'root ::= root root' }, 'invalid-argument'],
+      [{ tag: 'regex', val: '(a{0,9999}){9999}'.repeat(50) }, 'limit-exceeded'],
+      [{ tag: 'regex', val: `a${'\ud83d'}` }, 'invalid-argument'],
+      [{ tag: 'regex', val: 'é'.repeat(150_000) }, 'limit-exceeded'],
+    ];
+    await using(new GrammarService(), async (service) => {
+      const matcher = service.compile('other', model, JSON_SOURCE).matcher();
+      for (const [source, expected] of sources) {
+        const answer = await service.compile('tenant', model, source).ready();
+        assert.equal(
+          answer.tag === 'err' && answer.val.tag,
+          expected,
+          `${JSON.stringify(source).slice(0, 80)}: ${JSON.stringify(answer)}`,
+        );
+        value(await matcher.mask());
+      }
+      const exponential = service
+        .compile('tenant', model, { tag: 'regex', val: '((((((\\w{1,40}){1,40}){1,40}){1,40}){1,40}){1,40}){1,40}' })
+        .matcher();
+      assert.equal(value(await exponential.accept(encode('aaaa'))), true);
+    });
+  });
+
+  it('makes room for more tenants than workers, and ends unused workers', async () => {
+    await using(new GrammarService({ maxWorkers: 2, idleMs: 200 }), async (service) => {
+      const matchers = Array.from({ length: 5 }, (_, index) =>
+        service.compile(`tenant ${index}`, model, JSON_SOURCE).matcher(),
+      );
+      for (let round = 0; round < 3; round += 1) {
+        const taken = await Promise.all(matchers.map((matcher) => matcher.accept(encode(round === 0 ? '[1' : ',1'))));
+        assert.deepEqual(
+          taken.map(value),
+          matchers.map(() => true),
+        );
+        assert.ok(service.workers <= 2);
+      }
+      while (service.workers > 0) await sleep(20);
+      assert.equal(value(await matchers[0]!.accept(encode(']'))), true);
+    });
+  });
+
+  it('answers that it is closed, also to who waits', async () => {
+    const service = new GrammarService();
+    const compiled = service.compile('tenant', model, JSON_SOURCE);
+    const matcher = compiled.matcher();
+    const pending = [compiled.ready(), matcher.mask()];
+    await service.close();
+    assert.equal(service.workers, 0);
+    for (const outcome of [
+      ...(await Promise.all(pending)),
+      await matcher.mask(),
+      await service.compile('tenant', model, JSON_SOURCE).ready(),
+    ]) {
+      assert.equal(outcome.tag === 'err' && outcome.val.tag, 'closed');
+    }
+  });
+
+  it("runs under the runtime's permissions", async () => {
+    const program = `
+      const { GrammarService } = await import('#runtime/grammar/service.ts');
+      const { loadTokenizer } = await import('#gpu-host/models/tokenizer.ts');
+      const service = new GrammarService();
+      const model = { name: 'model', tokenizer: await loadTokenizer(process.argv[1]) };
+      const mask = await service.compile('tenant', model, { tag: 'json' }).matcher().mask();
+      await service.close();
+      console.log(mask.tag);`;
+    const flags = [
+      '--permission',
+      '--allow-fs-read=*',
+      '--allow-worker',
+      '--no-warnings',
+      '--input-type=module',
+      '-e',
+      program,
+    ];
+    const { stdout } = await promisify(execFile)(process.execPath, [...flags, directory], { cwd: import.meta.dirname });
+    assert.equal(stdout.trim(), 'ok');
+  });
+});
