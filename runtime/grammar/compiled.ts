@@ -137,9 +137,11 @@ export class CompiledGrammar {
     return this.#ready;
   }
 
-  /** A matcher at the beginning of a text. It outlives this hold. */
+  /** A matcher at the beginning of a text. It outlives this hold; made after `drop`, it answers `closed`. */
   matcher(): Matcher {
-    return new Matcher(this.#grammar, Promise.resolve([]));
+    const matcher = new Matcher(this.#grammar, Promise.resolve([]));
+    if (this.#dropped) matcher.drop();
+    return matcher;
   }
 
   drop(): void {

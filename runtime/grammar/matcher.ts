@@ -80,7 +80,7 @@ export class Matcher {
   fork(): Matcher {
     const accepted = this.#last.then(async () => (await this.#accepted).slice());
     const fork = new Matcher(this.#grammar, accepted);
-    fork.#dropped = this.#dropped;
+    if (this.#dropped) fork.drop();
     return fork;
   }
 

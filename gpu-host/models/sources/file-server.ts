@@ -1,6 +1,9 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
+/** A connection is cut this long after its last bytes were sent: a client on a busy machine must have read them. */
+const CUT_AFTER_MS = 250;
+
 /** What a path answers. */
 export interface ServedFile {
   readonly bytes: Uint8Array;
@@ -82,7 +85,7 @@ export class FileServer {
       return;
     }
     const cut = file.cuts?.shift();
-    if (cut !== undefined) response.write(body.subarray(0, cut), () => setTimeout(() => response.destroy(), 20));
+    if (cut !== undefined) response.write(body.subarray(0, cut), () => setTimeout(() => response.destroy(), CUT_AFTER_MS));
     else if (file.stalls) response.write(body.subarray(0, body.length / 2));
     else response.end(body);
   }

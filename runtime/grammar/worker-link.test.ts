@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { handlerError } from '#gpu-host/protocol/errors.ts';
+import { vocabularyFrom } from './testing/vocabularies.ts';
+import { WorkerLink } from './worker-link.ts';
+
+const PATIENT_MS = 60_000;
+const OPTIONS = { name: 'grammar test', heapMb: 256, startMs: PATIENT_MS };
+/** Takes a second or so. */
+const SLOW = JSON.stringify({
+  properties: Object.fromEntries(
+    Array.from({ length: 3000 }, (_, index) => [`p${index}`, { type: 'string', maxLength: index % 250 }]),
+  ),
+});
+
+describe('WorkerLink', () => {
+  const vocabulary = vocabularyFrom(
+    ['a', 'b'].map((text) => Buffer.from(text)),
+    [],
+  );
+  const compile = (grammar: number, val: string) =>
+    ({ kind: 'compile', grammar, vocabulary: vocabulary.id, source: { tag: 'json-schema', val } }) as const;
+
+  it('ends a worker that overruns, and tells who was at fault and who only waited', async () => {
+    const link = new WorkerLink(OPTIONS);
+    assert.equal((await link.learn(vocabulary, PATIENT_MS)).tag, 'ok');
+    const replies = await Promise.all([
+      link.request(compile(1, '{}'), PATIENT_MS),
+      link.request(compile(2, SLOW), 1),
+      link.request(compile(3, '{}'), PATIENT_MS),
+    ]);
+    const val = handlerError('limit-exceeded', 'the grammar took more than 1 ms; use a simpler one');
+    assert.deepEqual(replies, [
+      { tag: 'ok', val: undefined },
+      { tag: 'ended', culprit: true, val },
+      { tag: 'ended', culprit: false, val },
+    ]);
+    assert.ok(link.ended);
+    await link.end(val);
+    assert.deepEqual(await link.request(compile(4, '{}'), PATIENT_MS), { tag: 'ended', culprit: false, val });
+  });
+
+  it('does not count the time in which a request waits for its turn', async () => {
+    const link = new WorkerLink(OPTIONS);
+    void link.learn(vocabulary, PATIENT_MS);
+    const slow = link.request(compile(1, SLOW.replaceAll('"maxLength"', '"description"')), PATIENT_MS);
+    const quick = link.request({ kind: 'forget', grammar: 7 }, 5000);
+    assert.deepEqual([(await slow).tag, (await quick).tag], ['ok', 'ok']);
+    await link.end(handlerError('closed', 'over'));
+  });
+});
