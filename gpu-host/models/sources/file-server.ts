@@ -85,7 +85,8 @@ export class FileServer {
       return;
     }
     const cut = file.cuts?.shift();
-    if (cut !== undefined) response.write(body.subarray(0, cut), () => setTimeout(() => response.destroy(), CUT_AFTER_MS));
+    if (cut !== undefined)
+      response.write(body.subarray(0, cut), () => setTimeout(() => response.destroy(), CUT_AFTER_MS));
     else if (file.stalls) response.write(body.subarray(0, body.length / 2));
     else response.end(body);
   }
