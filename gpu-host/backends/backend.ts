@@ -32,8 +32,8 @@ export interface Backend {
   readPage(page: number, into: Uint8Array): void;
   writePage(page: number, from: Uint8Array): void;
   /**
-   * Share of the pairs of an input and a key computed since start that only fill shapes up (a backend that pads has it). Pairs that a mask
-   * hides inside a sequence, or among sequences computed as one, are no padding.
+   * Share of the estimated work since start that only fills shapes up, or scores inputs against keys of other sequences (a backend that
+   * pads has it). Pairs that a mask hides inside a sequence are no padding.
    */
   paddingShare?(): number;
   dispose(): Promise<void>;

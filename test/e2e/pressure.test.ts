@@ -28,12 +28,12 @@ test('pages of one that sleeps make room for another, and come back to the bit',
   await until('it sleeps', () => sleeps);
   await sleep(SETTLE_MS);
   const other = await call(platform, 'pressure', { pages: 40, tokens: 4, holdMs: 0, prompt: 'The dog' });
-  assert.equal(other.unchanged, true);
+  assert.equal(other.change, 0);
   const end = terminal(await sleeper);
   assert.equal(end?.event, 'result', JSON.stringify(end?.data));
   assert.ok(end);
-  const { unchanged, tokens } = end.data.output;
-  assert.equal(unchanged, true);
+  const { change, tokens } = end.data.output;
+  assert.equal(change, 0);
   const stats = await modelStats(platform);
   assert.ok(stats.swapsOut > 0 && stats.swapsIn > 0, `${stats.swapsOut} out, ${stats.swapsIn} in`);
   assert.equal(stats.terminations, 0);
@@ -41,6 +41,8 @@ test('pages of one that sleeps make room for another, and come back to the bit',
   assert.deepEqual(tokens, alone.tokens);
 });
 
+/** Of a log-probability, by other neighbours in a batch. */
+const ROUNDING = 1e-4;
 const INFERLETS = 128;
 const PAGES = 6;
 
@@ -58,7 +60,7 @@ for (const overcommit of [2, 4, 8]) {
     const finished = ended.filter((end) => end?.event === 'result');
     const failures = ended.filter((end) => end?.event === 'error');
     for (const end of failures) assert.equal(end?.data.code, 'terminated', JSON.stringify(end?.data));
-    for (const end of finished) assert.equal(end?.data.output.unchanged, true);
+    for (const end of finished) assert.ok(end?.data.output.change < ROUNDING, JSON.stringify(end?.data.output));
     assert.equal(finished.length + failures.length, INFERLETS);
     // What fits at once, at least, always gets through: nobody older than a survivor was ended.
     assert.ok(finished.length >= Math.floor(pages / (PAGES + 3)), `${finished.length} finished`);

@@ -30,7 +30,7 @@ describe('grammar', () => {
       additionalProperties: false,
     };
     for (const seed of [1, 2, 3]) {
-      const { text } = await call(platform, 'grammar', { schema, prompt: 'A girl: ', maxTokens: 120, seed });
+      const { text } = await call(platform, 'grammar', { schema, prompt: 'A girl: ', maxTokens: 160, seed });
       const value = JSON.parse(text) as Record<string, unknown>;
       assert.deepEqual(Object.keys(value).sort(), ['age', 'name', 'pet']);
       assert.ok(Number.isInteger(value.age) && (value.age as number) >= 0 && (value.age as number) <= 120, text);

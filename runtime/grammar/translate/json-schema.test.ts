@@ -26,7 +26,7 @@ const TABLE: [name: string, schema: unknown, taken: string[], refused: string[]]
   [
     'closed objects',
     { type: 'object', properties: { a: { type: 'null' } } },
-    ['{}', '{ "a" : null }'],
+    ['{}', '{ "a": null }'],
     ['{"b":1}', '{"a":null,"a":null}'],
   ],
   [
@@ -167,8 +167,17 @@ describe('JSON schemas', () => {
   }
 
   it('any JSON holds no endless run of spaces', () => {
-    assert.ok(recognizes(jsonGrammar(), `{${' '.repeat(32)}}`));
-    assert.ok(!recognizes(jsonGrammar(), `{${' '.repeat(33)}}`));
+    assert.ok(recognizes(jsonGrammar(), '{ }'));
+    assert.ok(recognizes(jsonGrammar(), `{\n${' '.repeat(20)}}`));
+    for (const spaces of ['  ', '\n\n', ' \n', `\n${' '.repeat(21)}`]) {
+      assert.ok(!recognizes(jsonGrammar(), `{${spaces}}`), JSON.stringify(spaces));
+    }
+  });
+
+  it('JSON as it is printed, in one line and in many, is JSON', () => {
+    const value = { a: [1, { b: 'c' }, []], d: {}, e: null };
+    for (const indent of [0, 2, 4, '\t']) assert.ok(recognizes(jsonGrammar(), JSON.stringify(value, null, indent)));
+    assert.ok(recognizes(jsonGrammar(), '{"a": [1, 2], "b": true}'));
   });
 
   it('refuse what a grammar cannot keep, with its place and advice', () => {

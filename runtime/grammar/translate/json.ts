@@ -12,8 +12,8 @@ import { choice, type Expression, oneOf, optional, type RuleSet, repeat, sequenc
 
 const MANY = Number.POSITIVE_INFINITY;
 
-/** Spaces that may stand between two tokens: without a bound, a model that likes spaces would write nothing else. */
-const MAX_SPACES = 32;
+/** Deepest indentation of a line: without a bound, a model that likes spaces would write nothing else. */
+const MAX_INDENT = 20;
 
 /** Characters that stand for themselves in a JSON string. */
 export const PLAIN: Characters = complement(union(characters([0, 0x1f]), charactersOf('"\\')));
@@ -29,7 +29,7 @@ const ESCAPES: ReadonlyMap<number, string> = new Map([
   [0x5c, '\\\\'],
 ]);
 
-/** The grammar of JSON (RFC 8259), with at most 32 spaces in a row. */
+/** The grammar of JSON (RFC 8259) as people print it: between two tokens a space, or the end of a line and the next one's indentation. */
 export class JsonRules {
   readonly rules: RuleSet;
   readonly space: Expression;
@@ -43,7 +43,8 @@ export class JsonRules {
 
   constructor(rules: RuleSet) {
     this.rules = rules;
-    this.space = rules.define('space', repeat(oneOf(charactersOf(' \t\r\n')), 0, MAX_SPACES));
+    const newLine = sequence([text('\n'), repeat(oneOf(charactersOf(' \t')), 0, MAX_INDENT)]);
+    this.space = rules.define('space', optional(choice([text(' '), newLine])));
     this.#character = rules.define('character', stringCharacter());
     this.string = rules.define('string', this.stringOf(0, MANY));
     this.number = rules.define('number', number());
@@ -60,7 +61,7 @@ export class JsonRules {
 
   /** `key: value`, with the space after it. */
   pair(key: Expression, value: Expression): Expression {
-    return sequence([key, this.space, text(':'), this.space, value, this.space]);
+    return sequence([key, text(':'), this.space, value, this.space]);
   }
 
   /** `inner`, with a comma and space before it. */
