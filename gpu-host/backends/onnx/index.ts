@@ -11,6 +11,7 @@ import { KvPool } from './kv-pool.ts';
 import { LazySession } from './lazy-session.ts';
 import { allowedTopRows, fetches, floats, type RunResult, receivedAttention, TOP, topRows } from './outputs.ts';
 import { runCosts } from './packing.ts';
+import { PaddingMeter } from './padding.ts';
 import { Planner } from './plan.ts';
 import { defaultCacheDirectory, quantizedWeights } from './quantized-cache.ts';
 import { RotaryTable } from './rotary-table.ts';
@@ -75,9 +76,7 @@ class OnnxBackend implements Backend {
   readonly #planner: Planner;
   readonly #sessions: Sessions;
   readonly #head: Head;
-  /** Pairs of an input and a key computed since start, and those of them inside a row's own shape. */
-  #computedPairs = 0;
-  #wantedPairs = 0;
+  readonly #padding: PaddingMeter;
 
   constructor(config: ModelConfig, options: OnnxBackendOptions, pool: KvPool, sessions: Sessions) {
     const { bits, headBits = bits } = options;
@@ -86,7 +85,9 @@ class OnnxBackend implements Backend {
     this.pageCount = options.pageCount;
     this.#pool = pool;
     this.#feeds = new FeedBuilder(config, pool, new RotaryTable(config));
-    this.#planner = new Planner(runCosts(config, bits, headBits), config.heads, pool.nullSlot);
+    const costs = runCosts(config, bits, headBits);
+    this.#planner = new Planner(costs, config.heads, pool.nullSlot);
+    this.#padding = new PaddingMeter(costs);
     this.#sessions = sessions;
     this.#head = new Head(config, sessions.head);
   }
@@ -128,7 +129,7 @@ class OnnxBackend implements Backend {
   }
 
   paddingShare(): number {
-    return this.#computedPairs === 0 ? 0 : 1 - this.#wantedPairs / this.#computedPairs;
+    return this.#padding.share();
   }
 
   async dispose(): Promise<void> {
@@ -148,7 +149,6 @@ class OnnxBackend implements Backend {
     let topRow = 0;
     let stateRow = run.headRows;
     rows.forEach((row, r) => {
-      this.#wantedPairs += row.tokens * (row.tokens + row.context);
       for (const member of row.members) {
         const { output, writes, attention } = member.sequence;
         const firstInput = r * shape.tokens + member.firstInput;
@@ -168,7 +168,7 @@ class OnnxBackend implements Backend {
         outputs[member.index] = made;
       }
     });
-    this.#computedPairs += rows.length * shape.tokens * shape.width;
+    this.#padding.add(rows, shape);
   }
 
   #top(result: RunResult, run: RunFeeds, row: number, request: TopRequest): SequenceOutput {

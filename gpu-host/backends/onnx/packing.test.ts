@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { packRuns, type RowShape, type RunCosts } from './packing.ts';
 
-const COSTS: RunCosts = { perRun: 800, perToken: 40, perRow: 1, perScore: 0.1 };
+const COSTS: RunCosts = { perRun: 800, perToken: 40, perRow: 1, perPackedRow: 0.5, perScore: 0.1 };
 const shapes = fc.array(fc.record({ tokens: fc.integer({ min: 1, max: 300 }), context: fc.nat(2000) }), {
   maxLength: 40,
 });
@@ -11,7 +11,8 @@ const shapes = fc.array(fc.record({ tokens: fc.integer({ min: 1, max: 300 }), co
 function costOf(rows: readonly RowShape[]): number {
   const tokens = Math.max(...rows.map((row) => row.tokens));
   const width = Math.max(...rows.map((row) => row.context)) + tokens;
-  return COSTS.perRun + rows.length * (tokens * COSTS.perToken + width * (COSTS.perRow + tokens * COSTS.perScore));
+  const perRow = COSTS.perRow + (tokens > 1 ? COSTS.perPackedRow : 0);
+  return COSTS.perRun + rows.length * (tokens * COSTS.perToken + width * (perRow + tokens * COSTS.perScore));
 }
 
 describe('packRuns', () => {

@@ -16,16 +16,20 @@ export interface RunCosts {
   readonly perToken: number;
   /** Each row gathered for a sequence, once per run. */
   readonly perRow: number;
+  /** Each row that more than one input may attend to, once more: such a multiplication packs its rows first. */
+  readonly perPackedRow: number;
   /** Each pair of a padded token and a row that it might attend to. */
   readonly perScore: number;
 }
 
-/** Measured on two AVX-512 cores with float32 weights; only their proportions matter, and those differ little elsewhere. */
-const GATHER_BYTES_PER_NS = 75;
+/** Fitted to runs of 1 to 128 rows on two AVX-512 cores; only their proportions matter, and those differ little elsewhere. */
+const GATHER_BYTES_PER_NS = 60;
 /** Below the memory's rate: smaller multiplications are less efficient, too, when a run is split. */
-const WEIGHT_BYTES_PER_NS = 35;
-const FLOPS_PER_NS = 350;
-const ATTENTION_FLOPS_PER_NS = 450;
+const WEIGHT_BYTES_PER_NS = 40;
+const FLOPS_PER_NS = 250;
+const ATTENTION_FLOPS_PER_NS = 310;
+/** What a layer's nodes cost whatever they compute. */
+const LAYER_NS = 15_000;
 /** A row of keys or values is read, written in order and read again by the attention. */
 const GATHER_PASSES = 3;
 /** Scores of one layer kept at once, 4 bytes each: 512 MiB. A single sequence may exceed it, a batch is split before. */
@@ -37,9 +41,10 @@ export function runCosts(config: ModelConfig, bits: number, headBits: number): R
   const kv = kvSize(config);
   const parameters = layers * hiddenSize * (2 * heads * headDim + 2 * kv + 3 * intermediateSize);
   return {
-    perRun: (parameters * bits + hiddenSize * vocabularySize * headBits) / 8 / WEIGHT_BYTES_PER_NS,
+    perRun: layers * LAYER_NS + (parameters * bits + hiddenSize * vocabularySize * headBits) / 8 / WEIGHT_BYTES_PER_NS,
     perToken: (2 * parameters) / FLOPS_PER_NS,
     perRow: (layers * 2 * kv * 4 * GATHER_PASSES) / GATHER_BYTES_PER_NS,
+    perPackedRow: (layers * 2 * kv * 4) / GATHER_BYTES_PER_NS,
     perScore: (layers * heads * headDim * 4) / ATTENTION_FLOPS_PER_NS,
   };
 }
@@ -47,7 +52,8 @@ export function runCosts(config: ModelConfig, bits: number, headBits: number): R
 /** Estimated nanoseconds of a row in a run of its shape, without the run's own. */
 export function rowCost({ tokens, context }: RowShape, costs: RunCosts): number {
   const width = context + tokens;
-  return tokens * costs.perToken + width * costs.perRow + tokens * width * costs.perScore;
+  const perRow = costs.perRow + (tokens > 1 ? costs.perPackedRow : 0);
+  return tokens * costs.perToken + width * perRow + tokens * width * costs.perScore;
 }
 
 /** Whether the scores of so many rows of one shape may be kept at once. */

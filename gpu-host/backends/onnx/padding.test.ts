@@ -4,27 +4,51 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { randomModel } from '#gpu-host/models/random-model.ts';
+import type { SequenceInput } from '../backend.ts';
 import { Random, range, sequence } from '../testing/scenario.ts';
 import { createOnnxBackend } from './index.ts';
+import type { RunCosts } from './packing.ts';
+import { PaddingMeter } from './padding.ts';
+import { jointRow, separateRows } from './rows.ts';
 
-test('the share of padding is that of the shapes computed', async () => {
+const COSTS: RunCosts = { perRun: 1000, perToken: 8, perRow: 4, perPackedRow: 2, perScore: 1 };
+
+function step(context: number): SequenceInput {
+  return {
+    inputs: { kind: 'tokens', tokens: new Uint32Array(1) },
+    positions: Uint32Array.of(context),
+    context: range(0, context),
+    mask: 'causal',
+    writes: new Uint32Array(0),
+    output: { kind: 'none' },
+  };
+}
+
+test('rows that are shorter than their run leave work that nobody asked for', () => {
+  const meter = new PaddingMeter(COSTS);
+  assert.equal(meter.share(), 0);
+  meter.add(separateRows([step(9), step(4)], [0, 1]), { tokens: 1, width: 10, blind: false });
+  // Of two rows of 8 + 10 × (4 + 1), one is only 5 wide.
+  assert.equal(meter.share(), 1 - (58 + 33) / 116);
+});
+
+test('so do scores between strangers in one row', () => {
+  const meter = new PaddingMeter(COSTS);
+  const batch = [step(9), step(4)];
+  meter.add([jointRow([0, 1], batch)], { tokens: 2, width: 15, blind: false });
+  // 2 × 8 + 15 × (4 + 2) + 30 scores, of which 10 and 5 are wanted.
+  assert.equal(meter.share(), 1 - (16 + 90 + 15) / 136);
+});
+
+test('a lone prompt pads nothing', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'pie-padding-'));
-  const random = new Random(1);
   const model = await randomModel(directory, {}, 1);
   const backend = await createOnnxBackend(model, { pageSize: 8, pageCount: 8, bits: 32, threads: 1 });
   try {
     assert.equal(backend.paddingShare?.(), 0);
-    const prompt = sequence(model.config, random.tokens(model.config, 10), {
-      writes: range(0, 10),
-      output: { kind: 'none' },
-    });
-    await backend.forward([prompt]);
+    const tokens = new Random(1).tokens(model.config, 10);
+    await backend.forward([sequence(model.config, tokens, { writes: range(0, 10), output: { kind: 'none' } })]);
     assert.equal(backend.paddingShare?.(), 0);
-    // Two decodes over 10 and 4 keys and their own: 22 pairs computed, 16 of them wanted, after 100 without padding.
-    const decode = (start: number, end: number) =>
-      sequence(model.config, random.tokens(model.config, 1), { context: range(start, end) });
-    await backend.forward([decode(0, 10), decode(3, 7)]);
-    assert.equal(backend.paddingShare?.(), 1 - 116 / 122);
   } finally {
     await backend.dispose();
     await rm(directory, { recursive: true, force: true });

@@ -1,7 +1,14 @@
 import type { SequenceInput } from '../backend.ts';
+import { dealtRows, isMovable, isWorthDealing } from './balance.ts';
 import { type Packing, packRuns, type RunCosts } from './packing.ts';
 import { linkedRow, type Row, separateRows, sharedRows } from './rows.ts';
 import { DependencyFinder, planGroups } from './stages.ts';
+
+interface PackedRows {
+  readonly runs: readonly (readonly Row[])[];
+  /** Estimated nanoseconds of all. */
+  readonly cost: number;
+}
 
 /** Decides which sequences of a batch make one row, which rows one run, and the order of the runs. */
 export class Planner {
@@ -28,28 +35,47 @@ export class Planner {
     }).flat();
   }
 
-  /** Forks of a prefix share a row when that is cheaper than padding them beside each other. */
+  /** Forks of a prefix share a row, and unlike sequences are dealt into even ones, when that is cheaper. */
   #runs(
     batch: readonly SequenceInput[],
     alone: readonly number[],
     linked: readonly Row[],
   ): readonly (readonly Row[])[] {
-    const separate = this.#pack([...separateRows(batch, alone), ...linked]);
+    let rows = [...separateRows(batch, alone), ...linked];
+    let best = this.#pack(rows);
     const merged = sharedRows(batch, alone, this.#costs);
-    if (merged === null) return separate.runs;
-    const shared = this.#pack([...merged, ...linked]);
-    return shared.cost < separate.cost ? shared.runs : separate.runs;
+    if (merged !== null) {
+      const shared = this.#pack([...merged, ...linked]);
+      if (shared.cost < best.cost) {
+        rows = [...merged, ...linked];
+        best = shared;
+      }
+    }
+    if (!isWorthDealing(rows, best.cost, this.#costs)) return best.runs;
+    const steps = (row: Row) => isMovable(row) && row.tokens === 1;
+    const prompts = (row: Row) => isMovable(row) && row.tokens > 1;
+    for (const isDealt of [prompts, steps]) {
+      const others = rows.filter((row) => !isDealt(row));
+      for (const dealt of dealtRows(batch, rows.filter(isDealt), this.#costs)) {
+        const candidate = [...dealt, ...others];
+        const even = this.#pack(candidate);
+        if (even.cost >= best.cost) continue;
+        rows = candidate;
+        best = even;
+      }
+    }
+    return best.runs;
   }
 
   /** Rows whose attention is wanted go apart: their runs return a number for each input and column. */
-  #pack(rows: readonly Row[]): { readonly runs: readonly (readonly Row[])[]; readonly cost: number } {
+  #pack(rows: readonly Row[]): PackedRows {
     const watched = rows.filter(wantsAttention);
     if (watched.length === 0 || watched.length === rows.length) return this.#packed(rows);
     const parts = [this.#packed(watched), this.#packed(rows.filter((row) => !wantsAttention(row)))];
     return { runs: parts.flatMap(({ runs }) => runs), cost: parts[0].cost + parts[1].cost };
   }
 
-  #packed(rows: readonly Row[]): { readonly runs: readonly (readonly Row[])[]; readonly cost: number } {
+  #packed(rows: readonly Row[]): PackedRows {
     const packing: Packing = packRuns(rows, this.#costs, this.#heads);
     return { runs: packing.runs.map((run) => run.map((index) => rows[index])), cost: packing.cost };
   }

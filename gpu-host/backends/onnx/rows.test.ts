@@ -7,7 +7,7 @@ import type { RunCosts } from './packing.ts';
 import { type Row, sharedRows } from './rows.ts';
 
 /** Gathering is all that costs: whatever is shared is merged. */
-const COSTS: RunCosts = { perRun: 0, perToken: 0, perRow: 1, perScore: 0 };
+const COSTS: RunCosts = { perRun: 0, perToken: 0, perRow: 1, perPackedRow: 0, perScore: 0 };
 
 function decode(context: Uint32Array, mask: SequenceInput['mask'] = 'causal', inputs = 1): SequenceInput {
   return {

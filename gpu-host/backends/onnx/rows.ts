@@ -1,7 +1,7 @@
 import type { SequenceInput } from '../backend.ts';
 import { type RunCosts, rowCost } from './packing.ts';
 
-/** One row of a run: a sequence, or several that read the same slots first or each other's inputs. */
+/** One row of a run: a sequence, or several: that read the same slots first, or each other's inputs, or that only fill a row together. */
 export interface Row {
   readonly members: readonly RowMember[];
   /** Inputs of all members. */
@@ -93,6 +93,11 @@ export function linkedRow(batch: readonly SequenceInput[], indices: readonly num
     return { index, sequence, firstInput, firstOwn: 0, links };
   });
   return { members, tokens, context: slots.length, shared: 0, slots: Uint32Array.from(slots) };
+}
+
+/** Causal sequences in one row, hidden from each other. */
+export function jointRow(indices: readonly number[], batch: readonly SequenceInput[]): Row {
+  return rowOf(indices, batch, 0);
 }
 
 function rowOf(indices: readonly number[], batch: readonly SequenceInput[], shared: number): Row {

@@ -1,0 +1,32 @@
+import type { RunShape } from './bias.ts';
+import { type RunCosts, rowCost } from './packing.ts';
+import type { Row } from './rows.ts';
+
+/** Keeps the share of all runs' estimated work that nobody asked for: what fills shapes up, and scores between strangers in one row. */
+export class PaddingMeter {
+  readonly #costs: RunCosts;
+  #computed = 0;
+  #wanted = 0;
+
+  constructor(costs: RunCosts) {
+    this.#costs = costs;
+  }
+
+  add(rows: readonly Row[], { tokens, width }: RunShape): void {
+    this.#computed += rows.length * rowCost({ tokens, context: width - tokens }, this.#costs);
+    for (const row of rows) this.#wanted += this.#wantedOf(row);
+  }
+
+  share(): number {
+    return this.#computed === 0 ? 0 : 1 - this.#wanted / this.#computed;
+  }
+
+  #wantedOf(row: Row): number {
+    let strange = row.tokens * (row.tokens + row.context);
+    for (const { sequence } of row.members) {
+      const inputs = sequence.positions.length;
+      strange -= inputs * (inputs + sequence.context.length);
+    }
+    return rowCost(row, this.#costs) - strange * this.#costs.perScore;
+  }
+}
