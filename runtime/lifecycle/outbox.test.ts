@@ -3,46 +3,94 @@ import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
+import { StoreError } from '#scheduler/store/errors.ts';
+import { durably, losingWrites } from '#scheduler/store/testing/lost-writes.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
-import { Outbox, type OutboxEnd } from './outbox.ts';
+import { Outbox, type OutboxEnd, type OutboxOptions } from './outbox.ts';
 
 describe('an outbox', () => {
   let redis: TestRedis;
   let scheduler: Scheduler;
+  /** Waits for a Redis that comes back. */
+  let patient: Scheduler;
   before(async () => {
     redis = await TestRedis.start({ appendOnly: true });
     scheduler = openScheduler({ connect: redis.connect, deadlineMs: 300, retention: { maxBytes: 20_000 } });
+    patient = openScheduler({ connect: redis.connect, deadlineMs: 20_000 });
   });
   after(async () => {
     await scheduler.close();
+    await patient.close();
     await redis.stop();
   });
 
-  async function attempt() {
+  async function attempt(options: Partial<OutboxOptions> = {}) {
+    const { invocations } = patient;
     const id = randomUUID();
     const identity = { id, tenant: 'default', function: 'f', version: 'v' };
-    await scheduler.invocations.create({
+    await invocations.create({
       ...identity,
       submittedAt: Date.now(),
       deadlineMs: 60_000,
       restartable: false,
     });
-    const begun = await scheduler.invocations.beginAttempt(id, 'runtime');
+    const begun = await invocations.beginAttempt(id, 'runtime');
     assert.ok('epoch' in begun);
     const ends: OutboxEnd[] = [];
+    const causes: unknown[] = [];
     let calls = 0;
+    let checks = 0;
+    let visible = true;
     const outbox = new Outbox(
       begun.nextSeq,
-      (seq, events) => {
-        calls++;
-        return scheduler.invocations.append(id, begun.epoch, seq, events);
+      {
+        append: (seq, events) => {
+          calls++;
+          return scheduler.invocations.append(id, begun.epoch, seq, events);
+        },
+        lastSeq: async () => {
+          if (!visible) throw new StoreError('store-unavailable', 'not now');
+          const record = await invocations.get(id);
+          checks++;
+          return record?.epoch === begun.epoch ? record.seq : null;
+        },
       },
-      (end) => ends.push(end),
+      {
+        keepMs: 60_000,
+        ...options,
+        onEnd: (end, cause) => {
+          ends.push(end);
+          causes.push(cause);
+        },
+      },
     );
-    return { id, outbox, ends, calls: () => calls };
+    const result = (seq: number) =>
+      scheduler.invocations.finish(id, begun.epoch, seq, { event: 'result', data: '{}' }, null);
+    return {
+      id,
+      outbox,
+      ends,
+      causes,
+      calls: () => calls,
+      checks: () => checks,
+      /** Whether the outbox may look what the log holds. */
+      show: (visibly: boolean) => {
+        visible = visibly;
+      },
+      result,
+    };
   }
 
-  const dataOf = async (id: string) => (await scheduler.events.read(id, 0)).map(({ data }) => data);
+  /** Adds one event at a time, each in a call of its own. */
+  async function say(outbox: Outbox, ...texts: string[]) {
+    for (const text of texts) {
+      outbox.add('message', text);
+      assert.equal(await outbox.flushed(), true);
+    }
+  }
+
+  const dataOf = async (id: string) => (await patient.events.read(id, 0)).map(({ data }) => data);
 
   it('writes the events of one turn in one call, in order', async () => {
     const { id, outbox, calls } = await attempt();
@@ -78,12 +126,15 @@ describe('an outbox', () => {
       const answer = Promise.withResolvers<'ok'>();
       const outbox = new Outbox(
         1,
-        (_seq, events) => {
-          for (const { data } of events) written.push(data);
-          called.resolve();
-          return answer.promise;
+        {
+          append: (_seq, events) => {
+            for (const { data } of events) written.push(data);
+            called.resolve();
+            return answer.promise;
+          },
+          lastSeq: () => assert.fail('nothing was acknowledged long ago'),
         },
-        () => assert.fail('it ended'),
+        { onEnd: () => assert.fail('it ended') },
       );
       outbox.add('message', 'question');
       await called.promise;
@@ -93,15 +144,14 @@ describe('an outbox', () => {
       for (let turns = 0; turns < 5; turns++) await turn();
       assert.deepEqual(written, ['question', 'answer'], `after ${microtasks} microtasks`);
       assert.equal(outbox.pendingBytes, 0);
+      outbox.close();
     }
   });
 
   it('loses nothing and writes nothing twice when Redis dies in between', async () => {
-    const { id, outbox } = await attempt();
+    const { id, outbox } = await durably(redis, () => attempt());
     outbox.add('message', 'before');
     await outbox.flushed();
-    await scheduler.store.call((client) => client.call('WAITAOF', '1', '0', '0')).catch(() => undefined);
-    await new Promise((resolve) => setTimeout(resolve, 1100));
     await redis.kill();
     outbox.add('message', 'during');
     const flushed = outbox.flushed();
@@ -127,5 +177,92 @@ describe('an outbox', () => {
     outbox.add('message', 'x'.repeat(30_000));
     assert.equal(await outbox.flushed(), false);
     assert.deepEqual(ends, ['full']);
+  });
+
+  describe('when Redis comes back without what it had acknowledged', () => {
+    it('writes that again, under its numbers, before what is new', async () => {
+      const { id, outbox, ends } = await attempt();
+      await say(outbox, '1', '2');
+      await losingWrites(redis, () => say(outbox, '3', '4', '5'));
+      assert.deepEqual(await dataOf(id), ['1', '2']);
+      await say(outbox, '6');
+      assert.deepEqual(await dataOf(id), ['1', '2', '3', '4', '5', '6']);
+      // What was sent again may be lost again, and part of a call with it.
+      await losingWrites(redis, () => say(outbox, '7'));
+      await say(outbox, '8');
+      assert.deepEqual(await dataOf(id), ['1', '2', '3', '4', '5', '6', '7', '8']);
+      assert.deepEqual([outbox.nextSeq, outbox.pendingBytes, ends], [9, 0, []]);
+    });
+
+    it('does so for the terminal event', async () => {
+      const { id, outbox, ends, result } = await attempt();
+      await say(outbox, '1');
+      await losingWrites(redis, () => say(outbox, '2', '3'));
+      assert.equal(await outbox.finish(result), 'ok');
+      assert.deepEqual(await dataOf(id), ['1', '2', '3', '{}']);
+      assert.deepEqual((await patient.invocations.get(id))?.status, 'succeeded');
+      assert.deepEqual(ends, []);
+    });
+
+    it('does so while nothing is written, and asks once', async () => {
+      const { id, outbox, checks, show } = await attempt({ keepMs: 50 });
+      await say(outbox, '1');
+      await eventually(() => checks() === 1, 'a look at the log');
+      show(false);
+      await losingWrites(redis, () => say(outbox, '2', '3'));
+      show(true);
+      await eventually(() => checks() === 3, 'a look that finds the gap, and one that finds all');
+      assert.deepEqual(await dataOf(id), ['1', '2', '3']);
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      assert.equal(checks(), 3, 'nothing is kept any more');
+    });
+
+    it('breaks with a cause when that is not kept any more; its end is written after what is left', async () => {
+      const { id, outbox, ends, causes } = await attempt({ keepBytes: 300 });
+      await say(outbox, '1');
+      await losingWrites(redis, () => say(outbox, '2', '3', '4'));
+      outbox.add('message', '5');
+      assert.equal(await outbox.flushed(), false);
+      assert.deepEqual(ends, ['broken']);
+      assert.match(String(causes[0]), /lost the events 2 to 4, .* not kept/);
+      const failure = { event: 'error', data: '{"code":"internal"}', code: 'internal', message: '' } as const;
+      const record = await patient.invocations.get(id);
+      await outbox.finish((seq) => scheduler.invocations.finish(id, record?.epoch ?? 0, seq, failure, null));
+      assert.deepEqual(await dataOf(id), ['1', failure.data]);
+    });
+
+    it('does not end with a result when the terminal event is the first to find out', async () => {
+      const { id, outbox, result } = await attempt({ keepBytes: 300 });
+      await say(outbox, '1');
+      await losingWrites(redis, () => say(outbox, '2', '3', '4'));
+      await assert.rejects(outbox.finish(result), /lost the events 2 to 4, .* not kept/);
+      assert.deepEqual(await dataOf(id), ['1']);
+      assert.equal(await outbox.finish(async (seq) => seq), 2, 'the number of another end');
+    });
+
+    it('ends as lost, though nothing is written, when the attempt itself is gone', async () => {
+      const { id, ends, show } = await losingWrites(redis, async () => {
+        const begun = await attempt({ keepMs: 50 });
+        begun.show(false);
+        await say(begun.outbox, '1');
+        return begun;
+      });
+      show(true);
+      await eventually(() => ends.length > 0, 'the end');
+      assert.deepEqual(ends, ['lost']);
+      assert.equal(await patient.invocations.get(id), null);
+    });
+  });
+
+  it('stops repeating a call once it is abandoned', async () => {
+    let abandoned = false;
+    const { outbox, ends, result } = await attempt({ abandoned: () => abandoned });
+    await redis.kill();
+    outbox.add('message', 'nobody waits for this');
+    const finished = outbox.finish(result);
+    abandoned = true;
+    assert.equal(await finished, null);
+    assert.deepEqual(ends, ['lost']);
+    await redis.restart();
   });
 });

@@ -1,43 +1,71 @@
 import type { AppendOutcome, NewEvent } from '#scheduler/invocations/types.ts';
-import { StoreError } from '#scheduler/store/errors.ts';
+import { SequenceGap, StoreError } from '#scheduler/store/errors.ts';
 import type { EventSink } from '../host/session-state.ts';
+import { KeptEvents } from './outbox-kept.ts';
 
-/** How an outbox writes: `Invocations.append` of one attempt. */
-export type Append = (firstSeq: number, events: readonly NewEvent[]) => Promise<AppendOutcome>;
+/** The log of one attempt, as its outbox uses it. */
+export interface AttemptLog {
+  /** `Invocations.append` of the attempt. */
+  append(firstSeq: number, events: readonly NewEvent[]): Promise<AppendOutcome>;
+  /** Number of the log's last event; null when the invocation is not this attempt's any more. */
+  lastSeq(): Promise<number | null>;
+}
 
 /** Why nothing more can be written: another epoch owns the invocation or it has ended (`lost`), its log is full, or the store refused the call. */
 export type OutboxEnd = 'lost' | 'full' | 'broken';
 
+export interface OutboxOptions {
+  /** Told once when nothing more can be written. */
+  readonly onEnd: (end: OutboxEnd, cause?: unknown) => void;
+  /** Whether calls that the store does not answer need not be repeated any more; never by default. */
+  readonly abandoned?: () => boolean;
+  /** How long the store may need to write what it has acknowledged; 5 s by default: Redis puts a write off for less than 3 s. */
+  readonly keepMs?: number;
+  /** Bytes of acknowledged events that are kept; 2 MiB by default, more than the largest binary message takes. */
+  readonly keepBytes?: number;
+}
+
 const RETRY_MS = [20, 50, 100, 200, 400] as const;
 /** Bytes of one call to the store. */
 const MAX_BATCH_BYTES = 512 << 10;
+const KEEP_MS = 5000;
+const KEEP_BYTES = 2 << 20;
 
 /**
  * The events of one attempt on their way to the event log: in order, numbered, the events of one turn of the event loop in one call, one call
- * at a time. When the store cannot be reached the call is repeated until it can; numbers make that idempotent.
+ * at a time. When the store cannot be reached the call is repeated until it can; numbers make that idempotent. Acknowledged events are kept
+ * until they are on disk: when the log turns out to have lost some, it gets them again, under their numbers, before anything else.
  */
 export class Outbox implements EventSink {
-  readonly #append: Append;
-  readonly #onEnd: (end: OutboxEnd, cause?: unknown) => void;
+  readonly #log: AttemptLog;
+  readonly #onEnd: OutboxOptions['onEnd'];
+  readonly #abandoned: () => boolean;
+  readonly #keepMs: number;
+  readonly #kept: KeptEvents;
   #nextSeq: number;
   #queue: NewEvent[] = [];
   #pendingBytes = 0;
   #writing: Promise<void> | null = null;
   #scheduled: NodeJS.Immediate | null = null;
+  #checkTimer: NodeJS.Timeout | null = null;
   #end: OutboxEnd | null = null;
+  #cause: unknown;
   #closed = false;
 
-  constructor(nextSeq: number, append: Append, onEnd: (end: OutboxEnd, cause?: unknown) => void) {
+  constructor(nextSeq: number, log: AttemptLog, options: OutboxOptions) {
     this.#nextSeq = nextSeq;
-    this.#append = append;
-    this.#onEnd = onEnd;
+    this.#log = log;
+    this.#onEnd = options.onEnd;
+    this.#abandoned = options.abandoned ?? (() => false);
+    this.#keepMs = options.keepMs ?? KEEP_MS;
+    this.#kept = new KeptEvents(this.#keepMs, options.keepBytes ?? KEEP_BYTES);
   }
 
   get pendingBytes(): number {
     return this.#pendingBytes;
   }
 
-  /** Number of the event after the last one written; after `flushed`, that of the terminal event. */
+  /** Number of the event after the last one written. */
   get nextSeq(): number {
     return this.#nextSeq;
   }
@@ -67,36 +95,85 @@ export class Outbox implements EventSink {
     return this.#end === null;
   }
 
-  /** Takes nothing more, and stops repeating calls that the store does not answer. */
+  /**
+   * Writes what is left and then the end: `write` gets the number of the terminal event. Takes nothing more. When it throws, the log may be
+   * ended all the same, by another call.
+   *
+   * @returns what `write` answered, or null when this was abandoned before.
+   * @throws StoreError that `write` throws; `store-corrupt` when events before the end could not be written, for instance because the store
+   *   has lost some that are not kept any more.
+   */
+  async finish<T>(write: (seq: number) => Promise<T>): Promise<T | null> {
+    const endBefore = this.#end;
+    this.close();
+    for (;;) {
+      while (this.#writing || this.#queue.length > 0) {
+        this.#start();
+        await this.#writing;
+      }
+      if (this.#end !== endBefore && this.#end !== 'lost') {
+        throw new StoreError('store-corrupt', `The last events could not be written (${this.#end}).`, {
+          cause: this.#cause,
+        });
+      }
+      try {
+        return await this.#answered(() => write(this.#nextSeq));
+      } catch (error) {
+        if (!(error instanceof SequenceGap)) throw error;
+        // A call that the store refused in its middle has put events there: nobody else writes in this epoch.
+        if (error.lastSeq >= this.#nextSeq) this.#nextSeq = error.lastSeq + 1;
+        else this.#rewind(error.lastSeq);
+      }
+    }
+  }
+
+  /** Takes nothing more. What is left is written by `finish`, or not at all. */
   close(): void {
     this.#closed = true;
     if (this.#scheduled) clearImmediate(this.#scheduled);
+    if (this.#checkTimer) clearTimeout(this.#checkTimer);
     this.#scheduled = null;
+    this.#checkTimer = null;
   }
 
-  #start(): void {
+  #start(check = false): void {
     // What a write begins with is there: it never ends before it has been noted down.
-    if (this.#writing || this.#end || this.#queue.length === 0) return;
-    this.#writing = this.#write();
+    if (this.#writing || (this.#queue.length === 0 && !check)) return;
+    this.#writing = this.#write(check);
   }
 
-  async #write(): Promise<void> {
+  async #write(check: boolean): Promise<void> {
     try {
-      while (this.#queue.length > 0 && !this.#end) {
-        const { batch, bytes } = this.#takeBatch();
-        try {
-          const outcome = await this.#persist(batch);
-          this.#pendingBytes -= bytes;
-          if (outcome === 'ok') this.#nextSeq += batch.length;
-          else this.#stop(outcome === 'full' ? 'full' : 'lost');
-        } catch (cause) {
-          this.#stop('broken', cause);
-        }
-      }
+      if (check) await this.#check();
+      while (this.#queue.length > 0) await this.#writeBatch();
+    } catch (cause) {
+      this.#stop('broken', cause);
     } finally {
       // In the same step as the last look at the queue: an event added between the two would count on this write, and stay behind.
       this.#writing = null;
+      this.#scheduleCheck();
     }
+  }
+
+  async #writeBatch(): Promise<void> {
+    const { batch, bytes } = this.#takeBatch();
+    const firstSeq = this.#nextSeq;
+    const sentAt = performance.now();
+    let outcome: AppendOutcome | null;
+    try {
+      outcome = await this.#answered(() => this.#log.append(firstSeq, batch));
+    } catch (error) {
+      if (!(error instanceof SequenceGap)) throw error;
+      this.#queue = batch.concat(this.#queue);
+      if (error.lastSeq < firstSeq - 1) this.#rewind(error.lastSeq);
+      return;
+    }
+    this.#pendingBytes -= bytes;
+    if (outcome === 'ok') {
+      this.#nextSeq += batch.length;
+      this.#kept.confirm(sentAt);
+      this.#kept.add(firstSeq, batch, performance.now());
+    } else this.#stop(outcome === 'full' ? 'full' : 'lost');
   }
 
   #takeBatch(): { batch: NewEvent[]; bytes: number } {
@@ -110,13 +187,56 @@ export class Outbox implements EventSink {
     return { batch: this.#queue.splice(0, count), bytes };
   }
 
-  async #persist(batch: readonly NewEvent[]): Promise<AppendOutcome> {
+  /** The log ends with `lastSeq`: what it lost is written again, before what waits. Throws when that is not kept. */
+  #rewind(lastSeq: number): void {
+    const lostUpTo = this.#nextSeq - 1;
+    // Also when it throws: a terminal event fits there.
+    this.#nextSeq = lastSeq + 1;
+    const lost = this.#kept.takeAfter(lastSeq);
+    if (lost === null) {
+      this.#kept.clear();
+      const what = `The store has lost the events ${lastSeq + 1} to ${lostUpTo}, which it had acknowledged`;
+      throw new StoreError('store-corrupt', `${what}, and the first of them are not kept any more.`);
+    }
+    for (const { data } of lost) this.#pendingBytes += data.length;
+    this.#queue = lost.concat(this.#queue);
+  }
+
+  /** Has the log what it acknowledged? While nothing is written nobody else would notice, and readers would wait for what is lost. */
+  async #check(): Promise<void> {
+    const sentAt = performance.now();
+    let lastSeq: number | null;
+    try {
+      lastSeq = await this.#log.lastSeq();
+    } catch (error) {
+      if (StoreError.from(error).code !== 'store-unavailable') throw error;
+      return;
+    }
+    if (lastSeq === null) this.#stop('lost');
+    else if (lastSeq < this.#nextSeq - 1) this.#rewind(lastSeq);
+    else this.#kept.confirm(sentAt);
+  }
+
+  /** While events are kept, a check follows on the last write once it is old enough. */
+  #scheduleCheck(): void {
+    if (this.#checkTimer || this.#closed || this.#end || this.#kept.newestAt === null) return;
+    this.#checkTimer = setTimeout(() => {
+      this.#checkTimer = null;
+      const idleMs = performance.now() - (this.#kept.newestAt ?? 0);
+      // Writes that came since have told as much.
+      if (idleMs >= this.#keepMs) this.#start(true);
+      else this.#scheduleCheck();
+    }, this.#keepMs).unref();
+  }
+
+  /** The answer to a call, which is repeated while the store cannot be reached; null when that was abandoned. */
+  async #answered<T>(call: () => Promise<T>): Promise<T | null> {
     for (let attempt = 0; ; attempt++) {
+      if (this.#abandoned()) return null;
       try {
-        return await this.#append(this.#nextSeq, batch);
+        return await call();
       } catch (error) {
         if (StoreError.from(error).code !== 'store-unavailable') throw error;
-        if (this.#closed) return 'stale';
         const pauseMs = RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)] ?? 400;
         await new Promise((resolve) => setTimeout(resolve, pauseMs));
       }
@@ -124,9 +244,13 @@ export class Outbox implements EventSink {
   }
 
   #stop(end: OutboxEnd, cause?: unknown): void {
-    this.#end = end;
     this.#queue = [];
     this.#pendingBytes = 0;
+    // The end of a full log may find that the store has lost some of it.
+    if (end !== 'full') this.#kept.clear();
+    if (this.#end) return;
+    this.#end = end;
+    this.#cause = cause;
     this.#onEnd(end, cause);
   }
 }

@@ -3,7 +3,7 @@ import { handlerError } from '#gpu-host/protocol/errors.ts';
 import type { InvocationJob, StopReason } from '#scheduler/admission/job.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
-import type { FinishOutcome, TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
+import type { TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { type GrantedModel, Inferlet } from '../host/inferlet.ts';
 import { Session } from '../host/session-state.ts';
@@ -11,7 +11,7 @@ import type { Ending, Execution, ExecutionOptions } from '../lowering/execution.
 import { GuestTrap } from '../lowering/trap.ts';
 import { inboxSource } from './inbox-source.ts';
 import { LaunchError, type Launched, type Launcher } from './launch.ts';
-import { Outbox } from './outbox.ts';
+import { type AttemptLog, Outbox } from './outbox.ts';
 import { type Verdict, verdictOf } from './verdict.ts';
 import { WaitMonitor } from './waiting.ts';
 
@@ -68,20 +68,19 @@ export class InvocationRunner {
       return;
     }
     let kill: (trap: GuestTrap) => void = () => undefined;
-    const outbox = new Outbox(
-      begun.nextSeq,
-      (seq, events) => invocations.append(job.id, begun.epoch, seq, events),
-      (end, cause) => {
+    const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, job.id, begun.epoch), {
+      onEnd: (end, cause) => {
         if (cause !== undefined) this.#options.onError?.(cause);
         kill(
           new GuestTrap(end === 'full' ? 'output-limit' : 'terminated', `its events can no longer be written (${end})`),
         );
       },
-    );
+      abandoned: () => isLost(signal),
+    });
     const attempt: Attempt = { job, epoch: begun.epoch, startedAt, outbox };
     const launched = await launching;
     if (launched instanceof LaunchError) {
-      await this.#finish(attempt, { kind: 'error', code: launched.code, message: launched.message }, {}, signal);
+      await this.#finish(attempt, { kind: 'error', code: launched.code, message: launched.message }, {});
       return;
     }
     kill = (trap) => launched.execution.kill(trap);
@@ -94,7 +93,6 @@ export class InvocationRunner {
         attempt,
         { kind: 'error', code: 'internal', message: 'The runtime failed; its log says how.' },
         {},
-        signal,
       );
     }
   }
@@ -180,15 +178,17 @@ export class InvocationRunner {
       messages: session.messages,
       calls: guest.calls,
     };
-    await this.#finish(attempt, verdict, usage, signal);
+    await this.#finish(attempt, verdict, usage);
     this.#options.observePages?.(job, pages);
     await released;
   }
 
-  async #finish(attempt: Attempt, verdict: Verdict, usage: Usage, signal: AbortSignal): Promise<void> {
+  async #finish(attempt: Attempt, verdict: Verdict, usage: Usage): Promise<void> {
     const { job, epoch, outbox } = attempt;
-    outbox.close();
-    if (verdict.kind === 'silent') return;
+    if (verdict.kind === 'silent') {
+      outbox.close();
+      return;
+    }
     const terminal: TerminalEvent =
       verdict.kind === 'result'
         ? { event: 'result', data: `{"output":${verdict.output},"usage":${JSON.stringify(usage)}}` }
@@ -198,9 +198,7 @@ export class InvocationRunner {
             code: verdict.code,
             message: verdict.message,
           };
-    const finish = (): Promise<FinishOutcome> =>
-      this.#options.invocations.finish(job.id, epoch, outbox.nextSeq, terminal, usage);
-    await untilStored(finish, signal);
+    await outbox.finish((seq) => this.#options.invocations.finish(job.id, epoch, seq, terminal, usage));
   }
 }
 
@@ -238,10 +236,25 @@ class Stopping {
   }
 }
 
+/** Whether this runtime was declared dead: others own its invocations. */
+const isLost = (signal: AbortSignal): boolean =>
+  signal.aborted && (signal.reason as StopReason).code === 'runtime-lost';
+
+/** The log of an attempt. When Redis has lost the attempt itself, it is not the attempt's any more. */
+function attemptLog(invocations: Invocations, id: string, epoch: number): AttemptLog {
+  return {
+    append: (firstSeq, events) => invocations.append(id, epoch, firstSeq, events),
+    lastSeq: async () => {
+      const record = await invocations.get(id);
+      return record?.status === 'running' && record.epoch === epoch ? record.seq : null;
+    },
+  };
+}
+
 /** Repeats a call while the store cannot be reached; null when this runtime has lost the invocation meanwhile. */
 async function untilStored<T>(call: () => Promise<T>, signal: AbortSignal): Promise<T | null> {
   for (;;) {
-    if (signal.aborted && (signal.reason as StopReason).code === 'runtime-lost') return null;
+    if (isLost(signal)) return null;
     try {
       return await call();
     } catch (error) {

@@ -1,42 +1,51 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { Scheduler } from '../scheduler.ts';
-import { StoreError } from '../store/errors.ts';
+import { SequenceGap, StoreError } from '../store/errors.ts';
+import { durably, losingWrites } from '../store/testing/lost-writes.ts';
 import { collect, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import type { InvocationEvent } from './types.ts';
+import type { InvocationEvent, NewEvent } from './types.ts';
 
 const message = (n: number) => ({ event: 'message' as const, data: JSON.stringify({ text: `${n}` }) });
 
-/** A writer of one invocation that sends a call again until it is answered. */
+/** A writer of one invocation that sends a call again until it is answered, and first what the log has lost. */
 async function writer(scheduler: Scheduler) {
   const { id } = submission();
   await scheduler.invocations.create(submission({ id }));
   const attempt = await scheduler.invocations.beginAttempt(id, 'r1');
   assert.ok('epoch' in attempt);
   const { epoch } = attempt;
-  const patiently = async <T>(call: () => Promise<T>): Promise<T> => {
+  const sent: NewEvent[] = [];
+  /** Makes a call; before it is made again, what follows on the log's last event is. */
+  const insist = async <T>(call: () => Promise<T>): Promise<T> => {
     for (;;) {
       try {
         return await call();
       } catch (error) {
-        if (!(error instanceof StoreError) || error.code !== 'store-unavailable') throw error;
+        if (error instanceof SequenceGap) {
+          const { lastSeq } = error;
+          assert.equal(
+            await insist(() => scheduler.invocations.append(id, epoch, lastSeq + 1, sent.slice(lastSeq))),
+            'ok',
+          );
+        } else if (!(error instanceof StoreError) || error.code !== 'store-unavailable') throw error;
       }
     }
   };
-  let seq = 0;
   return {
     id,
+    epoch,
     async write(count: number) {
-      const events = Array.from({ length: count }, (_, i) => message(seq + i + 1));
-      const first = seq + 1;
-      seq += count;
-      assert.equal(await patiently(() => scheduler.invocations.append(id, epoch, first, events)), 'ok');
+      const first = sent.length + 1;
+      const events = Array.from({ length: count }, (_, i) => message(first + i));
+      assert.equal(await insist(() => scheduler.invocations.append(id, epoch, first, events)), 'ok');
+      sent.push(...events);
     },
     async finish() {
-      seq += 1;
       const terminal = { event: 'result' as const, data: '{}' };
-      assert.equal(await patiently(() => scheduler.invocations.finish(id, epoch, seq, terminal, null)), 'ok');
+      const seq = sent.length + 1;
+      assert.equal(await insist(() => scheduler.invocations.finish(id, epoch, seq, terminal, null)), 'ok');
       return seq;
     },
   };
@@ -54,8 +63,9 @@ describe('event log', () => {
   let reader: Scheduler;
   before(async () => {
     redis = await TestRedis.start({ appendOnly: true });
-    scheduler = openTestScheduler(redis);
-    reader = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix });
+    const patience = { deadlineMs: 20_000, outageMs: 20_000 };
+    scheduler = openTestScheduler(redis, patience);
+    reader = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix, ...patience });
   });
   after(async () => {
     await scheduler.close();
@@ -92,7 +102,8 @@ describe('event log', () => {
   });
 
   test('following goes on over a kill -9 and restart of Redis, without gap or duplicate', async () => {
-    const run = await writer(scheduler);
+    // What Redis acknowledged last may be lost; the attempt itself may not.
+    const run = await durably(redis, () => writer(scheduler));
     const seen: InvocationEvent[] = [];
     const following = (async () => {
       for await (const event of reader.events.follow(run.id, 0)) seen.push(event);
@@ -114,6 +125,114 @@ describe('event log', () => {
       seen.slice(0, -1).map(({ data }) => JSON.parse(data).text),
       upTo(last - 1).map(String),
     );
+  });
+
+  describe('when Redis comes back without what it had acknowledged', () => {
+    const end = { event: 'result' as const, data: '{}' };
+    const isGapAfter = (lastSeq: number) => (error: unknown) =>
+      error instanceof SequenceGap && error.code === 'sequence-gap' && error.lastSeq === lastSeq;
+    /** Follows from the beginning: `seen` grows, `ended` settles at the end. */
+    function follow(id: string) {
+      const seen: InvocationEvent[] = [];
+      const ended = (async () => {
+        for await (const event of reader.events.follow(id, 0)) seen.push(event);
+      })();
+      ended.catch(() => undefined);
+      return { seen, ended };
+    }
+    /** A run with three events on disk and four that were seen and are lost. */
+    async function bereft() {
+      const run = await writer(scheduler);
+      const follower = follow(run.id);
+      await run.write(3);
+      await losingWrites(redis, async () => {
+        await run.write(4);
+        await eventually(() => follower.seen.length === 7, 'the events before they are lost');
+      });
+      assert.equal((await scheduler.invocations.get(run.id))?.seq, 3);
+      return { run, ...follower };
+    }
+    const assertWhole = (events: readonly InvocationEvent[], last: number) => {
+      assert.deepEqual(numbers(events), upTo(last));
+      assert.deepEqual(
+        events.slice(0, -1),
+        upTo(last - 1).map((seq) => ({ seq, ...message(seq) })),
+      );
+    };
+
+    test('append names the last event that is left; sent again, each is there once', async () => {
+      const { run, seen, ended } = await bereft();
+      await assert.rejects(scheduler.invocations.append(run.id, run.epoch, 8, [message(8)]), isGapAfter(3));
+      const late = follow(run.id);
+      await eventually(() => late.seen.length === 3, 'what is left');
+      await run.write(2);
+      const last = await run.finish();
+      await Promise.all([ended, late.ended]);
+      assert.equal(last, 10);
+      for (const events of [seen, late.seen, await reader.events.read(run.id, 0)]) assertWhole(events, last);
+    });
+
+    test('finish does too, and what was sent again may be lost again', async () => {
+      const { run, seen, ended } = await bereft();
+      await losingWrites(redis, () => run.write(1));
+      await assert.rejects(scheduler.invocations.finish(run.id, run.epoch, 9, end, null), isGapAfter(3));
+      const last = await run.finish();
+      await ended;
+      assert.equal(last, 9);
+      for (const events of [seen, await reader.events.read(run.id, 0)]) assertWhole(events, last);
+    });
+
+    test('whoever has seen more than the log holds gets one terminal event all the same', async () => {
+      const { run, seen, ended } = await bereft();
+      assert.equal(await scheduler.invocations.fail(run.id, 'runtime-lost', 'gone with Redis'), 'ok');
+      await ended;
+      assert.deepEqual(numbers(seen), upTo(8));
+      assert.deepEqual([seen.at(-1)?.event, JSON.parse(seen.at(-1)?.data ?? '').code], ['error', 'runtime-lost']);
+      const from = async (afterSeq: number) =>
+        (await collect(reader.events.follow(run.id, afterSeq))).map(({ seq, event }) => [seq, event]);
+      assert.deepEqual(await from(3), [[4, 'error']], 'its number in the log');
+      assert.deepEqual(await from(4), [], 'who may have seen it');
+      assert.deepEqual(await from(7), [[8, 'error']], 'who has seen lost events and comes back');
+    });
+
+    test('an attempt whose beginning is lost can write no more, though the next one begins at the same place', async () => {
+      const { id } = submission();
+      await scheduler.invocations.create(submission({ id }));
+      const { seen, ended } = follow(id);
+      const lost = await losingWrites(redis, async () => {
+        const attempt = await scheduler.invocations.beginAttempt(id, 'r1');
+        assert.ok('epoch' in attempt);
+        await scheduler.invocations.append(id, attempt.epoch, 1, [message(1), message(2)]);
+        await eventually(() => seen.length === 2, 'the events before they are lost');
+        return attempt;
+      });
+      assert.equal((await scheduler.invocations.get(id))?.status, 'queued');
+      const appends = () => scheduler.invocations.append(id, lost.epoch, 3, [message(3)]);
+      assert.equal(await appends(), 'stale');
+      const next = await scheduler.invocations.beginAttempt(id, 'r2');
+      assert.ok('epoch' in next);
+      assert.deepEqual([next.nextSeq, next.attempt], [1, 1]);
+      assert.equal(await appends(), 'stale');
+      assert.equal(await scheduler.invocations.finish(id, lost.epoch, 3, end, null), 'stale');
+      await scheduler.invocations.append(id, next.epoch, 1, [message(1), message(2), message(3)]);
+      assert.equal(await scheduler.invocations.finish(id, next.epoch, 4, end, null), 'ok');
+      await ended;
+      assert.deepEqual(numbers(seen), upTo(4));
+    });
+
+    test('an invocation whose record is lost is unknown to its writer and its followers', async () => {
+      const { run, seen, ended } = await losingWrites(redis, async () => {
+        const run = await writer(scheduler);
+        const follower = follow(run.id);
+        await run.write(1);
+        await eventually(() => follower.seen.length === 1, 'the event before it is lost');
+        return { run, ...follower };
+      });
+      await assert.rejects(ended, (error) => error instanceof StoreError && error.code === 'invalid-argument');
+      assert.deepEqual(numbers(seen), [1]);
+      assert.equal(await scheduler.invocations.append(run.id, run.epoch, 2, [message(2)]), 'stale');
+      assert.equal(await scheduler.invocations.finish(run.id, run.epoch, 2, end, null), 'stale');
+    });
   });
 
   test('an aborted follower ends and lets go of its channel', async () => {
@@ -150,13 +269,14 @@ describe('event log', () => {
   test('log lines and the error of a run are in the log of the function', async () => {
     const record = submission({ function: 'talker' });
     await scheduler.invocations.create(record);
-    await scheduler.invocations.beginAttempt(record.id, 'r1');
+    const attempt = await scheduler.invocations.beginAttempt(record.id, 'r1');
+    assert.ok('epoch' in attempt);
     const abort = new AbortController();
     const live: string[] = [];
     const following = (async () => {
       for await (const { data } of reader.logs.follow('default', 'talker', '0-0', abort.signal)) live.push(data);
     })();
-    await scheduler.invocations.append(record.id, 1, 1, [
+    await scheduler.invocations.append(record.id, attempt.epoch, 1, [
       { event: 'log', data: '{"message":"a"}' },
       { event: 'message', data: '{"text":"not a log line"}' },
       { event: 'log', data: '{"message":"b"}' },

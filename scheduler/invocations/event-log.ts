@@ -64,7 +64,10 @@ export class EventLog {
           const read = cursor.beginRead();
           const events = await this.#readThroughOutage(id, cursor.last, signal);
           if (signal?.aborted) return;
-          if (events.length === 0 && (await this.#endedBefore(id, cursor.last))) return;
+          if (events.length === 0 && (await this.#endedBefore(id, cursor.last))) {
+            yield* await this.#terminal(id, cursor);
+            return;
+          }
           yield* cursor.replay(read, events, events.length < READ_COUNT);
         } else {
           yield* cursor.drain();
@@ -98,5 +101,14 @@ export class EventLog {
     const [status, seq] = await this.#store.call((redis) => redis.hmget(key, 'status', 'seq'));
     if (status == null) throw new StoreError('invalid-argument', `There is no invocation ${id} (any more).`);
     return hasEnded(status as InvocationStatus) && Number(seq) <= afterSeq;
+  }
+
+  /** The terminal event that a reader of lost events still waits for, if it does. */
+  async #terminal(id: string, cursor: FollowCursor): Promise<Iterable<InvocationEvent>> {
+    const entries = await this.#store.call((redis) =>
+      redis.xrevrange(this.#store.keys.events(id), '+', '-', 'COUNT', 1),
+    );
+    const last = entries.map(parseEntry)[0];
+    return last === undefined ? [] : cursor.ended(last);
   }
 }

@@ -85,3 +85,22 @@ test('any mix of writing, reading, live messages and interruptions gives every e
     { seed: 20261101, numRuns: 500 },
   );
 });
+
+test('a log that ended with a number which was handed out is read, and its end gets the next number', () => {
+  const cursor = new FollowCursor(0);
+  const events: InvocationEvent[] = [];
+  events.push(...cursor.replay(cursor.beginRead(), log(5).slice(0, 4), true));
+  assert.equal(cursor.behind, false);
+  const terminal = { seq: 3, event: 'error', data: '{}' } as const;
+  cursor.live([terminal]);
+  events.push(...cursor.drain());
+  assert.ok(cursor.behind, 'the log must tell');
+  events.push(...cursor.ended(terminal));
+  assert.ok(cursor.done);
+  assert.deepEqual(
+    events.map(({ seq }) => seq),
+    [1, 2, 3, 4, 5],
+  );
+  assert.deepEqual([...new FollowCursor(3).ended(terminal)], [], 'it may have been seen before');
+  assert.deepEqual([...new FollowCursor(4).ended(terminal)], [{ ...terminal, seq: 5 }]);
+});

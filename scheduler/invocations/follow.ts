@@ -11,6 +11,7 @@ export class FollowCursor {
   behind = true;
   /** True once the terminal event was handed out. */
   done = false;
+  readonly #afterSeq: number;
   readonly #maxWaiting: number;
   #waiting: InvocationEvent[] = [];
   #interruptions = 0;
@@ -18,6 +19,7 @@ export class FollowCursor {
   /** @param maxWaiting live events held for a slow reader; past it they are dropped and read from the log. */
   constructor(afterSeq: number, maxWaiting = 1024) {
     this.last = afterSeq;
+    this.#afterSeq = afterSeq;
     this.#maxWaiting = maxWaiting;
   }
 
@@ -54,7 +56,19 @@ export class FollowCursor {
       if (next === undefined) return;
       if (next.seq > this.last + 1) this.interrupted();
       else if (next.seq === this.last + 1) yield this.#handOut(next);
+      // The log lost what was handed out under that number, and has ended: a read tells.
+      else if (isTerminal(next.event)) this.interrupted();
     }
+  }
+
+  /**
+   * The log has ended, with a number that the reader knows: the store lost events that were handed out, and whoever ended the invocation
+   * knew of none. The reader still gets its one terminal event, under the number that it expects. A reader that came with just that number
+   * may have got the terminal event before, and gets nothing.
+   */
+  *ended(terminal: InvocationEvent): Generator<InvocationEvent> {
+    if (terminal.seq === this.last && this.last === this.#afterSeq) return;
+    yield this.#handOut({ ...terminal, seq: this.last + 1 });
   }
 
   #handOut(event: InvocationEvent): InvocationEvent {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
 import type { Scheduler } from '../scheduler.ts';
-import { StoreError } from '../store/errors.ts';
+import { SequenceGap, StoreError } from '../store/errors.ts';
 import { openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import type { NewEvent, TerminalEvent } from './types.ts';
@@ -46,9 +46,13 @@ describe('invocations', () => {
     const queued = await invocations.get(record.id);
     assert.equal(queued?.status, 'queued');
     assert.equal(queued?.arrival, created.arrival);
-    assert.deepEqual(await invocations.beginAttempt(record.id, 'r1'), { epoch: 1, nextSeq: 1, attempt: 1 });
-    assert.equal(await invocations.append(record.id, 1, 1, [message('a'), message('b')]), 'ok');
-    assert.equal(await invocations.finish(record.id, 1, 3, RESULT, { outputTokens: 2 }), 'ok');
+    const attempt = await invocations.beginAttempt(record.id, 'r1');
+    assert.ok('epoch' in attempt);
+    const { epoch } = attempt;
+    assert.deepEqual(attempt, { epoch, nextSeq: 1, attempt: 1 });
+    assert.equal((await invocations.get(record.id))?.epoch, epoch);
+    assert.equal(await invocations.append(record.id, epoch, 1, [message('a'), message('b')]), 'ok');
+    assert.equal(await invocations.finish(record.id, epoch, 3, RESULT, { outputTokens: 2 }), 'ok');
     const ended = await invocations.get(record.id);
     assert.equal(ended?.status, 'succeeded');
     assert.deepEqual(ended?.usage, { outputTokens: 2 });
@@ -62,7 +66,7 @@ describe('invocations', () => {
         [3, 'result'],
       ],
     );
-    assert.equal(await invocations.append(record.id, 1, 4, [message('c')]), 'ended');
+    assert.equal(await invocations.append(record.id, epoch, 4, [message('c')]), 'ended');
     assert.deepEqual(await invocations.beginAttempt(record.id, 'r2'), { refused: 'ended' });
     assert.deepEqual((await invocations.recent('default', 'story', 1))[0]?.id, record.id);
   });
@@ -151,13 +155,18 @@ describe('invocations', () => {
     }
   });
 
-  test('a gap in the numbers, and data that cannot travel, are the caller’s faults', async () => {
+  test('a gap in the numbers names the last one, data that cannot travel is refused, and neither writes', async () => {
     const { id, epoch } = await begun(scheduler);
     const invalid = (error: unknown) => error instanceof StoreError && error.code === 'invalid-argument';
-    await assert.rejects(scheduler.invocations.append(id, epoch, 2, [message('x')]), invalid);
-    await assert.rejects(scheduler.invocations.finish(id, epoch, 2, RESULT, null), invalid);
+    const gapAfter = (lastSeq: number) => (error: unknown) =>
+      error instanceof SequenceGap && error.code === 'sequence-gap' && error.lastSeq === lastSeq;
+    await assert.rejects(scheduler.invocations.append(id, epoch, 2, [message('x')]), gapAfter(0));
+    await assert.rejects(scheduler.invocations.finish(id, epoch, 2, RESULT, null), gapAfter(0));
     await assert.rejects(scheduler.invocations.append(id, epoch, 1, [{ event: 'message', data: '\0' }]), invalid);
     assert.deepEqual(await scheduler.events.read(id, 0), []);
+    assert.equal(await scheduler.invocations.append(id, epoch, 1, [message('x'), message('y')]), 'ok');
+    await assert.rejects(scheduler.invocations.finish(id, epoch, 2, RESULT, null), gapAfter(2));
+    await assert.rejects(scheduler.invocations.append(id, epoch, 4, [message('z')]), gapAfter(2));
   });
 
   test('a log is bounded in bytes; nothing of the call that passes the bound is written', async () => {

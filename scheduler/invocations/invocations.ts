@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { StoreError } from '../store/errors.ts';
+import { SequenceGap, StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { endingArguments, errorData } from './ending.ts';
@@ -106,6 +106,8 @@ export class Invocations {
   /**
    * Appends events, the first of them numbered `firstSeq`. Idempotent by number: after a `StoreError` make the same call again.
    * Terminal events are not appended, but given to `finish`.
+   *
+   * @throws SequenceGap when Redis has lost earlier events, or the caller left numbers out.
    */
   async append(id: string, epoch: number, firstSeq: number, events: readonly NewEvent[]): Promise<AppendOutcome> {
     const { keys } = this.#store;
@@ -127,8 +129,7 @@ export class Invocations {
       if (reply === 0) return 'stale';
       if (reply === -1) return 'ended';
       if (reply === -2) return 'full';
-      if (reply === -3) throw gap(id, firstSeq + start);
-      throw unexpected('append', reply);
+      throw gap(id, firstSeq + start, reply) ?? unexpected('append', reply);
     }
     return 'ok';
   }
@@ -136,6 +137,8 @@ export class Invocations {
   /**
    * Ends an invocation with its terminal event, numbered `seq`. The status follows from the event: `succeeded` for a result, `cancelled`
    * for an error with that code, else `failed`. Idempotent for the same epoch and number.
+   *
+   * @throws SequenceGap like `append`.
    */
   async finish(
     id: string,
@@ -161,8 +164,7 @@ export class Invocations {
     if (reply === 1) return 'ok';
     if (reply === 0) return 'stale';
     if (reply === -1) return 'ended';
-    if (reply === -3) throw gap(id, seq);
-    throw unexpected('finish', reply);
+    throw gap(id, seq, reply) ?? unexpected('finish', reply);
   }
 
   /**
@@ -197,10 +199,13 @@ function tuple(reply: unknown): unknown[] {
   return reply;
 }
 
-function gap(id: string, seq: number): StoreError {
-  return new StoreError(
-    'invalid-argument',
-    `Event ${seq} of invocation ${id} does not follow the last one of its log.`,
+/** The error in a reply `[-3, number of the last event]`, or null when it is another reply. */
+function gap(id: string, seq: number, reply: unknown): SequenceGap | null {
+  if (!Array.isArray(reply) || reply[0] !== -3 || typeof reply[1] !== 'number') return null;
+  const lastSeq = reply[1];
+  return new SequenceGap(
+    `Event ${seq} of invocation ${id} does not follow ${lastSeq}, the last one of its log.`,
+    lastSeq,
   );
 }
 

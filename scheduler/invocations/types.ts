@@ -76,7 +76,7 @@ export interface Invocation extends Omit<NewInvocation, 'idempotencyKey'> {
   readonly status: InvocationStatus;
   /** First come, first served: place in the line of all invocations. */
   readonly arrival: number;
-  /** Grows by one with every attempt, and when the platform ends it. */
+  /** Grows with every attempt, and when the platform ends it; no two attempts have the same, not even when Redis lost that one began. */
   readonly epoch: number;
   /** Attempts begun. */
   readonly attempts: number;

@@ -2,9 +2,10 @@
  * Why a call of the store failed.
  * `store-unavailable`: Redis did not answer in time; the call may or may not have taken effect, and may be made again.
  * `store-corrupt`: Redis refused the command, or what is stored has not the expected shape: a fault of the platform.
- * `invalid-argument`: the caller broke the contract of the call (a gap in sequence numbers, an unknown invocation).
+ * `invalid-argument`: the caller broke the contract of the call (an unknown invocation).
+ * `sequence-gap`: an event's number does not follow the last one of its log; see `SequenceGap`.
  */
-export type StoreErrorCode = 'store-unavailable' | 'store-corrupt' | 'invalid-argument';
+export type StoreErrorCode = 'store-unavailable' | 'store-corrupt' | 'invalid-argument' | 'sequence-gap';
 
 /** Answers of a Redis that cannot serve now but may later. */
 const NOT_NOW = /^(LOADING|BUSY|OOM|MISCONF|READONLY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS)\b/;
@@ -41,6 +42,20 @@ export class StoreError extends Error {
       });
     }
     return new StoreError('store-corrupt', `A command to Redis failed: ${text}`, { cause: error });
+  }
+}
+
+/**
+ * An event's number does not follow the last one of its log. With `appendfsync everysec` Redis writes what it has answered for up to two
+ * seconds later when the disk is slow; killed before, it comes back without, and the writer sends again what follows `lastSeq`.
+ */
+export class SequenceGap extends StoreError {
+  /** Number of the last event that the log holds, 0 for none. */
+  readonly lastSeq: number;
+
+  constructor(message: string, lastSeq: number) {
+    super('sequence-gap', message);
+    this.lastSeq = lastSeq;
   }
 }
 

@@ -10,6 +10,7 @@ export const bench: Command = {
   examples: [
     { line: 'pie bench generate', does: 'time per token at 1, 8 and 32 clients' },
     { line: 'pie bench launch', does: 'time from request to first message' },
+    { line: 'pie bench engine', does: 'the engine against node-llama-cpp, transformers.js and the floor' },
   ],
   run: async ({ args }) => (await runProgram('test/bench/main.ts', args, 'inherit')).code,
 };

@@ -15,7 +15,8 @@
   ARGV[8] how long the function's log is kept after its last line, ms
   ARGV[9...] pairs: event, data
 
-  Returns 1 appended, 0 stale epoch (or no such record), -1 ended, -2 byte limit passed (nothing was appended), -3 a gap in the numbers.
+  Returns 1 appended, 0 stale epoch (or no such record), -1 ended, -2 byte limit passed (nothing was appended).
+          {-3, number of the log's last event} a gap in the numbers.
 ]]
 local record, events = KEYS[1], KEYS[2]
 local firstSeq = tonumber(ARGV[3])
@@ -34,7 +35,7 @@ end
 seq = tonumber(seq)
 bytes = tonumber(bytes)
 if firstSeq > seq + 1 then
-  return -3
+  return {-3, seq}
 end
 
 --- @include "./include/function-log.lua"

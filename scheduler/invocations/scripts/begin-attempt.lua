@@ -27,7 +27,8 @@ if status ~= 'queued' then
   return {0, 'ended'}
 end
 
-local nextEpoch = redis.call('HINCRBY', record, 'epoch', 1)
+-- Not the next number only: should Redis lose this write, the epoch of the attempt that begins in its stead must be another one.
+local nextEpoch = math.max(tonumber(epoch) + 1, tonumber(ARGV[2]))
 local attempt = redis.call('HINCRBY', record, 'attempts', 1)
-redis.call('HSET', record, 'status', 'running', 'runtimeId', ARGV[1], 'startedAt', ARGV[2], 'token', ARGV[3])
+redis.call('HSET', record, 'status', 'running', 'epoch', nextEpoch, 'runtimeId', ARGV[1], 'startedAt', ARGV[2], 'token', ARGV[3])
 return {1, nextEpoch, tonumber(seq) + 1, attempt}

@@ -16,8 +16,8 @@
   ARGV[15] failure message, or ''
   ARGV[16] usage as JSON text, or ''
 
-  Returns 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended otherwise; -3 a gap in the
-  numbers.
+  Returns 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended otherwise.
+          {-3, number of the log's last event} when the number is not the next one.
 ]]
 --- @include "./include/end-arguments.lua"
 --- @include "./include/end-invocation.lua"
@@ -36,7 +36,7 @@ if status ~= 'running' or epoch ~= ARGV[9] then
   return 0
 end
 if tonumber(ARGV[10]) ~= tonumber(seq) + 1 then
-  return -3
+  return {-3, tonumber(seq)}
 end
 
 local a = endArguments()

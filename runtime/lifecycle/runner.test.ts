@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import type { InvocationEvent } from '#scheduler/invocations/types.ts';
+import { StoreError } from '#scheduler/store/errors.ts';
+import { durably, losingWrites } from '#scheduler/store/testing/lost-writes.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { TestPlatform } from '../testing/platform.ts';
+
+/** Repeats what it receives, until that is `end`; or talks for ever, holding pages. */
+const TALKER = `
+  import { allocatePages } from 'pie:inferlet/allocate@0.1.0';
+  import { Queue } from 'pie:inferlet/queue@0.1.0';
+  import { models, sleep } from 'pie:inferlet/runtime@0.1.0';
+  import { receive, send } from 'pie:inferlet/session@0.1.0';
+
+  const say = (text) => send({ tag: 'text', val: text });
+
+  export async function run(input) {
+    if (JSON.parse(input) === 'talk') {
+      const queue = new Queue(models()[0].name);
+      allocatePages(queue, 4);
+      await queue.synchronize().read();
+      for (let i = 0; ; i++) {
+        say(String(i));
+        await sleep(20).read();
+      }
+    }
+    say('ready');
+    for (;;) {
+      const message = await receive().read();
+      if (message.val.val === 'end') return '"done"';
+      say(message.val.val);
+    }
+  }
+`;
+
+describe('a runtime whose Redis comes back without what it had acknowledged', () => {
+  let platform: TestPlatform;
+  before(async () => {
+    platform = await TestPlatform.start();
+  });
+  after(() => platform.stop());
+
+  function follow(id: string) {
+    const seen: InvocationEvent[] = [];
+    const ended = (async () => {
+      const { events } = platform.scheduler;
+      for await (const event of events.follow(id, 0, AbortSignal.timeout(60_000))) seen.push(event);
+    })();
+    ended.catch(() => undefined);
+    return {
+      seen,
+      ended,
+      texts: () => seen.filter(({ event }) => event === 'message').map(({ data }) => textOf(data)),
+    };
+  }
+  const textOf = (data: string) => (JSON.parse(data) as { text: string }).text;
+
+  it('writes it again and ends the invocation with its result', async () => {
+    const { redis, scheduler } = platform;
+    const version = await platform.deploy(TALKER, { name: 'talker' });
+    const { id, seen, ended, texts } = await durably(redis, async () => {
+      const id = await platform.submit(version, null);
+      const follower = follow(id);
+      await eventually(() => follower.texts().length === 1, 'it runs');
+      return { id, ...follower };
+    });
+    await losingWrites(redis, async () => {
+      for (const text of ['1', '2', '3']) {
+        await scheduler.inbox.push(id, { text });
+        await eventually(() => texts().at(-1) === text, `${text} was seen`);
+      }
+    });
+    // The messages to the inferlet are lost as well, so one of them may count as handled before it is.
+    await eventually(async () => {
+      await scheduler.inbox.push(id, { text: 'end' });
+      return seen.at(-1)?.event === 'result';
+    }, 'its end');
+    await ended;
+    assert.deepEqual(texts(), ['ready', '1', '2', '3']);
+    assert.deepEqual(
+      seen.map(({ seq }) => seq),
+      seen.map((_, i) => i + 1),
+    );
+    assert.deepEqual(await scheduler.events.read(id, 0), seen);
+    assert.deepEqual(platform.errors, []);
+  });
+
+  it('stops an invocation whose record is gone, tells who follows it, and goes on', async () => {
+    const { redis, scheduler } = platform;
+    const limits = { memoryMb: 16, cpuMs: 20_000, wallMs: 20_000, pages: 4 };
+    const version = await platform.deploy(TALKER, { name: 'talker', limits });
+    const free = await platform.freePages();
+    const { id, ended } = await losingWrites(redis, async () => {
+      const id = await platform.submit(version, 'talk');
+      const follower = follow(id);
+      await eventually(() => follower.texts().length > 2, 'it talks');
+      return { id, ...follower };
+    });
+    await assert.rejects(ended, (error) => error instanceof StoreError && error.code === 'invalid-argument');
+    assert.equal(await scheduler.invocations.get(id), null);
+    await eventually(async () => (await platform.freePages()) === free, 'its pages are free');
+    const next = await platform.submit(version, null);
+    const follower = follow(next);
+    await eventually(() => follower.texts().length === 1, 'the next one runs');
+    await scheduler.inbox.push(next, { text: 'end' });
+    await follower.ended;
+    assert.equal(follower.seen.at(-1)?.event, 'result');
+  });
+});
