@@ -29,13 +29,13 @@ async function killDuring(pid: () => number): Promise<{ events: StreamEvent[]; t
   return { events, tookMs: Date.now() - killedAt };
 }
 
-/** Free pages of each model, once nothing runs, as the GPU host counts them. */
+/** Pages of each model that nobody holds, once nothing runs, as the GPU host counts them; those cached for later prefixes among them. */
 async function freePages(): Promise<Record<string, number>> {
   const [host] = loadConfig(platform.environment).gpuHosts;
   const connection = await GpuHostConnection.connect(host?.address ?? '');
   try {
     const stats = await connection.stats();
-    return Object.fromEntries(stats.models.map((model) => [model.name, model.pages.free]));
+    return Object.fromEntries(stats.models.map((model) => [model.name, model.pages.free + model.pages.cached]));
   } finally {
     connection.close();
   }
