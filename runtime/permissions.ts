@@ -6,8 +6,9 @@ const SWITCH = 'PIE_RUNTIME_PERMISSIONS';
 
 /**
  * Puts this process under Node's permission model: it may read files (models lie anywhere), write artifacts, connect, start children
- * (builds and planning, which have rights of their own) and worker threads (grammars; they have the process's). No addons, no inspector. Flags are read when a process starts, so its image is
- * replaced once: the same process id, arguments and standard streams. Call it before anything is opened.
+ * (builds and planning, which have rights of their own) and worker threads (grammars, which may only read their own code). No addons, no
+ * inspector. Flags are read when a process starts, so its image is replaced once: the same process id, arguments and standard streams. Call it
+ * before anything is opened.
  */
 export function enterPermissions(): void {
   if (process.permission || process.env[SWITCH] === 'off' || !process.execve) return;

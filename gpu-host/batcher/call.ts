@@ -3,9 +3,10 @@ import type { BatchQueue } from './queue.ts';
 
 /**
  * How a call meets the device.
- * - `instant`: needs no device (allocate, free, embed); may run while the device computes.
+ * Whatever needs no step is begun between two batches only: memory must not change under the device.
+ * - `instant`: needs no step (allocate, free, embed); may still be at work, such as on a disk, while later batches compute.
  * - `barrier`: instant, once every earlier call of its queue has completed (synchronize).
- * - `idle`: needs no step, but the device must not be computing (slot copies).
+ * - `idle`: needs no step, and is finished before the next batch leaves (slot copies).
  * - `project`: a state to a distribution.
  * - `forward`: inputs through the transformer.
  */

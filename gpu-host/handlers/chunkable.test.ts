@@ -2,6 +2,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import type { Mask } from '../protocol/calls.ts';
+import { must, Oracle, startTestHost, tagOf } from '../testing/host.ts';
+import { PROMPT, same, Workbench } from '../testing/workbench.ts';
+import { wrapBackend } from '../testing/wrapped-backend.ts';
 import { isChunkable } from './chunkable.ts';
 import { type Context, visibility } from './visibility.ts';
 
@@ -82,4 +85,27 @@ test('an explicit mask may be cut exactly when no input sees a later one', () =>
 test('a malformed mask is no reason to fail', () => {
   const mask = { runs: Uint32Array.of(3, 4), rowLengths: Uint32Array.of(9, 9, 9) };
   assert.equal(typeof isChunkable(1, Uint32Array.of(0, 1), mask), 'boolean');
+});
+
+test('a call whose second part the device refuses has filled nothing', async () => {
+  let steps = Number.POSITIVE_INFINITY;
+  await using host = await startTestHost({
+    model: { maxBatchTokens: 8 },
+    wrap: (inner) =>
+      wrapBackend(inner, {
+        forward: (batch) => (steps-- > 0 ? inner.forward(batch) : Promise.reject(new Error('bus error'))),
+      }),
+  });
+  const b = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
+  const pages = b.pages(3);
+  must(await b.fill(pages, PROMPT.slice(0, 3)));
+  steps = 1;
+  assert.equal(tagOf(await b.fill(pages, [...PROMPT, 90, 91], 3)), 'internal');
+  assert.equal(steps, -1, 'one part was computed, and one was not');
+  steps = Number.POSITIVE_INFINITY;
+  await b.inferlet.synchronize(b.queue);
+  must(await b.fill(pages, PROMPT.slice(3), 3));
+  const text = [...PROMPT, 7];
+  const expected = await b.oracle.top(text, [...text.keys()], 1, 5);
+  same(await b.probe(pages, 7, PROMPT.length), expected, 'only what came after is there');
 });

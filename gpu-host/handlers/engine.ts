@@ -6,6 +6,8 @@ import type { PageSpace } from '../memory/space.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
 import type { SwapStore } from '../memory/swap/store.ts';
 import type { QueuedOperation } from '../protocol/decode-calls.ts';
+import type { HandlerError } from '../protocol/errors.ts';
+import { encodeError } from '../protocol/results.ts';
 import { BarrierCall } from './barrier.ts';
 import { BatchRunner } from './batch-runner.ts';
 import { type HostCall, InstantCall } from './call.ts';
@@ -118,8 +120,8 @@ export class ModelEngine {
     const { space } = queue;
     if (space.closed) return;
     const call = makeCall(queue, id, operation, this.#maker);
-    call.bytes = bytes;
-    space.pendingBytes += bytes;
+    call.bytes = bytes + keyCount(call) * KEY_BYTES;
+    space.pendingBytes += call.bytes;
     this.batcher.push(call, performance.now());
     space.noteBusy();
     if (space.scoreboard.size > MAX_PENDING_CALLS || space.pendingBytes > MAX_PENDING_BYTES) space.port.overrun(space);
@@ -137,13 +139,16 @@ export class ModelEngine {
     this.wake();
   }
 
-  /** Ends a space: nothing of it goes to the device any more, and `released` is told when its memory is back. */
-  closeSpace(space: ModelSpace, released: () => void): void {
+  /**
+   * Ends a space: nothing of it goes to the device any more, and `released` is told when its memory is back. Its pending calls are answered
+   * with `why`, those on the device when they come back; without it, nobody waits for them.
+   */
+  closeSpace(space: ModelSpace, released: () => void, why?: HandlerError): void {
     if (!this.spaces.has(space)) {
       released();
       return;
     }
-    this.#dropCalls(space);
+    this.#dropCalls(space, why);
     this.#closing.push({ space, released });
     if (!this.batcher.busy) this.#releaseClosed();
     this.wake();
@@ -236,6 +241,8 @@ export class ModelEngine {
     if (call instanceof RunCall) space.runs.delete(call.id);
     this.batcher.finish(call, performance.now());
     space.noteBusy();
+    if (space.closed) answerEnded(call);
+    else space.port.finished();
   }
 
   /** Memory takes the inferlet's pages back; the device is idle, so they are free at once. Its calls end without an answer of their own. */
@@ -250,9 +257,12 @@ export class ModelEngine {
     space.port.terminated(space, cause);
   }
 
-  #dropCalls(space: ModelSpace): void {
+  #dropCalls(space: ModelSpace, why?: HandlerError): void {
     space.closed = true;
-    for (const queue of space.queues) this.batcher.closeQueue(queue.order);
+    space.ended = why;
+    for (const queue of space.queues) {
+      for (const dropped of this.batcher.closeQueue(queue.order)) answerEnded(dropped as HostCall);
+    }
   }
 
   #releaseClosed(): void {
@@ -273,6 +283,28 @@ export class ModelEngine {
     this.#byPages.delete(space.pages);
     this.spaces.delete(space);
   }
+}
+
+/** About what an entry of the scoreboard takes, bytes: the map's place, the entry, and a list of readers. */
+const KEY_BYTES = 100;
+
+/** Keys that the call may put on the scoreboard. */
+function keyCount(call: HostCall): number {
+  let keys = 0;
+  call.visitKeys(() => {
+    keys++;
+  });
+  return keys;
+}
+
+/**
+ * Answers a call that ends with its space. One that was answered but not yet finished when the space ended is answered again, which the
+ * runtime ignores.
+ */
+function answerEnded({ id, hostQueue: { space } }: HostCall): void {
+  if (id === 0 || !space.ended) return;
+  encodeError(space.port.writer, id, space.ended);
+  space.port.touched();
 }
 
 /** Watching the sockets saves the sleep and the waking up, some 30 µs a step, but takes the core that on a lone one the runtime needs. */

@@ -194,3 +194,25 @@ test('synchronize waits for a save that is under way, and a saver that has gone 
   const listed = must(await last.inferlet.listExports(last.queue)).map(({ name }) => name);
   assert.deepEqual(listed, ['one', 'two']);
 });
+
+test('an import past the limit of who asks ends nobody and moves nobody', async () => {
+  const pageCount = 16;
+  await using host = await startTestHost({ kv: true, pageCount });
+  const b = await bench(host);
+  must(await b.inferlet.exportPages(b.queue, b.pages(4), 'kept', true));
+  await host.restart();
+  const connection = await host.connect();
+  const ended: string[] = [];
+  const onTerminated = (cause: string) => ended.push(cause);
+  const newest = connection.openInferlet({ id: 'y', tenant: 'other', maxPages: pageCount, arrival: 9, onTerminated });
+  const theirs = newest.createQueue('tiny');
+  must(newest.allocatePages(theirs, pageCount - 1));
+  must(await newest.synchronize(theirs));
+  const oldest = connection.openInferlet({ id: 'x', maxPages: 3, arrival: 1 });
+  const outcome = await oldest.importPages(oldest.createQueue('tiny'), 'kept');
+  assert.equal(tagOf(outcome), 'limit-exceeded');
+  if (outcome.tag === 'err') assert.match(outcome.val.val, /3 is the invocation's limit/);
+  must(await newest.synchronize(theirs));
+  assert.deepEqual(ended, []);
+  assert.equal(host.host.stats().models[0]!.pages.owned, pageCount - 1);
+});

@@ -19,7 +19,14 @@ export abstract class NamedPagesCall extends InstantCall {
 
   constructor(queue: HostQueue, id: number, names: NamedPages) {
     super('instant', queue, id);
-    this.names = names;
+    this.names = {
+      registry: names.registry,
+      // Before anybody makes room for what cannot be mapped.
+      restore(requester, stored) {
+        checkMappable(stored.pages.length);
+        return names.restore(requester, stored);
+      },
+    };
   }
 
   /** Answers once what is being saved is on disk; at once when nothing is. The device and other queues go on meanwhile. */
@@ -33,8 +40,7 @@ export abstract class NamedPagesCall extends InstantCall {
   protected map(first: number, snapshot: PageSnapshot): void {
     const { tokens, nextPosition } = snapshot;
     const pages = snapshot.pages.length;
-    if (pages > MAX_IMPORT_PAGES)
-      throw fault('limit-exceeded', `${pages} pages have the name; ${MAX_IMPORT_PAGES} can be mapped at once`);
+    checkMappable(pages);
     this.hostQueue.space.pages.importSnapshot(first, snapshot);
     this.reply(() => encodeImported(this.hostQueue.space.port.writer, this.id, { pages, tokens, nextPosition }));
   }
@@ -47,6 +53,12 @@ export abstract class NamedPagesCall extends InstantCall {
 
   /** Nobody knows the addresses of what was not mapped. */
   protected override poison(): void {}
+}
+
+/** @throws CallFault `limit-exceeded` */
+function checkMappable(pages: number): void {
+  if (pages > MAX_IMPORT_PAGES)
+    throw fault('limit-exceeded', `${pages} pages have the name; ${MAX_IMPORT_PAGES} can be mapped at once`);
 }
 
 /** The exports of `wit/allocate.wit`. */

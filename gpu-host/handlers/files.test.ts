@@ -55,6 +55,32 @@ withWorkbench('kv-files', (handler) => {
     );
   });
 
+  handler(
+    'a lock that is opened twice is given back with the last, and one whose pages find no room at once',
+    async (b) => {
+      const own = b.pages(2);
+      void b.fill(own, PROMPT);
+      must(await b.inferlet.saveFile(b.queue, 'twice', own, SHARED));
+      const { inferlet, queue } = neighbour(b, 'other');
+      const take = () => inferlet.openFile(queue, 'twice', true, 'other');
+      for (let i = 0; i < 2; i++) must(await b.inferlet.openFile(b.queue, 'twice', true, 'maker'));
+      must(await b.inferlet.unlockFile(b.queue, 'twice'));
+      assert.equal(tagOf(await take()), 'unavailable', 'the second open holds it');
+      must(await b.inferlet.unlockFile(b.queue, 'twice'));
+      const taken = must(await take());
+      inferlet.freePages(queue, taken.pages);
+      must(await inferlet.unlockFile(queue, 'twice'));
+
+      const small = b.connection.openInferlet({ id: 'small', maxPages: 1, arrival: 3 });
+      const smallQueue = small.createQueue('tiny');
+      assert.equal(tagOf(await small.openFile(smallQueue, 'twice', true, 'small')), 'limit-exceeded');
+      must(await take());
+      await small.close();
+      await inferlet.close();
+      must(await b.inferlet.removeFile(b.queue, 'twice', 'maker'));
+    },
+  );
+
   handler('rights go by function, names by tenant', async (b) => {
     const own = b.pages(1);
     void b.fill(own, [1, 2]);

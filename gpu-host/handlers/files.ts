@@ -4,7 +4,10 @@ import type { FileOperation } from '../protocol/decode-calls.ts';
 import { pageKey } from './call.ts';
 import { NamedPagesCall } from './exports.ts';
 import type { NamedPages } from './named-pages.ts';
-import type { HostQueue } from './space.ts';
+import type { HostQueue, ModelSpace } from './space.ts';
+
+/** How many opens of a name for writing an inferlet has not given back: the registry's lock is one for all of them. */
+const holders = new WeakMap<ModelSpace, Map<string, number>>();
 
 /** What the calls of `wit/kv-files.wit` need of the host: names, locks and rights. The rest of a file is pages like all others. */
 export class FileCall extends NamedPagesCall {
@@ -22,10 +25,14 @@ export class FileCall extends NamedPagesCall {
     switch (operation.op) {
       case 'file-open': {
         const { first, name, write } = operation;
-        this.map(
-          first,
-          registry.openFile(this.#caller, name, write, (stored) => restore(pages, stored)),
-        );
+        const snapshot = registry.openFile(this.#caller, name, write, (stored) => restore(pages, stored));
+        if (write) this.#retain(name);
+        try {
+          this.map(first, snapshot);
+        } catch (cause) {
+          if (write) this.#release(name);
+          throw cause;
+        }
         return undefined;
       }
       case 'file-save': {
@@ -34,7 +41,7 @@ export class FileCall extends NamedPagesCall {
         return this.doneAfter(registry.saveFile(this.#caller, name, snapshot, { persistent, rights }));
       }
       case 'file-unlock':
-        registry.unlockFile(this.#caller, operation.name);
+        this.#release(operation.name);
         return this.doneAfter(undefined);
       case 'file-remove':
         registry.removeFile(this.#caller, operation.name);
@@ -43,6 +50,26 @@ export class FileCall extends NamedPagesCall {
         this.replyList(registry.listFiles(this.#caller, operation.prefix));
         return undefined;
     }
+  }
+
+  /** The lock has one more holder. */
+  #retain(name: string): void {
+    const { space } = this.hostQueue;
+    const held = holders.get(space) ?? new Map<string, number>();
+    held.set(name, (held.get(name) ?? 0) + 1);
+    holders.set(space, held);
+  }
+
+  /** The lock has one holder less; without any it is given back. */
+  #release(name: string): void {
+    const held = holders.get(this.hostQueue.space);
+    const left = (held?.get(name) ?? 0) - 1;
+    if (left > 0) {
+      held?.set(name, left);
+      return;
+    }
+    held?.delete(name);
+    this.names.registry.unlockFile(this.#caller, name);
   }
 
   get #caller(): Caller {

@@ -68,11 +68,11 @@ export class ForwardCall extends DeviceCall {
 
   override accept(output: SequenceOutput): Progress {
     const plan = this.plan as ForwardPlan;
-    plan.commit();
     if (output.kind !== 'none' && output.states) this.#states.push(output.states);
-    if (plan.left > 0) return 'more';
-    this.#writeStates(plan);
-    return 'done';
+    // Before the commit: until then a call that fails is taken back.
+    if (plan.left === plan.reserved) this.#writeStates(plan);
+    plan.commit();
+    return plan.left > 0 ? 'more' : 'done';
   }
 
   protected override rollback(): void {
@@ -90,7 +90,7 @@ export class ForwardCall extends DeviceCall {
     const inputs = Array.from(inEmbeds, (address) => embeds.get(address));
     embeds.checkHeld(outEmbeds);
     embeds.checkStateRoom(outEmbeds.length * this.model.backend.config.hiddenSize * 4);
-    const plan = new ForwardPlan(pages, this.#request(inputs), this.model.backend.config.contextLength);
+    const plan = new ForwardPlan(pages, this.#request(inputs), this.model.backend.config);
     this.#inputs = inputs;
     return plan;
   }
@@ -98,7 +98,15 @@ export class ForwardCall extends DeviceCall {
   #request(inputs: readonly HeldEmbed[]): ForwardRequest {
     const { inPages, outPages, outEmbeds, mask } = this.operation;
     const tokens = this.takesFromCache ? tokensOf(inputs) : undefined;
-    return { positions: positionsOf(inputs), inPages, outPages, mask, tokens, rows: outEmbeds.length };
+    return {
+      positions: positionsOf(inputs),
+      inPages,
+      outPages,
+      mask,
+      tokens,
+      rows: outEmbeds.length,
+      keepsParts: false,
+    };
   }
 
   #ask(): ForwardRequest | undefined {

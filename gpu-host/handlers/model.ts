@@ -58,7 +58,7 @@ export const TRAITS = [
 /** The limits of one inferlet on one model besides its pages. */
 export const EMBED_LIMITS = { maxEmbeds: MAX_EMBEDS, maxStateBytes: 64 * 1024 * 1024 } as const;
 
-/** Calls of one inferlet on one model that may wait, and the bytes of their arguments; past either it is ended. */
+/** Calls of one inferlet on one model that may wait, and the bytes of their arguments and keys; past either it is ended. */
 export const MAX_PENDING_CALLS = 16_384;
 export const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 

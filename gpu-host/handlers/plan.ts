@@ -3,8 +3,10 @@ import { fault } from '../memory/fault.ts';
 import { fillSlot, unfillSlot } from '../memory/pool.ts';
 import type { EmptySlot, PageSpace } from '../memory/space.ts';
 import type { PrefixRequest, PrefixRun } from '../memory/space-prefix.ts';
+import type { ModelConfig } from '../models/config.ts';
 import type { Mask } from '../protocol/calls.ts';
-import { type Context, gatherContext, matrixRows, visibility } from './visibility.ts';
+import { isChunkable } from './chunkable.ts';
+import { type Context, checkContext, gatherContext, matrixRows, visibility } from './visibility.ts';
 
 /** What a forward or a step asks of the page table. */
 export interface ForwardRequest {
@@ -16,7 +18,12 @@ export interface ForwardRequest {
   readonly tokens: Uint32Array | undefined;
   /** Inputs, counted from the last, whose outputs are wanted: these are computed in any case. */
   readonly rows: number;
+  /** Whether parts that were committed stay when a later one fails: a run's tokens have been handed over. Else all of the call goes. */
+  readonly keepsParts: boolean;
 }
+
+/** Most scores of a call that cannot be cut (inputs × keys × heads): 64 Mi, which are 256 MiB on the device. */
+export const MAX_UNCUT_SCORES = 64 * 1024 * 1024;
 
 const NO_SLOTS = new Uint32Array(0);
 
@@ -37,12 +44,19 @@ export class ForwardPlan {
   readonly #slots: EmptySlot[];
   readonly #writes: Uint32Array;
   readonly #matrix: Uint8Array | 'causal';
+  readonly #keepsParts: boolean;
 
-  /** @throws CallFault when a page is not held, the out-pages are too small, a position is past the model's context, or the mask does not fit. */
-  constructor(space: PageSpace, request: ForwardRequest, contextLength: number) {
+  /**
+   * @throws CallFault when a page is not held, the out-pages are too small, a position is past the model's context, the mask does not fit, or
+   *   the call would take more of the device than one may (`limit-exceeded`; nobody has made room for it then).
+   */
+  constructor(space: PageSpace, request: ForwardRequest, config: Pick<ModelConfig, 'contextLength' | 'heads'>) {
     const { positions, inPages } = request;
-    checkPositions(positions, contextLength);
+    checkPositions(positions, config.contextLength);
+    const keys = checkContext(space, inPages);
+    checkScores(request, keys, config.heads);
     this.positions = positions;
+    this.#keepsParts = request.keepsParts;
     space.makeResident(inPages);
     const asked = prefixRequest(request);
     this.#prefix = asked && space.beginPrefix(asked);
@@ -94,18 +108,20 @@ export class ForwardPlan {
     return sequence;
   }
 
-  /** The reserved inputs were computed. */
+  /** The reserved inputs were computed. With the last of them the call is done, and `rollback` does nothing any more. */
   commit(): void {
-    this.#prefix?.commit();
     this.done += this.reserved;
     this.reserved = 0;
+    // The tree gets nothing of a call that may still be taken back: what it has, others may hold.
+    if (this.#keepsParts || this.left === 0) this.#prefix?.commit();
   }
 
-  /** The call ends here: the slots of reserved inputs are empty again, and when nothing was computed the out-pages are as they were. */
+  /** The call ends here, before its last input: the out-pages are as they were, but for what a call that keeps its parts has committed. */
   rollback(): void {
-    const from = this.done - this.#taken;
-    for (let i = 0; i < this.reserved && this.#slots.length > 0; i++) {
-      const { page, slot } = this.#slots[from + i] as EmptySlot;
+    if (this.left === 0) return;
+    const end = this.#slots.length > 0 ? this.done + this.reserved - this.#taken : 0;
+    for (let i = this.#keepsParts ? this.done - this.#taken : 0; i < end; i++) {
+      const { page, slot } = this.#slots[i] as EmptySlot;
       unfillSlot(page, slot);
     }
     this.reserved = 0;
@@ -149,6 +165,20 @@ export function prefixRequest({
 }: ForwardRequest): PrefixRequest | undefined {
   if (!tokens || mask || outPages.length === 0) return undefined;
   return { inPages, outPages, positions, tokens, keep: Math.max(1, rows), causal: true };
+}
+
+/**
+ * A call that can be cut has as many inputs at once as a batch takes; any other has all of them.
+ * @throws CallFault `limit-exceeded`
+ */
+function checkScores({ positions, outPages, mask }: ForwardRequest, keys: number, heads: number): void {
+  const inputs = positions.length;
+  const scores = inputs * (keys + inputs) * heads;
+  if (scores <= MAX_UNCUT_SCORES || isChunkable(outPages.length, positions, mask)) return;
+  throw fault(
+    'limit-exceeded',
+    `${inputs} inputs over ${keys} slots are ${scores} scores of attention, and ${MAX_UNCUT_SCORES} is the limit of a call that cannot be cut: give it out-pages and rising positions, or split it`,
+  );
 }
 
 function smallest(values: Uint32Array): number {

@@ -115,8 +115,16 @@ export class RunCall extends DeviceCall implements OpenRun {
     for (let i = 0; i < positions.length; i++) positions[i] = position + this.#produced + i;
     const tokens = Uint32Array.of(this.#token);
     // Every input has an output that somebody waits for, so none may come from the cache; what is decoded goes there.
-    const request = { positions, inPages: pages, outPages: pages, mask: undefined, tokens, rows: positions.length };
-    return new ForwardPlan(this.hostQueue.space.pages, request, config.contextLength);
+    const request = {
+      positions,
+      inPages: pages,
+      outPages: pages,
+      mask: undefined,
+      tokens,
+      rows: positions.length,
+      keepsParts: true,
+    };
+    return new ForwardPlan(this.hostQueue.space.pages, request, config);
   }
 
   #check({ vocabularySize, contextLength }: ModelConfig): void {

@@ -17,6 +17,8 @@ export interface ReplyPort {
   readonly writer: FrameWriter;
   /** Something was written; it is to leave with the next flush. */
   touched(): void;
+  /** A call of the inferlet has completed and its result, if any, was written: too many of them unread end the inferlet. */
+  finished(): void;
   /** The inferlet of `space` left more calls pending than the host holds: it is to be ended. */
   overrun(space: ModelSpace): void;
   /** The memory of `space` was taken back and its calls are dropped without an answer: its inferlet is to be told, and ended elsewhere. */
@@ -41,10 +43,12 @@ export class ModelSpace {
   readonly runs = new Map<number, OpenRun>();
   /** How many of them wait for their consumer. */
   heldRuns = 0;
-  /** Bytes of the arguments of calls that are not done. */
+  /** Bytes that calls which are not done cost: their arguments, and their keys on the scoreboard. */
   pendingBytes = 0;
   /** No result is wanted any more; memory goes back as soon as the device does not use it. */
   closed = false;
+  /** What calls that were pending when it was closed are answered with; without it nobody waits for an answer. */
+  ended: HandlerError | undefined;
 
   constructor(port: ReplyPort, owner: InferletOwner, pages: PageSpace) {
     this.port = port;

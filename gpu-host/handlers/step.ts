@@ -132,12 +132,12 @@ export class StepCall extends DeviceCall {
     const { config } = this.#model.backend;
     checkTokens(tokens, config.vocabularySize);
     this.#checkOutput();
-    return new ForwardPlan(this.hostQueue.space.pages, this.#ask(), config.contextLength);
+    return new ForwardPlan(this.hostQueue.space.pages, this.#ask(), config);
   }
 
   #ask(): ForwardRequest {
     const { tokens, positions, inPages, outPages, mask, output, rows } = this.#request;
-    return { positions, inPages, outPages, mask, tokens, rows: output.tag === 'none' ? 0 : rows };
+    return { positions, inPages, outPages, mask, tokens, rows: output.tag === 'none' ? 0 : rows, keepsParts: false };
   }
 
   #checkOutput(): void {

@@ -1,4 +1,5 @@
 import { fault } from '../memory/fault.ts';
+import { bitCount } from '../memory/pool.ts';
 import type { PageSpace } from '../memory/space.ts';
 import type { Mask } from '../protocol/calls.ts';
 
@@ -14,9 +15,37 @@ export interface Context {
   readonly filled: number;
 }
 
+/** Most slots that a call may read: those of all pages that its inferlet can hold. A page that is named twice counts twice. */
+function maxContext({ owner, pool }: PageSpace): number {
+  return Math.min(owner.maxPages, pool.total) * pool.pageSize;
+}
+
+/**
+ * The unmasked slots of a call's in-pages, wherever these are. Brings no page in and keeps nothing.
+ * @throws CallFault `limit-exceeded` when the filled ones are more than a call may read, or as `PageSpace.peek`
+ */
+export function checkContext(space: PageSpace, pages: Uint32Array): number {
+  const { pool } = space;
+  const most = maxContext(space);
+  let filled = 0;
+  let visible = 0;
+  for (const address of pages) {
+    const { page, masked } = space.peek(address);
+    const slots = page.filled === pool.fullBits ? pool.pageSize : bitCount(page.filled);
+    filled += slots;
+    visible += masked === 0 ? slots : bitCount(page.filled & ~masked);
+    if (filled > most)
+      throw fault(
+        'limit-exceeded',
+        `the in-pages have more than ${most} slots, which is all that the inferlet may hold`,
+      );
+  }
+  return visible;
+}
+
 /**
  * Gathers the context of a call whose smallest input position is `firstPosition`. `room` more elements are left at the end of `slots`.
- * `explicit` keeps what an explicit mask needs.
+ * `explicit` keeps what an explicit mask needs. The pages have passed `checkContext`, or are distinct.
  * @throws CallFault when a page is not held or was never computed.
  */
 export function gatherContext(
@@ -27,7 +56,7 @@ export function gatherContext(
   explicit: boolean,
 ): Context {
   const { pageSize, fullBits } = space.pool;
-  const slots = new Uint32Array(pages.length * pageSize + room);
+  const slots = new Uint32Array(Math.min(pages.length * pageSize, maxContext(space)) + room);
   let count = 0;
   let allBefore = true;
   for (let i = 0; i < pages.length; i++) {
@@ -91,7 +120,8 @@ const MAX_MATRIX = 64 * 1024 * 1024;
 export function visibility(positions: Uint32Array, context: Context, mask: Mask | undefined): Uint8Array | 'causal' {
   if (!mask && isCausal(positions, context)) return 'causal';
   const inputs = positions.length;
-  const width = context.count + inputs;
+  // An explicit mask has columns for hidden slots as well.
+  const width = (mask ? context.filled : context.count) + inputs;
   if (inputs * width > MAX_MATRIX) throw fault('limit-exceeded', `a mask of ${inputs} × ${width}; split the call`);
   return mask ? explicitMatrix(mask, inputs, context) : inferredMatrix(positions, context);
 }

@@ -288,3 +288,26 @@ test('an inferlet that keeps its pages when it is ended is a fault of the host',
   young.allocate(1, 1);
   assert.throws(() => old.allocate(1, 1), /kept its pages/);
 });
+
+test('nobody makes room for a snapshot that its importer may not hold', () => {
+  const kit = makeMemory({ pages: 4, swapMemoryPages: 8 });
+  const [waiting, newest] = [kit.open({ arrival: 8 }), kit.open({ arrival: 9 })];
+  waiting.allocate(1, 2);
+  fill(kit, waiting, 1, 2, 0);
+  waiting.waiting = true;
+  newest.allocate(1, 2);
+  const page = { filled: 1, masked: 0, positions: new Uint32Array(PAGE_SIZE) };
+  const stored = { pages: [page, page, page], tokens: 3, nextPosition: 1, readPage: () => assert.fail('it was read') };
+  for (const [maxPages, count] of [
+    [2, 3],
+    [9, 5],
+  ] as const) {
+    const importer = kit.open({ arrival: 0, maxPages });
+    const pages = Array.from({ length: count }, () => page);
+    const refused = faultOf(() => kit.memory.restore(importer, { ...stored, pages })).error;
+    assert.equal(refused.tag, 'limit-exceeded');
+  }
+  const { terminations, swapsOut } = kit.memory.stats();
+  assert.deepEqual([terminations, swapsOut, newest.heldPages, waiting.heldPages], [0, 0, 2, 2]);
+  kit.memory.audit();
+});

@@ -117,8 +117,12 @@ export class DeviceMemory implements SpaceMemory {
     }
   }
 
-  /** Makes pages of a snapshot that is on disk only, claimed for `requester`, and holds them for the snapshot. @throws as `claim`, and what reading throws */
+  /**
+   * Makes pages of a snapshot that is on disk only, claimed for `requester`, who is about to map them all, and holds them for the snapshot.
+   * @throws as `claim`, `limit-exceeded` when the requester may not hold so many more (nobody has made room then), and what reading throws
+   */
   restore(requester: PageSpace, stored: StoredSnapshot): PageSnapshot {
+    requester.checkLimit(stored.pages.length);
     this.claim(requester, stored.pages.length);
     const pages: { page: Page; masked: number }[] = [];
     try {

@@ -150,3 +150,40 @@ test('a page may give tokens to itself', () => {
   ]);
   assert.equal(slotsOf(kit, space, 2)[3], undefined);
 });
+
+test('tokens are counted over the filled slots of all sources, a page that is named again included', () => {
+  const { kit, space } = setUp(4, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
+  space.copySlots(slotCopy([3, 0, 1, 2, 1, 0]));
+  space.mask(2, 0b10);
+  // Page 1 holds 10, 11, 13 … 17, page 3 nothing, page 2 18 and 19.
+  space.copyTokens(tokenCopy([3, 1, 3, 2, 1], [0, 2, 6, 7, 8, 9, 15], [4]));
+  assert.deepEqual(
+    slotsOf(kit, space, 4).map((slot) => slot?.[0]),
+    [10, 13, 17, 18, 19, 10, 17, undefined],
+  );
+  assert.equal(space.mapping(4).masked, 0b10_000);
+  const past = faultOf(() => space.copyTokens(tokenCopy([3, 1, 3, 2, 1], [16], [4]))).error;
+  assert.equal(past.tag, 'invalid-argument');
+  assert.match(past.val, /token 16 of pages that hold 16/);
+  assert.equal(faultOf(() => space.copyTokens(tokenCopy([], [0], [4]))).error.tag, 'invalid-argument');
+});
+
+test('a page under very many addresses is refused as what is written to, in the time that naming them takes', () => {
+  const { kit, space } = setUp(2, [10, 11]);
+  const many = 100_000;
+  space.share(new Uint32Array(many).fill(1), 10);
+  const addresses = Uint32Array.from({ length: many }, (_, i) => 10 + i);
+  const copy = {
+    sources: addresses,
+    indices: new Uint32Array(many),
+    destinations: addresses,
+    positions: Uint32Array.of(),
+  };
+  // Looking through all the earlier ones for each address would take minutes here.
+  const refused = faultOf(() => space.copyTokens(copy)).error;
+  assert.equal(refused.tag, 'limit-exceeded');
+  assert.match(refused.val, /more than 8 pages to write/);
+  assert.equal(faultOf(() => space.emptySlots(addresses, many)).error.tag, 'limit-exceeded');
+  assert.equal(faultOf(() => space.emptySlots(Uint32Array.of(10, 11, 10), 20)).error.tag, 'invalid-argument');
+  assert.equal(kit.memory.pool.counts().owned, 2);
+});

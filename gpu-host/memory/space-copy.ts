@@ -1,5 +1,5 @@
 import { fault } from './fault.ts';
-import { fillSlot, type Page } from './pool.ts';
+import { bitCount, fillSlot, type Page } from './pool.ts';
 import type { EmptySlot, Mapping, PageSpace, SpaceMemory } from './space.ts';
 
 /** `copy-slots` of wit/allocate.wit. */
@@ -109,12 +109,7 @@ export function copyTokens(space: PageSpace, request: TokenCopy): void {
   const { sources, indices, destinations, positions } = request;
   if (positions.length > 0 && positions.length !== indices.length)
     throw fault('invalid-argument', `${positions.length} positions for ${indices.length} tokens`);
-  const filled = filledSlots(space, sources);
-  const tokens = Array.from(indices, (index) => {
-    const token = filled[index];
-    if (!token) throw fault('invalid-argument', `token ${index} of pages that hold ${filled.length}`);
-    return token;
-  });
+  const tokens = sourceTokens(space, sources, indices);
   const shifts = positions.length > 0 ? shiftsTo(space, tokens, positions) : undefined;
   const rooms = space.roomIn(destinations, tokens.length);
   if (tokens.length === 0) return;
@@ -139,17 +134,41 @@ interface SourceToken {
   readonly masked: boolean;
 }
 
-function filledSlots(space: PageSpace, addresses: Uint32Array): SourceToken[] {
-  const filled: SourceToken[] = [];
-  for (const address of addresses) {
-    const { page, masked } = space.peek(address);
-    for (let slot = 0; slot < space.pool.pageSize; slot++) {
-      const bit = 1 << slot;
-      if (page.filled & bit)
-        filled.push({ address, slot, position: page.positions[slot] as number, masked: (masked & bit) !== 0 });
-    }
+/** The filled slots at `indices`, counted over all of `addresses`. @throws CallFault `invalid-argument` for one past the last */
+function sourceTokens(space: PageSpace, addresses: Uint32Array, indices: Uint32Array): SourceToken[] {
+  /** Filled slots up to the end of each page. */
+  const ends = new Uint32Array(addresses.length);
+  let held = 0;
+  for (const [i, address] of addresses.entries()) {
+    held += bitCount(space.peek(address).page.filled);
+    ends[i] = held;
   }
-  return filled;
+  return Array.from(indices, (index) => {
+    if (index >= held) throw fault('invalid-argument', `token ${index} of pages that hold ${held}`);
+    const at = firstAbove(ends, index);
+    const address = addresses[at] as number;
+    const { page, masked } = space.peek(address);
+    const slot = filledSlot(page, index - (at > 0 ? (ends[at - 1] as number) : 0));
+    return { address, slot, position: page.positions[slot] as number, masked: (masked & (1 << slot)) !== 0 };
+  });
+}
+
+/** Place of the first of the rising `numbers` that is larger than `value`; there is one. */
+function firstAbove(numbers: Uint32Array, value: number): number {
+  let [low, high] = [0, numbers.length - 1];
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if ((numbers[middle] as number) > value) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+/** The filled slot with `before` filled ones before it. */
+function filledSlot({ filled }: Page, before: number): number {
+  let left = filled;
+  for (let i = 0; i < before; i++) left &= left - 1;
+  return 31 - Math.clz32(left & -left);
 }
 
 function shiftsTo(space: PageSpace, tokens: readonly SourceToken[], positions: Uint32Array): Int32Array | undefined {

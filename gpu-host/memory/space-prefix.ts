@@ -92,7 +92,7 @@ export class PrefixRun {
     }
   }
 
-  /** Nothing was computed, and what was reserved was unfilled: the out-pages are as they were before. Nothing after the first `commit`. */
+  /** What was reserved was unfilled: the out-pages are as they were before. Nothing after the first `commit`. */
   revert(): void {
     for (const { room, former } of this.#replaced) {
       if (former) {
@@ -107,7 +107,7 @@ export class PrefixRun {
     this.#replaced = [];
   }
 
-  /** What was reserved has been computed (if only by being taken): the pages that are full go to the tree. */
+  /** What was reserved so far has been computed (if only by being taken) and stays: the pages that are full go to the tree. */
   commit(): void {
     for (const { former } of this.#replaced) if (former) this.#space.letGo(former);
     this.#replaced = [];

@@ -58,7 +58,7 @@ test('a page whose contents were never computed fails what reads it, until the f
   space.fail(Uint32Array.of(2, 99), handlerError('invalid-argument', 'bad token'), queue);
   assert.equal(faultOf(() => space.share(Uint32Array.of(1, 2), 10)).error.tag, 'dependency-failed');
   assert.equal(faultOf(() => space.snapshot(Uint32Array.of(2))).error.tag, 'dependency-failed');
-  assert.equal(space.has(10), false);
+  assert.equal(faultOf(() => space.peek(10)).error.tag, 'not-owned');
   space.free(Uint32Array.of(2));
   assert.equal(faultOf(() => space.mapping(2)).error.tag, 'not-owned');
   space.fail(Uint32Array.of(1), handlerError('invalid-argument', 'bad token'), queue);

@@ -96,17 +96,9 @@ export class PageSpace {
     return this.#held;
   }
 
-  get addresses(): Iterable<number> {
-    return this.#mappings.keys();
-  }
-
   /** Whether its pages may be swapped out. */
   get idle(): boolean {
     return this.waiting && !this.busy;
-  }
-
-  has(address: number): boolean {
-    return this.#mappings.has(address);
   }
 
   /**
@@ -198,13 +190,17 @@ export class PageSpace {
 
   /** The mappings whose pages have the first `count` empty slots; they need be neither resident nor writable. @throws as `emptySlots` */
   roomIn(addresses: Uint32Array, count: number): Mapping[] {
-    const wanted: Mapping[] = [];
+    const wanted = new Set<Mapping>();
+    // Once they are written, no two of them share a page.
+    const most = Math.min(this.owner.maxPages, this.pool.total);
     let room = 0;
     for (const address of addresses) {
       const mapping = this.#lookup(address);
       if (room >= count || mapping.page.filled === this.pool.fullBits) continue;
-      if (wanted.includes(mapping)) throw fault('invalid-argument', `page ${address} is named twice in the out-pages`);
-      wanted.push(mapping);
+      if (wanted.has(mapping)) throw fault('invalid-argument', `page ${address} is named twice in the out-pages`);
+      if (wanted.size === most)
+        throw fault('limit-exceeded', `more than ${most} pages to write, which is all that the inferlet may hold`);
+      wanted.add(mapping);
       room += this.pool.pageSize - bitCount(mapping.page.filled);
     }
     if (room < count) {
@@ -213,7 +209,7 @@ export class PageSpace {
         `${count} inputs need as many empty slots and the out-pages have ${room}; allocate more pages`,
       );
     }
-    return wanted;
+    return [...wanted];
   }
 
   /** Copies slots with their flags and keys rotated on by `shift`; source and destination may be the same page. */

@@ -98,6 +98,8 @@ export interface GpuInferlet {
   readonly pendingCalls: number;
   /** Calls issued since it was opened. */
   readonly issuedCalls: number;
+  /** Why its host is gone, and all that it held with it; undefined while it can be called, and once it was closed. */
+  readonly lost: string | undefined;
   /** Releases everything held; pending futures answer `cancelled`. Resolves when the host has released it, or is gone, or after 30 s. */
   close(): Promise<void>;
 }

@@ -82,6 +82,10 @@ export class DeviceInferlet implements GpuInferlet {
     return this.#issuer.pending;
   }
 
+  get lost(): string | undefined {
+    return this.#issuer.lost?.val;
+  }
+
   get issuedCalls(): number {
     return this.#issuer.issued;
   }

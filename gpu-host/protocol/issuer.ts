@@ -26,6 +26,8 @@ export class Issuer {
   #pending = new Set<number>();
   /** Why nothing can be called any more: closed, terminated, lost, flooding. */
   #dead: HandlerError | undefined;
+  /** Why there was no link to begin with. */
+  #unreachable: HandlerError | undefined;
   #unsentBytes = 0;
   #unsentSince = 0;
   #issued = 0;
@@ -41,7 +43,10 @@ export class Issuer {
       link.inferlets.set(handle, this);
       encodeOpenInferlet(link.writer, handle, { name, tenant, maxPages, maxPriority, arrival });
       link.scheduleFlush();
-    } else this.#dead = link.lost;
+    } else {
+      this.#dead = link.lost;
+      this.#unreachable = link.lost;
+    }
   }
 
   get pending(): number {
@@ -55,6 +60,11 @@ export class Issuer {
   /** Why nothing can be called any more, as far as is known without a look at the link. */
   get dead(): HandlerError | undefined {
     return this.#dead;
+  }
+
+  /** Why its host cannot be reached any more, if so: whatever the host held for it is gone. */
+  get lost(): HandlerError | undefined {
+    return this.#link ? this.#link.lost : this.#unreachable;
   }
 
   /** Why nothing can be called now, if so. */

@@ -1,13 +1,13 @@
 import type { Socket } from 'node:net';
 import type { ModelEngine } from '../handlers/engine.ts';
-import type { HostQueue, InferletOwner, ModelSpace, ReplyPort } from '../handlers/space.ts';
 import { type DecodedCall, decodeCalls } from '../protocol/decode-calls.ts';
-import { type HandlerError, handlerError, ProtocolFault, type ProtocolFaultCode } from '../protocol/errors.ts';
+import { ProtocolFault, type ProtocolFaultCode } from '../protocol/errors.ts';
 import { FrameReader } from '../protocol/frames.ts';
 import type { GpuHostStats, HostHello } from '../protocol/host.ts';
-import { encodeDone, encodeError, encodeTerminated } from '../protocol/results.ts';
+import { encodeDone } from '../protocol/results.ts';
 import { FRAME, type FrameKind, MAX_JSON_BYTES } from '../protocol/wire.ts';
 import { FrameWriter, type WordReader } from '../protocol/words.ts';
+import { HostInferlet, type ResultLine } from './inferlet.ts';
 
 export interface ConnectionEnvironment {
   readonly engines: readonly ModelEngine[];
@@ -21,8 +21,12 @@ export interface ConnectionEnvironment {
 export interface ConnectionLimits {
   /** Longest wait for the peer's hello, milliseconds. */
   readonly helloMs: number;
-  /** Bytes of results that the peer may leave unread. */
+  /** Bytes of results that the peer may leave unread for `maxUnreadMs`. */
   readonly maxUnreadBytes: number;
+  /** How long more than `maxUnreadBytes` may stay unread, milliseconds: what many inferlets ask for at once takes a while to be read. */
+  readonly maxUnreadMs: number;
+  /** Bytes of results that one inferlet may have unread before it is ended. */
+  readonly maxInferletUnreadBytes: number;
   /** Inferlets open at once. */
   readonly maxInferlets: number;
 }
@@ -30,27 +34,21 @@ export interface ConnectionLimits {
 export const DEFAULT_CONNECTION_LIMITS: ConnectionLimits = {
   helloMs: 5000,
   maxUnreadBytes: 64 * 1024 * 1024,
+  maxUnreadMs: 5000,
+  maxInferletUnreadBytes: 16 * 1024 * 1024,
   maxInferlets: 65_536,
 };
 
-interface HostInferlet {
-  readonly handle: number;
-  readonly owner: InferletOwner;
-  readonly spaces: Map<ModelEngine, ModelSpace>;
-  readonly queues: Map<number, { readonly engine: ModelEngine; readonly queue: HostQueue }>;
-  /** It waits for something other than the device. */
-  waiting: boolean;
-  /** Why its calls are refused: it broke a limit of the host, or its memory was taken. */
-  dead: HandlerError | undefined;
-}
-
-type QueueCall = Exclude<DecodedCall, { op: 'open-inferlet' | 'close-inferlet' | 'create-queue' | 'set-waiting' }>;
+type QueueCall = Exclude<
+  DecodedCall,
+  { op: 'open-inferlet' | 'close-inferlet' | 'create-queue' | 'set-waiting' | 'run-consumed' | 'run-stop' }
+>;
 
 /**
  * One runtime's connection: frames in, calls to the engines, results out. A frame that cannot be read ends this connection with a code;
  * when it ends, everything that its inferlets held is released.
  */
-export class Connection implements ReplyPort {
+export class Connection implements ResultLine {
   readonly writer = new FrameWriter();
   #socket: Socket;
   #environment: ConnectionEnvironment;
@@ -59,7 +57,10 @@ export class Connection implements ReplyPort {
   #greeted = false;
   #ended = false;
   #inferlets = new Map<number, HostInferlet>();
-  #spaceOwners = new Map<ModelSpace, HostInferlet>();
+  /** Bytes of results written since the last flush. */
+  #written = new Map<HostInferlet, number>();
+  /** Since when more than its limit has been unread. */
+  #unreadSinceMs: number | undefined;
   #helloTimer: NodeJS.Timeout;
 
   constructor(socket: Socket, environment: ConnectionEnvironment, limits: ConnectionLimits) {
@@ -81,13 +82,23 @@ export class Connection implements ReplyPort {
     this.#environment.touched(this);
   }
 
+  wrote(inferlet: HostInferlet, bytes: number): void {
+    this.#written.set(inferlet, (this.#written.get(inferlet) ?? 0) + bytes);
+    this.touched();
+  }
+
   /** Sends everything written, in one write. */
   flush(): void {
     if (this.#ended || this.writer.length === 0) return;
-    this.#socket.write(this.writer.take());
-    if (this.#socket.writableLength > this.#limits.maxUnreadBytes) {
+    if (this.#stalled()) {
       this.end('overrun', `${this.#socket.writableLength} bytes of results were not read`);
+      return;
     }
+    const written = this.#written;
+    this.#written = new Map();
+    this.#socket.write(this.writer.take(), () => {
+      for (const [inferlet, bytes] of written) inferlet.taken(bytes);
+    });
   }
 
   /** Ends the connection with a code that the peer can read. */
@@ -103,24 +114,15 @@ export class Connection implements ReplyPort {
     this.#close();
   }
 
-  /** An inferlet left more calls pending than the host holds: it ends, its neighbours do not. */
-  overrun(space: ModelSpace): void {
-    const inferlet = this.#spaceOwners.get(space);
-    if (!inferlet || inferlet.dead) return;
-    inferlet.dead = handlerError('limit-exceeded', 'too many calls are pending; await some before issuing more');
-    this.#release(inferlet, () => {});
-  }
-
-  /** An engine took the memory of an inferlet: the runtime is told, and what it holds on other models goes back as well. */
-  terminated(space: ModelSpace, cause: string): void {
-    const inferlet = this.#spaceOwners.get(space);
-    if (!inferlet || inferlet.dead) return;
-    inferlet.dead = handlerError('terminated', cause);
-    this.#spaceOwners.delete(space);
-    for (const [engine, taken] of inferlet.spaces) if (taken === space) inferlet.spaces.delete(engine);
-    this.#release(inferlet, () => {});
-    encodeTerminated(this.writer, inferlet.handle, cause);
-    this.touched();
+  /** Whether the peer does not read: judged by what earlier flushes left, since one inferlet's results must not end its neighbours. */
+  #stalled(): boolean {
+    if (this.#socket.writableLength <= this.#limits.maxUnreadBytes) {
+      this.#unreadSinceMs = undefined;
+      return false;
+    }
+    const nowMs = performance.now();
+    this.#unreadSinceMs ??= nowMs;
+    return nowMs - this.#unreadSinceMs > this.#limits.maxUnreadMs;
   }
 
   #receive(chunk: Buffer): void {
@@ -182,9 +184,12 @@ export class Connection implements ReplyPort {
     const inferlet = this.#inferlets.get(call.inferlet);
     if (!inferlet) throw new ProtocolFault('malformed', `inferlet ${call.inferlet} is not open`);
     if (call.op === 'close-inferlet') this.#closeInferlet(inferlet, call.id);
-    else if (inferlet.dead) this.#refuse(call, inferlet.dead);
+    // They name an earlier call, which may be over, as its queue may be.
+    else if (call.op === 'run-consumed') inferlet.run(call.id)?.consumed(call.tokens);
+    else if (call.op === 'run-stop') inferlet.run(call.id)?.stop();
+    else if (inferlet.dead) inferlet.refuse(call.id, inferlet.dead);
     else if (call.op === 'create-queue') this.#createQueue(inferlet, call.queue, call.model);
-    else if (call.op === 'set-waiting') setWaiting(inferlet, call.waiting);
+    else if (call.op === 'set-waiting') inferlet.setWaiting(call.waiting);
     else this.#queued(inferlet, call, bytes);
   }
 
@@ -201,12 +206,6 @@ export class Connection implements ReplyPort {
       case 'set-priority':
         engine.batcher.setPriority(queue.order, call.priority);
         break;
-      case 'run-consumed':
-        queue.space.runs.get(call.id)?.consumed(call.tokens);
-        break;
-      case 'run-stop':
-        queue.space.runs.get(call.id)?.stop();
-        break;
       default:
         engine.submit(queue, call.id, call, bytes);
     }
@@ -219,73 +218,34 @@ export class Connection implements ReplyPort {
       throw new ProtocolFault('overrun', `more than ${this.#limits.maxInferlets} inferlets are open`);
     }
     const { name: id, tenant, arrival, maxPages, maxPriority } = call;
-    this.#inferlets.set(call.inferlet, {
-      handle: call.inferlet,
-      owner: { id, tenant, arrival, maxPages, maxPriority },
-      spaces: new Map(),
-      queues: new Map(),
-      waiting: false,
-      dead: undefined,
-    });
+    const owner = { id, tenant, arrival, maxPages, maxPriority };
+    const { maxInferletUnreadBytes } = this.#limits;
+    this.#inferlets.set(call.inferlet, new HostInferlet(call.inferlet, owner, this, maxInferletUnreadBytes));
   }
 
   #createQueue(inferlet: HostInferlet, queue: number, model: number): void {
     if (inferlet.queues.has(queue)) throw new ProtocolFault('malformed', `queue ${queue} is open already`);
     const engine = this.#environment.engines[model];
     if (!engine) throw new ProtocolFault('malformed', `no model number ${model}`);
-    let space = inferlet.spaces.get(engine);
-    if (!space) {
-      space = engine.openSpace(this, inferlet.owner);
-      inferlet.spaces.set(engine, space);
-      this.#spaceOwners.set(space, inferlet);
-      if (inferlet.waiting) engine.setWaiting(space, true);
-    }
-    inferlet.queues.set(queue, { engine, queue: engine.openQueue(space) });
+    inferlet.openQueue(queue, engine);
   }
 
   #closeInferlet(inferlet: HostInferlet, id: number): void {
     this.#inferlets.delete(inferlet.handle);
-    this.#release(inferlet, () => {
+    inferlet.release(() => {
       if (this.#ended || id === 0) return;
       encodeDone(this.writer, id);
       this.touched();
     });
   }
 
-  /** Gives back what the inferlet holds on every model, then tells. */
-  #release(inferlet: HostInferlet, released: () => void): void {
-    let left = inferlet.spaces.size;
-    if (left === 0) released();
-    for (const [engine, space] of inferlet.spaces) {
-      this.#spaceOwners.delete(space);
-      engine.closeSpace(space, () => {
-        left--;
-        if (left === 0) released();
-      });
-    }
-    inferlet.spaces.clear();
-    inferlet.queues.clear();
-  }
-
-  /** Answers a call of an inferlet that was ended; what concerns an earlier call needs no answer. */
-  #refuse(call: DecodedCall, why: HandlerError): void {
-    if (call.id === 0 || call.op === 'run-stop' || call.op === 'run-consumed') return;
-    encodeError(this.writer, call.id, why);
-    this.touched();
-  }
-
   #close(): void {
     if (this.#ended) return;
     this.#ended = true;
     clearTimeout(this.#helloTimer);
-    for (const inferlet of this.#inferlets.values()) this.#release(inferlet, () => {});
+    for (const inferlet of this.#inferlets.values()) inferlet.release(() => {});
     this.#inferlets.clear();
     this.#socket.destroySoon();
     this.#environment.ended(this);
   }
-}
-
-function setWaiting(inferlet: HostInferlet, waiting: boolean): void {
-  inferlet.waiting = waiting;
-  for (const [engine, space] of inferlet.spaces) engine.setWaiting(space, waiting);
 }

@@ -1,11 +1,11 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { GrammarAccount } from './account.ts';
 import { Matcher } from './matcher.ts';
 import type { Answer } from './messages.ts';
 import type { GrammarModel } from './service.ts';
-import { GrammarError } from './translate/error.ts';
-import { checkSource, type GrammarSource } from './translate/source.ts';
+import type { GrammarSource } from './translate/source.ts';
 import { vocabularyOf } from './vocabulary.ts';
-import type { LinkReply, WorkerLink } from './worker-link.ts';
+import type { Asker, LinkReply, WorkerLink } from './worker-link.ts';
 import type { Workers } from './workers.ts';
 
 /** Milliseconds. */
@@ -22,9 +22,13 @@ export interface GrammarJob {
   readonly source: GrammarSource;
   readonly workers: Workers;
   readonly deadlines: Deadlines;
-  /** Called when nobody holds it any more, or when it failed. */
+  /** Called when somebody holds it after nobody did. */
+  readonly onUsed: () => void;
+  /** Called when nobody holds it any more. */
   readonly onUnused: () => void;
 }
+
+const CLOSED = handlerError('closed', 'the grammar was dropped');
 
 /** Times that something is made again because its worker ended for another reason. */
 const MAX_ATTEMPTS = 3;
@@ -40,12 +44,6 @@ export class Grammar {
 
   constructor(job: GrammarJob) {
     this.job = job;
-    try {
-      checkSource(job.source);
-    } catch (error) {
-      if (!(error instanceof GrammarError)) throw error;
-      this.#failure = handlerError(error.tag, error.message);
-    }
   }
 
   get failed(): boolean {
@@ -58,6 +56,7 @@ export class Grammar {
 
   hold(): void {
     this.#holders += 1;
+    if (this.#holders === 1) this.job.onUsed();
   }
 
   release(): void {
@@ -65,14 +64,15 @@ export class Grammar {
     if (this.#holders === 0) this.job.onUnused();
   }
 
-  /** Runs `ask` in a worker in which the grammar is compiled. Never rejects. */
-  async use(ask: (link: WorkerLink) => Promise<LinkReply>): Promise<Outcome<Answer>> {
+  /** Runs `ask` in a worker in which the grammar is compiled: by `asker`, when it is not yet. Never rejects. */
+  async use(asker: Asker, ask: (link: WorkerLink) => Promise<LinkReply>): Promise<Outcome<Answer>> {
     try {
       let reason = '';
       for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt += 1) {
-        if (this.#failure) return err(this.#failure);
+        const refused = this.#failure ?? asker.refuse();
+        if (refused) return err(refused);
         const { tenant, workers } = this.job;
-        const reply = await workers.with(tenant, (link) => this.#ask(link, ask));
+        const reply = await workers.with(tenant, (link) => this.#ask(link, asker, ask));
         if (reply.tag === 'err') return reply;
         if (reply.val.tag !== 'ended') return reply.val;
         if (reply.val.culprit) return err(this.#fail(reply.val.val));
@@ -89,26 +89,31 @@ export class Grammar {
     void this.#link?.request({ kind: 'forget', grammar: this.job.id }, this.job.deadlines.operationMs);
   }
 
-  async #ask(link: WorkerLink, ask: (link: WorkerLink) => Promise<LinkReply>): Promise<LinkReply> {
+  async #ask(link: WorkerLink, asker: Asker, ask: (link: WorkerLink) => Promise<LinkReply>): Promise<LinkReply> {
     let compiled = this.#compiled.get(link);
     if (!compiled) {
-      compiled = this.#compile(link);
+      compiled = this.#compile(link, asker);
       this.#compiled.set(link, compiled);
     }
     const reply = await compiled;
     return reply.tag === 'ok' ? ask(link) : reply;
   }
 
-  async #compile(link: WorkerLink): Promise<LinkReply> {
+  async #compile(link: WorkerLink, asker: Asker): Promise<LinkReply> {
     const { id, model, source, deadlines } = this.job;
-    const vocabulary = await vocabularyOf(model.tokenizer);
+    const vocabulary = await vocabularyOf(model.tokenizer, model.vocabularySize);
     const learned = await link.learn(vocabulary, deadlines.startMs);
     // Reading a vocabulary is no fault of the grammar.
     if (learned.tag !== 'ok') return learned.tag === 'ended' ? { ...learned, culprit: false } : learned;
     this.#link = link;
     const request = { kind: 'compile', grammar: id, vocabulary: vocabulary.id, source } as const;
-    const reply = await link.request(request, deadlines.compileMs);
+    const reply = await link.request(request, deadlines.compileMs, {
+      refuse: () => (this.unused ? CLOSED : asker.refuse()),
+      charge: (cpuMs) => asker.charge(cpuMs),
+    });
     if (reply.tag === 'err') this.#fail(reply.val);
+    // When only this asker withdrew, somebody else may compile it yet.
+    if (reply.tag === 'ended') this.#compiled.delete(link);
     return reply;
   }
 
@@ -121,25 +126,38 @@ export class Grammar {
 /** Somebody's hold on a compiled grammar. */
 export class CompiledGrammar {
   readonly #grammar: Grammar;
+  readonly #account: GrammarAccount;
   readonly #ready: Promise<Outcome<undefined>>;
   #dropped = false;
 
-  constructor(grammar: Grammar) {
+  /** @param account has begun a call of `bytes`, which lasts until the grammar is compiled */
+  constructor(grammar: Grammar, account: GrammarAccount, bytes: number) {
     this.#grammar = grammar;
+    this.#account = account;
     grammar.hold();
+    const asker: Asker = {
+      refuse: () => (grammar.unused ? CLOSED : account.refuse()),
+      charge: (cpuMs) => account.charge(cpuMs),
+    };
     this.#ready = grammar
-      .use(async () => ({ tag: 'ok', val: undefined }))
-      .then((outcome) => (outcome.tag === 'ok' ? ok(undefined) : outcome));
+      .use(asker, async () => ({ tag: 'ok', val: undefined }))
+      .then((outcome) => {
+        account.end(bytes);
+        return outcome.tag === 'ok' ? ok(undefined) : outcome;
+      });
   }
 
-  /** `invalid-argument` for a source that is no grammar, `limit-exceeded` for one that is too large or takes too long. Never rejects. */
+  /**
+   * `invalid-argument` for a source that is no grammar, `limit-exceeded` for one that is too large or takes too long, `closed` when nobody
+   * held it any more. Never rejects.
+   */
   ready(): Promise<Outcome<undefined>> {
     return this.#ready;
   }
 
   /** A matcher at the beginning of a text. It outlives this hold; made after `drop`, it answers `closed`. */
   matcher(): Matcher {
-    const matcher = new Matcher(this.#grammar, Promise.resolve([]));
+    const matcher = new Matcher(this.#grammar, this.#account, Promise.resolve(ok([])));
     if (this.#dropped) matcher.drop();
     return matcher;
   }

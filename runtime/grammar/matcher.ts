@@ -1,49 +1,72 @@
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { GrammarAccount } from './account.ts';
 import type { Grammar } from './compiled.ts';
 import type { Answer, MatchStatus } from './messages.ts';
-import type { LinkReply, WorkerLink } from './worker-link.ts';
+import type { Asker, LinkReply, WorkerLink } from './worker-link.ts';
 
 /** Tokens that a matcher can have accepted: it remembers them all, to go on from there in another worker or as a fork. */
 const MAX_TOKENS = 131_072;
 
+const TOO_LONG = handlerError('limit-exceeded', `a matcher takes ${MAX_TOKENS} tokens at most; begin a new one`);
+const CLOSED = handlerError('closed', 'the matcher was dropped');
+
 let lastId = 0;
 
 /**
- * Where a text of tokens stands in a grammar. Calls run in order; none of their promises rejects. The state lies in the tenant's worker; when that
- * has ended, the accepted tokens are replayed in the next one.
+ * Where a text of tokens stands in a grammar. Calls run in order; none of their promises rejects. Those that wait when it is dropped answer
+ * `closed`. The state lies in the tenant's worker; when that has ended, the accepted tokens are replayed in the next one.
  */
 export class Matcher {
   readonly #grammar: Grammar;
+  readonly #account: GrammarAccount;
   readonly #id: number;
-  readonly #accepted: Promise<number[]>;
+  /** The tokens after which it stands, or why it is of no use. */
+  readonly #accepted: Promise<Outcome<number[]>>;
+  /** Forks that wait for the calls made before them. */
+  readonly #forks = new Set<Matcher>();
+  readonly #asker: Asker;
   /** The last call so far. */
   #last: Promise<unknown>;
   /** The worker in which it is open. */
   #link: WorkerLink | undefined;
   #dropped = false;
 
-  /** @param accepted the tokens after which it stands, which become its own */
-  constructor(grammar: Grammar, accepted: Promise<number[]>) {
+  /** @param accepted the tokens after which it stands, which become its own and which `account` keeps already */
+  constructor(grammar: Grammar, account: GrammarAccount, accepted: Promise<Outcome<number[]>>) {
     lastId += 1;
     this.#id = lastId;
     this.#grammar = grammar;
+    this.#account = account;
     this.#accepted = accepted;
     this.#last = accepted;
+    this.#asker = {
+      refuse: () => (this.#unwanted ? CLOSED : account.refuse()),
+      charge: (cpuMs) => account.charge(cpuMs),
+    };
     grammar.hold();
   }
 
-  /** Takes all of `tokens`, or none when one does not fit: then it says false. `invalid-argument` for ids outside the vocabulary. */
+  /**
+   * Takes all of `tokens`, or none when one does not fit: then it says false. `invalid-argument` for ids outside the vocabulary.
+   *
+   * @param tokens copied; may be a view of a guest's memory
+   */
   accept(tokens: Uint32Array): Promise<Outcome<boolean>> {
+    if (tokens.length > MAX_TOKENS) return Promise.resolve(err(TOO_LONG));
+    const own = tokens.slice();
     const matcher = this.#id;
     return this.#call(async (accepted) => {
-      if (accepted.length + tokens.length > MAX_TOKENS) {
-        return err(handlerError('limit-exceeded', `a matcher takes ${MAX_TOKENS} tokens at most; begin a new one`));
+      if (accepted.length + own.length > MAX_TOKENS) return err(TOO_LONG);
+      const refused = this.#account.keep(own.length);
+      if (refused) return err(refused);
+      const taken = await this.#ask({ kind: 'accept', matcher, tokens: own });
+      if (taken.tag === 'ok' && taken.val === true) {
+        for (const token of own) accepted.push(token);
+        return ok(true);
       }
-      const taken = await this.#ask({ kind: 'accept', matcher, tokens });
-      if (taken.tag === 'err') return taken;
-      if (taken.val === true) for (const token of tokens) accepted.push(token);
-      return ok(taken.val === true);
-    });
+      this.#account.give(own.length);
+      return taken.tag === 'ok' ? ok(false) : taken;
+    }, own.byteLength);
   }
 
   /** Tokens that may come next: bit `t % 32` of word `t / 32`. Where only the end may come, the end-of-sequence tokens alone. */
@@ -72,46 +95,69 @@ export class Matcher {
       const back = await this.#ask({ kind: 'rollback', matcher, tokens });
       if (back.tag === 'err') return back;
       accepted.length -= tokens;
+      this.#account.give(tokens);
       return ok(undefined);
     });
   }
 
   /** A matcher of its own where this one stands after the calls made so far. */
   fork(): Matcher {
-    const accepted = this.#last.then(async () => (await this.#accepted).slice());
-    const fork = new Matcher(this.#grammar, accepted);
+    const accepted: Promise<Outcome<number[]>> = this.#call(async (tokens) => {
+      const refused = fork.#unwanted ? CLOSED : this.#account.keep(tokens.length);
+      return refused ? err(refused) : ok(tokens.slice());
+    });
+    const fork = new Matcher(this.#grammar, this.#account, accepted);
     if (this.#dropped) fork.drop();
+    this.#forks.add(fork);
+    void accepted.then(() => this.#forks.delete(fork));
     return fork;
   }
 
   drop(): void {
     if (this.#dropped) return;
     this.#dropped = true;
-    void this.#last.then(() => {
+    void this.#last.then(async () => {
+      const accepted = await this.#accepted;
+      if (accepted.tag === 'ok') this.#account.give(accepted.val.length);
       void this.#link?.request({ kind: 'close', matcher: this.#id }, this.#grammar.job.deadlines.operationMs);
       this.#grammar.release();
     });
   }
 
-  #call<T>(run: (accepted: number[]) => Promise<Outcome<T>>): Promise<Outcome<T>> {
-    if (this.#dropped) return Promise.resolve(err(handlerError('closed', 'the matcher was dropped')));
-    const result = this.#last.then(async () => run(await this.#accepted));
+  /** Whether nobody can see any more what its calls do. */
+  get #unwanted(): boolean {
+    return this.#dropped && [...this.#forks].every((fork) => fork.#unwanted);
+  }
+
+  /** @param bytes what the call holds while it waits */
+  #call<T>(run: (accepted: number[]) => Promise<Outcome<T>>, bytes = 0): Promise<Outcome<T>> {
+    const refused = this.#dropped ? CLOSED : this.#account.begin(bytes);
+    if (refused) return Promise.resolve(err(refused));
+    const result = this.#last.then(async () => {
+      const accepted = await this.#accepted;
+      const withdrawn = this.#asker.refuse();
+      const outcome = accepted.tag === 'err' ? accepted : withdrawn ? err(withdrawn) : await run(accepted.val);
+      this.#account.end(bytes);
+      return outcome;
+    });
     this.#last = result;
     return result;
   }
 
   #ask(request: Parameters<WorkerLink['request']>[0]): Promise<Outcome<Answer>> {
-    return this.#grammar.use(async (link) => {
+    return this.#grammar.use(this.#asker, async (link) => {
       const opened = await this.#open(link);
-      return opened.tag === 'ok' ? link.request(request, this.#grammar.job.deadlines.operationMs) : opened;
+      return opened.tag === 'ok' ? link.request(request, this.#grammar.job.deadlines.operationMs, this.#asker) : opened;
     });
   }
 
   async #open(link: WorkerLink): Promise<LinkReply> {
     if (this.#link === link) return { tag: 'ok', val: undefined };
     const { id, deadlines } = this.#grammar.job;
-    const tokens = Uint32Array.from(await this.#accepted);
-    const opened = await link.request({ kind: 'open', matcher: this.#id, grammar: id, tokens }, deadlines.compileMs);
+    const accepted = await this.#accepted;
+    const tokens = Uint32Array.from(accepted.tag === 'ok' ? accepted.val : []);
+    const request = { kind: 'open', matcher: this.#id, grammar: id, tokens } as const;
+    const opened = await link.request(request, deadlines.compileMs, this.#asker);
     if (opened.tag === 'ok') this.#link = link;
     return opened;
   }

@@ -26,3 +26,10 @@ export interface MatchStatus {
 export type Answer = boolean | Uint32Array<ArrayBuffer> | MatchStatus | undefined;
 
 export type Reply = { readonly tag: 'ok'; readonly val: Answer } | { readonly tag: 'err'; readonly val: HandlerError };
+
+/** A reply as it is sent. */
+export interface Sent {
+  readonly reply: Reply;
+  /** CPU time that it took. */
+  readonly cpuMs: number;
+}

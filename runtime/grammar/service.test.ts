@@ -5,7 +5,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { pullModel } from '#gpu-host/models/pull.ts';
 import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
-import { type GrammarModel, GrammarService, type GrammarSource, type Matcher } from './service.ts';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { GrammarAccount, type GrammarModel, GrammarService, type GrammarSource, type Matcher } from './service.ts';
 import { Random } from './testing/random.ts';
 import { allowed, value } from './testing/walk.ts';
 import { vocabularyOf } from './vocabulary.ts';
@@ -23,12 +24,16 @@ const HUNGRY: GrammarSource = {
 };
 const SMALL_HEAP_MB = 48;
 
+const compile = (service: GrammarService, ...compiled: Parameters<GrammarService['compile']>) =>
+  value(service.compile(...compiled));
+
 describe('GrammarService', () => {
   let model: GrammarModel;
   let directory: string;
   before(async () => {
     ({ directory } = await pullModel('minimind2-small'));
-    model = { name: 'minimind2-small', tokenizer: await loadTokenizer(directory) };
+    const tokenizer = await loadTokenizer(directory);
+    model = { name: 'minimind2-small', tokenizer, vocabularySize: tokenizer.vocabularySize };
   });
 
   async function using<T>(service: GrammarService, use: (service: GrammarService) => Promise<T>): Promise<T> {
@@ -44,7 +49,7 @@ describe('GrammarService', () => {
 
   it('takes tokens all or none, takes them back, and tells the end', async () => {
     await using(new GrammarService(), async (service) => {
-      const compiled = service.compile('tenant', model, { tag: 'regex', val: '(yes|no), please' });
+      const compiled = compile(service, 'tenant', model, { tag: 'regex', val: '(yes|no), please' });
       assert.deepEqual(await compiled.ready(), { tag: 'ok', val: undefined });
       const matcher = compiled.matcher();
       compiled.drop();
@@ -78,7 +83,7 @@ describe('GrammarService', () => {
 
   it('never allows special tokens inside of a text', async () => {
     await using(new GrammarService(), async (service) => {
-      const vocabulary = await vocabularyOf(model.tokenizer);
+      const vocabulary = await vocabularyOf(model.tokenizer, model.vocabularySize);
       const special = Array.from({ length: vocabulary.size }, (_, id) => id).filter(
         (id) => vocabulary.offsets[id] === vocabulary.offsets[id + 1] && model.tokenizer.tokenBytes(id).length > 0,
       );
@@ -88,7 +93,7 @@ describe('GrammarService', () => {
           (id) => model.tokenizer.decode([id]) === '' && model.tokenizer.decode([id], { special: true }) !== '',
         ),
       );
-      const matcher = service.compile('tenant', model, { tag: 'regex', val: '[^]{3,}' }).matcher();
+      const matcher = compile(service, 'tenant', model, { tag: 'regex', val: '[^]{3,}' }).matcher();
       const mask = allowed(value(await matcher.mask()));
       assert.ok(mask.length > vocabulary.size / 2);
       assert.deepEqual(
@@ -102,8 +107,8 @@ describe('GrammarService', () => {
   it(`keeps forks apart and in step with fresh matchers, whichever workers they are in, seed ${SEED}`, async () => {
     const random = new Random(SEED);
     await using(new GrammarService({ maxWorkers: 1 }), async (service) => {
-      const compiled = service.compile('tenant', model, JSON_SOURCE);
-      const fresh = service.compile('another tenant', model, JSON_SOURCE);
+      const compiled = compile(service, 'tenant', model, JSON_SOURCE);
+      const fresh = compile(service, 'another tenant', model, JSON_SOURCE);
       const matchers: { matcher: Matcher; accepted: number[] }[] = [{ matcher: compiled.matcher(), accepted: [] }];
       for (let step = 0; step < 250; step += 1) {
         const chosen = random.pick(matchers);
@@ -142,10 +147,10 @@ describe('GrammarService', () => {
 
   it('ends a worker whose grammar takes too much memory, and nobody else notices', async () => {
     await using(new GrammarService({ heapMb: SMALL_HEAP_MB }), async (service) => {
-      const other = service.compile('other', model, JSON_SOURCE).matcher();
-      const same = service.compile('tenant', model, JSON_SOURCE).matcher();
+      const other = compile(service, 'other', model, JSON_SOURCE).matcher();
+      const same = compile(service, 'tenant', model, JSON_SOURCE).matcher();
       for (const matcher of [other, same]) assert.equal(value(await matcher.accept(encode('[1,'))), true);
-      const hungry = service.compile('tenant', model, HUNGRY);
+      const hungry = compile(service, 'tenant', model, HUNGRY);
       const queued = same.accept(encode('2]'));
       const failed = await hungry.ready();
       assert.equal(failed.tag === 'err' && failed.val.tag, 'limit-exceeded');
@@ -153,7 +158,7 @@ describe('GrammarService', () => {
       assert.equal(value(await queued), true);
       assert.equal(value(await same.status()).mayEnd, true);
       assert.equal(value(await other.accept(encode('2]'))), true);
-      assert.equal((await service.compile('tenant', model, { tag: 'regex', val: 'a' }).ready()).tag, 'ok');
+      assert.equal((await compile(service, 'tenant', model, { tag: 'regex', val: 'a' }).ready()).tag, 'ok');
     });
   });
 
@@ -169,13 +174,11 @@ describe('GrammarService', () => {
       [{ tag: 'ebnf', val: 'root ::= root "a" | "b"' }, 'invalid-argument'],
       [{ tag: 'ebnf', val: 'root ::= root root' }, 'invalid-argument'],
       [{ tag: 'regex', val: '(a{0,9999}){9999}'.repeat(50) }, 'limit-exceeded'],
-      [{ tag: 'regex', val: `a${'\ud83d'}` }, 'invalid-argument'],
-      [{ tag: 'regex', val: 'é'.repeat(150_000) }, 'limit-exceeded'],
     ];
     await using(new GrammarService(), async (service) => {
-      const matcher = service.compile('other', model, JSON_SOURCE).matcher();
+      const matcher = compile(service, 'other', model, JSON_SOURCE).matcher();
       for (const [source, expected] of sources) {
-        const answer = await service.compile('tenant', model, source).ready();
+        const answer = await compile(service, 'tenant', model, source).ready();
         assert.equal(
           answer.tag === 'err' && answer.val.tag,
           expected,
@@ -183,17 +186,136 @@ describe('GrammarService', () => {
         );
         value(await matcher.mask());
       }
-      const exponential = service
-        .compile('tenant', model, { tag: 'regex', val: '((((((\\w{1,40}){1,40}){1,40}){1,40}){1,40}){1,40}){1,40}' })
-        .matcher();
+      const exponential = compile(service, 'tenant', model, {
+        tag: 'regex',
+        val: '((((((\\w{1,40}){1,40}){1,40}){1,40}){1,40}){1,40}){1,40}',
+      }).matcher();
       assert.equal(value(await exponential.accept(encode('aaaa'))), true);
+    });
+  });
+
+  it('refuses at once what is too long or no text', () => {
+    const service = new GrammarService();
+    const sources: [string, string][] = [
+      ['é'.repeat(150_000), 'limit-exceeded'],
+      [`a${'\ud83d'}`, 'invalid-argument'],
+    ];
+    for (const [val, expected] of sources) {
+      const refused = service.compile('tenant', model, { tag: 'regex', val });
+      assert.equal(refused.tag === 'err' && refused.val.tag, expected);
+    }
+    assert.equal(service.workers, 0);
+  });
+
+  it('does not go on with what was dropped, unless a fork waits for it', async () => {
+    await using(new GrammarService(), async (service) => {
+      const compiled = compile(service, 'tenant', model, { tag: 'regex', val: 'yes, please' });
+      const dropped = compiled.matcher();
+      const late = dropped.accept(encode('yes'));
+      dropped.drop();
+      assert.deepEqual(await late, { tag: 'err', val: { tag: 'closed', val: 'the matcher was dropped' } });
+      const parent = compiled.matcher();
+      const taken = parent.accept(encode('yes'));
+      const fork = parent.fork();
+      const after = parent.accept(encode('!'));
+      parent.drop();
+      assert.equal(value(await taken), true);
+      assert.equal(value(await fork.accept(encode(', please'))), true);
+      const answer = await after;
+      assert.equal(answer.tag === 'err' && answer.val.tag, 'closed');
+      fork.drop();
+      compiled.drop();
+      const unheard = compile(service, 'tenant', model, { tag: 'regex', val: 'b' });
+      unheard.drop();
+      const never = await unheard.ready();
+      assert.equal(never.tag === 'err' && never.val.tag, 'closed');
+      const again = compile(service, 'tenant', model, { tag: 'regex', val: 'b' });
+      assert.equal(value(await again.matcher().accept(encode('b'))), true);
+    });
+  });
+
+  it('bounds what the matchers of one account remember and hold', async () => {
+    await using(new GrammarService({ operationMs: 20_000 }), async (service) => {
+      const account = new GrammarAccount();
+      const compiled = compile(service, 'tenant', model, { tag: 'regex', val: '[^]*' }, account);
+      const matcher = compiled.matcher();
+      const [token = 0] = encode('a');
+      const most = 131_072;
+      const refused = async (call: Promise<Outcome<unknown>>) => {
+        const outcome = await call;
+        return outcome.tag === 'err' && outcome.val.tag === 'limit-exceeded';
+      };
+      assert.ok(await refused(matcher.accept(new Uint32Array(most + 1))));
+      const whole = new Uint32Array(most).fill(token);
+      assert.equal(value(await matcher.accept(whole)), true);
+      const forks = Array.from({ length: 8 }, () => matcher.fork());
+      const answers = await Promise.all(forks.map((fork) => refused(fork.rollback(1))));
+      assert.deepEqual(answers, [...Array(7).fill(false), true]);
+      // Each gave one token back.
+      assert.ok(await refused(compiled.matcher().accept(whole.subarray(0, 8))));
+      assert.equal(value(await compiled.matcher().accept(whole.subarray(0, 7))), true);
+      const waiting = Array.from({ length: 100 }, () => forks[0]?.accept(whole) ?? assert.fail());
+      matcher.drop();
+      for (const fork of forks) fork.drop();
+      for (const call of waiting.slice(70)) assert.ok(await refused(call));
+      await Promise.all(waiting);
+      assert.equal(value(await compiled.matcher().accept(whole)), true);
+    });
+  });
+
+  it('charges the time of its workers, and stops when it is used up', async () => {
+    await using(new GrammarService(), async (service) => {
+      let usedMs = 0;
+      let answers = 0;
+      let limit = Number.POSITIVE_INFINITY;
+      const account = new GrammarAccount({
+        charge: (cpuMs) => {
+          usedMs += cpuMs;
+          answers += 1;
+        },
+        usedUp: () => answers > limit,
+      });
+      const compiled = compile(service, 'tenant', model, JSON_SOURCE, account);
+      value(await compiled.ready());
+      const matcher = compiled.matcher();
+      value(await matcher.mask());
+      assert.ok(usedMs > 0);
+      limit = answers;
+      const calls = await Promise.all([matcher.accept(encode('[')), matcher.mask()]);
+      assert.deepEqual(
+        calls.map(({ tag, val }) => [tag, tag === 'err' && typeof val === 'object' && 'tag' in val && val.tag]),
+        [
+          ['ok', false],
+          ['err', 'limit-exceeded'],
+        ],
+      );
+      const next = await matcher.status();
+      assert.equal(next.tag === 'err' && next.val.tag, 'limit-exceeded');
+      assert.equal(service.compile('tenant', model, { tag: 'regex', val: 'a' }, account).tag, 'err');
+    });
+  });
+
+  it("has masks of the model's size, whatever its tokenizer knows", async () => {
+    await using(new GrammarService(), async (service) => {
+      const known = model.tokenizer.vocabularySize;
+      for (const vocabularySize of [known - 100, known + 100]) {
+        const sized = { ...model, vocabularySize };
+        const matcher = compile(service, 'tenant', sized, { tag: 'regex', val: '[^]{3,}' }).matcher();
+        const mask = value(await matcher.mask());
+        assert.equal(mask.length, Math.ceil(vocabularySize / 32));
+        const ids = allowed(mask);
+        assert.ok(ids.length > known / 2 && ids.every((id) => id < Math.min(known, vocabularySize)));
+        if (vocabularySize > known) assert.equal(value(await matcher.accept(Uint32Array.of(known))), false);
+        const outside = await matcher.accept(Uint32Array.of(vocabularySize));
+        assert.equal(outside.tag === 'err' && outside.val.tag, 'invalid-argument');
+      }
     });
   });
 
   it('makes room for more tenants than workers, and ends unused workers', async () => {
     await using(new GrammarService({ maxWorkers: 2, idleMs: 200 }), async (service) => {
       const matchers = Array.from({ length: 5 }, (_, index) =>
-        service.compile(`tenant ${index}`, model, JSON_SOURCE).matcher(),
+        compile(service, `tenant ${index}`, model, JSON_SOURCE).matcher(),
       );
       for (let round = 0; round < 3; round += 1) {
         const taken = await Promise.all(matchers.map((matcher) => matcher.accept(encode(round === 0 ? '[1' : ',1'))));
@@ -210,7 +332,7 @@ describe('GrammarService', () => {
 
   it('answers that it is closed, also to who waits', async () => {
     const service = new GrammarService();
-    const compiled = service.compile('tenant', model, JSON_SOURCE);
+    const compiled = compile(service, 'tenant', model, JSON_SOURCE);
     const matcher = compiled.matcher();
     const pending = [compiled.ready(), matcher.mask()];
     await service.close();
@@ -218,7 +340,7 @@ describe('GrammarService', () => {
     for (const outcome of [
       ...(await Promise.all(pending)),
       await matcher.mask(),
-      await service.compile('tenant', model, JSON_SOURCE).ready(),
+      await compile(service, 'tenant', model, JSON_SOURCE).ready(),
     ]) {
       assert.equal(outcome.tag === 'err' && outcome.val.tag, 'closed');
     }
@@ -229,8 +351,10 @@ describe('GrammarService', () => {
       const { GrammarService } = await import('#runtime/grammar/service.ts');
       const { loadTokenizer } = await import('#gpu-host/models/tokenizer.ts');
       const service = new GrammarService();
-      const model = { name: 'model', tokenizer: await loadTokenizer(process.argv[1]) };
-      const mask = await service.compile('tenant', model, { tag: 'json' }).matcher().mask();
+      const tokenizer = await loadTokenizer(process.argv[1]);
+      const model = { name: 'model', tokenizer, vocabularySize: tokenizer.vocabularySize };
+      const compiled = service.compile('tenant', model, { tag: 'json' });
+      const mask = await compiled.val.matcher().mask();
       await service.close();
       console.log(mask.tag);`;
     const flags = [

@@ -1,8 +1,11 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
+import { err, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { GrammarAccount } from './account.ts';
 import { CompiledGrammar, type Deadlines, Grammar } from './compiled.ts';
-import type { GrammarSource } from './translate/source.ts';
+import { type GrammarSource, refuseSource } from './translate/source.ts';
 import { Workers } from './workers.ts';
 
+export { GrammarAccount } from './account.ts';
 export type { CompiledGrammar } from './compiled.ts';
 export type { Matcher } from './matcher.ts';
 export type { MatchStatus } from './messages.ts';
@@ -12,6 +15,8 @@ export type { GrammarSource } from './translate/source.ts';
 export interface GrammarModel {
   readonly name: string;
   readonly tokenizer: Tokenizer;
+  /** Tokens that the model tells apart; masks have a bit for each. */
+  readonly vocabularySize: number;
 }
 
 /** Each has a default. */
@@ -35,6 +40,14 @@ const PLACE_MS = 10_000;
 /** Grammars of a tenant that stay compiled after nobody holds them. */
 const MAX_UNUSED = 16;
 
+/** Grammars of one tenant. */
+interface Shelf {
+  /** By model and source. */
+  readonly all: Map<string, Grammar>;
+  /** Those that nobody holds, the ones used last at the end. */
+  readonly unused: Map<Grammar, string>;
+}
+
 /**
  * Compiles grammars and matches texts of tokens against them, in worker threads: sources are strangers' input, which may take long and much memory.
  * Each tenant has a worker of its own. One that overruns its deadline or its memory is ended; the grammar that did it answers an error from then
@@ -43,8 +56,8 @@ const MAX_UNUSED = 16;
 export class GrammarService {
   readonly #workers: Workers;
   readonly #deadlines: Deadlines;
-  /** By tenant, then by model and source, the ones used last at the end. */
-  readonly #grammars = new Map<string, Map<string, Grammar>>();
+  /** By tenant. */
+  readonly #shelves = new Map<string, Shelf>();
   readonly #tokenizers = new WeakMap<Tokenizer, number>();
   #lastId = 0;
 
@@ -66,32 +79,30 @@ export class GrammarService {
     return this.#workers.count;
   }
 
-  /** Starts compiling; failures are told by `ready` and by the matchers. The same source of a tenant is compiled once. */
-  compile(tenant: string, model: GrammarModel, source: GrammarSource): CompiledGrammar {
-    const grammars = this.#grammars.get(tenant) ?? new Map<string, Grammar>();
-    this.#grammars.set(tenant, grammars);
-    const key = `${this.#tokenizer(model.tokenizer)} ${source.tag} ${source.tag === 'json' ? '' : source.val}`;
-    let grammar = grammars.get(key);
-    if (!grammar || grammar.failed) {
-      this.#lastId += 1;
-      grammar = new Grammar({
-        id: this.#lastId,
-        tenant,
-        model,
-        source,
-        workers: this.#workers,
-        deadlines: this.#deadlines,
-        onUnused: () => this.#trim(tenant, MAX_UNUSED),
-      });
-    }
-    grammars.delete(key);
-    grammars.set(key, grammar);
-    return new CompiledGrammar(grammar);
+  /**
+   * Starts compiling; failures are told by `ready` and by the matchers. The same source of a tenant is compiled once.
+   *
+   * @returns an error at once for a source that is too long, or when the account is at its bounds: then nothing of it is kept
+   */
+  compile(
+    tenant: string,
+    model: GrammarModel,
+    source: GrammarSource,
+    account = new GrammarAccount(),
+  ): Outcome<CompiledGrammar> {
+    const text = source.tag === 'json' ? '' : source.val;
+    const bytes = Buffer.byteLength(text);
+    const refused = refuseSource(source) ?? account.begin(bytes);
+    if (refused) return err(refused);
+    const key = `${this.#tokenizer(model.tokenizer)} ${model.vocabularySize} ${source.tag} ${text}`;
+    const known = this.#shelves.get(tenant)?.all.get(key);
+    const grammar = known && !known.failed ? known : this.#make(tenant, model, source, key);
+    return ok(new CompiledGrammar(grammar, account, bytes));
   }
 
   /** Ends all workers. Calls then answer `closed`. */
   close(): Promise<void> {
-    this.#grammars.clear();
+    this.#shelves.clear();
     return this.#workers.close();
   }
 
@@ -105,16 +116,44 @@ export class GrammarService {
     return id;
   }
 
+  #make(tenant: string, model: GrammarModel, source: GrammarSource, key: string): Grammar {
+    const shelf = this.#shelves.get(tenant) ?? { all: new Map(), unused: new Map() };
+    this.#shelves.set(tenant, shelf);
+    this.#lastId += 1;
+    const grammar: Grammar = new Grammar({
+      id: this.#lastId,
+      tenant,
+      model,
+      source,
+      workers: this.#workers,
+      deadlines: this.#deadlines,
+      onUsed: () => shelf.unused.delete(grammar),
+      onUnused: () => {
+        shelf.unused.set(grammar, key);
+        if (grammar.failed) this.#forget(tenant, shelf, grammar);
+        else this.#trim(tenant, MAX_UNUSED);
+      },
+    });
+    shelf.all.set(key, grammar);
+    return grammar;
+  }
+
   /** Forgets the tenant's unused grammars but the last `kept` ones. */
   #trim(tenant: string, kept: number): void {
-    const grammars = this.#grammars.get(tenant);
-    if (!grammars) return;
-    const unused = [...grammars].filter(([, grammar]) => grammar.unused);
-    for (const [index, [key, grammar]] of unused.entries()) {
-      if (index >= unused.length - kept && !grammar.failed) continue;
-      grammars.delete(key);
-      grammar.forget();
+    const shelf = this.#shelves.get(tenant);
+    if (!shelf) return;
+    for (const grammar of shelf.unused.keys()) {
+      if (shelf.unused.size <= kept) return;
+      this.#forget(tenant, shelf, grammar);
     }
-    if (grammars.size === 0) this.#grammars.delete(tenant);
+  }
+
+  #forget(tenant: string, { all, unused }: Shelf, grammar: Grammar): void {
+    const key = unused.get(grammar);
+    unused.delete(grammar);
+    grammar.forget();
+    // A failed one may have been replaced.
+    if (key !== undefined && all.get(key) === grammar) all.delete(key);
+    if (all.size === 0) this.#shelves.delete(tenant);
   }
 }

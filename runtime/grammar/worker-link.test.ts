@@ -40,6 +40,29 @@ describe('WorkerLink', () => {
     assert.deepEqual(await link.request(compile(4, '{}'), PATIENT_MS), { tag: 'ended', culprit: false, val });
   });
 
+  it('charges whom a request is for, and sends none that is withdrawn before its turn', async () => {
+    const link = new WorkerLink(OPTIONS);
+    void link.learn(vocabulary, PATIENT_MS);
+    const charged: number[] = [];
+    const withdrawn = handlerError('closed', 'not wanted any more');
+    let wanted = true;
+    const asker = { refuse: () => (wanted ? null : withdrawn), charge: (cpuMs: number) => charged.push(cpuMs) };
+    const first = link.request(compile(1, '{}'), PATIENT_MS, asker);
+    const second = link.request(compile(2, SLOW), PATIENT_MS, asker);
+    const third = link.request(compile(3, '{}'), PATIENT_MS);
+    wanted = false;
+    assert.deepEqual(await second, { tag: 'ended', culprit: false, val: withdrawn });
+    assert.deepEqual(await first, { tag: 'ended', culprit: false, val: withdrawn });
+    assert.equal((await third).tag, 'ok');
+    assert.deepEqual(charged, []);
+    wanted = true;
+    assert.equal((await link.request(compile(4, '{}'), PATIENT_MS, asker)).tag, 'ok');
+    assert.equal(charged.length, 1);
+    const overrun = link.request(compile(5, SLOW), 1, asker);
+    assert.equal((await overrun).tag, 'ended');
+    assert.ok(charged.every((cpuMs) => cpuMs >= 0) && (charged.at(-1) ?? 0) > 0, String(charged));
+  });
+
   it('does not count the time in which a request waits for its turn', async () => {
     const link = new WorkerLink(OPTIONS);
     void link.learn(vocabulary, PATIENT_MS);

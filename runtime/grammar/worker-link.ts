@@ -1,17 +1,30 @@
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
-import type { Answer, Reply, Request } from './messages.ts';
+import type { Answer, Request, Sent } from './messages.ts';
 import type { Vocabulary } from './vocabulary.ts';
 
 /** How a request to a worker went. */
 export type LinkReply =
   | { readonly tag: 'ok'; readonly val: Answer }
   | { readonly tag: 'err'; readonly val: HandlerError }
-  /** The worker ended before it answered: because of this very request, or of something else. */
+  /** There is no answer: the worker ended, because of this very request or of something else, or the request was withdrawn. */
   | { readonly tag: 'ended'; readonly culprit: boolean; readonly val: HandlerError };
 
+/** Whom a request is for. */
+export interface Asker {
+  /** Why it is withdrawn, or null: asked when its turn comes. */
+  refuse(): HandlerError | null;
+  /** Told of the worker's CPU time for it; of the time that passed when it never answered. */
+  charge(cpuMs: number): void;
+}
+
+const PLATFORM: Asker = { refuse: () => null, charge: () => undefined };
+
 interface Pending {
+  /** Null for the worker's start. */
+  readonly request: Request | null;
+  readonly asker: Asker;
   readonly deadlineMs: number;
   readonly resolve: (reply: LinkReply) => void;
 }
@@ -32,8 +45,8 @@ const CODE = ['.', '../../gpu-host/protocol', '../../package.json'].map((path) =
 );
 
 /**
- * One worker thread: requests go in order, each with a deadline that begins when the one before it is answered. A worker that overruns or crashes
- * is ended, and everything that is pending is told.
+ * One worker thread: requests go in order, each sent when the one before it is answered; then its deadline begins. A worker that overruns or
+ * crashes is ended, and everything that is pending is told.
  */
 export class WorkerLink {
   readonly #worker: Worker;
@@ -41,6 +54,8 @@ export class WorkerLink {
   readonly #vocabularies = new Map<number, Promise<LinkReply>>();
   readonly #exited: Promise<void>;
   #timer: NodeJS.Timeout | undefined;
+  /** When the turn of the first pending one began. */
+  #turnAt = 0;
   #ended: HandlerError | undefined;
   /** Operations that need this worker to live on; kept by whoever uses it. */
   users = 0;
@@ -54,7 +69,7 @@ export class WorkerLink {
       execArgv: ['--permission', ...CODE.map((path) => `--allow-fs-read=${path}`)],
       resourceLimits: { maxOldGenerationSizeMb: heapMb, maxYoungGenerationSizeMb: 32, stackSizeMb: STACK_MB },
     });
-    this.#worker.on('message', (reply: Reply) => this.#answered(reply));
+    this.#worker.on('message', (sent: Sent) => this.#answered(sent));
     this.#worker.on('error', (error) => this.#end(crash(error)));
     this.#exited = new Promise((resolve) => {
       this.#worker.on('exit', () => {
@@ -62,19 +77,16 @@ export class WorkerLink {
         resolve();
       });
     });
-    this.#push({ deadlineMs: startMs, resolve: () => undefined });
+    this.#push({ request: null, asker: PLATFORM, deadlineMs: startMs, resolve: () => undefined });
   }
 
   get ended(): boolean {
     return this.#ended !== undefined;
   }
 
-  request(request: Request, deadlineMs: number): Promise<LinkReply> {
+  request(request: Request, deadlineMs: number, asker: Asker = PLATFORM): Promise<LinkReply> {
     if (this.#ended) return Promise.resolve({ tag: 'ended', culprit: false, val: this.#ended });
-    return new Promise((resolve) => {
-      this.#push({ deadlineMs, resolve });
-      this.#worker.postMessage(request);
-    });
+    return new Promise((resolve) => this.#push({ request, asker, deadlineMs, resolve }));
   }
 
   /** Makes a model's vocabulary known to the worker, once. */
@@ -95,14 +107,16 @@ export class WorkerLink {
 
   #push(pending: Pending): void {
     this.#pending.push(pending);
-    if (this.#pending.length === 1) this.#watch();
+    if (this.#pending.length === 1) this.#begin();
   }
 
-  /** Starts the deadline of the request whose turn it is. */
-  #watch(): void {
+  /** Sends the request whose turn it is, and starts its deadline. */
+  #begin(): void {
     clearTimeout(this.#timer);
-    const [next] = this.#pending;
-    if (!next || this.#ended) return;
+    const next = this.#wanted();
+    if (!next) return;
+    this.#turnAt = performance.now();
+    if (next.request) this.#worker.postMessage(next.request);
     this.#timer = setTimeout(() => {
       // An answer may lie there already, unread while this thread was busy: it is read before this runs.
       setImmediate(() => {
@@ -113,10 +127,22 @@ export class WorkerLink {
     }, next.deadlineMs);
   }
 
-  #answered(reply: Reply): void {
+  /** The first pending request that is not withdrawn. */
+  #wanted(): Pending | undefined {
+    for (let [next] = this.#pending; next; [next] = this.#pending) {
+      const refused = next.asker.refuse();
+      if (!refused) return next;
+      this.#pending.shift();
+      next.resolve({ tag: 'ended', culprit: false, val: refused });
+    }
+    return undefined;
+  }
+
+  #answered({ reply, cpuMs }: Sent): void {
     if (this.#ended) return;
     const answered = this.#pending.shift();
-    this.#watch();
+    answered?.asker.charge(cpuMs);
+    this.#begin();
     answered?.resolve(reply);
   }
 
@@ -125,6 +151,7 @@ export class WorkerLink {
     this.#ended = reason;
     clearTimeout(this.#timer);
     void this.#worker.terminate();
+    this.#pending[0]?.asker.charge(performance.now() - this.#turnAt);
     for (const [index, { resolve }] of this.#pending.splice(0).entries()) {
       resolve({ tag: 'ended', culprit: index === 0, val: reason });
     }

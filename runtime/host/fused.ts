@@ -10,9 +10,13 @@ export class DeviceRun {
   readonly #handle: RunHandle | null;
   readonly #refusal: Outcome<RunChunk> | null;
   readonly #inferlet: Inferlet;
+  readonly #queue: DeviceQueue;
+  #dropped = false;
 
   constructor(inferlet: Inferlet, queue: DeviceQueue, request: WireRunRequest) {
     this.#inferlet = inferlet;
+    this.#queue = queue;
+    queue.retain();
     const refused: HandlerError | null = inferlet.refuseTokens();
     this.#refusal = refused ? err(refused) : queue.device ? null : queue.refusal();
     this.#handle = this.#refusal || !queue.device ? null : queue.device.run(queue.id, request);
@@ -35,6 +39,14 @@ export class DeviceRun {
   stop(): void {
     this.#handle?.stop();
   }
+
+  /** Its queue may close now, if the inferlet has dropped it. */
+  drop(): void {
+    if (this.#dropped) return;
+    this.#dropped = true;
+    this.stop();
+    this.#queue.release();
+  }
 }
 
 /** `wit/fused.wit`. */
@@ -43,7 +55,7 @@ export const fused = {
     new DeviceRun(inferlet, queue, request),
   '[method]run.next': (_inferlet: Inferlet, self: DeviceRun) => self.next(),
   '[method]run.stop': (_inferlet: Inferlet, self: DeviceRun): void => self.stop(),
-  '[resource-drop]run': (_inferlet: Inferlet, self: DeviceRun): void => self.stop(),
+  '[resource-drop]run': (_inferlet: Inferlet, self: DeviceRun): void => self.drop(),
 
   step: (inferlet: Inferlet, queue: DeviceQueue, request: WireStepRequest): Promise<Outcome<StepResult>> => {
     const refused = inferlet.refuseTokens();

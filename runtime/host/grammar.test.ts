@@ -109,6 +109,30 @@ describe('grammars of an inferlet', () => {
     );
   });
 
+  it('have a place each also when they are refused, and keep nothing of what is', async () => {
+    const guest = inferlet();
+    const all = Array.from({ length: 64 }, (_, i) => compile(guest, 'a', `no-model-${i}`));
+    for (const refused of all) assert.ok(!JSON.stringify(refused).includes('no-model-'));
+    assert.equal(await failure(ask(guest, '[method]compiled.ready', compile(guest, 'a'))), 'limit-exceeded');
+    const [first] = all;
+    guest.call('grammar', '[resource-drop]compiled', first);
+    const long = compile(guest, 'a'.repeat(300_000));
+    assert.equal(await failure(ask(guest, '[method]compiled.ready', long)), 'limit-exceeded');
+    assert.ok(JSON.stringify(long).length < 1000);
+  });
+
+  it('refuse more calls than may be pending, and lists that no call takes', async () => {
+    const guest = inferlet();
+    const place = matcher(guest, compile(guest, '[^]*'));
+    const list = new Uint32Array(200_000);
+    assert.equal(await failure(ask(guest, '[method]matcher.accept', place, list)), 'limit-exceeded');
+    const large = { ...request(new Uint32Array(5_000_000)) };
+    assert.equal(await failure(ask(guest, 'step', guest.queue, place, large)), 'limit-exceeded');
+    const calls = Array.from({ length: 1100 }, () => failure(ask(guest, '[method]matcher.status', place)));
+    assert.deepEqual(new Set((await Promise.all(calls)).slice(1030)), new Set(['limit-exceeded']));
+    assert.equal(await failure(ask(guest, '[method]matcher.status', place)), 'ok');
+  });
+
   it('are bounded in number, and dropped at the end', async () => {
     const guest = inferlet();
     const all = Array.from({ length: 64 }, (_, i) => compile(guest, `a{${i}}`));

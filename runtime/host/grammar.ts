@@ -3,19 +3,23 @@ import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.t
 import type { MatchStatus, Source } from '#wit/generated/host.ts';
 import type { CompiledGrammar, Matcher } from '../grammar/service.ts';
 import type { Droppable } from './holdings.ts';
-import type { Inferlet } from './inferlet.ts';
+import type { GrantedModel, Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
 /** The host's side of a `compiled` resource. */
 class InferletGrammar implements Droppable {
   readonly #inferlet: Inferlet;
+  /** The model's name; empty for one that was not granted. */
   readonly model: string;
   readonly compiled: Outcome<CompiledGrammar>;
 
+  /** Keeps nothing of `model` and `source` when they are refused: a guest can make thousands of such. */
   constructor(inferlet: Inferlet, model: string, source: Source) {
     this.#inferlet = inferlet;
-    this.model = model;
-    this.compiled = this.#compile(source);
+    const granted = inferlet.description.models.get(model);
+    this.model = granted ? granted.summary.name : '';
+    const refused = inferlet.grammars.take(this);
+    this.compiled = refused ? err(refused) : this.#compile(granted, source);
   }
 
   ready(): Promise<Outcome<undefined>> {
@@ -27,17 +31,15 @@ class InferletGrammar implements Droppable {
     if (this.compiled.tag === 'ok') this.compiled.val.drop();
   }
 
-  #compile(source: Source): Outcome<CompiledGrammar> {
-    const { tenant, models } = this.#inferlet.description;
-    const granted = models.get(this.model);
+  #compile(granted: GrantedModel | undefined, source: Source): Outcome<CompiledGrammar> {
     if (!granted) {
-      const text = `this function was granted no model named ${this.model}; ask runtime.models`;
-      return err(handlerError('not-found', text));
+      return err(handlerError('not-found', 'this function was granted no model of that name; ask runtime.models'));
     }
-    const { tokenizer, grammars } = granted;
-    if (!tokenizer) return err(handlerError('unsupported', `${this.model} has no tokenizer`));
-    const refused = this.#inferlet.grammars.take(this);
-    return refused ? err(refused) : ok(grammars.compile(tenant, { name: this.model, tokenizer }, source));
+    const { tokenizer, grammars, summary } = granted;
+    const { name, vocabularySize } = summary;
+    if (!tokenizer) return err(handlerError('unsupported', `${name} has no tokenizer`));
+    const { description, grammarAccount } = this.#inferlet;
+    return grammars.compile(description.tenant, { name, tokenizer, vocabularySize }, source, grammarAccount);
   }
 }
 
@@ -57,8 +59,7 @@ class InferletMatcher implements Droppable {
 
   /** `tokens` may be a view of the guest's memory. */
   accept(tokens: Uint32Array): Promise<Outcome<boolean>> {
-    const own = tokens.slice();
-    return this.#ask((matcher) => matcher.accept(own));
+    return this.#ask((matcher) => matcher.accept(tokens));
   }
 
   mask(): Promise<Outcome<Uint32Array>> {
@@ -80,7 +81,9 @@ class InferletMatcher implements Droppable {
 
   /** `fused.step` with the mask of where the text stands. Lists of `request` may be views of the guest's memory. */
   async step(queue: DeviceQueue, request: StepRequest): Promise<Outcome<StepResult>> {
-    const refused = this.#inferlet.refuseTokens() ?? refuseStep(queue, this.#model, request);
+    const account = this.#inferlet.grammarAccount;
+    const bytes = bytesOf(request);
+    const refused = this.#inferlet.refuseTokens() ?? refuseStep(queue, this.#model, request) ?? account.begin(bytes);
     if (refused) return err(refused);
     const own = ownRequest(request);
     queue.retain();
@@ -93,6 +96,7 @@ class InferletMatcher implements Droppable {
       return await offered.val.step(queue.id, { ...own, allowed: allowed.val });
     } finally {
       queue.release();
+      account.end(bytes);
     }
   }
 
@@ -145,6 +149,12 @@ function refuseStep(queue: DeviceQueue, model: string, { rows, output }: StepReq
   }
   if (rows === 1 && output.tag !== 'none') return null;
   return handlerError('invalid-argument', 'a step with a grammar has one row of output, a sample or distributions');
+}
+
+/** What the lists of a request take. */
+function bytesOf({ tokens, positions, inPages, outPages, mask }: StepRequest): number {
+  const lists = [tokens, positions, inPages, outPages, ...(mask ? [mask.runs, mask.rowLengths] : [])];
+  return lists.reduce((bytes, list) => bytes + list.byteLength, 0);
 }
 
 /** A request whose lists are its own: it is sent later. */

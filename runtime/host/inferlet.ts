@@ -1,7 +1,7 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { GpuHostConnection, GpuInferlet, ModelSummary } from '#gpu-host/protocol/client.ts';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
-import type { GrammarService } from '../grammar/service.ts';
+import { GrammarAccount, type GrammarService } from '../grammar/service.ts';
 import { type InferletHooks, NO_HOOKS } from '../lifecycle/waiting.ts';
 import { Holdings } from './holdings.ts';
 import type { Session } from './session-state.ts';
@@ -52,6 +52,8 @@ export class Inferlet {
   readonly sleepers = new Sleepers();
   readonly hooks: InferletHooks;
   readonly grammars = new Holdings(MAX_GRAMMARS, 'grammars');
+  /** Bounds its grammars' calls, and charges it for the time of their workers. */
+  readonly grammarAccount: GrammarAccount;
   readonly matchers = new Holdings(MAX_MATCHERS, 'matchers');
   readonly files = new Holdings(MAX_FILES, 'files');
   readonly #devices = new Map<GpuHostConnection, GpuInferlet>();
@@ -65,6 +67,7 @@ export class Inferlet {
     this.description = description;
     this.session = session;
     this.hooks = hooks;
+    this.grammarAccount = new GrammarAccount(hooks.cpu);
   }
 
   /** Why it was asked to stop, or null. */
@@ -101,6 +104,12 @@ export class Inferlet {
     this.#devices.set(connection, opened);
     this.hooks.waits.addDevice(opened);
     return opened;
+  }
+
+  /** Why a GPU host that held something of it is gone; undefined when none is. Known until `release`. */
+  get lostDevice(): string | undefined {
+    for (const { lost } of this.#devices.values()) if (lost !== undefined) return lost;
+    return undefined;
   }
 
   /** Counts tokens that go in and come out of the model. */

@@ -97,6 +97,12 @@ export class KvFile implements Droppable {
   pred(tokens: Uint32Array, positions: Uint32Array, topK: number): Promise<Outcome<readonly Distribution[]>> {
     const refused = this.#inferlet.refuseTokens();
     if (refused) return Promise.resolve(err(refused));
+    if (positions.length !== tokens.length) {
+      const text = `${tokens.length} tokens and ${positions.length} positions; they go together`;
+      return Promise.resolve(err(handlerError('invalid-argument', text)));
+    }
+    const tooMany = this.#refuseCount(tokens.length);
+    if (tooMany) return Promise.resolve(err(tooMany));
     if (this.#opened) return this.#pred(tokens, positions, topK);
     const [ownTokens, ownPositions] = [tokens.slice(), positions.slice()];
     return this.#opening.then(() => this.#pred(ownTokens, ownPositions, topK));
@@ -114,6 +120,9 @@ export class KvFile implements Droppable {
 
   /** `indices` may be a view of the guest's memory. */
   extract(indices: Uint32Array, firstPosition: number | undefined): KvFile {
+    // Refused before anything is copied: the list may be as long as the guest's memory.
+    const tooMany = this.#refuseCount(indices.length);
+    if (tooMany) return this.#derive(() => err(tooMany));
     const own = indices.slice();
     return this.#derive((device) => {
       const outside = own.find((index) => index >= this.#tokens);
@@ -127,7 +136,11 @@ export class KvFile implements Droppable {
       const nextPosition = firstPosition === undefined ? this.#nextPosition : firstPosition + own.length;
       const content: Content = { pages: pages.val, tokens: own.length, nextPosition };
       // What the device makes of the copy is known when it is done.
-      return this.queue.settle().then((outcome) => (outcome.tag === 'ok' ? ok(content) : outcome));
+      return this.queue.settle().then((outcome) => {
+        if (outcome.tag === 'ok') return ok(content);
+        if (content.pages.length > 0) device.freePages(this.queue.id, content.pages);
+        return outcome;
+      });
     });
   }
 
@@ -215,10 +228,6 @@ export class KvFile implements Droppable {
   }
 
   async #pred(tokens: Uint32Array, positions: Uint32Array, topK: number): Promise<Outcome<readonly Distribution[]>> {
-    if (positions.length !== tokens.length) {
-      const text = `${tokens.length} tokens and ${positions.length} positions; they go together`;
-      return err(handlerError('invalid-argument', text));
-    }
     const pages = this.reserve(tokens.length);
     const { device, id } = this.queue;
     if (pages.tag === 'err') return pages;
@@ -250,6 +259,17 @@ export class KvFile implements Droppable {
       if (this.#nextPosition === after) this.#nextPosition = before;
     }
     return outcome;
+  }
+
+  /** Why a list of so many tokens is refused unseen: there are never pages for it. */
+  #refuseCount(tokens: number): HandlerError | null {
+    const { pages } = this.#inferlet.description.limits;
+    // Without a model every call says so.
+    if (!this.queue.model || tokens <= pages * this.#pageSize) return null;
+    return handlerError(
+      'limit-exceeded',
+      `${tokens} tokens; the invocation's ${pages} pages (manifest: limits.pages) hold fewer`,
+    );
   }
 
   #allocate(count: number): Outcome<Uint32Array> {

@@ -110,6 +110,7 @@ export class InvocationRunner {
       session,
       {
         waits: this.#waiting.watch(),
+        cpu: { charge: (cpuMs) => execution.charge(cpuMs), usedUp: () => execution.cpuMs > limits.cpuMs },
         terminated: (cause) => stopping.stop({ code: 'terminated', message: cause }),
       },
     );
@@ -149,6 +150,7 @@ export class InvocationRunner {
       signal.removeEventListener('abort', onAbort);
     }
     const wallMs = performance.now() - ranFrom;
+    const { lostDevice } = inferlet;
     const released = inferlet.release();
     const memoryBytes = guest.memoryBytes;
     execution.dispose();
@@ -162,6 +164,7 @@ export class InvocationRunner {
       stop: stopping.reason,
       outboxEnd: outbox.end,
       handlerErrors: guest.handlerErrors as never,
+      lostDevice,
       stderr: guest.stderr,
       memoryBytes,
       memoryLimitBytes: launched.memoryLimitBytes,

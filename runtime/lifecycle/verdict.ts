@@ -21,6 +21,8 @@ export interface Evidence {
   readonly outboxEnd: OutboxEnd | null;
   /** Errors that the platform answered the inferlet with. */
   readonly handlerErrors: ReadonlyMap<HandlerErrorTag, string>;
+  /** Why a device that it used is gone. Errors do not tell: `unavailable` is a locked file too. */
+  readonly lostDevice: string | undefined;
   /** Last words of the guest's language runtime. */
   readonly stderr: string;
   readonly memoryBytes: number;
@@ -85,11 +87,10 @@ function trapped(evidence: Evidence, trap: Extract<Ending, { kind: 'trapped' }>[
 }
 
 /** An inferlet that fails because the platform failed it is not to blame. */
-function lostToPlatform({ handlerErrors }: Evidence, message: string): Verdict | null {
+function lostToPlatform({ handlerErrors, lostDevice }: Evidence, message: string): Verdict | null {
   const terminated = handlerErrors.get('terminated');
   if (terminated !== undefined) return failure('terminated', terminated);
-  const unavailable = handlerErrors.get('unavailable');
-  if (unavailable !== undefined) return failure('device-lost', `${unavailable}; the inferlet said: ${message}`);
+  if (lostDevice !== undefined) return failure('device-lost', `${lostDevice}; the inferlet said: ${message}`);
   return null;
 }
 

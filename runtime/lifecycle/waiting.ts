@@ -1,4 +1,5 @@
 import type { GpuInferlet } from '#gpu-host/protocol/client.ts';
+import { type CpuBudget, ENDLESS } from '../grammar/account.ts';
 
 /** What a GPU host's side of an inferlet is asked and told here. */
 export type WaitingDevice = Pick<GpuInferlet, 'pendingCalls' | 'issuedCalls' | 'setWaiting'>;
@@ -14,6 +15,8 @@ export interface Waits {
 /** How an inferlet's host functions tell its runner what happens. */
 export interface InferletHooks {
   readonly waits: Waits;
+  /** Its CPU time, also that of other threads that work for it. */
+  readonly cpu: CpuBudget;
   /** A GPU host has taken the inferlet's memory. */
   terminated(cause: string): void;
 }
@@ -21,6 +24,7 @@ export interface InferletHooks {
 /** For inferlets that nobody watches. */
 export const NO_HOOKS: InferletHooks = {
   waits: { during: (wait) => wait, addDevice: () => undefined },
+  cpu: ENDLESS,
   terminated: () => undefined,
 };
 

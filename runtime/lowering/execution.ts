@@ -85,6 +85,12 @@ export class Execution implements Task {
     return this.#cpuMs + (this.#since < 0 ? 0 : performance.now() - this.#since);
   }
 
+  /** Adds CPU time that another thread spent for it: no part of any slice. */
+  charge(cpuMs: number): void {
+    this.#cpuMs += cpuMs;
+    this.#sliceFrom += cpuMs;
+  }
+
   set options(options: ExecutionOptions) {
     this.#options = options;
   }

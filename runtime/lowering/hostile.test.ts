@@ -289,6 +289,23 @@ describe('the neighbours of a guest that never rests', () => {
     assert.ok(turns >= 10, `${turns} turns`);
   });
 
+  it('see it end when other threads have spent its time for it', async () => {
+    const program = await testProgram(await testArtifact(await watComponent(callbackGuest(ASKS_FOR_EVER)), 64));
+    let calls = 0;
+    const synchronize = () => {
+      calls += 1;
+      execution.charge(CPU_LIMIT_MS / 3);
+      return AT_ONCE;
+    };
+    const table = { ...host, queue: { ...host.queue, '[method]queue.synchronize': synchronize } };
+    const options = { slices: new SliceRunner(), cpuLimitMs: CPU_LIMIT_MS };
+    const execution = instantiate(program, compileWorld(world, table), options);
+    const ending = await execution.start('input');
+    execution.dispose();
+    assert.equal(ending.kind === 'trapped' && ending.trap.code, 'cpu-limit');
+    assert.ok(calls <= 3 && execution.cpuMs >= CPU_LIMIT_MS, `${calls} calls, ${execution.cpuMs} ms`);
+  });
+
   it('get nearly all of the thread when they have work for the device', async () => {
     const slices = new SliceRunner(() => true);
     const spinning = run({ run: '(loop (br 0)) (i32.const 0)' }, host, slices);

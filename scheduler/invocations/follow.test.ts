@@ -103,4 +103,5 @@ test('a log that ended with a number which was handed out is read, and its end g
   );
   assert.deepEqual([...new FollowCursor(3).ended(terminal)], [], 'it may have been seen before');
   assert.deepEqual([...new FollowCursor(4).ended(terminal)], [{ ...terminal, seq: 5 }]);
+  assert.deepEqual([...new FollowCursor(5).ended(terminal)], [{ ...terminal, seq: 6 }], 'rather twice than never');
 });

@@ -63,8 +63,9 @@ export class FollowCursor {
 
   /**
    * The log has ended, with a number that the reader knows: the store lost events that were handed out, and whoever ended the invocation
-   * knew of none. The reader still gets its one terminal event, under the number that it expects. A reader that came with just that number
-   * may have got the terminal event before, and gets nothing.
+   * knew of none. The reader still gets a terminal event, under the number that it expects. One that came with just the number of the log's
+   * end may have got that event before, and gets nothing. One that came with a larger number may have got its terminal event too, under a
+   * number made here; that cannot be told from an event that the store lost, so it gets the terminal event again: rather twice than never.
    */
   *ended(terminal: InvocationEvent): Generator<InvocationEvent> {
     if (terminal.seq === this.last && this.last === this.#afterSeq) return;

@@ -75,6 +75,8 @@ export class Mirror {
         queues.add(call.queue);
         break;
       case 'set-waiting':
+      case 'run-consumed':
+      case 'run-stop':
         break;
       case 'close-queue':
         this.#require(queues.delete(call.queue));

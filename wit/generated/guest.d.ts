@@ -40,7 +40,10 @@ declare module 'pie:inferlet/types@0.1.0' {
     | { readonly tag: 'deadline-exceeded'; readonly val: string }
     /** The platform took the inferlet's memory back (first come, first served termination). */
     | { readonly tag: 'terminated'; readonly val: string }
-    /** The device or its process is gone; everything that it held is lost. */
+    /**
+     * Cannot be had now, and perhaps later: somebody else holds it (a lock, room, a worker that is busy), or the device or its process is
+     * gone, and everything that it held is lost.
+     */
     | { readonly tag: 'unavailable'; readonly val: string }
     /** The other end of a session has closed. */
     | { readonly tag: 'closed'; readonly val: string }
@@ -507,13 +510,18 @@ declare module 'pie:inferlet/kv-files@0.1.0' {
     reserve(tokens: number): number[];
     /** Takes `tokens` that `forward` or `fused` wrote into the reserved slots as the file's; `next-position` is the first position behind them. */
     filled(tokens: number, nextPosition: number): void;
-    /** Computes tokens, appends them and returns one distribution for each: of the token that follows it, cut to the `top-k` most probable. */
+    /**
+     * Computes tokens, appends them and returns one distribution for each: of the token that follows it, cut to the `top-k` most
+     * probable (1 to the device's cap, 256 by default).
+     */
     pred(tokens: Uint32Array | readonly number[], positions: Uint32Array | readonly number[], topK: number): Future<Outcome<Distribution[]>>;
     /** A file without a name with the same content, copy-on-write. */
     fork(): File;
     /**
      * A file without a name that holds the tokens at `indices`, in that order. With `renumber` their positions become
-     * `first-position`, `first-position + 1`, … and their keys are rotated to them; else they keep their own.
+     * `first-position`, `first-position + 1`, … and their keys are rotated to them; else they keep their own. `ready` reports failures:
+     * `invalid-argument` for a token that is not there, `limit-exceeded` for more than the invocation's pages hold, and, like
+     * `synchronize`, the first error of the queue.
      */
     extract(indices: Uint32Array | readonly number[], renumber?: number | null | undefined): File;
     /**

@@ -221,13 +221,18 @@ export interface File extends Partial<Disposable> {
   reserve(tokens: number): Outcome<Uint32Array, HandlerError>;
   /** Takes `tokens` that `forward` or `fused` wrote into the reserved slots as the file's; `next-position` is the first position behind them. */
   filled(tokens: number, nextPosition: number): void;
-  /** Computes tokens, appends them and returns one distribution for each: of the token that follows it, cut to the `top-k` most probable. */
+  /**
+   * Computes tokens, appends them and returns one distribution for each: of the token that follows it, cut to the `top-k` most
+   * probable (1 to the device's cap, 256 by default).
+   */
   pred(tokens: Uint32Array, positions: Uint32Array, topK: number): Promise<Outcome<readonly Distribution[], HandlerError>>;
   /** A file without a name with the same content, copy-on-write. */
   fork(): File;
   /**
    * A file without a name that holds the tokens at `indices`, in that order. With `renumber` their positions become
-   * `first-position`, `first-position + 1`, … and their keys are rotated to them; else they keep their own.
+   * `first-position`, `first-position + 1`, … and their keys are rotated to them; else they keep their own. `ready` reports failures:
+   * `invalid-argument` for a token that is not there, `limit-exceeded` for more than the invocation's pages hold, and, like
+   * `synchronize`, the first error of the queue.
    */
   extract(indices: Uint32Array, renumber: number | undefined): File;
   /**

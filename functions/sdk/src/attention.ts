@@ -4,7 +4,8 @@ import type { Window } from './generation.ts';
 
 /**
  * Hides the tokens at positions `[from, to)` from everything that is computed later; the text stays as it is. The context's last token cannot
- * be hidden. A saved context keeps what is hidden.
+ * be hidden. A saved context keeps what is hidden; where it is opened, what was saved (and what shares a page with it) can be neither hidden
+ * nor shown.
  */
 export const mask = (context: Context, from: number, to: number): Promise<void> => setMask(context, from, to, true);
 
@@ -14,7 +15,7 @@ export const unmask = (context: Context, from: number, to: number): Promise<void
 /**
  * Keeps the last `size` tokens in sight, and the first `sink` ones if any; their positions stay those of the text, which still ends at the
  * model's context. Memory that is out of sight is given back. What was filled in is computed with all of it in sight; the window slides with
- * each token generated (Beltagy et al., Longformer, 2020).
+ * each token generated (Beltagy et al., Longformer, 2020). What a saved context was opened with goes out of sight page by page.
  */
 export function slidingWindow(options: { readonly size: number; readonly sink?: number }): Window {
   const { size, sink = 0 } = options;

@@ -101,7 +101,7 @@ class ConstrainedDecoder implements Decoder {
       const distribution = await this.#sequence.distribution(sampler.candidates, this.#call);
       return choose(sampler, distribution, this.#sequence, this.#seed);
     }
-    const [token] = await this.#sequence.sample(wireSampler(sampler, this.#seed), this.#call);
+    const [token] = await this.#sequence.sample(wireSampler(sampler, this.#sequence, this.#seed), this.#call);
     if (token === undefined) throw new InferletError('internal', 'The device sampled no token.');
     return token;
   }

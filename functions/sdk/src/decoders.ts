@@ -1,6 +1,6 @@
 import type { RunChunk, Sampler as WireSampler } from 'pie:inferlet/fused@0.1.0';
 import { InferletError } from './errors.ts';
-import { uniform } from './random.ts';
+import { reseed, uniform } from './random.ts';
 import { type Run, settle } from './raw.ts';
 import { type DeviceSampler, type Distribution, draw, type GuestSampler, type Sampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
@@ -54,24 +54,25 @@ export function decoderFor(
       draw(distribution, sampler, state.random);
     return guestDecoder(sequence, { candidates, choose: drawn }, false, sampler.seed ?? seed);
   }
-  const wire = wireSampler(sampler, seed);
-  return mode === 'step' ? new StepDecoder(sequence, wire) : new AheadDecoder(sequence, wire, stopTokens);
+  if (mode === 'step') return new StepDecoder(sequence, sampler, seed);
+  return new AheadDecoder(sequence, wireSampler(sampler, sequence, seed), stopTokens);
 }
 
-/** A built-in sampler as the device takes it. */
-export function wireSampler({ temperature, topK, topP, minP, seed }: DeviceSampler, fallback: number): WireSampler {
+/** A built-in sampler as the device takes it, for what follows a sequence as it is now. `seed` is used where the sampler has none. */
+export function wireSampler(sampler: DeviceSampler, { compactions }: Sequence, seed: number): WireSampler {
+  const { temperature, topK, topP, minP } = sampler;
   // QuickJS bindings cut a u32 of 2³¹ and more down to 2³¹−1; the same bits as a signed number pass whole.
-  return { temperature, topK, topP, minP, seed: (seed ?? fallback) | 0 };
+  return { temperature, topK, topP, minP, seed: reseed(sampler.seed ?? seed, compactions) | 0 };
 }
 
 /** The token that a sampler of the inferlet's chooses to follow a sequence. */
 export function choose(
   sampler: Pick<GuestSampler, 'choose'>,
   distribution: Distribution,
-  { tokens, length, model }: Sequence,
+  { tokens, length, compactions, model }: Sequence,
   seed: number,
 ): number {
-  const token = sampler.choose(distribution, { tokens, random: uniform(seed, length) });
+  const token = sampler.choose(distribution, { tokens, random: uniform(reseed(seed, compactions), length) });
   if (Number.isInteger(token) && token >= 0 && token < model.vocabularySize) return token;
   throw new InferletError('invalid-argument', `The sampler chose ${token}, which is no token id.`);
 }
@@ -79,15 +80,17 @@ export function choose(
 /** One fused call a token; the device samples. */
 class StepDecoder implements Decoder {
   readonly #sequence: Sequence;
-  readonly #sampler: WireSampler;
+  readonly #sampler: DeviceSampler;
+  readonly #seed: number;
 
-  constructor(sequence: Sequence, sampler: WireSampler) {
+  constructor(sequence: Sequence, sampler: DeviceSampler, seed: number) {
     this.#sequence = sequence;
     this.#sampler = sampler;
+    this.#seed = seed;
   }
 
   next(): Promise<readonly number[]> {
-    return this.#sequence.sample(this.#sampler);
+    return this.#sequence.sample(wireSampler(this.#sampler, this.#sequence, this.#seed));
   }
 
   stop(): void {}

@@ -1,7 +1,17 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { allSlots, commonPrefix, maskSlots, pagesFor, planTruncate, planWrite, range } from './pages.ts';
+import {
+  allSlots,
+  commonPrefix,
+  gatherMasks,
+  maskSlots,
+  pagesFor,
+  planForget,
+  planTruncate,
+  planWrite,
+  range,
+} from './pages.ts';
 
 describe('planWrite', () => {
   it('begins with nothing', () => {
@@ -82,6 +92,74 @@ describe('maskSlots', () => {
       }),
       { seed: 5, numRuns: 500 },
     );
+  });
+});
+
+describe('planForget', () => {
+  it('counts the rest of a page that was hidden before as gone with it', () => {
+    const masks: number[] = [];
+    maskSlots(masks, 8, 16, true, 16);
+    assert.deepEqual(planForget(masks, 0, 10, 16), { first: 0, count: 1, masked: [], end: 16 });
+    assert.deepEqual(planForget([], 3, 40, 16), { first: 1, count: 1, masked: [0, 2], end: 40 });
+    assert.deepEqual(planForget([], 3, 10, 16), { first: 0, count: 0, masked: [0], end: 10 });
+  });
+
+  it('leaves, over any masks and slides, every page in place whose slots are not all out of sight', () => {
+    const step = fc.record({ from: fc.nat(99), length: fc.nat(30), to: fc.nat(100) });
+    fc.assert(
+      fc.property(
+        fc.array(step, { maxLength: 12 }),
+        fc.nat(20),
+        fc.integer({ min: 8, max: 32 }),
+        (steps, sink, pageSize) => {
+          // As a sequence does it: token i has slot i + skew.
+          const masks: number[] = new Array(pagesFor(100, pageSize)).fill(0);
+          const hidden = new Set<number>();
+          /** The first token of each page that is left. */
+          const pages = masks.map((_, page) => page * pageSize);
+          let [floor, skew] = [0, 0];
+          for (const { from, length, to } of steps) {
+            const [first, last] = [Math.max(from, floor), Math.min(from + length, 100)];
+            if (first < last) maskSlots(masks, first + skew, last + skew, true, pageSize);
+            for (let token = first; token < last; token++) hidden.add(token);
+            const start = Math.max(sink, floor);
+            if (to <= start) continue;
+            const plan = planForget(masks, start + skew, to + skew, pageSize);
+            for (let token = start; token < to; token++) hidden.add(token);
+            floor = plan.end - skew;
+            pages.splice(plan.first, plan.count);
+            masks.splice(plan.first, plan.count);
+            skew -= plan.count * pageSize;
+            assert.ok(plan.count === 0 || pages.length * pageSize - skew === pagesFor(100, pageSize) * pageSize);
+            // What can still be named is where the skew says.
+            for (let token = floor; token < 100; token++) {
+              const page = Math.floor((token + skew) / pageSize);
+              assert.equal((pages[page] as number) + ((token + skew) % pageSize), token);
+            }
+            // What is left shows exactly what is not hidden.
+            const shown = pages.flatMap((begin, page) =>
+              Array.from({ length: pageSize }, (_, slot) => slot)
+                .filter((slot) => begin + slot < 100 && (((masks[page] as number) >>> slot) & 1) === 0)
+                .map((slot) => begin + slot),
+            );
+            assert.deepEqual(
+              shown,
+              Array.from({ length: 100 }, (_, token) => token).filter((token) => !hidden.has(token)),
+            );
+          }
+        },
+      ),
+      { seed: 7, numRuns: 500 },
+    );
+  });
+});
+
+describe('gatherMasks', () => {
+  it('takes along what is hidden', () => {
+    assert.deepEqual(gatherMasks([0b10, 0b1], [0, 1, 8, 9], 8), [0b110]);
+    assert.deepEqual(gatherMasks([0, 0b100], range(0, 16), 8), [0, 0b100]);
+    assert.deepEqual(gatherMasks([1 << 31], [31], 32), [1]);
+    assert.deepEqual(gatherMasks([], [3, 4], 8), []);
   });
 });
 

@@ -59,6 +59,42 @@ export function maskSlots(masks: number[], from: number, to: number, hidden: boo
   return touched;
 }
 
+/** What has to happen for slots to be out of sight for good. */
+export interface ForgetPlan {
+  /** Pages `[first, first + count)` hold nothing else and can be given back. */
+  readonly first: number;
+  readonly count: number;
+  /** Pages that hold something else too, whose masks have changed; indices from before pages are given back. */
+  readonly masked: readonly number[];
+  /** Slots before this one are gone or hidden for good: at least `to`, and further when a mask hid the rest of the last page already. */
+  readonly end: number;
+}
+
+/** Hides slots `[from, to)` in the pages' masks and plans the return of those pages that are hidden as a whole. */
+export function planForget(masks: number[], from: number, to: number, pageSize: number): ForgetPlan {
+  const touched = maskSlots(masks, from, to, true, pageSize);
+  const gone = touched.filter((page) => masks[page] === allSlots(pageSize));
+  // All but the first and the last page touched lie in the range as a whole, so there is no gap between those that go.
+  const [first = 0] = gone;
+  return {
+    first,
+    count: gone.length,
+    masked: touched.filter((page) => masks[page] !== allSlots(pageSize)),
+    end: Math.max(to, gone.length > 0 ? (first + gone.length) * pageSize : 0),
+  };
+}
+
+/** Masks of the pages into which the slots at `indices` are copied, in order and without gaps. */
+export function gatherMasks(masks: readonly number[], indices: ArrayLike<number>, pageSize: number): number[] {
+  const gathered: number[] = [];
+  for (let i = 0; i < indices.length; i++) {
+    const slot = indices[i] as number;
+    const hidden = (((masks[Math.floor(slot / pageSize)] ?? 0) >>> (slot % pageSize)) & 1) === 1;
+    if (hidden) maskSlots(gathered, i, i + 1, true, pageSize);
+  }
+  return gathered;
+}
+
 /** `[0, 1, 2, …]` from `start`, the positions of new tokens. */
 export function range(start: number, count: number): Uint32Array {
   const positions = new Uint32Array(count);

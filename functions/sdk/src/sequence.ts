@@ -2,15 +2,17 @@ import type { Output, StepRequest, StepResult, Sampler as WireSampler } from 'pi
 import type { ModelInfo } from 'pie:inferlet/runtime@0.1.0';
 import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
 import { InferletError } from './errors.ts';
-import { allSlots, commonPrefix, maskSlots, pagesFor, planTruncate, planWrite, range } from './pages.ts';
+import { commonPrefix, gatherMasks, maskSlots, pagesFor, planForget, planTruncate, planWrite, range } from './pages.ts';
 import { allocate, attempt, forward, fused, inputText, outputText, Queue, Run, settle } from './raw.ts';
 import type { Distribution } from './samplers.ts';
 
 /** What a sequence has in the model's memory. */
 interface Cache {
   readonly pages: readonly number[];
-  /** Hidden slots of each page: bit 0 is its slot 0. */
+  /** Slots of each page that were hidden here: bit 0 is its slot 0. */
   readonly masks: readonly number[];
+  /** The first so many pages hold what was opened: what else is hidden in them the device alone knows, and a mask set anew would show it. */
+  readonly foreign: number;
   /** Tokens of the sequence whose keys and values are in the pages, or on their way there. */
   readonly cached: number;
   /** Position of the sequence's first token: what lies before was imported, and its token ids are not known. */
@@ -19,9 +21,11 @@ interface Cache {
   readonly skew: number;
   /** Tokens before this one may be gone from the pages: to cut the sequence there is to compute it anew. */
   readonly floor: number;
+  /** How often positions were counted anew, so that tokens may have positions that others had. */
+  readonly compactions: number;
 }
 
-const EMPTY: Cache = { pages: [], masks: [], cached: 0, base: 0, skew: 0, floor: 0 };
+const EMPTY: Cache = { pages: [], masks: [], foreign: 0, cached: 0, base: 0, skew: 0, floor: 0, compactions: 0 };
 
 /** Starts a fused call on a queue: `fused.step`, or one like it. */
 export type StepCall = (queue: Queue, request: StepRequest) => Future<Outcome<StepResult>>;
@@ -38,10 +42,12 @@ export class Sequence {
   readonly tokens: number[];
   #pages: number[];
   #masks: number[];
+  #foreign: number;
   #cached: number;
   #base: number;
   #skew: number;
   #floor: number;
+  #compactions: number;
   #released = false;
   readonly #fused: boolean;
 
@@ -52,10 +58,12 @@ export class Sequence {
     this.tokens = tokens;
     this.#pages = cache.pages.slice();
     this.#masks = cache.masks.slice();
+    this.#foreign = cache.foreign;
     this.#cached = cache.cached;
     this.#base = cache.base;
     this.#skew = cache.skew;
     this.#floor = cache.floor;
+    this.#compactions = cache.compactions;
     this.#fused = model.traits.includes('fused');
   }
 
@@ -76,6 +84,11 @@ export class Sequence {
   /** One past the last token's position. */
   get length(): number {
     return this.#base + this.tokens.length;
+  }
+
+  /** How often {@link compact} has moved tokens to positions that others had. */
+  get compactions(): number {
+    return this.#compactions;
   }
 
   /** Appends tokens without computing them. Throws when they do not exist or do not fit, and then appends none. */
@@ -253,6 +266,7 @@ export class Sequence {
     const rest = this.#pages.slice(keep);
     if (rest.length === 0) return;
     this.#pages.length = keep;
+    this.#foreign = Math.min(this.#foreign, keep + (copySlots > 0 ? 1 : 0));
     const source = rest[0];
     this.#masks.length = Math.min(this.#masks.length, keep + (copySlots > 0 ? 1 : 0));
     if (this.#masks.length > keep) this.#masks[keep] = (this.#masks[keep] ?? 0) & ((1 << copySlots) - 1);
@@ -266,6 +280,8 @@ export class Sequence {
 
   /** Hides tokens `[from, to)` from everything that is computed later, or shows them again. All of them must be cached. */
   mask(from: number, to: number, hidden: boolean): void {
+    const known = this.#foreign * this.model.pageSize - this.#skew;
+    if (from < to && from < known) throw new InferletError('invalid-argument', OPENED_MASKS);
     if (!(from >= this.#floor && from <= to && to <= this.#cached)) {
       const range = `from ${this.#base + this.#floor} to ${this.#base + this.#cached}`;
       throw new InferletError('invalid-argument', `The tokens that can be hidden or shown are those ${range}.`);
@@ -275,22 +291,22 @@ export class Sequence {
     }
   }
 
-  /** Gives up the cached tokens `[from, to)` for good, with the pages that hold nothing else. Called again with a larger `to`, it goes on. */
+  /**
+   * Gives up the cached tokens `[from, to)` for good, with the pages that hold nothing else. Called again with a larger `to`, it goes on.
+   * Of what was opened only whole pages go; the rest of a page stays in sight.
+   */
   forget(from: number, to: number): void {
     const { pageSize } = this.model;
     const start = Math.max(from, this.#floor);
     if (to <= start) return;
-    const gone: number[] = [];
-    for (const page of maskSlots(this.#masks, start + this.#skew, to + this.#skew, true, pageSize)) {
-      if (this.#masks[page] === allSlots(pageSize)) gone.push(page);
-      else this.#applyMask(page);
-    }
-    this.#floor = to;
-    if (gone.length === 0) return;
-    const [first = 0] = gone;
-    allocate.freePages(this.queue, this.#pages.splice(first, gone.length));
-    this.#masks.splice(first, gone.length);
-    this.#skew -= gone.length * pageSize;
+    const { first, count, masked, end } = planForget(this.#masks, start + this.#skew, to + this.#skew, pageSize);
+    for (const page of masked) if (page >= this.#foreign) this.#applyMask(page);
+    this.#floor = end - this.#skew;
+    if (count === 0) return;
+    allocate.freePages(this.queue, this.#pages.splice(first, count));
+    this.#masks.splice(first, count);
+    this.#foreign -= Math.max(0, Math.min(this.#foreign, first + count) - first);
+    this.#skew -= count * pageSize;
   }
 
   /** Keeps the first `sink` tokens and the last `recent` ones, as if they were the whole text: those behind the gap move up, keys and all. */
@@ -306,13 +322,18 @@ export class Sequence {
     const indices = Uint32Array.from({ length: sink + this.#cached - from }, (_, i) =>
       i < sink ? i : i - sink + from,
     );
-    const fresh = attempt(() => allocate.allocatePages(this.queue, pagesFor(indices.length, this.model.pageSize)));
+    const { pageSize } = this.model;
+    const fresh = attempt(() => allocate.allocatePages(this.queue, pagesFor(indices.length, pageSize)));
     allocate.copyTokens(this.queue, this.#pages, indices, fresh, range(0, indices.length));
     allocate.freePages(this.queue, this.#pages);
     this.#pages = fresh.slice();
-    this.#masks = [];
+    // The device takes what is hidden along.
+    this.#masks = gatherMasks(this.#masks, indices, pageSize);
+    const foreign = this.#foreign * pageSize;
+    this.#foreign = pagesFor(indices.filter((slot) => slot < foreign).length, pageSize);
     this.#cached = indices.length;
     this.tokens.splice(sink, from - sink);
+    this.#compactions++;
   }
 
   /** Another sequence over the same pages, copy-on-write, on a queue of its own. All but the last token are computed first. */
@@ -324,10 +345,12 @@ export class Sequence {
     const cache = {
       pages: shared,
       masks: this.#masks.slice(0, shared.length),
+      foreign: this.#foreign,
       cached: this.#cached,
       base: this.#base,
       skew: this.#skew,
       floor: this.#floor,
+      compactions: this.#compactions,
     };
     await prefill;
     // Between queues there is no order: the pages must exist before the fork's queue names them.
@@ -349,13 +372,14 @@ export class Sequence {
     const { pages, tokens: slots, nextPosition } = await settle(allocate.importPages(this.queue, name));
     const { pageSize } = this.model;
     this.#pages = pages.slice();
-    // Gaps inside the pages stay as they are: what follows begins behind them.
-    const whole = pagesFor(slots, pageSize) === pages.length;
+    this.#foreign = pages.length;
     if (tokens === undefined) {
+      // What follows begins in a page of its own, so that it can be hidden; a write to a shared page would copy it anyway.
       this.#base = nextPosition;
-      this.#skew = whole ? slots : pages.length * pageSize;
+      this.#skew = pages.length * pageSize;
       return;
     }
+    const whole = pagesFor(slots, pageSize) === pages.length;
     if (!whole || tokens.length !== slots || nextPosition !== slots) {
       throw new InferletError(
         'invalid-argument',
@@ -379,6 +403,7 @@ export class Sequence {
     if (this.#pages.length > 0) allocate.freePages(this.queue, this.#pages);
     this.#pages = [];
     this.#masks = [];
+    this.#foreign = 0;
     this.#cached = 0;
     this.#skew = 0;
     this.#floor = 0;
@@ -407,4 +432,6 @@ export class Sequence {
 
 const UNKNOWN_BEGINNING =
   'This context was opened without its tokens, so its beginning cannot change: open it with them.';
+const OPENED_MASKS =
+  'What was opened, and what shares a page with it, cannot be hidden or shown: what was hidden when it was saved is not known here.';
 const NOTHING_PENDING = 'Nothing was filled in since the context was opened: what follows begins with new text.';

@@ -37,7 +37,7 @@ type Operation =
       readonly max: number;
     }
   | { readonly op: 'insert'; readonly tenant: number; readonly tokens: number[]; readonly from: number }
-  | { readonly op: 'touch' | 'use' | 'remove'; readonly which: number }
+  | { readonly op: 'use' | 'remove'; readonly which: number }
   | { readonly op: 'evict' | 'evict-blocked' };
 
 // Three token ids and two tenants: texts meet often.
@@ -49,7 +49,7 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
     arbitrary: fc.record({ op: fc.constant('match' as const), tenant, tokens, from: fc.nat(), max: fc.nat(6) }),
   },
   { weight: 5, arbitrary: fc.record({ op: fc.constant('insert' as const), tenant, tokens, from: fc.nat() }) },
-  { weight: 3, arbitrary: fc.record({ op: fc.constantFrom('touch' as const, 'use' as const), which: fc.nat() }) },
+  { weight: 3, arbitrary: fc.record({ op: fc.constant('use' as const), which: fc.nat() }) },
   { weight: 2, arbitrary: fc.record({ op: fc.constant('evict' as const) }) },
   { weight: 1, arbitrary: fc.record({ op: fc.constant('evict-blocked' as const) }) },
   { weight: 1, arbitrary: fc.record({ op: fc.constant('remove' as const), which: fc.nat() }) },
@@ -74,9 +74,6 @@ class Model {
         break;
       case 'insert':
         this.insert(operation);
-        break;
-      case 'touch':
-        this.touch(operation.which);
         break;
       case 'use':
         this.toggleUse(operation.which);
@@ -141,13 +138,6 @@ class Model {
     }
     assert.deepEqual(inserted.added, added);
     this.used(last);
-  }
-
-  touch(which: number): void {
-    const node = this.nodes[which % (this.nodes.length || 1)];
-    if (!node) return;
-    this.used(this.known.find((known) => known.node === node));
-    this.tree.touch(node);
   }
 
   toggleUse(which: number): void {

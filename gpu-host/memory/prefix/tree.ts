@@ -127,11 +127,6 @@ export class PrefixTree<P extends object> {
     return { nodes, added };
   }
 
-  /** Makes a node and the pages before it the most recently used; nothing when it left the tree. */
-  touch(node: PrefixNode<P>): void {
-    if (node.attached) this.#use(node as Node<P>);
-  }
-
   /** Takes the least recently used leaf whose page may go out of the tree; undefined when there is none. */
   evictLeaf(canEvict: (page: P) => boolean): P | undefined {
     for (let node = this.#oldest; node; node = node.newer) {

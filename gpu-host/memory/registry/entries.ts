@@ -95,7 +95,7 @@ export class Entries<S extends Snapshot> {
     const fileName = fileNameOf(kind, name);
     const existing = entries.get(fileName);
     this.#checkTenantLimits(this.#shelf(tenant), existing, snapshot.pages.length);
-    this.#checkMemoryRoom(snapshot.pages.length, existing && replacedBy(existing, persistent));
+    this.#checkShare(tenant, snapshot.pages.length, existing && replacedBy(existing, persistent));
     const written = persistent ? this.#copy(tenant, name, content) : undefined;
     // A version on disk must not come back after a restart when one that is not replaces it.
     if (!persistent && existing?.settled) this.#removeFile(existing, existing.settled);
@@ -201,8 +201,30 @@ export class Entries<S extends Snapshot> {
     }
   }
 
-  /** Whether `pages` more fit into memory once `leaving` are given back and all that can be had from disk again gives way. */
-  #checkMemoryRoom(pages: number, leaving: ReadonlySet<Version<S>> = new Set()): void {
+  /**
+   * Whether a tenant may keep `pages` more in memory once `leaving` are given back: at most half of what the other tenants leave, as in the
+   * dynamic thresholds of Choudhury and Hahne (1998) with a factor of one. What can be had from disk again counts for nobody.
+   */
+  #checkShare(tenant: string, pages: number, leaving: ReadonlySet<Version<S>> = new Set()): void {
+    const { maxMemoryPages } = this.#limits;
+    const most = Math.floor(maxMemoryPages / 2);
+    if (pages > most) {
+      throw fault('limit-exceeded', `a snapshot of ${pages} pages; a tenant may hold ${most} in memory`);
+    }
+    const held = this.#fixedPages(leaving);
+    const own = held.get(tenant) ?? 0;
+    let others = -own;
+    for (const count of held.values()) others += count;
+    const share = Math.floor((maxMemoryPages - others) / 2);
+    if (own + pages <= share) return;
+    throw fault(
+      'unavailable',
+      `exports and files may hold ${maxMemoryPages} pages in memory; other tenants hold ${others} of them, so this one may hold ${share}, and it holds ${own}`,
+    );
+  }
+
+  /** Whether `pages` more fit into memory once all that can be had from disk again gives way. */
+  #checkMemoryRoom(pages: number): void {
     const { maxMemoryPages } = this.#limits;
     if (pages > maxMemoryPages) {
       throw fault(
@@ -210,15 +232,23 @@ export class Entries<S extends Snapshot> {
         `a snapshot of ${pages} pages; exports and files may hold ${maxMemoryPages} in memory`,
       );
     }
-    let held = this.#memoryPages + pages;
-    if (held <= maxMemoryPages) return;
-    for (const version of leaving) if (version.snapshot) held -= version.pages;
-    for (const entry of this.known()) {
-      const version = spare(entry);
-      if (version && !leaving.has(version)) held -= version.pages;
-    }
+    if (this.#memoryPages + pages <= maxMemoryPages) return;
+    let held = pages;
+    for (const count of this.#fixedPages(new Set()).values()) held += count;
     if (held <= maxMemoryPages) return;
     throw fault('unavailable', `exports and files may hold ${maxMemoryPages} pages in memory and nothing can give way`);
+  }
+
+  /** Pages in memory by tenant, without those of `leaving` and those that can be had from disk again. */
+  #fixedPages(leaving: ReadonlySet<Version<S>>): Map<string, number> {
+    const held = new Map<string, number>();
+    for (const entry of this.known()) {
+      for (const version of new Set([entry.current, entry.settled])) {
+        if (!version?.snapshot || version === spare(entry) || leaving.has(version)) continue;
+        held.set(entry.tenant, (held.get(entry.tenant) ?? 0) + version.pages);
+      }
+    }
+    return held;
   }
 
   /** Gives up pages that can be had from disk again, least recently used first, until the limit holds. */

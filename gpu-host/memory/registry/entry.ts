@@ -64,7 +64,10 @@ export interface RegistryLimits {
   readonly maxTenantEntries: number;
   /** Pages of one snapshot. */
   readonly maxSnapshotPages: number;
-  /** Pages that all snapshots in memory hold together, so that they cannot fill the device. */
+  /**
+   * Pages that all snapshots in memory hold together, so that they cannot fill the device. A tenant may take half of what the others leave
+   * of it, not counting what can be had from disk again: however much others keep, there is room for the next one.
+   */
   readonly maxMemoryPages: number;
   /** Bytes of all files of the model. */
   readonly maxDiskBytes: number;

@@ -269,25 +269,56 @@ test('every limit is refused before anything changes', async (t) => {
 });
 
 test('pages that can be had from disk give way to others, least recently used first', async (t) => {
-  const { memory, registry } = new Life(temporaryDirectory(t), 0, { maxMemoryPages: 5 });
+  const { memory, registry } = new Life(temporaryDirectory(t), 0, { maxMemoryPages: 8 });
   const [a, b] = [snapshotOf(1, 2), snapshotOf(2, 2)];
   const [contentsOfA, contentsOfB] = [contentsOf(a), contentsOf(b)];
   await registry.exportPages('t', 'a', a, true);
   await registry.exportPages('t', 'b', b, true);
   registry.importPages('t', 'a', notNeeded);
-  registry.exportPages('u', 'c', snapshotOf(3, 2), false);
-  assert.equal(memory.held.size, 4);
+  for (const name of ['c', 'd']) registry.exportPages('u', name, snapshotOf(3, 2), false);
+  registry.exportPages('v', 'e', snapshotOf(4, 2), false);
+  assert.equal(memory.held.size, 8);
   assert.equal(registry.importPages('t', 'a', notNeeded), a);
   assert.deepEqual(contentsOf(registry.importPages('t', 'b', memory.restore)), contentsOfB);
-  assert.equal(memory.held.size, 4);
-  registry.exportPages('u', 'd', snapshotOf(4, 2), false);
-  assert.equal(memory.held.size, 4);
-  assertRefused(() => registry.exportPages('u', 'e', snapshotOf(5, 2), false), 'unavailable', /5 pages in memory/);
-  assertRefused(() => registry.importPages('t', 'a', notNeeded), 'unavailable');
-  assertRefused(() => registry.exportPages('u', 'e', snapshotOf(5, 6), false), 'limit-exceeded', /6 pages.*may hold 5/);
-  assert.equal(registry.stats().memoryPages, 4);
+  assert.equal(memory.held.size, 8);
+  registry.exportPages('w', 'f', snapshotOf(5, 1), false);
+  assert.equal(memory.held.size, 7);
+  assertRefused(() => registry.importPages('t', 'a', notNeeded), 'unavailable', /8 pages in memory/);
+  assert.equal(registry.stats().memoryPages, 7);
   registry.unexport('u', 'c');
   assert.deepEqual(contentsOf(registry.importPages('t', 'a', memory.restore)), contentsOfA);
+});
+
+test('a tenant may keep half of what the others leave of the memory, so that there is room for the next one', async (t) => {
+  const { memory, registry } = new Life(temporaryDirectory(t), 0, { maxMemoryPages: 16 });
+  const keep = (tenant: string, name: string, pages: number, persistent = false) =>
+    registry.exportPages(tenant, name, snapshotOf(pages, pages), persistent);
+  assertRefused(() => keep('t', 'a', 9), 'limit-exceeded', /9 pages; a tenant may hold 8/);
+  keep('t', 'a', 5);
+  keep('t', 'b', 3);
+  assertRefused(
+    () => keep('t', 'c', 1),
+    'unavailable',
+    /other tenants hold 0 of them, so this one may hold 8.*holds 8/,
+  );
+  keep('u', 'a', 4);
+  assertRefused(() => keep('u', 'b', 1), 'unavailable', /hold 8 of them, so this one may hold 4/);
+  keep('v', 'a', 2);
+  keep('w', 'a', 1);
+  // What can be had from disk again is nobody's share, and takes nobody's.
+  registry.unexport('t', 'a');
+  await keep('v', 'b', 1, true);
+  assert.equal(memory.held.size, 11);
+  keep('v', 'c', 1);
+  // A file saved anew gives its own place back.
+  const save = () => registry.saveFile(MAKER, 'f', snapshotOf(1, 1), { persistent: false, rights: 'private' });
+  save();
+  registry.openFile(MAKER, 'f', true, notNeeded);
+  assertRefused(() => keep('t', 'd', 1), 'unavailable', /may hold 4, and it holds 4/);
+  registry.unexport('t', 'b');
+  keep('t', 'd', 3);
+  save();
+  assertRefused(() => keep('t', 'e', 1), 'unavailable');
 });
 
 test('a save that fails leaves what was there before, and is told to whoever asked', async (t) => {

@@ -67,8 +67,8 @@ export interface RegistryStats {
 const MAX_OWNER_LENGTH = 256;
 
 /**
- * A tenant may name as many pages as the device has, most of them on disk; together all names hold half of the device, so that the
- * oldest inferlet finds room whatever was exported.
+ * A tenant may name as many pages as the device has, most of them on disk; together all names hold half of the device in memory, so that
+ * the oldest inferlet finds room whatever was exported, and a tenant alone a quarter.
  */
 export function defaultLimits(pageCount: number): RegistryLimits {
   return {

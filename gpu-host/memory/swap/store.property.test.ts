@@ -63,6 +63,7 @@ class Model {
       memoryBytes: MEMORY_PAGES * PAGE_BYTES,
       diskBytes: DISK_PAGES * PAGE_BYTES,
       directory,
+      report: () => {},
       openFile: () => ({
         ...file,
         write: (slot, bytes) => {
@@ -127,12 +128,14 @@ class Model {
     const into = new Uint8Array(PAGE_BYTES);
     if (held.lost) {
       this.readErrors++;
-      assert.throws(() => this.store[op](held.ticket, into), SwapFault);
+      assert.throws(() => this.store.read(held.ticket, into), SwapFault);
     } else {
-      this.store[op](held.ticket, into);
+      this.store.read(held.ticket, into);
       assert.deepEqual(into, held.content);
     }
-    if (op === 'take') assert.throws(() => this.store.drop(held.ticket), /ticket was spent/);
+    if (op === 'read') return;
+    this.store.drop(held.ticket);
+    assert.throws(() => this.store.drop(held.ticket), /ticket was spent/);
   }
 
   /** Damages a page on disk that is whole; what is lost stays lost. */

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type TestContext } from 'node:test';
 import { slotFile } from './file.ts';
-import { SwapFault, SwapStore } from './store.ts';
+import { SwapFault, SwapStore, type SwapTicket } from './store.ts';
 
 const PAGE_BYTES = 64;
 
@@ -16,9 +16,14 @@ function temporaryDirectory(t: TestContext): string {
 
 const filled = (value: number): Uint8Array => new Uint8Array(PAGE_BYTES).fill(value);
 
-function taken(store: SwapStore, ticket: Parameters<SwapStore['take']>[0]): Uint8Array {
+/** Reads a page and forgets it, readable or not. */
+function taken(store: SwapStore, ticket: SwapTicket): Uint8Array {
   const into = new Uint8Array(PAGE_BYTES);
-  store.take(ticket, into);
+  try {
+    store.read(ticket, into);
+  } finally {
+    store.drop(ticket);
+  }
   return into;
 }
 
@@ -47,7 +52,6 @@ test('fills memory, then the disk, then refuses; a place given back is good agai
     capacity: 3,
     writeErrors: 0,
     readErrors: 0,
-    lastError: undefined,
   });
   store.close();
 });
@@ -77,6 +81,7 @@ test('its file has no name', (t) => {
 
 test('a page that the disk changed is a fault of that page only', (t) => {
   let fd = -1;
+  const reports: string[] = [];
   const store = new SwapStore({
     pageBytes: PAGE_BYTES,
     memoryBytes: 0,
@@ -86,6 +91,7 @@ test('a page that the disk changed is a fault of that page only', (t) => {
       fd = openSync(join(directory, 'swap'), 'wx+');
       return slotFile(fd, pageBytes);
     },
+    report: (problem) => reports.push(problem),
   });
   const [first, second, third] = [1, 2, 3].map((value) => store.put(filled(value))!);
   writeSync(fd, Uint8Array.of(0), 0, 1, PAGE_BYTES + 7);
@@ -94,6 +100,7 @@ test('a page that the disk changed is a fault of that page only', (t) => {
   assert.throws(() => store.read(third!, new Uint8Array(PAGE_BYTES)), /the file ends after 10 of 64 bytes/);
   assert.deepEqual(taken(store, first!), filled(1));
   assert.equal(store.stats().readErrors, 2);
+  assert.deepEqual(reports, ['a page cannot be read back: its checksum does not match'], 'told once');
   store.drop(third!);
   assert.equal(store.stats().diskPages, 0);
   store.check();
@@ -108,11 +115,20 @@ test('a page that the disk changed is a fault of that page only', (t) => {
 test('a disk that takes nothing is a full store that says why', (t) => {
   const directory = join(temporaryDirectory(t), 'a-file');
   writeFileSync(directory, '');
-  const store = new SwapStore({ pageBytes: PAGE_BYTES, memoryBytes: PAGE_BYTES, diskBytes: PAGE_BYTES, directory });
+  const reports: string[] = [];
+  const store = new SwapStore({
+    pageBytes: PAGE_BYTES,
+    memoryBytes: PAGE_BYTES,
+    diskBytes: PAGE_BYTES,
+    directory,
+    report: (problem) => reports.push(problem),
+  });
   const ticket = store.put(filled(1))!;
   assert.equal(store.put(filled(2)), undefined);
-  assert.equal(store.stats().writeErrors, 1);
-  assert.match(store.stats().lastError ?? '', /EEXIST|ENOTDIR/);
+  assert.equal(store.put(filled(2)), undefined);
+  assert.equal(store.stats().writeErrors, 2);
+  assert.equal(reports.length, 1, 'told once');
+  assert.match(reports[0]!, /cannot be written: .*(EEXIST|ENOTDIR)/);
   assert.equal(store.stats().diskPages, 0);
   assert.deepEqual(taken(store, ticket), filled(1));
 });
@@ -121,6 +137,27 @@ test('refuses pages of another size', () => {
   const store = new SwapStore({ pageBytes: 4, memoryBytes: 8, diskBytes: 0, directory: '/nowhere' });
   assert.throws(() => store.put(new Uint8Array(5)), RangeError);
   const ticket = store.put(new Uint8Array(4))!;
-  assert.throws(() => store.take(ticket, new Uint8Array(3)), RangeError);
+  assert.throws(() => store.read(ticket, new Uint8Array(3)), RangeError);
   assert.throws(() => new SwapStore({ pageBytes: 0, memoryBytes: 8, diskBytes: 0, directory: '/nowhere' }), RangeError);
+});
+
+test('a disk that fails, works and fails again is told of twice', () => {
+  let broken = true;
+  const reports: string[] = [];
+  const store = new SwapStore({
+    pageBytes: PAGE_BYTES,
+    memoryBytes: 0,
+    diskBytes: 4 * PAGE_BYTES,
+    directory: '/nowhere',
+    openFile: () => ({
+      read() {},
+      write() {
+        if (broken) throw new Error('no space');
+      },
+      close() {},
+    }),
+    report: (problem) => reports.push(problem),
+  });
+  for (broken of [true, true, false, true]) store.put(filled(1));
+  assert.deepEqual(reports, ['a page cannot be written: no space', 'a page cannot be written: no space']);
 });

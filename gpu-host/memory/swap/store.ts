@@ -1,7 +1,7 @@
 import { crc32 } from 'node:zlib';
 import { openUnnamedFile, type SlotFile } from './file.ts';
 
-/** One page that is swapped out. Good for one `take` or `drop`. */
+/** One page that is swapped out. Good until `drop`. */
 export interface SwapTicket {
   readonly place: 'memory' | 'disk';
 }
@@ -22,6 +22,8 @@ export interface SwapOptions {
   readonly directory: string;
   /** Makes the file; an unnamed one in `directory` unless told. */
   readonly openFile?: (directory: string, pageBytes: number) => SlotFile;
+  /** Told when the disk begins to fail, and not again until it has done something. The host's log unless told. */
+  readonly report?: (problem: string) => void;
 }
 
 export interface SwapStats {
@@ -33,8 +35,6 @@ export interface SwapStats {
   readonly writeErrors: number;
   /** Pages that the disk did not give back. */
   readonly readErrors: number;
-  /** What the disk answered last, for the log. */
-  readonly lastError: string | undefined;
 }
 
 interface Ticket extends SwapTicket {
@@ -60,16 +60,19 @@ export class SwapStore {
   #live = new Set<SwapTicket>();
   #writeErrors = 0;
   #readErrors = 0;
-  #lastError: string | undefined;
+  #report: (problem: string) => void;
+  /** The disk did not do what it was last asked. */
+  #failing = false;
 
   constructor(options: SwapOptions) {
-    const { pageBytes, memoryBytes, diskBytes, directory, openFile = openUnnamedFile } = options;
+    const { pageBytes, memoryBytes, diskBytes, directory } = options;
     if (!Number.isInteger(pageBytes) || pageBytes < 1) throw new RangeError(`pages of ${pageBytes} bytes`);
     this.pageBytes = pageBytes;
     this.#memorySlots = new SlotNumbers(Math.floor(memoryBytes / pageBytes));
     this.#diskSlots = new SlotNumbers(Math.floor(diskBytes / pageBytes));
     this.#directory = directory;
-    this.#openFile = openFile;
+    this.#openFile = options.openFile ?? openUnnamedFile;
+    this.#report = options.report ?? logProblem;
   }
 
   /** Copies a page in. Undefined when both places are full, or the disk did not take it: the caller still has it. */
@@ -86,15 +89,6 @@ export class SwapStore {
     else this.#readDisk(slot, checksum, into);
   }
 
-  /** Copies a page out and forgets it. @throws SwapFault when the disk lost it; the ticket is spent all the same. */
-  take(ticket: SwapTicket, into: Uint8Array): void {
-    try {
-      this.read(ticket, into);
-    } finally {
-      this.drop(ticket);
-    }
-  }
-
   /** Forgets a page. */
   drop(ticket: SwapTicket): void {
     const { place, slot } = this.#own(ticket);
@@ -109,7 +103,6 @@ export class SwapStore {
       capacity: this.#memorySlots.count + this.#diskSlots.count,
       writeErrors: this.#writeErrors,
       readErrors: this.#readErrors,
-      lastError: this.#lastError,
     };
   }
 
@@ -145,9 +138,10 @@ export class SwapStore {
     } catch (cause) {
       this.#diskSlots.give(slot);
       this.#writeErrors++;
-      this.#lastError = cause instanceof Error ? cause.message : String(cause);
+      this.#failed(`a page cannot be written: ${messageOf(cause)}`);
       return undefined;
     }
+    this.#failing = false;
     return this.#issue({ place: 'disk', slot, checksum: crc32(bytes) });
   }
 
@@ -157,12 +151,20 @@ export class SwapStore {
       (this.#file as SlotFile).read(slot, into);
       if (crc32(into) !== checksum) problem = 'its checksum does not match';
     } catch (cause) {
-      problem = cause instanceof Error ? cause.message : String(cause);
+      problem = messageOf(cause);
     }
-    if (problem === undefined) return;
+    if (problem === undefined) {
+      this.#failing = false;
+      return;
+    }
     this.#readErrors++;
-    this.#lastError = problem;
+    this.#failed(`a page cannot be read back: ${problem}`);
     throw new SwapFault(`a page cannot be read back from swap: ${problem}`);
+  }
+
+  #failed(problem: string): void {
+    if (!this.#failing) this.#report(problem);
+    this.#failing = true;
   }
 
   #issue(ticket: Ticket): SwapTicket {
@@ -178,6 +180,14 @@ export class SwapStore {
   #checkSize(bytes: Uint8Array): void {
     if (bytes.length !== this.pageBytes) throw new RangeError(`${bytes.length} bytes for a page of ${this.pageBytes}`);
   }
+}
+
+function messageOf(cause: unknown): string {
+  return cause instanceof Error ? cause.message : String(cause);
+}
+
+function logProblem(problem: string): void {
+  console.error(`gpu-host: swap: ${problem}`);
 }
 
 /** Numbers 0 to `count - 1`, handed out lowest first until all were used once, then the last given back first. */

@@ -194,6 +194,19 @@ describe(`masks, seed ${SEED}`, () => {
     }
   });
 
+  it('are where they were after tokens that could not be followed half-way', () => {
+    const rules = Array.from({ length: 5000 }, (_, index) => `r${index}`);
+    const val = `root ::= "a" "b" (${rules.join(' | ')})\n${rules.map((rule) => `${rule} ::= [c]+ "${rule}"`).join('\n')}`;
+    const vocabulary = vocabularyFrom([Buffer.from('a'), Buffer.from('b')], []);
+    ask({ kind: 'vocabulary', vocabulary });
+    const grammar = compile(vocabulary.id, { tag: 'ebnf', val });
+    const matcher = open(grammar, []);
+    const refused = engine.answer({ kind: 'accept', matcher, tokens: Uint32Array.of(0, 1) });
+    assert.equal(refused.tag === 'err' && refused.val.tag, 'limit-exceeded');
+    const back = engine.answer({ kind: 'rollback', matcher, tokens: 1 });
+    assert.equal(back.tag === 'err' && back.val.tag, 'invalid-argument');
+  });
+
   it('are empty but the end is told for a model without an end-of-sequence token', () => {
     const vocabulary = vocabularyFrom([Buffer.from('a')], []);
     ask({ kind: 'vocabulary', vocabulary });

@@ -4,8 +4,9 @@ import { GrammarError } from '../translate/error.ts';
 import { translate } from '../translate/source.ts';
 import type { Vocabulary } from '../vocabulary.ts';
 import { buildAutomaton } from './automaton.ts';
-import { Places } from './places.ts';
-import { type Compiled, MaskBudget, TokenMatcher } from './token-matcher.ts';
+import { MemoryBound } from './memory.ts';
+import { MAX_PLACE_BYTES, Places } from './places.ts';
+import { type Compiled, TokenMatcher } from './token-matcher.ts';
 import { TokenTree } from './token-tree.ts';
 
 /** Compiled grammars and matchers of one worker. Everything in it is lost together. */
@@ -13,7 +14,7 @@ export class Engine {
   readonly #models = new Map<number, { readonly vocabulary: Vocabulary; readonly tree: TokenTree }>();
   readonly #grammars = new Map<number, Compiled>();
   readonly #matchers = new Map<number, TokenMatcher>();
-  readonly #masks = new MaskBudget();
+  readonly #memory = new MemoryBound<Places>(MAX_PLACE_BYTES);
 
   answer(request: Request): Reply {
     try {
@@ -38,8 +39,8 @@ export class Engine {
       case 'compile': {
         const model = this.#models.get(request.vocabulary);
         if (!model) throw new Error(`vocabulary ${request.vocabulary} is not known`);
-        const places = new Places(buildAutomaton(translate(request.source)));
-        this.#grammars.set(request.grammar, { ...model, places, masks: this.#masks });
+        const places = new Places(buildAutomaton(translate(request.source)), this.#memory);
+        this.#grammars.set(request.grammar, { ...model, places });
         return undefined;
       }
       case 'open': {
@@ -58,9 +59,12 @@ export class Engine {
         return this.#matcher(request.matcher).status();
       case 'rollback':
         return this.#matcher(request.matcher).rollback(request.tokens);
-      case 'forget':
+      case 'forget': {
+        const compiled = this.#grammars.get(request.grammar);
+        if (compiled) this.#memory.forget(compiled.places);
         this.#grammars.delete(request.grammar);
         return undefined;
+      }
       case 'close':
         this.#matchers.delete(request.matcher);
         return undefined;

@@ -26,6 +26,34 @@ export class Frame {
   }
 }
 
+/** Estimates of what they take in V8's heap. */
+const FRAME_BYTES = 300;
+const RETURN_BYTES = 120;
+
+/** Frames that are remembered to be found again, by what they hold. */
+export class KnownFrames {
+  readonly #frames = new Map<string, Frame>();
+  #bytes = 0;
+
+  /** What all that were ever added take. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  get(key: string): Frame | undefined {
+    return this.#frames.get(key);
+  }
+
+  add(key: string, frame: Frame): void {
+    this.#frames.set(key, frame);
+    this.#bytes += FRAME_BYTES + RETURN_BYTES * frame.returns.length;
+  }
+
+  forget(): void {
+    this.#frames.clear();
+  }
+}
+
 /** A frame while calls of its rule are still being found. */
 export class OpenFrame {
   readonly id: number;
@@ -48,7 +76,7 @@ export class OpenFrame {
   }
 
   /** The frame of all returns that were found, or an equal one of `known`. Open frames never stand in a circle: that would be left recursion. */
-  close(known: Map<string, Frame>): Frame {
+  close(known: KnownFrames): Frame {
     if (this.#closed) return this.#closed;
     const closed = (frame: Frame | OpenFrame) => (frame instanceof OpenFrame ? frame.close(known) : frame);
     const returns = new Map<string, Return<Frame>>();
@@ -61,9 +89,11 @@ export class OpenFrame {
       isBottom ||= bottom;
     }
     const key = `${isBottom} ${[...returns.keys()].sort().join(' ')}`;
-    const same = isBottom && returns.size === 0 ? Frame.BOTTOM : known.get(key);
-    this.#closed = same ?? new Frame([...returns.values()], isBottom);
-    known.set(key, this.#closed);
+    this.#closed = isBottom && returns.size === 0 ? Frame.BOTTOM : known.get(key);
+    if (!this.#closed) {
+      this.#closed = new Frame([...returns.values()], isBottom);
+      known.add(key, this.#closed);
+    }
     return this.#closed;
   }
 }

@@ -5,6 +5,7 @@ import { recognizes } from '../testing/recognize.ts';
 import { GrammarError } from '../translate/error.ts';
 import { grammarOf, translate } from '../translate/source.ts';
 import { buildAutomaton } from './automaton.ts';
+import { MemoryBound } from './memory.ts';
 import { type Place, Places } from './places.ts';
 
 const SEED = 5;
@@ -89,6 +90,35 @@ describe('places', () => {
       assert.ok(first);
       assert.equal(places.after(first, 0x62), first, val);
     }
+  });
+
+  it('take no more memory than they may, however far a text goes', () => {
+    const properties = Object.fromEntries(
+      Array.from({ length: 10 }, (_, index) => [`key${index}`, { type: 'integer' }]),
+    );
+    const schema = { type: 'array', maxItems: 1000, items: { type: 'object', properties } };
+    const mostBytes = 4 << 20;
+    const places = new Places(
+      buildAutomaton(translate({ tag: 'json-schema', val: JSON.stringify(schema) })),
+      new MemoryBound(mostBytes),
+    );
+    const item = JSON.stringify(Object.fromEntries(Object.keys(properties).map((name, index) => [name, index])));
+    const text = Buffer.from(`[${Array(300).fill(item).join(', ')}]`.replaceAll(',"', ', "').replaceAll('":', '": '));
+    const path: Place[] = [places.start];
+    for (const byte of text) {
+      const place = places.after(path.at(-1) ?? assert.fail(), byte);
+      path.push(place ?? assert.fail(`${JSON.stringify(String.fromCharCode(byte))} is refused`));
+    }
+    assert.ok(path.at(-1)?.mayEnd);
+    // A text that is gone on with after its places were forgotten.
+    for (const [index, byte] of text.entries()) {
+      assert.deepEqual(places.after(path[index] as Place, byte)?.mayEnd, path[index + 1]?.mayEnd);
+    }
+    const reachable = new Set(path);
+    for (const place of reachable) for (const next of place.next ?? []) if (next) reachable.add(next);
+    const leading = [...reachable].filter(({ next }) => next).length;
+    assert.ok(path.length > 10 * (mostBytes / 2048), `${path.length} places say little`);
+    assert.ok(leading <= mostBytes / 2048, `${leading} places lead on`);
   });
 
   it('are refused in too many ways, and grammars of too many states', () => {

@@ -1,11 +1,16 @@
 import { tooLarge } from '../translate/error.ts';
 import type { Rule, State } from './automaton.ts';
-import { Frame, OpenFrame } from './frames.ts';
+import { Frame, KnownFrames, OpenFrame } from './frames.ts';
+import { MemoryBound } from './memory.ts';
 
 /** Ways through the grammar that are followed at once, at most. */
 const MAX_WAYS = 4096;
-/** Places that are remembered to be found again; then all are forgotten at once. */
-const MAX_PLACES = 20_000;
+/** What the places and masks of all grammars of a worker take at most; its heap holds the grammars' automata besides. */
+export const MAX_PLACE_BYTES = 128 << 20;
+/** Estimates of what things take in V8's heap. */
+const PLACE_BYTES = 250;
+const WAY_BYTES = 120;
+const NEXT_BYTES = 256 * 8;
 
 /** A way to read a text so far: where it stands in a rule, and where that rule goes back to. */
 interface Way {
@@ -18,8 +23,8 @@ export class Place {
   readonly ways: readonly Way[];
   /** Whether the text may end here. */
   readonly mayEnd: boolean;
-  /** By byte: the place after it, null where no text goes on, undefined before it was asked for. */
-  readonly next: (Place | null | undefined)[] = new Array(256).fill(undefined);
+  /** By byte: the place after it, null where no text goes on, undefined before it was asked for. None of it before the first was. */
+  next: (Place | null | undefined)[] | undefined;
   /** The tokens that may come here, once they were asked for. */
   mask: Uint32Array | undefined;
 
@@ -32,21 +37,29 @@ export class Place {
 /**
  * The places of a grammar, made as texts come to them: a pushdown automaton that is determinized lazily. Its stacks share what they have in common
  * (a graph-structured stack, as in Scott and Johnstone, "GLL parsing", 2010), so ambiguous grammars do not multiply them. The grammar has no left
- * recursion, so what can be reached without a byte is finite.
+ * recursion, so what can be reached without a byte is finite. What is remembered of them to be found again is forgotten when it is too much; places
+ * that texts stand at stay good.
  */
 export class Places {
   readonly start: Place;
+  readonly #memory: MemoryBound<Places>;
   readonly #known = new Map<string, Place>();
-  readonly #frames = new Map<string, Frame>();
+  readonly #frames = new KnownFrames();
+  /** Places that lead to others or have a mask: also forgotten ones that a text still stood at. */
+  readonly #leading = new Set<Place>();
 
-  /** @throws GrammarError `limit-exceeded` when the beginning can be read in too many ways already */
-  constructor(root: Rule) {
+  /**
+   * @param memory shared with the other grammars of the worker
+   * @throws GrammarError `limit-exceeded` when the beginning can be read in too many ways already
+   */
+  constructor(root: Rule, memory = new MemoryBound<Places>(MAX_PLACE_BYTES)) {
+    this.#memory = memory;
     this.start = this.#close([{ state: root.start, frame: Frame.BOTTOM }]);
   }
 
   /** The place after one byte more, or null if no text goes on so. @throws GrammarError `limit-exceeded` for too many ways */
   after(place: Place, byte: number): Place | null {
-    const known = place.next[byte];
+    const known = place.next?.[byte];
     if (known !== undefined) return known;
     // All bytes around this one that take the same edges lead to the same place.
     let low = 0;
@@ -64,29 +77,54 @@ export class Places {
       }
     }
     const next = reached.length === 0 ? null : this.#close(reached);
-    place.next.fill(next, low, high + 1);
+    this.#lead(place).fill(next, low, high + 1);
     return next;
+  }
+
+  /** Remembers the tokens that may come at a place. */
+  keepMask(place: Place, mask: Uint32Array): void {
+    this.#memory.take(this, mask.byteLength);
+    place.mask = mask;
+    this.#leading.add(place);
+  }
+
+  /** Lets go of all places but the start, and of where that leads. */
+  forget(): void {
+    for (const place of this.#leading) {
+      place.next = undefined;
+      place.mask = undefined;
+    }
+    this.#leading.clear();
+    this.#known.clear();
+    this.#frames.forget();
+  }
+
+  #lead(place: Place): (Place | null | undefined)[] {
+    if (!place.next) {
+      this.#memory.take(this, NEXT_BYTES);
+      place.next = new Array(256).fill(undefined);
+      this.#leading.add(place);
+    }
+    return place.next;
   }
 
   /** The place of these ways and of all that they lead to without a byte. */
   #close(ways: readonly Way[]): Place {
     const closure = new Closure(ways);
+    const framesBefore = this.#frames.bytes;
     const reading = new Map<string, Way>();
     for (const { state, frame } of closure.reading) {
       const closed = frame instanceof OpenFrame ? frame.close(this.#frames) : frame;
       reading.set(`${state.id}.${closed.id}`, { state, frame: closed });
     }
-    return this.#remember(reading, closure.mayEnd);
+    return this.#remember(reading, closure.mayEnd, this.#frames.bytes - framesBefore);
   }
 
-  #remember(reading: ReadonlyMap<string, Way>, mayEnd: boolean): Place {
+  #remember(reading: ReadonlyMap<string, Way>, mayEnd: boolean, frameBytes: number): Place {
     const key = `${mayEnd} ${[...reading.keys()].sort().join(' ')}`;
     const known = this.#known.get(key);
     if (known) return known;
-    if (this.#known.size >= MAX_PLACES || this.#frames.size >= MAX_PLACES) {
-      this.#known.clear();
-      this.#frames.clear();
-    }
+    this.#memory.take(this, PLACE_BYTES + WAY_BYTES * reading.size + frameBytes);
     const place = new Place([...reading.values()], mayEnd);
     this.#known.set(key, place);
     return place;

@@ -9,25 +9,6 @@ export interface Compiled {
   readonly places: Places;
   readonly tree: TokenTree;
   readonly vocabulary: Vocabulary;
-  readonly masks: MaskBudget;
-}
-
-/** Bounds what the masks that are kept at places take. */
-export class MaskBudget {
-  static readonly #MAX_BYTES = 64 << 20;
-  #kept: Place[] = [];
-  #bytes = 0;
-
-  keep(place: Place, mask: Uint32Array): void {
-    if (this.#bytes + mask.byteLength > MaskBudget.#MAX_BYTES) {
-      for (const kept of this.#kept) kept.mask = undefined;
-      this.#kept = [];
-      this.#bytes = 0;
-    }
-    place.mask = mask;
-    this.#kept.push(place);
-    this.#bytes += mask.byteLength;
-  }
 }
 
 /** Where a text of tokens stands in a grammar. */
@@ -49,15 +30,14 @@ export class TokenMatcher {
       throw invalid(`token ${outside} is outside the vocabulary of ${size}; pass ids of the grammar's model`);
     }
     const length = this.#path.length;
-    for (const token of tokens) {
-      const next = this.#after(token);
-      if (next === undefined) {
-        this.#path.length = length;
-        return false;
-      }
-      this.#path.push(next);
+    let taken = false;
+    try {
+      taken = tokens.every((token) => this.#take(token));
+    } finally {
+      // Nothing is kept of what is refused, or throws half-way.
+      if (!taken) this.#path.length = length;
     }
-    return true;
+    return taken;
   }
 
   /** Takes the last `tokens` back. */
@@ -92,6 +72,13 @@ export class TokenMatcher {
     return this.#path.at(-1) ?? null;
   }
 
+  #take(token: number): boolean {
+    const next = this.#after(token);
+    if (next === undefined) return false;
+    this.#path.push(next);
+    return true;
+  }
+
   /** Where a token leads, null at the end of the text, or undefined where it does not fit. */
   #after(token: number): Place | null | undefined {
     const { places, vocabulary } = this.#compiled;
@@ -110,9 +97,9 @@ export class TokenMatcher {
   /** Tokens that go on from a place. */
   #going(place: Place): Uint32Array {
     if (place.mask) return place.mask;
-    const { tree, places, masks } = this.#compiled;
+    const { tree, places } = this.#compiled;
     const mask = tree.mask(places, place);
-    masks.keep(place, mask);
+    places.keepMask(place, mask);
     return mask;
   }
 }

@@ -60,7 +60,7 @@ export class TokenTree {
       const depth = this.#depths[node] as number;
       const from = depth === 0 ? start : (this.#path[depth - 1] as Place);
       const byte = this.#bytes[node] as number;
-      const known = from.next[byte];
+      const known = from.next?.[byte];
       const place = known === undefined ? places.after(from, byte) : known;
       if (place === null) {
         node = this.#ends[node] as number;

@@ -21,7 +21,7 @@ const ROOT = 'root';
 
 /**
  * Reads a grammar in llama.cpp's GBNF: `name ::= …` with "literals", [classes], `.`, groups, `|`, `*`, `+`, `?`, `{n,m}` and `#` comments; the
- * start is `root`. Line ends are spaces: a rule goes on until the next `name ::=`. Left recursion is allowed.
+ * start is `root`. Line ends are spaces: a rule goes on until the next `name ::=`. Left recursion is read, and refused by `translate`.
  *
  * @throws GrammarError with the line of the mistake
  */

@@ -1,4 +1,4 @@
-import { invalid, tooLarge } from './error.ts';
+import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 import type { Grammar } from './expression.ts';
 import { parseGbnf } from './gbnf.ts';
 import { jsonGrammar, jsonSchemaGrammar } from './json-schema.ts';
@@ -11,7 +11,7 @@ export type GrammarSource =
   | { readonly tag: 'json-schema' | 'regex' | 'ebnf'; readonly val: string }
   | { readonly tag: 'json' };
 
-export const MAX_SOURCE_BYTES = 256 << 10;
+const MAX_SOURCE_BYTES = 256 << 10;
 
 /**
  * A source as a grammar that a matcher can follow. Pure; hostile sources may take long, so whoever calls has a deadline.
@@ -24,14 +24,16 @@ export function translate(source: GrammarSource): Grammar {
   return grammar;
 }
 
-/** Refuses what is not worth looking at. @throws GrammarError */
-export function checkSource(source: GrammarSource): void {
-  if (source.tag === 'json') return;
+/** Why a source is not worth looking at, or null. */
+export function refuseSource(source: GrammarSource): HandlerError | null {
+  if (source.tag === 'json') return null;
   const bytes = Buffer.byteLength(source.val);
   if (bytes > MAX_SOURCE_BYTES) {
-    throw tooLarge(`the grammar has ${bytes} bytes; the limit is ${MAX_SOURCE_BYTES}: use a smaller one`);
+    const text = `the grammar has ${bytes} bytes; the limit is ${MAX_SOURCE_BYTES}: use a smaller one`;
+    return handlerError('limit-exceeded', text);
   }
-  if (!source.val.isWellFormed()) throw invalid('the grammar holds half a UTF-16 pair; remove it');
+  if (source.val.isWellFormed()) return null;
+  return handlerError('invalid-argument', 'the grammar holds half a UTF-16 pair; remove it');
 }
 
 export function grammarOf(source: GrammarSource): Grammar {

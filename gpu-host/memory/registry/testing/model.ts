@@ -190,23 +190,32 @@ export class Model {
     const usable = own.filter((known) => known !== existing && !this.isForeign(known));
     const least = sum(usable.filter((known) => !known.doubtful)) + pages;
     if (least > maxTenantPages) return ['limit-exceeded'];
-    const room = this.#expectMemoryRoom(pages, persistent ? undefined : existing);
+    const room = this.#expectShare(tenant, pages, persistent ? undefined : existing);
     return sum(usable) + pages > maxTenantPages ? ['limit-exceeded', ...room] : room;
   }
 
-  #expectMemoryRoom(pages: number, leaving: Known | undefined): Expected {
-    const fixed = this.known.filter((known) => known !== leaving && known.inMemory && !known.persistent);
-    const held = fixed.reduce((total, known) => total + known.pages, 0) + pages;
-    return held > this.limits.maxMemoryPages && this.memoryPages() + pages > this.limits.maxMemoryPages
-      ? ['unavailable']
-      : OK;
+  /** Half of what other tenants leave. */
+  #expectShare(tenant: string, pages: number, leaving: Known | undefined): Expected {
+    const own = this.#fixedPages((known) => known !== leaving && known.tenant === tenant) + pages;
+    const others = this.#fixedPages((known) => known.tenant !== tenant);
+    return 2 * own > this.limits.maxMemoryPages - others ? ['unavailable'] : OK;
+  }
+
+  /** Pages in memory that cannot be had from disk again. */
+  #fixedPages(of: (known: Known) => boolean): number {
+    const fixed = this.known.filter((known) => of(known) && known.inMemory && !known.persistent);
+    return fixed.reduce((total, known) => total + known.pages, 0);
+  }
+
+  #expectMemoryRoom(pages: number): Expected {
+    return this.#fixedPages(() => true) + pages > this.limits.maxMemoryPages ? ['unavailable'] : OK;
   }
 
   #expectLoad(known: Known): Expected {
     if (known.inMemory) return OK;
     if (known.doubtful) return ['internal', 'unavailable', 'invalid-argument'];
     if (this.isForeign(known)) return ['invalid-argument'];
-    const room = this.#expectMemoryRoom(known.pages, undefined);
+    const room = this.#expectMemoryRoom(known.pages);
     return room === OK && known.damaged ? ['internal'] : room;
   }
 

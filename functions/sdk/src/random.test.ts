@@ -1,0 +1,19 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { reseed, uniform } from './random.ts';
+
+describe('reseed', () => {
+  it('keeps the seed until positions are counted anew, and then draws anew at every position', () => {
+    const seeds = [0, 1, 7, 0xffff_ffff];
+    for (const seed of seeds) {
+      assert.equal(reseed(seed, 0), seed);
+      const draws = new Set<number>();
+      for (let rounds = 0; rounds < 100; rounds++) {
+        assert.equal(reseed(seed, rounds), reseed(seed, rounds));
+        draws.add(uniform(reseed(seed, rounds), 68));
+      }
+      assert.equal(draws.size, 100);
+    }
+    assert.equal(new Set(seeds.map((seed) => reseed(seed, 3))).size, seeds.length);
+  });
+});

@@ -1,0 +1,170 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { PageSpace } from '../memory/space.ts';
+import { faultOf, makeMemory, type TestMemory } from '../memory/testing/memory.ts';
+import type { Mask } from '../protocol/calls.ts';
+import { MAX_LIST } from '../protocol/wire.ts';
+import { NONE, range } from '../testing/host.ts';
+import { ids } from '../testing/workbench.ts';
+import { ForwardPlan, type ForwardRequest, MAX_UNCUT_SCORES } from './plan.ts';
+
+const PAGE_SIZE = 8;
+const CONFIG = { contextLength: 16_384, heads: 4 };
+
+/** Tokens from `start` on, over and into `pages`. */
+function text(pages: Uint32Array, tokens: readonly number[], start = 0): ForwardRequest {
+  const positions = range(start, start + tokens.length);
+  const rest = { inPages: pages, outPages: pages, mask: undefined, rows: 1, keepsParts: false };
+  return { ...rest, positions, tokens: Uint32Array.from(tokens) };
+}
+
+/** Plans the whole call, and says that so many inputs a time were computed. */
+function compute(space: PageSpace, request: ForwardRequest, ...parts: readonly number[]): ForwardPlan {
+  const plan = new ForwardPlan(space, request, CONFIG);
+  for (const part of parts.length > 0 ? parts : [plan.left]) {
+    begin(plan, request, part);
+    plan.commit();
+  }
+  return plan;
+}
+
+function begin(plan: ForwardPlan, { tokens }: ForwardRequest, count: number): void {
+  const own = (tokens as Uint32Array).subarray(plan.done, plan.done + count);
+  plan.begin(count, { kind: 'tokens', tokens: own }, { kind: 'none' });
+}
+
+/** A page's slots, each with its position, and what is known of its tokens. */
+function contents(space: PageSpace, pages: Uint32Array) {
+  return Array.from(pages, (address) => {
+    const { page } = space.peek(address);
+    const positions = [...page.positions].map((position, slot) => (page.filled & (1 << slot) ? position : undefined));
+    return { positions, known: page.prefix?.known ?? 0, tokens: [...(page.prefix?.tokens ?? [])] };
+  });
+}
+
+describe('what one call may take', () => {
+  const full = (kit: TestMemory, maxPages: number) => {
+    const space = kit.open({ maxPages });
+    space.allocate(1, 2);
+    compute(space, text(ids(1, 2), new Array(2 * PAGE_SIZE).fill(5)));
+    return space;
+  };
+
+  test('no more context than the inferlet could hold: a page named twice counts twice', () => {
+    for (const [pages, maxPages] of [
+      [8, 3],
+      [3, 8],
+    ] as const) {
+      const space = full(makeMemory({ pages }), maxPages);
+      const over = (inPages: Uint32Array) => () =>
+        new ForwardPlan(space, { ...text(NONE, [7], 20), inPages, tokens: undefined }, CONFIG);
+      over(ids(1, 2, 2))();
+      for (const inPages of [ids(1, 2, 2, 1), new Uint32Array(MAX_LIST).fill(2)]) {
+        const { tag, val } = faultOf(over(inPages)).error;
+        assert.equal(tag, 'limit-exceeded');
+        assert.match(val, /more than 24 slots/);
+      }
+    }
+  });
+
+  test('hidden slots count: an explicit mask has columns for them', () => {
+    const space = full(makeMemory({ pages: 4 }), 3);
+    space.mask(2, 0xff);
+    const mask: Mask = { runs: ids(0, 33), rowLengths: ids(2) };
+    const request = { ...text(NONE, [7], 20), tokens: undefined, inPages: ids(2, 2, 2, 2), mask };
+    assert.equal(faultOf(() => new ForwardPlan(space, request, CONFIG)).error.tag, 'limit-exceeded');
+  });
+
+  test('a refused call has brought no page in, and nobody has made room', () => {
+    const kit = makeMemory({ pages: 4, swapMemoryPages: 8 });
+    const [space, other] = [full(kit, 2), kit.open({ arrival: -1 })];
+    space.waiting = true;
+    other.allocate(1, 4);
+    const request = { ...text(NONE, [7], 20), tokens: undefined, inPages: ids(1, 2, 2) };
+    assert.equal(faultOf(() => new ForwardPlan(space, request, CONFIG)).error.tag, 'limit-exceeded');
+    assert.equal(kit.memory.stats().swapsIn, 0);
+    assert.equal(other.heldPages, 4);
+  });
+
+  test('a call that cannot be cut has a bound of scores; one that can has none', () => {
+    const inputs = 4097;
+    assert.ok(inputs * inputs * CONFIG.heads > MAX_UNCUT_SCORES);
+    const space = makeMemory({ pages: 520 }).open();
+    space.allocate(1, 513);
+    const pages = range(1, 514);
+    const positions = range(0, inputs);
+    const request = { ...text(pages, []), positions, tokens: undefined };
+    const falling = { ...request, positions: positions.slice().reverse() };
+    for (const uncut of [{ ...request, outPages: NONE }, falling]) {
+      const { tag, val } = faultOf(() => new ForwardPlan(space, uncut, CONFIG)).error;
+      assert.equal(tag, 'limit-exceeded');
+      assert.match(val, /4097 inputs over 0 slots/);
+    }
+    assert.equal(new ForwardPlan(space, request, CONFIG).left, inputs);
+    const shorter = { ...request, outPages: NONE, positions: positions.subarray(1) };
+    assert.equal(new ForwardPlan(space, shorter, CONFIG).left, inputs - 1);
+  });
+});
+
+describe('a call that fails after some of its parts', () => {
+  const OTHER = Array.from({ length: 30 }, (_, i) => (i * 7) % 50);
+
+  for (const prefixCache of [false, true]) {
+    test(`leaves its pages as they were, with what the cache gave (${prefixCache ? 'with' : 'without'} a cache)`, () => {
+      const kit = makeMemory({ pages: 24, prefixCache });
+      const before = kit.open();
+      before.allocate(1, 4);
+      // Two pages are found later, the first of them begun with other pages.
+      compute(before, text(range(1, 5), OTHER.slice(0, 16)));
+      const space = kit.open();
+      space.allocate(1, 5);
+      const pages = range(1, 6);
+      compute(space, text(pages, OTHER.slice(0, 3)));
+      const was = contents(space, pages);
+      const held = space.heldPages;
+      const cached = kit.memory.prefixes?.size;
+      const call = text(pages, OTHER.slice(3), 3);
+      const plan = new ForwardPlan(space, call, CONFIG);
+      assert.equal(plan.done, prefixCache ? 13 : 0);
+      begin(plan, call, 5);
+      plan.commit();
+      begin(plan, call, 6);
+      plan.commit();
+      begin(plan, call, 2);
+      plan.rollback();
+      assert.deepEqual(contents(space, pages), was);
+      assert.equal(space.heldPages, held);
+      assert.equal(kit.memory.prefixes?.size, cached, 'nothing of it can be found');
+      kit.memory.audit();
+      const again = compute(space, call, 3, 4);
+      begin(again, call, again.left);
+      again.commit();
+      const done = contents(space, pages);
+      again.rollback();
+      assert.deepEqual(contents(space, pages), done, 'what is done is not taken back');
+      if (prefixCache) assert.equal(kit.memory.prefixes?.size, 3);
+      kit.memory.audit();
+    });
+  }
+
+  test('but a run keeps the tokens that it has handed over', () => {
+    const kit = makeMemory({ pages: 8, prefixCache: true });
+    const space = kit.open();
+    space.allocate(1, 3);
+    const pages = range(1, 4);
+    const run = { ...text(pages, OTHER.slice(0, 20)), rows: 20, keepsParts: true };
+    const plan = new ForwardPlan(space, run, CONFIG);
+    for (let i = 0; i < 9; i++) {
+      begin(plan, run, 1);
+      plan.commit();
+    }
+    assert.equal(kit.memory.prefixes?.size, 1, 'its full pages can be found at once');
+    begin(plan, run, 1);
+    plan.rollback();
+    assert.deepEqual(
+      contents(space, pages).flatMap(({ positions }) => positions.filter((position) => position !== undefined)),
+      [...range(0, 9)],
+    );
+    kit.memory.audit();
+  });
+});

@@ -1,0 +1,134 @@
+import type { ModelEngine } from '../handlers/engine.ts';
+import type { HostQueue, InferletOwner, ModelSpace, OpenRun, ReplyPort } from '../handlers/space.ts';
+import { type HandlerError, handlerError } from '../protocol/errors.ts';
+import { encodeError, encodeTerminated } from '../protocol/results.ts';
+import type { FrameWriter } from '../protocol/words.ts';
+
+/** Where the results of all inferlets of one connection are written. */
+export interface ResultLine {
+  readonly writer: FrameWriter;
+  /** Something was written; it is to leave with the next flush. */
+  touched(): void;
+  /** `bytes` of results of `inferlet` were written; `inferlet.taken` is told when the socket has taken them. */
+  wrote(inferlet: HostInferlet, bytes: number): void;
+}
+
+interface OpenQueue {
+  readonly engine: ModelEngine;
+  readonly queue: HostQueue;
+}
+
+/** One inferlet of a connection: its queues, what it holds on each model, and how much of its results the peer has not taken yet. */
+export class HostInferlet implements ReplyPort {
+  readonly handle: number;
+  readonly queues = new Map<number, OpenQueue>();
+  readonly #owner: InferletOwner;
+  readonly #line: ResultLine;
+  readonly #maxUnreadBytes: number;
+  #spaces = new Map<ModelEngine, ModelSpace>();
+  /** It waits for something other than the device. */
+  #waiting = false;
+  #dead: HandlerError | undefined;
+  #unreadBytes = 0;
+
+  /** @param maxUnreadBytes of results that it may leave untaken; past them it is ended */
+  constructor(handle: number, owner: InferletOwner, line: ResultLine, maxUnreadBytes: number) {
+    this.handle = handle;
+    this.#owner = owner;
+    this.#line = line;
+    this.#maxUnreadBytes = maxUnreadBytes;
+  }
+
+  /** Why its calls are refused: it broke a limit of the host, or its memory was taken. */
+  get dead(): HandlerError | undefined {
+    return this.#dead;
+  }
+
+  get writer(): FrameWriter {
+    return this.#line.writer;
+  }
+
+  touched(): void {
+    const bytes = this.writer.entryWords * 4;
+    this.#unreadBytes += bytes;
+    this.#line.wrote(this, bytes);
+  }
+
+  /** The socket has taken `bytes` of its results. */
+  taken(bytes: number): void {
+    this.#unreadBytes -= bytes;
+  }
+
+  finished(): void {
+    if (this.#unreadBytes <= this.#maxUnreadBytes) return;
+    this.#end(`more than ${this.#maxUnreadBytes} bytes of results came at once; ask for less before awaiting some`);
+  }
+
+  overrun(): void {
+    this.#end('too many calls are pending, or their arguments are too large; await some before issuing more');
+  }
+
+  /** An engine took its memory: the runtime is told, and what it holds on other models goes back as well. */
+  terminated(space: ModelSpace, cause: string): void {
+    if (this.#dead) return;
+    this.#dead = handlerError('terminated', cause);
+    for (const [engine, taken] of this.#spaces) if (taken === space) this.#spaces.delete(engine);
+    this.release(() => {});
+    encodeTerminated(this.writer, this.handle, cause);
+    this.#line.touched();
+  }
+
+  openQueue(number: number, engine: ModelEngine): void {
+    let space = this.#spaces.get(engine);
+    if (!space) {
+      space = engine.openSpace(this, this.#owner);
+      this.#spaces.set(engine, space);
+      if (this.#waiting) engine.setWaiting(space, true);
+    }
+    this.queues.set(number, { engine, queue: engine.openQueue(space) });
+  }
+
+  setWaiting(waiting: boolean): void {
+    this.#waiting = waiting;
+    for (const [engine, space] of this.#spaces) engine.setWaiting(space, waiting);
+  }
+
+  /** The run of call `id`, whatever became of its queue; undefined once it is over. */
+  run(id: number): OpenRun | undefined {
+    for (const space of this.#spaces.values()) {
+      const run = space.runs.get(id);
+      if (run) return run;
+    }
+    return undefined;
+  }
+
+  /** Answers a call with an error instead of doing it. */
+  refuse(id: number, why: HandlerError): void {
+    if (id === 0) return;
+    encodeError(this.writer, id, why);
+    this.touched();
+  }
+
+  /** Gives back what it holds on every model, then tells. Calls that are pending are answered with `why`, if that is given. */
+  release(released: () => void, why?: HandlerError): void {
+    const spaces = [...this.#spaces];
+    this.#spaces.clear();
+    this.queues.clear();
+    let left = spaces.length;
+    if (left === 0) released();
+    for (const [engine, space] of spaces) {
+      const done = (): void => {
+        left--;
+        if (left === 0) released();
+      };
+      engine.closeSpace(space, done, why);
+    }
+  }
+
+  /** It broke a limit: it ends, its neighbours do not. */
+  #end(why: string): void {
+    if (this.#dead) return;
+    this.#dead = handlerError('limit-exceeded', why);
+    this.release(() => {}, this.#dead);
+  }
+}

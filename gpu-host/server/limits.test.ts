@@ -1,0 +1,162 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { GpuInferlet, RunHandle } from '../protocol/client.ts';
+import { encodeBare, encodeOpenInferlet, encodeWords } from '../protocol/encode-calls.ts';
+import { Link } from '../protocol/link.ts';
+import { OP } from '../protocol/wire.ts';
+import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
+
+/** Long enough that a run of most of it is held by its window. */
+const LONG = { pageCount: 160, shape: { layers: 1, contextLength: 1024 } } as const;
+const RUN_TOKENS = 800;
+
+function startRun(inferlet: GpuInferlet, queue: number): RunHandle {
+  const pages = must(inferlet.allocatePages(queue, 101));
+  const request = { token: 1, position: 0, pages, maxTokens: RUN_TOKENS, sampler: GREEDY, stopTokens: NONE };
+  return inferlet.run(queue, request);
+}
+
+async function drain(run: RunHandle) {
+  for (let tokens = 0; ; ) {
+    const chunk = await run.next();
+    if (chunk.tag === 'err') return { tokens, end: chunk.val.tag };
+    tokens += chunk.val.tokens.length;
+    if (chunk.val.finished) return { tokens, end: chunk.val.finished };
+  }
+}
+
+/** That a neighbour on the same connection is told what the model says. */
+async function checkNeighbour(host: TestHost, connection: Awaited<ReturnType<TestHost['connect']>>): Promise<void> {
+  const oracle = await Oracle.of(host.model);
+  const neighbour = connection.openInferlet({ id: 'neighbour', maxPages: 40, arrival: 9 });
+  const told = await generate(neighbour, neighbour.createQueue('tiny'), [1, 5, 9], 8);
+  assert.deepEqual(told, await oracle.greedy([1, 5, 9], 8));
+  await neighbour.close();
+  assert.equal(connection.connected, true);
+}
+
+test('a run outlives its queue: it is consumed to its end, and stopped, after the queue was closed', async () => {
+  await using host = await startTestHost(LONG);
+  const connection = await host.connect();
+  for (const way of ['consumed', 'stopped'] as const) {
+    const inferlet = connection.openInferlet({ id: way, maxPages: 160, arrival: 1 });
+    const queue = inferlet.createQueue('tiny');
+    const run = startRun(inferlet, queue);
+    inferlet.closeQueue(queue);
+    const first = must(await run.next()).tokens.length;
+    if (way === 'stopped') run.stop();
+    const { tokens, end } = await drain(run);
+    if (way === 'consumed') assert.deepEqual([first + tokens, end], [RUN_TOKENS, 'max-tokens']);
+    else assert.equal(end, 'stopped');
+    // It is over: what is said of it now concerns nobody.
+    run.stop();
+    await inferlet.close();
+  }
+  await checkNeighbour(host, connection);
+});
+
+test('what is said of a run that is not known ends no connection', async () => {
+  await using host = await startTestHost();
+  const connection = await host.connect();
+  let hello: (() => void) | undefined;
+  const greeted = new Promise<void>((resolve) => {
+    hello = resolve;
+  });
+  const losses: string[] = [];
+  const link = new Link(host.address, {
+    onHello: () => hello?.(),
+    onStats: () => {},
+    onLost: (cause) => losses.push(cause),
+  });
+  await greeted;
+  encodeOpenInferlet(link.writer, 1, { name: 'x', tenant: 't', maxPages: 4, maxPriority: 10, arrival: 1 });
+  encodeWords(link.writer, OP.createQueue, 1, 1, 0, 0);
+  encodeBare(link.writer, OP.runStop, 1, 1, 77);
+  encodeBare(link.writer, OP.closeQueue, 1, 1, 0);
+  for (const queue of [1, 5]) {
+    encodeBare(link.writer, OP.runStop, 1, queue, 77);
+    encodeWords(link.writer, OP.runConsumed, 1, queue, 77, 3);
+  }
+  const answered = new Promise<string>((resolve) => {
+    link.pending.set(9, {
+      settle: ({ kind }) => {
+        resolve(kind);
+        return true;
+      },
+      fail: (error) => resolve(error.val),
+    });
+  });
+  encodeBare(link.writer, OP.closeInferlet, 1, 0, 9);
+  link.flush();
+  assert.equal(await answered, 'done');
+  assert.deepEqual(losses, []);
+  link.close('the test is over');
+  await checkNeighbour(host, connection);
+});
+
+test('an inferlet that asks for too many results at once ends itself: each of its calls is answered, and its neighbours go on', async () => {
+  // Both bounds are below what is asked at once: one ends the inferlet, and the other does not end the connection.
+  const limits = { maxInferletUnreadBytes: 1 << 20, maxUnreadBytes: 1 << 14 };
+  await using host = await startTestHost({ host: { limits } });
+  const connection = await host.connect();
+  const inferlet = connection.openInferlet({ id: 'curious', maxPages: 8, arrival: 1 });
+  const queue = inferlet.createQueue('tiny');
+  must(inferlet.allocatePages(queue, 8));
+  const embeds = must(inferlet.allocateEmbeds(queue, 1));
+  inferlet.embedText(queue, Uint32Array.of(3), Uint32Array.of(0), embeds);
+  const reads = Array.from({ length: 12_000 }, () => inferlet.readEmbed(queue, embeds[0] as number));
+  const tags = (await Promise.all(reads)).map(tagOf);
+  const told = tags.filter((tag) => tag === 'ok').length;
+  assert.ok(told > 5000 && told < 10_000, `${told} results of 148 bytes`);
+  assert.equal(tags.filter((tag) => tag === 'limit-exceeded').length, tags.length - told);
+  assert.equal(tagOf(await inferlet.synchronize(queue)), 'limit-exceeded');
+  await checkNeighbour(host, connection);
+  await inferlet.close();
+  const { free, cached } = host.host.stats().models[0]!.pages;
+  assert.equal(free + cached, 64);
+});
+
+test('as many results as the bound allows, again and again, end nothing: what was read does not count', async () => {
+  await using host = await startTestHost({ host: { limits: { maxInferletUnreadBytes: 1 << 16 } } });
+  const connection = await host.connect();
+  const inferlet = connection.openInferlet({ id: 'reader', maxPages: 8, arrival: 1 });
+  const queue = inferlet.createQueue('tiny');
+  const embeds = must(inferlet.allocateEmbeds(queue, 1));
+  inferlet.embedText(queue, Uint32Array.of(3), Uint32Array.of(0), embeds);
+  for (let round = 0; round < 10; round++) {
+    const reads = Array.from({ length: 300 }, () => inferlet.readEmbed(queue, embeds[0] as number));
+    for (const outcome of await Promise.all(reads)) must(outcome);
+  }
+  await inferlet.close();
+});
+
+test('keys of pending calls count: an inferlet that names too many behind a blocked queue is ended, and what was pending is answered', async () => {
+  await using host = await startTestHost(LONG);
+  const connection = await host.connect();
+  const inferlet = connection.openInferlet({ id: 'names much', maxPages: 160, arrival: 1 });
+  const queue = inferlet.createQueue('tiny');
+  const run = startRun(inferlet, queue);
+  must(await run.next());
+  const pending = inferlet.synchronize(queue);
+  // 4 × 200,000 addresses are 3.2 MB of arguments.
+  for (let i = 0; i < 4; i++) inferlet.freeEmbeds(queue, range(i * 200_000, (i + 1) * 200_000));
+  const last = inferlet.synchronize(queue);
+  assert.equal(tagOf(await pending), 'limit-exceeded');
+  assert.equal(tagOf(await last), 'limit-exceeded');
+  assert.equal((await drain(run)).end, 'limit-exceeded');
+  await checkNeighbour(host, connection);
+  await inferlet.close();
+
+  // Addresses that are asked for count as well.
+  const asker = connection.openInferlet({ id: 'asks much', maxPages: 160, arrival: 2 });
+  const blocked = asker.createQueue('tiny');
+  const held = startRun(asker, blocked);
+  must(await held.next());
+  const asked = asker.synchronize(blocked);
+  for (let i = 0; i < 4; i++) {
+    const addresses = must(asker.allocateEmbeds(blocked, 200_000));
+    asker.freeEmbeds(blocked, addresses);
+  }
+  assert.equal(tagOf(await asked), 'limit-exceeded');
+  await asker.close();
+});

@@ -1,0 +1,40 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { GrammarAccount } from './account.ts';
+
+const MEBI = 1 << 20;
+
+describe('GrammarAccount', () => {
+  it('bounds pending calls and what they hold', () => {
+    const account = new GrammarAccount();
+    for (let call = 0; call < 1024; call += 1) assert.equal(account.begin(0), null);
+    assert.equal(account.begin(0)?.tag, 'limit-exceeded');
+    account.end(0);
+    assert.equal(account.begin(33 * MEBI)?.tag, 'limit-exceeded');
+    assert.equal(account.begin(32 * MEBI), null);
+    account.end(0);
+    assert.equal(account.begin(1)?.tag, 'limit-exceeded');
+    account.end(32 * MEBI);
+    assert.equal(account.begin(1), null);
+  });
+
+  it('bounds the tokens that are remembered', () => {
+    const account = new GrammarAccount();
+    assert.equal(account.keep(MEBI), null);
+    assert.equal(account.keep(1)?.tag, 'limit-exceeded');
+    account.give(1);
+    assert.equal(account.keep(1), null);
+  });
+
+  it('refuses when the CPU time that it is charged is used up', () => {
+    let leftMs = 5;
+    const charge = (cpuMs: number) => {
+      leftMs -= cpuMs;
+    };
+    const account = new GrammarAccount({ charge, usedUp: () => leftMs < 0 });
+    account.charge(5);
+    assert.deepEqual([account.refuse(), account.begin(0)], [null, null]);
+    account.charge(1);
+    assert.deepEqual([account.refuse()?.tag, account.begin(0)?.tag], ['limit-exceeded', 'limit-exceeded']);
+  });
+});

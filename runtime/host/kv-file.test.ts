@@ -1,0 +1,70 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { TestGpuHost } from '../testing/gpu-host.ts';
+import { TestInferlet } from '../testing/inferlet.ts';
+import { KvFile } from './kv-file.ts';
+
+const PAGE_SIZE = 16;
+const PAGES = 4;
+
+async function failure(outcome: Promise<Outcome<unknown>>): Promise<string> {
+  const settled = await outcome;
+  return settled.tag === 'err' ? settled.val.tag : 'ok';
+}
+
+const count = (length: number) => Uint32Array.from({ length }, (_, i) => i);
+
+describe('a file', () => {
+  let host: TestGpuHost;
+  let connection: GpuHostConnection;
+  let guest: TestInferlet;
+
+  before(async () => {
+    host = await TestGpuHost.start();
+    connection = await GpuHostConnection.connect(host.address);
+    guest = new TestInferlet(connection, { pages: PAGES });
+  });
+  after(async () => {
+    await guest.end();
+    connection.close();
+    await host.stop();
+  });
+
+  const held = () => guest.queue.device?.heldPages;
+  const filled = async () => {
+    const file = KvFile.open(guest.inferlet, guest.queue, undefined, false);
+    assert.equal(await failure(file.pred(count(20), count(20), 1)), 'ok');
+    return file;
+  };
+
+  it('refuses lists that no pages could hold before it looks at them', async () => {
+    const file = await filled();
+    const unread = new Proxy(new Uint32Array(0), {
+      get: (_, property) => (property === 'length' ? PAGES * PAGE_SIZE + 1 : assert.fail(`read ${String(property)}`)),
+    });
+    const refused = file.extract(unread, undefined);
+    assert.equal(await failure(refused.ready()), 'limit-exceeded');
+    assert.equal(await failure(file.pred(unread, unread, 1)), 'limit-exceeded');
+    const whole = file.extract(count(20), 0);
+    assert.equal(await failure(whole.ready()), 'ok');
+    for (const each of [file, refused, whole]) each.drop();
+    assert.equal(held(), 0);
+  });
+
+  it('gives back the pages of a part whose making failed', async () => {
+    const file = await filled();
+    const freed = file.pages.slice(1);
+    // Behind the file's back: the device refuses the copy.
+    guest.call('allocate', 'free-pages', guest.queue, freed);
+    for (let i = 0; i < PAGES; i++) {
+      const part = file.extract(Uint32Array.of(0, 17), 0);
+      assert.equal(await failure(part.ready()), 'not-owned');
+      part.drop();
+      assert.equal(held(), 1);
+    }
+    file.drop();
+    assert.equal(held(), 0);
+  });
+});
