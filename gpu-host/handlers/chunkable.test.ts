@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import type { Mask } from '../protocol/calls.ts';
 import { must, Oracle, startTestHost, tagOf } from '../testing/host.ts';
+import { encodeMask } from '../testing/mask.ts';
 import { PROMPT, same, Workbench } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 import { isChunkable } from './chunkable.ts';
@@ -24,27 +24,6 @@ function isLowerTriangular(matrix: Uint8Array | 'causal', inputs: number, contex
 function contextOf(count: number): Context {
   const numbers = Uint32Array.from({ length: count }, (_, i) => i);
   return { slots: numbers, count, positions: numbers, columns: numbers, filled: count };
-}
-
-function encode(rows: readonly (readonly boolean[])[]): Mask {
-  const runs: number[] = [];
-  const rowLengths: number[] = [];
-  for (const row of rows) {
-    const before = runs.length;
-    let visible = false;
-    let length = 0;
-    for (const bit of row) {
-      if (bit !== visible) {
-        runs.push(length);
-        length = 0;
-        visible = bit;
-      }
-      length++;
-    }
-    runs.push(length);
-    rowLengths.push(runs.length - before);
-  }
-  return { runs: Uint32Array.from(runs), rowLengths: Uint32Array.from(rowLengths) };
 }
 
 test('an inferred mask may be cut exactly when no input sees a later one', () => {
@@ -72,7 +51,7 @@ test('an explicit mask may be cut exactly when no input sees a later one', () =>
           return k === context + i || (bit && !(lower && k > context + i));
         }),
       );
-      const mask = encode(rows);
+      const mask = encodeMask(rows);
       const positions = new Uint32Array(inputs);
       const matrix = visibility(positions, contextOf(context), mask);
       assert.equal(isChunkable(1, positions, mask), isLowerTriangular(matrix, inputs, context));

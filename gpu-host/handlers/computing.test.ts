@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Mask } from '../protocol/client.ts';
 import { GREEDY, generate, must, NONE, range, startTestHost, tagOf } from '../testing/host.ts';
+import { encodeMask } from '../testing/mask.ts';
 import { ids, PROMPT, same, withWorkbench } from '../testing/workbench.ts';
 
 withWorkbench('what calls compute', (handler) => {
@@ -258,7 +258,7 @@ test('a prefill in chunks is the whole prefill, whatever its mask', async () => 
   // Every input sees the even ones before it and itself; and once one that sees a later input, so that it cannot be cut.
   const lower = PROMPT.map((_, i) => PROMPT.map((_, j) => j === i || (j < i && j % 2 === 0)));
   const upper = lower.map((row, i) => row.map((seen, j) => seen || (i === 1 && j === 9)));
-  const masks = [undefined, encodeRows(lower), encodeRows(upper)];
+  const masks = [undefined, encodeMask(lower), encodeMask(upper)];
   const results = [];
   for (const host of [whole, cut]) {
     const connection = await host.connect();
@@ -288,24 +288,3 @@ test('a prefill in chunks is the whole prefill, whatever its mask', async () => 
   assert.deepEqual(results[1], results[0]);
   assert.ok(cut.host.stats().models[0]!.batches > whole.host.stats().models[0]!.batches, 'it was cut');
 });
-
-function encodeRows(rows: readonly (readonly boolean[])[]): Mask {
-  const runs: number[] = [];
-  const rowLengths: number[] = [];
-  for (const row of rows) {
-    const before = runs.length;
-    let visible = false;
-    let length = 0;
-    for (const bit of row) {
-      if (bit !== visible) {
-        runs.push(length);
-        length = 0;
-        visible = bit;
-      }
-      length++;
-    }
-    runs.push(length);
-    rowLengths.push(runs.length - before);
-  }
-  return { runs: Uint32Array.from(runs), rowLengths: Uint32Array.from(rowLengths) };
-}

@@ -6,6 +6,7 @@ import type { CallFault } from '../memory/fault.ts';
 import { fillSlot } from '../memory/pool.ts';
 import type { PageSpace } from '../memory/space.ts';
 import type { Mask } from '../protocol/calls.ts';
+import { encodeMask } from '../testing/mask.ts';
 import { gatherContext, matrixRows, visibility } from './visibility.ts';
 
 const PAGE_SIZE = 4;
@@ -112,7 +113,7 @@ test('an explicit mask covers filled slots, then inputs; masked slots stay hidde
       const space = makePages(pages);
       const addresses = Uint32Array.from(pages, (_, i) => i + 1);
       const context = gatherContext(space, addresses, 0, 0, true);
-      const matrix = visibility(inputs, context, encode(rows));
+      const matrix = visibility(inputs, context, encodeMask(rows));
       const keys = keysOf(pages);
       const expected = rows.map((row) => [...keys.map((key) => row[key.column]!), ...row.slice(filled)]);
       assert.deepEqual(dense(matrix, inputs.length, context.count), expected);
@@ -120,27 +121,6 @@ test('an explicit mask covers filled slots, then inputs; masked slots stay hidde
     { seed: 12, numRuns: 800 },
   );
 });
-
-function encode(rows: readonly (readonly number[])[]): Mask {
-  const runs: number[] = [];
-  const rowLengths: number[] = [];
-  for (const row of rows) {
-    const before = runs.length;
-    let value = 0;
-    let length = 0;
-    for (const bit of row) {
-      if (bit !== value) {
-        runs.push(length);
-        length = 0;
-        value = bit;
-      }
-      length++;
-    }
-    runs.push(length);
-    rowLengths.push(runs.length - before);
-  }
-  return { runs: Uint32Array.from(runs), rowLengths: Uint32Array.from(rowLengths) };
-}
 
 test('masks of the wrong shape say what is wrong', () => {
   const space = makePages([[{ filled: true, masked: false, position: 0 }]]);

@@ -2,7 +2,8 @@ import { createHash } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import { z } from 'zod';
 import type { Fingerprint } from '#gpu-host/models/fingerprint.ts';
-import { FILE_RIGHTS, type Ownership } from './rights.ts';
+import { FILE_RIGHTS } from '../../protocol/calls.ts';
+import type { Ownership } from './rights.ts';
 import type { StoredPage } from './snapshot.ts';
 
 /*

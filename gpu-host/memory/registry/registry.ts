@@ -1,41 +1,11 @@
 import type { Fingerprint } from '#gpu-host/models/fingerprint.ts';
+import type { ExportInfo, FileInfo, FileRights } from '../../protocol/calls.ts';
 import { type CallFault, fault } from '../fault.ts';
 import { Entries } from './entries.ts';
 import type { Entry, Refusal, RegistryLimits } from './entry.ts';
 import { checkName, checkWritableBy, type EntryKind, isSystemName, SYSTEM_TENANT, tenantOfName } from './names.ts';
-import {
-  type Caller,
-  canRead,
-  checkNewRights,
-  checkRead,
-  checkWrite,
-  type FileRights,
-  type Ownership,
-} from './rights.ts';
+import { type Caller, canRead, checkNewRights, checkRead, checkWrite, type Ownership } from './rights.ts';
 import type { Restore, Snapshot, SnapshotMemory } from './snapshot.ts';
-
-/** An export, as wit/allocate.wit lists it. */
-export interface ExportInfo {
-  readonly name: string;
-  readonly pages: number;
-  /** Filled slots. */
-  readonly tokens: number;
-  /** One past the largest position. */
-  readonly nextPosition: number;
-  readonly persistent: boolean;
-}
-
-/** A KV file, as wit/kv-files.wit lists it. */
-export interface FileInfo {
-  readonly name: string;
-  readonly tokens: number;
-  readonly nextPosition: number;
-  readonly persistent: boolean;
-  readonly rights: FileRights;
-  /** The function that made it. */
-  readonly owner: string;
-  readonly locked: boolean;
-}
 
 export interface RegistryOptions<S extends Snapshot> {
   readonly memory: SnapshotMemory<S>;

@@ -1,9 +1,6 @@
+import type { FileRights } from '../../protocol/calls.ts';
 import { fault } from '../fault.ts';
 import { checkWritableBy, isSystemName } from './names.ts';
-
-/** What other functions of the tenant may do with a KV file. */
-export const FILE_RIGHTS = ['private', 'readable', 'writable'] as const;
-export type FileRights = (typeof FILE_RIGHTS)[number];
 
 /** Who asks. */
 export interface Caller {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
+import type { FileRights } from '../../../protocol/calls.ts';
 import type { EntryKind } from '../names.ts';
-import type { Caller, FileRights } from '../rights.ts';
+import type { Caller } from '../rights.ts';
 
 /** What a name should stand for, and where it should be. */
 export interface Known {

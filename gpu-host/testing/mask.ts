@@ -1,0 +1,23 @@
+import type { Mask } from '../protocol/calls.ts';
+
+/** Rows of visibility (true or 1 where a key may be seen) as the wire has them: runs that begin hidden. */
+export function encodeMask(rows: readonly (readonly (boolean | number)[])[]): Mask {
+  const runs: number[] = [];
+  const rowLengths: number[] = [];
+  for (const row of rows) {
+    const before = runs.length;
+    let visible = false;
+    let length = 0;
+    for (const bit of row) {
+      if (Boolean(bit) !== visible) {
+        runs.push(length);
+        length = 0;
+        visible = Boolean(bit);
+      }
+      length++;
+    }
+    runs.push(length);
+    rowLengths.push(runs.length - before);
+  }
+  return { runs: Uint32Array.from(runs), rowLengths: Uint32Array.from(rowLengths) };
+}
