@@ -3,6 +3,7 @@ import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Capacity } from '#scheduler/admission/capacity.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { BuildReply, BuildRequest } from '#scheduler/builds/types.ts';
+import { resolveGrants } from '#scheduler/functions/grants.ts';
 import { manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
@@ -92,6 +93,10 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     modelsOf: async (job) => {
       const version = await launcher.function(job.tenant, job.function, job.version);
       return models.granted(version ? manifestModels(version.manifest) : []);
+    },
+    grantsOf: async (job) => {
+      const version = await launcher.function(job.tenant, job.function, job.version);
+      return resolveGrants(version?.manifest.grants);
     },
     slices,
     observePages: (job, peak) => observe(job, peak),

@@ -5,10 +5,14 @@ import { ensureDependencies } from './dependencies.js';
 import { ensureRedisServer } from './redis-server.js';
 import { runPinned } from './run.js';
 
-/** Room by room; the end-to-end tests start whole platforms and come last, one file at a time. */
-const ROOMS = ['wit', 'infra', 'scheduler', 'gpu-host', 'runtime', 'gateway', 'functions'].map(
+/**
+ * Room by room; the tests of the bundled functions share one platform, in one process; the end-to-end tests start whole platforms and come
+ * last, one file at a time.
+ */
+const ROOMS = ['wit', 'infra', 'scheduler', 'gpu-host', 'runtime', 'gateway', 'functions/sdk'].map(
   (room) => `${room}/**/*.test.ts`,
 );
+const FUNCTIONS = ['--test', '--test-isolation=none', '--test-concurrency=1', 'functions/!(sdk)/*.test.ts'];
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
 const only = process.argv.slice(2);
@@ -22,6 +26,7 @@ const steps =
         ['Models', ['gpu-host/models/main.ts', 'pull', 'stories15m']],
         ['Models', ['gpu-host/models/main.ts', 'pull', 'minimind2-small']],
         ['Tests of each room', ['--test', '--test-concurrency=2', ...ROOMS]],
+        ['Tests of the functions', FUNCTIONS],
         ['Tests of the whole', ['--test', '--test-concurrency=1', 'test/**/*.test.ts']],
       ];
 

@@ -1,6 +1,7 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { GpuHostConnection, GpuInferlet, ModelSummary } from '#gpu-host/protocol/client.ts';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
+import type { Grants } from '#scheduler/functions/grants.ts';
 import { GrammarAccount, type GrammarService } from '../grammar/service.ts';
 import { type InferletHooks, NO_HOOKS } from '../lifecycle/waiting.ts';
 import { Holdings } from './holdings.ts';
@@ -24,6 +25,9 @@ export interface InferletDescription {
   readonly tenant: string;
   readonly functionName: string;
   readonly functionVersion: string;
+  /** The request body, JSON text. */
+  readonly input: string;
+  readonly grants: Grants;
   /** Milliseconds since the Unix epoch at which it is stopped. */
   readonly deadlineAt: number;
   /** Place in line of its invocation: whoever came last loses its memory first. */

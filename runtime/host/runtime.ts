@@ -13,6 +13,7 @@ export const runtime = {
   version: () => world.version,
   'instance-id': (inferlet: Inferlet) => inferlet.description.id,
   tenant: (inferlet: Inferlet) => inferlet.description.tenant,
+  'get-arguments': (inferlet: Inferlet) => inferlet.description.input,
   'function-name': (inferlet: Inferlet) => inferlet.description.functionName,
   'function-version': (inferlet: Inferlet) => inferlet.description.functionVersion,
 
@@ -30,6 +31,11 @@ export const runtime = {
     if (!model) return err(handlerError('not-found', `no model named ${name}; ask runtime.models`));
     return ok(traitsOf(model));
   },
+
+  metadata: (_inferlet: Inferlet, _model: string): Outcome<never> =>
+    err(handlerError('unsupported', 'this host does not offer metadata')),
+  'debug-query': (_inferlet: Inferlet, _query: string): Outcome<never> =>
+    err(handlerError('unsupported', 'this host does not offer debug-query')),
 
   log: (inferlet: Inferlet, level: LogLevel, message: string): void => inferlet.session.log(level, message),
   'is-cancelled': (inferlet: Inferlet) => inferlet.stopped !== null,

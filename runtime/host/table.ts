@@ -8,6 +8,7 @@ import { introspect } from './introspect.ts';
 import { kvFiles } from './kv-files.ts';
 import { outputText } from './output-text.ts';
 import { queue } from './queue.ts';
+import { refusing } from './refusing.ts';
 import { runtime } from './runtime.ts';
 import { session } from './session.ts';
 import { tokenize } from './tokenize.ts';
@@ -27,4 +28,11 @@ export const hostTable: HostTable = {
   grammar,
   introspect,
   'kv-files': kvFiles,
+  'input-image': refusing('input-image'),
+  adapter: refusing('adapter'),
+  store: refusing('store'),
+  messaging: refusing('messaging'),
+  http: refusing('http'),
+  children: refusing('children'),
+  'file-exchange': refusing('file-exchange'),
 };

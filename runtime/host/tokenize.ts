@@ -50,6 +50,9 @@ export const tokenize = {
       return ok(tokenizer.applyChatTemplate(messages, addGenerationPrompt));
     }),
 
+  'render-chat': (_inferlet: Inferlet, _model: string, _variables: string): Outcome<string> =>
+    err(handlerError('unsupported', 'this host does not offer render-chat')),
+
   '[constructor]detokenizer': (inferlet: Inferlet, model: string) => new StreamingDetokenizer(inferlet, model),
   '[method]detokenizer.push': (_inferlet: Inferlet, self: StreamingDetokenizer, tokens: Uint32Array) =>
     self.push(tokens),

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { handlerError } from '#gpu-host/protocol/errors.ts';
 import type { InvocationJob, StopReason } from '#scheduler/admission/job.ts';
+import type { Grants } from '#scheduler/functions/grants.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
 import type { TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
@@ -27,6 +28,8 @@ export interface RunnerOptions {
   readonly runtimeId: string;
   /** Models granted to a function, by name; the first is its default. */
   readonly modelsOf: (job: InvocationJob) => Promise<ReadonlyMap<string, GrantedModel>>;
+  /** What a function may do besides computing. */
+  readonly grantsOf: (job: InvocationJob) => Promise<Grants>;
   readonly slices: ExecutionOptions['slices'];
   /** Told what an invocation held at most. */
   readonly observePages?: (job: InvocationJob, peak: Readonly<Record<string, number>>) => void;
@@ -101,12 +104,12 @@ export class InvocationRunner {
     const { job, outbox, startedAt } = attempt;
     const { execution } = launched;
     const { guest } = execution;
-    const models = await this.#options.modelsOf(job);
+    const [models, grants] = await Promise.all([this.#options.modelsOf(job), this.#options.grantsOf(job)]);
     const { id, tenant, function: functionName, version: functionVersion, arrival, limits } = job;
     const deadlineAt = Math.min(job.submittedAt + job.deadlineMs, startedAt + limits.wallMs);
     const session = new Session(outbox, inboxSource(this.#options.inbox, id));
     const inferlet = new Inferlet(
-      { id, tenant, functionName, functionVersion, arrival, limits, models, deadlineAt },
+      { id, tenant, functionName, functionVersion, arrival, input: job.input, grants, limits, models, deadlineAt },
       session,
       {
         waits: this.#waiting.watch(),

@@ -34,7 +34,15 @@ export function deviceBusy({ deviceFutures }: CompiledWorld): boolean {
 }
 
 /** Interfaces whose futures come from a device. */
-const DEVICE_INTERFACES = new Set(['allocate', 'output-text', 'fused', 'introspect', 'kv-files']);
+const DEVICE_INTERFACES = new Set([
+  'allocate',
+  'output-text',
+  'fused',
+  'introspect',
+  'kv-files',
+  'input-image',
+  'adapter',
+]);
 
 /** Name under which a core module's import is looked up. Patch versions of an interface are one. */
 export const importKey = (module: string, name: string): string => `${module.replace(PATCH_VERSION, '')}#${name}`;

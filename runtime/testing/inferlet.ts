@@ -1,4 +1,5 @@
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import { NO_GRANTS } from '#scheduler/functions/grants.ts';
 import { type GrantedModel, Inferlet } from '../host/inferlet.ts';
 import { DeviceQueue } from '../host/queue.ts';
 import { Session } from '../host/session-state.ts';
@@ -31,7 +32,16 @@ export class TestInferlet {
     );
     this.inferlet = new Inferlet(
       {
-        ...{ id, tenant, functionName, functionVersion: '1', arrival: 0, deadlineAt: Number.MAX_SAFE_INTEGER },
+        ...{
+          id,
+          tenant,
+          functionName,
+          functionVersion: '1',
+          arrival: 0,
+          input: '{}',
+          grants: NO_GRANTS,
+          deadlineAt: Number.MAX_SAFE_INTEGER,
+        },
         ...{ limits: { pages, tokens }, models: new Map([[TEST_MODEL, granted]]) },
       },
       session,

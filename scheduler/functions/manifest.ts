@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import type { InvocationLimits } from '../invocations/types.ts';
+import { grantsSchema } from './grants.ts';
 import { checkInputSchema, type JsonSchema } from './input-schema.ts';
 
 /** Bounds of what a manifest may ask for: `[least, most]`. */
@@ -99,6 +100,7 @@ const manifestSchema = z.strictObject(
         'must be an object',
       )
       .optional(),
+    grants: grantsSchema.optional(),
     restartable: z.boolean('must be true or false').optional(),
     main: z
       .string('must be a path')

@@ -24,7 +24,7 @@ declare module 'pie:inferlet/types@0.1.0' {
     | { readonly tag: 'invalid-argument'; readonly val: string }
     /** An address that this inferlet does not hold: never allocated, freed, or of another model. */
     | { readonly tag: 'not-owned'; readonly val: string }
-    /** The model, or this host, does not offer the call. Ask `runtime.model-traits` first. */
+    /** The model, this host or the function's grants do not offer the call. Ask `runtime.model-traits` first, or read what the manifest may grant. */
     | { readonly tag: 'unsupported'; readonly val: string }
     /** No such model, name or invocation. */
     | { readonly tag: 'not-found'; readonly val: string }
@@ -67,11 +67,27 @@ declare module 'pie:inferlet/runtime@0.1.0' {
     /** Names of the interfaces that the model offers, such as `forward` or `fused`. */
     readonly traits: string[];
   }
+  /** What a model is, from its own configuration. */
+  export interface ModelMetadata {
+    /** As its configuration names it, such as `LlamaForCausalLM`. */
+    readonly architecture: string;
+    /** Weights, embeddings included. */
+    readonly parameters: number;
+    readonly layers: number;
+    readonly hiddenSize: number;
+    readonly attentionHeads: number;
+    readonly keyValueHeads: number;
+    readonly headSize: number;
+    /** Bits of a weight as the device holds it. */
+    readonly bits: number;
+  }
   /** Version of the contract that the host implements, such as `0.1.0`. */
   export function version(): string;
   /** Id of this invocation, the one that its client sees. */
   export function instanceId(): string;
   export function tenant(): string;
+  /** The request body, as `run` gets it: for guests that do not keep it. */
+  export function getArguments(): string;
   export function functionName(): string;
   export function functionVersion(): string;
   /** The models granted to this function; the first is its default. */
@@ -81,6 +97,17 @@ declare module 'pie:inferlet/runtime@0.1.0' {
    * @throws {Thrown} with the error as `payload`
    */
   export function modelTraits(model: string): string[];
+  /**
+   * What a model is. `not-found` for one that was not granted.
+   * @throws {Thrown} with the error as `payload`
+   */
+  export function metadata(model: string): ModelMetadata;
+  /**
+   * What the platform knows of this inferlet, as JSON text, for finding faults: `limits`, `usage` (CPU, tokens, calls), `pages` (held, by
+   * model), `grants`, `models`, or `all`. `invalid-argument` for another query.
+   * @throws {Thrown} with the error as `payload`
+   */
+  export function debugQuery(query: string): string;
   /** Writes a line into the function's log and the invocation's event stream. */
   export function log(level: LogLevel, message: string): void;
   /** Whether the client, the parent or the platform has asked this inferlet to stop. */
@@ -393,6 +420,13 @@ declare module 'pie:inferlet/tokenize@0.1.0' {
    * @throws {Thrown} with the error as `payload`
    */
   export function chatTemplate(model: string, messages: readonly ChatMessage[], addGenerationPrompt: boolean): string;
+  /**
+   * The model's chat template applied to variables of any kind, a JSON object: `messages` (with whatever members the template knows, such
+   * as `tool_calls`), `tools`, `documents`, `add_generation_prompt`, … `bos_token`, `eos_token` and the like are the model's unless given.
+   * `invalid-argument` when the text is no JSON object or the template refuses it; `unsupported` when the model has none.
+   * @throws {Thrown} with the error as `payload`
+   */
+  export function renderChat(model: string, variables: string): string;
   export {};
 }
 
@@ -540,5 +574,249 @@ declare module 'pie:inferlet/kv-files@0.1.0' {
   export function remove(queue: Queue, name: string): Future<Outcome<undefined>>;
   /** Names that begin with `prefix`, in order, of this model. */
   export function files(queue: Queue, prefix: string): Future<Outcome<FileInfo[]>>;
+  export {};
+}
+
+/** Images to embeds, for models with a vision encoder. */
+declare module 'pie:inferlet/input-image@0.1.0' {
+  import type { Queue } from 'pie:inferlet/queue@0.1.0';
+  import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
+  export interface Dimensions {
+    /** Pixels. */
+    readonly width: number;
+    readonly height: number;
+  }
+  /**
+   * Size of an image (PNG or JPEG), read from its first bytes. `invalid-argument` for anything else.
+   * @throws {Thrown} with the error as `payload`
+   */
+  export function imageDimensions(image: Uint8Array | readonly number[]): Dimensions;
+  /**
+   * How many embeds an image of that size takes on the queue's model. `unsupported` without this trait, `invalid-argument` for more pixels than it takes.
+   * @throws {Thrown} with the error as `payload`
+   */
+  export function imageEmbeds(queue: Queue, size: Dimensions): number;
+  /**
+   * Encodes an image (PNG or JPEG, at most 8 MiB and 16 million pixels) into as many `embeds` as `image-embeds` says, at `positions`. It
+   * costs a pass of the vision encoder: about as much as a prefill of as many tokens.
+   */
+  export function embedImage(queue: Queue, image: Uint8Array | readonly number[], positions: Uint32Array | readonly number[], embeds: Uint32Array | readonly number[]): Future<Outcome<undefined>>;
+  export {};
+}
+
+/**
+ * Low-rank adapters (Hu et al., LoRA, 2021) that the platform's operator put beside a model. Keys and values that an adapter computed are told
+ * apart from the model's own wherever prefixes are shared.
+ */
+declare module 'pie:inferlet/adapter@0.1.0' {
+  import type { Queue } from 'pie:inferlet/queue@0.1.0';
+  import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
+  import type { Mask } from 'pie:inferlet/forward@0.1.0';
+  import type { StepRequest, StepResult } from 'pie:inferlet/fused@0.1.0';
+  export interface AdapterInfo {
+    readonly name: string;
+    readonly rank: number;
+    /** Whether it is in the device's memory. */
+    readonly loaded: boolean;
+  }
+  /** The adapters of the queue's model, by name. */
+  export function listAdapters(queue: Queue): Future<Outcome<AdapterInfo[]>>;
+  /** Brings an adapter into the device's memory, so that the first call does not wait for it. `not-found` without such a name. */
+  export function loadAdapter(queue: Queue, name: string): Future<Outcome<undefined>>;
+  /** `forward` with the adapter's matrices added to the model's. Calls with different adapters do not share a batch. */
+  export function forwardWithAdapter(queue: Queue, adapter: string, inPages: Uint32Array | readonly number[], inEmbeds: Uint32Array | readonly number[], outPages: Uint32Array | readonly number[], outEmbeds: Uint32Array | readonly number[], mask?: Mask | null | undefined): void;
+  /** `fused.step` with the adapter. */
+  export function step(queue: Queue, adapter: string, request: StepRequest): Future<Outcome<StepResult>>;
+  export {};
+}
+
+/**
+ * Durable values by key, per tenant, for functions that were granted `store` (manifest: `grants.store`); without the grant every call is
+ * `unsupported`, and with `read` the calls that write are. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB; `limit-exceeded` when the
+ * tenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms.
+ */
+declare module 'pie:inferlet/store@0.1.0' {
+  import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
+  export interface Entry {
+    readonly value: Uint8Array;
+    /** Grows with every write of the key; what `compare-and-set` compares. */
+    readonly version: number;
+  }
+  /** The value of a key, if it has one. */
+  export function get(key: string): Future<Outcome<Entry | null>>;
+  /** Writes a value, whatever was there; completes with its version. With `time-to-live` it is forgotten after as many seconds. */
+  export function set(key: string, value: Uint8Array | readonly number[], timeToLive?: number | null | undefined): Future<Outcome<number>>;
+  /**
+   * Writes a value if the key's version is `expected` (none: if there is no value). Completes with the new version, or none when somebody
+   * else was there before: read again.
+   */
+  export function compareAndSet(key: string, expected: number | null | undefined, value: Uint8Array | readonly number[]): Future<Outcome<number | null>>;
+  /** Whether there was a value to delete. */
+  export function deleteKey(key: string): Future<Outcome<boolean>>;
+  export function exists(key: string): Future<Outcome<boolean>>;
+  /** Keys that begin with `prefix` and follow `after`, in order of their bytes, at most `limit` (1 to 1,000). */
+  export function listKeys(prefix: string, after: string | null | undefined, limit: number): Future<Outcome<string[]>>;
+  export {};
+}
+
+/**
+ * Messages among the inferlets of one tenant, of any function that was granted `messaging` (manifest: `grants.messaging`); without the grant
+ * every call is `unsupported`. Topics and lines are names of 1 to 128 characters of letters, digits, `.`, `_`, `-`, `/`. A message has
+ * at most 1 MiB. A call costs one round trip to the platform's store, about 0.2 ms.
+ */
+declare module 'pie:inferlet/messaging@0.1.0' {
+  import type { Future, Handle, Outcome } from 'pie:inferlet/types@0.1.0';
+  import type { Message, MessageInput } from 'pie:inferlet/session@0.1.0';
+  /** A message and who sent it. */
+  export interface Envelope {
+    /** Invocation id of the sender. */
+    readonly sender: string;
+    readonly message: Message;
+  }
+  /** What is broadcast to a topic from `ready` on, in order. Dropping it unsubscribes. */
+  export class Subscription implements Handle {
+    /** `limit-exceeded` past 64 subscriptions of one inferlet, reported by `ready`. */
+    constructor(topic: string);
+    /** Completes once nothing that is broadcast from now on is missed. */
+    ready(): Future<Outcome<undefined>>;
+    /** The next message. `limit-exceeded`, once, when messages were dropped because 1,024 of them, or 4 MiB, waited to be read; `closed` after `unsubscribe`. */
+    next(): Future<Outcome<Envelope>>;
+    unsubscribe(): void;
+    drop(): void;
+    [Symbol.dispose](): void;
+  }
+  /**
+   * Sends to all that subscribe to `topic` now; nobody keeps it for those who come later. Completes with the number of inferlets' subscriptions
+   * that it was handed to.
+   */
+  export function broadcast(topic: string, message: MessageInput): Future<Outcome<number>>;
+  /**
+   * Puts a message at the end of a line, where it waits to be pulled: by one inferlet, once. `limit-exceeded` when the line holds 10,000
+   * messages or 16 MiB. A line that nobody touches is forgotten after a day.
+   */
+  export function push(name: string, message: MessageInput): Future<Outcome<undefined>>;
+  /** Takes the first message of a line; waits for one when there is none. */
+  export function pull(name: string): Future<Outcome<Envelope>>;
+  export {};
+}
+
+/**
+ * Requests to hosts that the function was granted (manifest: `grants.hosts`); any other host is `unsupported`, whatever redirect leads to
+ * it. Addresses of private networks are refused unless the platform's operator allows them.
+ */
+declare module 'pie:inferlet/http@0.1.0' {
+  import type { Future, Handle, Outcome } from 'pie:inferlet/types@0.1.0';
+  export interface Header {
+    readonly name: string;
+    readonly value: string;
+  }
+  export interface Request {
+    /** `GET`, `POST`, … `invalid-argument` for what is no token of RFC 9110. */
+    readonly method: string;
+    /** `http:` or `https:`, without user and password. */
+    readonly url: string;
+    readonly headers: readonly Header[];
+    /** At most 4 MiB. */
+    readonly body?: Uint8Array | readonly number[] | null | undefined;
+    /** Until the head of the response, redirects included; 30,000 by default, at most the invocation's time left. */
+    readonly timeoutMs?: number | null | undefined;
+    /** How many redirects are followed (0 to 10), each to a granted host; past it the redirect itself is the response. */
+    readonly redirects: number;
+  }
+  export interface ResponseHead {
+    readonly status: number;
+    /** Names in lower case; one entry a line, so a name may come more than once. */
+    readonly headers: Header[];
+    /** Where the response came from, after redirects. */
+    readonly url: string;
+  }
+  /** A request under way and its response. Dropping it closes the connection. */
+  export class Exchange implements Handle {
+    /** Sends the request. At most 64 of one inferlet at once: one more is `limit-exceeded`, reported by `head`. */
+    constructor(request: Request);
+    /**
+     * The response without its body. `unsupported` for a host that was not granted; `unavailable` when the host cannot be reached, or breaks off;
+     * `deadline-exceeded` when it takes too long.
+     */
+    head(): Future<Outcome<ResponseHead>>;
+    /** The next piece of the body, at most 64 KiB, decompressed; none at its end. `limit-exceeded` past 32 MiB in all. */
+    read(): Future<Outcome<Uint8Array | null>>;
+    drop(): void;
+    [Symbol.dispose](): void;
+  }
+  export {};
+}
+
+/**
+ * Other inferlets, launched by this one (manifest: `grants.launch`, a list of functions or `"*"`; without it `unsupported`). A child is an
+ * invocation of its own, with an id, a log and usage; it inherits its root's place in line and runs inside its root's reservation, so it
+ * starts at once. It ends with its parent.
+ */
+declare module 'pie:inferlet/children@0.1.0' {
+  import type { Future, Handle, Outcome } from 'pie:inferlet/types@0.1.0';
+  import type { Message, MessageInput } from 'pie:inferlet/session@0.1.0';
+  /** Why a child did not succeed: the code and text of its `error` event. */
+  export interface Failure {
+    readonly code: string;
+    readonly message: string;
+  }
+  /** How a child ended. */
+  export type Ending =
+    /** What it returned, JSON text. */
+    | { readonly tag: 'success'; readonly val: string }
+    | { readonly tag: 'failure'; readonly val: Failure };
+  export class Child implements Handle {
+    /**
+     * Launches the newest version of a function of this tenant (`name`), or a given one (`name@version`), with JSON text as its input, which
+     * the function's schema must accept. `started` reports failures.
+     */
+    constructor(name: string, input: string);
+    /**
+     * The child's invocation id. `not-found` for no such function, `invalid-argument` for an input that its schema refuses,
+     * `limit-exceeded` past 64 children at once of one root, or a depth of 8.
+     */
+    started(): Future<Outcome<string>>;
+    /** A message into the child's session. `closed` once the child has ended. */
+    send(message: MessageInput): Future<Outcome<undefined>>;
+    /** Tells the child that no more messages follow. */
+    close(): void;
+    /** The next message that the child sends into its session. `closed` once it has ended and all were read. */
+    receive(): Future<Outcome<Message>>;
+    /** Completes when the child has ended. It may be asked more than once. */
+    wait(): Future<Outcome<Ending>>;
+    /** Asks the child to stop; `wait` then completes with a failure `cancelled`, or with what it still returned. Dropping the resource cancels it too. */
+    cancel(): void;
+    drop(): void;
+    [Symbol.dispose](): void;
+  }
+  export {};
+}
+
+/**
+ * Files between the client and this invocation, for what is too large for a message: at most 16 MiB each, 64 MiB and 256 files an invocation.
+ * Names have 1 to 128 characters of letters, digits, `.`, `_`, `-`. They are kept as long as the invocation's events. Over HTTP they are
+ * `/v1/invocations/{id}/files/{name}`.
+ */
+declare module 'pie:inferlet/file-exchange@0.1.0' {
+  import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
+  export interface FileInfo {
+    readonly name: string;
+    readonly mediaType: string;
+    /** Bytes. */
+    readonly size: number;
+  }
+  export interface File {
+    readonly mediaType: string;
+    readonly content: Uint8Array;
+  }
+  /**
+   * Puts a file where the client can get it, and tells it so by a `message` event `{"file": {"name", "mediaType", "bytes"}}`. A name
+   * that is taken gets the new content.
+   */
+  export function sendFile(name: string, mediaType: string, content: Uint8Array | readonly number[]): Future<Outcome<undefined>>;
+  /** A file of the invocation, the client's or its own; waits until the client has put it there. `closed` when the client has closed the session. */
+  export function receiveFile(name: string): Future<Outcome<File>>;
+  /** What is there now, by name. */
+  export function listFiles(): Future<Outcome<FileInfo[]>>;
   export {};
 }

@@ -22,6 +22,21 @@ export interface ModelInfo {
   readonly traits: readonly string[];
 }
 
+/** What a model is, from its own configuration. */
+export interface ModelMetadata {
+  /** As its configuration names it, such as `LlamaForCausalLM`. */
+  readonly architecture: string;
+  /** Weights, embeddings included. */
+  readonly parameters: bigint;
+  readonly layers: number;
+  readonly hiddenSize: number;
+  readonly attentionHeads: number;
+  readonly keyValueHeads: number;
+  readonly headSize: number;
+  /** Bits of a weight as the device holds it. */
+  readonly bits: number;
+}
+
 export type Message =
   | { readonly tag: 'text'; readonly val: string }
   | { readonly tag: 'bytes'; readonly val: Uint8Array };
@@ -194,7 +209,7 @@ export type Access = 'read' | 'write';
 /** What others in the tenant may do with a file. */
 export type Rights = 'private' | 'readable' | 'writable';
 
-export interface FileInfo {
+export interface KvFilesFileInfo {
   readonly name: string;
   readonly tokens: number;
   readonly nextPosition: number;
@@ -246,6 +261,120 @@ export interface File extends Partial<Disposable> {
   unlock(): void;
 }
 
+export interface Dimensions {
+  /** Pixels. */
+  readonly width: number;
+  readonly height: number;
+}
+
+export interface AdapterInfo {
+  readonly name: string;
+  readonly rank: number;
+  /** Whether it is in the device's memory. */
+  readonly loaded: boolean;
+}
+
+export interface Entry {
+  readonly value: Uint8Array;
+  /** Grows with every write of the key; what `compare-and-set` compares. */
+  readonly version: bigint;
+}
+
+/** A message and who sent it. */
+export interface Envelope {
+  /** Invocation id of the sender. */
+  readonly sender: string;
+  readonly message: Message;
+}
+
+/** What is broadcast to a topic from `ready` on, in order. Dropping it unsubscribes. */
+export interface Subscription extends Partial<Disposable> {
+  /** Completes once nothing that is broadcast from now on is missed. */
+  ready(): Promise<Outcome<undefined, HandlerError>>;
+  /** The next message. `limit-exceeded`, once, when messages were dropped because 1,024 of them, or 4 MiB, waited to be read; `closed` after `unsubscribe`. */
+  next(): Promise<Outcome<Envelope, HandlerError>>;
+  unsubscribe(): void;
+}
+
+export interface Header {
+  readonly name: string;
+  readonly value: string;
+}
+
+export interface Request {
+  /** `GET`, `POST`, … `invalid-argument` for what is no token of RFC 9110. */
+  readonly method: string;
+  /** `http:` or `https:`, without user and password. */
+  readonly url: string;
+  readonly headers: readonly Header[];
+  /** At most 4 MiB. */
+  readonly body?: Uint8Array | undefined;
+  /** Until the head of the response, redirects included; 30,000 by default, at most the invocation's time left. */
+  readonly timeoutMs?: number | undefined;
+  /** How many redirects are followed (0 to 10), each to a granted host; past it the redirect itself is the response. */
+  readonly redirects: number;
+}
+
+export interface ResponseHead {
+  readonly status: number;
+  /** Names in lower case; one entry a line, so a name may come more than once. */
+  readonly headers: readonly Header[];
+  /** Where the response came from, after redirects. */
+  readonly url: string;
+}
+
+/** A request under way and its response. Dropping it closes the connection. */
+export interface Exchange extends Partial<Disposable> {
+  /**
+   * The response without its body. `unsupported` for a host that was not granted; `unavailable` when the host cannot be reached, or breaks off;
+   * `deadline-exceeded` when it takes too long.
+   */
+  head(): Promise<Outcome<ResponseHead, HandlerError>>;
+  /** The next piece of the body, at most 64 KiB, decompressed; none at its end. `limit-exceeded` past 32 MiB in all. */
+  read(): Promise<Outcome<Uint8Array | undefined, HandlerError>>;
+}
+
+/** Why a child did not succeed: the code and text of its `error` event. */
+export interface Failure {
+  readonly code: string;
+  readonly message: string;
+}
+
+/** How a child ended. */
+export type Ending =
+  | { readonly tag: 'success'; readonly val: string }
+  | { readonly tag: 'failure'; readonly val: Failure };
+
+export interface Child extends Partial<Disposable> {
+  /**
+   * The child's invocation id. `not-found` for no such function, `invalid-argument` for an input that its schema refuses,
+   * `limit-exceeded` past 64 children at once of one root, or a depth of 8.
+   */
+  started(): Promise<Outcome<string, HandlerError>>;
+  /** A message into the child's session. `closed` once the child has ended. */
+  send(message: Message): Promise<Outcome<undefined, HandlerError>>;
+  /** Tells the child that no more messages follow. */
+  close(): void;
+  /** The next message that the child sends into its session. `closed` once it has ended and all were read. */
+  receive(): Promise<Outcome<Message, HandlerError>>;
+  /** Completes when the child has ended. It may be asked more than once. */
+  wait(): Promise<Outcome<Ending, HandlerError>>;
+  /** Asks the child to stop; `wait` then completes with a failure `cancelled`, or with what it still returned. Dropping the resource cancels it too. */
+  cancel(): void;
+}
+
+export interface FileExchangeFileInfo {
+  readonly name: string;
+  readonly mediaType: string;
+  /** Bytes. */
+  readonly size: bigint;
+}
+
+export interface FileExchangeFile {
+  readonly mediaType: string;
+  readonly content: Uint8Array;
+}
+
 
 /** What an inferlet may know of itself and of the platform. Every call here is answered at once, except `sleep`. */
 export interface RuntimeHost {
@@ -254,12 +383,21 @@ export interface RuntimeHost {
   /** Id of this invocation, the one that its client sees. */
   instanceId(): string;
   tenant(): string;
+  /** The request body, as `run` gets it: for guests that do not keep it. */
+  getArguments(): string;
   functionName(): string;
   functionVersion(): string;
   /** The models granted to this function; the first is its default. */
   models(): readonly ModelInfo[];
   /** Interfaces that a model offers. */
   modelTraits(model: string): Outcome<readonly string[], HandlerError>;
+  /** What a model is. `not-found` for one that was not granted. */
+  metadata(model: string): Outcome<ModelMetadata, HandlerError>;
+  /**
+   * What the platform knows of this inferlet, as JSON text, for finding faults: `limits`, `usage` (CPU, tokens, calls), `pages` (held, by
+   * model), `grants`, `models`, or `all`. `invalid-argument` for another query.
+   */
+  debugQuery(query: string): Outcome<string, HandlerError>;
   /** Writes a line into the function's log and the invocation's event stream. */
   log(level: LogLevel, message: string): void;
   /** Whether the client, the parent or the platform has asked this inferlet to stop. */
@@ -400,6 +538,12 @@ export interface TokenizeHost {
   vocabulary(model: string): Outcome<readonly Uint8Array[], HandlerError>;
   /** The model's chat template applied to `messages`, as text to be tokenized with `special`. `unsupported` when the model has none. */
   chatTemplate(model: string, messages: readonly ChatMessage[], addGenerationPrompt: boolean): Outcome<string, HandlerError>;
+  /**
+   * The model's chat template applied to variables of any kind, a JSON object: `messages` (with whatever members the template knows, such
+   * as `tool_calls`), `tools`, `documents`, `add_generation_prompt`, … `bos_token`, `eos_token` and the like are the model's unless given.
+   * `invalid-argument` when the text is no JSON object or the template refuses it; `unsupported` when the model has none.
+   */
+  renderChat(model: string, variables: string): Outcome<string, HandlerError>;
 }
 
 /**
@@ -441,7 +585,118 @@ export interface KvFilesHost {
   /** Removes a name. Who has it open keeps what it sees. */
   remove(queue: Queue, name: string): Promise<Outcome<undefined, HandlerError>>;
   /** Names that begin with `prefix`, in order, of this model. */
-  files(queue: Queue, prefix: string): Promise<Outcome<readonly FileInfo[], HandlerError>>;
+  files(queue: Queue, prefix: string): Promise<Outcome<readonly KvFilesFileInfo[], HandlerError>>;
+}
+
+/** Images to embeds, for models with a vision encoder. */
+export interface InputImageHost {
+  /** Size of an image (PNG or JPEG), read from its first bytes. `invalid-argument` for anything else. */
+  imageDimensions(image: Uint8Array): Outcome<Dimensions, HandlerError>;
+  /** How many embeds an image of that size takes on the queue's model. `unsupported` without this trait, `invalid-argument` for more pixels than it takes. */
+  imageEmbeds(queue: Queue, size: Dimensions): Outcome<number, HandlerError>;
+  /**
+   * Encodes an image (PNG or JPEG, at most 8 MiB and 16 million pixels) into as many `embeds` as `image-embeds` says, at `positions`. It
+   * costs a pass of the vision encoder: about as much as a prefill of as many tokens.
+   */
+  embedImage(queue: Queue, image: Uint8Array, positions: Uint32Array, embeds: Uint32Array): Promise<Outcome<undefined, HandlerError>>;
+}
+
+/**
+ * Low-rank adapters (Hu et al., LoRA, 2021) that the platform's operator put beside a model. Keys and values that an adapter computed are told
+ * apart from the model's own wherever prefixes are shared.
+ */
+export interface AdapterHost {
+  /** The adapters of the queue's model, by name. */
+  listAdapters(queue: Queue): Promise<Outcome<readonly AdapterInfo[], HandlerError>>;
+  /** Brings an adapter into the device's memory, so that the first call does not wait for it. `not-found` without such a name. */
+  loadAdapter(queue: Queue, name: string): Promise<Outcome<undefined, HandlerError>>;
+  /** `forward` with the adapter's matrices added to the model's. Calls with different adapters do not share a batch. */
+  forwardWithAdapter(queue: Queue, adapter: string, inPages: Uint32Array, inEmbeds: Uint32Array, outPages: Uint32Array, outEmbeds: Uint32Array, mask: Mask | undefined): void;
+  /** `fused.step` with the adapter. */
+  step(queue: Queue, adapter: string, request: StepRequest): Promise<Outcome<StepResult, HandlerError>>;
+}
+
+/**
+ * Durable values by key, per tenant, for functions that were granted `store` (manifest: `grants.store`); without the grant every call is
+ * `unsupported`, and with `read` the calls that write are. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB; `limit-exceeded` when the
+ * tenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms.
+ */
+export interface StoreHost {
+  /** The value of a key, if it has one. */
+  get(key: string): Promise<Outcome<Entry | undefined, HandlerError>>;
+  /** Writes a value, whatever was there; completes with its version. With `time-to-live` it is forgotten after as many seconds. */
+  set(key: string, value: Uint8Array, timeToLive: number | undefined): Promise<Outcome<bigint, HandlerError>>;
+  /**
+   * Writes a value if the key's version is `expected` (none: if there is no value). Completes with the new version, or none when somebody
+   * else was there before: read again.
+   */
+  compareAndSet(key: string, expected: bigint | undefined, value: Uint8Array): Promise<Outcome<bigint | undefined, HandlerError>>;
+  /** Whether there was a value to delete. */
+  deleteKey(key: string): Promise<Outcome<boolean, HandlerError>>;
+  exists(key: string): Promise<Outcome<boolean, HandlerError>>;
+  /** Keys that begin with `prefix` and follow `after`, in order of their bytes, at most `limit` (1 to 1,000). */
+  listKeys(prefix: string, after: string | undefined, limit: number): Promise<Outcome<readonly string[], HandlerError>>;
+}
+
+/**
+ * Messages among the inferlets of one tenant, of any function that was granted `messaging` (manifest: `grants.messaging`); without the grant
+ * every call is `unsupported`. Topics and lines are names of 1 to 128 characters of letters, digits, `.`, `_`, `-`, `/`. A message has
+ * at most 1 MiB. A call costs one round trip to the platform's store, about 0.2 ms.
+ */
+export interface MessagingHost {
+  /** `limit-exceeded` past 64 subscriptions of one inferlet, reported by `ready`. */
+  readonly Subscription: new (topic: string) => Subscription;
+  /**
+   * Sends to all that subscribe to `topic` now; nobody keeps it for those who come later. Completes with the number of inferlets' subscriptions
+   * that it was handed to.
+   */
+  broadcast(topic: string, message: Message): Promise<Outcome<number, HandlerError>>;
+  /**
+   * Puts a message at the end of a line, where it waits to be pulled: by one inferlet, once. `limit-exceeded` when the line holds 10,000
+   * messages or 16 MiB. A line that nobody touches is forgotten after a day.
+   */
+  push(name: string, message: Message): Promise<Outcome<undefined, HandlerError>>;
+  /** Takes the first message of a line; waits for one when there is none. */
+  pull(name: string): Promise<Outcome<Envelope, HandlerError>>;
+}
+
+/**
+ * Requests to hosts that the function was granted (manifest: `grants.hosts`); any other host is `unsupported`, whatever redirect leads to
+ * it. Addresses of private networks are refused unless the platform's operator allows them.
+ */
+export interface HttpHost {
+  /** Sends the request. At most 64 of one inferlet at once: one more is `limit-exceeded`, reported by `head`. */
+  readonly Exchange: new (request: Request) => Exchange;
+}
+
+/**
+ * Other inferlets, launched by this one (manifest: `grants.launch`, a list of functions or `"*"`; without it `unsupported`). A child is an
+ * invocation of its own, with an id, a log and usage; it inherits its root's place in line and runs inside its root's reservation, so it
+ * starts at once. It ends with its parent.
+ */
+export interface ChildrenHost {
+  /**
+   * Launches the newest version of a function of this tenant (`name`), or a given one (`name@version`), with JSON text as its input, which
+   * the function's schema must accept. `started` reports failures.
+   */
+  readonly Child: new (name: string, input: string) => Child;
+}
+
+/**
+ * Files between the client and this invocation, for what is too large for a message: at most 16 MiB each, 64 MiB and 256 files an invocation.
+ * Names have 1 to 128 characters of letters, digits, `.`, `_`, `-`. They are kept as long as the invocation's events. Over HTTP they are
+ * `/v1/invocations/{id}/files/{name}`.
+ */
+export interface FileExchangeHost {
+  /**
+   * Puts a file where the client can get it, and tells it so by a `message` event `{"file": {"name", "mediaType", "bytes"}}`. A name
+   * that is taken gets the new content.
+   */
+  sendFile(name: string, mediaType: string, content: Uint8Array): Promise<Outcome<undefined, HandlerError>>;
+  /** A file of the invocation, the client's or its own; waits until the client has put it there. `closed` when the client has closed the session. */
+  receiveFile(name: string): Promise<Outcome<FileExchangeFile, HandlerError>>;
+  /** What is there now, by name. */
+  listFiles(): Promise<Outcome<readonly FileExchangeFileInfo[], HandlerError>>;
 }
 
 /** Everything that an inferlet may import, by interface. */
@@ -458,4 +713,11 @@ export interface Host {
   readonly grammar: GrammarHost;
   readonly introspect: IntrospectHost;
   readonly kvFiles: KvFilesHost;
+  readonly inputImage: InputImageHost;
+  readonly adapter: AdapterHost;
+  readonly store: StoreHost;
+  readonly messaging: MessagingHost;
+  readonly http: HttpHost;
+  readonly children: ChildrenHost;
+  readonly fileExchange: FileExchangeHost;
 }

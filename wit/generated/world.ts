@@ -4,6 +4,7 @@ import type { EnumType, RecordType, VariantType, WitInterface, WitWorld } from '
 export const typesErrorType: VariantType = { kind: 'variant', interface: 'types', name: 'error', js: 'Error', cases: [{ name: 'invalid-argument', type: { kind: 'string' } }, { name: 'not-owned', type: { kind: 'string' } }, { name: 'unsupported', type: { kind: 'string' } }, { name: 'not-found', type: { kind: 'string' } }, { name: 'limit-exceeded', type: { kind: 'string' } }, { name: 'context-overflow', type: { kind: 'string' } }, { name: 'dependency-failed', type: { kind: 'string' } }, { name: 'cancelled', type: { kind: 'string' } }, { name: 'deadline-exceeded', type: { kind: 'string' } }, { name: 'terminated', type: { kind: 'string' } }, { name: 'unavailable', type: { kind: 'string' } }, { name: 'closed', type: { kind: 'string' } }, { name: 'internal', type: { kind: 'string' } }] };
 export const runtimeLogLevelType: EnumType = { kind: 'enum', interface: 'runtime', name: 'log-level', js: 'LogLevel', cases: [{ name: 'debug' }, { name: 'info' }, { name: 'warn' }, { name: 'error' }] };
 export const runtimeModelInfoType: RecordType = { kind: 'record', interface: 'runtime', name: 'model-info', js: 'ModelInfo', fields: [{ name: 'name', js: 'name', type: { kind: 'string' } }, { name: 'context-length', js: 'contextLength', type: { kind: 'u32' } }, { name: 'vocabulary-size', js: 'vocabularySize', type: { kind: 'u32' } }, { name: 'page-size', js: 'pageSize', type: { kind: 'u32' } }, { name: 'traits', js: 'traits', type: { kind: 'list', element: { kind: 'string' } } }] };
+export const runtimeModelMetadataType: RecordType = { kind: 'record', interface: 'runtime', name: 'model-metadata', js: 'ModelMetadata', fields: [{ name: 'architecture', js: 'architecture', type: { kind: 'string' } }, { name: 'parameters', js: 'parameters', type: { kind: 'u64' } }, { name: 'layers', js: 'layers', type: { kind: 'u32' } }, { name: 'hidden-size', js: 'hiddenSize', type: { kind: 'u32' } }, { name: 'attention-heads', js: 'attentionHeads', type: { kind: 'u32' } }, { name: 'key-value-heads', js: 'keyValueHeads', type: { kind: 'u32' } }, { name: 'head-size', js: 'headSize', type: { kind: 'u32' } }, { name: 'bits', js: 'bits', type: { kind: 'u32' } }] };
 export const sessionMessageType: VariantType = { kind: 'variant', interface: 'session', name: 'message', js: 'Message', cases: [{ name: 'text', type: { kind: 'string' } }, { name: 'bytes', type: { kind: 'list', element: { kind: 'u8' } } }] };
 export const allocateExportInfoType: RecordType = { kind: 'record', interface: 'allocate', name: 'export-info', js: 'ExportInfo', fields: [{ name: 'name', js: 'name', type: { kind: 'string' } }, { name: 'pages', js: 'pages', type: { kind: 'u32' } }, { name: 'tokens', js: 'tokens', type: { kind: 'u32' } }, { name: 'next-position', js: 'nextPosition', type: { kind: 'u32' } }, { name: 'persistent', js: 'persistent', type: { kind: 'bool' } }] };
 export const allocateImportedType: RecordType = { kind: 'record', interface: 'allocate', name: 'imported', js: 'Imported', fields: [{ name: 'pages', js: 'pages', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'tokens', js: 'tokens', type: { kind: 'u32' } }, { name: 'next-position', js: 'nextPosition', type: { kind: 'u32' } }] };
@@ -23,6 +24,17 @@ export const grammarMatchStatusType: RecordType = { kind: 'record', interface: '
 export const kvFilesAccessType: EnumType = { kind: 'enum', interface: 'kv-files', name: 'access', js: 'Access', cases: [{ name: 'read' }, { name: 'write' }] };
 export const kvFilesRightsType: EnumType = { kind: 'enum', interface: 'kv-files', name: 'rights', js: 'Rights', cases: [{ name: 'private' }, { name: 'readable' }, { name: 'writable' }] };
 export const kvFilesFileInfoType: RecordType = { kind: 'record', interface: 'kv-files', name: 'file-info', js: 'FileInfo', fields: [{ name: 'name', js: 'name', type: { kind: 'string' } }, { name: 'tokens', js: 'tokens', type: { kind: 'u32' } }, { name: 'next-position', js: 'nextPosition', type: { kind: 'u32' } }, { name: 'persistent', js: 'persistent', type: { kind: 'bool' } }, { name: 'rights', js: 'rights', type: kvFilesRightsType }, { name: 'owner', js: 'owner', type: { kind: 'string' } }, { name: 'locked', js: 'locked', type: { kind: 'bool' } }] };
+export const inputImageDimensionsType: RecordType = { kind: 'record', interface: 'input-image', name: 'dimensions', js: 'Dimensions', fields: [{ name: 'width', js: 'width', type: { kind: 'u32' } }, { name: 'height', js: 'height', type: { kind: 'u32' } }] };
+export const adapterAdapterInfoType: RecordType = { kind: 'record', interface: 'adapter', name: 'adapter-info', js: 'AdapterInfo', fields: [{ name: 'name', js: 'name', type: { kind: 'string' } }, { name: 'rank', js: 'rank', type: { kind: 'u32' } }, { name: 'loaded', js: 'loaded', type: { kind: 'bool' } }] };
+export const storeEntryType: RecordType = { kind: 'record', interface: 'store', name: 'entry', js: 'Entry', fields: [{ name: 'value', js: 'value', type: { kind: 'list', element: { kind: 'u8' } } }, { name: 'version', js: 'version', type: { kind: 'u64' } }] };
+export const messagingEnvelopeType: RecordType = { kind: 'record', interface: 'messaging', name: 'envelope', js: 'Envelope', fields: [{ name: 'sender', js: 'sender', type: { kind: 'string' } }, { name: 'message', js: 'message', type: sessionMessageType }] };
+export const httpHeaderType: RecordType = { kind: 'record', interface: 'http', name: 'header', js: 'Header', fields: [{ name: 'name', js: 'name', type: { kind: 'string' } }, { name: 'value', js: 'value', type: { kind: 'string' } }] };
+export const httpRequestType: RecordType = { kind: 'record', interface: 'http', name: 'request', js: 'Request', fields: [{ name: 'method', js: 'method', type: { kind: 'string' } }, { name: 'url', js: 'url', type: { kind: 'string' } }, { name: 'headers', js: 'headers', type: { kind: 'list', element: httpHeaderType } }, { name: 'body', js: 'body', type: { kind: 'option', value: { kind: 'list', element: { kind: 'u8' } } } }, { name: 'timeout-ms', js: 'timeoutMs', type: { kind: 'option', value: { kind: 'u32' } } }, { name: 'redirects', js: 'redirects', type: { kind: 'u32' } }] };
+export const httpResponseHeadType: RecordType = { kind: 'record', interface: 'http', name: 'response-head', js: 'ResponseHead', fields: [{ name: 'status', js: 'status', type: { kind: 'u16' } }, { name: 'headers', js: 'headers', type: { kind: 'list', element: httpHeaderType } }, { name: 'url', js: 'url', type: { kind: 'string' } }] };
+export const childrenFailureType: RecordType = { kind: 'record', interface: 'children', name: 'failure', js: 'Failure', fields: [{ name: 'code', js: 'code', type: { kind: 'string' } }, { name: 'message', js: 'message', type: { kind: 'string' } }] };
+export const childrenEndingType: VariantType = { kind: 'variant', interface: 'children', name: 'ending', js: 'Ending', cases: [{ name: 'success', type: { kind: 'string' } }, { name: 'failure', type: childrenFailureType }] };
+export const fileExchangeFileInfoType: RecordType = { kind: 'record', interface: 'file-exchange', name: 'file-info', js: 'FileInfo', fields: [{ name: 'name', js: 'name', type: { kind: 'string' } }, { name: 'media-type', js: 'mediaType', type: { kind: 'string' } }, { name: 'size', js: 'size', type: { kind: 'u64' } }] };
+export const fileExchangeFileType: RecordType = { kind: 'record', interface: 'file-exchange', name: 'file', js: 'File', fields: [{ name: 'media-type', js: 'mediaType', type: { kind: 'string' } }, { name: 'content', js: 'content', type: { kind: 'list', element: { kind: 'u8' } } }] };
 export const typesInterface: WitInterface = {
   name: 'types', js: 'types', id: 'pie:inferlet/types@0.1.0',
   types: [typesErrorType],
@@ -31,16 +43,19 @@ export const typesInterface: WitInterface = {
 };
 export const runtimeInterface: WitInterface = {
   name: 'runtime', js: 'runtime', id: 'pie:inferlet/runtime@0.1.0',
-  types: [runtimeLogLevelType, runtimeModelInfoType],
+  types: [runtimeLogLevelType, runtimeModelInfoType, runtimeModelMetadataType],
   resources: [],
   functions: [
     { name: 'version', js: 'version', kind: 'function', resource: null, coreName: 'version', params: [], result: { kind: 'string' }, async: false },
     { name: 'instance-id', js: 'instanceId', kind: 'function', resource: null, coreName: 'instance-id', params: [], result: { kind: 'string' }, async: false },
     { name: 'tenant', js: 'tenant', kind: 'function', resource: null, coreName: 'tenant', params: [], result: { kind: 'string' }, async: false },
+    { name: 'get-arguments', js: 'getArguments', kind: 'function', resource: null, coreName: 'get-arguments', params: [], result: { kind: 'string' }, async: false },
     { name: 'function-name', js: 'functionName', kind: 'function', resource: null, coreName: 'function-name', params: [], result: { kind: 'string' }, async: false },
     { name: 'function-version', js: 'functionVersion', kind: 'function', resource: null, coreName: 'function-version', params: [], result: { kind: 'string' }, async: false },
     { name: 'models', js: 'models', kind: 'function', resource: null, coreName: 'models', params: [], result: { kind: 'list', element: runtimeModelInfoType }, async: false },
     { name: 'model-traits', js: 'modelTraits', kind: 'function', resource: null, coreName: 'model-traits', params: [{ name: 'model', js: 'model', type: { kind: 'string' } }], result: { kind: 'result', ok: { kind: 'list', element: { kind: 'string' } }, err: typesErrorType }, async: false },
+    { name: 'metadata', js: 'metadata', kind: 'function', resource: null, coreName: 'metadata', params: [{ name: 'model', js: 'model', type: { kind: 'string' } }], result: { kind: 'result', ok: runtimeModelMetadataType, err: typesErrorType }, async: false },
+    { name: 'debug-query', js: 'debugQuery', kind: 'function', resource: null, coreName: 'debug-query', params: [{ name: 'query', js: 'query', type: { kind: 'string' } }], result: { kind: 'result', ok: { kind: 'string' }, err: typesErrorType }, async: false },
     { name: 'log', js: 'log', kind: 'function', resource: null, coreName: 'log', params: [{ name: 'level', js: 'level', type: runtimeLogLevelType }, { name: 'message', js: 'message', type: { kind: 'string' } }], result: null, async: false },
     { name: 'is-cancelled', js: 'isCancelled', kind: 'function', resource: null, coreName: 'is-cancelled', params: [], result: { kind: 'bool' }, async: false },
     { name: 'time-left', js: 'timeLeft', kind: 'function', resource: null, coreName: 'time-left', params: [], result: { kind: 'u64' }, async: false },
@@ -143,6 +158,7 @@ export const tokenizeInterface: WitInterface = {
     { name: 'special-tokens', js: 'specialTokens', kind: 'function', resource: null, coreName: 'special-tokens', params: [{ name: 'model', js: 'model', type: { kind: 'string' } }], result: { kind: 'result', ok: tokenizeSpecialTokenIdsType, err: typesErrorType }, async: false },
     { name: 'vocabulary', js: 'vocabulary', kind: 'function', resource: null, coreName: 'vocabulary', params: [{ name: 'model', js: 'model', type: { kind: 'string' } }], result: { kind: 'result', ok: { kind: 'list', element: { kind: 'list', element: { kind: 'u8' } } }, err: typesErrorType }, async: false },
     { name: 'chat-template', js: 'chatTemplate', kind: 'function', resource: null, coreName: 'chat-template', params: [{ name: 'model', js: 'model', type: { kind: 'string' } }, { name: 'messages', js: 'messages', type: { kind: 'list', element: tokenizeChatMessageType } }, { name: 'add-generation-prompt', js: 'addGenerationPrompt', type: { kind: 'bool' } }], result: { kind: 'result', ok: { kind: 'string' }, err: typesErrorType }, async: false },
+    { name: 'render-chat', js: 'renderChat', kind: 'function', resource: null, coreName: 'render-chat', params: [{ name: 'model', js: 'model', type: { kind: 'string' } }, { name: 'variables', js: 'variables', type: { kind: 'string' } }], result: { kind: 'result', ok: { kind: 'string' }, err: typesErrorType }, async: false },
   ],
 };
 export const grammarInterface: WitInterface = {
@@ -194,4 +210,87 @@ export const kvFilesInterface: WitInterface = {
     { name: 'files', js: 'files', kind: 'function', resource: null, coreName: 'files', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'prefix', js: 'prefix', type: { kind: 'string' } }], result: { kind: 'future', value: { kind: 'result', ok: { kind: 'list', element: kvFilesFileInfoType }, err: typesErrorType } }, async: false },
   ],
 };
-export const world: WitWorld = { package: 'pie:inferlet', version: '0.1.0', name: 'inferlet', imports: [typesInterface, runtimeInterface, sessionInterface, queueInterface, allocateInterface, forwardInterface, inputTextInterface, outputTextInterface, fusedInterface, tokenizeInterface, grammarInterface, introspectInterface, kvFilesInterface], exports: [{ name: 'run', js: 'run', kind: 'function', resource: null, coreName: 'run', params: [{ name: 'input', js: 'input', type: { kind: 'string' } }], result: { kind: 'result', ok: { kind: 'string' }, err: { kind: 'string' } }, async: true }] };
+export const inputImageInterface: WitInterface = {
+  name: 'input-image', js: 'inputImage', id: 'pie:inferlet/input-image@0.1.0',
+  types: [inputImageDimensionsType],
+  resources: [],
+  functions: [
+    { name: 'image-dimensions', js: 'imageDimensions', kind: 'function', resource: null, coreName: 'image-dimensions', params: [{ name: 'image', js: 'image', type: { kind: 'list', element: { kind: 'u8' } } }], result: { kind: 'result', ok: inputImageDimensionsType, err: typesErrorType }, async: false },
+    { name: 'image-embeds', js: 'imageEmbeds', kind: 'function', resource: null, coreName: 'image-embeds', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'size', js: 'size', type: inputImageDimensionsType }], result: { kind: 'result', ok: { kind: 'u32' }, err: typesErrorType }, async: false },
+    { name: 'embed-image', js: 'embedImage', kind: 'function', resource: null, coreName: 'embed-image', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'image', js: 'image', type: { kind: 'list', element: { kind: 'u8' } } }, { name: 'positions', js: 'positions', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'embeds', js: 'embeds', type: { kind: 'list', element: { kind: 'u32' } } }], result: { kind: 'future', value: { kind: 'result', ok: null, err: typesErrorType } }, async: false },
+  ],
+};
+export const adapterInterface: WitInterface = {
+  name: 'adapter', js: 'adapter', id: 'pie:inferlet/adapter@0.1.0',
+  types: [adapterAdapterInfoType],
+  resources: [],
+  functions: [
+    { name: 'list-adapters', js: 'listAdapters', kind: 'function', resource: null, coreName: 'list-adapters', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }], result: { kind: 'future', value: { kind: 'result', ok: { kind: 'list', element: adapterAdapterInfoType }, err: typesErrorType } }, async: false },
+    { name: 'load-adapter', js: 'loadAdapter', kind: 'function', resource: null, coreName: 'load-adapter', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'name', js: 'name', type: { kind: 'string' } }], result: { kind: 'future', value: { kind: 'result', ok: null, err: typesErrorType } }, async: false },
+    { name: 'forward-with-adapter', js: 'forwardWithAdapter', kind: 'function', resource: null, coreName: 'forward-with-adapter', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'adapter', js: 'adapter', type: { kind: 'string' } }, { name: 'in-pages', js: 'inPages', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'in-embeds', js: 'inEmbeds', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'out-pages', js: 'outPages', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'out-embeds', js: 'outEmbeds', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'mask', js: 'mask', type: { kind: 'option', value: forwardMaskType } }], result: null, async: false },
+    { name: 'step', js: 'step', kind: 'function', resource: null, coreName: 'step', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'adapter', js: 'adapter', type: { kind: 'string' } }, { name: 'request', js: 'request', type: fusedStepRequestType }], result: { kind: 'future', value: { kind: 'result', ok: fusedStepResultType, err: typesErrorType } }, async: false },
+  ],
+};
+export const storeInterface: WitInterface = {
+  name: 'store', js: 'store', id: 'pie:inferlet/store@0.1.0',
+  types: [storeEntryType],
+  resources: [],
+  functions: [
+    { name: 'get', js: 'get', kind: 'function', resource: null, coreName: 'get', params: [{ name: 'key', js: 'key', type: { kind: 'string' } }], result: { kind: 'future', value: { kind: 'result', ok: { kind: 'option', value: storeEntryType }, err: typesErrorType } }, async: false },
+    { name: 'set', js: 'set', kind: 'function', resource: null, coreName: 'set', params: [{ name: 'key', js: 'key', type: { kind: 'string' } }, { name: 'value', js: 'value', type: { kind: 'list', element: { kind: 'u8' } } }, { name: 'time-to-live', js: 'timeToLive', type: { kind: 'option', value: { kind: 'u32' } } }], result: { kind: 'future', value: { kind: 'result', ok: { kind: 'u64' }, err: typesErrorType } }, async: false },
+    { name: 'compare-and-set', js: 'compareAndSet', kind: 'function', resource: null, coreName: 'compare-and-set', params: [{ name: 'key', js: 'key', type: { kind: 'string' } }, { name: 'expected', js: 'expected', type: { kind: 'option', value: { kind: 'u64' } } }, { name: 'value', js: 'value', type: { kind: 'list', element: { kind: 'u8' } } }], result: { kind: 'future', value: { kind: 'result', ok: { kind: 'option', value: { kind: 'u64' } }, err: typesErrorType } }, async: false },
+    { name: 'delete-key', js: 'deleteKey', kind: 'function', resource: null, coreName: 'delete-key', params: [{ name: 'key', js: 'key', type: { kind: 'string' } }], result: { kind: 'future', value: { kind: 'result', ok: { kind: 'bool' }, err: typesErrorType } }, async: false },
+    { name: 'exists', js: 'exists', kind: 'function', resource: null, coreName: 'exists', params: [{ name: 'key', js: 'key', type: { kind: 'string' } }], result: { kind: 'future', value: { kind: 'result', ok: { kind: 'bool' }, err: typesErrorType } }, async: false },
+    { name: 'list-keys', js: 'listKeys', kind: 'function', resource: null, coreName: 'list-keys', params: [{ name: 'prefix', js: 'prefix', type: { kind: 'string' } }, { name: 'after', js: 'after', type: { kind: 'option', value: { kind: 'string' } } }, { name: 'limit', js: 'limit', type: { kind: 'u32' } }], result: { kind: 'future', value: { kind: 'result', ok: { kind: 'list', element: { kind: 'string' } }, err: typesErrorType } }, async: false },
+  ],
+};
+export const messagingInterface: WitInterface = {
+  name: 'messaging', js: 'messaging', id: 'pie:inferlet/messaging@0.1.0',
+  types: [messagingEnvelopeType],
+  resources: [{ interface: 'messaging', name: 'subscription', js: 'Subscription', functions: [
+    { name: 'constructor', js: 'constructor', kind: 'constructor', resource: 'subscription', coreName: '[constructor]subscription', params: [{ name: 'topic', js: 'topic', type: { kind: 'string' } }], result: { kind: 'own', interface: 'messaging', resource: 'subscription' }, async: false },
+    { name: 'ready', js: 'ready', kind: 'method', resource: 'subscription', coreName: '[method]subscription.ready', params: [], result: { kind: 'future', value: { kind: 'result', ok: null, err: typesErrorType } }, async: false },
+    { name: 'next', js: 'next', kind: 'method', resource: 'subscription', coreName: '[method]subscription.next', params: [], result: { kind: 'future', value: { kind: 'result', ok: messagingEnvelopeType, err: typesErrorType } }, async: false },
+    { name: 'unsubscribe', js: 'unsubscribe', kind: 'method', resource: 'subscription', coreName: '[method]subscription.unsubscribe', params: [], result: null, async: false },
+  ] }],
+  functions: [
+    { name: 'broadcast', js: 'broadcast', kind: 'function', resource: null, coreName: 'broadcast', params: [{ name: 'topic', js: 'topic', type: { kind: 'string' } }, { name: 'message', js: 'message', type: sessionMessageType }], result: { kind: 'future', value: { kind: 'result', ok: { kind: 'u32' }, err: typesErrorType } }, async: false },
+    { name: 'push', js: 'push', kind: 'function', resource: null, coreName: 'push', params: [{ name: 'name', js: 'name', type: { kind: 'string' } }, { name: 'message', js: 'message', type: sessionMessageType }], result: { kind: 'future', value: { kind: 'result', ok: null, err: typesErrorType } }, async: false },
+    { name: 'pull', js: 'pull', kind: 'function', resource: null, coreName: 'pull', params: [{ name: 'name', js: 'name', type: { kind: 'string' } }], result: { kind: 'future', value: { kind: 'result', ok: messagingEnvelopeType, err: typesErrorType } }, async: false },
+  ],
+};
+export const httpInterface: WitInterface = {
+  name: 'http', js: 'http', id: 'pie:inferlet/http@0.1.0',
+  types: [httpHeaderType, httpRequestType, httpResponseHeadType],
+  resources: [{ interface: 'http', name: 'exchange', js: 'Exchange', functions: [
+    { name: 'constructor', js: 'constructor', kind: 'constructor', resource: 'exchange', coreName: '[constructor]exchange', params: [{ name: 'request', js: 'request', type: httpRequestType }], result: { kind: 'own', interface: 'http', resource: 'exchange' }, async: false },
+    { name: 'head', js: 'head', kind: 'method', resource: 'exchange', coreName: '[method]exchange.head', params: [], result: { kind: 'future', value: { kind: 'result', ok: httpResponseHeadType, err: typesErrorType } }, async: false },
+    { name: 'read', js: 'read', kind: 'method', resource: 'exchange', coreName: '[method]exchange.read', params: [], result: { kind: 'future', value: { kind: 'result', ok: { kind: 'option', value: { kind: 'list', element: { kind: 'u8' } } }, err: typesErrorType } }, async: false },
+  ] }],
+  functions: [],
+};
+export const childrenInterface: WitInterface = {
+  name: 'children', js: 'children', id: 'pie:inferlet/children@0.1.0',
+  types: [childrenFailureType, childrenEndingType],
+  resources: [{ interface: 'children', name: 'child', js: 'Child', functions: [
+    { name: 'constructor', js: 'constructor', kind: 'constructor', resource: 'child', coreName: '[constructor]child', params: [{ name: 'name', js: 'name', type: { kind: 'string' } }, { name: 'input', js: 'input', type: { kind: 'string' } }], result: { kind: 'own', interface: 'children', resource: 'child' }, async: false },
+    { name: 'started', js: 'started', kind: 'method', resource: 'child', coreName: '[method]child.started', params: [], result: { kind: 'future', value: { kind: 'result', ok: { kind: 'string' }, err: typesErrorType } }, async: false },
+    { name: 'send', js: 'send', kind: 'method', resource: 'child', coreName: '[method]child.send', params: [{ name: 'message', js: 'message', type: sessionMessageType }], result: { kind: 'future', value: { kind: 'result', ok: null, err: typesErrorType } }, async: false },
+    { name: 'close', js: 'close', kind: 'method', resource: 'child', coreName: '[method]child.close', params: [], result: null, async: false },
+    { name: 'receive', js: 'receive', kind: 'method', resource: 'child', coreName: '[method]child.receive', params: [], result: { kind: 'future', value: { kind: 'result', ok: sessionMessageType, err: typesErrorType } }, async: false },
+    { name: 'wait', js: 'wait', kind: 'method', resource: 'child', coreName: '[method]child.wait', params: [], result: { kind: 'future', value: { kind: 'result', ok: childrenEndingType, err: typesErrorType } }, async: false },
+    { name: 'cancel', js: 'cancel', kind: 'method', resource: 'child', coreName: '[method]child.cancel', params: [], result: null, async: false },
+  ] }],
+  functions: [],
+};
+export const fileExchangeInterface: WitInterface = {
+  name: 'file-exchange', js: 'fileExchange', id: 'pie:inferlet/file-exchange@0.1.0',
+  types: [fileExchangeFileInfoType, fileExchangeFileType],
+  resources: [],
+  functions: [
+    { name: 'send-file', js: 'sendFile', kind: 'function', resource: null, coreName: 'send-file', params: [{ name: 'name', js: 'name', type: { kind: 'string' } }, { name: 'media-type', js: 'mediaType', type: { kind: 'string' } }, { name: 'content', js: 'content', type: { kind: 'list', element: { kind: 'u8' } } }], result: { kind: 'future', value: { kind: 'result', ok: null, err: typesErrorType } }, async: false },
+    { name: 'receive-file', js: 'receiveFile', kind: 'function', resource: null, coreName: 'receive-file', params: [{ name: 'name', js: 'name', type: { kind: 'string' } }], result: { kind: 'future', value: { kind: 'result', ok: fileExchangeFileType, err: typesErrorType } }, async: false },
+    { name: 'list-files', js: 'listFiles', kind: 'function', resource: null, coreName: 'list-files', params: [], result: { kind: 'future', value: { kind: 'result', ok: { kind: 'list', element: fileExchangeFileInfoType }, err: typesErrorType } }, async: false },
+  ],
+};
+export const world: WitWorld = { package: 'pie:inferlet', version: '0.1.0', name: 'inferlet', imports: [typesInterface, runtimeInterface, sessionInterface, queueInterface, allocateInterface, forwardInterface, inputTextInterface, outputTextInterface, fusedInterface, tokenizeInterface, grammarInterface, introspectInterface, kvFilesInterface, inputImageInterface, adapterInterface, storeInterface, messagingInterface, httpInterface, childrenInterface, fileExchangeInterface], exports: [{ name: 'run', js: 'run', kind: 'function', resource: null, coreName: 'run', params: [{ name: 'input', js: 'input', type: { kind: 'string' } }], result: { kind: 'result', ok: { kind: 'string' }, err: { kind: 'string' } }, async: true }] };

@@ -1,0 +1,57 @@
+import { z } from 'zod';
+
+/** What an inferlet may do besides computing and talking to its client. */
+export interface Grants {
+  /** Hosts that it may send requests to: `api.example.com`, `*.example.com`, each with `:port` for another than the scheme's own. */
+  readonly hosts: readonly string[];
+  /** The tenant's key-value store. */
+  readonly store: 'none' | 'read' | 'write';
+  /** Broadcasts and lines among the tenant's inferlets. */
+  readonly messaging: boolean;
+  /** Functions of the tenant that it may launch as children; `*` for all. */
+  readonly launch: readonly string[] | '*';
+}
+
+/** Of a function whose manifest asks for nothing. */
+export const NO_GRANTS: Grants = { hosts: [], store: 'none', messaging: false, launch: [] };
+
+const MAX_HOSTS = 64;
+const MAX_LAUNCH = 64;
+const HOST =
+  /^(\*\.)?[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(:[1-9][0-9]{0,4})?$|^\[[0-9a-f:.]{2,45}\](:[1-9][0-9]{0,4})?$/;
+const NAME = /^[a-z][a-z0-9-]{0,62}$/;
+
+/** `grants` of a manifest. */
+export const grantsSchema = z.strictObject(
+  {
+    hosts: z
+      .array(
+        z
+          .string('must be a host')
+          .regex(HOST, 'must be a host such as "api.example.com", "*.example.com" or "localhost:8080", in lower case'),
+        'must be a list of hosts',
+      )
+      .max(MAX_HOSTS, `must not name more than ${MAX_HOSTS} hosts`)
+      .optional(),
+    store: z.union([z.boolean(), z.literal('read')], 'must be true, false or "read"').optional(),
+    messaging: z.boolean('must be true or false').optional(),
+    launch: z
+      .union(
+        [
+          z.literal('*'),
+          z
+            .array(z.string().regex(NAME, 'must be the name of a function'))
+            .max(MAX_LAUNCH, `must not name more than ${MAX_LAUNCH} functions`),
+        ],
+        'must be "*" or a list of functions',
+      )
+      .optional(),
+  },
+  'must be an object',
+);
+
+/** What a manifest's `grants` come to. */
+export function resolveGrants(asked: z.infer<typeof grantsSchema> = {}): Grants {
+  const { hosts = [], store = false, messaging = false, launch = [] } = asked;
+  return { hosts, store: store === true ? 'write' : store === 'read' ? 'read' : 'none', messaging, launch };
+}

@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict';
+import path from 'node:path';
+import { after } from 'node:test';
+import type { ModelStats } from '#gpu-host/protocol/host.ts';
+import { modelStats } from './deploy.ts';
+import { invoke, type StreamEvent, terminal } from './events.ts';
+import { Platform, ROOT } from './platform.ts';
+
+/** Models of the platform that the tests of `functions/` share: stories, chat, and the stories' model with weights of 8 bits. */
+export const STORIES = 'stories15m';
+export const CHAT = 'minimind2-small';
+export const STORIES_8BIT = 'stories15m-8bit';
+
+const CONFIG = `
+[[model]]
+name = "${STORIES}"
+
+[[model]]
+name = "${CHAT}"
+
+[[model]]
+name = "${STORIES_8BIT}"
+source = "stories15m"
+bits = 8
+`;
+
+let starting: Promise<Platform> | undefined;
+const deploying = new Map<string, Promise<void>>();
+
+/**
+ * The platform of all tests of `functions/`: one a process, started by whoever asks first. These tests run one after the other in one process
+ * (`npm test`), so a count of tokens is of the test that reads it.
+ */
+export function functionsPlatform(): Promise<Platform> {
+  starting ??= Platform.start({ functions: false, config: CONFIG });
+  return starting;
+}
+
+after(async () => {
+  const platform = await starting?.catch(() => undefined);
+  await platform?.[Symbol.asyncDispose]();
+});
+
+/** What one invocation of a function did. */
+export interface Called {
+  // biome-ignore lint/suspicious/noExplicitAny: the tests read what the wire says
+  readonly output: any;
+  /** Text messages, in order. */
+  readonly messages: readonly string[];
+  readonly events: readonly StreamEvent[];
+  readonly usage: Readonly<Record<string, number>>;
+}
+
+/** Invokes a function of `functions/` (deployed when it is first asked for) and must succeed. */
+export async function callFunction(name: string, input: unknown = {}): Promise<Called> {
+  const events = await eventsOf(name, input);
+  const end = terminal(events);
+  assert.equal(end?.event, 'result', JSON.stringify(end?.data));
+  const messages = events.filter(({ event }) => event === 'message').map(({ data }) => data.text as string);
+  return { output: end?.data.output, usage: end?.data.usage, messages, events };
+}
+
+/** The error of an invocation that must fail. */
+export async function failingFunction(name: string, input: unknown = {}): Promise<StreamEvent['data']> {
+  const end = terminal(await eventsOf(name, input));
+  assert.equal(end?.event, 'error', JSON.stringify(end?.data));
+  return end?.data;
+}
+
+/** Status and problem of an input that the function's schema must refuse. */
+export async function refusedInput(name: string, input: unknown): Promise<{ status: number; field?: string }> {
+  const platform = await functionsPlatform();
+  await deployFunction(name);
+  const response = await platform.fetch(`/v1/functions/${name}/invocations`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(input),
+  });
+  const { field } = (await response.json()) as { field?: string };
+  assert.ok(!response.ok, 'the input was accepted');
+  return { status: response.status, ...(field !== undefined && { field }) };
+}
+
+/** Counters of a model since they were last reset. */
+export async function countersOf(model: string = STORIES, options: { reset?: boolean } = {}): Promise<ModelStats> {
+  return modelStats(await functionsPlatform(), { model, ...options });
+}
+
+/** Deploys `functions/<name>` once. */
+export function deployFunction(name: string): Promise<void> {
+  let deployed = deploying.get(name);
+  if (!deployed) {
+    deployed = deployFrom(path.join(ROOT, 'functions', name));
+    deploying.set(name, deployed);
+  }
+  return deployed;
+}
+
+/** Deploys a folder or file, under its own name or another. */
+export async function deployFrom(source: string, name?: string): Promise<void> {
+  const platform = await functionsPlatform();
+  const { code, stderr } = await platform.pie(['deploy', source, ...(name === undefined ? [] : ['--name', name])]);
+  assert.equal(code, 0, stderr);
+}
+
+async function eventsOf(name: string, input: unknown): Promise<StreamEvent[]> {
+  const platform = await functionsPlatform();
+  await deployFunction(name);
+  return invoke(platform, name, input);
+}
