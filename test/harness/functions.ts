@@ -1,17 +1,26 @@
 import assert from 'node:assert/strict';
+import { mkdtemp } from 'node:fs/promises';
+import os from 'node:os';
 import path from 'node:path';
 import { after } from 'node:test';
+import { randomModel } from '#gpu-host/models/random-model.ts';
 import type { ModelStats } from '#gpu-host/protocol/host.ts';
 import { modelStats } from './deploy.ts';
 import { invoke, type StreamEvent, terminal } from './events.ts';
 import { Platform, ROOT } from './platform.ts';
 
-/** Models of the platform that the tests of `functions/` share: stories, chat, and the stories' model with weights of 8 bits. */
+/** Models of the platform that the tests of `functions/` share: stories (the default), chat, and the stories' model with weights of 8 bits. */
 export const STORIES = 'stories15m';
 export const CHAT = 'minimind2-small';
 export const STORIES_8BIT = 'stories15m-8bit';
+/** A tiny random model (a context of 64, a token a byte), and the same computed by the float64 reference. */
+export const TINY = 'tiny';
+export const TINY_REFERENCE = 'tiny-reference';
 
-const CONFIG = `
+const configuration = (tiny: string): string => `
+[http]
+private_hosts = ["127.0.0.1", "localhost"]
+
 [[model]]
 name = "${STORIES}"
 
@@ -22,6 +31,16 @@ name = "${CHAT}"
 name = "${STORIES_8BIT}"
 source = "stories15m"
 bits = 8
+
+[[model]]
+name = "${TINY}"
+source = "file:${tiny}"
+
+[[model]]
+name = "${TINY_REFERENCE}"
+source = "file:${tiny}"
+backend = "reference"
+pages = 256
 `;
 
 let starting: Promise<Platform> | undefined;
@@ -32,8 +51,15 @@ const deploying = new Map<string, Promise<void>>();
  * (`npm test`), so a count of tokens is of the test that reads it.
  */
 export function functionsPlatform(): Promise<Platform> {
-  starting ??= Platform.start({ functions: false, config: CONFIG });
+  starting ??= start();
   return starting;
+}
+
+async function start(): Promise<Platform> {
+  const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
+  const tiny = path.join(home, 'tiny-model');
+  await randomModel(tiny, { vocabularySize: 259, contextLength: 64 }, 5);
+  return Platform.start({ home, functions: false, config: configuration(tiny) });
 }
 
 after(async () => {
@@ -107,4 +133,17 @@ async function eventsOf(name: string, input: unknown): Promise<StreamEvent[]> {
   const platform = await functionsPlatform();
   await deployFunction(name);
   return invoke(platform, name, input);
+}
+
+let story: Promise<string> | undefined;
+
+/** A long text that the stories' model would write, some 1,200 of its tokens: four times what it sees at once. The same in every run. */
+export function longStory(): Promise<string> {
+  story ??= Promise.all(
+    [1, 2, 3, 4, 5, 6].map(async (seed) => {
+      const input = { prompt: 'Once upon a time', maxTokens: 220, temperature: 0.7, seed };
+      return `Once upon a time${(await callFunction('text-completion', input)).output.text}`;
+    }),
+  ).then((texts) => texts.join('\n'));
+  return story;
 }

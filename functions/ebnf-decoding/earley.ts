@@ -1,0 +1,101 @@
+import {
+  custom,
+  detokenize,
+  draw,
+  type GuestSampler,
+  InferletError,
+  type SamplerOptions,
+  specialTokens,
+  tokenize,
+  tokenizeContinuation,
+} from '@pie/inferlet';
+import nearley from 'nearley';
+import { rulesOf } from './rules.ts';
+
+/** Candidates that the model hands out for a token. */
+const CANDIDATES = 256;
+
+/**
+ * A sampler that takes only tokens after which the text can still become one of the grammar, by an Earley parser that follows the text
+ * (Earley, An efficient context-free parsing algorithm, 1970). It is an npm package inside of the inferlet: nothing of the host is needed.
+ */
+export function earley(grammar: string, options: SamplerOptions, model: string | undefined): GuestSampler {
+  const { Parser, Grammar } = nearley;
+  const parser = new Parser(Grammar.fromCompiled({ Lexer: undefined, ...rulesOf(grammar) }), { keepHistory: true });
+  const { eos, bos } = specialTokens(model);
+  const end = eos[0] ?? bos;
+  const texts = new Map<number, string>();
+  // Decoded behind a letter: some tokenizers leave out the space of a text's first word.
+  const letter = tokenize('a', { model }).slice(-1);
+  const textOf = (token: number): string => {
+    const text = texts.get(token) ?? detokenize([...letter, token], { model }).slice(1);
+    texts.set(token, text);
+    return text;
+  };
+  const fits = (token: number): boolean =>
+    token === end ? parser.results?.length > 0 : canFollow(parser, textOf(token));
+  return custom(
+    ({ tokens, logProbabilities }, { random }) => {
+      if (parser.results?.length > 0 && mustEnd(parser)) return end ?? 0;
+      const kept = Array.from(tokens, (token, i) => ({ token, value: logProbabilities[i] ?? 0 })).filter(({ token }) =>
+        fits(token),
+      );
+      // Where the model would say none of what is allowed: the next character, letter by letter.
+      if (kept.length === 0)
+        kept.push(
+          ...spelled(parser, model)
+            .map((token) => ({ token, value: 0 }))
+            .slice(0, 1),
+        );
+      if (kept.length === 0) {
+        throw new InferletError('limit-exceeded', `None of the ${CANDIDATES} likeliest tokens fits the grammar.`);
+      }
+      const left = { tokens: kept.map(({ token }) => token), logProbabilities: kept.map(({ value }) => value) };
+      const token = draw(left, options, random);
+      if (token !== end) parser.feed(textOf(token));
+      return token;
+    },
+    { candidates: CANDIDATES, ...(options.seed !== undefined && { seed: options.seed }) },
+  );
+}
+
+/** Whether the parser can go on with a text; it stays where it is. */
+function canFollow(parser: nearley.Parser, text: string): boolean {
+  const first = text[0];
+  // Half a character decodes to U+FFFD, and a special token to nothing.
+  if (first === undefined || text.includes('\ufffd') || !expected(parser).some((symbol) => takes(symbol, first))) {
+    return false;
+  }
+  const place = parser.save();
+  try {
+    parser.feed(text);
+    return true;
+  } catch {
+    return false;
+  } finally {
+    parser.restore(place);
+  }
+}
+
+const mustEnd = (parser: nearley.Parser): boolean => expected(parser).length === 0;
+
+/** Tokens of single characters that the parser can read next. */
+const spelled = (parser: nearley.Parser, model: string | undefined): number[] =>
+  expected(parser)
+    .flatMap((symbol) => (symbol instanceof RegExp ? [] : [tokenizeContinuation(symbol.literal, { model })]))
+    .flatMap((tokens) => (tokens.length === 1 ? tokens : []));
+
+/** What the parser can read next. Its types leave its table out. */
+function expected(parser: nearley.Parser): readonly Terminal[] {
+  const { table, current } = parser as unknown as { table: { scannable: State[] }[]; current: number };
+  return (table[current]?.scannable ?? []).map(({ rule, dot }) => rule.symbols[dot] as Terminal);
+}
+
+interface State {
+  readonly rule: { readonly symbols: readonly unknown[] };
+  readonly dot: number;
+}
+type Terminal = RegExp | { readonly literal: string };
+
+const takes = (symbol: Terminal, character: string): boolean =>
+  symbol instanceof RegExp ? symbol.test(character) : symbol.literal === character;

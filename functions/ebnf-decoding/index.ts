@@ -1,0 +1,25 @@
+import { Context, defineInferlet, ebnf, type GenerationResult, sampler } from '@pie/inferlet';
+import { earley } from './earley.ts';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly grammar: string;
+  readonly prompt?: string;
+  readonly engine?: 'platform' | 'guest';
+  readonly maxTokens?: number;
+  readonly temperature?: number;
+  readonly seed?: number;
+  readonly model?: string;
+}
+
+/** Continues a prompt with a text of a grammar, held to it by the platform's engine, or by a parser that this inferlet brings along. */
+export const run = defineInferlet(async (input: Input): Promise<GenerationResult> => {
+  const { grammar, prompt = '', engine = 'platform', maxTokens = 128, temperature, seed, model } = input;
+  using ctx = new Context({ model });
+  ctx.fill(prompt);
+  const held =
+    engine === 'guest'
+      ? { sampler: earley(grammar, { temperature, seed }, model) }
+      : { sampler: sampler({ temperature, seed }), constraint: ebnf(grammar) };
+  return await ctx.generate({ ...held, maxTokens }).collect();
+});

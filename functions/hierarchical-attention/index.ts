@@ -1,0 +1,66 @@
+import {
+  type Distribution,
+  defineInferlet,
+  detokenize,
+  InferletError,
+  KvFile,
+  specialTokens,
+  tokenize,
+} from '@pie/inferlet';
+import { Levels } from './levels.ts';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly text: string;
+  readonly block?: number;
+  readonly landmarks?: number;
+  readonly recentBlocks?: number;
+  readonly maxKept?: number;
+  readonly maxTokens?: number;
+  readonly model?: string;
+}
+
+/** Reads a text of any length block by block; of blocks that are done only their last tokens, the landmarks, stay in sight. Then goes on. */
+export const run = defineInferlet(async (input: Input) => {
+  const { text, block = 64, landmarks = 4, recentBlocks = 4, maxKept = 96, maxTokens = 0, model } = input;
+  const { bos } = specialTokens(model);
+  const tokens = [...(bos === null ? [] : [bos]), ...tokenize(text, { model })];
+  const levels = new Levels({ landmarks, recentBlocks, maxKept });
+  let file = await KvFile.create({ model });
+  let last: Distribution | undefined;
+  let surprise = 0;
+  let mostHeld = 0;
+  const read = async (piece: readonly number[]): Promise<void> => {
+    const rows = await file.predict(piece, { topK: CANDIDATES });
+    for (const [i, token] of piece.entries()) surprise += surpriseOf(i === 0 ? last : rows[i - 1], token);
+    last = rows.at(-1);
+    mostHeld = Math.max(mostHeld, file.length);
+  };
+  for (let at = 0; at < tokens.length; at += block) {
+    const piece = tokens.slice(at, at + block);
+    await read(piece);
+    const kept = await file.extract(levels.close(piece.length), { firstPosition: 0 });
+    file.close();
+    file = kept;
+  }
+  const perplexity = Math.exp(surprise / Math.max(1, tokens.length - 1));
+  const written: number[] = [];
+  while (written.length < maxTokens) {
+    const next = last?.tokens[0];
+    if (next === undefined)
+      throw new InferletError('invalid-argument', 'The text is empty and the model has no token to begin with.');
+    written.push(next);
+    await read([next]);
+  }
+  file.close();
+  return { perplexity, tokens: tokens.length, mostHeld, text: detokenize(written, { model }), written };
+});
+
+/** Candidates that a token is looked up in; one that is not among them counts as the last of them. */
+const CANDIDATES = 256;
+
+function surpriseOf(distribution: Distribution | undefined, token: number): number {
+  if (!distribution) return 0;
+  const { tokens, logProbabilities } = distribution;
+  return -(logProbabilities[Array.prototype.indexOf.call(tokens, token)] ?? logProbabilities[tokens.length - 1] ?? 0);
+}

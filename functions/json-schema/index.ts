@@ -1,0 +1,27 @@
+import { Context, defineInferlet, InferletError, jsonSchema, sampler } from '@pie/inferlet';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly schema: object;
+  readonly prompt?: string;
+  readonly maxTokens?: number;
+  readonly temperature?: number;
+  readonly seed?: number;
+  readonly model?: string;
+}
+
+/** Continues a prompt with JSON that fits a schema, whatever the model would rather say. */
+export const run = defineInferlet(async (input: Input): Promise<{ value: unknown; tokens: number }> => {
+  const { schema, prompt = '', maxTokens = 256, temperature, seed, model } = input;
+  using ctx = new Context({ model });
+  const generation = ctx.fill(prompt).generate({
+    constraint: jsonSchema(schema),
+    sampler: sampler({ temperature, seed }),
+    maxTokens,
+  });
+  const { text, tokens, finishReason } = await generation.collect();
+  if (finishReason === 'max-tokens') {
+    throw new InferletError('limit-exceeded', `The JSON was not complete after ${maxTokens} tokens: raise maxTokens.`);
+  }
+  return { value: JSON.parse(text), tokens: tokens.length };
+});

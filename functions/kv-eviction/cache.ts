@@ -1,0 +1,101 @@
+import { model } from '@pie/inferlet';
+import { allocate, inputText, introspect, outputText, Queue, settle } from '@pie/inferlet/raw';
+
+export interface CacheOptions {
+  readonly model: string | undefined;
+  /** Tokens that are kept; half as many again may be read before the next eviction, so that not every token copies the cache. */
+  readonly budget: number;
+  /** The last tokens, which stay whatever attention they got. */
+  readonly recent: number;
+}
+
+/**
+ * What is left of old attention with every call: without forgetting, the first tokens lead for ever because they were seen most often (Jo and Shin,
+ * A2SF: Accumulative Attention Scoring with Forgetting Factor, 2024).
+ */
+const FORGET = 0.8;
+
+/**
+ * Keys and values of the tokens that got most attention, and of the last ones (H2O: Zhang et al., Heavy-Hitter Oracle, NeurIPS 2023). Tokens that
+ * are evicted are gone, and those that stay move together, so that positions count what is kept.
+ */
+export class EvictingCache {
+  readonly #options: CacheOptions;
+  readonly #queue: Queue;
+  readonly #pageSize: number;
+  readonly #contextLength: number;
+  #pages: readonly number[] = [];
+  /** Attention that each kept token has received so far, and its position. */
+  #received: number[] = [];
+  #positions: number[] = [];
+  #next = 0;
+  mostHeld = 0;
+
+  constructor(options: CacheOptions) {
+    this.#options = options;
+    const { name, contextLength } = model(options.model);
+    this.#contextLength = contextLength;
+    this.#queue = new Queue(name);
+    this.#pageSize = allocate.pageSize(this.#queue);
+  }
+
+  /**
+   * Computes tokens in one call. Answers what the model thinks of each of `wanted`, as the token after the one at its place, and its own choice
+   * after the last.
+   */
+  async read(
+    tokens: readonly number[],
+    wanted: readonly number[],
+  ): Promise<{ logProbabilities: number[]; next: number }> {
+    const queue = this.#queue;
+    const { budget } = this.#options;
+    if (this.#received.length >= budget + Math.ceil(budget / 2) || this.#next + tokens.length > this.#contextLength)
+      this.#evict();
+    const held = this.#received.length;
+    const count = tokens.length;
+    const missing = Math.ceil((held + count) / this.#pageSize) - this.#pages.length;
+    const pages = missing > 0 ? [...this.#pages, ...allocate.allocatePages(queue, missing)] : this.#pages;
+    const positions = tokens.map((_, i) => this.#next + i);
+    const embeds = allocate.allocateEmbeds(queue, 2 * count);
+    const states = embeds.slice(count);
+    inputText.embedText(queue, tokens, positions, embeds.slice(0, count));
+    const out = pages.slice(Math.floor(held / this.#pageSize));
+    const [scores, best, ...found] = await Promise.all([
+      settle(introspect.forwardScores(queue, this.#pages, embeds.slice(0, count), out, states, undefined)),
+      settle(outputText.nextDistribution(queue, states.at(-1) ?? 0, 1)),
+      ...wanted.map((token, i) => settle(outputText.logProbabilities(queue, states[i] ?? 0, [token]))),
+    ]);
+    allocate.freeEmbeds(queue, embeds);
+    const inputScores = scores.slice(this.#pages.length * this.#pageSize);
+    for (let i = 0; i < held; i++) this.#received[i] = FORGET * (this.#received[i] ?? 0) + (scores[i] ?? 0);
+    this.#received.push(...inputScores);
+    this.#positions.push(...positions);
+    this.#next += count;
+    this.#pages = pages;
+    this.mostHeld = Math.max(this.mostHeld, this.#received.length);
+    return { logProbabilities: found.map(([value = 0]) => value), next: best.tokens[0] ?? 0 };
+  }
+
+  #evict(): void {
+    const { budget, recent } = this.#options;
+    const border = this.#received.length - recent;
+    const heavy = this.#received
+      .slice(0, border)
+      .map((score, index) => ({ score, index }))
+      .sort((a, b) => b.score - a.score)
+      .slice(0, budget - recent)
+      .map(({ index }) => index)
+      .sort((a, b) => a - b);
+    const kept = [...heavy, ...Array.from({ length: recent }, (_, i) => border + i)];
+    // Distances stay those of the text as far as the model's context reaches.
+    const shift = Math.max(0, this.#next - Math.floor(this.#contextLength / 2));
+    const positions = kept.map((index, rank) => Math.max(rank, (this.#positions[index] ?? 0) - shift));
+    const fresh = allocate.allocatePages(this.#queue, Math.ceil(kept.length / this.#pageSize));
+    allocate.copyTokens(this.#queue, this.#pages, kept, fresh, positions);
+    allocate.freePages(this.#queue, this.#pages);
+    this.#pages = fresh;
+    this.#received = kept.map((index) => this.#received[index] ?? 0);
+    this.#positions = positions;
+    this.#next = (positions.at(-1) ?? -1) + 1;
+  }
+}

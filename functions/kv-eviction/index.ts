@@ -1,0 +1,39 @@
+import { defineInferlet, detokenize, InferletError, specialTokens, tokenize } from '@pie/inferlet';
+import { EvictingCache } from './cache.ts';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly text: string;
+  readonly policy?: 'attention' | 'recent';
+  readonly budget?: number;
+  readonly recent?: number;
+  readonly maxTokens?: number;
+  readonly model?: string;
+}
+
+/** Reads a text of any length with a cache of a fixed size: what the model looked at least makes room for what comes. Then goes on. */
+export const run = defineInferlet(async (input: Input) => {
+  const { text, policy = 'attention', budget = 96, recent = 64, maxTokens = 0, model } = input;
+  if (recent >= budget)
+    throw new InferletError('invalid-argument', `recent (${recent}) must be below budget (${budget}).`);
+  const { bos } = specialTokens(model);
+  const tokens = [...(bos === null ? [] : [bos]), ...tokenize(text, { model })];
+  const cache = new EvictingCache({ model, budget, recent: policy === 'attention' ? recent : budget });
+  let surprise = 0;
+  let next = 0;
+  for (let at = 0; at < tokens.length; at += STEP) {
+    const answer = await cache.read(tokens.slice(at, at + STEP), tokens.slice(at + 1, at + 1 + STEP));
+    for (const logProbability of answer.logProbabilities) surprise -= logProbability;
+    next = answer.next;
+  }
+  const written: number[] = [];
+  while (written.length < maxTokens) {
+    written.push(next);
+    ({ next } = await cache.read([next], []));
+  }
+  const perplexity = Math.exp(surprise / Math.max(1, tokens.length - 1));
+  return { perplexity, tokens: tokens.length, mostHeld: cache.mostHeld, text: detokenize(written, { model }), written };
+});
+
+/** Tokens that are read in one call. */
+const STEP = 16;

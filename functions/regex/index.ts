@@ -1,0 +1,18 @@
+import { Context, defineInferlet, type GenerationResult, regex, sampler } from '@pie/inferlet';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly pattern: string;
+  readonly prompt?: string;
+  readonly maxTokens?: number;
+  readonly temperature?: number;
+  readonly seed?: number;
+  readonly model?: string;
+}
+
+/** Continues a prompt with a text that matches a regular expression as a whole. */
+export const run = defineInferlet((input: Input): Promise<GenerationResult> => {
+  const { pattern, prompt = '', maxTokens = 128, temperature, seed, model } = input;
+  const ctx = new Context({ model }).fill(prompt);
+  return ctx.generate({ constraint: regex(pattern), sampler: sampler({ temperature, seed }), maxTokens }).collect();
+});

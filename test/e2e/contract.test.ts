@@ -1,0 +1,184 @@
+import assert from 'node:assert/strict';
+import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import type { StreamEvent } from '#test/harness/events.ts';
+import { invoke, terminal } from '#test/harness/events.ts';
+import { Platform, ROOT } from '#test/harness/platform.ts';
+import { world } from '#wit/generated/world.ts';
+
+interface CaseReport {
+  readonly ok: true | string;
+  readonly fails: Readonly<Record<string, string>>;
+}
+
+const CONFIG = `
+[[model]]
+name = "stories15m"
+
+[[model]]
+name = "minimind2-small"
+
+[http]
+private_hosts = ["127.0.0.1"]
+`;
+
+let platform: Platform;
+let server: http.Server;
+let origin = '';
+let scratch = '';
+const called = new Set<string>();
+
+before(async () => {
+  server = http.createServer(answer);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  scratch = await mkdtemp(path.join(os.tmpdir(), 'pie-contract-'));
+  platform = await Platform.start({ functions: false, config: CONFIG });
+  await deploy(path.join(ROOT, 'functions/echo-session'));
+  const source = path.join(ROOT, 'test/inferlets/contract');
+  const manifest = JSON.parse(await readFile(path.join(source, 'pie.json'), 'utf8'));
+  for (const [name, grants] of [
+    ['contract', { ...manifest.grants, hosts: [new URL(origin).host] }],
+    ['contract-denied', {}],
+  ]) {
+    const folder = path.join(scratch, name);
+    await cp(source, folder, { recursive: true });
+    await writeFile(path.join(folder, 'pie.json'), JSON.stringify({ ...manifest, name, grants }));
+    await deploy(folder);
+  }
+});
+
+after(async () => {
+  await platform?.[Symbol.asyncDispose]();
+  server?.closeAllConnections();
+  server?.close();
+  await rm(scratch, { recursive: true, force: true });
+});
+
+async function deploy(folder: string): Promise<void> {
+  const { code, stderr } = await platform.pie(['deploy', folder]);
+  assert.equal(code, 0, stderr);
+}
+
+/** What the guest's requests meet. */
+function answer(request: http.IncomingMessage, response: http.ServerResponse): void {
+  switch (request.url) {
+    case '/echo': {
+      let body = '';
+      request.setEncoding('utf8').on('data', (piece: string) => {
+        body += piece;
+      });
+      request.on('end', () => {
+        response.setHeader('content-type', 'application/json');
+        response.end(JSON.stringify({ method: request.method, test: request.headers['x-test'], body }));
+      });
+      return;
+    }
+    case '/moved':
+      response.writeHead(302, { location: '/echo' }).end();
+      return;
+    case '/elsewhere':
+      response.writeHead(302, { location: 'http://example.com/' }).end();
+      return;
+    case '/half':
+      response.writeHead(200, { 'content-length': '100' });
+      response.write('half');
+      setTimeout(() => response.destroy(), 20);
+      return;
+    case '/breaks':
+      request.socket.destroy();
+      return;
+    default:
+    // Never answered.
+  }
+}
+
+/** Runs one part of the guest's cases; `onText` gets what it says meanwhile, with the invocation's id. */
+async function part(
+  name: string,
+  options: { function?: string; onText?: (text: string, id: string) => Promise<void> } = {},
+): Promise<void> {
+  let id = '';
+  const answered: Promise<void>[] = [];
+  const onEvent = (event: StreamEvent) => {
+    if (event.event === 'start') id = event.data.invocation;
+    else if (event.event === 'message' && event.data.text !== undefined && options.onText)
+      answered.push(options.onText(event.data.text, id));
+  };
+  const events = await invoke(platform, options.function ?? 'contract', { part: name, origin }, { onEvent });
+  await Promise.all(answered);
+  const end = terminal(events);
+  assert.equal(end?.event, 'result', JSON.stringify(end?.data));
+  const wrong: string[] = [];
+  for (const [call, reports] of Object.entries(end?.data.output as Record<string, CaseReport[]>)) {
+    called.add(call);
+    for (const { ok, fails } of reports) {
+      if (ok !== true) wrong.push(`${call}: ${ok}`);
+      for (const [expected, got] of Object.entries(fails)) {
+        if (got !== expected) wrong.push(`${call} should fail with ${expected} and gave ${got}`);
+      }
+    }
+  }
+  assert.deepEqual(wrong, []);
+}
+
+async function say(id: string, body: unknown): Promise<void> {
+  const response = await platform.fetch(`/v1/invocations/${id}/messages`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  });
+  assert.ok(response.ok, await response.text());
+}
+
+describe('every function of the contract, from a guest', () => {
+  test('runtime, session and tokenize', () =>
+    part('host', {
+      async onText(text, id) {
+        if (text !== 'ready') return;
+        await say(id, { text: 'hello' });
+        await say(id, { base64: Buffer.from([7, 8]).toString('base64') });
+        await say(id, { close: true });
+      },
+    }));
+
+  test('queue, forward, input-text, output-text, fused and introspect', () => part('compute'));
+
+  test('allocate and kv-files', () => part('memory'));
+
+  test('grammar', () => part('grammar'));
+
+  test('store, messaging, http and children', () => part('platform'));
+
+  test('store, messaging, http and children, without a grant', () => part('denied', { function: 'contract-denied' }));
+
+  test('file-exchange', () =>
+    part('files', {
+      async onText(text, id) {
+        if (text !== 'file') return;
+        const put = await platform.fetch(`/v1/invocations/${id}/files/data.bin`, {
+          method: 'PUT',
+          headers: { 'content-type': 'application/octet-stream' },
+          body: new Uint8Array([0, 1, 255]),
+        });
+        assert.ok(put.ok, await put.text());
+        const got = await platform.fetch(`/v1/invocations/${id}/files/report.txt`);
+        assert.equal(got.headers.get('content-type'), 'text/plain');
+        assert.equal(await got.text(), 'from the inferlet');
+        await say(id, { close: true });
+      },
+    }));
+
+  test('none is left out', () => {
+    const all = world.imports.flatMap(({ name, functions, resources }) =>
+      [...functions, ...resources.flatMap((resource) => resource.functions)].map(
+        ({ coreName }) => `${name}.${coreName}`,
+      ),
+    );
+    assert.deepEqual([...called].sort(), all.sort());
+  });
+});

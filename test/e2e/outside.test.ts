@@ -1,0 +1,168 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+} from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { extract } from 'tar';
+import { freePort, type ProgramResult, ROOT, runProgram } from '#test/harness/platform.ts';
+
+/**
+ * Pie away from its clone: both packages as tarballs, a project made, tested, deployed and invoked with nothing else of the clone than the packages from
+ * elsewhere, which no offline machine could install: they are found by a link in the folder above.
+ */
+describe('outside the clone', () => {
+  let directory = '';
+  let environment: NodeJS.ProcessEnv = {};
+  let pie = '';
+
+  before(async () => {
+    directory = mkdtempSync(path.join(os.tmpdir(), 'pie-out-'));
+    symlinkSync(realpathSync(path.join(ROOT, 'node_modules')), path.join(directory, 'node_modules'));
+    const { PIE_URL: _url, PIE_API_KEY: _key, REDIS_URL: _redis, PIE_CONFIG: _config, ...rest } = process.env;
+    environment = {
+      ...rest,
+      PATH: `${path.join(ROOT, 'node_modules/.bin')}${path.delimiter}${process.env.PATH ?? ''}`,
+      // Of the test runner that runs this; the projects' own runners are none of its.
+      NODE_TEST_CONTEXT: undefined,
+      PIE_HOME: path.join(directory, 'home'),
+      PIE_PORT: String(await freePort()),
+    };
+    const tarballs = path.join(directory, 'tarballs');
+    await ok('node', [path.join(ROOT, 'infra/package/main.ts'), tarballs], ROOT);
+    await install(path.join(directory, 'user'), tarballs);
+    pie = command(path.join(directory, 'user'));
+  });
+  after(() => rmSync(directory, { recursive: true, force: true, maxRetries: 10 }));
+
+  it('holds no TypeScript that Node would have to run, no tests and nothing of the clone’s place', () => {
+    const root = path.join(directory, 'user/node_modules/pie');
+    const files = readdirSync(root, { recursive: true }).map(String);
+    assert.deepEqual(
+      files.filter((file) => /\.test\.ts$|(^|\/)(fixtures|testing)\//.test(file)),
+      [],
+    );
+    const typescript = files.filter((file) => /(?<!\.d)\.ts$/.test(file));
+    assert.deepEqual(
+      typescript.filter(
+        (file) => !/^(functions|gateway\/cli\/templates|node_modules|runtime\/build\/component\/prelude)\//.test(file),
+      ),
+      [],
+    );
+    const javascript = files.filter((file) => file.endsWith('.js'));
+    assert.deepEqual(
+      javascript.filter((file) => readFileSync(path.join(root, file), 'utf8').includes(ROOT)),
+      [],
+    );
+  });
+
+  it('keeps its home in the user’s directory, and says so', async () => {
+    const env = { ...environment, PIE_HOME: undefined, HOME: directory };
+    const { code, stderr } = await run('node', [pie, 'list'], directory, env);
+    assert.equal(code, 4, stderr);
+    assert.ok(stderr.includes(path.join(directory, '.pie/credentials.json')), stderr);
+  });
+
+  it('says that benchmarks need the clone', async () => {
+    const { code, stderr } = await run('node', [pie, 'bench', 'launch'], directory);
+    assert.equal(code, 4, stderr);
+    assert.match(stderr, /Benchmarks need the clone/);
+  });
+
+  for (const template of ['completion', 'chat', 'agent']) {
+    it(`makes a project of the template ${template} whose types hold and whose test passes`, async () => {
+      const made = await ok(
+        'node',
+        [pie, 'new', template, '--template', template, '--json'],
+        path.join(directory, 'user'),
+      );
+      const { folder, files } = JSON.parse(made) as { folder: string; files: string[] };
+      for (const file of files) assert.ok(existsSync(path.join(folder, file)), file);
+      const manifest = JSON.parse(readFileSync(path.join(folder, 'package.json'), 'utf8'));
+      for (const at of [manifest.dependencies['@pie/inferlet'], manifest.devDependencies.pie]) {
+        assert.ok(existsSync(path.join(folder, String(at).replace(/^file:/, ''))), at);
+      }
+      await install(folder, path.join(folder, 'vendor'));
+      await ok('node', [path.join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', folder], folder);
+      const tested = await ok('npm', ['test'], folder);
+      assert.match(tested, /pass [1-9][\s\S]*fail 0/);
+    });
+  }
+
+  it('deploys the project and a bundled function to its own platform, and invokes both', async () => {
+    const project = path.join(directory, 'user/completion');
+    const own = command(project);
+    const bundled = path.join(directory, 'user/node_modules/pie/functions/text-completion');
+    const input = JSON.stringify({ prompt: 'Once upon a time', maxTokens: 5, temperature: 0 });
+    await whileServing(own, async () => {
+      assert.match(await ok('node', [own, 'deploy'], project), /^completion@[0-9a-f]+ {2}new version/);
+      assert.equal(
+        await ok('node', [own, 'invoke', 'completion', '--input', input], project),
+        ', there was a little\n',
+      );
+      await ok('node', [own, 'deploy', bundled], directory);
+      assert.equal(
+        await ok('node', [own, 'invoke', 'text-completion', '--input', input], directory),
+        ', there was a little\n',
+      );
+      const { healthy, findings } = JSON.parse(await ok('node', [own, 'doctor', '--json'], project));
+      assert.ok(healthy, JSON.stringify(findings));
+    });
+  });
+
+  /** As npm would: each tarball below node_modules by its package's name. */
+  async function install(folder: string, tarballs: string): Promise<void> {
+    for (const [name, prefix] of [
+      ['pie', /^pie-\d/],
+      ['@pie/inferlet', /^pie-inferlet-\d/],
+    ] as const) {
+      const target = path.join(folder, 'node_modules', name);
+      mkdirSync(target, { recursive: true });
+      const file = readdirSync(tarballs).find((candidate) => prefix.test(candidate));
+      assert.ok(file, `no tarball of ${name}`);
+      await extract({ file: path.join(tarballs, file), cwd: target, strip: 1 });
+    }
+  }
+
+  const command = (folder: string): string => path.join(folder, 'node_modules/pie/gateway/cli/bin.js');
+
+  function run(program: string, args: string[], cwd: string, env = environment): Promise<ProgramResult> {
+    return runProgram(program === 'node' ? process.execPath : program, args, { cwd, env });
+  }
+
+  /** Standard output of a program that must succeed. */
+  async function ok(program: string, args: string[], cwd: string): Promise<string> {
+    const { code, stdout, stderr } = await run(program, args, cwd);
+    assert.equal(code, 0, `${args.join(' ')}\n${stdout}\n${stderr}`);
+    return stdout;
+  }
+
+  /** Runs `pie up` around a body, and ends it. */
+  async function whileServing(bin: string, body: () => Promise<void>): Promise<void> {
+    const platform = spawn(process.execPath, [bin, 'up', '--no-functions', '--json'], {
+      cwd: directory,
+      env: environment,
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    const ended = new Promise<number | null>((resolve) => platform.once('exit', resolve));
+    try {
+      await new Promise<void>((resolve, reject) => {
+        platform.stdout.setEncoding('utf8').on('data', (text: string) => text.includes('"serving"') && resolve());
+        void ended.then((code) => reject(new Error(`the platform ended with ${code}`)));
+      });
+      await body();
+    } finally {
+      platform.kill('SIGTERM');
+    }
+    assert.equal(await ended, 0);
+  }
+});

@@ -1,0 +1,97 @@
+import assert from 'node:assert/strict';
+import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import { deployFrom, deployFunction } from './functions.ts';
+import { ROOT } from './platform.ts';
+
+/** One request that a tool server got: the path, and the JSON of its body. */
+export interface ToolRequest {
+  readonly path: string;
+  // biome-ignore lint/suspicious/noExplicitAny: the tests read what the wire says
+  readonly body: any;
+}
+
+/** A tool: what it answers to a request's JSON. A text is sent as it is, all else as JSON. */
+export type ToolHandler = (body: ToolRequest['body']) => unknown;
+
+/** A real HTTP server of tools, one a path, on a port of its own. `await using` closes it. */
+export class ToolServer implements AsyncDisposable {
+  /** All requests, in the order in which they came. */
+  readonly requests: ToolRequest[] = [];
+  readonly #server: http.Server;
+
+  private constructor(server: http.Server) {
+    this.#server = server;
+  }
+
+  static async start(tools: Readonly<Record<string, ToolHandler>>): Promise<ToolServer> {
+    const server = http.createServer((request, response) => {
+      const chunks: Buffer[] = [];
+      request.on('data', (chunk: Buffer) => chunks.push(chunk));
+      request.on('end', () => {
+        void self.#answer(request, Buffer.concat(chunks).toString(), tools).then(({ status, text }) => {
+          response.writeHead(status).end(text);
+        });
+      });
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const self = new ToolServer(server);
+    return self;
+  }
+
+  /** `127.0.0.1:port`, as a manifest grants it. */
+  get host(): string {
+    return `127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+  }
+
+  url(name: string): string {
+    return `http://${this.host}/${name}`;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#server.closeAllConnections();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+
+  async #answer(
+    request: http.IncomingMessage,
+    text: string,
+    tools: Readonly<Record<string, ToolHandler>>,
+  ): Promise<{ status: number; text: string }> {
+    const name = (request.url ?? '/').slice(1);
+    const body = text === '' ? undefined : JSON.parse(text);
+    this.requests.push({ path: name, body });
+    const tool = tools[name];
+    if (!tool) return { status: 404, text: `no tool ${name}` };
+    try {
+      const answer = await tool(body);
+      return { status: 200, text: typeof answer === 'string' ? answer : JSON.stringify(answer) };
+    } catch (error) {
+      return { status: 500, text: String(error) };
+    }
+  }
+}
+
+/** Deploys `functions/<name>` with other members in its manifest than those of its pie.json: hosts on ports of a test's own, or limits. */
+export async function deployChanged(name: string, change: Readonly<Record<string, unknown>>): Promise<void> {
+  // The unchanged one first: whoever asks for it by name later must not bring it back.
+  await deployFunction(name);
+  const source = path.join(ROOT, 'functions', name);
+  const copy = await mkdtemp(path.join(os.tmpdir(), 'pie-function-'));
+  try {
+    await cp(source, copy, { recursive: true });
+    const manifest = JSON.parse(await readFile(path.join(source, 'pie.json'), 'utf8')) as object;
+    assert.ok('name' in manifest);
+    await writeFile(path.join(copy, 'pie.json'), JSON.stringify({ ...manifest, ...change }));
+    await deployFrom(copy, name);
+  } finally {
+    await rm(copy, { recursive: true, force: true });
+  }
+}
+
+/** Deploys `functions/<name>` with leave to ask these hosts only. */
+export const deployGranting = (name: string, ...hosts: readonly string[]): Promise<void> =>
+  deployChanged(name, { grants: { hosts } });

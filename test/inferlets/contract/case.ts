@@ -1,0 +1,74 @@
+import type { Future, Handle, Outcome } from 'pie:inferlet/types@0.1.0';
+import { InferletError, model } from '@pie/inferlet';
+import { allocate, Queue, settle } from '@pie/inferlet/raw';
+
+/** One function of the contract, called as it should be and as it should not. */
+export interface Case {
+  /** Throws, or answers false, when the function does not do what it says. */
+  ok(): unknown;
+  /** By the code that each must fail with. */
+  readonly fails?: Readonly<Record<string, () => unknown>>;
+}
+
+/** By `interface.core-name` of `wit/generated/world.ts`. */
+export type Cases = Readonly<Record<string, Case>>;
+
+/** What a case came to: true, or what went wrong. */
+export interface CaseReport {
+  readonly ok: true | string;
+  /** Code that was expected and code that came. */
+  readonly fails: Readonly<Record<string, string>>;
+}
+
+export async function report({ ok, fails = {} }: Case): Promise<CaseReport> {
+  const codes: Record<string, string> = {};
+  for (const [code, call] of Object.entries(fails)) codes[code] = await codeOf(call);
+  try {
+    const held = await ok();
+    return { ok: held === false ? 'it does not hold' : true, fails: codes };
+  } catch (thrown) {
+    return { ok: String(thrown instanceof Error ? `${thrown.message} ${thrown.stack}` : thrown), fails: codes };
+  }
+}
+
+async function codeOf(call: () => unknown): Promise<string> {
+  try {
+    await call();
+    return 'nothing';
+  } catch (thrown) {
+    return InferletError.from(thrown).code;
+  }
+}
+
+type Waiting<T> = Future<Outcome<T>>;
+
+/** A model that no platform has. */
+export const NO_MODEL = 'no-such-model';
+/** An address that nobody was given. */
+export const NO_ADDRESS = 4_000_000;
+
+export const newQueue = (name: string = model().name): Queue => new Queue(name);
+
+/** Runs a call that has no answer of its own, and hands out its error through `synchronize`. */
+export async function issued(call: (queue: Queue) => void, name?: string): Promise<void> {
+  using queue = newQueue(name);
+  call(queue);
+  await settle(queue.synchronize());
+}
+
+/** What a call on a resource answers; the engine drops a resource that nobody holds, whatever it still computes. */
+export async function on<R extends Handle, T>(resource: R, call: (resource: R) => Waiting<T>): Promise<T> {
+  try {
+    return await settle(call(resource));
+  } finally {
+    resource.drop();
+  }
+}
+
+/** Whether two lists of numbers are the same, up to an error. */
+export const near = (a: ArrayLike<number>, b: ArrayLike<number>, error = 1e-4): boolean =>
+  a.length === b.length && Array.prototype.every.call(a, (value: number, i) => Math.abs(value - (b[i] ?? 0)) <= error);
+
+export const pagesOf = (queue: Queue, count: number): number[] => allocate.allocatePages(queue, count);
+export const embedsOf = (queue: Queue, count: number): number[] => allocate.allocateEmbeds(queue, count);
+export const upTo = (count: number, from = 0): number[] => Array.from({ length: count }, (_, i) => from + i);

@@ -1,0 +1,96 @@
+/** `grammar`. */
+import { model, tokenize } from '@pie/inferlet';
+import { Compiled, grammar, Matcher, type Queue, settle } from '@pie/inferlet/raw';
+import { type Cases, NO_MODEL, on } from './case.ts';
+import { asked, PROMPT } from './compute.ts';
+
+const compiled = (pattern = '[0-9]{3}') => new Compiled(model().name, { tag: 'regex', val: pattern });
+const digit = (): number => tokenize('7').at(-1) ?? 0;
+const letter = (): number => tokenize('a').at(-1) ?? 0;
+
+const step = (queue: Queue, matcher: Matcher, rows = 1) =>
+  grammar.step(queue, matcher, {
+    ...{ tokens: PROMPT, positions: PROMPT.map((_, i) => i), inPages: [], outPages: [], rows },
+    output: { tag: 'sample', val: { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 } },
+  });
+
+async function stepped(rows = 1) {
+  const matcher = new Matcher(compiled());
+  try {
+    return await asked((queue) => step(queue, matcher, rows));
+  } finally {
+    matcher.drop();
+  }
+}
+
+export const grammarCases: Cases = {
+  'grammar.[constructor]compiled': {
+    ok: async () => {
+      const sources = [
+        { tag: 'json-schema', val: '{"type":"integer"}' },
+        { tag: 'regex', val: 'a|b' },
+        { tag: 'ebnf', val: 'root ::= "a"' },
+        { tag: 'json' },
+      ] as const;
+      for (const source of sources) await on(new Compiled(model().name, source), (grammar) => grammar.ready());
+    },
+    fails: { 'not-found': () => on(new Compiled(NO_MODEL, { tag: 'json' }), (grammar) => grammar.ready()) },
+  },
+  'grammar.[method]compiled.ready': {
+    ok: () => on(compiled(), (grammar) => grammar.ready()),
+    fails: { 'invalid-argument': () => on(compiled('('), (grammar) => grammar.ready()) },
+  },
+  'grammar.[constructor]matcher': {
+    ok: () => on(new Matcher(compiled()), (matcher) => matcher.status()),
+    fails: { 'invalid-argument': () => on(new Matcher(compiled('(')), (matcher) => matcher.status()) },
+  },
+  'grammar.[method]matcher.accept': {
+    ok: async () => {
+      const matcher = new Matcher(compiled());
+      return (await settle(matcher.accept([digit()]))) && !(await settle(matcher.accept([letter()])));
+    },
+    fails: { 'invalid-argument': () => on(new Matcher(compiled()), (matcher) => matcher.accept([1_000_000])) },
+  },
+  'grammar.[method]matcher.mask': {
+    ok: async () => {
+      const mask = await on(new Matcher(compiled()), (matcher) => matcher.mask());
+      const allows = (token: number) => (((mask[token >>> 5] ?? 0) >>> (token & 31)) & 1) === 1;
+      return allows(digit()) && !allows(letter());
+    },
+  },
+  'grammar.[method]matcher.status': {
+    ok: async () => {
+      const matcher = new Matcher(compiled('[0-9]'));
+      const before = await settle(matcher.status());
+      await settle(matcher.accept([digit()]));
+      const after = await settle(matcher.status());
+      return !before.mayEnd && after.mayEnd && after.mustEnd;
+    },
+  },
+  'grammar.[method]matcher.fork': {
+    ok: async () => {
+      const matcher = new Matcher(compiled('[0-9]'));
+      const fork = matcher.fork();
+      await settle(fork.accept([digit()]));
+      return (await settle(fork.status())).mustEnd && !(await settle(matcher.status())).mayEnd;
+    },
+  },
+  'grammar.[method]matcher.rollback': {
+    ok: async () => {
+      const matcher = new Matcher(compiled('[0-9]'));
+      await settle(matcher.accept([digit()]));
+      await settle(matcher.rollback(1));
+      return await settle(matcher.accept([digit()]));
+    },
+    fails: { 'invalid-argument': () => on(new Matcher(compiled()), (matcher) => matcher.rollback(3)) },
+  },
+  'grammar.step': {
+    ok: async () => {
+      const { tokens } = await stepped();
+      return on(new Matcher(compiled()), (matcher) => matcher.accept(tokens));
+    },
+    fails: {
+      'invalid-argument': () => stepped(2),
+    },
+  },
+};

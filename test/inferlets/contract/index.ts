@@ -1,0 +1,30 @@
+/** Every function of the contract, called as it should be and as it should not; for the test that none is left out. */
+import { defineInferlet } from '@pie/inferlet';
+import { type CaseReport, type Cases, report } from './case.ts';
+import { forwardCases, fusedCases, introspectCases, outputCases, queueCases } from './compute.ts';
+import { grammarCases } from './grammar.ts';
+import { closedSession, runtimeCases, sessionCases, tokenizeCases } from './host.ts';
+import { allocateCases, fileCases } from './memory.ts';
+import { childCases, deniedCases, exchangeCases, httpCases, messagingCases, storeCases } from './platform.ts';
+
+export const run = defineInferlet(async (input: { part: string; origin?: string }) => {
+  const { origin = '' } = input;
+  const parts: Readonly<Record<string, readonly Cases[]>> = {
+    host: [runtimeCases(JSON.stringify(input)), tokenizeCases, sessionCases, closedSession],
+    compute: [queueCases, forwardCases, outputCases, fusedCases, introspectCases],
+    memory: [allocateCases, fileCases],
+    grammar: [grammarCases],
+    platform: [storeCases, messagingCases, httpCases(origin), childCases],
+    files: [exchangeCases],
+    denied: [deniedCases(origin)],
+  };
+  const reports: Record<string, CaseReport[]> = {};
+  for (const cases of parts[input.part] ?? []) {
+    for (const [name, each] of Object.entries(cases)) {
+      const reported = reports[name] ?? [];
+      reports[name] = reported;
+      reported.push(await report(each));
+    }
+  }
+  return reports;
+});
