@@ -1,0 +1,28 @@
+import { attentionSink, Context, defineInferlet, script, tokenize } from '@pie/inferlet';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly text: string;
+  readonly sink?: number;
+  readonly window?: number;
+  readonly maxTokens?: number;
+  readonly model?: string;
+}
+
+/** Reads a text of any length with its first and its last tokens in sight, and goes on from it. */
+export const run = defineInferlet(async ({ text, sink = 4, window: size = 96, maxTokens = 0, model }: Input) => {
+  using ctx = new Context({ model });
+  const window = attentionSink({ sink, window: size });
+  const tokens = tokenize(text, { model });
+  const reading = {
+    window,
+    sampler: script(tokens),
+    maxTokens: tokens.length,
+    logProbabilities: true,
+    ignoreEos: true,
+  };
+  const { logProbabilities = [] } = await ctx.generate(reading).collect();
+  const perplexity = Math.exp(-logProbabilities.reduce((sum, value) => sum + value, 0) / Math.max(1, tokens.length));
+  const written = await ctx.generate({ window, maxTokens, ignoreEos: true }).collect();
+  return { perplexity, tokens: tokens.length, held: ctx.length, text: written.text, written: written.tokens };
+});

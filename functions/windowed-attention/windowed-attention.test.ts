@@ -1,0 +1,52 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { callFunction, longStory, refusedInput, TINY, TINY_REFERENCE } from '#test/harness/functions.ts';
+
+const CONTEXT = 256;
+const PAGE = 16;
+/** Tokens past the window before it moves: a quarter of it. */
+const slack = (window: number): number => Math.ceil(window / 4);
+
+describe('windowed-attention', () => {
+  it('reads four times the context with bounded memory, fluently', async () => {
+    const text = await longStory();
+    const wide = await callFunction('windowed-attention', { text, window: 96, maxTokens: 20 });
+    assert.ok(wide.output.tokens >= 4 * CONTEXT, `${wide.output.tokens} tokens`);
+    const bound = 96 + slack(96) + 1;
+    assert.ok(wide.output.held <= bound, `${wide.output.held}`);
+    // What is held, and what is kept of it while it moves.
+    const pages = Math.ceil(bound / PAGE) + Math.ceil(96 / PAGE) + 1;
+    assert.ok((wide.usage.kvPagesPeak ?? 0) <= pages, `${wide.usage.kvPagesPeak} pages`);
+    // The text was drawn from the model itself at temperature 0.7; seen whole it has some 2.
+    assert.ok(wide.output.perplexity < 4, `${wide.output.perplexity}`);
+    assert.equal(wide.output.written.length, 20);
+  });
+
+  it('reads and writes what the reference reads and writes', async () => {
+    const text = 'The quick brown fox jumps over the lazy dog, '.repeat(6);
+    const [onnx, reference] = await Promise.all(
+      [TINY, TINY_REFERENCE].map((model) =>
+        callFunction('windowed-attention', { text, window: 24, maxTokens: 12, model }),
+      ),
+    );
+    assert.ok(onnx && reference);
+    assert.ok(onnx.output.tokens > 4 * 64);
+    assert.deepEqual(onnx.output.written, reference.output.written);
+    const difference = Math.abs(Math.log(onnx.output.perplexity) - Math.log(reference.output.perplexity));
+    assert.ok(difference < 1e-4, `${difference} nats`);
+  });
+
+  it('says what a plain context says as long as all is in sight', async () => {
+    const prompt = 'Once upon a time there was a little dog.';
+    const windowed = await callFunction('windowed-attention', { text: prompt, window: 120, maxTokens: 40 });
+    const plain = await callFunction('text-completion', { prompt, temperature: 0, maxTokens: 40 });
+    assert.deepEqual(windowed.output.written, plain.output.tokens);
+  });
+
+  it('names the field of a bad input', async () => {
+    assert.deepEqual(await refusedInput('windowed-attention', { text: 'x', window: 0 }), {
+      status: 422,
+      field: '/window',
+    });
+  });
+});
