@@ -63,6 +63,12 @@ test('memory and batching of a model, with defaults', () => {
   assert.deepEqual(policyOf('batch_policy = "eager"'), { kind: 'eager' });
 });
 
+test('hosts with private addresses that functions may be granted', () => {
+  assert.deepEqual(withToml('').http.privateHosts, []);
+  const hosts = ['127.0.0.1', 'tools.internal', '*.lan', '[::1]:8080', 'localhost:*'];
+  assert.deepEqual(withToml(`[http]\nprivate_hosts = ${JSON.stringify(hosts)}`).http.privateHosts, hosts);
+});
+
 test('an empty variable counts as unset', () => {
   assert.equal(withToml('', { PIE_PORT: '', REDIS_URL: '' }).port, 8787);
 });
@@ -71,6 +77,7 @@ for (const [what, text, says] of [
   ['an unknown key', 'colour = "red"', /colour/],
   ['a value out of range', '[[model]]\nname = "m"\npage_size = 64', /model\.0\.page_size/],
   ['tensor parallelism', '[[model]]\nname = "m"\ntensor_parallel_size = 2', /tensor_parallel_size/],
+  ['a host that is none', '[http]\nprivate_hosts = ["http://localhost"]', /http\.private_hosts\.0: must be a host/],
   ['two models of one name', '[[model]]\nname = "m"\n[[model]]\nname = "m"', /same name/],
   [
     'a policy without its setting',

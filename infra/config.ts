@@ -2,9 +2,9 @@ import { createHash } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { parse as parseToml } from 'smol-toml';
 import { z } from 'zod';
+import { defaultHome, ROOT } from './install.ts';
 
 /** One model that a GPU host serves: an entry `[[model]]` of `pie.toml`. */
 export interface ModelEntry {
@@ -32,6 +32,8 @@ export interface ModelEntry {
   readonly swapMemoryMb?: number;
   /** Disk for them past that, MiB, in the host's `kvDirectory`; none by default. */
   readonly swapDiskMb?: number;
+  /** Other names by which requests to the OpenAI-compatible routes may ask for it. */
+  readonly aliases?: readonly string[];
   /** When a batch leaves; adaptive by default. */
   readonly batchPolicy?: BatchPolicyEntry;
 }
@@ -62,9 +64,9 @@ export interface RuntimeConfig {
 }
 
 export interface Config {
-  /** The clone's root. */
+  /** Root of this copy of Pie: the clone, or the installed package. */
   readonly root: string;
-  /** Everything that the platform keeps, `.pie` in the clone by default. */
+  /** Everything that the platform keeps: `.pie` in the clone by default, or in the user's directory when Pie is installed as a package. */
   readonly home: string;
   readonly host: string;
   readonly port: number;
@@ -74,8 +76,14 @@ export interface Config {
     | { readonly kind: 'external'; readonly url: string };
   readonly gpuHosts: readonly GpuHostConfig[];
   readonly runtime: RuntimeConfig;
-  /** Pages admitted over pages that exist; 1 admits what surely fits. */
-  readonly admission: { readonly overcommit: number };
+  readonly admission: {
+    /** Pages admitted over pages that exist; 1 admits what surely fits. */
+    readonly overcommit: number;
+    /** Invocations of one tenant that may wait for their turn; more are refused. */
+    readonly maxWaiting: number;
+  };
+  /** Hosts with private addresses that functions may be granted: `host`, `*.domain`, with `:port` for one port only. */
+  readonly http: { readonly privateHosts: readonly string[] };
   /** Time that a drain gives running invocations. */
   readonly drainMs: number;
   /** Sockets and the pid file; short, since a socket's path is limited to 107 bytes. */
@@ -115,6 +123,10 @@ const modelSchema = z
     prefix_cache: z.boolean().default(true),
     swap_memory_mb: z.int().min(0).max(1_048_576).default(256),
     swap_disk_mb: z.int().min(0).max(1_048_576).default(1024),
+    aliases: z
+      .array(z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/))
+      .max(64)
+      .default([]),
     batch_policy: z.enum(['adaptive', 'eager', 'k-only', 't-only', 'rate']).default('adaptive'),
     batch_policy_calls: z.int().min(1).max(4096).optional(),
     batch_policy_ms: z.number().positive().max(60_000).optional(),
@@ -127,6 +139,9 @@ const modelSchema = z
       context.addIssue({ code: 'custom', path: [key], message });
     }
   });
+
+/** A host name or an address, with a port or without. */
+const HOST = /^((\*\.)?[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(:([1-9][0-9]{0,4}|\*))?$/;
 
 const fileSchema = z.strictObject({
   model: z.array(modelSchema).min(1).optional(),
@@ -143,7 +158,22 @@ const fileSchema = z.strictObject({
       tokens: z.int().min(1).default(1_000_000),
     })
     .prefault({}),
-  admission: z.strictObject({ overcommit: z.number().min(1).max(64).default(1) }).prefault({}),
+  admission: z
+    .strictObject({
+      overcommit: z.number().min(1).max(64).default(1),
+      max_waiting: z.int().min(0).max(1_000_000).default(10_000),
+    })
+    .prefault({}),
+  http: z
+    .strictObject({
+      private_hosts: z
+        .array(
+          z.string().regex(HOST, 'must be a host such as "127.0.0.1", "*.internal" or "[::1]:8080", in lower case'),
+        )
+        .max(256)
+        .default([]),
+    })
+    .prefault({}),
   drain_ms: z.int().min(0).default(10_000),
 });
 
@@ -165,9 +195,9 @@ const MAX_RUN_DIRECTORY_BYTES = 80;
 
 /** Reads `pie.toml` (in the home, else in the clone) and the environment, which wins. Throws {@link ConfigError}. */
 export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config {
-  const root = path.resolve(fileURLToPath(new URL('..', import.meta.url)));
+  const root = ROOT;
   const env = check(environmentSchema, withoutEmpty(environment), 'the environment');
-  const home = path.resolve(env.PIE_HOME ?? path.join(root, '.pie'));
+  const home = path.resolve(env.PIE_HOME ?? defaultHome());
   const source =
     env.PIE_CONFIG ?? [path.join(home, 'pie.toml'), path.join(root, 'pie.toml')].find((file) => existsSync(file));
   const file = check(fileSchema, source === undefined ? {} : readToml(source), source ?? 'the defaults');
@@ -202,7 +232,8 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
         tokens: file.runtime.tokens,
       },
     },
-    admission: file.admission,
+    admission: { overcommit: file.admission.overcommit, maxWaiting: file.admission.max_waiting },
+    http: { privateHosts: file.http.private_hosts },
     drainMs: file.drain_ms,
     runDirectory,
     logsDirectory: path.join(home, 'logs'),
@@ -215,9 +246,9 @@ type Environment = z.output<typeof environmentSchema>;
 
 function modelEntries(file: File, env: Environment): ModelEntry[] {
   const entries = file.model ?? [modelSchema.parse({ name: env.PIE_MODEL ?? 'stories15m' })];
-  const names = new Set(entries.map((entry) => entry.name));
-  if (names.size !== entries.length)
-    throw new ConfigError('Two [[model]] entries have the same name. Give each its own.');
+  const names = entries.flatMap((entry) => [entry.name, ...entry.aliases]);
+  if (new Set(names).size !== names.length)
+    throw new ConfigError('Two [[model]] entries have the same name or alias. Give each its own.');
   return entries.map((entry) => {
     const weightBits = env.PIE_BITS === undefined ? entry.bits : bits.parse(Number(env.PIE_BITS));
     return {
@@ -235,6 +266,7 @@ function modelEntries(file: File, env: Environment): ModelEntry[] {
       swapMemoryMb: entry.swap_memory_mb,
       swapDiskMb: entry.swap_disk_mb,
       batchPolicy: batchPolicy(entry),
+      aliases: entry.aliases,
     };
   });
 }

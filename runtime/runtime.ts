@@ -4,11 +4,14 @@ import type { Capacity } from '#scheduler/admission/capacity.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { BuildReply, BuildRequest } from '#scheduler/builds/types.ts';
 import { resolveGrants } from '#scheduler/functions/grants.ts';
+import { InputChecker } from '#scheduler/functions/input-check.ts';
 import { manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
+import { timeLimit } from '#scheduler/functions/vm-time-limit.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { world } from '#wit/generated/world.ts';
 import { GrammarService } from './grammar/service.ts';
+import { HttpClient } from './host/http/client.ts';
 import { Models } from './host/models.ts';
 import { hostTable } from './host/table.ts';
 import { InvocationRunner } from './lifecycle/runner.ts';
@@ -30,6 +33,8 @@ export interface RuntimeOptions {
   /** Of a function whose manifest asks for nothing. */
   readonly limits: InvocationLimits;
   readonly overcommit?: number;
+  /** Hosts with private addresses that functions may be granted; none by default. */
+  readonly privateHosts?: readonly string[];
   /** Longest wait for each GPU host at the start; 300 s by default. */
   readonly gpuHostDeadlineMs?: number;
   readonly onError: (error: unknown) => void;
@@ -41,7 +46,7 @@ export interface Runtime {
   readonly models: Models;
   readonly pool: InstancePool;
   readonly launcher: FunctionLauncher;
-  /** Invocations that run now. */
+  /** Invocations that run now, children included. */
   readonly running: number;
   /** Takes no more work, waits for what runs until the deadline, then stops it, and lets go of everything. */
   stop(drainMs: number): Promise<void>;
@@ -52,6 +57,8 @@ const GPU_HOST_DEADLINE_MS = 300_000;
 const PREPARED_TENANT = 'default';
 const MAX_PREPARED = 64;
 const BUILD_CONCURRENCY = 1;
+/** An input may be held against its function's schema for so long when a child is launched: all inferlets of this runtime wait meanwhile. */
+const INPUT_CHECK_MS = 20;
 
 /** Starts a runtime: connects to the GPU hosts, takes over from its predecessor, and takes invocations and builds. */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
@@ -81,13 +88,23 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     pool,
     glue: { compiled, host: hostTable, slices },
     store: options.artifactsDirectory,
-    functionOf: (tenant, name, version) => scheduler.functions.get(tenant, name, version),
+    functionOf: (tenant, name, version) => scheduler.functions.find(tenant, name, version),
     componentOf: (hash) => scheduler.blobs.get(hash),
   });
   let observe: (job: InvocationJob, peak: Readonly<Record<string, number>>) => void = () => undefined;
   const runner = new InvocationRunner({
     invocations: scheduler.invocations,
     inbox: scheduler.inbox,
+    events: scheduler.events,
+    files: scheduler.files,
+    control: scheduler.control,
+    jobs: {
+      // A named version never changes; which one is served may.
+      functionOf: (tenant, name, version) =>
+        version === undefined ? scheduler.functions.get(tenant, name) : launcher.function(tenant, name, version),
+      inputs: new InputChecker(timeLimit(INPUT_CHECK_MS)),
+      limits,
+    },
     launcher,
     runtimeId: lease.id,
     modelsOf: async (job) => {
@@ -97,6 +114,11 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     grantsOf: async (job) => {
       const version = await launcher.function(job.tenant, job.function, job.version);
       return resolveGrants(version?.manifest.grants);
+    },
+    services: {
+      keyValues: scheduler.keyValues,
+      messaging: scheduler.messaging,
+      http: new HttpClient({ version: world.version, privateHosts: options.privateHosts ?? [] }),
     },
     slices,
     observePages: (job, peak) => observe(job, peak),
@@ -109,7 +131,9 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     ...(options.overcommit !== undefined && { overcommit: options.overcommit }),
   });
   const worker = scheduler.createWorker({ lease, capacity: capacity(), run: (job, signal) => runner.run(job, signal) });
-  running = () => worker.running;
+  running = () => worker.running + runner.children;
+  lease.reportLoad(() => ({ running: running(), held: worker.held }));
+  const stopCancels = await scheduler.control.onCancel(lease.id, (id, reason) => runner.cancelChild(id, reason));
   observe = (job, peak) => worker.observePages(job, peak);
   const builds = scheduler.createBuildWorker({
     concurrency: BUILD_CONCURRENCY,
@@ -128,11 +152,12 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     pool,
     launcher,
     get running() {
-      return worker.running;
+      return running();
     },
     async stop(drainMs) {
       await builds.close();
       await worker.drain(drainMs);
+      stopCancels();
       pool.close();
       for (const connection of connections) connection.close();
       await grammars.close();

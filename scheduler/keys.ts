@@ -16,8 +16,16 @@ export interface Keys {
   inbox(id: string): string;
   /** Channel: a message arrived, or the inbox was closed. */
   inboxChannel(id: string): string;
+  /** Hash: the files of one invocation, name to `{"mediaType", "size"}`. */
+  files(id: string): string;
+  /** Hash: the contents of those files, name to bytes. */
+  fileContents(id: string): string;
+  /** Hash: child invocations that have not ended, id to the runtime that runs them. */
+  readonly children: string;
   /** Counter: the last arrival number given out. */
   readonly arrivals: string;
+  /** Sorted set: a tenant's invocations that wait for their turn, by deadline (ms since the epoch). */
+  waiting(tenant: string): string;
   /** Sorted set: invocations that have not ended, by deadline (ms since the epoch). */
   readonly deadlines: string;
   /** String: id of the invocation made with an idempotency key. */
@@ -48,6 +56,28 @@ export interface Keys {
   build(id: string): string;
   /** Channel: that reply is there. */
   buildChannel(id: string): string;
+  /** String with a TTL: what a script answered a call that may be sent twice. */
+  reply(token: string): string;
+  /** Hash: a tenant's stored values by key, each behind its version (8 bytes, big-endian). */
+  storedValues(tenant: string): string;
+  /** Sorted set: the same keys, all with score 0: in order of their bytes. */
+  storedNames(tenant: string): string;
+  /** Sorted set: keys that are forgotten, by when (ms since the epoch). */
+  storedExpiries(tenant: string): string;
+  /** Hash: `bytes` of a tenant's keys and values, `version` last given out. */
+  storedUsage(tenant: string): string;
+  /** Sorted set: tenants with keys that are forgotten, by when the next one is (ms since the epoch). */
+  readonly storedSweeps: string;
+  /** Hash: who subscribes to a topic, channel of a process to `<subscriptions>:<generation>`. */
+  topic(tenant: string, name: string): string;
+  /** Channel: broadcasts for the subscriptions of one process. */
+  broadcastChannel(processId: string): string;
+  /** Sorted set: messages of a line, by number. */
+  line(tenant: string, name: string): string;
+  /** Hash: `bytes` of a line's messages, `last` number given out. */
+  lineState(tenant: string, name: string): string;
+  /** Channel: something was put into a line. */
+  lineChannel(tenant: string, name: string): string;
 }
 
 /** Name of the BullMQ queue of invocations. */
@@ -66,7 +96,11 @@ export function createKeys(prefix = 'pie'): Keys {
     live: (id) => at('invocation', id, 'live'),
     inbox: (id) => at('invocation', id, 'inbox'),
     inboxChannel: (id) => at('invocation', id, 'inbox-channel'),
+    files: (id) => at('invocation', id, 'files'),
+    fileContents: (id) => at('invocation', id, 'file-contents'),
+    children: at('children'),
     arrivals: at('arrivals'),
+    waiting: (tenant) => at('waiting', tenant),
     deadlines: at('deadlines'),
     idempotency: (tenant, key) => at('idempotency', tenant, key),
     recent: (tenant, name) => at('recent', tenant, name),
@@ -82,5 +116,16 @@ export function createKeys(prefix = 'pie'): Keys {
     blobUsers: (hash) => at('blob', hash, 'users'),
     build: (id) => at('build', id),
     buildChannel: (id) => at('build', id, 'channel'),
+    reply: (token) => at('reply', token),
+    storedValues: (tenant) => at('store', tenant, 'values'),
+    storedNames: (tenant) => at('store', tenant, 'names'),
+    storedExpiries: (tenant) => at('store', tenant, 'expiries'),
+    storedUsage: (tenant) => at('store', tenant, 'usage'),
+    storedSweeps: at('store-sweeps'),
+    topic: (tenant, name) => at('topic', tenant, name),
+    broadcastChannel: (processId) => at('broadcasts', processId),
+    line: (tenant, name) => at('line', tenant, name, 'messages'),
+    lineState: (tenant, name) => at('line', tenant, name, 'state'),
+    lineChannel: (tenant, name) => at('line', tenant, name, 'channel'),
   };
 }

@@ -10,11 +10,14 @@ import { Blobs } from './functions/blobs.ts';
 import { Functions } from './functions/functions.ts';
 import { type CancelOutcome, Control } from './invocations/control.ts';
 import { EventLog } from './invocations/event-log.ts';
+import { Files } from './invocations/files.ts';
 import { FunctionLogs } from './invocations/function-logs.ts';
 import { Inbox } from './invocations/inbox.ts';
 import { Invocations } from './invocations/invocations.ts';
 import { DEFAULT_RETENTION, type Retention } from './invocations/retention.ts';
 import type { NewInvocation } from './invocations/types.ts';
+import { KeyValues } from './key-values/key-values.ts';
+import { Messaging } from './messaging/messaging.ts';
 import { Reaper } from './runtimes/reaper.ts';
 import { Runtimes } from './runtimes/runtimes.ts';
 import { Channels } from './store/channels.ts';
@@ -50,6 +53,7 @@ export class Scheduler {
   readonly events: EventLog;
   readonly logs: FunctionLogs;
   readonly inbox: Inbox;
+  readonly files: Files;
   readonly control: Control;
   readonly queue: AdmissionQueue;
   readonly active: ActiveJobs;
@@ -60,6 +64,8 @@ export class Scheduler {
   readonly blobs: Blobs;
   readonly builds: Builds;
   readonly deployments: Deployments;
+  readonly keyValues: KeyValues;
+  readonly messaging: Messaging;
   readonly #options: SchedulerOptions;
   readonly #channels: Channels;
   readonly #connections: readonly Redis[];
@@ -80,19 +86,23 @@ export class Scheduler {
     this.events = new EventLog(store, channels, options.outageMs);
     this.logs = new FunctionLogs(store, channels);
     this.inbox = new Inbox(store, channels);
+    this.files = new Files(store, channels);
     this.control = new Control(store, channels, retention);
     this.queue = new AdmissionQueue(store);
     this.active = new ActiveJobs(store, retention);
-    this.runtimes = new Runtimes(store, this.active, options.leaseMs);
+    this.runtimes = new Runtimes(store, this.active, this.invocations, options.leaseMs);
     this.functions = new Functions(store);
     this.blobs = new Blobs(store);
     this.builds = new Builds(store, channels, this.runtimes);
     this.deployments = new Deployments(this);
+    this.keyValues = new KeyValues(store);
+    this.messaging = new Messaging(store, channels);
     this.reaper = new Reaper({
       ...this.#parts(),
       runtimes: this.runtimes,
       invocations: this.invocations,
       queue: this.queue,
+      keyValues: this.keyValues,
     });
   }
 
@@ -146,6 +156,7 @@ export class Scheduler {
   /** Closes the connections. Workers and leases are closed before by whoever made them. */
   async close(): Promise<void> {
     await this.reaper.stop();
+    this.messaging.close();
     this.#channels.close();
     await Promise.all([this.queue.close(), this.builds.close()]);
     for (const connection of this.#connections) connection.disconnect();

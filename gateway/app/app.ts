@@ -2,6 +2,7 @@ import { OpenAPIHono } from '@hono/zod-openapi';
 import type { Context } from 'hono';
 import { HTTPException } from 'hono/http-exception';
 import { methodNotAllowed } from 'hono/method-not-allowed';
+import { unlimited, type WithTimeLimit } from '#scheduler/functions/time-limit.ts';
 import { type AppEnv, type AppSettings, DEFAULT_LIMITS, type Limits } from './context.ts';
 import type { ControlPlane } from './control.ts';
 import { GatewayError } from './errors/gateway-error.ts';
@@ -9,13 +10,14 @@ import { problemResponse } from './errors/problem.ts';
 import { authenticate } from './http/authenticate.ts';
 import { discardBody } from './http/body.ts';
 import { commonHeaders } from './http/common-headers.ts';
+import { openAiRoutes } from './openai/routes.ts';
 import type { App } from './routes/define.ts';
 import { docsRoutes } from './routes/docs.ts';
+import { fileRoutes } from './routes/files.ts';
 import { functionRoutes } from './routes/functions.ts';
 import { invocationRoutes } from './routes/invocations.ts';
 import { logRoutes } from './routes/logs.ts';
 import { systemRoutes } from './routes/system.ts';
-import { unlimited, type WithTimeLimit } from './validation/time-limit.ts';
 
 export interface AppOptions {
   /** 15,000 by default. In workerd 250 bounds how late a client that left is noticed. */
@@ -89,7 +91,9 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
   app.use('/v1/*', authenticate(control));
   functionRoutes(app, control, settings);
   invocationRoutes(app, control, settings);
+  fileRoutes(app, control, settings);
   logRoutes(app, control, settings);
+  openAiRoutes(app, control, settings);
   systemRoutes(app, control, settings);
   docsRoutes(app, settings);
   return app;

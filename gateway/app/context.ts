@@ -1,7 +1,7 @@
 import type { Context } from 'hono';
+import type { WithTimeLimit } from '#scheduler/functions/time-limit.ts';
 import type { Call, Principal, Scope } from './control.ts';
 import { GatewayError } from './errors/gateway-error.ts';
-import type { WithTimeLimit } from './validation/time-limit.ts';
 
 /** What middleware leaves for handlers. */
 export interface AppEnv {
@@ -19,6 +19,8 @@ export interface Limits {
   readonly inputBytes: number;
   /** A client's message to an inferlet, decoded. */
   readonly messageBytes: number;
+  /** A file for an inferlet. */
+  readonly fileBytes: number;
   readonly manifestBytes: number;
   readonly componentBytes: number;
   /** Messages that a waiting (JSON) answer collects; what comes after is left out and flagged. */
@@ -28,6 +30,7 @@ export interface Limits {
 export const DEFAULT_LIMITS: Limits = {
   inputBytes: 4 * 1024 * 1024,
   messageBytes: 1024 * 1024,
+  fileBytes: 16 * 1024 * 1024,
   manifestBytes: 256 * 1024,
   componentBytes: 64 * 1024 * 1024,
   collectedBytes: 16 * 1024 * 1024,

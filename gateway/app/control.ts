@@ -31,6 +31,15 @@ export interface ControlPlane {
   events(call: Call, id: string, afterSeq: number): AsyncIterable<InvocationEvent>;
   /** Hands a message to the inferlet, or tells it that none will follow. False when there is no such invocation; throws `conflict` when it has ended. */
   sendMessage(call: Call, id: string, message: SessionMessage): Promise<boolean>;
+  /** What files an invocation has, by name; null when there is no such invocation. */
+  files(call: Call, id: string): Promise<readonly InvocationFile[] | null>;
+  /** A file of an invocation, or null when it is not there (any more). Throws `unknown-invocation`. */
+  file(call: Call, id: string, name: string): Promise<FileContent | null>;
+  /**
+   * Puts a file where the inferlet can get it; a name that is taken gets the new content. Null when there is no such invocation; throws
+   * `conflict` when it has ended or has too many files, `body-too-large` when all of them together would be.
+   */
+  putFile(call: Call, id: string, file: FileContent): Promise<InvocationFile | null>;
   /** Asks for cancellation. The state afterwards, or null when there is no such invocation. An ended one stays as it is. */
   cancel(call: Call, id: string, reason: string): Promise<InvocationState | null>;
 
@@ -121,6 +130,8 @@ export interface InvocationState {
   readonly function: string;
   readonly version: string;
   readonly status: InvocationStatus;
+  /** The invocation that launched it; absent when a client did. */
+  readonly parent?: string | undefined;
   /** ISO 8601. */
   readonly createdAt: string;
   readonly startedAt?: string | undefined;
@@ -147,6 +158,19 @@ export interface InvocationEvent {
 
 /** What a client says to a running inferlet. */
 export type SessionMessage = { readonly text: string } | { readonly bytes: Uint8Array } | { readonly close: true };
+
+/** A file between a client and its invocation. */
+export interface InvocationFile {
+  readonly name: string;
+  readonly mediaType: string;
+  readonly bytes: number;
+}
+
+export interface FileContent {
+  readonly name: string;
+  readonly mediaType: string;
+  readonly content: Uint8Array;
+}
 
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
 
@@ -180,6 +204,8 @@ export interface ModelInfo {
   readonly pageSize: number;
   readonly pageCount: number;
   readonly traits: readonly string[];
+  /** This is another name of that model. */
+  readonly aliasOf?: string | undefined;
 }
 
 export interface Health {

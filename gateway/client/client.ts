@@ -1,4 +1,14 @@
-import type { FunctionVersion, Health, InvocationState, Json, LogEntry, LogLevel, ModelInfo } from '../app/control.ts';
+import type {
+  FileContent,
+  FunctionVersion,
+  Health,
+  InvocationFile,
+  InvocationState,
+  Json,
+  LogEntry,
+  LogLevel,
+  ModelInfo,
+} from '../app/control.ts';
 import { PieError } from './errors.ts';
 import { readFrames } from './event-source.ts';
 import type { MessageData, Usage } from './events.ts';
@@ -36,6 +46,8 @@ export interface LogQuery extends CallOptions {
   /** Only lines after this cursor. */
   readonly after?: string;
 }
+
+const DEFAULT_MEDIA_TYPE = 'application/octet-stream';
 
 export type Deployed = FunctionVersion & { readonly created: boolean };
 
@@ -147,6 +159,35 @@ export class PieClient {
     await this.#message(id, { close: true }, options);
   }
 
+  /** What files an invocation has, by name. */
+  async files(id: string, options: CallOptions = {}): Promise<readonly InvocationFile[]> {
+    return (await this.#http.json<{ files: InvocationFile[] }>(`${invocationPath(id)}/files`, common(options))).files;
+  }
+
+  /** A file of an invocation. */
+  async file(id: string, name: string, options: CallOptions = {}): Promise<FileContent> {
+    const { headers, ...rest } = common(options);
+    const response = await this.#http.request(filePath(id, name), { ...rest, headers: { ...headers, accept: '*/*' } });
+    const mediaType = response.headers.get('content-type') ?? DEFAULT_MEDIA_TYPE;
+    return { name, mediaType, content: new Uint8Array(await response.arrayBuffer()) };
+  }
+
+  /** Puts a file where a running invocation can get it. A name that is taken gets the new content. */
+  async putFile(
+    id: string,
+    name: string,
+    content: Uint8Array<ArrayBuffer>,
+    options: CallOptions & { readonly mediaType?: string } = {},
+  ): Promise<InvocationFile> {
+    return this.#http.json(filePath(id, name), {
+      ...common(options),
+      method: 'PUT',
+      body: content,
+      headers: { ...common(options).headers, 'content-type': options.mediaType ?? DEFAULT_MEDIA_TYPE },
+      patient: true,
+    });
+  }
+
   /** Asks an invocation to stop. One that has ended stays as it is. */
   async cancel(id: string, options: CallOptions = {}): Promise<InvocationState> {
     return this.#http.json(invocationPath(id), { ...common(options), method: 'DELETE' });
@@ -199,13 +240,14 @@ export class PieClient {
       '/v1/models',
       common(options),
     );
-    return data.map(({ id, contextLength, vocabularySize, pageSize, pageCount, traits }) => ({
+    return data.map(({ id, contextLength, vocabularySize, pageSize, pageCount, traits, aliasOf }) => ({
       name: id,
       contextLength,
       vocabularySize,
       pageSize,
       pageCount,
       traits,
+      ...(aliasOf !== undefined && { aliasOf }),
     }));
   }
 
@@ -262,6 +304,10 @@ function functionPath(reference: string): string {
 
 function invocationPath(id: string): string {
   return `/v1/invocations/${encodeURIComponent(id)}`;
+}
+
+function filePath(id: string, name: string): string {
+  return `${invocationPath(id)}/files/${encodeURIComponent(name)}`;
 }
 
 function logsPath(name: string, query: LogQuery): string {

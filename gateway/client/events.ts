@@ -1,11 +1,11 @@
-import type { EventName, Json, LogLevel } from '../app/control.ts';
+import type { EventName, InvocationFile, Json, LogLevel } from '../app/control.ts';
 import { PieError } from './errors.ts';
 import type { Frame } from './event-source.ts';
 
 export type Usage = Readonly<Record<string, unknown>>;
 
-/** What an inferlet sent: text, or bytes in base64. */
-export type MessageData = { readonly text: string } | { readonly base64: string };
+/** What an inferlet sent: text, bytes in base64, or word of a file that is there for its client. */
+export type MessageData = { readonly text: string } | { readonly base64: string } | { readonly file: InvocationFile };
 
 interface EventData {
   readonly start: {

@@ -17,7 +17,7 @@ export interface ClientOptions {
 export interface RequestOptions {
   readonly method?: string;
   readonly headers?: Readonly<Record<string, string>>;
-  readonly body?: string | FormData | undefined;
+  readonly body?: string | FormData | Uint8Array<ArrayBuffer> | undefined;
   readonly signal?: AbortSignal | undefined;
   /** No limit on the time to the first byte of the answer. */
   readonly patient?: boolean;

@@ -1,6 +1,8 @@
-import { randomBytes } from 'node:crypto';
 import { FUNCTION_NAME, parseManifest, resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { FunctionVersion as StoredVersion } from '#scheduler/functions/types.ts';
+import { MAX_FILES, MAX_FILES_BYTES } from '#scheduler/invocations/file-rules.ts';
+import type { FileInfo } from '#scheduler/invocations/files.ts';
+import { newInvocationId } from '#scheduler/invocations/id.ts';
 import { hasEnded, type Invocation, type InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import type {
@@ -8,10 +10,12 @@ import type {
   ControlPlane,
   Deployed,
   Deployment,
+  FileContent,
   FunctionReference,
   FunctionVersion,
   Health,
   InvocationEvent,
+  InvocationFile,
   InvocationState,
   InvokeRequest,
   LogEntry,
@@ -31,6 +35,10 @@ export interface NodeControlPlaneOptions {
   readonly limits: InvocationLimits;
   /** From submission to the end, waiting included, on top of a function's own wall time. */
   readonly queueMs?: number;
+  /** Invocations of one tenant that may wait for their turn; no bound without it. */
+  readonly maxWaiting?: number;
+  /** Other names of models: alias to model. */
+  readonly modelAliases?: ReadonlyMap<string, string>;
 }
 
 /** Whoever asks for health asks again soon. */
@@ -47,6 +55,8 @@ export class NodeControlPlane implements ControlPlane {
   readonly #keys: Keys;
   readonly #limits: InvocationLimits;
   readonly #queueMs: number;
+  readonly #maxWaiting: number | undefined;
+  readonly #modelAliases: ReadonlyMap<string, string>;
   /** What was read for the app comes back in `invoke`: it need not be read twice. */
   readonly #stored = new WeakMap<FunctionVersion, StoredVersion>();
 
@@ -55,6 +65,8 @@ export class NodeControlPlane implements ControlPlane {
     this.#keys = keys;
     this.#limits = options.limits;
     this.#queueMs = options.queueMs ?? DEFAULT_QUEUE_MS;
+    this.#maxWaiting = options.maxWaiting;
+    this.#modelAliases = options.modelAliases ?? new Map();
   }
 
   authenticate(apiKey: string): Promise<Principal | null> {
@@ -71,7 +83,7 @@ export class NodeControlPlane implements ControlPlane {
   function({ principal }: Call, { name, version }: FunctionReference): Promise<FunctionVersion | null> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return null;
-      const stored = await this.#scheduler.functions.get(principal.tenant, name, version);
+      const stored = await this.#scheduler.functions.find(principal.tenant, name, version);
       if (stored === null) return null;
       const shown = toFunctionVersion(stored);
       this.#stored.set(shown, stored);
@@ -114,7 +126,7 @@ export class NodeControlPlane implements ControlPlane {
   invoke(call: Call, { function: fn, input, idempotencyKey }: InvokeRequest): Promise<InvocationState> {
     return translating(async () => {
       const { tenant } = call.principal;
-      const stored = this.#stored.get(fn) ?? (await this.#scheduler.functions.get(tenant, fn.name, fn.version));
+      const stored = this.#stored.get(fn) ?? (await this.#scheduler.functions.find(tenant, fn.name, fn.version));
       if (stored?.tenant !== tenant)
         throw new GatewayError('unknown-function', `There is no function "${fn.name}" any more.`);
       const limits = resolveLimits(stored.manifest, this.#limits);
@@ -130,6 +142,7 @@ export class NodeControlPlane implements ControlPlane {
         limits,
         traceparent: call.traceparent,
         ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
+        ...(this.#maxWaiting === undefined ? {} : { maxWaiting: this.#maxWaiting }),
       };
       const { id, created } = await this.#scheduler.submit(submission);
       if (!created) return this.#repeated(call.principal, id, stored);
@@ -182,6 +195,46 @@ export class NodeControlPlane implements ControlPlane {
     });
   }
 
+  files({ principal }: Call, id: string): Promise<readonly InvocationFile[] | null> {
+    return translating(async () => {
+      if ((await this.#record(principal, id)) === null) return null;
+      return (await this.#scheduler.files.list(id)).map(toFile);
+    });
+  }
+
+  file({ principal }: Call, id: string, name: string): Promise<FileContent | null> {
+    return translating(async () => {
+      if ((await this.#record(principal, id)) === null) {
+        throw new GatewayError('unknown-invocation', `There is no invocation "${id}".`);
+      }
+      return this.#scheduler.files.get(id, name);
+    });
+  }
+
+  putFile({ principal }: Call, id: string, file: FileContent): Promise<InvocationFile | null> {
+    return translating(async () => {
+      if ((await this.#record(principal, id)) === null) return null;
+      const { name, mediaType, content } = file;
+      switch (await this.#scheduler.files.put(id, name, mediaType, content)) {
+        case 'ok':
+          return { name, mediaType, bytes: content.byteLength };
+        case 'unknown':
+          return null;
+        case 'ended':
+          throw ended(id);
+        case 'too-many':
+          throw new GatewayError('conflict', `The invocation ${id} has ${MAX_FILES} files already.`, {
+            hint: 'Replace one of them, or put several into one archive.',
+          });
+        case 'too-large':
+          throw new GatewayError(
+            'body-too-large',
+            `The files of ${id} would have more than ${MAX_FILES_BYTES} bytes together.`,
+          );
+      }
+    });
+  }
+
   cancel({ principal }: Call, id: string, reason: string): Promise<InvocationState | null> {
     return translating(async () => {
       if ((await this.#record(principal, id)) === null) return null;
@@ -195,7 +248,7 @@ export class NodeControlPlane implements ControlPlane {
   }
 
   models(): Promise<readonly ModelInfo[]> {
-    return translating(async () => toModels(await this.#scheduler.runtimes.list()));
+    return translating(async () => toModels(await this.#scheduler.runtimes.list(), this.#modelAliases));
   }
 
   async health(): Promise<Health> {
@@ -238,11 +291,10 @@ export class NodeControlPlane implements ControlPlane {
   }
 }
 
-function ended(id: string): GatewayError {
-  return new GatewayError('conflict', `The invocation ${id} has ended.`);
+function toFile({ name, mediaType, size }: FileInfo): InvocationFile {
+  return { name, mediaType, bytes: size };
 }
 
-/** Sorts by time, and has 80 random bits, so that nobody guesses another's. */
-function newInvocationId(): string {
-  return `inv_${Date.now().toString(36).padStart(9, '0')}${randomBytes(10).toString('hex')}`;
+function ended(id: string): GatewayError {
+  return new GatewayError('conflict', `The invocation ${id} has ended.`);
 }

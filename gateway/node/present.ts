@@ -22,6 +22,7 @@ export function toInvocationState(record: Invocation, last: InvocationEvent | nu
     function: record.function,
     version: record.version,
     status: record.status,
+    ...(record.parent === null ? {} : { parent: record.parent }),
     createdAt: new Date(record.submittedAt).toISOString(),
     ...(record.startedAt === null ? {} : { startedAt: new Date(record.startedAt).toISOString() }),
     ...(record.endedAt === null ? {} : { endedAt: new Date(record.endedAt).toISOString() }),
@@ -32,14 +33,18 @@ export function toInvocationState(record: Invocation, last: InvocationEvent | nu
   };
 }
 
-/** The models of all runtimes that are alive, each once, by name. */
-export function toModels(runtimes: readonly RuntimeInfo[]): ModelInfo[] {
+/** The models of all runtimes that are alive, each once, by name, with the aliases of those that are there. */
+export function toModels(runtimes: readonly RuntimeInfo[], aliases: ReadonlyMap<string, string>): ModelInfo[] {
   const models = new Map<string, ModelInfo>();
   for (const runtime of runtimes) {
     if (!runtime.alive) continue;
     for (const { name, contextLength, vocabularySize, pageSize, pageCount, traits } of runtime.models ?? []) {
       models.set(name, { name, contextLength, vocabularySize, pageSize, pageCount, traits });
     }
+  }
+  for (const [alias, name] of aliases) {
+    const model = models.get(name);
+    if (model !== undefined && !models.has(alias)) models.set(alias, { ...model, name: alias, aliasOf: name });
   }
   return [...models.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
 }

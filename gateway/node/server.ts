@@ -3,9 +3,9 @@ import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createAdaptorServer } from '@hono/node-server';
+import { withTimeLimit } from '#scheduler/functions/vm-time-limit.ts';
 import { type AppOptions, createApp } from '../app/app.ts';
 import type { ControlPlane } from '../app/control.ts';
-import { withTimeLimit } from './time-limit.ts';
 
 export interface ServeOptions extends Omit<AppOptions, 'draining' | 'shutdown'> {
   readonly host: string;

@@ -3,7 +3,14 @@ import { GatewayError } from '../app/errors/gateway-error.ts';
 
 /** What leaves the scheduler's classes, as the gateway's own error. */
 function translate(error: unknown): unknown {
-  if (!(error instanceof StoreError) || error.code !== 'store-unavailable') return error;
+  if (!(error instanceof StoreError)) return error;
+  if (error.code === 'too-many-waiting') {
+    return new GatewayError('too-many-requests', 'As many invocations of this tenant wait as may.', {
+      hint: 'Wait as long as `Retry-After` says, then send the request again. The operator sets the bound: `[admission] max_waiting` in pie.toml.',
+      cause: error,
+    });
+  }
+  if (error.code !== 'store-unavailable') return error;
   return new GatewayError('store-unavailable', 'The store does not answer. It may be restarting.', { cause: error });
 }
 

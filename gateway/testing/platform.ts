@@ -9,7 +9,7 @@ import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { TestRedis, type TestRedisOptions } from '#scheduler/testing/redis.ts';
 import { type Principal, SCOPES, type Scope } from '../app/control.ts';
 import { PieClient } from '../client/client.ts';
-import { NodeControlPlane } from '../node/control-plane.ts';
+import { NodeControlPlane, type NodeControlPlaneOptions } from '../node/control-plane.ts';
 import { Keys } from '../node/keys.ts';
 import { type RunningServer, type ServeOptions, serve } from '../node/server.ts';
 
@@ -65,7 +65,9 @@ export class TestPlatform {
     this.server = server;
   }
 
-  static async start(options: TestRedisOptions & { serve?: Partial<ServeOptions> } = {}): Promise<TestPlatform> {
+  static async start(
+    options: TestRedisOptions & { serve?: Partial<ServeOptions>; control?: Partial<NodeControlPlaneOptions> } = {},
+  ): Promise<TestPlatform> {
     const redis = await TestRedis.start(options);
     const scheduler = openScheduler({ connect: redis.connect });
     const keys = new Keys(scheduler.store);
@@ -73,7 +75,7 @@ export class TestPlatform {
     const { apiKey } = await keys.create('default', SCOPES);
     const lease = await scheduler.runtimes.acquire({ name: 'test-runtime', slots: 100 });
     await lease.describe({ models: [TINY] });
-    const control = new NodeControlPlane(scheduler, keys, { limits: DEFAULT_LIMITS });
+    const control = new NodeControlPlane(scheduler, keys, { limits: DEFAULT_LIMITS, ...options.control });
     const server = await serve(control, { host: '127.0.0.1', port: 0, version: 'test', ...options.serve });
     const platform = new TestPlatform(redis, scheduler, keys, lease, apiKey, control, server);
     const builder = scheduler.createBuildWorker({
@@ -191,6 +193,13 @@ export class Attempt {
 
   async say(...texts: string[]): Promise<void> {
     await this.append(...texts.map((text) => ({ event: 'message' as const, data: { text } })));
+  }
+
+  /** Puts a file, and tells of it. */
+  async sendFile(name: string, mediaType: string, content: Uint8Array): Promise<void> {
+    const outcome = await this.#scheduler.files.put(this.id, name, mediaType, content, this.#epoch);
+    if (outcome !== 'ok') throw new Error(`put answered ${outcome}`);
+    await this.append({ event: 'message', data: { file: { name, mediaType, bytes: content.length } } });
   }
 
   async succeed(output: unknown, usage: Usage = { outputTokens: 1 }): Promise<void> {

@@ -3,10 +3,12 @@ import type {
   ControlPlane,
   Deployed,
   Deployment,
+  FileContent,
   FunctionReference,
   FunctionVersion,
   Health,
   InvocationEvent,
+  InvocationFile,
   InvocationState,
   InvokeRequest,
   LogEntry,
@@ -155,6 +157,21 @@ export class OriginControlPlane implements ControlPlane {
     return sent ?? false;
   }
 
+  files(call: Call, id: string): Promise<readonly InvocationFile[] | null> {
+    return orNull('unknown-invocation', () => this.#of(call).client.files(id, options(call)));
+  }
+
+  file(call: Call, id: string, name: string): Promise<FileContent | null> {
+    return orNull('unknown-file', () => this.#of(call).client.file(id, name, options(call)));
+  }
+
+  putFile(call: Call, id: string, { name, mediaType, content }: FileContent): Promise<InvocationFile | null> {
+    const bytes = new Uint8Array(content);
+    return orNull('unknown-invocation', () =>
+      this.#of(call).client.putFile(id, name, bytes, { ...options(call), mediaType }),
+    );
+  }
+
   cancel(call: Call, id: string): Promise<InvocationState | null> {
     return orNull('unknown-invocation', () => this.#of(call).client.cancel(id, options(call)));
   }
@@ -237,7 +254,10 @@ async function translating<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-async function orNull<T>(code: 'unknown-function' | 'unknown-invocation', work: () => Promise<T>): Promise<T | null> {
+async function orNull<T>(
+  code: 'unknown-function' | 'unknown-invocation' | 'unknown-file',
+  work: () => Promise<T>,
+): Promise<T | null> {
   try {
     return await translating(work);
   } catch (error) {

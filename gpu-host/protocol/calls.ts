@@ -58,6 +58,8 @@ export interface StepResult {
   readonly tokens: Uint32Array;
   /** One a row for `distributions`, else empty. */
   readonly distributions: readonly Distribution[];
+  /** Inputs that the prefix cache had: they were not computed again. */
+  readonly cachedTokens: number;
 }
 
 export interface RunRequest {

@@ -25,6 +25,7 @@ export type {
 export { type HandlerError, type HandlerErrorTag, handlerError, type Outcome } from './errors.ts';
 export type { GpuInferlet, InferletOptions } from './gpu-inferlet.ts';
 export type { GpuHostStats, ModelStats, ModelSummary, PageStats, PrefixStats } from './host.ts';
+export { SharedPages } from './page-budget.ts';
 export type { RunHandle } from './run.ts';
 
 export interface ConnectOptions {

@@ -288,10 +288,12 @@ test('every result comes out as it went in', () => {
         result: { kind: 'distribution' as const, value },
         encode: (w: FrameWriter, id: number) => encodeDistribution(w, id, value),
       })),
-      record({ tokens: list, distributions: fc.array(distribution, { maxLength: 4 }) }).map((value) => ({
-        result: { kind: 'step' as const, value },
-        encode: (w: FrameWriter, id: number) => encodeStepResult(w, id, value),
-      })),
+      record({ tokens: list, distributions: fc.array(distribution, { maxLength: 4 }), cachedTokens: u32 }).map(
+        (value) => ({
+          result: { kind: 'step' as const, value },
+          encode: (w: FrameWriter, id: number) => encodeStepResult(w, id, value),
+        }),
+      ),
       record({
         tokens: list,
         finished: fc.constantFrom(undefined, 'stop-token' as const, 'max-tokens' as const, 'stopped' as const),

@@ -10,6 +10,7 @@ import type {
   StepResult,
 } from './calls.ts';
 import type { Outcome } from './errors.ts';
+import type { SharedPages } from './page-budget.ts';
 import type { RunHandle } from './run.ts';
 
 /** Highest and, negated, lowest priority of a queue unless the tenant has another. */
@@ -24,6 +25,8 @@ export interface InferletOptions {
   readonly tenant?: string;
   /** Most pages that it may hold, per model. */
   readonly maxPages: number;
+  /** Pages that it holds together with others, up to their common limit. */
+  readonly sharedPages?: SharedPages;
   /** Priorities of its queues are held within ±`maxPriority`: `DEFAULT_MAX_PRIORITY` by default. */
   readonly maxPriority?: number;
   /** Its place in line: when memory must be taken back, the newest goes first. Milliseconds since the Unix epoch, or any other order. */
@@ -94,6 +97,8 @@ export interface GpuInferlet {
   setWaiting(waiting: boolean): void;
   /** Pages that it holds by the client's own count. */
   readonly heldPages: number;
+  /** Those of one model. */
+  heldPagesOf(model: string): number;
   /** Calls whose result is awaited. */
   readonly pendingCalls: number;
   /** Calls issued since it was opened. */

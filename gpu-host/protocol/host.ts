@@ -14,6 +14,8 @@ export interface ModelSummary {
   readonly directory: string;
   /** Largest `topK` of a distribution. */
   readonly maxTopK: number;
+  /** Bits of a weight as the device holds it. */
+  readonly bits: number;
 }
 
 /** The host's part of the hello frame. */

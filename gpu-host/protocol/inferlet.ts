@@ -30,7 +30,7 @@ import type { GpuInferlet, InferletOptions } from './gpu-inferlet.ts';
 import type { ModelSummary } from './host.ts';
 import { Issuer, type LinkOrDown } from './issuer.ts';
 import type { Link } from './link.ts';
-import { PageBudget } from './page-budget.ts';
+import { PageBudget, type SharedPages } from './page-budget.ts';
 import type { DecodedResult } from './results.ts';
 import { DeviceRun, failedRun, type RunHandle } from './run.ts';
 import { MAX_EMBEDS, MAX_IMPORT_PAGES, OP, type Op } from './wire.ts';
@@ -60,6 +60,7 @@ export class DeviceInferlet implements GpuInferlet {
   #issuer: Issuer;
   #handle: number;
   #maxPages: number;
+  #sharedPages: SharedPages | undefined;
   #models: readonly ModelSummary[];
   #queues = new Map<number, Queue>();
   #spaces = new Map<number, Space>();
@@ -69,6 +70,7 @@ export class DeviceInferlet implements GpuInferlet {
     this.#issuer = new Issuer(link, handle, options);
     this.#handle = handle;
     this.#maxPages = options.maxPages;
+    this.#sharedPages = options.sharedPages;
     this.#models = models;
   }
 
@@ -76,6 +78,10 @@ export class DeviceInferlet implements GpuInferlet {
     let held = 0;
     for (const space of this.#spaces.values()) held += space.pages.held;
     return held;
+  }
+
+  heldPagesOf(model: string): number {
+    return this.#spaces.get(this.#models.findIndex(({ name }) => name === model))?.pages.held ?? 0;
   }
 
   get pendingCalls(): number {
@@ -324,6 +330,7 @@ export class DeviceInferlet implements GpuInferlet {
   }
 
   close(): Promise<void> {
+    for (const { pages } of this.#spaces.values()) pages.close();
     return this.#issuer.close();
   }
 
@@ -378,8 +385,9 @@ export class DeviceInferlet implements GpuInferlet {
     const index = (this.#queues.get(queue) as Queue).model;
     let space = this.#spaces.get(index);
     if (!space) {
-      const pageCount = this.#models[index]?.pageCount ?? 0;
-      space = { nextPage: 1, nextEmbed: 1, heldEmbeds: 0, pages: new PageBudget(this.#maxPages, pageCount) };
+      const { pageCount = 0, name = '' } = this.#models[index] ?? {};
+      const pages = new PageBudget(this.#maxPages, pageCount, this.#sharedPages, name);
+      space = { nextPage: 1, nextEmbed: 1, heldEmbeds: 0, pages };
       this.#spaces.set(index, space);
     }
     return space;

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { PageBudget } from './page-budget.ts';
+import { PageBudget, SharedPages } from './page-budget.ts';
 
 test('pages past the limit or the pool are refused at once, with the numbers', () => {
   const budget = new PageBudget(10, 100);
@@ -22,4 +22,21 @@ test('a shared page counts once, until its last address is given back', () => {
   assert.equal(budget.held, 1);
   budget.free(Uint32Array.of(4, 2, 77));
   assert.equal(budget.held, 0);
+});
+
+test('pages held together with others count together, and are given back by a close', () => {
+  const shared = new SharedPages(10);
+  const [first, second] = [1, 2].map(() => new PageBudget(8, 100, shared, 'm'));
+  assert.ok(first && second);
+  first.allocate(1, 6);
+  assert.equal(second.refuse(4), undefined);
+  assert.match(second.refuse(5)?.val ?? '', /6 pages are held by .* together and 5 more were asked; 10 is/);
+  assert.equal(new PageBudget(8, 100, shared, 'other').refuse(8), undefined, 'each model has its own');
+  second.allocate(1, 4);
+  first.free(Uint32Array.of(1));
+  assert.equal(shared.held('m'), 9);
+  first.close();
+  first.allocate(9, 1);
+  assert.equal(shared.held('m'), 4);
+  assert.deepEqual([...shared.peak], [['m', 10]]);
 });

@@ -1,6 +1,36 @@
 import { type HandlerError, handlerError } from './errors.ts';
 
 /**
+ * Pages that several inferlets hold together, by model: those of one root share its limit. Counted on this side only, like all of a
+ * `PageBudget`: the host holds each inferlet to its own limit.
+ */
+export class SharedPages {
+  readonly maxPages: number;
+  readonly #held = new Map<string, number>();
+  readonly #peak = new Map<string, number>();
+
+  /** @param maxPages of all together, per model */
+  constructor(maxPages: number) {
+    this.maxPages = maxPages;
+  }
+
+  /** Most pages held at once, by model. */
+  get peak(): ReadonlyMap<string, number> {
+    return this.#peak;
+  }
+
+  held(model: string): number {
+    return this.#held.get(model) ?? 0;
+  }
+
+  add(model: string, count: number): void {
+    const held = this.held(model) + count;
+    this.#held.set(model, held);
+    if (held > (this.#peak.get(model) ?? 0)) this.#peak.set(model, held);
+  }
+}
+
+/**
  * The client's count of the pages behind one inferlet's addresses, so that an allocation past the limit is refused at once. The host counts
  * again, exactly: copies made by writes to shared pages are known only there.
  */
@@ -12,11 +42,27 @@ export class PageBudget {
   /** Addresses of each shared page that are still held. */
   #sharers = new Map<number, number>();
   #live = new Set<number>();
-  held = 0;
+  #shared: SharedPages | undefined;
+  #model: string;
+  #held = 0;
 
-  constructor(maxPages: number, poolPages: number) {
+  /** @param shared what it holds together with others, and `model` is where */
+  constructor(maxPages: number, poolPages: number, shared?: SharedPages, model = '') {
     this.#maxPages = maxPages;
     this.#poolPages = poolPages;
+    this.#shared = shared;
+    this.#model = model;
+  }
+
+  get held(): number {
+    return this.#held;
+  }
+
+  /** Whatever was held is gone. */
+  close(): void {
+    this.#count(-this.#held);
+    this.#live.clear();
+    this.#shared = undefined;
   }
 
   /** Why `count` more pages cannot be had, if they cannot. */
@@ -30,6 +76,13 @@ export class PageBudget {
         `${this.held} pages are held and ${count} more were asked; ${this.#maxPages} is the invocation's limit (manifest: limits.pages)`,
       );
     }
+    const shared = this.#shared;
+    if (shared && shared.held(this.#model) + count > shared.maxPages) {
+      return handlerError(
+        'limit-exceeded',
+        `${shared.held(this.#model)} pages are held by all children of one root together and ${count} more were asked; ${shared.maxPages} is its limit (manifest: limits.pages)`,
+      );
+    }
     return undefined;
   }
 
@@ -41,7 +94,7 @@ export class PageBudget {
 
   allocate(first: number, count: number): void {
     for (let i = 0; i < count; i++) this.#live.add(first + i);
-    this.held += count;
+    this.#count(count);
   }
 
   share(pages: Uint32Array, first: number): void {
@@ -66,8 +119,13 @@ export class PageBudget {
         if (left > 0) this.#sharers.set(origin, left);
         else this.#sharers.delete(origin);
       }
-      if (left === 0) this.held--;
+      if (left === 0) this.#count(-1);
     }
+  }
+
+  #count(change: number): void {
+    this.#held += change;
+    this.#shared?.add(this.#model, change);
   }
 }
 

@@ -45,6 +45,7 @@ export function encodeDistribution(writer: FrameWriter, id: number, value: Distr
 export function encodeStepResult(writer: FrameWriter, id: number, value: StepResult): boolean {
   begin(writer, id, RESULT.step);
   writer.putList(value.tokens);
+  writer.put(value.cachedTokens);
   writer.put(value.distributions.length);
   for (const distribution of value.distributions) putDistribution(writer, distribution);
   return writer.end();
@@ -144,9 +145,10 @@ function decodeResult(reader: WordReader): DecodedResult {
       return { kind: 'distribution', value: readDistribution(reader) };
     case RESULT.step: {
       const tokens = reader.list();
+      const cachedTokens = reader.u32();
       const distributions: Distribution[] = [];
       for (let left = reader.u32(); left > 0; left--) distributions.push(readDistribution(reader));
-      return { kind: 'step', value: { tokens, distributions } };
+      return { kind: 'step', value: { tokens, distributions, cachedTokens } };
     }
     case RESULT.run: {
       const finish = reader.u32();

@@ -1,4 +1,8 @@
-import type { RunRequest as WireRunRequest, StepRequest as WireStepRequest } from '#gpu-host/protocol/calls.ts';
+import type {
+  StepResult as DeviceStepResult,
+  RunRequest as WireRunRequest,
+  StepRequest as WireStepRequest,
+} from '#gpu-host/protocol/calls.ts';
 import type { RunHandle } from '#gpu-host/protocol/client.ts';
 import { err, type HandlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { RunChunk, StepResult } from '#wit/generated/host.ts';
@@ -49,6 +53,20 @@ export class DeviceRun {
   }
 }
 
+/** A fused step's result; what the prefix cache had of its `inputs` counts as the inferlet's. */
+export function counted(
+  inferlet: Inferlet,
+  inputs: number,
+  result: Promise<Outcome<DeviceStepResult>>,
+): Promise<Outcome<StepResult>> {
+  // The steps of a decode have nothing to find.
+  if (inputs === 1) return result;
+  return result.then((outcome) => {
+    if (outcome.tag === 'ok') inferlet.countCached(outcome.val.cachedTokens);
+    return outcome;
+  });
+}
+
 /** `wit/fused.wit`. */
 export const fused = {
   '[constructor]run': (inferlet: Inferlet, queue: DeviceQueue, request: WireRunRequest) =>
@@ -61,6 +79,7 @@ export const fused = {
     const refused = inferlet.refuseTokens();
     if (refused) return Promise.resolve(err(refused));
     inferlet.count(request.tokens.length, request.output.tag === 'none' ? 0 : request.rows);
-    return queue.device ? queue.device.step(queue.id, request) : Promise.resolve(queue.refusal());
+    if (!queue.device) return Promise.resolve(queue.refusal());
+    return counted(inferlet, request.tokens.length, queue.device.step(queue.id, request));
   },
 };

@@ -1,7 +1,8 @@
-import type { StepRequest, StepResult } from '#gpu-host/protocol/calls.ts';
+import type { StepRequest } from '#gpu-host/protocol/calls.ts';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import type { MatchStatus, Source } from '#wit/generated/host.ts';
+import type { MatchStatus, Source, StepResult } from '#wit/generated/host.ts';
 import type { CompiledGrammar, Matcher } from '../grammar/service.ts';
+import { counted } from './fused.ts';
 import type { Droppable } from './holdings.ts';
 import type { GrantedModel, Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
@@ -93,7 +94,8 @@ class InferletMatcher implements Droppable {
       const offered = queue.offering('fused');
       if (offered.tag === 'err') return offered;
       this.#inferlet.count(own.tokens.length, own.rows);
-      return await offered.val.step(queue.id, { ...own, allowed: allowed.val });
+      const result = offered.val.step(queue.id, { ...own, allowed: allowed.val });
+      return await counted(this.#inferlet, own.tokens.length, result);
     } finally {
       queue.release();
       account.end(bytes);

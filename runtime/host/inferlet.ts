@@ -2,9 +2,15 @@ import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { GpuHostConnection, GpuInferlet, ModelSummary } from '#gpu-host/protocol/client.ts';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
+import type { InvocationLimits } from '#scheduler/invocations/types.ts';
+import type { ModelMetadata } from '#wit/generated/host.ts';
 import { GrammarAccount, type GrammarService } from '../grammar/service.ts';
 import { type InferletHooks, NO_HOOKS } from '../lifecycle/waiting.ts';
+import { FileTransfers } from './file-exchange.ts';
 import { Holdings } from './holdings.ts';
+import { Interruptions } from './interruptions.ts';
+import type { OwnServices } from './own.ts';
+import type { Services } from './services.ts';
 import type { Session } from './session-state.ts';
 import { Sleepers } from './sleepers.ts';
 
@@ -14,6 +20,8 @@ export interface GrantedModel {
   readonly connection: GpuHostConnection;
   /** Null when the model's directory has no tokenizer. */
   readonly tokenizer: Tokenizer | null;
+  /** Null when the model's directory cannot be read from here. */
+  readonly metadata: ModelMetadata | null;
   /** Compiles and matches grammars over the tokenizer's vocabulary. */
   readonly grammars: Pick<GrammarService, 'compile'>;
 }
@@ -32,7 +40,7 @@ export interface InferletDescription {
   readonly deadlineAt: number;
   /** Place in line of its invocation: whoever came last loses its memory first. */
   readonly arrival: number;
-  readonly limits: {
+  readonly limits: Partial<InvocationLimits> & {
     readonly pages: number;
     readonly tokens: number;
     /** Its queues' priorities are held within ±this; the GPU host's default without it. */
@@ -40,12 +48,17 @@ export interface InferletDescription {
   };
   /** By name; the first is the default. */
   readonly models: ReadonlyMap<string, GrantedModel>;
+  /** W3C trace context of the request that began it, sent along with its own requests. */
+  readonly traceparent?: string;
 }
 
 /** Most resources of a kind that one inferlet may hold at once. */
 const MAX_GRAMMARS = 64;
 const MAX_MATCHERS = 512;
 const MAX_FILES = 1024;
+const MAX_EXCHANGES = 64;
+const MAX_SUBSCRIPTIONS = 64;
+const MAX_CHILD_HANDLES = 1024;
 
 /**
  * What one inferlet has from the platform while it runs: the context of every host function. `release` gives everything back.
@@ -54,29 +67,54 @@ export class Inferlet {
   readonly description: InferletDescription;
   readonly session: Session;
   readonly sleepers = new Sleepers();
+  readonly services: Services;
   readonly hooks: InferletHooks;
+  readonly own: OwnServices | null;
+  readonly interruptions = new Interruptions();
+  readonly childHandles = new Holdings(MAX_CHILD_HANDLES, 'children');
+  readonly transfers = new FileTransfers(this);
   readonly grammars = new Holdings(MAX_GRAMMARS, 'grammars');
   /** Bounds its grammars' calls, and charges it for the time of their workers. */
   readonly grammarAccount: GrammarAccount;
   readonly matchers = new Holdings(MAX_MATCHERS, 'matchers');
   readonly files = new Holdings(MAX_FILES, 'files');
+  readonly exchanges = new Holdings(MAX_EXCHANGES, 'requests');
+  readonly subscriptions = new Holdings(MAX_SUBSCRIPTIONS, 'subscriptions');
+  readonly #stopping = new AbortController();
   readonly #devices = new Map<GpuHostConnection, GpuInferlet>();
+  /** Those of them that were opened for a place in line and not used yet. */
+  readonly #placesOnly = new Set<GpuHostConnection>();
+  #hasPlaces = false;
   readonly #pagesPeak = new Map<string, number>();
   #inputTokens = 0;
   #outputTokens = 0;
+  #cachedTokens = 0;
   #stopped: HandlerError | null = null;
   #released: Promise<void> | null = null;
 
-  constructor(description: InferletDescription, session: Session, hooks: InferletHooks = NO_HOOKS) {
+  constructor(
+    description: InferletDescription,
+    session: Session,
+    services: Services,
+    hooks: InferletHooks = NO_HOOKS,
+    own: OwnServices | null = null,
+  ) {
     this.description = description;
     this.session = session;
+    this.services = services;
     this.hooks = hooks;
+    this.own = own;
     this.grammarAccount = new GrammarAccount(hooks.cpu);
   }
 
   /** Why it was asked to stop, or null. */
   get stopped(): HandlerError | null {
     return this.#stopped;
+  }
+
+  /** Aborts when it is asked to stop. */
+  get stopping(): AbortSignal {
+    return this.#stopping.signal;
   }
 
   get inputTokens(): number {
@@ -87,6 +125,11 @@ export class Inferlet {
     return this.#outputTokens;
   }
 
+  /** Of the tokens that went in, those that a prefix cache had: they were not computed again. */
+  get cachedTokens(): number {
+    return this.#cachedTokens;
+  }
+
   /** Most KV pages held at once, by model. */
   get pagesPeak(): ReadonlyMap<string, number> {
     return this.#pagesPeak;
@@ -95,13 +138,15 @@ export class Inferlet {
   /** Its calls on one GPU host; opened with the first queue. */
   device(connection: GpuHostConnection): GpuInferlet {
     const known = this.#devices.get(connection);
-    if (known) return known;
+    // One that was opened for its place in line only has lost nothing with its host.
+    if (known && !(this.#placesOnly.delete(connection) && known.lost !== undefined)) return known;
     const { id, tenant, arrival, limits } = this.description;
     const opened = connection.openInferlet({
       id,
       tenant,
       arrival,
       maxPages: limits.pages,
+      ...(this.own && { sharedPages: this.own.shared.pages }),
       ...(limits.maxPriority !== undefined && { maxPriority: limits.maxPriority }),
       onTerminated: (cause) => this.hooks.terminated(cause),
     });
@@ -110,9 +155,27 @@ export class Inferlet {
     return opened;
   }
 
+  /**
+   * Takes its place in line for the memory of every model that it may use: whoever comes after it in the same line is newer there. A place
+   * is had with the first queue.
+   */
+  takePlaces(): void {
+    if (this.#hasPlaces) return;
+    this.#hasPlaces = true;
+    const known = new Set(this.#devices.keys());
+    for (const [name, { connection }] of this.description.models) {
+      if (!connection.connected) continue;
+      const device = this.device(connection);
+      device.closeQueue(device.createQueue(name));
+      if (!known.has(connection)) this.#placesOnly.add(connection);
+    }
+  }
+
   /** Why a GPU host that held something of it is gone; undefined when none is. Known until `release`. */
   get lostDevice(): string | undefined {
-    for (const { lost } of this.#devices.values()) if (lost !== undefined) return lost;
+    for (const [connection, { lost }] of this.#devices) {
+      if (lost !== undefined && !this.#placesOnly.has(connection)) return lost;
+    }
     return undefined;
   }
 
@@ -120,25 +183,42 @@ export class Inferlet {
   count(inputTokens: number, outputTokens: number): void {
     this.#inputTokens += inputTokens;
     this.#outputTokens += outputTokens;
+    this.own?.shared.count(inputTokens + outputTokens);
+  }
+
+  countCached(tokens: number): void {
+    this.#cachedTokens += tokens;
   }
 
   /** Why no more tokens may be asked for, or null. */
   refuseTokens(): HandlerError | null {
     const { tokens } = this.description.limits;
-    if (this.#inputTokens + this.#outputTokens <= tokens) return null;
+    if (this.#inputTokens + this.#outputTokens <= tokens) return this.own?.shared.refuseTokens() ?? null;
     return handlerError('limit-exceeded', `the invocation's ${tokens} tokens are used up (manifest: limits.tokens)`);
+  }
+
+  /** KV pages that it holds now, by model. */
+  heldPages(): Record<string, number> {
+    const held = [...this.description.models].map(([name, { connection }]) => [
+      name,
+      this.#devices.get(connection)?.heldPagesOf(name) ?? 0,
+    ]);
+    return Object.fromEntries(held);
   }
 
   observePages(model: string, held: number): void {
     if (held > (this.#pagesPeak.get(model) ?? 0)) this.#pagesPeak.set(model, held);
   }
 
-  /** Asks it to stop: what it waits for here (`sleep`, `receive`) completes with the reason; it is killed elsewhere if it does not end. */
+  /** Asks it to stop: what it waits for here (`sleep`, `receive`, a response, a message) completes with the reason; it is killed elsewhere if it does not end. */
   stop(reason: HandlerError): void {
     if (this.#stopped) return;
     this.#stopped = reason;
     this.sleepers.stop(reason);
     this.session.stop(reason);
+    this.interruptions.stop(reason);
+    this.own?.children.stop(reason);
+    this.#stopping.abort();
   }
 
   /** Gives back all that it holds. Resolves when the GPU hosts have released its memory. */
@@ -152,6 +232,9 @@ export class Inferlet {
     // Files and their locks go with the devices' side of the inferlet.
     this.matchers.dropAll();
     this.grammars.dropAll();
+    this.exchanges.dropAll();
+    this.subscriptions.dropAll();
+    this.childHandles.dropAll();
     await Promise.all([...this.#devices.values()].map((device) => device.close()));
   }
 }

@@ -1,6 +1,8 @@
 import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { GpuHostConnection, ModelSummary } from '#gpu-host/protocol/client.ts';
+import type { ModelMetadata } from '#wit/generated/host.ts';
 import type { GrantedModel } from './inferlet.ts';
+import { readMetadata } from './model-metadata.ts';
 
 /** A model and a host that has it. */
 type Offer = Pick<GrantedModel, 'summary' | 'connection'>;
@@ -9,6 +11,7 @@ type Offer = Pick<GrantedModel, 'summary' | 'connection'>;
 export class Models {
   readonly #connections: readonly GpuHostConnection[];
   readonly #tokenizers = new Map<string, Promise<Tokenizer | null>>();
+  readonly #metadata = new Map<string, Promise<ModelMetadata | null>>();
   readonly #grammars: GrantedModel['grammars'];
   readonly #onError: (error: unknown) => void;
 
@@ -40,8 +43,8 @@ export class Models {
         if (!offer) return [];
         const grammars = this.#grammars;
         return [
-          this.#tokenizer(offer.summary.directory).then(
-            (tokenizer) => [name, { ...offer, tokenizer, grammars }] as const,
+          Promise.all([this.#tokenizer(offer.summary.directory), this.#metadataOf(offer.summary)]).then(
+            ([tokenizer, metadata]) => [name, { ...offer, tokenizer, metadata, grammars }] as const,
           ),
         ];
       }),
@@ -59,6 +62,19 @@ export class Models {
       }
     }
     return offers;
+  }
+
+  #metadataOf(summary: ModelSummary): Promise<ModelMetadata | null> {
+    const key = `${summary.directory} ${summary.bits}`;
+    let reading = this.#metadata.get(key);
+    if (!reading) {
+      reading = readMetadata(summary).catch((error: unknown) => {
+        this.#onError(error);
+        return null;
+      });
+      this.#metadata.set(key, reading);
+    }
+    return reading;
   }
 
   #tokenizer(directory: string): Promise<Tokenizer | null> {

@@ -1,6 +1,7 @@
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import type { LogLevel, ModelInfo } from '#wit/generated/host.ts';
+import type { LogLevel, ModelInfo, ModelMetadata } from '#wit/generated/host.ts';
 import { world } from '#wit/generated/world.ts';
+import { DEBUG_QUERIES, debugQuery } from './debug-query.ts';
 import type { Inferlet } from './inferlet.ts';
 import { traitsOf } from './traits.ts';
 
@@ -32,10 +33,19 @@ export const runtime = {
     return ok(traitsOf(model));
   },
 
-  metadata: (_inferlet: Inferlet, _model: string): Outcome<never> =>
-    err(handlerError('unsupported', 'this host does not offer metadata')),
-  'debug-query': (_inferlet: Inferlet, _query: string): Outcome<never> =>
-    err(handlerError('unsupported', 'this host does not offer debug-query')),
+  metadata: (inferlet: Inferlet, name: string): Outcome<ModelMetadata> => {
+    const model = inferlet.description.models.get(name);
+    if (!model) return err(handlerError('not-found', `no model named ${name}; ask runtime.models`));
+    return model.metadata
+      ? ok(model.metadata)
+      : err(handlerError('unavailable', `the directory of ${name} cannot be read`));
+  },
+
+  'debug-query': (inferlet: Inferlet, query: string): Outcome<string> => {
+    const answer = debugQuery(inferlet, query);
+    if (answer !== undefined) return ok(JSON.stringify(answer));
+    return err(handlerError('invalid-argument', `no such query; ${DEBUG_QUERIES.join(', ')} can be asked`));
+  },
 
   log: (inferlet: Inferlet, level: LogLevel, message: string): void => inferlet.session.log(level, message),
   'is-cancelled': (inferlet: Inferlet) => inferlet.stopped !== null,

@@ -58,6 +58,12 @@ export class Session {
     return SENT;
   }
 
+  /** Tells the client of a file that is there for it. */
+  tellFile(file: { readonly name: string; readonly mediaType: string; readonly bytes: number }): void {
+    this.#sink.add('message', JSON.stringify({ file }));
+    this.#messages++;
+  }
+
   async flush(): Promise<Outcome<undefined>> {
     if (await this.#sink.flushed()) return ok(undefined);
     return err(handlerError('closed', 'the invocation has ended; nothing more is written'));

@@ -1,16 +1,21 @@
 import type { HostTable } from '../lowering/compile.ts';
 import { allocate } from './allocate.ts';
+import { children } from './children.ts';
+import { fileExchange } from './file-exchange.ts';
 import { forward } from './forward.ts';
 import { fused } from './fused.ts';
 import { grammar } from './grammar.ts';
+import { http } from './http.ts';
 import { inputText } from './input-text.ts';
 import { introspect } from './introspect.ts';
 import { kvFiles } from './kv-files.ts';
+import { messaging } from './messaging.ts';
 import { outputText } from './output-text.ts';
 import { queue } from './queue.ts';
 import { refusing } from './refusing.ts';
 import { runtime } from './runtime.ts';
 import { session } from './session.ts';
+import { store } from './store.ts';
 import { tokenize } from './tokenize.ts';
 
 /** Every import of an inferlet, by WIT interface and core name; `Inferlet` is the context of each function. */
@@ -30,9 +35,9 @@ export const hostTable: HostTable = {
   'kv-files': kvFiles,
   'input-image': refusing('input-image'),
   adapter: refusing('adapter'),
-  store: refusing('store'),
-  messaging: refusing('messaging'),
-  http: refusing('http'),
-  children: refusing('children'),
-  'file-exchange': refusing('file-exchange'),
+  store,
+  messaging,
+  http,
+  children,
+  'file-exchange': fileExchange,
 };

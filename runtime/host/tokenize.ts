@@ -1,3 +1,4 @@
+import { z } from 'zod';
 import type { Tokenizer, TokenStream } from '#gpu-host/models/tokenizer.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { ChatMessage, SpecialTokenIds } from '#wit/generated/host.ts';
@@ -12,12 +13,8 @@ const MAX_TOKENS = 262_144;
 export const tokenize = {
   tokenize: (inferlet: Inferlet, model: string, text: string, special: boolean): Outcome<Uint32Array> =>
     withTokenizer(inferlet, model, (tokenizer, granted) => {
-      const limit = Math.max(MIN_TEXT_CHARACTERS, granted.summary.contextLength * CHARACTERS_PER_TOKEN);
-      if (text.length > limit) {
-        return err(
-          handlerError('limit-exceeded', `the text has ${text.length} characters; ${limit} is the limit of one call`),
-        );
-      }
+      const limit = textLimit(granted);
+      if (text.length > limit) return tooLong('text', text.length, limit);
       return ok(tokenizer.encode(text, { special }));
     }),
 
@@ -50,8 +47,14 @@ export const tokenize = {
       return ok(tokenizer.applyChatTemplate(messages, addGenerationPrompt));
     }),
 
-  'render-chat': (_inferlet: Inferlet, _model: string, _variables: string): Outcome<string> =>
-    err(handlerError('unsupported', 'this host does not offer render-chat')),
+  'render-chat': (inferlet: Inferlet, model: string, variables: string): Outcome<string> =>
+    withTokenizer(inferlet, model, (tokenizer, granted) => {
+      if (tokenizer.chatTemplate === null) return err(handlerError('unsupported', `${model} has no chat template`));
+      const limit = textLimit(granted);
+      if (variables.length > limit) return tooLong('variables', variables.length, limit);
+      const rendered = tokenizer.renderChat(parseVariables(variables));
+      return rendered.length > limit ? tooLong('rendered chat', rendered.length, limit) : ok(rendered);
+    }),
 
   '[constructor]detokenizer': (inferlet: Inferlet, model: string) => new StreamingDetokenizer(inferlet, model),
   '[method]detokenizer.push': (_inferlet: Inferlet, self: StreamingDetokenizer, tokens: Uint32Array) =>
@@ -78,6 +81,19 @@ class StreamingDetokenizer {
   finish(): string {
     return this.#stream.tag === 'ok' ? this.#stream.val.finish() : '';
   }
+}
+
+/** Characters that one call may tokenize, render, or be given to render. */
+const textLimit = ({ summary }: GrantedModel): number =>
+  Math.max(MIN_TEXT_CHARACTERS, summary.contextLength * CHARACTERS_PER_TOKEN);
+
+const variablesSchema = z.record(z.string(), z.unknown());
+
+/** Throws with words for the inferlet. */
+function parseVariables(text: string): Record<string, unknown> {
+  const parsed = variablesSchema.safeParse(JSON.parse(text));
+  if (!parsed.success) throw new TypeError('the variables of a chat template are a JSON object');
+  return parsed.data;
 }
 
 const vocabularies = new WeakMap<Tokenizer, readonly Uint8Array[]>();
@@ -117,6 +133,9 @@ function asHandlerError(error: unknown): HandlerError {
   const message = error instanceof Error ? error.message : String(error);
   return handlerError('invalid-argument', message);
 }
+
+const tooLong = (what: string, length: number, limit: number): Outcome<never> =>
+  err(handlerError('limit-exceeded', `the ${what} has ${length} characters; ${limit} is the limit of one call`));
 
 const tooMany = (count: number): Outcome<string> =>
   err(handlerError('limit-exceeded', `${count} tokens at once; ${MAX_TOKENS} is the limit of one call`));

@@ -1,28 +1,38 @@
 import { randomUUID } from 'node:crypto';
-import { handlerError } from '#gpu-host/protocol/errors.ts';
-import type { InvocationJob, StopReason } from '#scheduler/admission/job.ts';
+import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
+import type { Control } from '#scheduler/invocations/control.ts';
+import type { EventLog } from '#scheduler/invocations/event-log.ts';
+import type { Files } from '#scheduler/invocations/files.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
 import type { TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
-import { StoreError } from '#scheduler/store/errors.ts';
 import { type GrantedModel, Inferlet } from '../host/inferlet.ts';
+import type { OwnFiles } from '../host/own.ts';
+import type { Services } from '../host/services.ts';
 import { Session } from '../host/session-state.ts';
-import type { Ending, Execution, ExecutionOptions } from '../lowering/execution.ts';
+import type { Ending, ExecutionOptions } from '../lowering/execution.ts';
 import { GuestTrap } from '../lowering/trap.ts';
+import type { ChildJobs } from './child-job.ts';
+import { type ChildAttempt, ChildRuns } from './child-runs.ts';
+import { Children } from './children.ts';
+import { Family } from './family.ts';
 import { inboxSource } from './inbox-source.ts';
 import { LaunchError, type Launched, type Launcher } from './launch.ts';
 import { type AttemptLog, Outbox } from './outbox.ts';
+import { type Stop, Stopping } from './stopping.ts';
+import { isLost, untilStored } from './stored.ts';
 import { type Verdict, verdictOf } from './verdict.ts';
 import { WaitMonitor } from './waiting.ts';
-
-/** How long an inferlet that is told to stop may go on, to say goodbye. */
-const STOP_GRACE_MS = 250;
-const STORE_RETRY_MS = 100;
 
 export interface RunnerOptions {
   readonly invocations: Invocations;
   readonly inbox: Inbox;
+  readonly events: EventLog;
+  readonly files: Files;
+  readonly control: Control;
+  /** How children are made of a tenant's functions. */
+  readonly jobs: ChildJobs;
   readonly launcher: Launcher;
   /** Identifies this life of this process; see `RuntimeLease.id`. */
   readonly runtimeId: string;
@@ -30,6 +40,8 @@ export interface RunnerOptions {
   readonly modelsOf: (job: InvocationJob) => Promise<ReadonlyMap<string, GrantedModel>>;
   /** What a function may do besides computing. */
   readonly grantsOf: (job: InvocationJob) => Promise<Grants>;
+  /** What inferlets may use besides devices. */
+  readonly services: Services;
   readonly slices: ExecutionOptions['slices'];
   /** Told what an invocation held at most. */
   readonly observePages?: (job: InvocationJob, peak: Readonly<Record<string, number>>) => void;
@@ -37,8 +49,10 @@ export interface RunnerOptions {
   readonly onError?: (error: unknown) => void;
 }
 
-interface Attempt {
-  readonly job: InvocationJob;
+/** One run of an inferlet that is about to begin. */
+type Run = ChildAttempt;
+
+interface Attempt extends Omit<Run, 'begin'> {
   readonly epoch: number;
   readonly startedAt: number;
   readonly outbox: Outbox;
@@ -48,27 +62,47 @@ interface Attempt {
 export class InvocationRunner {
   readonly #options: RunnerOptions;
   readonly #waiting = new WaitMonitor();
+  readonly #children: ChildRuns;
 
   constructor(options: RunnerOptions) {
     this.#options = options;
+    this.#children = new ChildRuns({ ...options, run: (child) => this.#run(child) });
   }
 
-  /** Runs one invocation to its end. The signal aborts with a `StopReason`. */
+  /** Children that run beside the invocations that were admitted. */
+  get children(): number {
+    return this.#children.count;
+  }
+
+  /** A client asks for a child's cancellation; nothing happens when it does not run here. */
+  cancelChild(id: string, message: string): void {
+    this.#children.cancel(id, message);
+  }
+
+  /** Runs one invocation to its end, and all its children to theirs. The signal aborts with a `StopReason`. */
   async run(job: InvocationJob, signal: AbortSignal): Promise<void> {
-    const { invocations, launcher, runtimeId } = this.#options;
+    const { invocations, runtimeId } = this.#options;
+    // One token for every repetition: an answer that came too late has begun the attempt all the same.
+    const token = randomUUID();
+    const begin = () => invocations.beginAttempt(job.id, runtimeId, token);
+    await this.#run({ job, signal, begin, depth: 0, family: new Family(job) });
+  }
+
+  /** Answers how it ended, null when it was not begun. */
+  async #run({ begin, ...run }: Run): Promise<Verdict | null> {
+    const { invocations, launcher } = this.#options;
     const startedAt = Date.now();
+    const { job, signal } = run;
     const { tenant, function: name, version, limits } = job;
     // The instance is made ready while the store answers; if it refuses, the instance is thrown away.
     const launching = launcher
       .launch({ tenant, function: name, version, memoryMb: limits.memoryMb })
       .catch((error: unknown) => asLaunchError(error));
-    // One token for every repetition: an answer that came too late has begun the attempt all the same.
-    const token = randomUUID();
-    const begun = await untilStored(() => invocations.beginAttempt(job.id, runtimeId, token), signal);
+    const begun = await untilStored(begin, signal);
     if (begun === null || 'refused' in begun) {
       const unused = await launching;
       if (!(unused instanceof LaunchError)) unused.execution.dispose();
-      return;
+      return null;
     }
     let kill: (trap: GuestTrap) => void = () => undefined;
     const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, job.id, begun.epoch), {
@@ -80,19 +114,18 @@ export class InvocationRunner {
       },
       abandoned: () => isLost(signal),
     });
-    const attempt: Attempt = { job, epoch: begun.epoch, startedAt, outbox };
+    const attempt: Attempt = { ...run, epoch: begun.epoch, startedAt, outbox };
     const launched = await launching;
     if (launched instanceof LaunchError) {
-      await this.#finish(attempt, { kind: 'error', code: launched.code, message: launched.message }, {});
-      return;
+      return this.#finish(attempt, { kind: 'error', code: launched.code, message: launched.message }, {});
     }
     kill = (trap) => launched.execution.kill(trap);
     try {
-      await this.#execute(attempt, launched, signal);
+      return await this.#execute(attempt, launched);
     } catch (error) {
       this.#options.onError?.(error);
       launched.execution.dispose();
-      await this.#finish(
+      return this.#finish(
         attempt,
         { kind: 'error', code: 'internal', message: 'The runtime failed; its log says how.' },
         {},
@@ -100,22 +133,33 @@ export class InvocationRunner {
     }
   }
 
-  async #execute(attempt: Attempt, launched: Launched, signal: AbortSignal): Promise<void> {
-    const { job, outbox, startedAt } = attempt;
+  async #execute(attempt: Attempt, launched: Launched): Promise<Verdict> {
+    const { job, outbox, startedAt, signal, family, depth, epoch } = attempt;
     const { execution } = launched;
     const { guest } = execution;
     const [models, grants] = await Promise.all([this.#options.modelsOf(job), this.#options.grantsOf(job)]);
     const { id, tenant, function: functionName, version: functionVersion, arrival, limits } = job;
     const deadlineAt = Math.min(job.submittedAt + job.deadlineMs, startedAt + limits.wallMs);
     const session = new Session(outbox, inboxSource(this.#options.inbox, id));
+    const children = new Children(this.#children, {
+      ...{ job, epoch, depth, family, grants, deadlineAt },
+      charge: (cpuMs) => execution.charge(cpuMs),
+      takePlaces: () => inferlet.takePlaces(),
+    });
     const inferlet = new Inferlet(
-      { id, tenant, functionName, functionVersion, arrival, input: job.input, grants, limits, models, deadlineAt },
+      {
+        ...{ id, tenant, functionName, functionVersion, arrival, input: job.input, grants, limits, models, deadlineAt },
+        ...(job.traceparent !== undefined && { traceparent: job.traceparent }),
+      },
       session,
+      this.#options.services,
       {
         waits: this.#waiting.watch(),
+        usage: () => ({ cpuMs: round(execution.cpuMs), calls: guest.calls, memoryBytes: guest.memoryBytes }),
         cpu: { charge: (cpuMs) => execution.charge(cpuMs), usedUp: () => execution.cpuMs > limits.cpuMs },
         terminated: (cause) => stopping.stop({ code: 'terminated', message: cause }),
       },
+      { children, files: ownFiles(this.#options.files, id, epoch), shared: family },
     );
     const stopping = new Stopping(execution, inferlet);
     guest.context = inferlet;
@@ -129,17 +173,22 @@ export class InvocationRunner {
         version: functionVersion,
         queuedMs,
         coldStart: launched.coldStart,
+        ...(job.parent !== undefined && { parent: job.parent }),
       }),
     );
 
-    const onAbort = () => stopping.stop(signal.reason as StopReason);
+    const onAbort = () => {
+      const reason = signal.reason as Stop;
+      if (reason.code === 'runtime-lost') children.abandon(reason.message);
+      stopping.stop(reason);
+    };
     if (signal.aborted) onAbort();
     else signal.addEventListener('abort', onAbort, { once: true });
     const wallTimer = setTimeout(
       () =>
         stopping.stop({
           code: 'deadline-exceeded',
-          message: `The inferlet ran longer than its ${limits.wallMs} ms (manifest: limits.wallMs).`,
+          message: `The inferlet ran longer than its ${limits.wallMs} ms (manifest: limits.wallMs${job.parent === undefined ? '' : ', or what its parent had left'}).`,
         }),
       Math.min(limits.wallMs, 2 ** 31 - 1),
     );
@@ -151,6 +200,7 @@ export class InvocationRunner {
       clearTimeout(wallTimer);
       stopping.dispose();
       signal.removeEventListener('abort', onAbort);
+      children.end();
     }
     const wallMs = performance.now() - ranFrom;
     const { lostDevice } = inferlet;
@@ -161,7 +211,8 @@ export class InvocationRunner {
     // Where the time before the inferlet's first call of the platform went; numbers only.
     const firstCall = guest.firstCallAt === 0 ? {} : { firstCallMs: round(guest.firstCallAt - ranFrom) };
     outbox.add('metric', JSON.stringify({ queuedMs, ...rounded(launched.timings), ...firstCall }));
-    await outbox.flushed();
+    // Whoever sees the end of an invocation sees the end of its children.
+    await Promise.all([outbox.flushed(), children.settled()]);
     const verdict = verdictOf({
       ending,
       stop: stopping.reason,
@@ -176,6 +227,7 @@ export class InvocationRunner {
     const usage: Usage = {
       inputTokens: inferlet.inputTokens,
       outputTokens: inferlet.outputTokens,
+      cachedTokens: inferlet.cachedTokens,
       cpuMs: round(execution.cpuMs),
       wallMs: round(wallMs),
       queuedMs,
@@ -184,16 +236,19 @@ export class InvocationRunner {
       messages: session.messages,
       calls: guest.calls,
     };
-    await this.#finish(attempt, verdict, usage);
-    this.#options.observePages?.(job, pages);
+    const finished = await this.#finish(attempt, verdict, usage);
+    // A root is admitted for what its children hold as well.
+    if (depth === 0) this.#options.observePages?.(job, Object.fromEntries(family.pages.peak));
     await released;
+    return finished;
   }
 
-  async #finish(attempt: Attempt, verdict: Verdict, usage: Usage): Promise<void> {
+  /** Answers the verdict, `silent` when somebody else had ended the invocation before. */
+  async #finish(attempt: Attempt, verdict: Verdict, usage: Usage): Promise<Verdict> {
     const { job, epoch, outbox } = attempt;
     if (verdict.kind === 'silent') {
       outbox.close();
-      return;
+      return verdict;
     }
     const terminal: TerminalEvent =
       verdict.kind === 'result'
@@ -204,47 +259,10 @@ export class InvocationRunner {
             code: verdict.code,
             message: verdict.message,
           };
-    await outbox.finish((seq) => this.#options.invocations.finish(job.id, epoch, seq, terminal, usage));
+    const outcome = await outbox.finish((seq) => this.#options.invocations.finish(job.id, epoch, seq, terminal, usage));
+    return outcome === 'ok' ? verdict : { kind: 'silent' };
   }
 }
-
-/** Stops an inferlet: it is told, gets a moment, and is killed. */
-class Stopping {
-  readonly #execution: Execution;
-  readonly #inferlet: Inferlet;
-  #reason: StopReason | null = null;
-  #timer: NodeJS.Timeout | null = null;
-
-  constructor(execution: Execution, inferlet: Inferlet) {
-    this.#execution = execution;
-    this.#inferlet = inferlet;
-  }
-
-  get reason(): StopReason | null {
-    return this.#reason;
-  }
-
-  stop(reason: StopReason): void {
-    if (this.#reason) return;
-    this.#reason = reason;
-    const trap = () =>
-      this.#execution.kill(new GuestTrap(reason.code === 'runtime-lost' ? 'terminated' : reason.code, reason.message));
-    if (reason.code === 'runtime-lost') {
-      trap();
-      return;
-    }
-    this.#timer = setTimeout(trap, STOP_GRACE_MS);
-    this.#inferlet.stop(handlerError(reason.code, reason.message));
-  }
-
-  dispose(): void {
-    if (this.#timer) clearTimeout(this.#timer);
-  }
-}
-
-/** Whether this runtime was declared dead: others own its invocations. */
-const isLost = (signal: AbortSignal): boolean =>
-  signal.aborted && (signal.reason as StopReason).code === 'runtime-lost';
 
 /** The log of an attempt. When Redis has lost the attempt itself, it is not the attempt's any more. */
 function attemptLog(invocations: Invocations, id: string, epoch: number): AttemptLog {
@@ -257,17 +275,14 @@ function attemptLog(invocations: Invocations, id: string, epoch: number): Attemp
   };
 }
 
-/** Repeats a call while the store cannot be reached; null when this runtime has lost the invocation meanwhile. */
-async function untilStored<T>(call: () => Promise<T>, signal: AbortSignal): Promise<T | null> {
-  for (;;) {
-    if (isLost(signal)) return null;
-    try {
-      return await call();
-    } catch (error) {
-      if (StoreError.from(error).code !== 'store-unavailable') throw error;
-      await new Promise((resolve) => setTimeout(resolve, STORE_RETRY_MS));
-    }
-  }
+/** The files of one attempt: what it puts there carries its epoch. */
+function ownFiles(files: Files, id: string, epoch: number): OwnFiles {
+  return {
+    put: (name, mediaType, content) => files.put(id, name, mediaType, content, epoch),
+    appears: (name, signal) => files.appears(id, name, signal),
+    get: (name) => files.get(id, name),
+    list: () => files.list(id),
+  };
 }
 
 function asLaunchError(error: unknown): LaunchError {

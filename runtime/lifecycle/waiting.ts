@@ -17,6 +17,8 @@ export interface InferletHooks {
   readonly waits: Waits;
   /** Its CPU time, also that of other threads that work for it. */
   readonly cpu: CpuBudget;
+  /** What it has used so far, of what is counted outside its host functions. */
+  usage(): { readonly cpuMs: number; readonly calls: number; readonly memoryBytes: number };
   /** A GPU host has taken the inferlet's memory. */
   terminated(cause: string): void;
 }
@@ -25,6 +27,7 @@ export interface InferletHooks {
 export const NO_HOOKS: InferletHooks = {
   waits: { during: (wait) => wait, addDevice: () => undefined },
   cpu: ENDLESS,
+  usage: () => ({ cpuMs: 0, calls: 0, memoryBytes: 0 }),
   terminated: () => undefined,
 };
 

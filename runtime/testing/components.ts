@@ -1,13 +1,14 @@
-import { createHash, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { componentize } from 'componentize-qjs';
 import { WIT_DIRECTORY } from '#wit/generate/generate.ts';
 import { artifactHashOf, sha256 } from '../build/artifact/hash.ts';
 import { makeArtifact } from '../build/artifact/make.ts';
+import { withEngine } from '../build/component/componentize.ts';
 import type { Artifact } from '../build/index.ts';
 import { publishDirectory, readArtifact } from '../build/store.ts';
+import { toolchain } from '../build/toolchain.ts';
 import type { Plan } from '../lowering/plan.ts';
 import { type LoadedProgram, loadProgram, ModuleCache } from '../pool/artifacts.ts';
 import { planHere } from '../pool/planner.ts';
@@ -17,17 +18,11 @@ const CACHE = join(tmpdir(), 'pie-test-components');
 
 /** Builds a JavaScript inferlet, as plain as possible: no bundling and no prelude. */
 export async function testComponent(source: string): Promise<Uint8Array> {
-  const contract = await readFile(join(WIT_DIRECTORY, 'generated', 'world.ts'));
-  const key = createHash('sha256').update(contract).update('\0').update(source).digest('hex').slice(0, 32);
+  const key = sha256(JSON.stringify([toolchain(), source])).slice(0, 32);
   const path = join(CACHE, `${key}.wasm`);
   const known = await readFile(path).catch(() => null);
   if (known) return known;
-  const { component } = await componentize({
-    witPath: WIT_DIRECTORY,
-    jsSource: source,
-    world: 'inferlet',
-    stubWasi: true,
-  });
+  const component = await withEngine(WIT_DIRECTORY, source);
   await mkdir(CACHE, { recursive: true });
   const temporary = `${path}.${process.pid}`;
   await writeFile(temporary, component);

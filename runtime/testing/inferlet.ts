@@ -1,7 +1,8 @@
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
-import { NO_GRANTS } from '#scheduler/functions/grants.ts';
+import { type Grants, NO_GRANTS } from '#scheduler/functions/grants.ts';
 import { type GrantedModel, Inferlet } from '../host/inferlet.ts';
 import { DeviceQueue } from '../host/queue.ts';
+import type { Services } from '../host/services.ts';
 import { Session } from '../host/session-state.ts';
 import { hostTable } from '../host/table.ts';
 import { TEST_MODEL } from './gpu-host.ts';
@@ -14,6 +15,12 @@ export interface TestInferletOptions {
   readonly tokens?: number;
   /** Instead of what the GPU host says of its model. */
   readonly model?: Partial<GrantedModel>;
+  readonly grants?: Partial<Grants>;
+  /** Those that the test calls. */
+  readonly services?: Partial<Services>;
+  /** Milliseconds since the Unix epoch. */
+  readonly deadlineAt?: number;
+  readonly traceparent?: string;
 }
 
 /** An inferlet without a guest: a test calls its host functions itself, by WIT interface and core name. */
@@ -21,11 +28,20 @@ export class TestInferlet {
   readonly inferlet: Inferlet;
   readonly queue: DeviceQueue;
 
-  constructor(connection: GpuHostConnection, options: TestInferletOptions = {}) {
+  /** @param connection null for a test that calls no device: the inferlet has no models then */
+  constructor(connection: GpuHostConnection | null, options: TestInferletOptions = {}) {
     const { id = 'test', tenant = 'default', functionName = 'tester', pages = 128, tokens = 100_000 } = options;
-    const summary = connection.models.find(({ name }) => name === TEST_MODEL);
-    if (!summary) throw new Error(`the GPU host does not serve ${TEST_MODEL}`);
-    const granted: GrantedModel = { summary, connection, tokenizer: null, grammars: NO_GRAMMARS, ...options.model };
+    const summary = connection?.models.find(({ name }) => name === TEST_MODEL);
+    if (connection && !summary) throw new Error(`the GPU host does not serve ${TEST_MODEL}`);
+    const granted: [string, GrantedModel][] =
+      connection && summary
+        ? [
+            [
+              TEST_MODEL,
+              { summary, connection, tokenizer: null, metadata: null, grammars: NO_GRAMMARS, ...options.model },
+            ],
+          ]
+        : [];
     const session = new Session(
       { pendingBytes: 0, add: () => undefined, flushed: () => Promise.resolve(true) },
       { attach: () => () => undefined },
@@ -39,12 +55,14 @@ export class TestInferlet {
           functionVersion: '1',
           arrival: 0,
           input: '{}',
-          grants: NO_GRANTS,
-          deadlineAt: Number.MAX_SAFE_INTEGER,
+          grants: { ...NO_GRANTS, ...options.grants },
+          deadlineAt: options.deadlineAt ?? Number.MAX_SAFE_INTEGER,
+          ...(options.traceparent !== undefined && { traceparent: options.traceparent }),
         },
-        ...{ limits: { pages, tokens }, models: new Map([[TEST_MODEL, granted]]) },
+        ...{ limits: { pages, tokens }, models: new Map(granted) },
       },
       session,
+      only(options.services ?? {}),
     );
     this.queue = new DeviceQueue(this.inferlet, TEST_MODEL);
   }
@@ -60,6 +78,19 @@ export class TestInferlet {
     return this.inferlet.release();
   }
 }
+
+/** Services of which a test has handed in those that it calls. */
+function only(given: Partial<Services>): Services {
+  const get = (name: keyof Services): never => {
+    throw new Error(`no use of ${name} was expected`);
+  };
+  const absent = Object.fromEntries(
+    SERVICES.map((name) => [name, { enumerable: true, get: () => given[name] ?? get(name) }]),
+  );
+  return Object.defineProperties({}, absent) as Services;
+}
+
+const SERVICES = ['keyValues', 'messaging', 'http'] as const satisfies readonly (keyof Services)[];
 
 /** For models without a tokenizer, which have no grammars. */
 const NO_GRAMMARS: GrantedModel['grammars'] = {

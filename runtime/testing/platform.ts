@@ -1,7 +1,10 @@
+import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { DEFAULT_LIMITS, type Manifest, resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
@@ -82,6 +85,19 @@ export class TestPlatform {
       onError: (error) => this.errors.push(error),
       ...options,
     });
+  }
+
+  /** Starts a runtime in a process of its own; answers what ends it with SIGKILL. */
+  async spawnRuntime(name: string): Promise<() => Promise<void>> {
+    const program = fileURLToPath(new URL('./runtime-process.ts', import.meta.url));
+    const addresses = [this.redis.socket, this.#gpuHost.address, join(this.#directory, 'artifacts')];
+    const child = spawn(process.execPath, [program, name, ...addresses], { stdio: ['pipe', 'pipe', 'inherit'] });
+    await once(child.stdout, 'data');
+    return async () => {
+      const exited = once(child, 'exit');
+      child.kill('SIGKILL');
+      await exited;
+    };
   }
 
   /** Ends the GPU host with SIGKILL; everything that it held is gone. */

@@ -56,7 +56,7 @@ export function sample(type: WitType, number: number): unknown {
       return number % 256;
     case 'u64':
     case 's64':
-      return number * 1_000_003;
+      return BigInt(number) * 1_000_003n;
     case 'f32':
     case 'f64':
       return -number / 4;
@@ -78,7 +78,7 @@ export function sample(type: WitType, number: number): unknown {
       return type.items.map((item, i) => sample(item, number + i));
     case 'variant': {
       const chosen = type.cases[number % type.cases.length];
-      return { tag: chosen?.name, val: chosen?.type ? sample(chosen.type, number) : undefined };
+      return { tag: chosen?.name, ...(chosen?.type && { val: sample(chosen.type, number) }) };
     }
     case 'own':
       return { resource: `${type.resource}#${number}` };
@@ -99,7 +99,7 @@ function sampleList(element: WitType, number: number): unknown {
 }
 
 /** Arguments as text; typed arrays with their type. */
-function show(value: unknown): string {
+export function show(value: unknown): string {
   return JSON.stringify(value, (_key, part: unknown) => {
     if (ArrayBuffer.isView(part))
       return `${part.constructor.name}[${Array.from(part as unknown as ArrayLike<number>).join()}]`;

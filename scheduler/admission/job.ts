@@ -18,6 +18,8 @@ export interface InvocationJob {
   readonly limits: InvocationLimits;
   /** KV pages that it is expected to hold, by model; what is missing is learned from past runs of the function. */
   readonly expectedPages?: Readonly<Record<string, number>>;
+  /** Set for a child, which is in no queue: who launched it. */
+  readonly parent?: string;
   /** W3C `traceparent` of the request. */
   readonly traceparent?: string;
 }

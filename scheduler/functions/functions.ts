@@ -11,6 +11,11 @@ const SCRIPTS = {
   remove: loadScript(new URL('./scripts/remove-function.lua', import.meta.url)),
 };
 
+/** Whose functions the platform's own are: the tenant that `pie up` deploys the bundled ones to. */
+const PLATFORM_TENANT = 'default';
+/** Functions of the platform that every tenant may invoke: those behind the OpenAI-compatible routes. */
+const SHARED_FUNCTIONS: readonly string[] = ['openai-completions', 'openai-chat', 'openai-responses'];
+
 const VERSION_FIELD = 'version:';
 const VERSION_LENGTH = 12;
 const REMOVE_TRIES = 5;
@@ -50,6 +55,17 @@ export class Functions {
   async get(tenant: string, name: string, version = ''): Promise<FunctionVersion | null> {
     const text = await this.#store.script(SCRIPTS.get, [this.#store.keys.function(tenant, name)], [version]);
     return typeof text === 'string' ? parseVersion(text) : null;
+  }
+
+  /**
+   * What a tenant's invocation of a function runs: its own, or, where it has none of that name, the platform's (see `SHARED_FUNCTIONS`), as
+   * if it were its own.
+   */
+  async find(tenant: string, name: string, version = ''): Promise<FunctionVersion | null> {
+    const own = await this.get(tenant, name, version);
+    if (own !== null || !SHARED_FUNCTIONS.includes(name)) return own;
+    const shared = await this.get(PLATFORM_TENANT, name, version);
+    return shared && { ...shared, tenant };
   }
 
   /** The served version of each of a tenant's functions, by name. */

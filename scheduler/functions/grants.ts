@@ -2,7 +2,7 @@ import { z } from 'zod';
 
 /** What an inferlet may do besides computing and talking to its client. */
 export interface Grants {
-  /** Hosts that it may send requests to: `api.example.com`, `*.example.com`, each with `:port` for another than the scheme's own. */
+  /** Hosts that it may send requests to: `api.example.com`, `*.example.com`, each with `:port` for another than the scheme's own, `:*` for any. */
   readonly hosts: readonly string[];
   /** The tenant's key-value store. */
   readonly store: 'none' | 'read' | 'write';
@@ -18,7 +18,9 @@ export const NO_GRANTS: Grants = { hosts: [], store: 'none', messaging: false, l
 const MAX_HOSTS = 64;
 const MAX_LAUNCH = 64;
 const HOST =
-  /^(\*\.)?[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(:[1-9][0-9]{0,4})?$|^\[[0-9a-f:.]{2,45}\](:[1-9][0-9]{0,4})?$/;
+  /^(?<host>(?:\*\.)?[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(?::(?<port>[1-9][0-9]{0,4}|\*))?$/;
+const MAX_PORT = 65_535;
+const DEFAULT_PORTS: Readonly<Record<string, string>> = { 'http:': '80', 'https:': '443' };
 const NAME = /^[a-z][a-z0-9-]{0,62}$/;
 
 /** `grants` of a manifest. */
@@ -28,7 +30,10 @@ export const grantsSchema = z.strictObject(
       .array(
         z
           .string('must be a host')
-          .regex(HOST, 'must be a host such as "api.example.com", "*.example.com" or "localhost:8080", in lower case'),
+          .refine(
+            isHostPattern,
+            'must be a host such as "api.example.com", "*.example.com" or "localhost:8080" (":*" for any port), in lower case',
+          ),
         'must be a list of hosts',
       )
       .max(MAX_HOSTS, `must not name more than ${MAX_HOSTS} hosts`)
@@ -49,6 +54,26 @@ export const grantsSchema = z.strictObject(
   },
   'must be an object',
 );
+
+/** Whether a text names hosts as `Grants.hosts` does. */
+export function isHostPattern(text: string): boolean {
+  const port = HOST.exec(text)?.groups?.port ?? '';
+  return HOST.test(text) && (port === '*' || Number(port) <= MAX_PORT);
+}
+
+/**
+ * Whether a pattern names the host and the port of a URL. A pattern without a port means the scheme's own, or any with `any-port`.
+ *
+ * @example hostMatches('*.example.com', new URL('https://api.example.com/')) // true
+ */
+export function hostMatches(pattern: string, { hostname, port, protocol }: URL, portless?: 'any-port'): boolean {
+  const { host, port: wanted } = HOST.exec(pattern)?.groups ?? {};
+  if (host === undefined) return false;
+  if (host.startsWith('*.') ? !hostname.endsWith(host.slice(1)) : hostname !== host) return false;
+  if (wanted === '*' || (wanted === undefined && portless)) return true;
+  const ownPort = DEFAULT_PORTS[protocol];
+  return (port || ownPort) === (wanted ?? ownPort);
+}
 
 /** What a manifest's `grants` come to. */
 export function resolveGrants(asked: z.infer<typeof grantsSchema> = {}): Grants {

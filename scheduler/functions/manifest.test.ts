@@ -62,6 +62,17 @@ describe('manifest', () => {
     ['a bad pattern', { name: 'a', input: { items: { pattern: '(' } } }, 'input.items.pattern', /regular expression/],
     ['a bad list of alternatives', { name: 'a', input: { anyOf: [] } }, 'input.anyOf', /at least one schema/],
     ['a reference elsewhere', { name: 'a', input: { $ref: 'http://x/y' } }, 'input.$ref', /into this schema/],
+    ['a host that is a URL', { name: 'a', grants: { hosts: ['https://x.y'] } }, 'grants.hosts.0', /must be a host/],
+    ['a host in upper case', { name: 'a', grants: { hosts: ['ok', 'X.y'] } }, 'grants.hosts.1', /lower case/],
+    ['a port that is none', { name: 'a', grants: { hosts: ['x.y:70000'] } }, 'grants.hosts.0', /must be a host/],
+    ['hosts that are no list', { name: 'a', grants: { hosts: 'x.y' } }, 'grants.hosts', /list of hosts/],
+    ['too many hosts', { name: 'a', grants: { hosts: Array(65).fill('x.y') } }, 'grants.hosts', /more than 64/],
+    ['a wrong right to the store', { name: 'a', grants: { store: 'write' } }, 'grants.store', /true, false or "read"/],
+    ['a wrong right to messages', { name: 'a', grants: { messaging: 'yes' } }, 'grants.messaging', /true or false/],
+    ['functions of no name', { name: 'a', grants: { launch: ['Other'] } }, 'grants.launch.0', /name of a function/],
+    ['functions that are no list', { name: 'a', grants: { launch: 'other' } }, 'grants.launch', /"\*" or a list/],
+    ['an unknown grant', { name: 'a', grants: { files: true } }, 'grants.files', /is not a field/],
+    ['grants that are none', { name: 'a', grants: ['store'] }, 'grants', /must be an object/],
     ['too much', { name: 'a', description: 'x'.repeat(70_000) }, '', /larger than/],
   ];
   for (const [what, manifest, field, message] of faults) {

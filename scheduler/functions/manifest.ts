@@ -42,7 +42,7 @@ const modelName = z
   .string('must be the name of a model, or a list of names')
   .regex(MODEL_NAME, 'is no name of a model (letters, digits, ".", "_", "-" and "/", up to 128)');
 
-const manifestSchema = z.strictObject(
+export const manifestSchema = z.strictObject(
   {
     name: z
       .string({ error: ({ input }) => (input === undefined ? 'is missing' : 'must be a text') })

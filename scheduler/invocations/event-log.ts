@@ -41,9 +41,15 @@ export class EventLog {
    * Every event after `afterSeq` in order, without gap or duplicate: what is stored, then what comes. Ends after the terminal event, or
    * when the signal aborts. A short absence of Redis is waited out.
    *
+   * @param readCount entries of one read: how many events a reader that stands still may hold.
    * @throws StoreError `store-unavailable` when Redis stays away (4.5 s by default), `invalid-argument` when there is no such invocation.
    */
-  async *follow(id: string, afterSeq: number, signal?: AbortSignal): AsyncGenerator<InvocationEvent> {
+  async *follow(
+    id: string,
+    afterSeq: number,
+    signal?: AbortSignal,
+    readCount = READ_COUNT,
+  ): AsyncGenerator<InvocationEvent> {
     const cursor = new FollowCursor(afterSeq);
     const wakeup = new Wakeup();
     const interrupted = () => {
@@ -62,13 +68,13 @@ export class EventLog {
       while (!cursor.done && !signal?.aborted) {
         if (cursor.behind) {
           const read = cursor.beginRead();
-          const events = await this.#readThroughOutage(id, cursor.last, signal);
+          const events = await this.#readThroughOutage(id, cursor.last, readCount, signal);
           if (signal?.aborted) return;
           if (events.length === 0 && (await this.#endedBefore(id, cursor.last))) {
             yield* await this.#terminal(id, cursor);
             return;
           }
-          yield* cursor.replay(read, events, events.length < READ_COUNT);
+          yield* cursor.replay(read, events, events.length < readCount);
         } else {
           yield* cursor.drain();
           if (cursor.done || cursor.behind) continue;
@@ -80,12 +86,17 @@ export class EventLog {
     }
   }
 
-  async #readThroughOutage(id: string, afterSeq: number, signal: AbortSignal | undefined): Promise<InvocationEvent[]> {
+  async #readThroughOutage(
+    id: string,
+    afterSeq: number,
+    readCount: number,
+    signal: AbortSignal | undefined,
+  ): Promise<InvocationEvent[]> {
     const giveUpAt = performance.now() + this.#outageMs;
     for (;;) {
       const leftMs = giveUpAt - performance.now();
       try {
-        return await this.read(id, afterSeq, READ_COUNT, Math.max(1, leftMs));
+        return await this.read(id, afterSeq, readCount, Math.max(1, leftMs));
       } catch (error) {
         const stored = StoreError.from(error);
         if (signal?.aborted) return [];

@@ -13,26 +13,37 @@ export class FollowCursor {
   done = false;
   readonly #afterSeq: number;
   readonly #maxWaiting: number;
+  readonly #maxWaitingLength: number;
   #waiting: InvocationEvent[] = [];
+  /** Characters of their data. */
+  #waitingLength = 0;
   #interruptions = 0;
 
-  /** @param maxWaiting live events held for a slow reader; past it they are dropped and read from the log. */
-  constructor(afterSeq: number, maxWaiting = 1024) {
+  /**
+   * @param maxWaiting live events held for a slow reader; past it they are dropped and read from the log.
+   * @param maxWaitingLength characters of their data, likewise.
+   */
+  constructor(afterSeq: number, maxWaiting = 1024, maxWaitingLength = 4 << 20) {
     this.last = afterSeq;
     this.#afterSeq = afterSeq;
     this.#maxWaiting = maxWaiting;
+    this.#maxWaitingLength = maxWaitingLength;
   }
 
   /** Events that arrived live, in order. */
   live(events: readonly InvocationEvent[]): void {
     if (this.done) return;
-    for (const event of events) this.#waiting.push(event);
-    if (this.#waiting.length > this.#maxWaiting) this.interrupted();
+    for (const event of events) {
+      this.#waiting.push(event);
+      this.#waitingLength += event.data.length;
+    }
+    if (this.#waiting.length > this.#maxWaiting || this.#waitingLength > this.#maxWaitingLength) this.interrupted();
   }
 
   /** Live events may have been missed. */
   interrupted(): void {
     this.#waiting = [];
+    this.#waitingLength = 0;
     this.behind = true;
     this.#interruptions += 1;
   }
@@ -54,6 +65,7 @@ export class FollowCursor {
     while (!this.done && !this.behind) {
       const next = this.#waiting.shift();
       if (next === undefined) return;
+      this.#waitingLength -= next.data.length;
       if (next.seq > this.last + 1) this.interrupted();
       else if (next.seq === this.last + 1) yield this.#handOut(next);
       // The log lost what was handed out under that number, and has ended: a read tells.

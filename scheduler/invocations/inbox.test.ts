@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { Scheduler } from '../scheduler.ts';
+import { durably, losingWrites } from '../store/testing/lost-writes.ts';
 import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { type InboxMessage, MAX_INBOX_MESSAGES, MAX_MESSAGE_BYTES } from './inbox.ts';
@@ -104,6 +105,28 @@ describe('inbox', () => {
     await scheduler.inbox.close(id);
     await closed.promise;
     assert.deepEqual(got, ['before', 'after']);
+  });
+
+  test('what comes after Redis has lost handled messages is handed out, and nothing is handed out twice', async () => {
+    const { id, got, closed } = await durably(redis, async () => {
+      const id = await running();
+      const got: string[] = [];
+      const closed = Promise.withResolvers<void>();
+      runtime.inbox.attach(id, { message: (message) => void got.push(text(message)), closed: closed.resolve });
+      for (const name of ['a', 'b']) await scheduler.inbox.push(id, { text: name });
+      await eventually(() => got.length === 2, 'the first messages');
+      return { id, got, closed };
+    });
+    await losingWrites(redis, async () => {
+      for (const name of ['c', 'd', 'e']) await scheduler.inbox.push(id, { text: name });
+      await eventually(() => got.length === 5, 'the messages that will be lost');
+    });
+    assert.equal(await scheduler.inbox.push(id, { text: 'f' }), 'ok');
+    await eventually(() => got.length === 6, 'the message after the loss');
+    await scheduler.inbox.push(id, { text: 'g' });
+    await scheduler.inbox.close(id);
+    await closed.promise;
+    assert.deepEqual(got, ['a', 'b', 'c', 'd', 'e', 'f', 'g']);
   });
 
   test('the end of the invocation closes it', async () => {

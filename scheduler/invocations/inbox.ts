@@ -1,4 +1,4 @@
-import { randomUUID } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
@@ -45,6 +45,11 @@ const PUSH_OUTCOMES: Readonly<Record<string, PushOutcome>> = {
 };
 
 const TAKE_COUNT = 64;
+/** Random bytes before each message: numbers would come again should Redis lose some. */
+const TOKEN_BYTES = 16;
+/** Messages that a handler is known to have had, should Redis lose that they were taken: more than wait in an inbox. */
+const MAX_REMEMBERED = 2 * MAX_INBOX_MESSAGES;
+const NONE_HANDLED = Buffer.alloc(0);
 const IDLE_TAKE_MS = 5000;
 const RETRY_MS = 200;
 const TEXT = 't'.charCodeAt(0);
@@ -64,10 +69,11 @@ export class Inbox {
     const payload = encode(message);
     if (payload.length - 1 > MAX_MESSAGE_BYTES) return 'too-large';
     const { keys } = this.#store;
+    const token = randomBytes(TOKEN_BYTES);
     const reply = await this.#store.script(
       SCRIPTS.push,
       [keys.invocation(id), keys.inbox(id)],
-      [keys.inboxChannel(id), randomUUID(), payload, MAX_INBOX_MESSAGES, MAX_INBOX_BYTES],
+      [keys.inboxChannel(id), token, Buffer.concat([token, payload]), MAX_INBOX_MESSAGES, MAX_INBOX_BYTES],
     );
     const outcome = PUSH_OUTCOMES[String(reply)];
     if (outcome === undefined) throw new StoreError('store-corrupt', `inbox-push answered ${String(reply)}.`);
@@ -81,7 +87,7 @@ export class Inbox {
   }
 
   /**
-   * Hands messages to one handler, in order, until it is detached or no more can come. An absence of Redis is waited out; should delivery
+   * Hands messages to one handler, each once and in order, until it is detached or no more can come. An absence of Redis is waited out; should delivery
    * fail for good, the inbox counts as closed, so that nobody waits for what cannot come.
    *
    * @returns the function that detaches.
@@ -99,15 +105,18 @@ export class Inbox {
     const wake = () => wakeup.set();
     const stop = await this.#channels.listen(this.#store.keys.inboxChannel(id), { message: wake, resumed: wake });
     try {
-      let cursor = -1;
+      const handled = new Set<string>();
+      let last = NONE_HANDLED;
       while (!detached.aborted) {
-        const taken = await this.#take(id, cursor, detached);
+        const taken = await this.#take(id, last, detached);
         if (taken === null) return;
-        cursor = taken.cursor;
-        for (const message of taken.messages) {
+        for (const entry of taken.messages) {
           if (detached.aborted) return;
-          await handler.message(decode(message));
-          cursor += 1;
+          const token = entry.subarray(0, TOKEN_BYTES);
+          const name = token.toString('latin1');
+          if (!handled.has(name)) await handler.message(decode(entry.subarray(TOKEN_BYTES)));
+          remember(handled, name);
+          last = Buffer.from(token);
         }
         if (taken.last) {
           handler.closed();
@@ -122,19 +131,19 @@ export class Inbox {
 
   async #take(
     id: string,
-    cursor: number,
+    handled: Buffer,
     detached: AbortSignal,
-  ): Promise<{ cursor: number; last: boolean; messages: Buffer[] } | null> {
+  ): Promise<{ last: boolean; messages: Buffer[] } | null> {
     const { keys } = this.#store;
     while (!detached.aborted) {
       try {
         const reply = await this.#store.scriptBuffers(
           SCRIPTS.take,
           [keys.invocation(id), keys.inbox(id)],
-          [cursor, TAKE_COUNT],
+          [handled, TAKE_COUNT],
         );
-        const [head, last, ...messages] = reply;
-        return { cursor: Number(head), last: Number(last) === 1, messages: messages.filter(Buffer.isBuffer) };
+        const [last, ...messages] = reply;
+        return { last: Number(last) === 1, messages: messages.filter(Buffer.isBuffer) };
       } catch (error) {
         // A connection that its owner closed does not come back.
         const closed = this.#store.redis.status === 'end';
@@ -143,6 +152,17 @@ export class Inbox {
       }
     }
     return null;
+  }
+}
+
+/** Adds a name; the oldest goes when there are too many. */
+function remember(names: Set<string>, name: string): void {
+  names.delete(name);
+  names.add(name);
+  if (names.size <= MAX_REMEMBERED) return;
+  for (const oldest of names) {
+    names.delete(oldest);
+    return;
   }
 }
 

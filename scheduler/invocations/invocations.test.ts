@@ -36,6 +36,35 @@ describe('invocations', () => {
     await redis.stop();
   });
 
+  test('a tenant has as many waiting as it may, whoever asks at once', async () => {
+    const { invocations } = scheduler;
+    const { tenant } = submission();
+    const bounded = () => ({ ...submission(), tenant: `${tenant}-bounded`, maxWaiting: 3 });
+    const records = Array.from({ length: 8 }, bounded);
+    const outcomes = await Promise.allSettled(
+      records.map((record, i) => (i % 2 === 0 ? scheduler : other).invocations.create(record)),
+    );
+    assert.equal(outcomes.filter(({ status }) => status === 'fulfilled').length, 3);
+    for (const outcome of outcomes) {
+      if (outcome.status === 'rejected') assert.equal(outcome.reason.code, 'too-many-waiting');
+    }
+    const [first, second] = records.filter((_, i) => outcomes[i]?.status === 'fulfilled');
+    const refused = records.find((_, i) => outcomes[i]?.status === 'rejected');
+    assert.ok(first && second && refused);
+    assert.equal(await invocations.get(refused.id), null);
+    await assert.rejects(invocations.create(bounded()), { code: 'too-many-waiting' });
+    assert.ok((await invocations.create(first)).created, 'the same command twice is not a second one');
+    assert.ok((await invocations.create(submission())).created, 'another tenant is not concerned');
+
+    assert.ok('epoch' in (await invocations.beginAttempt(first.id, 'r1')));
+    assert.ok((await invocations.create(bounded())).created, 'one has begun');
+    await scheduler.cancel(second.id, 'changed my mind');
+    assert.ok((await invocations.create(bounded())).created, 'one was cancelled');
+    await assert.rejects(invocations.create(bounded()), { code: 'too-many-waiting' });
+    const later = { ...bounded(), submittedAt: first.submittedAt + first.deadlineMs + 1000 };
+    assert.ok((await invocations.create(later)).created, 'those past their deadline wait no more');
+  });
+
   test('a record goes from queued to its end', async () => {
     const { invocations } = scheduler;
     const record = submission();

@@ -8,11 +8,13 @@ import { DEFAULT_RETENTION, type Retention } from './retention.ts';
 import type {
   AppendOutcome,
   AttemptOutcome,
+  ChildOutcome,
   CreateOutcome,
   FailOutcome,
   FailureCode,
   FinishOutcome,
   Invocation,
+  NewChild,
   NewEvent,
   NewInvocation,
   TerminalEvent,
@@ -22,6 +24,7 @@ import type {
 const SCRIPTS = {
   create: loadScript(new URL('./scripts/create.lua', import.meta.url)),
   beginAttempt: loadScript(new URL('./scripts/begin-attempt.lua', import.meta.url)),
+  beginChild: loadScript(new URL('./scripts/begin-child.lua', import.meta.url)),
   append: loadScript(new URL('./scripts/append.lua', import.meta.url)),
   finish: loadScript(new URL('./scripts/finish.lua', import.meta.url)),
   fail: loadScript(new URL('./scripts/fail.lua', import.meta.url)),
@@ -43,7 +46,11 @@ export class Invocations {
     this.#retention = retention;
   }
 
-  /** Stores a queued invocation and gives it its place in line. Making the same one twice is harmless. */
+  /**
+   * Stores a queued invocation and gives it its place in line. Making the same one twice is harmless.
+   *
+   * @throws StoreError `too-many-waiting` when `maxWaiting` of the tenant's invocations wait already.
+   */
   async create(record: NewInvocation): Promise<CreateOutcome> {
     const { keys } = this.#store;
     const { id, tenant, function: name } = record;
@@ -56,6 +63,7 @@ export class Invocations {
         keys.deadlines,
         keys.recent(tenant, name),
         idempotency === undefined ? keys.invocation(id) : keys.idempotency(tenant, idempotency),
+        keys.waiting(tenant),
       ],
       [
         id,
@@ -64,12 +72,19 @@ export class Invocations {
         idempotency === undefined ? 0 : this.#retention.idempotencyMs,
         this.#retention.recentInvocations,
         this.#retention.recentMs,
+        record.maxWaiting ?? -1,
         ...['tenant', tenant, 'function', name, 'version', record.version],
         ...['restartable', record.restartable ? 1 : 0],
-        ...['logs', keys.logs(tenant, name), 'logsChannel', keys.logsChannel(tenant, name)],
+        ...this.#logFields(tenant, name),
       ],
     );
     const [created, value] = tuple(reply);
+    if (created === -1) {
+      throw new StoreError(
+        'too-many-waiting',
+        `${String(value)} invocations of ${tenant} wait for their turn already.`,
+      );
+    }
     return created === 1 ? { created: true, arrival: Number(value) } : { created: false, id: String(value) };
   }
 
@@ -101,6 +116,44 @@ export class Invocations {
     if (begun === 1) return { epoch: Number(first), nextSeq: Number(nextSeq), attempt: Number(attempt) };
     if (first === 'ended' || first === 'already-ran' || first === 'unknown') return { refused: first };
     throw unexpected('begin-attempt', reply);
+  }
+
+  /**
+   * Stores the record of a child whose only attempt has begun; from here on its epoch may write. Until it has ended it is listed as its
+   * runtime's, so that it ends with that runtime. After a `StoreError` make the call again with the same token.
+   */
+  async beginChild(child: NewChild, token: string): Promise<ChildOutcome> {
+    const { keys } = this.#store;
+    const { id, tenant, function: name } = child;
+    const reply = await this.#store.script(
+      SCRIPTS.beginChild,
+      [keys.invocation(id), keys.invocation(child.parent), keys.deadlines, keys.recent(tenant, name), keys.children],
+      [
+        ...[id, child.submittedAt, child.deadlineMs, this.#retention.recentInvocations, this.#retention.recentMs],
+        ...[child.runtimeId, token, child.parentEpoch, this.#store.clock()],
+        ...['tenant', tenant, 'function', name, 'version', child.version, 'restartable', 0],
+        ...['arrival', child.arrival, 'parent', child.parent, 'root', child.root],
+        ...this.#logFields(tenant, name),
+      ],
+    );
+    const [begun, first, nextSeq] = tuple(reply);
+    if (begun === 1) return { epoch: Number(first), nextSeq: Number(nextSeq) };
+    if (first === 'parent-ended' || first === 'already-ran') return { refused: first };
+    throw unexpected('begin-child', reply);
+  }
+
+  /** Children that have not ended: id, and the runtime that runs it. */
+  async children(): Promise<ReadonlyMap<string, string>> {
+    const all = await this.#store.call((redis) => redis.hgetall(this.#store.keys.children));
+    return new Map(Object.entries(all));
+  }
+
+  /** Ends a child whose runtime is dead. */
+  async loseChild(id: string, runtimeId: string): Promise<FailOutcome> {
+    const outcome = await this.fail(id, 'runtime-lost', 'The runtime that ran this invocation was lost.', runtimeId);
+    // The end took it off the list, unless its record had gone before.
+    if (outcome !== 'ok') await this.#store.call((redis) => redis.hdel(this.#store.keys.children, id));
+    return outcome;
   }
 
   /**
@@ -185,6 +238,12 @@ export class Invocations {
     if (reply === -1 || reply === -2) return 'ended';
     if (reply === 0) return 'unknown';
     throw unexpected('fail', reply);
+  }
+
+  /** Where the function's log is; the scripts that write to it read that from the record. */
+  #logFields(tenant: string, name: string): string[] {
+    const { keys } = this.#store;
+    return ['logs', keys.logs(tenant, name), 'logsChannel', keys.logsChannel(tenant, name)];
   }
 }
 

@@ -39,6 +39,8 @@ export function parseRecord(fields: Readonly<Record<string, string>>): Invocatio
     submittedAt: integer('submittedAt'),
     deadlineMs: integer('deadlineMs'),
     restartable: fields.restartable === '1',
+    parent: fields.parent ?? null,
+    root: fields.root ?? null,
     status,
     arrival: integer('arrival'),
     epoch: integer('epoch'),

@@ -69,10 +69,29 @@ export interface NewInvocation {
   readonly restartable: boolean;
   /** A second request with the same key (in the tenant) gets the first one's invocation. */
   readonly idempotencyKey?: string;
+  /** Refused when so many of the tenant's invocations wait for their turn; no bound when absent. */
+  readonly maxWaiting?: number;
+}
+
+/** A child of a running invocation. Its runtime runs it at once: it waits in no line. */
+export interface NewChild extends Omit<NewInvocation, 'idempotencyKey' | 'maxWaiting' | 'restartable'> {
+  readonly parent: string;
+  /** Epoch of the parent's running attempt; a child of an older one is refused. */
+  readonly parentEpoch: number;
+  /** The invocation that was admitted, at the head of its line of parents. */
+  readonly root: string;
+  /** The root's place in line. */
+  readonly arrival: number;
+  /** Runs parent and child. */
+  readonly runtimeId: string;
 }
 
 /** The record of an invocation. */
-export interface Invocation extends Omit<NewInvocation, 'idempotencyKey'> {
+export interface Invocation extends Omit<NewInvocation, 'idempotencyKey' | 'maxWaiting'> {
+  /** Who launched it; null when a client did. */
+  readonly parent: string | null;
+  /** The first of its parents; null when a client launched it. */
+  readonly root: string | null;
   readonly status: InvocationStatus;
   /** First come, first served: place in the line of all invocations. */
   readonly arrival: number;
@@ -104,6 +123,11 @@ export type AttemptOutcome =
       readonly attempt: number;
     }
   | { readonly refused: 'ended' | 'already-ran' | 'unknown' };
+
+/** Like an attempt that has begun. `parent-ended`: the parent's attempt is over, or was never known to this Redis. */
+export type ChildOutcome =
+  | { readonly epoch: number; readonly nextSeq: number }
+  | { readonly refused: 'parent-ended' | 'already-ran' };
 
 /**
  * `stale`: a newer epoch owns the invocation (this attempt must stop). `ended`: it has its terminal event.

@@ -1,6 +1,7 @@
 import type { AdmissionQueue } from '../admission/queue.ts';
 import type { Control } from '../invocations/control.ts';
 import type { Invocations } from '../invocations/invocations.ts';
+import type { KeyValues } from '../key-values/key-values.ts';
 import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import { LEASE_MS } from './lease.ts';
@@ -21,6 +22,7 @@ export interface ReaperOptions {
   readonly invocations: Invocations;
   readonly control: Control;
   readonly queue: AdmissionQueue;
+  readonly keyValues: KeyValues;
   /** How long a lease holds; 2,000 ms by default. */
   readonly leaseMs?: number;
   /** Told of what failed unexpectedly. */
@@ -28,7 +30,8 @@ export interface ReaperOptions {
 }
 
 /**
- * Sees to it that every invocation ends: it recovers what dead runtimes had and fails what is overdue. Each gateway and runtime runs one;
+ * Sees to it that every invocation ends: it recovers what dead runtimes had and fails what is overdue; stored values whose time is over are
+ * dropped on the way. Each gateway and runtime runs one;
  * any number may run at once.
  */
 export class Reaper {
@@ -85,6 +88,7 @@ export class Reaper {
       }
     }
     await this.#failOverdue();
+    await this.#options.keyValues.sweep();
   }
 
   async #failOverdue(): Promise<void> {

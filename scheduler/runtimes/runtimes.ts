@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { ActiveJobs } from '../admission/active-jobs.ts';
+import type { Invocations } from '../invocations/invocations.ts';
 import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import { LEASE_MS, RuntimeLease } from './lease.ts';
@@ -11,12 +12,14 @@ type StoredRuntime = Omit<RuntimeInfo, 'alive' | 'load'>;
 export class Runtimes {
   readonly #store: Store;
   readonly #active: ActiveJobs;
+  readonly #invocations: Invocations;
   readonly #leaseMs: number;
 
   /** @param leaseMs how long a lease holds; the same in every process. */
-  constructor(store: Store, active: ActiveJobs, leaseMs = LEASE_MS) {
+  constructor(store: Store, active: ActiveJobs, invocations: Invocations, leaseMs = LEASE_MS) {
     this.#store = store;
     this.#active = active;
+    this.#invocations = invocations;
     this.#leaseMs = leaseMs;
   }
 
@@ -61,7 +64,7 @@ export class Runtimes {
 
   /**
    * Takes everything that a dead runtime had out of its hands: invocations that had not begun go back to their places in line, restartable
-   * ones as well in a new epoch, the others end with `runtime-lost`. May be called by several at once, and for a runtime that was slow
+   * ones as well in a new epoch, the others end with `runtime-lost`, and so does every child: it belongs to an attempt. May be called by several at once, and for a runtime that was slow
    * rather than dead: that one can write no more, and learns of it when it renews its lease.
    */
   async recover(runtimeId: string): Promise<Recovery> {
@@ -69,18 +72,29 @@ export class Runtimes {
     await this.#store.call((redis) =>
       redis.multi().hdel(keys.runtimes, runtimeId).del(keys.alive(runtimeId)).del(keys.cancels(runtimeId)).exec(),
     );
-    return this.#take((job) => job.runtimeId === runtimeId);
+    const [recovery] = await Promise.all([
+      this.#take((job) => job.runtimeId === runtimeId),
+      this.#loseChildren(await this.#invocations.children(), (owner) => owner === runtimeId),
+    ]);
+    return recovery;
   }
 
-  /** Recovers active jobs whose runtime is not registered: it fetched them after it had been declared dead. */
+  /** Recovers active jobs and children whose runtime is not registered: it took them after it had been declared dead. */
   async recoverOrphans(): Promise<Recovery> {
-    const before = await this.#active.list();
-    if (before.length === 0) return { waiting: 0, failed: 0, cancelled: 0, dropped: 0 };
+    const [before, children] = await Promise.all([this.#active.list(), this.#invocations.children()]);
+    if (before.length === 0 && children.size === 0) return { waiting: 0, failed: 0, cancelled: 0, dropped: 0 };
     const registered = new Set(await this.#store.call((redis) => redis.hkeys(this.#store.keys.runtimes)));
     const orphans = new Set(
       before.filter((job) => job.runtimeId === null || !registered.has(job.runtimeId)).map(({ id }) => id),
     );
+    await this.#loseChildren(children, (owner) => !registered.has(owner));
     return this.#take((job) => orphans.has(job.id) && (job.runtimeId === null || !registered.has(job.runtimeId)));
+  }
+
+  /** Ends the children of which `lost` is true of their runtime. */
+  async #loseChildren(children: ReadonlyMap<string, string>, lost: (runtimeId: string) => boolean): Promise<void> {
+    const theirs = [...children].filter(([, runtimeId]) => lost(runtimeId));
+    await Promise.all(theirs.map(([id, runtimeId]) => this.#invocations.loseChild(id, runtimeId)));
   }
 
   async #take(which: (job: { id: string; runtimeId: string | null }) => boolean): Promise<Recovery> {

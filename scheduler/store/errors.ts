@@ -4,8 +4,14 @@
  * `store-corrupt`: Redis refused the command, or what is stored has not the expected shape: a fault of the platform.
  * `invalid-argument`: the caller broke the contract of the call (an unknown invocation).
  * `sequence-gap`: an event's number does not follow the last one of its log; see `SequenceGap`.
+ * `too-many-waiting`: the tenant has as many invocations in line as it may; nothing was stored.
  */
-export type StoreErrorCode = 'store-unavailable' | 'store-corrupt' | 'invalid-argument' | 'sequence-gap';
+export type StoreErrorCode =
+  | 'store-unavailable'
+  | 'store-corrupt'
+  | 'invalid-argument'
+  | 'sequence-gap'
+  | 'too-many-waiting';
 
 /** Answers of a Redis that cannot serve now but may later. */
 const NOT_NOW = /^(LOADING|BUSY|OOM|MISCONF|READONLY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS)\b/;

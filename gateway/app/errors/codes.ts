@@ -7,6 +7,8 @@ export interface CodeEntry {
   readonly hint: string;
   /** The body of its documentation page: what happened, and why. */
   readonly explanation: string;
+  /** What programs written for OpenAI's API match on, where that has a name of its own for it. */
+  readonly openAiCode?: string;
 }
 
 export type ErrorStatus = 400 | 401 | 403 | 404 | 405 | 409 | 413 | 415 | 422 | 429 | 500 | 503 | 504;
@@ -70,6 +72,27 @@ export const CODES = {
     explanation:
       "The request breaks the function's input schema, or a parameter breaks the API's. `field` names the place.",
   },
+  'invalid-parameter': {
+    status: 400,
+    title: 'A parameter is not valid',
+    hint: 'Compare the named parameter (`error.param`) with the documentation of the route.',
+    explanation:
+      'The body of a request to an OpenAI-compatible route (`/v1/completions`, `/v1/chat/completions`, `/v1/responses`) has a parameter that is missing, out of range, or not supported by this platform or this model.',
+  },
+  'context-too-long': {
+    status: 400,
+    title: 'The prompt is too long for the model',
+    hint: "Send less text; `GET /v1/models/{id}` shows the model's `contextLength`.",
+    explanation: 'The prompt, with what was asked to be generated, has more tokens than the model sees at once.',
+    openAiCode: 'context_length_exceeded',
+  },
+  'unknown-model': {
+    status: 404,
+    title: 'No such model',
+    hint: '`GET /v1/models` lists the models and their aliases.',
+    explanation: 'The platform serves no model by that name or alias.',
+    openAiCode: 'model_not_found',
+  },
   'unknown-function': {
     status: 404,
     title: 'No such function',
@@ -82,6 +105,13 @@ export const CODES = {
     title: 'No such invocation',
     hint: 'Check the id. Invocations are forgotten some time after they end.',
     explanation: 'This tenant has no invocation with that id.',
+  },
+  'unknown-file': {
+    status: 404,
+    title: 'No such file',
+    hint: '`pie files list` (`GET /v1/invocations/{id}/files`) shows what is there.',
+    explanation:
+      'The invocation has no file of that name (any more): files are kept as long as the events of their invocation.',
   },
   unauthorized: {
     status: 401,
@@ -111,7 +141,7 @@ export const CODES = {
   'body-too-large': {
     status: 413,
     title: 'The request body is too large',
-    hint: 'Send less: an input may have 4 MiB, a message 1 MiB.',
+    hint: 'Send less: an input may have 4 MiB, a message 1 MiB, a file 16 MiB.',
     explanation: 'The body passes the limit of its route. It is refused while it is read; nothing was stored.',
   },
   'unsupported-media-type': {
@@ -259,6 +289,12 @@ export type ErrorCode = keyof typeof CODES;
 
 export function isErrorCode(value: unknown): value is ErrorCode {
   return typeof value === 'string' && Object.hasOwn(CODES, value);
+}
+
+/** The code of the `error` object: OpenAI's where it has one for this. */
+export function openAiCode(code: ErrorCode): string {
+  const entry: CodeEntry = CODES[code];
+  return entry.openAiCode ?? code;
 }
 
 /** What the `error` object of an OpenAI-style client calls a failure of this status. */

@@ -1,4 +1,4 @@
-import { CODES, openAiType } from './codes.ts';
+import { CODES, openAiCode, openAiType } from './codes.ts';
 import type { GatewayError } from './gateway-error.ts';
 
 /** An RFC 9457 problem that also carries what OpenAI-style clients read. */
@@ -27,12 +27,17 @@ export function toProblem(error: GatewayError, requestId: string, origin: string
     hint: error.hint,
     ...(error.field === undefined ? {} : { field: error.field }),
     requestId,
-    error: {
-      message: error.message,
-      type: openAiType(error.status),
-      code: error.code,
-      ...(error.field === undefined ? {} : { param: error.field }),
-    },
+    error: openAiError(error),
+  };
+}
+
+/** The `error` object that OpenAI-style clients read. */
+export function openAiError(error: GatewayError): Problem['error'] {
+  return {
+    message: error.message,
+    type: openAiType(error.status),
+    code: openAiCode(error.code),
+    ...(error.field === undefined ? {} : { param: error.field }),
   };
 }
 
@@ -52,6 +57,7 @@ export function problemResponse(error: GatewayError, requestId: string, origin: 
   const headers: Record<string, string> = { 'content-type': 'application/problem+json', 'cache-control': 'no-store' };
   if (RETRYABLE.has(error.code)) {
     headers['retry-after'] = String(RETRY_AFTER_S);
+    headers['retry-after-ms'] = String(RETRY_AFTER_S * 1000);
     headers['x-should-retry'] = 'true';
   } else if (error.status === 409 || error.status >= 500) {
     // Clients retry 409 and 5xx by themselves; an invocation that failed must not run twice unasked.

@@ -8,6 +8,8 @@ export interface EventStreamOptions<T> {
   readonly frame: (item: T) => string;
   /** Whether an item ends the stream. A source that ends by itself before that is a fault, and the client is told. */
   readonly isTerminal: (item: T) => boolean;
+  /** The frame that tells the client of a failure; an `error` event by default. */
+  readonly errorFrame?: (error: GatewayError) => string;
   /** A comment is written when nothing else was for this long: it keeps proxies awake and finds clients that left. */
   readonly heartbeatMs: number;
   /** Aborts when the client is gone, where the server below notices. */
@@ -51,7 +53,7 @@ export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response
     if (over) return;
     const error = GatewayError.from(caught);
     end(error);
-    controller.enqueue(encoder.encode(errorFrame(error)));
+    controller.enqueue(encoder.encode((options.errorFrame ?? errorFrame)(error)));
     controller.close();
   };
 

@@ -4,7 +4,7 @@ import type { Call, ControlPlane, InvocationState } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { eventStreamResponse, invocationFrame } from '../http/event-stream.ts';
 import { preferenceApplied } from '../http/preferences.ts';
-import { collectOutcome } from './collect.ts';
+import { collectOutcome, type Outcome } from './collect.ts';
 
 /** How long a cancel may take whose client is no longer there to wait for it. */
 const CANCEL_MS = 10_000;
@@ -40,7 +40,7 @@ export class Responder {
       shutdown,
       headers: headersOf(id, cancelOnDisconnect),
       onDisconnect: () => {
-        if (cancelOnDisconnect) inBackground(c, this.#cancelAbandoned(call, id));
+        if (cancelOnDisconnect) this.cancelAbandoned(c, call, id);
       },
       onEnd: (error) => {
         following.abort();
@@ -52,17 +52,24 @@ export class Responder {
 
   /** The outcome, once it is there. Throws what the invocation failed with. */
   async outcome(c: Context<AppEnv>, call: Call, id: string, cancelOnDisconnect: boolean): Promise<Response> {
+    const outcome = await this.follow(c, call, id, cancelOnDisconnect);
+    // Nobody reads this.
+    if (outcome === null) return new Response(null, { status: 499 });
+    return c.json(outcome, 200, headersOf(id, cancelOnDisconnect));
+  }
+
+  /** Waits for the outcome; null when the client has left before. Throws what the invocation failed with. */
+  async follow(c: Context<AppEnv>, call: Call, id: string, cancelOnDisconnect: boolean): Promise<Outcome | null> {
     const { shutdown, limits } = this.#settings;
     const headers = headersOf(id, cancelOnDisconnect);
     const signal = shutdown === undefined ? call.signal : AbortSignal.any([call.signal, shutdown]);
     try {
       const events = this.#control.events({ ...call, signal }, id, 0);
-      return c.json(await collectOutcome(events, id, limits.collectedBytes), 200, headers);
+      return await collectOutcome(events, id, limits.collectedBytes);
     } catch (caught) {
       if (call.signal.aborted) {
-        if (cancelOnDisconnect) inBackground(c, this.#cancelAbandoned(call, id));
-        // Nobody reads this.
-        return new Response(null, { status: 499 });
+        if (cancelOnDisconnect) this.cancelAbandoned(c, call, id);
+        return null;
       }
       const error =
         shutdown?.aborted === true
@@ -79,8 +86,13 @@ export class Responder {
     }
   }
 
-  /** The client that asked for it has left: its request's own signal no longer counts. */
-  async #cancelAbandoned(call: Call, id: string): Promise<void> {
+  /** Asks an invocation to stop whose client has left; nobody waits for that. */
+  cancelAbandoned(c: Context<AppEnv>, call: Call, id: string): void {
+    inBackground(c, this.#cancel(call, id));
+  }
+
+  /** The request's own signal no longer counts. */
+  async #cancel(call: Call, id: string): Promise<void> {
     try {
       await this.#control.cancel({ ...call, signal: AbortSignal.timeout(CANCEL_MS) }, id, 'The client left.');
     } catch (error) {

@@ -1,7 +1,9 @@
 import type { Context } from 'hono';
+import { reference } from '#wit/generated/reference.ts';
 import type { AppEnv, AppSettings } from '../context.ts';
 import { type ApiDocument, apiPage } from '../docs/api-page.ts';
 import { errorIndex, errorPage } from '../docs/error-pages.ts';
+import { inferletPage } from '../docs/inferlet-page.ts';
 import { isErrorCode } from '../errors/codes.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import type { App } from './define.ts';
@@ -27,6 +29,7 @@ export function docsRoutes(app: App, settings: AppSettings): void {
   app.get('/docs', (c) =>
     c.html(apiPage(app.getOpenAPI31Document(describe(c)) as ApiDocument, new URL(c.req.url).origin)),
   );
+  app.get('/docs/inferlet', (c) => c.html(inferletPage(reference)));
   app.get('/docs/errors', (c) => c.html(errorIndex()));
   app.get('/docs/errors/:code', (c) => {
     const code = c.req.param('code');

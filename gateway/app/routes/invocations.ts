@@ -12,7 +12,7 @@ import { type App, define, json, problems, SECURITY } from './define.ts';
 import { findFunction, referenceParam } from './functions.ts';
 import { InvocationSchema, OutcomeSchema } from './schemas.ts';
 
-const idParam = z.object({ id: z.string().min(1).max(128).openapi({ description: 'Id of the invocation' }) });
+export const idParam = z.object({ id: z.string().min(1).max(128).openapi({ description: 'Id of the invocation' }) });
 
 const invokeHeaders = z.object({
   prefer: z.string().max(1024).optional().openapi({
@@ -226,7 +226,8 @@ async function findInvocation(control: ControlPlane, call: Call, id: string): Pr
   return invocation;
 }
 
-function unknownInvocation(id: string): GatewayError {
+/** The refusal of an id that this tenant has no invocation for. */
+export function unknownInvocation(id: string): GatewayError {
   return new GatewayError('unknown-invocation', `There is no invocation "${id}".`);
 }
 

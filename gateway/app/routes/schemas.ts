@@ -39,6 +39,7 @@ export const InvocationSchema = z
     function: z.string(),
     version: z.string(),
     status: z.enum(['queued', 'running', 'succeeded', 'failed', 'cancelled']),
+    parent: z.string().optional().openapi({ description: 'The invocation that launched it, when no client did' }),
     createdAt: timestamp,
     startedAt: timestamp.optional(),
     endedAt: timestamp.optional(),
@@ -49,9 +50,17 @@ export const InvocationSchema = z
   })
   .openapi('Invocation');
 
+export const FileSchema = z
+  .object({
+    name: z.string().openapi({ example: 'report.pdf' }),
+    mediaType: z.string().openapi({ example: 'application/pdf' }),
+    bytes: z.int(),
+  })
+  .openapi('File', { description: 'A file of an invocation, put there by its client or by the inferlet.' });
+
 export const MessageSchema = z
-  .union([z.object({ text: z.string() }), z.object({ base64: z.string() })])
-  .openapi('Message', { description: 'What an inferlet sent: text, or bytes in base64.' });
+  .union([z.object({ text: z.string() }), z.object({ base64: z.string() }), z.object({ file: FileSchema })])
+  .openapi('Message', { description: 'What an inferlet sent: text, bytes in base64, or word of a file.' });
 
 export const OutcomeSchema = z
   .object({
@@ -90,6 +99,7 @@ export const ModelSchema = z
     pageSize: z.int(),
     pageCount: z.int(),
     traits: z.array(z.string()),
+    aliasOf: z.string().optional().openapi({ description: 'This is another name of that model' }),
   })
   .openapi('Model');
 

@@ -2,40 +2,10 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { type AppSettings, callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
-import { HealthSchema, ModelSchema } from './schemas.ts';
+import { HealthSchema } from './schemas.ts';
 
-/** Models, the caller's own key, and health. */
+/** The caller's own key, and health. */
 export function systemRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
-  const startedAtS = Math.floor(Date.now() / 1000);
-
-  define(
-    app,
-    createRoute({
-      method: 'get',
-      path: '/v1/models',
-      operationId: 'listModels',
-      tags: ['Models'],
-      summary: 'List models',
-      description: 'What the GPU hosts serve, in the shape that OpenAI-style clients read.',
-      security: SECURITY,
-      responses: {
-        200: json(z.object({ object: z.literal('list'), data: z.array(ModelSchema) }), 'The models'),
-        ...problems(),
-      },
-    }),
-    async (c) => {
-      const models = await control.models(callOf(c));
-      const data = models.map(({ name, ...model }) => ({
-        id: name,
-        object: 'model',
-        created: startedAtS,
-        owned_by: 'pie',
-        ...model,
-      }));
-      return c.json({ object: 'list', data });
-    },
-  );
-
   define(
     app,
     createRoute({

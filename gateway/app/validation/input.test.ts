@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { withTimeLimit } from '../../node/time-limit.ts';
+import { withTimeLimit } from '#scheduler/functions/vm-time-limit.ts';
 import type { FunctionVersion } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { InputChecker } from './input.ts';

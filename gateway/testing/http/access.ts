@@ -92,6 +92,9 @@ export function describeAccess(get: () => Harness): void {
       );
       for (const code of Object.keys(CODES)) assert.match((await h.ask(`/docs/errors/${code}`)).body, new RegExp(code));
       h.refused(await h.ask('/docs/errors/nonsense'), 'not-found');
+      const contract = await h.ask('/docs/inferlet');
+      for (const call of ['forward-with-adapter', 'exchange.read', 'compare-and-set', 'queue.synchronize'])
+        assert.ok(contract.body.includes(`<span class="path">${call}</span>`), call);
     });
   });
 

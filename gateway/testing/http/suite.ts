@@ -1,12 +1,13 @@
 import { after, before, describe } from 'node:test';
 import { describeAccess } from './access.ts';
+import { describeFiles } from './files.ts';
 import { describeFunctions } from './functions.ts';
 import { ECHO_SCHEMA, Harness, type Target } from './harness.ts';
 import { describeInvocations } from './invocations.ts';
 import { describeInvoking } from './invoking.ts';
 
 /** Limits that the suite expects of its target: small, so that passing them is cheap. */
-export const SUITE_LIMITS = { inputBytes: 2000, componentBytes: 5000 };
+export const SUITE_LIMITS = { inputBytes: 2000, componentBytes: 5000, fileBytes: 3000 };
 
 /** What every gateway must do, wherever it runs. */
 export function describeHttp(name: string, start: () => Promise<Target>): void {
@@ -22,5 +23,6 @@ export function describeHttp(name: string, start: () => Promise<Target>): void {
     describeFunctions(get);
     describeInvoking(get);
     describeInvocations(get);
+    describeFiles(get);
   });
 }

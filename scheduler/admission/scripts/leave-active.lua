@@ -98,6 +98,10 @@ if status == 'running' and mode ~= 'over' and restartable == '1' and tonumber(at
   functionLog(record, nextSeq, 'log', notice, a.now, a.logLines, a.logMs)
   redis.call('HSET', record, 'status', 'queued', 'epoch', tonumber(epoch) + 1, 'seq', nextSeq)
   redis.call('HDEL', record, 'runtimeId', 'token')
+  local waiting, submittedAt, deadlineMs = unpack(redis.call('HMGET', record, 'waitingKey', 'submittedAt', 'deadlineMs'))
+  if waiting then
+    redis.call('ZADD', waiting, tonumber(submittedAt) + tonumber(deadlineMs), id)
+  end
   backInLine(arrival)
   return 'waiting'
 end

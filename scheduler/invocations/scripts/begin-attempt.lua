@@ -30,5 +30,9 @@ end
 -- Not the next number only: should Redis lose this write, the epoch of the attempt that begins in its stead must be another one.
 local nextEpoch = math.max(tonumber(epoch) + 1, tonumber(ARGV[2]))
 local attempt = redis.call('HINCRBY', record, 'attempts', 1)
+local waiting, id = unpack(redis.call('HMGET', record, 'waitingKey', 'id'))
+if waiting then
+  redis.call('ZREM', waiting, id)
+end
 redis.call('HSET', record, 'status', 'running', 'epoch', nextEpoch, 'runtimeId', ARGV[1], 'startedAt', ARGV[2], 'token', ARGV[3])
 return {1, nextEpoch, tonumber(seq) + 1, attempt}

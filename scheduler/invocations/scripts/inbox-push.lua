@@ -6,7 +6,7 @@
 
   ARGV[1] inbox channel
   ARGV[2] a token of this message, so that a command sent twice adds it once
-  ARGV[3] the message: one byte of kind, then its content
+  ARGV[3] the message: its token, one byte of kind, then its content
   ARGV[4] how many messages may wait
   ARGV[5] how many bytes may wait
 

@@ -5,7 +5,15 @@ import { forwardCases, fusedCases, introspectCases, outputCases, queueCases } fr
 import { grammarCases } from './grammar.ts';
 import { closedSession, runtimeCases, sessionCases, tokenizeCases } from './host.ts';
 import { allocateCases, fileCases } from './memory.ts';
-import { childCases, deniedCases, exchangeCases, httpCases, messagingCases, storeCases } from './platform.ts';
+import {
+  childCases,
+  closedExchange,
+  deniedCases,
+  exchangeCases,
+  httpCases,
+  messagingCases,
+  storeCases,
+} from './platform.ts';
 
 export const run = defineInferlet(async (input: { part: string; origin?: string }) => {
   const { origin = '' } = input;
@@ -15,7 +23,7 @@ export const run = defineInferlet(async (input: { part: string; origin?: string 
     memory: [allocateCases, fileCases],
     grammar: [grammarCases],
     platform: [storeCases, messagingCases, httpCases(origin), childCases],
-    files: [exchangeCases],
+    files: [exchangeCases, closedExchange],
     denied: [deniedCases(origin)],
   };
   const reports: Record<string, CaseReport[]> = {};

@@ -285,10 +285,7 @@ export const exchangeCases: Cases = {
       const { mediaType, content } = await waiting;
       return mediaType === 'application/octet-stream' && content.join() === '0,1,255';
     },
-    fails: {
-      'invalid-argument': () => settle(fileExchange.receiveFile('a/b')),
-      closed: () => settle(fileExchange.receiveFile('never-comes')),
-    },
+    fails: { 'invalid-argument': () => settle(fileExchange.receiveFile('a/b')) },
   },
   'file-exchange.list-files': {
     ok: async () => {
@@ -296,6 +293,14 @@ export const exchangeCases: Cases = {
       const found = (await settle(fileExchange.listFiles())).find(({ name }) => name === 'list.txt');
       return found?.size === 3 && found.mediaType === 'text/plain';
     },
+  },
+};
+
+/** After `exchangeCases`. */
+export const closedExchange: Cases = {
+  'file-exchange.receive-file': {
+    ok: () => true,
+    fails: { closed: () => settle(fileExchange.receiveFile('never-comes')) },
   },
 };
 

@@ -11,6 +11,20 @@ local function endInvocation(a)
   redis.call('DEL', KEYS[3])
   redis.call('PEXPIRE', KEYS[1], a.recordMs)
   redis.call('PEXPIRE', KEYS[2], a.eventsMs)
+  -- It may have waited for its turn until now; a child never did.
+  local waiting = redis.call('HGET', KEYS[1], 'waitingKey')
+  if waiting then
+    redis.call('ZREM', waiting, a.id)
+  end
+  -- A child is listed as its runtime's until here, and files live as long as events: the record says where both are.
+  local children, files, contents = unpack(redis.call('HMGET', KEYS[1], 'childrenKey', 'filesKey', 'fileContentsKey'))
+  if children then
+    redis.call('HDEL', children, a.id)
+  end
+  if files then
+    redis.call('PEXPIRE', files, a.eventsMs)
+    redis.call('PEXPIRE', contents, a.eventsMs)
+  end
   if a.event == 'error' then
     functionLog(KEYS[1], a.seq, a.event, a.data, a.now, a.logLines, a.logMs)
   end

@@ -1,0 +1,49 @@
+import { GatewayError } from '../errors/gateway-error.ts';
+import { openAiError } from '../errors/problem.ts';
+
+/** What a function of these routes returns instead of a response when the request asks for what cannot be. */
+interface Refusal {
+  readonly message: string;
+  readonly param: string | null;
+  readonly code: string | null;
+}
+
+/** An error as these routes tell it: a body that breaks the schema is a bad request, and its place is written as OpenAI writes it. */
+export function asOpenAiError(caught: unknown): GatewayError {
+  const error = GatewayError.from(caught);
+  if (error.code !== 'invalid-input') return error;
+  const param = paramOf(error.field ?? '');
+  return new GatewayError('invalid-parameter', error.message.replace(/^The input of "[^"]*" is not valid: /, ''), {
+    ...(param !== '' && { field: param }),
+    headers: error.headers,
+    cause: error,
+  });
+}
+
+/** The error that a function returned, or null when it returned a response. */
+export function refusalIn(output: unknown): GatewayError | null {
+  if (typeof output !== 'object' || output === null || !('error' in output)) return null;
+  const { error } = output;
+  // A response of /v1/responses has an `error` that is null when there is none.
+  if (typeof error !== 'object' || error === null || !('message' in error)) return null;
+  const { message, param, code } = error as Refusal;
+  return new GatewayError(
+    code === 'context_length_exceeded' ? 'context-too-long' : 'invalid-parameter',
+    String(message),
+    typeof param === 'string' ? { field: param } : {},
+  );
+}
+
+/** The frame with which a stream of these routes ends when it fails. */
+export function openAiErrorFrame(error: GatewayError): string {
+  return `data: ${JSON.stringify({ error: openAiError(error) })}\n\n`;
+}
+
+/** `/messages/0/role` as `messages[0].role`. */
+function paramOf(pointer: string): string {
+  return pointer
+    .split('/')
+    .slice(1)
+    .map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~'))
+    .reduce((path, step) => (/^\d+$/.test(step) ? `${path}[${step}]` : path === '' ? step : `${path}.${step}`), '');
+}

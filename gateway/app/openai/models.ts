@@ -1,0 +1,65 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { callOf } from '../context.ts';
+import type { Call, ControlPlane, ModelInfo } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { type App, define, json, problems, SECURITY } from '../routes/define.ts';
+import { ModelSchema } from '../routes/schemas.ts';
+
+const idParam = z.object({ id: z.string().min(1).max(128).openapi({ description: 'Name or alias of the model' }) });
+
+/** `/v1/models`, in the shape that OpenAI-style clients read, with members of our own. */
+export function modelRoutes(app: App, control: ControlPlane): void {
+  const startedAtS = Math.floor(Date.now() / 1000);
+  const shown = ({ name, ...model }: ModelInfo) => ({
+    id: name,
+    object: 'model' as const,
+    created: startedAtS,
+    owned_by: 'pie',
+    ...model,
+  });
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/models',
+      operationId: 'listModels',
+      tags: ['Models'],
+      summary: 'List models',
+      description: 'What the GPU hosts serve, aliases included, in the shape that OpenAI-style clients read.',
+      security: SECURITY,
+      responses: {
+        200: json(z.object({ object: z.literal('list'), data: z.array(ModelSchema) }), 'The models'),
+        ...problems(),
+      },
+    }),
+    async (c) => c.json({ object: 'list', data: (await control.models(callOf(c))).map(shown) }),
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/models/{id}',
+      operationId: 'getModel',
+      tags: ['Models'],
+      summary: 'Inspect a model',
+      security: SECURITY,
+      request: { params: idParam },
+      responses: { 200: json(ModelSchema, 'The model'), ...problems('unknown-model', 'runtime-unavailable') },
+    }),
+    async (c) => c.json(shown(await findModel(control, callOf(c), c.req.valid('param').id))),
+  );
+}
+
+/** The model of a name or an alias. Throws `unknown-model`, or `runtime-unavailable` while no model can be known. */
+export async function findModel(control: ControlPlane, call: Call, id: string): Promise<ModelInfo> {
+  const models = await control.models(call);
+  const found = models.find(({ name }) => name === id);
+  if (found !== undefined) return found;
+  if (models.length === 0) throw new GatewayError('runtime-unavailable', 'No runtime says which models there are.');
+  throw new GatewayError('unknown-model', `The model "${id}" does not exist.`, {
+    field: 'model',
+    hint: `There are: ${models.map(({ name }) => name).join(', ')}.`,
+  });
+}

@@ -1,0 +1,222 @@
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import OpenAI, { APIError, APIUserAbortError, BadRequestError, InternalServerError, RateLimitError } from 'openai';
+import { INVOCATION_QUEUE } from '#scheduler/keys.ts';
+import { startWorker } from '../../testing/miniflare.ts';
+import { type Attempt, TestPlatform } from '../../testing/platform.ts';
+
+const MAX_WAITING = 3;
+const HEARTBEAT_MS = 40;
+const REQUEST = { model: 'tiny', messages: [{ role: 'user' as const, content: 'Hi' }] };
+const STREAMED = { ...REQUEST, stream: true as const };
+
+const chunk = (content: string): string =>
+  JSON.stringify({ id: 'chatcmpl-1', object: 'chat.completion.chunk', choices: [{ index: 0, delta: { content } }] });
+
+async function manifestOf(name: string): Promise<{ name: string }> {
+  const { main: _, ...manifest } = JSON.parse(await readFile(`functions/${name}/pie.json`, 'utf8'));
+  return manifest;
+}
+
+let platform: TestPlatform;
+let worker: Awaited<ReturnType<typeof startWorker>>;
+const known = new Set<string>();
+
+before(async () => {
+  platform = await TestPlatform.start({
+    control: { maxWaiting: MAX_WAITING, modelAliases: new Map([['gpt-4o-mini', 'tiny']]) },
+    serve: { heartbeatMs: HEARTBEAT_MS },
+  });
+  for (const name of ['openai-chat', 'openai-completions', 'openai-responses']) {
+    await platform.register(await manifestOf(name));
+  }
+  worker = await startWorker(platform.url);
+});
+after(async () => {
+  await worker.stop();
+  await platform.stop();
+});
+
+/** The next invocation of a function, in a runtime's hands. */
+async function taken(name = 'openai-chat'): Promise<Attempt> {
+  const attempt = await platform.attempt(await next(name));
+  await attempt.start();
+  return attempt;
+}
+
+async function next(name: string): Promise<string> {
+  const id = await platform.submitted(name, known);
+  known.add(id);
+  return id;
+}
+
+for (const [where, url] of [
+  ['on Node', () => platform.url],
+  ['in workerd', () => worker.url],
+] as const) {
+  describe(`the OpenAI-compatible routes ${where}`, () => {
+    const client = (apiKey = platform.apiKey) => new OpenAI({ baseURL: `${url()}/v1`, apiKey, maxRetries: 0 });
+    const raw = (body: object): Promise<Response> =>
+      fetch(`${url()}/v1/chat/completions`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${platform.apiKey}`, 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      });
+
+    it('stream what the function sends, through heartbeats, and end with [DONE]', async () => {
+      const streaming = client().chat.completions.create(STREAMED).withResponse();
+      const attempt = await taken();
+      await attempt.say(chunk('a'));
+      const { data, request_id } = await streaming;
+      const writing = (async () => {
+        await sleep(4 * HEARTBEAT_MS);
+        await attempt.say(chunk('b'));
+        await attempt.succeed(null);
+      })();
+      const texts: unknown[] = [];
+      for await (const { choices } of data) texts.push(choices[0]?.delta.content);
+      await writing;
+      assert.deepEqual(texts, ['a', 'b']);
+      assert.match(request_id ?? '', /^req_/);
+
+      const asked = raw(STREAMED);
+      const second = await taken();
+      await second.say(chunk('a'));
+      await second.succeed(null);
+      const response = await asked;
+      assert.match(response.headers.get('content-type') ?? '', /^text\/event-stream/);
+      assert.equal(
+        (await response.text()).replaceAll(': heartbeat\n\n', ''),
+        `data: ${chunk('a')}\n\ndata: [DONE]\n\n`,
+      );
+    });
+
+    it('name the events of responses, which end by themselves', async () => {
+      const asked = client().responses.create({ model: 'tiny', input: 'Hi', stream: true }).asResponse();
+      const attempt = await taken('openai-responses');
+      const event = '{"type":"response.created","sequence_number":0,"response":{"error":null}}';
+      await attempt.say(event);
+      await attempt.succeed(null);
+      const text = await (await asked).text();
+      assert.equal(text.replaceAll(': heartbeat\n\n', ''), `event: response.created\ndata: ${event}\n\n`);
+    });
+
+    it('tell a failure in the middle of a stream in a frame, without [DONE]', async () => {
+      const asked = raw(STREAMED);
+      const attempt = await taken();
+      await attempt.say(chunk('a'));
+      await attempt.fail('device-lost', 'The device is gone.');
+      const text = await (await asked).text();
+      assert.match(
+        text,
+        /data: \{"error":\{"message":"The device is gone\.","type":"server_error","code":"device-lost"\}\}\n\n$/,
+      );
+
+      const streaming = client().chat.completions.create(STREAMED);
+      const again = await taken();
+      await again.say(chunk('a'));
+      const stream = await streaming;
+      await again.fail('device-lost', 'The device is gone.');
+      await assert.rejects(
+        async () => {
+          for await (const _ of stream);
+        },
+        (error) => error instanceof APIError && error.code === 'device-lost',
+      );
+    });
+
+    it('tell a failure before the first frame by the status, streamed or not', async () => {
+      for (const request of [STREAMED, REQUEST]) {
+        const failing = client().chat.completions.create(request);
+        await (await taken()).fail('device-lost', 'The device is gone.');
+        await assert.rejects(failing, (error) => error instanceof InternalServerError && error.status === 503);
+        const refused = client().chat.completions.create(request);
+        await (await taken()).succeed({ error: { message: 'No.', param: 'n', code: 'invalid_value' } });
+        await assert.rejects(refused, (error) => {
+          assert.ok(error instanceof BadRequestError, String(error));
+          assert.deepEqual([error.param, error.code], ['n', 'invalid-parameter']);
+          return true;
+        });
+      }
+    });
+
+    it('cancel the invocation of a client that leaves, at whatever time', async () => {
+      const leave = async (request: typeof STREAMED | typeof REQUEST, begin: (attempt: Attempt) => Promise<void>) => {
+        const leaving = new AbortController();
+        const asking = client().chat.completions.create(request as typeof REQUEST, { signal: leaving.signal });
+        // Whether it was answered before, does not matter.
+        const answered = asking.catch((error: unknown) => assert.ok(error instanceof APIUserAbortError));
+        const attempt = await taken();
+        const { asked } = await platform.cancelOf(attempt.id);
+        await begin(attempt);
+        leaving.abort();
+        await asked;
+        await answered;
+        await attempt.fail('cancelled', 'The client left.');
+      };
+      await leave(REQUEST, async () => undefined);
+      await leave(STREAMED, async () => undefined);
+      await leave(STREAMED, async (attempt) => {
+        await attempt.say(chunk('a'));
+        await sleep(50);
+      });
+    });
+
+    it('refuse with 429 when too many of the tenant wait, and say when to come back', async () => {
+      const waiting = Array.from({ length: MAX_WAITING }, () => client().chat.completions.create(REQUEST));
+      const ids: string[] = [];
+      while (ids.length < MAX_WAITING) ids.push(await next('openai-chat'));
+      await assert.rejects(client().chat.completions.create(REQUEST), (error) => {
+        assert.ok(error instanceof RateLimitError, String(error));
+        assert.equal(error.code, 'too-many-requests');
+        assert.equal(error.headers.get('x-should-retry'), 'true');
+        assert.ok(Number(error.headers.get('retry-after-ms')) > 0 && Number(error.headers.get('retry-after')) > 0);
+        return true;
+      });
+      for (const id of ids) await (await platform.attempt(id)).succeed({ id: 'chatcmpl-1', choices: [] });
+      await Promise.all(waiting);
+      const served = client().chat.completions.create(REQUEST);
+      await (await taken()).succeed({ id: 'chatcmpl-2', choices: [] });
+      assert.equal((await served).id, 'chatcmpl-2');
+    });
+
+    it('know models by their aliases', async () => {
+      const { id, ...model } = await client().models.retrieve('gpt-4o-mini');
+      assert.deepEqual([id, { ...model }], ['gpt-4o-mini', { ...model, object: 'model', aliasOf: 'tiny' }]);
+      const asking = client().chat.completions.create({ ...REQUEST, model: 'gpt-4o-mini', user: null as never });
+      const attempt = await taken();
+      const { store } = platform.scheduler;
+      const job = await store.call((redis) =>
+        redis.hget(`${store.keys.bull}:${INVOCATION_QUEUE}:${attempt.id}`, 'data'),
+      );
+      assert.deepEqual(JSON.parse(JSON.parse(job ?? '').input), REQUEST);
+      await attempt.succeed({ id: 'chatcmpl-3' });
+      await asking;
+    });
+
+    it("serve another tenant with the platform's function, or with its own", async () => {
+      const tenant = `other-${where.replaceAll(' ', '-').toLowerCase()}`;
+      const theirs = client(await platform.key(['invoke'], tenant));
+      const asking = theirs.chat.completions.create(REQUEST);
+      let [record] = await platform.scheduler.invocations.recent(tenant, 'openai-chat');
+      for (; record === undefined; [record] = await platform.scheduler.invocations.recent(tenant, 'openai-chat'))
+        await sleep(5);
+      await (await platform.attempt(record.id)).succeed({ id: 'chatcmpl-4' });
+      await asking;
+      await platform.register({ name: 'openai-chat', input: { type: 'object', required: ['secret'] } }, tenant);
+      await assert.rejects(theirs.chat.completions.create(REQUEST), (error) => {
+        assert.ok(error instanceof BadRequestError, String(error));
+        assert.equal(error.param, 'secret');
+        return true;
+      });
+    });
+
+    it('are documented', async () => {
+      const { paths } = (await (await fetch(`${url()}/openapi.json`)).json()) as { paths: Record<string, object> };
+      for (const path of ['/v1/models/{id}', '/v1/completions', '/v1/chat/completions', '/v1/responses'])
+        assert.ok(path in paths, path);
+    });
+  });
+}

@@ -1,0 +1,104 @@
+import { createRoute } from '@hono/zod-openapi';
+import type { Context } from 'hono';
+import { FAILURE_CODES } from '#scheduler/invocations/types.ts';
+import { type AppEnv, type AppSettings, callOf } from '../context.ts';
+import type { ControlPlane } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { readJson } from '../http/body.ts';
+import { type App, define, problems, SECURITY } from '../routes/define.ts';
+import { findFunction } from '../routes/functions.ts';
+import { InputChecker } from '../validation/input.ts';
+import { OpenAiAnswers, type StreamStyle } from './answer.ts';
+import { type Documented, ROUTES } from './documents.ts';
+import { asOpenAiError } from './errors.ts';
+import { findModel, modelRoutes } from './models.ts';
+
+/** A route, the function that serves it, and how it streams. */
+interface Served extends Documented {
+  readonly functionName: string;
+  readonly style: StreamStyle;
+}
+
+const SERVED: readonly Served[] = [
+  { ...ROUTES.completions, functionName: 'openai-completions', style: { named: false, done: true } },
+  { ...ROUTES.chat, functionName: 'openai-chat', style: { named: false, done: true } },
+  // Its stream says by `response.completed` that it has succeeded; its clients expect nothing after.
+  { ...ROUTES.responses, functionName: 'openai-responses', style: { named: true, done: false } },
+];
+
+/** `/v1/models`, `/v1/completions`, `/v1/chat/completions` and `/v1/responses`. */
+export function openAiRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
+  modelRoutes(app, control);
+  const answers = new OpenAiAnswers(control, settings);
+  const inputs = new InputChecker(settings.withTimeLimit);
+
+  const serve = async (c: Context<AppEnv>, { functionName, style }: Served): Promise<Response> => {
+    const call = callOf(c, 'invoke');
+    const { value } = await readJson(c.req.raw, settings.limits.inputBytes);
+    const body = objectOf(value);
+    const model = await findModel(control, call, modelOf(body));
+    const fn = await findFunction(control, call, functionName);
+    const input = { ...body, model: model.aliasOf ?? model.name };
+    inputs.check(fn, input);
+    const { id } = await control.invoke(call, {
+      function: fn,
+      input: JSON.stringify(input),
+      idempotencyKey: c.req.header('idempotency-key')?.slice(0, 256),
+    });
+    return body.stream === true ? answers.stream(c, call, id, style) : answers.whole(c, call, id);
+  };
+
+  for (const served of SERVED) {
+    define(
+      app,
+      createRoute({
+        method: 'post',
+        path: served.path,
+        operationId: served.operationId,
+        tags: ['OpenAI-compatible'],
+        summary: served.summary,
+        description: served.description,
+        security: SECURITY,
+        request: { body: { required: true, content: { 'application/json': { schema: served.body } } } },
+        responses: {
+          200: {
+            description: 'The answer, or its stream when `stream` is true',
+            content: {
+              'application/json': { schema: served.answer },
+              'text/event-stream': { schema: { type: 'string', description: 'Frames as OpenAI documents them' } },
+            },
+          },
+          ...problems(
+            'invalid-parameter',
+            'context-too-long',
+            'malformed-json',
+            'unknown-model',
+            'unknown-function',
+            'body-too-large',
+            'unsupported-media-type',
+            'too-many-requests',
+            'runtime-unavailable',
+            ...FAILURE_CODES,
+            'shutting-down',
+          ),
+        },
+      }),
+      (c) =>
+        serve(c, served).catch((error: unknown) => {
+          throw asOpenAiError(error);
+        }),
+    );
+  }
+}
+
+/** The parameters that have a value: clients write null for those that they leave to the API. */
+function objectOf(value: unknown): Readonly<Record<string, unknown>> {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value))
+    return Object.fromEntries(Object.entries(value).filter(([, parameter]) => parameter !== null));
+  throw new GatewayError('invalid-parameter', 'The body is not a JSON object.');
+}
+
+function modelOf({ model }: Readonly<Record<string, unknown>>): string {
+  if (typeof model === 'string' && model !== '') return model;
+  throw new GatewayError('invalid-parameter', 'The parameter `model` is missing: name a model.', { field: 'model' });
+}

@@ -1,0 +1,112 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { FILE_NAME, MEDIA_TYPE } from '#scheduler/invocations/file-rules.ts';
+import { type AppSettings, callOf } from '../context.ts';
+import type { ControlPlane } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { readBody } from '../http/body.ts';
+import { type App, define, json, problems, SECURITY } from './define.ts';
+import { idParam, unknownInvocation } from './invocations.ts';
+import { FileSchema } from './schemas.ts';
+
+const nameParam = idParam.extend({
+  name: z
+    .string()
+    .regex(FILE_NAME, 'must have 1 to 128 letters, digits, ".", "_" and "-"')
+    .openapi({ description: 'Name of the file' }),
+});
+
+const anyContent = {
+  'application/octet-stream': { schema: { type: 'string' as const, format: 'binary', description: 'The bytes' } },
+};
+
+const DEFAULT_MEDIA_TYPE = 'application/octet-stream';
+
+/** Files between a client and its invocation, for what is too large for a message. */
+export function fileRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/invocations/{id}/files',
+      operationId: 'listFiles',
+      tags: ['Invocations'],
+      summary: 'Files of an invocation',
+      description: "The client's and the inferlet's own. They are kept as long as the invocation's events.",
+      security: SECURITY,
+      request: { params: idParam },
+      responses: {
+        200: json(z.object({ files: z.array(FileSchema) }), 'The files, by name'),
+        ...problems('unknown-invocation'),
+      },
+    }),
+    async (c) => {
+      const { id } = c.req.valid('param');
+      const files = await control.files(callOf(c), id);
+      if (files === null) throw unknownInvocation(id);
+      return c.json({ files });
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/invocations/{id}/files/{name}',
+      operationId: 'getFile',
+      tags: ['Invocations'],
+      summary: 'A file of an invocation',
+      security: SECURITY,
+      request: { params: nameParam },
+      responses: {
+        200: { description: 'The file, with the content type that it was put with', content: anyContent },
+        ...problems('unknown-invocation', 'unknown-file', 'invalid-input'),
+      },
+    }),
+    async (c) => {
+      const { id, name } = c.req.valid('param');
+      const file = await control.file(callOf(c), id, name);
+      if (file === null) throw new GatewayError('unknown-file', `The invocation ${id} has no file "${name}".`);
+      return new Response(new Uint8Array(file.content), {
+        headers: {
+          'content-type': file.mediaType,
+          // A tenant's page must not run as one of the gateway's own.
+          'content-disposition': `attachment; filename="${name}"`,
+          'content-security-policy': 'sandbox',
+        },
+      });
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'put',
+      path: '/v1/invocations/{id}/files/{name}',
+      operationId: 'putFile',
+      tags: ['Invocations'],
+      summary: 'Put a file where the inferlet can get it',
+      description:
+        'The body is the content, `Content-Type` is kept. At most 16 MiB each, 64 MiB and 256 files an invocation. A name that is taken gets the new content.',
+      security: SECURITY,
+      request: { params: nameParam, body: { content: anyContent } },
+      responses: {
+        200: json(FileSchema, 'It is there'),
+        ...problems('unknown-invocation', 'conflict', 'invalid-input', 'unsupported-media-type', 'body-too-large'),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c, 'invoke');
+      const { id, name } = c.req.valid('param');
+      const mediaType = c.req.header('content-type') ?? DEFAULT_MEDIA_TYPE;
+      if (!MEDIA_TYPE.test(mediaType)) {
+        throw new GatewayError('unsupported-media-type', 'The Content-Type cannot be kept.', {
+          hint: 'Send one such as `text/plain; charset=utf-8`, or none.',
+        });
+      }
+      const content = await readBody(c.req.raw, settings.limits.fileBytes);
+      const file = await control.putFile(call, id, { name, mediaType, content });
+      if (file === null) throw unknownInvocation(id);
+      return c.json(file);
+    },
+  );
+}

@@ -1,0 +1,37 @@
+import type { Inferlet } from './inferlet.ts';
+import { traitsOf } from './traits.ts';
+
+const QUERIES = {
+  limits: ({ description }: Inferlet) => ({
+    ...description.limits,
+    deadlineAt: description.deadlineAt,
+  }),
+  usage: (inferlet: Inferlet) => ({
+    inputTokens: inferlet.inputTokens,
+    outputTokens: inferlet.outputTokens,
+    cachedTokens: inferlet.cachedTokens,
+    messages: inferlet.session.messages,
+    ...inferlet.hooks.usage(),
+  }),
+  pages: (inferlet: Inferlet) => inferlet.heldPages(),
+  grants: ({ description }: Inferlet) => description.grants,
+  models: ({ description }: Inferlet) =>
+    [...description.models.values()].map((model) => ({
+      name: model.summary.name,
+      traits: traitsOf(model),
+      connected: model.connection.connected,
+    })),
+} as const;
+
+type Query = keyof typeof QUERIES;
+
+/** What may be asked. */
+export const DEBUG_QUERIES: readonly string[] = [...Object.keys(QUERIES), 'all'];
+
+/** What the platform knows of an inferlet; undefined for another query. */
+export function debugQuery(inferlet: Inferlet, query: string): unknown {
+  if (query === 'all') {
+    return Object.fromEntries(Object.entries(QUERIES).map(([name, answer]) => [name, answer(inferlet)]));
+  }
+  return Object.hasOwn(QUERIES, query) ? QUERIES[query as Query](inferlet) : undefined;
+}

@@ -1,0 +1,114 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { TestPlatform } from '../testing/platform.ts';
+
+const EXCHANGER = `
+  import { listFiles, receiveFile, sendFile } from 'pie:inferlet/file-exchange@0.1.0';
+  import { sleep } from 'pie:inferlet/runtime@0.1.0';
+  import { send } from 'pie:inferlet/session@0.1.0';
+
+  const short = ({ tag, val }) => (tag === 'ok' ? 'ok' : val.tag);
+  const bytes = (size, value = 7) => new Uint8Array(size).fill(value);
+  const MIB = 1 << 20;
+
+  const behaviours = {
+    both: async () => {
+      const waiting = receiveFile('late.bin').read();
+      const content = bytes(4);
+      const sent = sendFile('own.bin', 'application/x-own', content).read();
+      content.fill(9);
+      await sent;
+      const own = (await receiveFile('own.bin').read()).val;
+      send({ tag: 'text', val: 'waiting' });
+      const late = (await waiting).val;
+      await sendFile('back.bin', late.mediaType, late.content.map((byte) => byte + 1)).read();
+      const listed = (await listFiles().read()).val;
+      const never = await receiveFile('never').read();
+      return [Array.from(own.content), own.mediaType, late.mediaType, listed.map((f) => [f.name, Number(f.size)]), never.val.tag];
+    },
+    refused: async () => {
+      const outcomes = [];
+      for (const [name, type, size] of [['a/b', 'text/plain', 1], ['a', 'nonsense', 1], ['a', 'text/plain', 16 * MIB + 1]]) {
+        outcomes.push(short(await sendFile(name, type, bytes(size)).read()));
+      }
+      outcomes.push(short(await receiveFile('').read()));
+      // Two of the largest may be on their way.
+      const large = bytes(16 * MIB);
+      const sends = [0, 1, 2].map((i) => sendFile('large' + i, 'text/plain', large).read());
+      outcomes.push((await Promise.all(sends)).map(short));
+      for (const i of [3, 4]) outcomes.push(short(await sendFile('large' + i, 'text/plain', large).read()));
+      outcomes.push(short(await sendFile('large5', 'text/plain', large).read()));
+      return outcomes;
+    },
+    hoard: async () => {
+      await sendFile('large', 'text/plain', bytes(16 * MIB)).read();
+      const futures = Array.from({ length: 12 }, () => receiveFile('large'));
+      // All of them are there before the first is read: only as many as the platform keeps for one that does not read.
+      await sleep(500).read();
+      const outcomes = [];
+      for (const future of futures) outcomes.push(short(await future.read()));
+      return outcomes;
+    },
+    many: async () => {
+      const waiting = Array.from({ length: 70 }, (_, i) => receiveFile('f' + i).read());
+      const done = await Promise.race(waiting);
+      return short(done);
+    },
+  };
+
+  export async function run(input) {
+    return JSON.stringify(await behaviours[JSON.parse(input)]());
+  }
+`;
+
+describe('file exchange', () => {
+  let platform: TestPlatform;
+  let version: FunctionVersion;
+  before(async () => {
+    platform = await TestPlatform.start();
+    version = await platform.deploy(EXCHANGER, { name: 'exchanger', limits: { memoryMb: 128, wallMs: 30_000 } });
+  });
+  after(() => platform.stop());
+
+  it('goes both ways: what is sent is told and there, what is received is waited for', async () => {
+    const { scheduler } = platform;
+    const id = await platform.submit(version, 'both');
+    const said = async () => (await scheduler.events.read(id, 0)).filter(({ event }) => event === 'message');
+    await eventually(async () => (await said()).length === 2, 'it waits');
+    const file = { name: 'own.bin', mediaType: 'application/x-own', bytes: 4 };
+    assert.deepEqual(
+      (await said()).map(({ data }) => JSON.parse(data)),
+      [{ file }, { text: 'waiting' }],
+    );
+    await scheduler.files.put(id, 'late.bin', 'text/plain; charset=utf-8', new Uint8Array([1, 2, 254]));
+    await eventually(async () => (await scheduler.files.get(id, 'back.bin')) !== null, 'it answers');
+    await scheduler.inbox.close(id);
+    const { end } = await platform.transcript(id);
+    const type = 'text/plain; charset=utf-8';
+    const listed = [
+      ['back.bin', 3],
+      ['late.bin', 3],
+      ['own.bin', 4],
+    ];
+    assert.deepEqual(end.data.output, [[7, 7, 7, 7], 'application/x-own', type, listed, 'closed']);
+    assert.deepEqual([...((await scheduler.files.get(id, 'back.bin'))?.content ?? [])], [2, 3, 255]);
+    assert.equal(end.data.usage?.messages, 3);
+  });
+
+  it('refuses what no file may be, and what is too much at once or in all', async () => {
+    const { end } = await platform.invoke(version, 'refused');
+    const refused = ['invalid-argument', 'invalid-argument', 'limit-exceeded', 'invalid-argument'];
+    assert.deepEqual(end.data.output, [...refused, ['ok', 'ok', 'limit-exceeded'], 'ok', 'ok', 'limit-exceeded']);
+  });
+
+  it('keeps little for an inferlet that asks for much and reads nothing', async () => {
+    const { end } = await platform.invoke(version, 'hoard');
+    const outcomes = end.data.output as string[];
+    assert.ok(outcomes.includes('ok') && outcomes.filter((tag) => tag === 'ok').length <= 4, JSON.stringify(outcomes));
+    assert.ok(outcomes.every((tag) => tag === 'ok' || tag === 'limit-exceeded'));
+    assert.equal((await platform.invoke(version, 'many')).end.data.output, 'limit-exceeded');
+    assert.deepEqual(platform.errors, []);
+  });
+});

@@ -1,0 +1,432 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type IncomingHttpHeaders, type RequestListener, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { after, before, describe, it } from 'node:test';
+import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync } from 'node:zlib';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { handlerError } from '#gpu-host/protocol/errors.ts';
+import type { Request, ResponseHead } from '#wit/generated/host.ts';
+import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
+import { HttpClient, type HttpClientOptions } from './http/client.ts';
+import type { Exchange } from './http/exchange.ts';
+
+const MIB = 2 ** 20;
+const TEXT = 'All work and no play makes Jack a dull boy. '.repeat(5000);
+
+function value<T>(outcome: Outcome<T>): T {
+  if (outcome.tag === 'ok') return outcome.val;
+  assert.fail(`${outcome.val.tag}: ${outcome.val.val}`);
+}
+
+interface Seen {
+  readonly method: string;
+  readonly url: string;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+}
+
+describe('http', () => {
+  let server: Server;
+  let other: Server;
+  let host: string;
+  let otherHost: string;
+  const opened: TestInferlet[] = [];
+  /** Sockets that the server has open. */
+  let sockets = 0;
+  let written = 0;
+
+  const routes: Readonly<Record<string, RequestListener>> = {
+    '/text': (_request, response) => response.setHeader('x-two', ['a', 'b']).end('hello'),
+    '/echo': async (request, response) => {
+      const pieces: Buffer[] = [];
+      for await (const piece of request) pieces.push(piece as Buffer);
+      const { method = '', url = '', headers } = request;
+      response.end(JSON.stringify({ method, url, headers, body: Buffer.concat(pieces).toString() } satisfies Seen));
+    },
+    '/gzip': (_request, response) => response.setHeader('content-encoding', 'gzip').end(gzipSync(TEXT)),
+    '/br': (_request, response) => response.setHeader('content-encoding', 'br').end(brotliCompressSync(TEXT)),
+    '/deflate': (_request, response) => response.setHeader('content-encoding', 'deflate').end(deflateSync(TEXT)),
+    '/raw': (_request, response) => response.setHeader('content-encoding', 'deflate').end(deflateRawSync(TEXT)),
+    '/twice': (_request, response) =>
+      response.setHeader('content-encoding', 'deflate, gzip').end(gzipSync(deflateSync(TEXT))),
+    '/strange': (_request, response) => response.setHeader('content-encoding', 'rot13').end('uryyb'),
+    '/broken': (_request, response) => response.setHeader('content-encoding', 'gzip').end('this is no gzip'),
+    '/bomb': (_request, response) =>
+      response.setHeader('content-encoding', 'gzip').end(gzipSync(Buffer.alloc(64 * MIB), { level: 9 })),
+    '/never': () => undefined,
+    '/slow': (_request, response) => void response.write('first '),
+    '/endless': (_request, response) => {
+      written = 0;
+      const piece = Buffer.alloc(MIB);
+      const write = () => {
+        while (!response.destroyed) {
+          written += piece.length;
+          if (!response.write(piece)) break;
+        }
+      };
+      response.on('drain', write);
+      write();
+    },
+    '/cut': (_request, response) => {
+      response.writeHead(200, { 'content-length': '100' }).write('only this');
+      setTimeout(() => response.destroy(), 20);
+    },
+    '/rude': (request) => request.socket.destroy(),
+    '/loop': (_request, response) => response.writeHead(302, { location: '/loop' }).end(),
+    '/upgrade': (_request, response) => response.writeHead(101, { upgrade: 'x', connection: 'upgrade' }).end(),
+  };
+  const listener: RequestListener = (request, response) => {
+    const url = new URL(request.url ?? '', 'http://x');
+    const [, status] = /^\/redirect\/(\d+)$/.exec(url.pathname) ?? [];
+    if (status) response.writeHead(Number(status), { location: url.searchParams.get('to') ?? '' }).end('elsewhere');
+    else (routes[url.pathname] ?? ((_request, answer) => answer.writeHead(404).end()))(request, response);
+  };
+
+  before(async () => {
+    [server, other] = [createServer(listener), createServer(listener)];
+    server.on('connection', (socket) => {
+      sockets++;
+      socket.once('close', () => sockets--);
+    });
+    for (const each of [server, other]) await once(each.listen(0, '127.0.0.1'), 'listening');
+    host = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+    otherHost = `127.0.0.1:${(other.address() as AddressInfo).port}`;
+  });
+  after(async () => {
+    await Promise.all(opened.map((each) => each.end()));
+    for (const each of [server, other]) {
+      each.closeAllConnections();
+      each.close();
+    }
+  });
+
+  const client = (options: Partial<HttpClientOptions> = {}) =>
+    new HttpClient({ version: '1.2.3', privateHosts: ['127.0.0.1'], ...options });
+  function inferlet(options: TestInferletOptions & { http?: HttpClient } = {}) {
+    const { http = client(), ...rest } = options;
+    const made = new TestInferlet(null, { grants: { hosts: [host, otherHost] }, services: { http }, ...rest });
+    opened.push(made);
+    return made;
+  }
+  const begin = (guest: TestInferlet, path: string, request: Partial<Request> = {}): Exchange =>
+    guest.call<Exchange>('http', '[constructor]exchange', {
+      method: 'GET',
+      url: path.includes('://') ? path : `http://${host}${path}`,
+      headers: [],
+      body: undefined,
+      timeoutMs: undefined,
+      redirects: 0,
+      ...request,
+    });
+  const head = (guest: TestInferlet, exchange: Exchange) =>
+    guest.call<Promise<Outcome<ResponseHead>>>('http', '[method]exchange.head', exchange);
+  const read = (guest: TestInferlet, exchange: Exchange) =>
+    guest.call<Promise<Outcome<Uint8Array | undefined>>>('http', '[method]exchange.read', exchange);
+  async function whole(guest: TestInferlet, exchange: Exchange): Promise<string> {
+    const pieces: Uint8Array[] = [];
+    for (;;) {
+      const piece = value(await read(guest, exchange));
+      if (!piece) return Buffer.concat(pieces).toString();
+      assert.ok(piece.length >= 1 && piece.length <= 65_536);
+      pieces.push(piece);
+    }
+  }
+  /** The case of the error with which a request fails, in its head or in its body, and its text. */
+  async function failure(guest: TestInferlet, path: string, request: Partial<Request> = {}): Promise<string> {
+    const exchange = begin(guest, path, request);
+    const first = await head(guest, exchange);
+    if (first.tag === 'err') {
+      assert.deepEqual(await read(guest, exchange), first);
+      return `${first.val.tag}: ${first.val.val}`;
+    }
+    for (;;) {
+      const piece = await read(guest, exchange);
+      if (piece.tag === 'err') return `${piece.val.tag}: ${piece.val.val}`;
+      if (!piece.val) return 'none';
+    }
+  }
+  const echo = async (guest: TestInferlet, request: Partial<Request> = {}, path = '/echo'): Promise<Seen> =>
+    JSON.parse(await whole(guest, begin(guest, path, request))) as Seen;
+  const eventually = async (condition: () => boolean) => {
+    for (let i = 0; i < 500 && !condition(); i++) await new Promise((resolve) => setTimeout(resolve, 10));
+    assert.ok(condition());
+  };
+
+  it('answers with the head, then the body to its end', async () => {
+    const guest = inferlet();
+    const exchange = begin(guest, '/text');
+    const { status, headers, url } = value(await head(guest, exchange));
+    assert.deepEqual([status, url], [200, `http://${host}/text`]);
+    assert.deepEqual(
+      headers.filter(({ name }) => name === 'x-two').map((header) => header.value),
+      ['a', 'b'],
+    );
+    assert.ok(headers.every(({ name }) => name === name.toLowerCase() && name !== 'connection'));
+    assert.equal(await whole(guest, exchange), 'hello');
+    assert.equal(value(await read(guest, exchange)), undefined);
+    assert.equal(value(await head(guest, begin(guest, '/missing'))).status, 404);
+  });
+
+  it('sends what it is given, and who it is', async () => {
+    const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+    const guest = inferlet({ traceparent });
+    const memory = new Uint8Array(Buffer.from('{"a": "ä"}'));
+    const headers = [{ name: 'X-Mine', value: 'yes' }];
+    const sending = echo(guest, { method: 'post', body: memory, headers });
+    memory.fill(0);
+    const seen = await sending;
+    assert.deepEqual([seen.method, seen.body, seen.headers['x-mine']], ['POST', '{"a": "ä"}', 'yes']);
+    assert.equal(seen.headers['user-agent'], 'pie/1.2.3');
+    assert.equal(seen.headers.traceparent, traceparent);
+    assert.equal(seen.headers.host, host);
+    const own = await echo(guest, { headers: [{ name: 'User-Agent', value: 'mine' }] });
+    assert.equal(own.headers['user-agent'], 'mine');
+  });
+
+  it('refuses requests that make no sense, or would speak of the connection', async () => {
+    const guest = inferlet();
+    const header = (name: string, text: string) => failure(guest, '/text', { headers: [{ name, value: text }] });
+    for (const [found, about] of [
+      [await failure(guest, '/text', { method: 'G E T' }), /token/],
+      [await failure(guest, '/text', { method: '' }), /token/],
+      [await failure(guest, '/text', { method: 'connect' }), /CONNECT/],
+      [await failure(guest, 'ftp://127.0.0.1/x'), /protocol/],
+      [await failure(guest, '://'), /URL/],
+      [await failure(guest, `http://me:pass@${host}/`), /user/],
+      [await failure(guest, '/text', { redirects: 11 }), /redirects/],
+      [await header('Host', 'elsewhere'), /host/],
+      [await header('transfer-encoding', 'chunked'), /transfer-encoding/],
+      [await header('Connection', 'upgrade'), /connection/],
+      [await header('a b', 'x'), /token/],
+      [await header('x', 'a\r\nhost: evil'), /characters/],
+    ] as const) {
+      assert.match(found, /^invalid-argument: /);
+      assert.match(found, about);
+    }
+    assert.match(await failure(guest, '/text', { body: new Uint8Array(4 * MIB + 1) }), /^limit-exceeded/);
+  });
+
+  describe('where it may go', () => {
+    it('reaches only hosts that were granted, redirects included', async () => {
+      const guest = inferlet({ grants: { hosts: [host, '*.example.com'] } });
+      assert.match(await failure(guest, `http://${otherHost}/text`), /^unsupported: .*grants/);
+      assert.match(await failure(guest, 'http://localhost/'), /^unsupported/);
+      assert.match(await failure(inferlet({ grants: {} }), '/text'), /^unsupported/);
+      const to = (url: string) => failure(guest, `/redirect/302?to=${encodeURIComponent(url)}`, { redirects: 3 });
+      assert.match(await to(`http://${otherHost}/text`), /^unsupported: .*redirect/);
+      assert.match(await to('file:///etc/passwd'), /^invalid-argument/);
+    });
+
+    it('reaches no address of a private network unless the operator says so', async () => {
+      const hosts = ['127.0.0.1:*', 'localhost:*', '[::1]:*', '[::ffff:7f00:1]:*', '169.254.169.254', '0.0.0.0:*'];
+      const guest = inferlet({ grants: { hosts }, http: client({ privateHosts: [] }) });
+      const { port } = new URL(`http://${host}`);
+      for (const name of ['127.0.0.1', '0.0.0.0', '[::1]', '[::ffff:127.0.0.1]', '2130706433', '0x7f.1']) {
+        assert.match(await failure(guest, `http://${name}:${port}/text`), /^unsupported: .*private_hosts/, name);
+      }
+      assert.match(await failure(guest, 'http://169.254.169.254/latest/meta-data'), /^unsupported/);
+      const elsewhere = inferlet({ http: client({ privateHosts: ['10.0.0.1', `127.0.0.1:${Number(port) + 1}`] }) });
+      assert.match(await failure(elsewhere, '/text'), /^unsupported/);
+    });
+
+    it('connects to the address that it checked, whatever the name says next', async () => {
+      const { port } = new URL(`http://${host}`);
+      let lookups = 0;
+      const rebinding = client({
+        privateHosts: [],
+        lookup: async () => [{ address: lookups++ === 0 ? '198.18.0.1' : '127.0.0.1', family: 4 }],
+      });
+      const grants = { hosts: ['rebind.example:*', 'mixed.example:*'] };
+      const guest = inferlet({ grants, http: rebinding });
+      assert.match(await failure(guest, `http://rebind.example:${port}/text`), /^unsupported/);
+      assert.equal(lookups, 1);
+      const asked: string[] = [];
+      const trusted = client({
+        privateHosts: ['rebind.example'],
+        lookup: async (name) => {
+          asked.push(name);
+          return [{ address: '127.0.0.1', family: 4 }];
+        },
+      });
+      const other = inferlet({ grants, http: trusted });
+      assert.equal(await whole(other, begin(other, `http://rebind.example:${port}/text`)), 'hello');
+      assert.deepEqual(asked, ['rebind.example']);
+      // Of several addresses those of a private network are left out.
+      const mixed = client({
+        privateHosts: [],
+        lookup: async () => [
+          { address: '127.0.0.1', family: 4 },
+          { address: '::ffff:127.0.0.1', family: 6 },
+        ],
+      });
+      const third = inferlet({ grants, http: mixed });
+      assert.match(await failure(third, `http://mixed.example:${port}/text`), /^unsupported/);
+    });
+  });
+
+  describe('redirects', () => {
+    const via = (status: number, to: string) => `/redirect/${status}?to=${encodeURIComponent(to)}`;
+    const secrets = [
+      { name: 'authorization', value: 'Bearer s' },
+      { name: 'cookie', value: 'c=1' },
+      { name: 'content-type', value: 'text/plain' },
+    ];
+    const post: Partial<Request> = { method: 'POST', body: Buffer.from('data'), headers: secrets, redirects: 2 };
+
+    it('are followed as often as asked, and past that are the response', async () => {
+      const guest = inferlet();
+      const exchange = begin(guest, via(302, via(302, '/text')), { redirects: 2 });
+      assert.equal(value(await head(guest, exchange)).url, `http://${host}/text`);
+      assert.equal(await whole(guest, exchange), 'hello');
+      const first = begin(guest, via(302, '/text'));
+      const { status, headers } = value(await head(guest, first));
+      assert.deepEqual([status, headers.find(({ name }) => name === 'location')?.value], [302, '/text']);
+      assert.equal(await whole(guest, first), 'elsewhere');
+      assert.equal(value(await head(guest, begin(guest, '/loop', { redirects: 10 }))).status, 302);
+      assert.equal(value(await head(guest, begin(guest, '/redirect/304?to=/text', { redirects: 1 }))).status, 304);
+    });
+
+    it('keep method and body, or become a GET, as the status says', async () => {
+      const guest = inferlet();
+      for (const [status, method, body] of [
+        [301, 'GET', ''],
+        [302, 'GET', ''],
+        [303, 'GET', ''],
+        [307, 'POST', 'data'],
+        [308, 'POST', 'data'],
+      ] as const) {
+        const seen = await echo(guest, post, via(status, '/echo'));
+        assert.deepEqual([seen.method, seen.body], [method, body], String(status));
+        assert.equal(seen.headers['content-type'], body ? 'text/plain' : undefined);
+        assert.equal(seen.headers.authorization, 'Bearer s');
+      }
+      assert.equal((await echo(guest, { method: 'PUT', redirects: 1 }, via(302, '/echo'))).method, 'PUT');
+    });
+
+    it('take no credentials to another origin', async () => {
+      const seen = await echo(inferlet(), post, via(307, `http://${otherHost}/echo`));
+      assert.deepEqual([seen.headers.host, seen.body], [otherHost, 'data']);
+      assert.deepEqual([seen.headers.authorization, seen.headers.cookie], [undefined, undefined]);
+    });
+  });
+
+  describe('bodies', () => {
+    it('come decompressed, and the head does not say otherwise', async () => {
+      const guest = inferlet();
+      for (const path of ['/gzip', '/br', '/deflate', '/raw', '/twice']) {
+        const exchange = begin(guest, path);
+        const { headers } = value(await head(guest, exchange));
+        assert.ok(!headers.some(({ name }) => name === 'content-encoding' || name === 'content-length'), path);
+        assert.equal(await whole(guest, exchange), TEXT, path);
+      }
+      const strange = begin(guest, '/strange');
+      assert.ok(value(await head(guest, strange)).headers.some(({ name }) => name === 'content-encoding'));
+      assert.equal(await whole(guest, strange), 'uryyb');
+      assert.equal(await whole(guest, begin(guest, '/gzip', { method: 'HEAD' })), '');
+      assert.match(await failure(guest, '/broken'), /^unavailable/);
+    });
+
+    it('end at 32 MiB, counted after decompression', async () => {
+      const guest = inferlet();
+      const exchange = begin(guest, '/bomb');
+      let received = 0;
+      for (;;) {
+        const piece = await read(guest, exchange);
+        if (piece.tag === 'err') {
+          assert.equal(piece.val.tag, 'limit-exceeded');
+          break;
+        }
+        assert.ok(piece.val, 'the bomb ended');
+        received += piece.val.length;
+      }
+      assert.ok(received <= 32 * MIB && received > 31 * MIB);
+      await eventually(() => sockets === 0);
+    });
+
+    it('are not read ahead of the inferlet', async () => {
+      const guest = inferlet();
+      const exchange = begin(guest, '/endless');
+      value(await head(guest, exchange));
+      const piece = value(await read(guest, exchange));
+      assert.ok(piece && piece.length > 0);
+      // What the server could write is what fits into the buffers of two sockets.
+      for (let last = -1; last !== written; await new Promise((resolve) => setTimeout(resolve, 50))) last = written;
+      assert.ok(written < 24 * MIB, `${written} bytes were taken from the server`);
+      exchange.drop();
+      await eventually(() => sockets === 0);
+    });
+
+    it('that break off fail where they broke', async () => {
+      const guest = inferlet();
+      const exchange = begin(guest, '/cut');
+      value(await head(guest, exchange));
+      assert.equal(Buffer.from(value(await read(guest, exchange)) ?? []).toString(), 'only this');
+      const broken = await read(guest, exchange);
+      assert.equal(broken.tag === 'err' && broken.val.tag, 'unavailable');
+      assert.deepEqual(await read(guest, exchange), broken);
+      assert.match(await failure(guest, '/rude'), /^unavailable/);
+      assert.match(await failure(guest, '/upgrade'), /^unavailable/);
+    });
+  });
+
+  describe('ends', () => {
+    it('at its time limit, or at the invocation’s', async () => {
+      assert.match(await failure(inferlet(), '/never', { timeoutMs: 30 }), /^deadline-exceeded/);
+      assert.match(await failure(inferlet({ deadlineAt: Date.now() + 30 }), '/never'), /^deadline-exceeded/);
+      const stuck = client({ privateHosts: ['slow.example'], lookup: () => new Promise(() => undefined) });
+      const guest = inferlet({ grants: { hosts: ['slow.example'] }, http: stuck });
+      assert.match(await failure(guest, 'http://slow.example/', { timeoutMs: 30 }), /^deadline-exceeded/);
+      // The limit is of the head alone.
+      const slow = inferlet();
+      const exchange = begin(slow, '/slow', { timeoutMs: 200 });
+      value(await head(slow, exchange));
+      const rest = (async () => [await read(slow, exchange), await read(slow, exchange)] as const)();
+      await new Promise((resolve) => setTimeout(resolve, 250));
+      exchange.drop();
+      const [first, second] = await rest;
+      assert.equal(first.tag, 'ok');
+      assert.equal(second.tag === 'err' && second.val.tag, 'closed');
+    });
+
+    it('when it is dropped, with the connection', async () => {
+      const guest = inferlet();
+      const exchange = begin(guest, '/never');
+      await eventually(() => sockets === 1);
+      const waiting = head(guest, exchange);
+      guest.call('http', '[resource-drop]exchange', exchange);
+      const outcome = await waiting;
+      assert.equal(outcome.tag === 'err' && outcome.val.tag, 'closed');
+      await eventually(() => sockets === 0);
+    });
+
+    it('when the inferlet is stopped, with the reason, and nothing begins after', async () => {
+      const http = client();
+      const guest = inferlet({ http });
+      const waiting = [begin(guest, '/never'), begin(guest, '/slow')].map((exchange) => whole(guest, exchange));
+      const failures = Promise.allSettled(waiting);
+      await eventually(() => sockets === 2);
+      guest.inferlet.stop(handlerError('cancelled', 'the client has left'));
+      for (const outcome of await failures) {
+        assert.match(String((outcome as PromiseRejectedResult).reason), /cancelled: the client has left/);
+      }
+      assert.match(await failure(guest, '/text'), /^cancelled/);
+      await eventually(() => sockets === 0);
+      assert.equal(http.exchanges, 0);
+    });
+
+    it('and gives its place to the next one, of 64', async () => {
+      const http = client();
+      const guest = inferlet({ http });
+      const first = Array.from({ length: 64 }, () => begin(guest, '/never'));
+      assert.match(await failure(guest, '/text'), /^limit-exceeded/);
+      first[0]?.drop();
+      assert.equal(await whole(guest, begin(guest, '/text')), 'hello');
+      assert.equal(await whole(guest, begin(guest, '/text')), 'hello');
+      assert.equal(http.exchanges, 63);
+      await guest.end();
+      await eventually(() => sockets === 0);
+      assert.equal(http.exchanges, 0);
+    });
+  });
+});

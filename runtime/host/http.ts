@@ -1,0 +1,14 @@
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import type { Request, ResponseHead } from '#wit/generated/host.ts';
+import { Exchange } from './http/exchange.ts';
+import type { Inferlet } from './inferlet.ts';
+
+/** `wit/http.wit`. */
+export const http = {
+  '[constructor]exchange': (inferlet: Inferlet, request: Request): Exchange => new Exchange(inferlet, request),
+  '[method]exchange.head': (inferlet: Inferlet, self: Exchange): Promise<Outcome<ResponseHead>> =>
+    inferlet.hooks.waits.during(self.head()),
+  '[method]exchange.read': (inferlet: Inferlet, self: Exchange): Promise<Outcome<Uint8Array | undefined>> =>
+    inferlet.hooks.waits.during(self.read()),
+  '[resource-drop]exchange': (_inferlet: Inferlet, self: Exchange): void => self.drop(),
+};

@@ -1,0 +1,217 @@
+import { type IncomingMessage, request as requestHttp } from 'node:http';
+import { request as requestHttps } from 'node:https';
+import type { Readable } from 'node:stream';
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { Header, Request, ResponseHead } from '#wit/generated/host.ts';
+import type { Droppable } from '../holdings.ts';
+import type { Inferlet } from '../inferlet.ts';
+import { type HttpClient, RefusedAddress } from './client.ts';
+import { decoded } from './decode.ts';
+import { type Hop, parseRequest, redirected } from './request.ts';
+
+const DEFAULT_TIMEOUT_MS = 30_000;
+const MAX_BODY_BYTES = 32 * 2 ** 20;
+const MAX_PIECE_BYTES = 64 * 1024;
+const MAX_HEAD_BYTES = 64 * 1024;
+const MAX_TIMER_MS = 2 ** 31 - 1;
+/** Of the connection, or no longer true of what the inferlet reads. */
+const OWN_HEADERS: readonly string[] = ['connection', 'keep-alive', 'transfer-encoding'];
+const ENCODING_HEADERS: readonly string[] = ['content-encoding', 'content-length'];
+
+/** The host's side of an `exchange` resource: a request, the redirects that it is led by, and the body of its response. */
+export class Exchange implements Droppable {
+  readonly #inferlet: Inferlet;
+  readonly #head: Promise<Outcome<ResponseHead>>;
+  readonly #connection = new AbortController();
+  readonly #onStop = () => this.#end(this.#inferlet.stopped ?? DROPPED);
+  #body: AsyncIterator<Buffer> | null = null;
+  #rest: Buffer = EMPTY;
+  #bodyBytes = 0;
+  /** Reads answer in order. */
+  #reading: Promise<unknown> = Promise.resolve();
+  /** Why nothing more comes; `complete` when all has come. */
+  #ended: HandlerError | 'complete' | null = null;
+  #counted = false;
+
+  /** Lists of `request` may be views of the guest's memory. */
+  constructor(inferlet: Inferlet, request: Request) {
+    this.#inferlet = inferlet;
+    const hop = this.#begin(request);
+    if (hop.tag === 'err') {
+      this.#end(hop.val);
+      this.#head = Promise.resolve(hop);
+      return;
+    }
+    inferlet.stopping.addEventListener('abort', this.#onStop, { once: true });
+    this.#head = this.#send(hop.val, request);
+  }
+
+  head(): Promise<Outcome<ResponseHead>> {
+    return this.#head;
+  }
+
+  /** The next piece of the body; undefined after the last. */
+  read(): Promise<Outcome<Uint8Array | undefined>> {
+    const piece = this.#reading.then(() => this.#read());
+    this.#reading = piece;
+    return piece;
+  }
+
+  drop(): void {
+    this.#end(DROPPED);
+  }
+
+  #begin(request: Request): Outcome<Hop> {
+    const { services, description, exchanges, stopped } = this.#inferlet;
+    const refused = stopped ?? exchanges.take(this);
+    if (refused) return err(refused);
+    const { userAgent } = services.http;
+    const hop = parseRequest(request, description.grants, { userAgent, traceparent: description.traceparent });
+    if (hop.tag === 'err') return hop;
+    this.#counted = services.http.enter();
+    return this.#counted ? hop : err(BUSY);
+  }
+
+  async #send(first: Hop, { timeoutMs = DEFAULT_TIMEOUT_MS, redirects }: Request): Promise<Outcome<ResponseHead>> {
+    const { services, description } = this.#inferlet;
+    const waitMs = Math.max(0, Math.min(timeoutMs, description.deadlineAt - Date.now(), MAX_TIMER_MS));
+    const timer = setTimeout(() => this.#end(tooSlow(first.url, waitMs)), waitMs);
+    let hop = first;
+    try {
+      for (let left = redirects; ; left--) {
+        const response = await respond(services.http, hop, this.#connection.signal);
+        const { statusCode = 0, headers } = response;
+        const next = left > 0 ? redirected(hop, statusCode, headers.location, description.grants) : null;
+        if (next === null) return ok(this.#accept(hop, response));
+        response.destroy();
+        if (next.tag === 'err') return this.#fail(next.val);
+        hop = next.val;
+      }
+    } catch (error) {
+      return this.#fail(failureOf(error, hop.url));
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  #accept(hop: Hop, response: IncomingMessage): ResponseHead {
+    const { statusCode: status = 0, rawHeaders } = response;
+    const bodiless = hop.method === 'HEAD' || status === 204 || status === 304;
+    const body: Readable = bodiless ? response : decoded(response);
+    // What goes wrong is told by the next read.
+    for (const stream of [response, body]) stream.on('error', () => undefined);
+    this.#body = body[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
+    const hidden = body === response ? OWN_HEADERS : [...OWN_HEADERS, ...ENCODING_HEADERS];
+    return { status, headers: headersOf(rawHeaders).filter(({ name }) => !hidden.includes(name)), url: hop.url.href };
+  }
+
+  async #read(): Promise<Outcome<Uint8Array | undefined>> {
+    const head = await this.#head;
+    if (head.tag === 'err') return head;
+    if (this.#ended === 'complete') return END;
+    if (this.#ended) return err(this.#ended);
+    try {
+      // A server may send empty pieces.
+      while (this.#rest.length === 0) {
+        const next = await this.#body?.next();
+        if (!next || next.done) {
+          this.#end('complete');
+          return END;
+        }
+        this.#rest = next.value;
+        this.#bodyBytes += next.value.length;
+      }
+    } catch (error) {
+      return this.#fail(failureOf(error, new URL(head.val.url)));
+    }
+    if (this.#bodyBytes > MAX_BODY_BYTES) return this.#fail(TOO_LONG);
+    const piece = this.#rest.subarray(0, MAX_PIECE_BYTES);
+    this.#rest = this.#rest.subarray(piece.length);
+    return ok(piece);
+  }
+
+  /** The reason of the first end stays: what breaks afterwards broke because of it. */
+  #fail(reason: HandlerError): { readonly tag: 'err'; readonly val: HandlerError } {
+    this.#end(reason);
+    return err(this.#ended === null || this.#ended === 'complete' ? reason : this.#ended);
+  }
+
+  #end(reason: HandlerError | 'complete'): void {
+    if (this.#ended) return;
+    this.#ended = reason;
+    const { exchanges, services, stopping } = this.#inferlet;
+    stopping.removeEventListener('abort', this.#onStop);
+    exchanges.give(this);
+    if (this.#counted) services.http.leave();
+    this.#rest = EMPTY;
+    this.#connection.abort();
+  }
+}
+
+/** Connects, sends, and waits for the head of the response. The connection is this request's alone; the signal ends it at any time. */
+async function respond(client: HttpClient, hop: Hop, signal: AbortSignal): Promise<IncomingMessage> {
+  const { url, method, body } = hop;
+  const addresses = await untilAborted(client.addresses(url, signal), signal);
+  const send = url.protocol === 'https:' ? requestHttps : requestHttp;
+  const headers = {
+    ...Object.fromEntries(Object.entries(hop.headers).map(([name, values]) => [name, [...values]])),
+    ...((body || BODY_METHODS.includes(method)) && { 'content-length': String(body?.length ?? 0) }),
+  };
+  return new Promise((resolve, reject) => {
+    const request = send(url, {
+      ...{ method, headers, signal, agent: false, maxHeaderSize: MAX_HEAD_BYTES },
+      // What was checked is what is connected to: nobody asks the resolver a second time.
+      lookup: (_hostname, options, done) => {
+        const [first] = addresses;
+        if (options.all) done(null, [...addresses]);
+        else done(null, first?.address ?? '', first?.family);
+      },
+    });
+    request.once('response', resolve);
+    request.on('error', reject);
+    request.once('close', () => reject(new Error('the connection was closed before there was a response')));
+    request.end(body ?? undefined);
+  });
+}
+
+const BODY_METHODS: readonly string[] = ['POST', 'PUT', 'PATCH'];
+
+async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  let abort: () => void = () => undefined;
+  const aborted = new Promise<never>((_resolve, reject) => {
+    abort = () => reject(signal.reason);
+    if (signal.aborted) abort();
+    else signal.addEventListener('abort', abort, { once: true });
+  });
+  try {
+    return await Promise.race([work, aborted]);
+  } finally {
+    signal.removeEventListener('abort', abort);
+  }
+}
+
+function headersOf(raw: readonly string[]): Header[] {
+  return Array.from({ length: raw.length / 2 }, (_, i) => ({
+    name: (raw[2 * i] ?? '').toLowerCase(),
+    value: raw[2 * i + 1] ?? '',
+  }));
+}
+
+function failureOf(error: unknown, url: URL): HandlerError {
+  if (error instanceof RefusedAddress) return handlerError('unsupported', error.message);
+  const { code, message } =
+    error instanceof Error ? (error as NodeJS.ErrnoException) : { code: undefined, message: String(error) };
+  return handlerError('unavailable', `${url.host} cannot be reached, or broke off: ${code ?? message}`);
+}
+
+const tooSlow = (url: URL, waitMs: number): HandlerError =>
+  handlerError(
+    'deadline-exceeded',
+    `${url.host} sent no response within ${Math.round(waitMs)} ms (timeout-ms, or what the invocation had left)`,
+  );
+
+const EMPTY = Buffer.alloc(0);
+const END: Outcome<undefined> = ok(undefined);
+const DROPPED = handlerError('closed', 'the exchange was dropped');
+const BUSY = handlerError('unavailable', 'too many requests of all inferlets are under way; try again');
+const TOO_LONG = handlerError('limit-exceeded', `the body has more than ${MAX_BODY_BYTES} bytes`);

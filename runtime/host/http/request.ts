@@ -1,0 +1,129 @@
+import { validateHeaderValue } from 'node:http';
+import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { type Grants, hostMatches } from '#scheduler/functions/grants.ts';
+import type { Request } from '#wit/generated/host.ts';
+
+/** One request as it is sent: that of the inferlet, or one that a redirect leads to. */
+export interface Hop {
+  readonly url: URL;
+  readonly method: string;
+  /** By name in lower case. */
+  readonly headers: Readonly<Record<string, readonly string[]>>;
+  readonly body: Buffer | null;
+}
+
+/** What every request says unless the inferlet says it itself. */
+export interface HeaderDefaults {
+  readonly userAgent: string;
+  readonly traceparent: string | undefined;
+}
+
+const MAX_BODY_BYTES = 4 * 2 ** 20;
+const MAX_URL_CHARACTERS = 16_384;
+const MAX_HEADERS = 256;
+const MAX_HEADER_CHARACTERS = 64 * 1024;
+const MAX_REDIRECTS = 10;
+/** RFC 9110, section 5.6.2. */
+const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$/;
+/** They would make a tunnel of the connection, or show the inferlet what proxies added. */
+const REFUSED_METHODS: readonly string[] = ['CONNECT', 'TRACE', 'TRACK'];
+/** Of the connection and not of the request (RFC 9110, section 7.6.1), or said by this host itself. */
+const REFUSED_HEADERS: readonly string[] = [
+  ...['connection', 'keep-alive', 'proxy-authenticate', 'proxy-authorization', 'proxy-connection', 'te', 'trailer'],
+  ...['transfer-encoding', 'upgrade', 'expect', 'host', 'content-length'],
+];
+const CREDENTIALS: readonly string[] = ['authorization', 'cookie'];
+const ENCODINGS = 'gzip, deflate, br';
+
+/** Checks a request; lists of it may be views of the guest's memory, those of the result are not. */
+export function parseRequest(request: Request, grants: Grants, defaults: HeaderDefaults): Outcome<Hop> {
+  const { redirects, body, headers } = request;
+  const method = request.method.toUpperCase();
+  if (!TOKEN.test(method)) return invalid('the method is no token of RFC 9110, such as GET or POST');
+  if (REFUSED_METHODS.includes(method)) return invalid(`${method} cannot be sent from an inferlet`);
+  if (redirects > MAX_REDIRECTS) return invalid(`${redirects} redirects; 0 to ${MAX_REDIRECTS} can be followed`);
+  if (body && body.length > MAX_BODY_BYTES) {
+    return err(handlerError('limit-exceeded', `the body has ${body.length} bytes; ${MAX_BODY_BYTES} is the limit`));
+  }
+  const url = parseUrl(request.url, undefined, grants);
+  if (url.tag === 'err') return url;
+  const own = parseHeaders(headers);
+  if (own.tag === 'err') return own;
+  const { userAgent, traceparent } = defaults;
+  const all = {
+    'user-agent': [userAgent],
+    accept: ['*/*'],
+    'accept-encoding': [ENCODINGS],
+    ...(traceparent !== undefined && { traceparent: [traceparent] }),
+    ...own.val,
+  };
+  return ok({ url: url.val, method, headers: all, body: body ? Buffer.from(body) : null });
+}
+
+/**
+ * The request that a redirect asks for, as the Fetch standard has it (HTTP-redirect fetch): 303, and 301 or 302 of a POST, become a GET without
+ * body; credentials go to the origin that they were meant for only. Null when the status is no redirect.
+ */
+export function redirected(
+  hop: Hop,
+  status: number,
+  location: string | undefined,
+  grants: Grants,
+): Outcome<Hop> | null {
+  if (![301, 302, 303, 307, 308].includes(status) || location === undefined) return null;
+  const url = parseUrl(location, hop.url, grants);
+  if (url.tag === 'err') return url;
+  const { method } = hop;
+  const bare = status === 303 ? method !== 'GET' && method !== 'HEAD' : status < 303 && method === 'POST';
+  const foreign = url.val.origin !== hop.url.origin;
+  const kept = Object.entries(hop.headers).filter(
+    ([name]) => !(foreign && CREDENTIALS.includes(name)) && !(bare && name.startsWith('content-')),
+  );
+  return ok({
+    url: url.val,
+    method: bare ? 'GET' : method,
+    headers: Object.fromEntries(kept),
+    body: bare ? null : hop.body,
+  });
+}
+
+function parseUrl(text: string, base: URL | undefined, grants: Grants): Outcome<URL> {
+  const url = text.length <= MAX_URL_CHARACTERS && URL.canParse(text, base?.href) ? new URL(text, base) : null;
+  if (!url)
+    return invalid(
+      base ? 'the redirect leads to no URL' : 'the URL cannot be read; it begins with http:// or https://',
+    );
+  if (url.protocol !== 'http:' && url.protocol !== 'https:') {
+    return invalid(`${url.protocol} is no protocol of requests; http: and https: are`);
+  }
+  if (url.username !== '' || url.password !== '') {
+    return invalid('a URL with user and password; send an authorization header');
+  }
+  if (grants.hosts.some((pattern) => hostMatches(pattern, url))) return ok(url);
+  const who = base
+    ? `the redirect to ${url.host}, a host that the function was not granted`
+    : `requests to ${url.host}`;
+  return err(handlerError('unsupported', `${who}: the manifest must list it ("grants": {"hosts": ["${url.host}"]})`));
+}
+
+function parseHeaders(headers: Request['headers']): Outcome<Record<string, string[]>> {
+  const characters = headers.reduce((sum, { name, value }) => sum + name.length + value.length, 0);
+  if (headers.length > MAX_HEADERS || characters > MAX_HEADER_CHARACTERS) {
+    return invalid(`more than ${MAX_HEADERS} headers, or ${MAX_HEADER_CHARACTERS} characters of them`);
+  }
+  const parsed: Record<string, string[]> = Object.create(null);
+  for (const { name, value } of headers) {
+    const key = name.toLowerCase();
+    if (!TOKEN.test(key)) return invalid('the name of a header is no token of RFC 9110');
+    if (REFUSED_HEADERS.includes(key)) return invalid(`the header ${key} is set by the platform; leave it out`);
+    try {
+      validateHeaderValue(key, value);
+    } catch {
+      return invalid(`the value of the header ${key} has characters that no header may have`);
+    }
+    parsed[key] = [...(parsed[key] ?? []), value];
+  }
+  return ok(parsed);
+}
+
+const invalid = (text: string): Outcome<never> => err(handlerError('invalid-argument', text));

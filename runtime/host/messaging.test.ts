@@ -1,0 +1,103 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import { openTestScheduler } from '#scheduler/testing/fixture.ts';
+import { TestRedis } from '#scheduler/testing/redis.ts';
+import type { Envelope, Message } from '#wit/generated/host.ts';
+import { TestInferlet } from '../testing/inferlet.ts';
+
+const text = (val: string): Message => ({ tag: 'text', val });
+
+function value<T>(outcome: Outcome<T>): T {
+  if (outcome.tag === 'ok') return outcome.val;
+  assert.fail(`${outcome.val.tag}: ${outcome.val.val}`);
+}
+const failureOf = <T>(outcome: Outcome<T>): string => (outcome.tag === 'err' ? outcome.val.tag : 'ok');
+
+describe('messaging', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  before(async () => {
+    redis = await TestRedis.start();
+    scheduler = openTestScheduler(redis);
+  });
+  after(async () => {
+    await scheduler.close();
+    await redis.stop();
+  });
+
+  let count = 0;
+  const inferlet = (messaging = true, tenant = 'default') =>
+    new TestInferlet(null, {
+      ...{ id: `inferlet-${++count}`, tenant, grants: { messaging }, services: { messaging: scheduler.messaging } },
+    });
+  const call = <T>(guest: TestInferlet, name: string, ...args: unknown[]) =>
+    guest.call<Promise<Outcome<T>>>('messaging', name, ...args);
+  const subscribe = (guest: TestInferlet, topic: string) =>
+    guest.call<object>('messaging', '[constructor]subscription', topic);
+  const ready = (guest: TestInferlet, of: object) => call<undefined>(guest, '[method]subscription.ready', of);
+  const next = (guest: TestInferlet, of: object) => call<Envelope>(guest, '[method]subscription.next', of);
+  const broadcast = (guest: TestInferlet, topic: string, message: Message) =>
+    call<number>(guest, 'broadcast', topic, message);
+
+  it('broadcasts to the inferlets of a tenant, who know the sender', async () => {
+    const [sender, listener, stranger] = [inferlet(), inferlet(), inferlet(true, 'other')];
+    const [mine, theirs] = [subscribe(listener, 'a/b.c'), subscribe(stranger, 'a/b.c')];
+    value(await ready(listener, mine));
+    value(await ready(stranger, theirs));
+    const memory = Uint8Array.of(1, 2, 255);
+    const sending = broadcast(sender, 'a/b.c', { tag: 'bytes', val: memory });
+    memory.fill(0);
+    assert.equal(value(await sending), 1);
+    assert.deepEqual(value(await next(listener, mine)), {
+      sender: sender.inferlet.description.id,
+      message: { tag: 'bytes', val: Uint8Array.of(1, 2, 255) },
+    });
+    const waiting = next(listener, mine);
+    listener.call('messaging', '[method]subscription.unsubscribe', mine);
+    assert.equal(failureOf(await waiting), 'closed');
+    assert.equal(failureOf(await next(listener, mine)), 'closed');
+    assert.equal(value(await broadcast(sender, 'a/b.c', text('late'))), 0);
+  });
+
+  it('refuses what was not granted, names that are none, and messages that are too large', async () => {
+    const [denied, guest] = [inferlet(false), inferlet()];
+    assert.equal(failureOf(await broadcast(denied, 't', text('x'))), 'unsupported');
+    assert.equal(failureOf(await ready(denied, subscribe(denied, 't'))), 'unsupported');
+    assert.equal(failureOf(await call(denied, 'push', 't', text('x'))), 'unsupported');
+    assert.equal(failureOf(await call(denied, 'pull', 't')), 'unsupported');
+    for (const name of ['', 'a b', 'é', 'x'.repeat(129)]) {
+      assert.equal(failureOf(await broadcast(guest, name, text('x'))), 'invalid-argument');
+      assert.equal(failureOf(await next(guest, subscribe(guest, name))), 'invalid-argument');
+      assert.equal(failureOf(await call(guest, 'push', name, text('x'))), 'invalid-argument');
+      assert.equal(failureOf(await call(guest, 'pull', name)), 'invalid-argument');
+    }
+    const large = text('é'.repeat(2 ** 19 + 1));
+    assert.equal(failureOf(await broadcast(guest, 't', large)), 'limit-exceeded');
+    assert.equal(failureOf(await call(guest, 'push', 't', large)), 'limit-exceeded');
+  });
+
+  it('holds 64 subscriptions of an inferlet, and gives them up with it', async () => {
+    const [guest, sender] = [inferlet(), inferlet()];
+    const held = Array.from({ length: 64 }, () => subscribe(guest, 'many'));
+    for (const each of held) value(await ready(guest, each));
+    assert.equal(failureOf(await ready(guest, subscribe(guest, 'many'))), 'limit-exceeded');
+    guest.call('messaging', '[resource-drop]subscription', held[0]);
+    value(await ready(guest, subscribe(guest, 'many')));
+    assert.equal(value(await broadcast(sender, 'many', text('x'))), 64);
+    await guest.end();
+    assert.equal(value(await broadcast(sender, 'many', text('x'))), 0);
+  });
+
+  it('loses no message of a line to an inferlet that ends while it waits', async () => {
+    const [dying, living, sender] = [inferlet(), inferlet(), inferlet()];
+    const waiting = [call<Envelope>(dying, 'pull', 'work'), call<Envelope>(dying, 'pull', 'work')];
+    const pending = call<Envelope>(living, 'pull', 'work');
+    dying.inferlet.stop(handlerError('cancelled', 'enough'));
+    for (const outcome of await Promise.all(waiting)) assert.equal(failureOf(outcome), 'cancelled');
+    value(await call(sender, 'push', 'work', text('kept')));
+    assert.deepEqual(value(await pending), { sender: sender.inferlet.description.id, message: text('kept') });
+    assert.equal(failureOf(await call(dying, 'pull', 'work')), 'cancelled');
+  });
+});

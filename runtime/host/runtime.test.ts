@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import type { ModelMetadata } from '#wit/generated/host.ts';
+import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
+import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
+import { Models } from './models.ts';
+
+function value<T>(outcome: Outcome<T>): T {
+  if (outcome.tag === 'ok') return outcome.val;
+  assert.fail(`${outcome.val.tag}: ${outcome.val.val}`);
+}
+const failureOf = <T>(outcome: Outcome<T>): string => (outcome.tag === 'err' ? outcome.val.tag : 'ok');
+
+describe('runtime', () => {
+  let host: TestGpuHost;
+  let connection: GpuHostConnection;
+  before(async () => {
+    host = await TestGpuHost.start({ settings: { bits: 8 } });
+    connection = await GpuHostConnection.connect(host.address);
+  });
+  after(async () => {
+    connection.close();
+    await host.stop();
+  });
+
+  const inferlet = async (options: TestInferletOptions = {}) => {
+    const unused = { compile: () => assert.fail('no grammar was expected') };
+    const granted = (await new Models([connection], unused).granted([])).get(TEST_MODEL);
+    return new TestInferlet(connection, { model: { metadata: granted?.metadata ?? null }, ...options });
+  };
+
+  it('says what a model is, from its own configuration and its device', async () => {
+    const guest = await inferlet();
+    const metadata = (name: string) => guest.call<Outcome<ModelMetadata>>('runtime', 'metadata', name);
+    const { architecture, parameters, bits, ...shape } = value(metadata(TEST_MODEL));
+    const [summary] = connection.models;
+    const { layers, hiddenSize, attentionHeads, keyValueHeads, headSize } = shape;
+    assert.equal(architecture, 'LlamaForCausalLM');
+    // The reference backend computes in full precision, whatever it was asked for.
+    assert.equal(bits, 32);
+    assert.ok(attentionHeads % keyValueHeads === 0 && layers > 0);
+    // Weights of a layer without its feed-forward network, and the embeddings: less than all, and more than a part of it.
+    const least =
+      (summary?.vocabularySize ?? 0) * hiddenSize +
+      layers * 2 * hiddenSize * headSize * (attentionHeads + keyValueHeads);
+    assert.ok(parameters > BigInt(least));
+    assert.equal(failureOf(metadata('another')), 'not-found');
+    const unreadable = await inferlet({ model: { metadata: null } });
+    assert.equal(failureOf(unreadable.call<Outcome<unknown>>('runtime', 'metadata', TEST_MODEL)), 'unavailable');
+  });
+
+  it('answers a closed set of queries for finding faults', async () => {
+    const guest = await inferlet({ pages: 32, tokens: 500, grants: { store: 'read', hosts: ['a.b'] } });
+    const query = (name: string) => guest.call<Outcome<string>>('runtime', 'debug-query', name);
+    value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 3));
+    guest.inferlet.count(7, 2);
+    const all = JSON.parse(value(query('all')));
+    assert.deepEqual(all.pages, { [TEST_MODEL]: 3 });
+    assert.deepEqual([all.limits.pages, all.limits.tokens], [32, 500]);
+    assert.deepEqual([all.usage.inputTokens, all.usage.outputTokens], [7, 2]);
+    assert.deepEqual([all.grants.store, all.grants.hosts], ['read', ['a.b']]);
+    assert.deepEqual([all.models[0].name, all.models[0].connected], [TEST_MODEL, true]);
+    for (const name of Object.keys(all)) assert.deepEqual(JSON.parse(value(query(name))), all[name]);
+    for (const other of ['', 'secrets', 'toString', '__proto__']) {
+      assert.equal(failureOf(query(other)), 'invalid-argument');
+    }
+    await guest.end();
+  });
+});

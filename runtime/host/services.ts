@@ -1,0 +1,10 @@
+import type { KeyValues } from '#scheduler/key-values/key-values.ts';
+import type { Messaging } from '#scheduler/messaging/messaging.ts';
+import type { HttpClient } from './http/client.ts';
+
+/** What a runtime offers to all its inferlets besides devices. */
+export interface Services {
+  readonly keyValues: KeyValues;
+  readonly messaging: Messaging;
+  readonly http: HttpClient;
+}

@@ -1,0 +1,96 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import type { Grants } from '#scheduler/functions/grants.ts';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import { openTestScheduler } from '#scheduler/testing/fixture.ts';
+import { TestRedis } from '#scheduler/testing/redis.ts';
+import type { Entry } from '#wit/generated/host.ts';
+import { TestInferlet } from '../testing/inferlet.ts';
+
+const MAX_VALUE_BYTES = 2 ** 20;
+const bytes = (text: string) => new Uint8Array(Buffer.from(text));
+
+function value<T>(outcome: Outcome<T>): T {
+  if (outcome.tag === 'ok') return outcome.val;
+  assert.fail(`${outcome.val.tag}: ${outcome.val.val}`);
+}
+
+describe('store', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  before(async () => {
+    redis = await TestRedis.start();
+    scheduler = openTestScheduler(redis);
+  });
+  after(async () => {
+    await scheduler.close();
+    await redis.stop();
+  });
+
+  const inferlet = (grants: Partial<Grants> = { store: 'write' }, tenant = 'default') =>
+    new TestInferlet(null, { tenant, grants, services: { keyValues: scheduler.keyValues } });
+  const call = <T>(guest: TestInferlet, name: string, ...args: unknown[]) =>
+    guest.call<Promise<Outcome<T>>>('store', name, ...args);
+  const failure = async (guest: TestInferlet, name: string, ...args: unknown[]) => {
+    const outcome = await call<unknown>(guest, name, ...args);
+    return outcome.tag === 'err' ? outcome.val.tag : 'ok';
+  };
+
+  it('keeps what one function writes for the others of its tenant', async () => {
+    const [writer, reader, stranger] = [inferlet(), inferlet({ store: 'read' }), inferlet(undefined, 'other')];
+    const memory = bytes('first');
+    const writing = call<bigint>(writer, 'set', 'a/é', memory, undefined);
+    memory.fill(0);
+    const version = value(await writing);
+    const found = value(await call<Entry | undefined>(reader, 'get', 'a/é'));
+    assert.deepEqual([Buffer.from(found?.value ?? []).toString(), found?.version], ['first', version]);
+    assert.equal(value(await call(stranger, 'exists', 'a/é')), false);
+    assert.equal(value(await call(writer, 'compare-and-set', 'a/é', undefined, bytes('x'))), undefined);
+    const next = value(await call<bigint>(writer, 'compare-and-set', 'a/é', version, bytes('second')));
+    assert.ok(next > version);
+    assert.deepEqual(value(await call(reader, 'list-keys', 'a/', undefined, 10)), ['a/é']);
+    assert.deepEqual(
+      [value(await call(writer, 'delete-key', 'a/é')), value(await call(writer, 'delete-key', 'a/é'))],
+      [true, false],
+    );
+    assert.equal(value(await call(reader, 'get', 'a/é')), undefined);
+  });
+
+  it('refuses what was not granted, and what no store takes', async () => {
+    const [nothing, reader, writer] = [inferlet({}), inferlet({ store: 'read' }), inferlet()];
+    assert.equal(await failure(nothing, 'get', 'k'), 'unsupported');
+    assert.equal(await failure(nothing, 'list-keys', '', undefined, 1), 'unsupported');
+    assert.equal(await failure(reader, 'set', 'k', bytes(''), undefined), 'unsupported');
+    assert.equal(await failure(reader, 'compare-and-set', 'k', undefined, bytes('')), 'unsupported');
+    assert.equal(await failure(reader, 'delete-key', 'k'), 'unsupported');
+    assert.equal(await failure(writer, 'get', ''), 'invalid-argument');
+    assert.equal(await failure(writer, 'exists', 'é'.repeat(257)), 'invalid-argument');
+    assert.equal(await failure(writer, 'set', 'k'.repeat(512), new Uint8Array(MAX_VALUE_BYTES), undefined), 'ok');
+    assert.equal(await failure(writer, 'set', 'k', new Uint8Array(MAX_VALUE_BYTES + 1), undefined), 'limit-exceeded');
+    assert.equal(await failure(writer, 'set', 'k', bytes(''), 0), 'invalid-argument');
+    assert.equal(await failure(writer, 'list-keys', '', undefined, 0), 'invalid-argument');
+    assert.equal(await failure(writer, 'list-keys', '', undefined, 1001), 'invalid-argument');
+  });
+
+  it('says when the tenant’s store is full, and when the platform’s is away', async () => {
+    const guest = inferlet();
+    const full = Array.from({ length: 257 }, (_, i) =>
+      call<bigint>(guest, 'set', `big/${i}`, new Uint8Array(MAX_VALUE_BYTES), undefined),
+    );
+    const outcomes = await Promise.all(full);
+    assert.deepEqual(
+      [...new Set(outcomes.map(({ tag, val }) => (tag === 'ok' ? 'ok' : val.tag)))],
+      ['ok', 'limit-exceeded'],
+    );
+    value(await call(guest, 'delete-key', 'big/0'));
+    assert.equal(await failure(guest, 'set', 'small', bytes('x'), undefined), 'ok');
+
+    guest.inferlet.stop(handlerError('cancelled', 'no more'));
+    assert.equal(await failure(guest, 'get', 'small'), 'cancelled');
+    const away = openTestScheduler(redis);
+    await away.close();
+    const other = new TestInferlet(null, { grants: { store: 'write' }, services: { keyValues: away.keyValues } });
+    assert.equal(await failure(other, 'get', 'small'), 'unavailable');
+  });
+});

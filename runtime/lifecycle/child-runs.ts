@@ -1,0 +1,169 @@
+import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
+import type { InvocationJob } from '#scheduler/admission/job.ts';
+import type { Control } from '#scheduler/invocations/control.ts';
+import type { EventLog } from '#scheduler/invocations/event-log.ts';
+import type { Inbox } from '#scheduler/invocations/inbox.ts';
+import type { Invocations } from '#scheduler/invocations/invocations.ts';
+import type { AttemptOutcome } from '#scheduler/invocations/types.ts';
+import type { Ending } from '#wit/generated/host.ts';
+import type { ChildJobs } from './child-job.ts';
+import { ChildRun } from './child-run.ts';
+import type { Family } from './family.ts';
+import { isLost, untilStored } from './stored.ts';
+import type { Verdict } from './verdict.ts';
+
+/** Children that one runtime runs at once: each holds an instance's memory, and none waits for a slot. */
+const MAX_RUNS = 1024;
+
+export interface ChildRunsOptions {
+  readonly invocations: Invocations;
+  readonly inbox: Inbox;
+  readonly events: EventLog;
+  readonly control: Control;
+  readonly runtimeId: string;
+  readonly jobs: ChildJobs;
+  /** Runs a child from its beginning to its end; null when `begin` was refused. */
+  readonly run: (attempt: ChildAttempt) => Promise<Verdict | null>;
+  readonly onError?: (error: unknown) => void;
+}
+
+/** A child's only attempt. */
+export interface ChildAttempt {
+  readonly job: InvocationJob;
+  readonly signal: AbortSignal;
+  readonly depth: number;
+  readonly family: Family;
+  readonly begin: () => Promise<AttemptOutcome>;
+}
+
+/** Who launched a child, and where in its family. */
+export interface Origin {
+  /** The parent's. */
+  readonly epoch: number;
+  readonly depth: number;
+  readonly family: Family;
+  readonly token: string;
+}
+
+/** All children that one runtime runs. */
+export class ChildRuns {
+  readonly #options: ChildRunsOptions;
+  readonly #runs = new Map<string, ChildRun>();
+
+  constructor(options: ChildRunsOptions) {
+    this.#options = options;
+  }
+
+  /** Children that run. */
+  get count(): number {
+    return this.#runs.size;
+  }
+
+  get jobs(): ChildJobs {
+    return this.#options.jobs;
+  }
+
+  /** Why this runtime takes no child now, or null. */
+  refusal(): HandlerError | null {
+    if (this.#runs.size < MAX_RUNS) return null;
+    return handlerError('unavailable', `this runtime runs ${MAX_RUNS} children already; try again later`);
+  }
+
+  /** A client asks for a child's cancellation; false when none of that id runs here. */
+  cancel(id: string, message: string): boolean {
+    const run = this.#runs.get(id);
+    if (!run) return false;
+    run.cancelledByClient = true;
+    run.cancel(message);
+    return true;
+  }
+
+  create(job: InvocationJob): ChildRun {
+    const { inbox, events } = this.#options;
+    return new ChildRun({ job, inbox, events });
+  }
+
+  /**
+   * Starts a child. `begun` resolves once its record is stored, with null, or with why it never begins. `ended` resolves when it has its
+   * terminal event, or never will have one from here; `run.settle` is the caller's. Neither rejects.
+   */
+  start(run: ChildRun, origin: Origin): { begun: Promise<HandlerError | null>; ended: Promise<Ending> } {
+    const begun = Promise.withResolvers<HandlerError | null>();
+    this.#runs.set(run.id, run);
+    const ended = this.#live(run, origin, begun.resolve).finally(() => this.#runs.delete(run.id));
+    return { begun: begun.promise, ended };
+  }
+
+  async #live(run: ChildRun, origin: Origin, begun: (refused: HandlerError | null) => void): Promise<Ending> {
+    const { job, signal } = run;
+    const { family, depth } = origin;
+    let verdict: Verdict | null;
+    try {
+      const begin = () => this.#begin(job, origin, begun);
+      verdict = await this.#options.run({ job, signal, family, depth, begin });
+    } catch (error) {
+      this.#options.onError?.(error);
+      verdict = { kind: 'silent' };
+    }
+    // Answered only when it has not begun.
+    begun(handlerError(isLost(signal) ? 'terminated' : 'cancelled', 'the parent has ended; nothing begins for it'));
+    if (run.cancelledByClient) await this.#settled(job.id);
+    switch (verdict?.kind) {
+      case 'result':
+        return { tag: 'success', val: verdict.output };
+      case 'error':
+        return failure(verdict.code, verdict.message);
+      case 'silent':
+        return this.#endedElsewhere(job.id, signal);
+      case undefined:
+        return failure('internal', 'It has not begun.');
+    }
+  }
+
+  async #begin(
+    job: InvocationJob,
+    origin: Origin,
+    begun: (refused: HandlerError | null) => void,
+  ): Promise<AttemptOutcome> {
+    const { invocations, runtimeId } = this.#options;
+    const { id, tenant, function: name, version, submittedAt, deadlineMs, arrival, parent = '' } = job;
+    const outcome = await invocations.beginChild(
+      {
+        ...{ id, tenant, function: name, version, submittedAt, deadlineMs, arrival, parent, runtimeId },
+        ...{ parentEpoch: origin.epoch, root: origin.family.root.id },
+      },
+      origin.token,
+    );
+    if ('refused' in outcome) {
+      begun(handlerError('cancelled', 'the parent has ended; nothing begins for it'));
+      return { refused: 'ended' };
+    }
+    begun(null);
+    return { ...outcome, attempt: 1 };
+  }
+
+  /** How a child ended that somebody else has ended, or now must. */
+  async #endedElsewhere(id: string, signal: AbortSignal): Promise<Ending> {
+    const { invocations, runtimeId, onError } = this.#options;
+    const lost = failure('runtime-lost', 'The runtime that ran this invocation was lost.');
+    try {
+      const message = 'The runtime stopped without ending this invocation.';
+      const ended = await untilStored(() => invocations.fail(id, 'internal', message, runtimeId), signal);
+      if (ended === null) return lost;
+      const record = await untilStored(() => invocations.get(id), signal);
+      return record?.failure ? failure(record.failure.code, record.failure.message) : lost;
+    } catch (error) {
+      onError?.(error);
+      return failure('internal', 'It could not be ended.');
+    }
+  }
+
+  async #settled(id: string): Promise<void> {
+    const { control, runtimeId, onError } = this.#options;
+    await control.settled(runtimeId, id).catch((error) => onError?.(error));
+  }
+}
+
+function failure(code: string, message: string): Ending {
+  return { tag: 'failure', val: { code, message } };
+}

@@ -1,0 +1,273 @@
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { after, before, describe, it } from 'node:test';
+import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { TestPlatform, type Transcript } from '../testing/platform.ts';
+import { MAX_CHILDREN, MAX_DEPTH } from './family.ts';
+
+const PAGES = 24;
+const LIMITS = { memoryMb: 16, cpuMs: 5000, wallMs: 20_000, pages: 16, tokens: 1000 };
+
+describe('children', () => {
+  let platform: TestPlatform;
+  let family: FunctionVersion;
+  let frugal: FunctionVersion;
+  before(async () => {
+    platform = await TestPlatform.start({ pageCount: PAGES, runtime: { concurrency: 4 } });
+    const source = await readFile(new URL('../testing/fixtures/family.js', import.meta.url), 'utf8');
+    const input = { type: 'object', required: ['do'], properties: { do: { type: 'string' }, ms: { type: 'integer' } } };
+    family = await platform.deploy(source, {
+      name: 'family',
+      limits: LIMITS,
+      input,
+      grants: { launch: ['family', 'small', 'absent'] },
+    });
+    frugal = await platform.deploy(source, {
+      name: 'frugal',
+      limits: { ...LIMITS, tokens: 100 },
+      grants: { launch: '*' },
+    });
+    await platform.deploy(source, { name: 'small', limits: { ...LIMITS, wallMs: 300, pages: 4, tokens: 40 } });
+    await platform.deploy(source, { name: 'ungranted', limits: LIMITS });
+  });
+  after(() => platform.stop());
+
+  const invoke = (input: unknown) => platform.invoke(family, input);
+  const output = ({ end }: Transcript) => {
+    assert.equal(end.event, 'result', JSON.stringify(end.data));
+    return end.data.output as Record<string, unknown>;
+  };
+  const told = ({ messages }: Transcript) => messages.map((text) => JSON.parse(text) as Record<string, unknown>);
+  const childOf = (transcript: Transcript) => String(told(transcript)[0]?.child);
+  const launch = (input: unknown, more: object = {}) => ({ do: 'launch', name: 'family', input, ...more });
+  const recordOf = async (id: string) => {
+    const record = await platform.scheduler.invocations.get(id);
+    assert.ok(record, id);
+    return record;
+  };
+  /** The child that an invocation has named in its first message, while it runs. */
+  async function namedBy(id: string): Promise<Record<string, unknown>> {
+    for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(15_000))) {
+      if (event === 'message') return JSON.parse((JSON.parse(data) as { text: string }).text);
+      assert.notEqual(event, 'error', data);
+    }
+    throw new Error('it ended without a message');
+  }
+
+  it('are invocations of their own: record, log, inbox, usage, in their root’s place in line', async () => {
+    const parent = await platform.submit(
+      family,
+      launch({ do: 'parrot' }, { messages: ['a', [1, 255], 'b'], count: 2 }),
+    );
+    const transcript = await platform.transcript(parent);
+    const id = childOf(transcript);
+    const heard = ['a', [1, 255], 'b'];
+    const success = { tag: 'success', val: JSON.stringify(heard) };
+    assert.deepEqual(output(transcript), {
+      ...{ heard, end: 'closed', sends: [{}, {}, {}], endings: [success, success] },
+      late: { err: 'closed', text: 'the child has ended' },
+    });
+    const [record, root] = await Promise.all([recordOf(id), recordOf(parent)]);
+    assert.deepEqual(
+      [record.parent, record.root, record.arrival, record.status],
+      [parent, parent, root.arrival, 'succeeded'],
+    );
+    assert.ok((record.usage?.cpuMs ?? 0) > 0 && (record.endedAt ?? 0) <= (root.endedAt ?? 0));
+    const child = await platform.transcript(id);
+    assert.deepEqual(child.end.data.output, heard);
+    assert.equal(JSON.parse(child.events[0]?.data ?? '').parent, parent);
+    const listed = await platform.scheduler.invocations.recent('default', 'family');
+    assert.ok(listed.some((invocation) => invocation.id === id));
+  });
+
+  it('tell their parent how they failed', async () => {
+    const { endings } = output(await invoke(launch({ do: 'throw' })));
+    assert.deepEqual(endings, [{ tag: 'failure', val: { code: 'inferlet-error', message: 'boom' } }]);
+  });
+
+  it('are refused for a function that is not granted, not there, or refuses its input', async () => {
+    const refusal = async (name: string, input: unknown) => output(await invoke({ do: 'launch', name, input }));
+    assert.equal((await refusal('ungranted', {})).err, 'unsupported');
+    assert.equal((await refusal('absent', {})).err, 'not-found');
+    assert.equal((await refusal('family@000000000000', {})).err, 'not-found');
+    const invalid = await refusal('family', { do: 'sleep', ms: 'long' });
+    assert.equal(invalid.err, 'invalid-argument');
+    assert.match(String(invalid.text), /\/ms/);
+    assert.equal((await refusal('family', '{')).err, 'invalid-argument');
+    assert.equal((await refusal('small', { do: 'left' })).endings !== undefined, true, 'a granted one starts');
+    const named = await refusal(`family@${family.version}`, { do: 'echo', value: 1 });
+    assert.deepEqual(named.endings, [{ tag: 'success', val: '1' }]);
+  });
+
+  it(`are at most ${MAX_CHILDREN} at once, and again as many when some have ended`, async () => {
+    const inputs = Array.from({ length: MAX_CHILDREN + 2 }, () => ({ do: 'sleep', ms: 50 }));
+    const transcript = await invoke({
+      do: 'many',
+      name: 'family',
+      inputs,
+      next: { do: 'many', name: 'family', inputs: [] },
+    });
+    const started = told(transcript)[0]?.children as { ok?: string; err?: string }[];
+    assert.equal(started.filter(({ ok }) => ok).length, MAX_CHILDREN);
+    assert.deepEqual(
+      started.slice(MAX_CHILDREN).map(({ err }) => err),
+      ['limit-exceeded', 'limit-exceeded'],
+    );
+    const again = { do: 'launch', name: 'family', input: { do: 'echo', value: 2 } };
+    const waited = { do: 'many', name: 'family', inputs: inputs.slice(0, MAX_CHILDREN - 1), next: again };
+    assert.deepEqual(output(await invoke(waited)).endings, [{ tag: 'success', val: '2' }]);
+  });
+
+  it(`are at most ${MAX_DEPTH} deep`, async () => {
+    const deepest = output(await invoke({ do: 'nest', name: 'family', depth: 0 }));
+    assert.deepEqual([deepest.depth, deepest.err], [MAX_DEPTH, 'limit-exceeded']);
+  });
+
+  it('stay within their root’s pages and tokens, and run no longer than their parent', async () => {
+    const wish = {
+      do: 'hold',
+      pages: 8,
+      next: {
+        do: 'many',
+        name: 'family',
+        inputs: [
+          { do: 'hold', pages: 8 },
+          { do: 'hold', pages: 1 },
+        ],
+        next: 'wait',
+      },
+    };
+    const endings = output(await invoke(wish)) as unknown as { val: string }[];
+    const outcomes = endings.map(({ val }) => JSON.parse(val) as { ok?: number; err?: string; text?: string });
+    assert.equal(outcomes.filter(({ ok }) => ok).length, 1, JSON.stringify(outcomes));
+    assert.match(outcomes.find(({ err }) => err === 'limit-exceeded')?.text ?? '', /together/);
+
+    const five = Array.from({ length: 5 }, () => ({ do: 'hold', pages: 3 }));
+    const spent = await platform.invoke(frugal, { do: 'many', name: 'family', inputs: five, next: 'wait' });
+    const steps = (output(spent) as unknown as { val: string }[]).map(({ val }) => JSON.parse(val) as { err?: string });
+    // 48 tokens each: the third passes the root's 100, and nobody may ask for more.
+    assert.deepEqual(steps.map(({ err }) => err ?? 'ok').sort(), [
+      'limit-exceeded',
+      'limit-exceeded',
+      'ok',
+      'ok',
+      'ok',
+    ]);
+
+    const own = output(await invoke({ do: 'launch', name: 'small', input: { do: 'hold', pages: 5 } }));
+    assert.equal(
+      JSON.parse((own.endings as { val: string }[])[0]!.val).err,
+      'limit-exceeded',
+      'its own limit holds as well',
+    );
+    const left = output(await invoke({ do: 'launch', name: 'small', input: { do: 'left' } }));
+    assert.ok(Number((left.endings as { val: string }[])[0]!.val) <= 300);
+  });
+
+  it('end with their parent, however it ends, and before it', async () => {
+    const children = [
+      { do: 'sleep', ms: 60_000 },
+      { do: 'stubborn' },
+      { do: 'spin' },
+      { do: 'launch', name: 'family', input: { do: 'stubborn' } },
+    ];
+    for (const next of [{ do: 'echo', value: 1 }, { do: 'throw' }, { do: 'stubborn' }]) {
+      const id = await platform.submit(family, { do: 'many', name: 'family', inputs: children, next });
+      const started = (await namedBy(id)).children as { ok: string }[];
+      if (next.do === 'stubborn') await platform.scheduler.cancel(id, 'enough');
+      const parent = (await platform.transcript(id)).end;
+      assert.equal(parent.event, next.do === 'echo' ? 'result' : 'error');
+      for (const { ok } of started) {
+        const record = await recordOf(ok);
+        assert.deepEqual(
+          [record.status, record.failure?.code],
+          ['cancelled', 'cancelled'],
+          `${next.do} ${record.failure?.message}`,
+        );
+      }
+    }
+    assert.equal(platform.runtime.running, 0);
+  });
+
+  it('are cancelled by their parent, by dropping them, and by a client', async () => {
+    const cancelled = await invoke({ do: 'cancel', name: 'family', input: { do: 'stubborn' } });
+    assert.equal((output(cancelled).val as Record<string, string>).code, 'cancelled');
+    assert.equal((await recordOf(childOf(cancelled))).failure?.message, 'Its parent cancelled it.');
+    const dropped = await invoke({ do: 'cancel', name: 'family', input: { do: 'stubborn' }, drop: true });
+    assert.match((await recordOf(childOf(dropped))).failure?.message ?? '', /dropped/);
+    const parent = await platform.submit(family, launch({ do: 'stubborn' }));
+    const { child } = await namedBy(parent);
+    assert.equal(await platform.scheduler.cancel(String(child), 'by hand'), 'requested');
+    const { endings } = output(await platform.transcript(parent));
+    assert.deepEqual(endings, [{ tag: 'failure', val: { code: 'cancelled', message: 'by hand' } }]);
+    const { keys, redis } = platform.scheduler.store;
+    assert.equal(await redis.hlen(keys.cancels(platform.runtime.id)), 0);
+  });
+
+  it('may say more than anybody holds: a parent that reads late reads it all', async () => {
+    const wish = { do: 'late', name: 'family', input: { do: 'chatter', count: 40, size: 200_000 } };
+    assert.deepEqual(output(await invoke(wish)), { ending: 'success', sizes: 40, first: 200_001, end: 'closed' });
+  });
+
+  it('leave nothing behind', async () => {
+    await eventually(async () => (await platform.freePages()) === PAGES, 'all pages are free');
+    assert.equal(platform.runtime.running, 0);
+    assert.equal((await platform.scheduler.invocations.children()).size, 0);
+    assert.deepEqual(platform.errors, []);
+  });
+});
+
+describe('children where memory and slots are short', () => {
+  let platform: TestPlatform;
+  let family: FunctionVersion;
+  before(async () => {
+    platform = await TestPlatform.start({ pageCount: 16, runtime: { concurrency: 2, overcommit: 100 } });
+    const source = await readFile(new URL('../testing/fixtures/family.js', import.meta.url), 'utf8');
+    const limits = { memoryMb: 16, cpuMs: 20_000, wallMs: 20_000, pages: 32 };
+    family = await platform.deploy(source, { name: 'family', limits, grants: { launch: '*' } });
+  });
+  after(() => platform.stop());
+
+  const held = async (id: string) => {
+    for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(15_000))) {
+      if (event === 'message') return JSON.parse((JSON.parse(data) as { text: string }).text);
+    }
+    throw new Error('it ended without a message');
+  };
+
+  it('run when every slot is taken, and give way to their own root, who goes on', async () => {
+    const other = await platform.submit(family, { do: 'parrot' });
+    const { end } = await platform.invoke(family, { do: 'grow', name: 'family', child: 6, own: 12 });
+    await platform.scheduler.inbox.close(other);
+    await platform.transcript(other);
+    assert.equal(end.event, 'result', JSON.stringify(end.data));
+    const { held, grown, ending } = end.data.output as {
+      held: string;
+      grown: unknown;
+      ending: { val: { code: string } };
+    };
+    assert.deepEqual([JSON.parse(held), grown, ending.val.code], [{ ok: 6 }, { ok: 12 }, 'terminated']);
+  });
+
+  it('go with a root whose memory is taken', async () => {
+    const oldest = await platform.submit(family, { do: 'hold', pages: 2, next: { do: 'wait', pages: 13 } });
+    await held(oldest);
+    const idle = {
+      do: 'many',
+      name: 'family',
+      inputs: [{ do: 'stubborn' }],
+      next: { do: 'hold', pages: 8, next: { do: 'stubborn' } },
+    };
+    const root = await platform.submit(family, idle);
+    const { children } = await held(root);
+    await eventually(async () => (await platform.freePages()) <= 6, 'the root has filled its pages');
+    await platform.scheduler.inbox.push(oldest, { text: 'go' });
+    assert.deepEqual((await platform.transcript(oldest)).end.data.output, { ok: 13 });
+    assert.equal((await platform.transcript(root)).end.data.code, 'terminated');
+    assert.equal((await platform.scheduler.invocations.get(children[0].ok))?.failure?.code, 'terminated');
+    assert.equal(await platform.freePages(), 16);
+    assert.equal(platform.runtime.running, 0);
+    assert.deepEqual(platform.errors, []);
+  });
+});

@@ -1,0 +1,147 @@
+import { randomUUID } from 'node:crypto';
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { InvocationJob } from '#scheduler/admission/job.ts';
+import type { Grants } from '#scheduler/functions/grants.ts';
+import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import type { Ending } from '#wit/generated/host.ts';
+import type { ChildLauncher, RunningChild } from '../host/children.ts';
+import { checkInput, childJob, findFunction, referenceOf } from './child-job.ts';
+import type { ChildRun } from './child-run.ts';
+import type { ChildRuns } from './child-runs.ts';
+import type { Family } from './family.ts';
+import type { Stop } from './stopping.ts';
+
+/** Who launches. */
+export interface Parent {
+  readonly job: InvocationJob;
+  /** Of its running attempt. */
+  readonly epoch: number;
+  /** Generations between it and its root. */
+  readonly depth: number;
+  readonly family: Family;
+  readonly grants: Grants;
+  /** Milliseconds since the Unix epoch. */
+  readonly deadlineAt: number;
+  /** Charges it with CPU time that is spent for it here. */
+  readonly charge: (cpuMs: number) => void;
+  /** Takes its places in line on the GPU hosts, so that its children stand behind it. */
+  readonly takePlaces: () => void;
+}
+
+interface Launching {
+  readonly run: ChildRun | null;
+  readonly outcome: Outcome<RunningChild>;
+  /** How it ended; null when it never began. */
+  readonly ended: Promise<Ending | null>;
+}
+
+/**
+ * The children of one inferlet. They do not pass admission: they run at once, in this runtime, on what their root was admitted for, so that a
+ * parent never waits on a child that cannot be admitted. None outlives its parent.
+ */
+export class Children implements ChildLauncher {
+  readonly #runs: ChildRuns;
+  readonly #parent: Parent;
+  readonly #running = new Set<ChildRun>();
+  /** Launches under way, and then the lives of the children. */
+  readonly #open = new Set<Promise<unknown>>();
+  #stopped: Stop | null = null;
+
+  constructor(runs: ChildRuns, parent: Parent) {
+    this.#runs = runs;
+    this.#parent = parent;
+  }
+
+  async launch(reference: string, input: string): Promise<Outcome<RunningChild>> {
+    const { family, depth } = this.#parent;
+    const refused = this.#refusal(reference) ?? this.#runs.refusal() ?? family.enter(depth);
+    if (refused) return err(refused);
+    const launching = this.#launch(reference, input);
+    this.#keep(this.#leaving(launching));
+    return (await launching).outcome;
+  }
+
+  stop(reason: HandlerError): void {
+    const { tag, val } = reason;
+    const code = tag === 'terminated' || tag === 'deadline-exceeded' ? tag : 'cancelled';
+    this.#stop({ code, message: `Its parent was stopped: ${val}` });
+  }
+
+  /** The parent's code runs no more: nobody is left to say goodbye to. */
+  end(): void {
+    this.#stop({ code: 'cancelled', message: 'Its parent has ended.', graceMs: 0 });
+  }
+
+  /** This runtime was declared dead: others end the children. */
+  abandon(message: string): void {
+    this.#stop({ code: 'runtime-lost', message });
+  }
+
+  /** Resolves when every child has its terminal event; after `stop`, `end` or `abandon` no more are launched. */
+  async settled(): Promise<void> {
+    while (this.#open.size > 0) await Promise.all(this.#open);
+  }
+
+  #stop(reason: Stop): void {
+    this.#stopped ??= reason;
+    for (const run of this.#running) run.stop(reason);
+  }
+
+  #refusal(reference: string): HandlerError | null {
+    if (this.#stopped) return handlerError('cancelled', this.#stopped.message);
+    const { launch } = this.#parent.grants;
+    const { name } = referenceOf(reference);
+    if (launch === '*' || launch.includes(name)) return null;
+    const text = `this function may not launch "${name.slice(0, 100)}": name it in the manifest's grants.launch`;
+    return handlerError('unsupported', text);
+  }
+
+  async #launch(reference: string, input: string): Promise<Launching> {
+    const failed = (error: HandlerError): Launching => ({
+      run: null,
+      outcome: err(error),
+      ended: Promise.resolve(null),
+    });
+    const { job, epoch, family } = this.#parent;
+    const found = await findFunction(this.#runs.jobs, job.tenant, reference);
+    if (found.tag === 'err') return failed(found.val);
+    const checked = this.#checked(found.val, input);
+    if (checked.tag === 'err') return failed(checked.val);
+    if (this.#stopped) return failed(handlerError('cancelled', this.#stopped.message));
+    this.#parent.takePlaces();
+    const leftMs = this.#parent.deadlineAt - Date.now();
+    const run = this.#runs.create(childJob(this.#runs.jobs, job, family.root, found.val, input, leftMs));
+    this.#running.add(run);
+    const { begun, ended } = this.#runs.start(run, {
+      epoch,
+      depth: this.#parent.depth + 1,
+      family,
+      token: randomUUID(),
+    });
+    const refused = await begun;
+    return { run, outcome: refused ? err(refused) : ok(run), ended };
+  }
+
+  /** Checks the input at the parent's expense: the schema may be a slow one. */
+  #checked(version: FunctionVersion, input: string): Outcome<undefined> {
+    const from = performance.now();
+    try {
+      return checkInput(this.#runs.jobs, version, input);
+    } finally {
+      this.#parent.charge(performance.now() - from);
+    }
+  }
+
+  /** Gives a child's place back once it has ended, or is known never to begin, before anybody hears of it. */
+  async #leaving(launching: Promise<Launching>): Promise<void> {
+    const left = launching.then(({ run, ended }) => ended.finally(() => run && this.#running.delete(run)));
+    const ending = await left.finally(() => this.#parent.family.leave());
+    const { run } = await launching;
+    if (run && ending) run.settle(ending);
+  }
+
+  #keep(open: Promise<unknown>): void {
+    const kept = open.catch(() => undefined).finally(() => this.#open.delete(kept));
+    this.#open.add(kept);
+  }
+}

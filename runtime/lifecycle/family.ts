@@ -1,0 +1,58 @@
+import { SharedPages } from '#gpu-host/protocol/client.ts';
+import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
+import type { InvocationJob } from '#scheduler/admission/job.ts';
+import type { SharedLimits } from '../host/own.ts';
+
+/** Children that one root may have at once, theirs included. */
+export const MAX_CHILDREN = 64;
+/** Generations below a root. */
+export const MAX_DEPTH = 8;
+
+/**
+ * A root and all its children. Only the root was admitted, so all of them together stay within what it may use: its pages (of each model)
+ * and its tokens are shared. Everything else is bounded for each by itself.
+ */
+export class Family implements SharedLimits {
+  readonly root: InvocationJob;
+  readonly pages: SharedPages;
+  #tokens = 0;
+  #children = 0;
+
+  constructor(root: InvocationJob) {
+    this.root = root;
+    this.pages = new SharedPages(root.limits.pages);
+  }
+
+  /** Children that run. */
+  get children(): number {
+    return this.#children;
+  }
+
+  count(tokens: number): void {
+    this.#tokens += tokens;
+  }
+
+  refuseTokens(): HandlerError | null {
+    const { tokens } = this.root.limits;
+    if (this.#tokens <= tokens) return null;
+    const text = `the ${tokens} tokens of ${this.root.function} and all its children are used up (manifest: limits.tokens)`;
+    return handlerError('limit-exceeded', text);
+  }
+
+  /** Takes a place for a child of somebody `depth` generations below the root; null, or why there is none. */
+  enter(depth: number): HandlerError | null {
+    if (depth >= MAX_DEPTH) {
+      return handlerError('limit-exceeded', `children may be nested ${MAX_DEPTH} deep; this inferlet may have none`);
+    }
+    if (this.#children >= MAX_CHILDREN) {
+      const text = `${MAX_CHILDREN} children of ${this.root.function} run already; wait for some of them to end`;
+      return handlerError('limit-exceeded', text);
+    }
+    this.#children++;
+    return null;
+  }
+
+  leave(): void {
+    this.#children--;
+  }
+}

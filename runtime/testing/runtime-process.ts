@@ -1,0 +1,19 @@
+import { DEFAULT_LIMITS } from '#scheduler/functions/manifest.ts';
+import { openScheduler } from '#scheduler/scheduler.ts';
+import { openConnection } from '#scheduler/store/connection.ts';
+import { startRuntime } from '../runtime.ts';
+
+/** A runtime in a process of its own, for tests that kill it. Arguments: name, Redis's socket, the GPU host's, directory of artifacts. */
+const [name = '', redis = '', gpuHost = '', artifactsDirectory = ''] = process.argv.slice(2);
+await startRuntime({
+  name,
+  scheduler: openScheduler({ connect: () => openConnection(redis) }),
+  gpuHosts: [gpuHost],
+  artifactsDirectory,
+  concurrency: 64,
+  poolMemoryMb: 32,
+  limits: DEFAULT_LIMITS,
+  onError: (error) => console.error(error),
+});
+process.stdin.on('end', () => process.exit()).resume();
+console.log('ready');

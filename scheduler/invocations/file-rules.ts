@@ -1,0 +1,19 @@
+/** Bytes of one file. */
+export const MAX_FILE_BYTES = 16 * 1024 * 1024;
+/** Bytes of all files of one invocation. */
+export const MAX_FILES_BYTES = 64 * 1024 * 1024;
+/** Files of one invocation. */
+export const MAX_FILES = 256;
+/** What a file's name looks like: it stands in URLs and commands. */
+export const FILE_NAME = /^[A-Za-z0-9._-]{1,128}$/;
+/** What a media type looks like, parameters included. */
+export const MEDIA_TYPE = /^[\w.+-]{1,64}\/[\w.+-]{1,64}(?:;[\x20-\x7e]{0,120})?$/;
+
+/** What is wrong with a file, before anything of it is stored; null when nothing is. */
+export function fileFault(name: string, mediaType: string, size: number): string | null {
+  if (!FILE_NAME.test(name))
+    return `"${name.slice(0, 130)}" is no name of a file: 1 to 128 letters, digits, ".", "_", "-".`;
+  if (!MEDIA_TYPE.test(mediaType)) return `"${mediaType.slice(0, 130)}" is no media type, such as "text/plain".`;
+  if (size > MAX_FILE_BYTES) return `The file has ${size} bytes; ${MAX_FILE_BYTES} is the limit.`;
+  return null;
+}

@@ -1,0 +1,104 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import type { Scheduler } from '../scheduler.ts';
+import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { MAX_FILE_BYTES, MAX_FILES } from './file-rules.ts';
+
+const TYPE = 'application/octet-stream';
+
+describe('files', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  before(async () => {
+    redis = await TestRedis.start({ appendOnly: true });
+    scheduler = openTestScheduler(redis, { retention: { eventsMs: 300 } });
+  });
+  after(async () => {
+    await scheduler.close();
+    await redis.stop();
+  });
+
+  async function running() {
+    const record = submission();
+    await scheduler.invocations.create(record);
+    const begun = await scheduler.invocations.beginAttempt(record.id, 'r1');
+    assert.ok('epoch' in begun);
+    return { id: record.id, ...begun };
+  }
+
+  test('a file is there as it was put, by either side, and a taken name gets the new content', async () => {
+    const { id, epoch } = await running();
+    const content = new Uint8Array([0, 255, 10, 13]);
+    assert.equal(await scheduler.files.put(id, 'b', TYPE, content), 'ok');
+    assert.equal(await scheduler.files.put(id, 'a', 'text/plain', new Uint8Array(), epoch), 'ok');
+    const stored = await scheduler.files.get(id, 'b');
+    assert.deepEqual([stored?.mediaType, [...(stored?.content ?? [])]], [TYPE, [...content]]);
+    assert.equal(await scheduler.files.put(id, 'b', 'image/png', new Uint8Array(2)), 'ok');
+    assert.deepEqual(await scheduler.files.list(id), [
+      { name: 'a', mediaType: 'text/plain', size: 0 },
+      { name: 'b', mediaType: 'image/png', size: 2 },
+    ]);
+    assert.equal(await scheduler.files.get(id, 'c'), null);
+    assert.equal(await scheduler.files.put('nobody', 'a', TYPE, content), 'unknown');
+    assert.equal(await scheduler.files.put(id, 'a', TYPE, content, epoch - 1), 'ended', 'of an older attempt');
+    for (const [name, type, size] of [
+      ['', TYPE, 0],
+      ['a/b', TYPE, 0],
+      ['a', 'x', 0],
+      ['a', TYPE, MAX_FILE_BYTES + 1],
+    ] as const) {
+      await assert.rejects(scheduler.files.put(id, name, type, new Uint8Array(size)), { code: 'invalid-argument' });
+    }
+  });
+
+  test('they are bounded in number and in bytes together, whoever puts at once', async () => {
+    const { id } = await running();
+    const many = await Promise.all(
+      Array.from({ length: MAX_FILES + 5 }, (_, i) => scheduler.files.put(id, `f${i}`, TYPE, new Uint8Array(1))),
+    );
+    assert.equal(many.filter((outcome) => outcome === 'ok').length, MAX_FILES);
+    assert.equal(many.filter((outcome) => outcome === 'too-many').length, 5);
+    assert.equal(await scheduler.files.put(id, 'f0', TYPE, new Uint8Array(2)), 'ok', 'one of them may change');
+    const { id: large } = await running();
+    const most = new Uint8Array(MAX_FILE_BYTES);
+    const outcomes = await Promise.all(
+      ['a', 'b', 'c', 'd', 'e'].map((name) => scheduler.files.put(large, name, TYPE, most)),
+    );
+    assert.deepEqual(outcomes.toSorted(), ['ok', 'ok', 'ok', 'ok', 'too-large']);
+    const [taken] = await scheduler.files.list(large);
+    assert.equal(await scheduler.files.put(large, taken?.name ?? '', TYPE, new Uint8Array(1)), 'ok');
+    assert.equal(await scheduler.files.put(large, 'f', TYPE, new Uint8Array(MAX_FILE_BYTES - 1)), 'ok');
+    assert.equal(await scheduler.files.put(large, 'g', TYPE, new Uint8Array(1)), 'too-large');
+    await scheduler.invocations.fail(large, 'internal', 'over');
+  });
+
+  test('whoever waits for one hears when it comes, and when none can come', async () => {
+    const { id } = await running();
+    const never = new AbortController();
+    const wait = (name: string) => scheduler.files.appears(id, name, never.signal);
+    const [first, second, third] = [wait('a'), wait('b'), wait('c')];
+    await scheduler.files.put(id, 'a', TYPE, new Uint8Array(1));
+    assert.equal(await first, true);
+    await redis.restart();
+    await scheduler.files.put(id, 'b', TYPE, new Uint8Array(1));
+    assert.equal(await second, true);
+    await scheduler.inbox.close(id);
+    assert.equal(await third, false);
+    assert.equal(await wait('a'), true, 'what is there is there');
+    const { id: other } = await running();
+    const aborted = scheduler.files.appears(other, 'a', never.signal);
+    never.abort();
+    assert.equal(await aborted, false);
+  });
+
+  test('they are kept as long as the events, and none comes after the end', async () => {
+    const { id } = await running();
+    await scheduler.files.put(id, 'a', TYPE, new Uint8Array(1));
+    await scheduler.invocations.fail(id, 'internal', 'over');
+    assert.equal(await scheduler.files.put(id, 'b', TYPE, new Uint8Array(1)), 'ended');
+    assert.ok(await scheduler.files.get(id, 'a'));
+    await eventually(async () => (await scheduler.files.get(id, 'a')) === null, 'it is gone');
+    assert.deepEqual(await scheduler.files.list(id), []);
+  });
+});

@@ -1,0 +1,135 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Channels } from '../store/channels.ts';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import { Wakeup } from '../store/wakeup.ts';
+import { fileFault, MAX_FILES, MAX_FILES_BYTES } from './file-rules.ts';
+
+/** A file of an invocation, put there by its client or by itself. */
+export interface FileInfo {
+  readonly name: string;
+  readonly mediaType: string;
+  /** Bytes. */
+  readonly size: number;
+}
+
+export interface StoredFile extends FileInfo {
+  readonly content: Uint8Array;
+}
+
+/** `ended`: the invocation has its terminal event, or belongs to another attempt. `too-many`: files. `too-large`: all files together. */
+export type PutFileOutcome = 'ok' | 'unknown' | 'ended' | 'too-many' | 'too-large';
+
+const SCRIPTS = {
+  put: loadScript(new URL('./scripts/file-put.lua', import.meta.url)),
+  look: loadScript(new URL('./scripts/file-look.lua', import.meta.url)),
+};
+
+const PUT_OUTCOMES: Readonly<Record<string, PutFileOutcome>> = {
+  1: 'ok',
+  0: 'unknown',
+  [-1]: 'ended',
+  [-2]: 'too-many',
+  [-3]: 'too-large',
+};
+
+/** A file of that size takes longer than other calls. */
+const FILE_DEADLINE_MS = 15_000;
+/** Who waits for a file looks this often, should a wake-up be lost. */
+const IDLE_LOOK_MS = 5000;
+const RETRY_MS = 200;
+
+/** Files between clients and their invocations: bounded, and kept as long as the invocation's events. */
+export class Files {
+  readonly #store: Store;
+  readonly #channels: Channels;
+
+  constructor(store: Store, channels: Channels) {
+    this.#store = store;
+    this.#channels = channels;
+  }
+
+  /**
+   * Puts a file; a name that is taken gets the new content. After a `StoreError` make the call again.
+   *
+   * @param epoch of the attempt in whose name it is put; without it the client's.
+   * @throws StoreError `invalid-argument` for a name, media type or size that no file has.
+   */
+  async put(id: string, name: string, mediaType: string, content: Uint8Array, epoch?: number): Promise<PutFileOutcome> {
+    const fault = fileFault(name, mediaType, content.length);
+    if (fault !== null) throw new StoreError('invalid-argument', fault);
+    const { keys } = this.#store;
+    const info: FileInfo = { name, mediaType, size: content.length };
+    const bytes = Buffer.from(content.buffer, content.byteOffset, content.length);
+    const reply = await this.#store.script(
+      SCRIPTS.put,
+      [keys.invocation(id), keys.files(id), keys.fileContents(id)],
+      [keys.inboxChannel(id), name, bytes, JSON.stringify(info), MAX_FILES, MAX_FILES_BYTES, epoch ?? ''],
+      FILE_DEADLINE_MS,
+    );
+    const outcome = PUT_OUTCOMES[String(reply)];
+    if (outcome === undefined) throw new StoreError('store-corrupt', `file-put answered ${String(reply)}.`);
+    return outcome;
+  }
+
+  /** A file, or null when it is not there. */
+  async get(id: string, name: string): Promise<StoredFile | null> {
+    const { keys } = this.#store;
+    const replies = await this.#store.call(
+      (redis) => redis.multi().hget(keys.files(id), name).hgetBuffer(keys.fileContents(id), name).exec(),
+      FILE_DEADLINE_MS,
+    );
+    const [info, content] = (replies ?? []).map(([, reply]) => reply);
+    if (typeof info !== 'string' || !Buffer.isBuffer(content)) return null;
+    return { ...parseInfo(info), content };
+  }
+
+  /** What is there now, by name. */
+  async list(id: string): Promise<FileInfo[]> {
+    const all = await this.#store.call((redis) => redis.hvals(this.#store.keys.files(id)));
+    return all.map(parseInfo).sort((a, b) => (a.name < b.name ? -1 : 1));
+  }
+
+  /**
+   * Resolves once a file is there; false when none can come any more (the client has closed the session, the invocation has ended) or the
+   * signal aborts. An absence of Redis is waited out.
+   */
+  async appears(id: string, name: string, signal: AbortSignal): Promise<boolean> {
+    const wakeup = new Wakeup();
+    const wake = () => wakeup.set();
+    const stop = await this.#channels.listen(this.#store.keys.inboxChannel(id), { message: wake, resumed: wake });
+    try {
+      while (!signal.aborted) {
+        const found = await this.#look(id, name);
+        if (found === 'unavailable') await sleep(RETRY_MS);
+        else if (found === 'later') await wakeup.wait(IDLE_LOOK_MS, signal);
+        else return found === 'there';
+      }
+      return false;
+    } finally {
+      stop();
+    }
+  }
+
+  async #look(id: string, name: string): Promise<'there' | 'later' | 'never' | 'unavailable'> {
+    const { keys } = this.#store;
+    try {
+      const reply = await this.#store.script(SCRIPTS.look, [keys.invocation(id), keys.files(id)], [name]);
+      return reply === 1 ? 'there' : reply === 0 ? 'later' : 'never';
+    } catch (error) {
+      // A connection that its owner closed does not come back.
+      const closed = this.#store.redis.status === 'end';
+      if (closed || StoreError.from(error).code !== 'store-unavailable') throw error;
+      return 'unavailable';
+    }
+  }
+}
+
+function parseInfo(text: string): FileInfo {
+  try {
+    return JSON.parse(text) as FileInfo;
+  } catch (cause) {
+    throw new StoreError('store-corrupt', 'What is stored of a file is no JSON.', { cause });
+  }
+}

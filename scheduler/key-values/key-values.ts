@@ -1,0 +1,177 @@
+import { randomUUID } from 'node:crypto';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+
+/** A value and the version under which it was written. */
+export interface StoredValue {
+  readonly value: Uint8Array;
+  /** Grows with every write of the key, also after it was deleted. */
+  readonly version: bigint;
+}
+
+/** `conflict`: another version is there. `full`: the tenant's store has no room; what it has then. */
+export type WriteOutcome =
+  | { readonly kind: 'written'; readonly version: bigint }
+  | { readonly kind: 'conflict' }
+  | { readonly kind: 'full'; readonly bytes: number; readonly keys: number };
+
+export interface WriteOptions {
+  /** The version that must be there; null: there must be no value; without it whatever is there is replaced. */
+  readonly expected?: bigint | null;
+  /** Seconds after which it is forgotten; never without it. */
+  readonly timeToLiveSeconds?: number;
+}
+
+export interface KeyValuesOptions {
+  /** Bytes of a tenant's keys and values, and 8 a value for its version; 256 MiB by default. */
+  readonly maxBytes?: number;
+  /** Keys of a tenant; 1,000,000 by default. */
+  readonly maxKeys?: number;
+}
+
+/** What a tenant may store. */
+export const MAX_STORE_BYTES = 256 * 2 ** 20;
+export const MAX_STORE_KEYS = 1_000_000;
+
+const SCRIPTS = {
+  write: loadScript(new URL('./scripts/write.lua', import.meta.url)),
+  read: loadScript(new URL('./scripts/read.lua', import.meta.url)),
+  delete: loadScript(new URL('./scripts/delete.lua', import.meta.url)),
+  list: loadScript(new URL('./scripts/list.lua', import.meta.url)),
+  sweep: loadScript(new URL('./scripts/sweep.lua', import.meta.url)),
+};
+
+const VERSION_BYTES = 8;
+/** Longer than a call may be under way, reconnections included. */
+const REPLY_MS = 20_000;
+/** Expired keys that a write drops on its way. */
+const SWEPT_BY_WRITE = 16;
+/** Expired keys, and tenants, of one round of `sweep`. */
+const SWEPT_AT_ONCE = 1000;
+const TENANTS_AT_ONCE = 16;
+/** Keys that one call of the script looks at: expired ones are passed over. */
+const LOOKED_AT_ONCE = 1024;
+/** Follows every byte of UTF-8. */
+const PAST_UTF8 = Buffer.from([0xff]);
+
+/** Durable values by key, a store for each tenant. Every method throws `StoreError`. */
+export class KeyValues {
+  readonly #store: Store;
+  readonly #maxBytes: number;
+  readonly #maxKeys: number;
+
+  constructor(store: Store, { maxBytes = MAX_STORE_BYTES, maxKeys = MAX_STORE_KEYS }: KeyValuesOptions = {}) {
+    this.#store = store;
+    this.#maxBytes = maxBytes;
+    this.#maxKeys = maxKeys;
+  }
+
+  /** The value of a key, or null. */
+  async get(tenant: string, key: string): Promise<StoredValue | null> {
+    const [there, stored] = await this.#read(tenant, key, true);
+    if (there !== 1) return null;
+    if (!Buffer.isBuffer(stored) || stored.length < VERSION_BYTES) throw corrupt('read');
+    return { value: stored.subarray(VERSION_BYTES), version: stored.readBigUInt64BE() };
+  }
+
+  async exists(tenant: string, key: string): Promise<boolean> {
+    const [there] = await this.#read(tenant, key, false);
+    return there === 1;
+  }
+
+  /** Writes a value. A failed call may or may not have taken effect. */
+  async write(tenant: string, key: string, value: Uint8Array, options: WriteOptions = {}): Promise<WriteOutcome> {
+    const { expected, timeToLiveSeconds } = options;
+    const now = this.#store.clock();
+    const [outcome, second, third] = await this.#store.scriptBuffers(
+      SCRIPTS.write,
+      [...this.#keys(tenant), this.#store.keys.reply(randomUUID())],
+      [
+        ...[tenant, now, key, asBuffer(value), timeToLiveSeconds === undefined ? '' : now + timeToLiveSeconds * 1000],
+        ...[expected === undefined ? '' : expected === null ? 'none' : versionBytes(expected)],
+        ...[this.#maxBytes, this.#maxKeys, SWEPT_BY_WRITE, REPLY_MS],
+      ],
+    );
+    if (outcome === 0) return { kind: 'conflict' };
+    if (outcome === -1) return { kind: 'full', bytes: Number(second), keys: Number(third) };
+    if (outcome !== 1 || !Buffer.isBuffer(second)) throw corrupt('write');
+    return { kind: 'written', version: second.readBigUInt64BE() };
+  }
+
+  /** Whether there was a value to delete. */
+  async delete(tenant: string, key: string): Promise<boolean> {
+    const { keys, clock } = this.#store;
+    const reply = await this.#store.script(
+      SCRIPTS.delete,
+      [...this.#keys(tenant), keys.reply(randomUUID())],
+      [tenant, clock(), key, REPLY_MS],
+    );
+    return reply === 1;
+  }
+
+  /** Up to `limit` keys that begin with `prefix` and follow `after`, in order of their bytes. */
+  async list(tenant: string, prefix: string, after: string | undefined, limit: number): Promise<string[]> {
+    const { keys, clock } = this.#store;
+    const from = Buffer.from(prefix);
+    const upper = from.length === 0 ? '+' : Buffer.concat([OPEN, from, PAST_UTF8]);
+    const cursor = after === undefined ? null : Buffer.from(after);
+    let lower = cursor && cursor.compare(from) >= 0 ? Buffer.concat([OPEN, cursor]) : Buffer.concat([CLOSED, from]);
+    const found: string[] = [];
+    for (;;) {
+      const [more, last, ...names] = await this.#store.scriptBuffers(
+        SCRIPTS.list,
+        [keys.storedNames(tenant), keys.storedExpiries(tenant)],
+        [clock(), lower, upper, limit - found.length, LOOKED_AT_ONCE],
+      );
+      found.push(...names.map(String));
+      if (more !== 1 || found.length >= limit || !Buffer.isBuffer(last)) return found;
+      lower = Buffer.concat([OPEN, last]);
+    }
+  }
+
+  /** Drops values whose time is over, of stores that nobody writes to; any number of processes may do so. */
+  async sweep(): Promise<void> {
+    const { keys, clock } = this.#store;
+    const tenants = await this.#store.call((redis) =>
+      redis.zrangebyscore(keys.storedSweeps, '-inf', clock(), 'LIMIT', 0, TENANTS_AT_ONCE),
+    );
+    for (const tenant of tenants) {
+      await this.#store.script(SCRIPTS.sweep, this.#keys(tenant), [tenant, clock(), SWEPT_AT_ONCE]);
+    }
+  }
+
+  #read(tenant: string, key: string, value: boolean): Promise<unknown[]> {
+    const { keys, clock } = this.#store;
+    return this.#store.scriptBuffers(
+      SCRIPTS.read,
+      [keys.storedValues(tenant), keys.storedExpiries(tenant)],
+      [clock(), key, value ? 1 : 0],
+    );
+  }
+
+  #keys(tenant: string): string[] {
+    const { keys } = this.#store;
+    return [
+      keys.storedValues(tenant),
+      keys.storedNames(tenant),
+      keys.storedExpiries(tenant),
+      keys.storedUsage(tenant),
+      keys.storedSweeps,
+    ];
+  }
+}
+
+const OPEN = Buffer.from('(');
+const CLOSED = Buffer.from('[');
+
+function versionBytes(version: bigint): Buffer {
+  const bytes = Buffer.alloc(VERSION_BYTES);
+  bytes.writeBigUInt64BE(version);
+  return bytes;
+}
+
+const asBuffer = (bytes: Uint8Array): Buffer => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+
+const corrupt = (script: string): StoreError =>
+  new StoreError('store-corrupt', `The script ${script} answered what it never answers.`);

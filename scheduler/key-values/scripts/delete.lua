@@ -1,0 +1,27 @@
+--[[
+  Deletes a value. Of a call that is sent twice the second only answers.
+
+  KEYS[1..5] see include/stored.lua
+  KEYS[6] reply to this call (string)
+
+  ARGV[1..2] see include/stored.lua
+  ARGV[3] key
+  ARGV[4] how long the reply is remembered, ms
+
+  Returns 1 when there was a value that was not over its time, else 0.
+]]
+--- @include "./include/stored.lua"
+
+if redis.call('EXISTS', KEYS[6]) == 1 then
+  return 1
+end
+local expiry = redis.call('ZSCORE', expiries, ARGV[3])
+local there = remove(ARGV[3])
+if expiry then
+  schedule()
+end
+if not there or (expiry and tonumber(expiry) <= now) then
+  return 0
+end
+redis.call('SET', KEYS[6], '1', 'PX', ARGV[4])
+return 1

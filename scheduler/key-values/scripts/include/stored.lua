@@ -1,0 +1,36 @@
+-- A tenant's store. KEYS[1] values (hash), KEYS[2] names (sorted set), KEYS[3] expiries (sorted set), KEYS[4] usage (hash),
+-- KEYS[5] sweeps (sorted set); ARGV[1] tenant, ARGV[2] now, ms.
+local values, names, expiries, usage, sweeps = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local tenant, now = ARGV[1], tonumber(ARGV[2])
+
+-- Drops a key and what is known of it; whether it was there.
+local function remove(key)
+  local bytes = redis.call('HSTRLEN', values, key)
+  if bytes == 0 then
+    return false
+  end
+  redis.call('HDEL', values, key)
+  redis.call('ZREM', names, key)
+  redis.call('ZREM', expiries, key)
+  redis.call('HINCRBY', usage, 'bytes', -(bytes + #key))
+  return true
+end
+
+-- Drops up to `count` keys whose time is over; how many.
+local function sweep(count)
+  local over = redis.call('ZRANGEBYSCORE', expiries, '-inf', now, 'LIMIT', 0, count)
+  for _, key in ipairs(over) do
+    remove(key)
+  end
+  return #over
+end
+
+-- Writes down when the tenant's next key is forgotten, for who sweeps stores that nobody calls.
+local function schedule()
+  local first = redis.call('ZRANGE', expiries, 0, 0, 'WITHSCORES')
+  if first[2] then
+    redis.call('ZADD', sweeps, first[2], tenant)
+  else
+    redis.call('ZREM', sweeps, tenant)
+  end
+end

@@ -1,0 +1,15 @@
+--[[
+  Drops keys of a tenant whose time is over.
+
+  KEYS[1..5] see include/stored.lua
+
+  ARGV[1..2] see include/stored.lua
+  ARGV[3] how many at most
+
+  Returns how many were dropped.
+]]
+--- @include "./include/stored.lua"
+
+local swept = sweep(tonumber(ARGV[3]))
+schedule()
+return swept

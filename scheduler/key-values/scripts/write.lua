@@ -1,0 +1,74 @@
+--[[
+  Writes a value under a new version, whatever was there or only over a given version. Of a call that is sent twice the second only answers.
+
+  KEYS[1..5] see include/stored.lua
+  KEYS[6] reply to this call (string)
+
+  ARGV[1..2] see include/stored.lua
+  ARGV[3] key
+  ARGV[4] value
+  ARGV[5] when it is forgotten, ms since the epoch, or '' for never
+  ARGV[6] the version that must be there (8 bytes), 'none' when there must be no value, or '' for whatever is there
+  ARGV[7] bytes that the tenant may store, keys and 8 bytes a value included
+  ARGV[8] keys that the tenant may store
+  ARGV[9] how many expired keys are dropped on the way
+  ARGV[10] how long the reply is remembered, ms
+
+  Returns {1, version (8 bytes)} written, {0} another version is there, {-1, bytes, keys} no room: what the tenant has.
+]]
+--- @include "./include/stored.lua"
+
+local known = redis.call('GET', KEYS[6])
+if known then
+  return {1, known}
+end
+
+local key, value, expiresAt, expected = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local swept = sweep(tonumber(ARGV[9]))
+local expiry = redis.call('ZSCORE', expiries, key)
+if expiry and tonumber(expiry) <= now then
+  remove(key)
+  expiry = false
+  swept = swept + 1
+end
+if swept > 0 then
+  schedule()
+end
+
+local before = redis.call('HSTRLEN', values, key)
+if expected == 'none' and before > 0 then
+  return {0}
+end
+if expected ~= '' and expected ~= 'none' then
+  local stored = before > 0 and redis.call('HGET', values, key)
+  if not stored or string.sub(stored, 1, 8) ~= expected then
+    return {0}
+  end
+end
+
+local added = 8 + #value - before
+local count = redis.call('HLEN', values)
+if before == 0 then
+  added = added + #key
+  count = count + 1
+end
+local bytes = tonumber(redis.call('HGET', usage, 'bytes') or 0)
+if added > 0 and (bytes + added > tonumber(ARGV[7]) or count > tonumber(ARGV[8])) then
+  return {-1, bytes, redis.call('HLEN', values)}
+end
+
+local version = struct.pack('>I8', redis.call('HINCRBY', usage, 'version', 1))
+redis.call('HINCRBY', usage, 'bytes', added)
+redis.call('HSET', values, key, version .. value)
+if before == 0 then
+  redis.call('ZADD', names, 0, key)
+end
+if expiresAt ~= '' then
+  redis.call('ZADD', expiries, expiresAt, key)
+  schedule()
+elseif expiry then
+  redis.call('ZREM', expiries, key)
+  schedule()
+end
+redis.call('SET', KEYS[6], version, 'PX', ARGV[10])
+return {1, version}

@@ -1,0 +1,129 @@
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, before, describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { openScheduler } from '../scheduler.ts';
+import { eventually } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { MAX_WAITING_BYTES, MAX_WAITING_MESSAGES, type Subscription } from './subscription.ts';
+
+const envelope = (text: string) => ({ sender: 'me', message: { text } });
+
+async function textOf(subscription: Subscription): Promise<string> {
+  const next = await subscription.next();
+  if (next.kind !== 'message') return next.kind;
+  return 'text' in next.envelope.message ? next.envelope.message.text : 'bytes';
+}
+
+describe('broadcasts', () => {
+  let redis: TestRedis;
+  before(async () => {
+    redis = await TestRedis.start();
+  });
+  after(() => redis.stop());
+
+  /** Processes that share a Redis. */
+  function processes(count: number) {
+    const prefix = `topics-${randomUUID()}`;
+    return Array.from({ length: count }, () => {
+      const connections = [redis.connect(), redis.connect()];
+      let opened = 0;
+      const connect = () => connections[opened++] as (typeof connections)[number];
+      const { messaging } = openScheduler({ connect, prefix });
+      return { ...messaging, close: () => messaging.close(), connections };
+    });
+  }
+
+  async function joined(broadcasts: { subscribe(tenant: string, topic: string): Subscription }, topic = 'news') {
+    const subscription = broadcasts.subscribe('t', topic);
+    await subscription.ready;
+    return subscription;
+  }
+
+  test('reach every subscription of all processes once, in order, and say how many there are', async () => {
+    const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
+    assert.equal(await one.broadcasts.broadcast('t', 'news', envelope('nobody')), 0);
+    const [a, b, c] = [await joined(one.broadcasts), await joined(one.broadcasts), await joined(two.broadcasts)];
+    await joined(two.broadcasts, 'news/other');
+    const other = two.broadcasts.subscribe('other', 'news');
+    await other.ready;
+    const texts = Array.from({ length: 20 }, (_, i) => String(i));
+    const counts = await Promise.all(texts.map((text) => one.broadcasts.broadcast('t', 'news', envelope(text))));
+    assert.deepEqual(
+      counts,
+      texts.map(() => 3),
+    );
+    for (const each of [a, b, c]) for (const text of texts) assert.equal(await textOf(each), text);
+    const bytes = Uint8Array.of(0, 1, 0, 255);
+    assert.equal(await two.broadcasts.broadcast('t', 'news', { sender: 'x', message: { bytes } }), 3);
+    assert.deepEqual(await a.next(), { kind: 'message', envelope: { sender: 'x', message: { bytes } } });
+
+    b.close();
+    assert.deepEqual(await b.next(), { kind: 'closed' });
+    await eventually(async () => (await two.broadcasts.broadcast('t', 'news', envelope('after'))) === 2, 'b is gone');
+  });
+
+  test('a process that died is not counted, and one that comes back is, and told of the gap', async () => {
+    const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
+    await Promise.all([joined(one.broadcasts), joined(one.broadcasts)]);
+    const mine = await joined(two.broadcasts);
+    // Its connections are closed, as by the death of the process.
+    for (const connection of one.connections) connection.disconnect();
+    await eventually(async () => (await two.broadcasts.broadcast('t', 'news', envelope('x'))) === 1, 'one is gone');
+    while ((await two.broadcasts.broadcast('t', 'news', envelope('last'))) !== 1);
+    for (let text = ''; text !== 'last'; ) text = await textOf(mine);
+
+    const subscriber = two.connections[1] as (typeof two.connections)[number];
+    subscriber.disconnect(true);
+    assert.equal(await textOf(mine), 'interrupted');
+    await eventually(async () => (await two.broadcasts.broadcast('t', 'news', envelope('back'))) === 1, 'two is back');
+    assert.equal(await textOf(mine), 'back');
+  });
+
+  test('what does not fit is dropped and said once, where it is missing', async () => {
+    const [one] = processes(1) as [ReturnType<typeof processes>[0]];
+    const many = await joined(one.broadcasts);
+    const large = await joined(one.broadcasts, 'large');
+    // Subscribed last, so what it has seen the others have had.
+    const witness = await joined(one.broadcasts);
+    const seen = (async () => {
+      while ((await textOf(witness)) !== 'the last');
+    })();
+    const send = (topic: string, text: string) => one.broadcasts.broadcast('t', topic, envelope(text));
+    for (let i = 0; i < MAX_WAITING_MESSAGES + 3; i++) void send('news', String(i));
+    await send('news', 'the last');
+    await seen;
+    for (let i = 0; i < MAX_WAITING_MESSAGES; i++) assert.equal(await textOf(many), String(i));
+    assert.deepEqual(await many.next(), { kind: 'dropped', messages: 4 });
+    await send('news', 'later');
+    assert.equal(await textOf(many), 'later');
+
+    const mebibyte = 'x'.repeat(2 ** 20 - 10);
+    for (let i = 0; i < 6; i++) await send('large', mebibyte);
+    await Promise.all([send('news', 'after'), textOf(witness)]);
+    let whole = 0;
+    while ((await textOf(large)).length === mebibyte.length) whole++;
+    assert.equal(whole, Math.floor(MAX_WAITING_BYTES / (mebibyte.length + 4)));
+  });
+
+  test('whoever waits is served before anything is kept, and nothing before ready is owed', async () => {
+    const [one] = processes(1) as [ReturnType<typeof processes>[0]];
+    const first = await joined(one.broadcasts);
+    const [waiting, second] = [first.next(), first.next()];
+    const late = one.broadcasts.subscribe('t', 'news');
+    const counts = await Promise.all([
+      one.broadcasts.broadcast('t', 'news', envelope('a')),
+      late.ready.then(() => one.broadcasts.broadcast('t', 'news', envelope('b'))),
+    ]);
+    assert.equal(counts[1], 2);
+    assert.deepEqual(
+      [await waiting, await second].map((next) => next.kind),
+      ['message', 'message'],
+    );
+    // `a` counts those that it was handed to, whichever that is.
+    assert.equal(await textOf(late), counts[0] === 2 ? 'a' : 'b');
+    late.close();
+    first.close();
+    await sleep(0);
+  });
+});

@@ -1,0 +1,165 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Channels } from '../store/channels.ts';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import { type Envelope, encodeEnvelope } from './message.ts';
+import { Subscription, WaitingRoom } from './subscription.ts';
+
+const BROADCAST = loadScript(new URL('./scripts/broadcast.lua', import.meta.url));
+/** Longer than a call may be under way, reconnections included. */
+const REPLY_MS = 20_000;
+/** Longer than an invocation may run: the registration of a topic is forgotten this long after its last change. */
+const TOPIC_MS = 2 * 3_600_000;
+/** Bytes that may wait in all subscriptions of this process. */
+const MAX_WAITING_BYTES = 256 * 2 ** 20;
+/** A registration that Redis could not take is tried again after this. */
+const RETRY_MS = 200;
+const SEPARATOR = 0;
+
+interface Member {
+  /** Of its topic, when it came. */
+  readonly generation: number;
+  /** Whether it has been told that it misses nothing. */
+  ready: boolean;
+}
+
+/** The subscriptions of this process to one topic. */
+interface Topic {
+  readonly tenant: string;
+  readonly name: string;
+  readonly subscriptions: Map<Subscription, Member>;
+  generation: number;
+}
+
+/**
+ * Messages to all that subscribe to a topic now. Each process registers how many subscriptions of a topic it has and listens to a channel
+ * of its own, so that a broadcast counts inferlets although they share a connection, and a process that died is left out at once.
+ */
+export class Broadcasts {
+  readonly #store: Store;
+  readonly #channels: Channels;
+  readonly #channel: string;
+  readonly #room = new WaitingRoom(MAX_WAITING_BYTES);
+  readonly #topics = new Map<string, Topic>();
+  #listening: Promise<() => void> | null = null;
+  #closed = false;
+
+  constructor(store: Store, channels: Channels) {
+    this.#store = store;
+    this.#channels = channels;
+    this.#channel = store.keys.broadcastChannel(randomUUID());
+  }
+
+  /** Sends to all subscriptions of a topic; answers how many there were, over all processes. @throws StoreError */
+  async broadcast(tenant: string, topic: string, envelope: Envelope): Promise<number> {
+    const { keys } = this.#store;
+    const payload = Buffer.concat([Buffer.from(`${idOf(tenant, topic)}\0`), encodeEnvelope(envelope)]);
+    const reply = await this.#store.script(
+      BROADCAST,
+      [keys.topic(tenant, topic), keys.reply(randomUUID())],
+      [payload, REPLY_MS],
+    );
+    return Number(reply);
+  }
+
+  /** Subscribes at once; `ready` tells when nothing is missed any more. Whoever subscribes closes. */
+  subscribe(tenant: string, name: string): Subscription {
+    const id = idOf(tenant, name);
+    const topic = this.#topics.get(id) ?? { tenant, name, subscriptions: new Map(), generation: 0 };
+    this.#topics.set(id, topic);
+    const ready = Promise.withResolvers<void>();
+    const subscription = new Subscription(ready.promise, this.#room, (self) => {
+      topic.subscriptions.delete(self);
+      void this.#leave(id, topic);
+    });
+    const member = { generation: ++topic.generation, ready: false };
+    topic.subscriptions.set(subscription, member);
+    this.#join(topic, member).then(ready.resolve, ready.reject);
+    // Whoever does not wait for it hears of it all the same: nothing comes.
+    ready.promise.catch(() => undefined);
+    return subscription;
+  }
+
+  /** Closes every subscription. */
+  close(): void {
+    this.#closed = true;
+    for (const { subscriptions } of [...this.#topics.values()])
+      for (const each of [...subscriptions.keys()]) each.close();
+    this.#listening?.then((stop) => stop()).catch(() => undefined);
+  }
+
+  async #join(topic: Topic, member: Member): Promise<void> {
+    this.#listening ??= this.#channels.listen(this.#channel, {
+      message: (payload) => this.#arrived(payload),
+      resumed: () => void this.#resumed(),
+    });
+    try {
+      await this.#listening;
+    } catch (error) {
+      this.#listening = null;
+      throw error;
+    }
+    const until = performance.now() + this.#store.deadlineMs;
+    while (!(await this.#register(topic))) {
+      if (this.#closed || performance.now() > until) {
+        throw new StoreError('store-unavailable', 'The connection for broadcasts is not there; try again.');
+      }
+      await sleep(RETRY_MS);
+    }
+    member.ready = true;
+  }
+
+  /**
+   * Writes down how many subscriptions there are: the whole truth each time, so that no order of
+   * failures leaves a wrong number. Answers whether this process listens.
+   */
+  async #register(topic: Topic): Promise<boolean> {
+    const key = this.#store.keys.topic(topic.tenant, topic.name);
+    return this.#store.call(async (redis) => {
+      const { size } = topic.subscriptions;
+      const calls = redis.multi();
+      if (size === 0) calls.hdel(key, this.#channel);
+      else calls.hset(key, this.#channel, `${size}:${topic.generation}`).pexpire(key, TOPIC_MS);
+      const replies = await calls.pubsub('NUMSUB', this.#channel).exec();
+      const listeners = replies?.at(-1)?.[1] as [channel: string, count: number] | undefined;
+      return Number(listeners?.[1]) > 0;
+    });
+  }
+
+  async #leave(id: string, topic: Topic): Promise<void> {
+    try {
+      await this.#register(topic);
+    } catch {
+      // Counted until this process registers again, which it does when Redis is back.
+    }
+    if (topic.subscriptions.size === 0 && this.#topics.get(id) === topic) this.#topics.delete(id);
+  }
+
+  async #resumed(): Promise<void> {
+    const topics = [...this.#topics.values()];
+    for (const { subscriptions } of topics) for (const [each, { ready }] of subscriptions) if (ready) each.interrupt();
+    for (let left = topics; left.length > 0 && !this.#closed; ) {
+      const outcomes = await Promise.allSettled(left.map((topic) => this.#register(topic)));
+      left = left.filter((_, i) => outcomes[i]?.status === 'rejected');
+      const failure = outcomes.find((outcome) => outcome.status === 'rejected');
+      if (failure && StoreError.from(failure.reason).code !== 'store-unavailable') return;
+      if (left.length > 0) await sleep(RETRY_MS, undefined, { ref: false });
+    }
+  }
+
+  #arrived(payload: Buffer): void {
+    const afterGeneration = payload.indexOf(SEPARATOR);
+    const afterTopic = payload.indexOf(SEPARATOR, afterGeneration + 1);
+    const topic = this.#topics.get(payload.toString('utf8', afterGeneration + 1, afterTopic));
+    if (!topic) return;
+    const generation = Number(payload.toString('latin1', 0, afterGeneration));
+    // A copy: what the connection hands out is a part of all that it read at once.
+    const envelope = Buffer.from(payload.subarray(afterTopic + 1));
+    for (const [subscription, since] of [...topic.subscriptions])
+      if (since.generation <= generation) subscription.deliver(envelope);
+  }
+}
+
+const idOf = (tenant: string, topic: string): string => `${tenant}/${topic}`;

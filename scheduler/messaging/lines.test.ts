@@ -1,0 +1,175 @@
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, before, describe, test } from 'node:test';
+import fc from 'fast-check';
+import { openScheduler } from '../scheduler.ts';
+import { eventually } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { type Lines, MAX_LINE_BYTES, MAX_LINE_MESSAGES } from './lines.ts';
+import type { Envelope } from './message.ts';
+
+const envelope = (text: string): Envelope => ({ sender: 'me', message: { text } });
+const textOf = (found: Envelope | null) => (found && 'text' in found.message ? found.message.text : null);
+const NEVER = new AbortController().signal;
+
+describe('lines', () => {
+  let redis: TestRedis;
+  before(async () => {
+    redis = await TestRedis.start();
+  });
+  after(() => redis.stop());
+
+  /** Processes that share a Redis. */
+  function processes(count: number) {
+    const prefix = `lines-${randomUUID()}`;
+    return Array.from({ length: count }, () => openScheduler({ connect: redis.connect, prefix }));
+  }
+
+  /** What is in a line: pulls until nothing comes for a moment. */
+  const left = async (lines: Lines, name: string): Promise<string[]> => {
+    const found: string[] = [];
+    for (;;) {
+      const aborter = new AbortController();
+      const pulling = lines.pull('t', name, aborter.signal);
+      const text = await Promise.race([pulling.then(textOf), new Promise<null>((done) => setTimeout(done, 50, null))]);
+      aborter.abort();
+      if (text === null) {
+        await pulling;
+        return found;
+      }
+      found.push(text);
+    }
+  };
+
+  test('each message goes to exactly one puller, whoever dies; what is pulled one after the other is in order', async () => {
+    const step = fc.oneof(
+      { weight: 4, arbitrary: fc.record({ do: fc.constant('push' as const), by: fc.nat(2) }) },
+      { weight: 4, arbitrary: fc.record({ do: fc.constant('pull' as const), by: fc.nat(2) }) },
+      { weight: 2, arbitrary: fc.record({ do: fc.constant('die' as const), which: fc.nat(20) }) },
+      { weight: 2, arbitrary: fc.record({ do: fc.constant('settle' as const) }) },
+    );
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 60 }), async (steps) => {
+        const schedulers = processes(3);
+        const pullers = new Set<AbortController>();
+        const pulled: string[] = [];
+        const work: Promise<unknown>[] = [];
+        let pushed = 0;
+        for (const step of steps) {
+          if (step.do === 'push') {
+            const { lines } = schedulers[step.by]!.messaging;
+            await lines.push('t', 'work', envelope(String(pushed++)));
+          } else if (step.do === 'pull') {
+            const aborter = new AbortController();
+            pullers.add(aborter);
+            const { lines } = schedulers[step.by]!.messaging;
+            const pulling = lines.pull('t', 'work', aborter.signal).then((found) => {
+              pullers.delete(aborter);
+              const text = textOf(found);
+              if (text !== null) pulled.push(text);
+            });
+            work.push(pulling);
+          } else if (step.do === 'die') {
+            [...pullers][step.which % Math.max(1, pullers.size)]?.abort();
+          } else {
+            await schedulers[0]!.ping();
+          }
+        }
+        for (const aborter of pullers) aborter.abort();
+        await Promise.all(work);
+        const { store } = schedulers[0]!;
+        await eventually(async () => {
+          const waiting = await store.call((client) => client.zcard(store.keys.line('t', 'work')));
+          return waiting === pushed - pulled.length;
+        }, 'what was on its way to those who died is back');
+        const rest = await drained(schedulers[0]!.messaging.lines, pushed - pulled.length);
+        assert.deepEqual(
+          rest.map(Number),
+          rest.map(Number).toSorted((a, b) => a - b),
+          'what was put back is in its place',
+        );
+        assert.deepEqual(
+          [...pulled, ...rest].map(Number).toSorted((a, b) => a - b),
+          Array.from({ length: pushed }, (_, i) => i),
+        );
+        assert.deepEqual(await left(schedulers[1]!.messaging.lines, 'work'), []);
+        await Promise.all(schedulers.map((scheduler) => scheduler.close()));
+      }),
+      { seed: 20261108, numRuns: 25 },
+    );
+  });
+
+  /** Pulls a known number of messages, one after the other. */
+  async function drained(lines: Lines, count: number): Promise<string[]> {
+    const found: string[] = [];
+    for (let i = 0; i < count; i++)
+      found.push(String(textOf(await lines.pull('t', 'work', AbortSignal.timeout(5000)))));
+    return found;
+  }
+
+  test('one puller gets messages in order, and those who wait are served in order and at once', async () => {
+    const [a, b] = processes(2).map(({ messaging }) => messaging.lines) as [Lines, Lines];
+    for (let i = 0; i < 20; i++) await a.push('t', 'work', envelope(String(i)));
+    assert.deepEqual(
+      await drained(b, 20),
+      Array.from({ length: 20 }, (_, i) => String(i)),
+    );
+    const waiting = Array.from({ length: 5 }, () => b.pull('t', 'work', NEVER).then(textOf));
+    for (let i = 0; i < 5; i++) await a.push('t', 'work', envelope(`w${i}`));
+    assert.deepEqual(await Promise.all(waiting), ['w0', 'w1', 'w2', 'w3', 'w4']);
+    assert.equal(textOf(await Promise.race([b.pull('other', 'work', AbortSignal.timeout(20)), null])), null);
+  });
+
+  test('a line has bounds, which count what waits', async () => {
+    const [a] = processes(1).map(({ messaging }) => messaging.lines) as [Lines];
+    const big = 'x'.repeat(2 ** 20 - 100);
+    let fitted = 0;
+    for (; (await a.push('t', 'big', envelope(big))).kind === 'ok'; fitted++);
+    assert.equal(fitted, Math.floor(MAX_LINE_BYTES / (big.length + 4)));
+    await a.pull('t', 'big', NEVER);
+    assert.equal((await a.push('t', 'big', envelope(big))).kind, 'ok');
+
+    const outcomes = await Promise.all(
+      Array.from({ length: MAX_LINE_MESSAGES + 1 }, () => a.push('t', 'many', envelope(''))),
+    );
+    assert.deepEqual(
+      outcomes.filter(({ kind }) => kind === 'full'),
+      [{ kind: 'full', messages: MAX_LINE_MESSAGES, bytes: MAX_LINE_MESSAGES * 4 }],
+    );
+  });
+
+  test('a message whose puller ended while it was on its way goes back before those behind it', async () => {
+    const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
+    for (const text of ['first', 'second']) await one.messaging.lines.push('t', 'work', envelope(text));
+    const aborter = new AbortController();
+    const abandoned = one.messaging.lines.pull('t', 'work', aborter.signal);
+    aborter.abort();
+    assert.equal(await abandoned, null);
+    await eventually(async () => {
+      const { keys } = one.store;
+      return (await one.store.call((client) => client.zcard(keys.line('t', 'work')))) === 2;
+    }, 'it is back');
+    assert.deepEqual(await drained(two.messaging.lines, 2), ['first', 'second']);
+  });
+});
+
+describe('lines of a Redis that goes away', () => {
+  test('waits outlive it, and a message that was pushed before it is there after', async () => {
+    const redis = await TestRedis.start({ appendOnly: true });
+    const scheduler = openScheduler({ connect: redis.connect });
+    const { lines } = scheduler.messaging;
+    try {
+      await scheduler.store.call((client) => client.config('SET', 'appendfsync', 'always'));
+      await lines.push('t', 'kept', envelope('kept'));
+      const waiting = lines.pull('t', 'empty', NEVER).then(textOf);
+      await redis.restart();
+      await scheduler.ping();
+      await lines.push('t', 'empty', envelope('late'));
+      assert.equal(await waiting, 'late');
+      assert.equal(textOf(await lines.pull('t', 'kept', NEVER)), 'kept');
+    } finally {
+      await scheduler.close();
+      await redis.stop();
+    }
+  });
+});

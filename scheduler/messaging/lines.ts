@@ -1,0 +1,218 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Channels } from '../store/channels.ts';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import { Wakeup } from '../store/wakeup.ts';
+import { decodeEnvelope, type Envelope, encodeEnvelope } from './message.ts';
+
+/** `full`: what waits already. */
+export type PushOutcome =
+  | { readonly kind: 'ok' }
+  | { readonly kind: 'full'; readonly messages: number; readonly bytes: number };
+
+/** What may wait in one line. */
+export const MAX_LINE_MESSAGES = 10_000;
+export const MAX_LINE_BYTES = 16 * 2 ** 20;
+/** A line that nobody touches is forgotten after a day. */
+const LINE_MS = 24 * 3_600_000;
+/** Longer than a call may be under way, reconnections included. */
+const REPLY_MS = 20_000;
+/** A message that was taken can be put back this long; its reply is forgotten as soon as the puller has it. */
+const TAKEN_MS = 300_000;
+/** A puller that hears nothing looks again: a wake-up is a hint, the line is the truth. */
+const IDLE_PULL_MS = 5000;
+const RETRY_MS = 200;
+const NUMBER_BYTES = 8;
+
+const SCRIPTS = {
+  push: loadScript(new URL('./scripts/push.lua', import.meta.url)),
+  pull: loadScript(new URL('./scripts/pull.lua', import.meta.url)),
+  putBack: loadScript(new URL('./scripts/put-back.lua', import.meta.url)),
+};
+
+interface Puller {
+  readonly resolve: (envelope: Envelope | null) => void;
+  readonly reject: (error: StoreError) => void;
+}
+
+interface Taken {
+  readonly token: string;
+  readonly envelope: Envelope;
+}
+
+/** Those of this process who wait for a message of one line, in order. */
+interface Waiting {
+  readonly pullers: Puller[];
+  readonly wakeup: Wakeup;
+}
+
+/** Durable lines of messages: each goes to exactly one puller, in order. */
+export class Lines {
+  readonly #store: Store;
+  readonly #channels: Channels;
+  readonly #waiting = new Map<string, Waiting>();
+  readonly #closed = new AbortController();
+
+  constructor(store: Store, channels: Channels) {
+    this.#store = store;
+    this.#channels = channels;
+  }
+
+  /** Puts a message at the end of a line. @throws StoreError */
+  async push(tenant: string, name: string, envelope: Envelope): Promise<PushOutcome> {
+    const { keys } = this.#store;
+    const reply = await this.#store.script(
+      SCRIPTS.push,
+      [keys.line(tenant, name), keys.lineState(tenant, name), keys.reply(randomUUID())],
+      [
+        ...[keys.lineChannel(tenant, name), encodeEnvelope(envelope)],
+        ...[MAX_LINE_MESSAGES, MAX_LINE_BYTES, LINE_MS, REPLY_MS],
+      ],
+    );
+    const [outcome, messages, bytes] = reply as number[];
+    return outcome === 1 ? { kind: 'ok' } : { kind: 'full', messages: Number(messages), bytes: Number(bytes) };
+  }
+
+  /**
+   * Takes the first message of a line; waits for one when there is none, an absence of Redis included. When the signal aborts first it
+   * answers null, and a message that was already on its way goes back to its place.
+   *
+   * @throws StoreError `store-unavailable` when Redis is away at the first look.
+   */
+  async pull(tenant: string, name: string, signal: AbortSignal): Promise<Envelope | null> {
+    if (signal.aborted) return null;
+    const key = this.#store.keys.line(tenant, name);
+    // Who waits already comes first.
+    if (!this.#waiting.has(key)) {
+      const taken = await this.#take(tenant, name);
+      if (taken) {
+        if (signal.aborted) {
+          this.#giveUp(tenant, name, taken.token);
+          return null;
+        }
+        this.#keep(taken);
+        return taken.envelope;
+      }
+    }
+    return this.#wait(tenant, name, signal);
+  }
+
+  /** Ends every wait. */
+  close(): void {
+    this.#closed.abort();
+    for (const { wakeup } of this.#waiting.values()) wakeup.set();
+  }
+
+  #wait(tenant: string, name: string, signal: AbortSignal): Promise<Envelope | null> {
+    if (signal.aborted) return Promise.resolve(null);
+    const key = this.#store.keys.line(tenant, name);
+    let waiting = this.#waiting.get(key);
+    if (!waiting) {
+      waiting = { pullers: [], wakeup: new Wakeup() };
+      this.#waiting.set(key, waiting);
+      void this.#serve(tenant, name, key, waiting);
+    }
+    const { pullers, wakeup } = waiting;
+    const outcome = Promise.withResolvers<Envelope | null>();
+    const leave = () => {
+      const place = pullers.indexOf(outcome);
+      if (place < 0) return;
+      pullers.splice(place, 1);
+      outcome.resolve(null);
+      wakeup.set();
+    };
+    pullers.push(outcome);
+    signal.addEventListener('abort', leave, { once: true });
+    return outcome.promise.finally(() => signal.removeEventListener('abort', leave));
+  }
+
+  /** Serves those who wait for messages of a line, until nobody does. Never rejects. */
+  async #serve(tenant: string, name: string, key: string, { pullers, wakeup }: Waiting): Promise<void> {
+    const wake = () => wakeup.set();
+    let stop: (() => void) | undefined;
+    try {
+      stop = await this.#channels.listen(this.#store.keys.lineChannel(tenant, name), { message: wake, resumed: wake });
+      while (pullers.length > 0 && !this.#closed.signal.aborted) {
+        const taken = await this.#takeThroughOutage(tenant, name);
+        if (!taken) {
+          await wakeup.wait(IDLE_PULL_MS, this.#closed.signal);
+          continue;
+        }
+        const puller = pullers.shift();
+        if (puller) {
+          this.#keep(taken);
+          puller.resolve(taken.envelope);
+        } else {
+          this.#giveUp(tenant, name, taken.token);
+        }
+      }
+      for (const { resolve } of pullers.splice(0)) resolve(null);
+    } catch (error) {
+      for (const { reject } of pullers.splice(0)) reject(StoreError.from(error));
+    } finally {
+      stop?.();
+      this.#waiting.delete(key);
+    }
+  }
+
+  async #takeThroughOutage(tenant: string, name: string): Promise<Taken | null> {
+    while (!this.#closed.signal.aborted) {
+      try {
+        return await this.#take(tenant, name);
+      } catch (error) {
+        // A connection that its owner closed does not come back.
+        const closed = this.#store.redis.status === 'end';
+        if (closed || StoreError.from(error).code !== 'store-unavailable') throw error;
+        await sleep(RETRY_MS);
+      }
+    }
+    return null;
+  }
+
+  async #take(tenant: string, name: string): Promise<Taken | null> {
+    const { keys } = this.#store;
+    const token = randomUUID();
+    try {
+      const [found, message] = await this.#store.scriptBuffers(
+        SCRIPTS.pull,
+        [keys.line(tenant, name), keys.lineState(tenant, name), keys.reply(token)],
+        [LINE_MS, TAKEN_MS],
+      );
+      if (found !== 1 || !Buffer.isBuffer(message)) return null;
+      return { token, envelope: decodeEnvelope(message.subarray(NUMBER_BYTES)) };
+    } catch (error) {
+      // It may have taken a message, or may yet.
+      this.#giveUp(tenant, name, token);
+      throw error;
+    }
+  }
+
+  /** The message has its puller: it cannot be put back any more. */
+  #keep({ token }: Taken): void {
+    // Its time ends by itself when this fails.
+    this.#store.call((redis) => redis.unlink(this.#store.keys.reply(token))).catch(() => undefined);
+  }
+
+  /** Puts back what a call has taken, if it has; goes on trying as long as that can be done. */
+  #giveUp(tenant: string, name: string, token: string): void {
+    const { keys } = this.#store;
+    const until = performance.now() + TAKEN_MS;
+    const attempts = async (): Promise<void> => {
+      while (this.#store.redis.status !== 'end' && performance.now() < until) {
+        try {
+          await this.#store.script(
+            SCRIPTS.putBack,
+            [keys.line(tenant, name), keys.lineState(tenant, name), keys.reply(token)],
+            [keys.lineChannel(tenant, name), LINE_MS, TAKEN_MS],
+          );
+          return;
+        } catch {
+          await sleep(RETRY_MS, undefined, { ref: false });
+        }
+      }
+    };
+    void attempts();
+  }
+}

@@ -1,0 +1,32 @@
+/** A message between inferlets. */
+export type Message = { readonly text: string } | { readonly bytes: Uint8Array };
+
+/** A message and who sent it: the id of an invocation. */
+export interface Envelope {
+  readonly sender: string;
+  readonly message: Message;
+}
+
+/** Bytes of one message. */
+export const MAX_MESSAGE_BYTES = 2 ** 20;
+
+const TEXT = 't'.charCodeAt(0);
+const END_OF_SENDER = 0;
+
+export function encodeEnvelope({ sender, message }: Envelope): Buffer {
+  const kind = 'text' in message ? 't' : 'b';
+  return Buffer.concat([
+    Buffer.from(`${sender}\0${kind}`),
+    'text' in message ? Buffer.from(message.text) : message.bytes,
+  ]);
+}
+
+/** Reads what `encodeEnvelope` wrote; the bytes of the message are a copy. */
+export function decodeEnvelope(encoded: Buffer): Envelope {
+  const end = encoded.indexOf(END_OF_SENDER);
+  const content = encoded.subarray(end + 2);
+  return {
+    sender: encoded.toString('utf8', 0, end),
+    message: encoded[end + 1] === TEXT ? { text: content.toString('utf8') } : { bytes: new Uint8Array(content) },
+  };
+}

@@ -1,0 +1,29 @@
+--[[
+  Hands a message to every process that has subscriptions of a topic. Of a call that is sent twice the second only answers.
+
+  KEYS[1] topic (hash): channel of a process to `<subscriptions>:<generation>`
+  KEYS[2] reply to this call (string)
+
+  ARGV[1] the message
+  ARGV[2] how long the reply is remembered, ms
+
+  Publishes `<generation>`, a zero byte and the message: who subscribed later than the generation says was not counted.
+  Returns the number of subscriptions that it was handed to.
+]]
+local known = redis.call('GET', KEYS[2])
+if known then
+  return tonumber(known)
+end
+local reached = 0
+local processes = redis.call('HGETALL', KEYS[1])
+for i = 1, #processes, 2 do
+  local count, generation = string.match(processes[i + 1], '^(%d+):(%d+)$')
+  if redis.call('PUBLISH', processes[i], generation .. '\0' .. ARGV[1]) > 0 then
+    reached = reached + tonumber(count)
+  else
+    -- Nobody listens: the process is gone, or away and registers when it is back.
+    redis.call('HDEL', KEYS[1], processes[i])
+  end
+end
+redis.call('SET', KEYS[2], reached, 'PX', ARGV[2])
+return reached

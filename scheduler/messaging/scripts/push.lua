@@ -1,0 +1,32 @@
+--[[
+  Puts a message at the end of a line. Of a call that is sent twice the second only answers.
+
+  KEYS[1] line (sorted set): number (8 bytes) and message, by number
+  KEYS[2] state (hash): bytes, last number
+  KEYS[3] reply to this call (string)
+
+  ARGV[1] channel of the line
+  ARGV[2] the message
+  ARGV[3] how many messages may wait
+  ARGV[4] how many bytes may wait
+  ARGV[5] after what time untouched the line is forgotten, ms
+  ARGV[6] how long the reply is remembered, ms
+
+  Returns {1} added, {-1, messages, bytes} full: what waits.
+]]
+if redis.call('EXISTS', KEYS[3]) == 1 then
+  return {1}
+end
+local count = redis.call('ZCARD', KEYS[1])
+local bytes = tonumber(redis.call('HGET', KEYS[2], 'bytes') or 0)
+if count >= tonumber(ARGV[3]) or bytes + #ARGV[2] > tonumber(ARGV[4]) then
+  return {-1, count, bytes}
+end
+local number = redis.call('HINCRBY', KEYS[2], 'last', 1)
+redis.call('HINCRBY', KEYS[2], 'bytes', #ARGV[2])
+redis.call('ZADD', KEYS[1], number, struct.pack('>I8', number) .. ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[5])
+redis.call('PEXPIRE', KEYS[2], ARGV[5])
+redis.call('SET', KEYS[3], '1', 'PX', ARGV[6])
+redis.call('PUBLISH', ARGV[1], '')
+return {1}

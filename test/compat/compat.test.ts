@@ -1,0 +1,81 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { describe, it } from 'node:test';
+import { readWorld } from '#wit/generate/generate.ts';
+import { parse } from '#wit/generate/parse.ts';
+import { resolve } from '#wit/generate/resolve.ts';
+import { world } from '#wit/generated/world.ts';
+import { call } from '../harness/deploy.ts';
+import { Platform } from '../harness/platform.ts';
+import { FOLDER, recordedCalls, recordedComponent, recordedContract } from './recorded.ts';
+import { missingFrom } from './superset.ts';
+
+const entries = await readdir(FOLDER, { withFileTypes: true });
+const versions = entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
+
+describe('the current contract', () => {
+  for (const version of versions) {
+    it(`offers all that ${version} did`, async () => {
+      assert.deepEqual(missingFrom(world, await recordedContract(version)), []);
+    });
+  }
+
+  it('is not taken for the old one when something is gone or changed', async () => {
+    const read = (text: string) =>
+      resolve(
+        [parse('test.wit', `package a:b@1.0.0; ${text} world w { import x; export run: async func(a: string); }`)],
+        'w',
+      );
+    const old = read(
+      'interface x { record r { a: u32 } variant v { one, two(r) } resource q { get: func() -> v; } f: func(a: r); }',
+    );
+    const changed = read(
+      'interface x { record r { a: u32, b: u32 } variant v { one, two(r), three } resource q { put: func(); } g: func(); f: func(a: r); }',
+    );
+    assert.deepEqual(missingFrom(changed, old), [
+      'x.r is another type',
+      'x.v is another type',
+      'x f has another signature',
+      'x [method]q.get is gone',
+    ]);
+    const grown = read(
+      'interface x { /// Said anew.\n record r { a: u32 } variant v { one, two(r) } resource q { put: func(); get: func() -> v; } g: func(); f: func(a: r); enum e { one } }',
+    );
+    assert.deepEqual(missingFrom(grown, old), []);
+    assert.deepEqual(missingFrom({ ...(await readWorld()), imports: [] }, old).slice(-2), [
+      'x is gone',
+      'the export run is another',
+    ]);
+  });
+});
+
+describe('old components on the current platform', () => {
+  it('answer what they always did', async () => {
+    await using platform = await Platform.start({ functions: false });
+    const folder = await mkdtemp(path.join(os.tmpdir(), 'pie-compat-'));
+    try {
+      for (const version of versions) {
+        const recorded = await recordedCalls(version);
+        const components = (await readdir(path.join(FOLDER, version))).filter((file) => file.endsWith('.wasm.br'));
+        assert.deepEqual(
+          Object.keys(recorded).sort(),
+          components.map((file) => path.basename(file, '.wasm.br')).sort(),
+        );
+        for (const [name, calls] of Object.entries(recorded)) {
+          const file = path.join(folder, `${name}.wasm`);
+          await writeFile(file, await recordedComponent(version, name));
+          const deployed = `${name}-${version.replaceAll('.', '-')}`;
+          const { code, stderr } = await platform.pie(['deploy', file, '--name', deployed]);
+          assert.equal(code, 0, stderr);
+          for (const { input, output } of calls) {
+            assert.deepEqual(await call(platform, deployed, input), output, `${name} of ${version}`);
+          }
+        }
+      }
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
+  });
+});

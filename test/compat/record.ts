@@ -1,0 +1,39 @@
+/**
+ * Records a component of a contract version that is given out, and what it answers:
+ * `node test/compat/record.ts VERSION NAME COMPONENT.wasm '[INPUT, …]'`. The contract is recorded with a version's first component.
+ */
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { brotliCompress, constants } from 'node:zlib';
+import { contractText } from '#runtime/build/native/wrap.ts';
+import { call } from '../harness/deploy.ts';
+import { Platform } from '../harness/platform.ts';
+import { type Call, FOLDER, type Recorded, recordedCalls } from './recorded.ts';
+
+const [version, name, component, inputs] = process.argv.slice(2);
+if (!version || !name || !component || !inputs) {
+  throw new Error("usage: node test/compat/record.ts VERSION NAME COMPONENT.wasm '[INPUT, …]'");
+}
+const folder = path.join(FOLDER, version);
+await mkdir(folder, { recursive: true });
+
+const bytes = await readFile(component);
+const params = {
+  [constants.BROTLI_PARAM_QUALITY]: constants.BROTLI_MAX_QUALITY,
+  [constants.BROTLI_PARAM_LGWIN]: constants.BROTLI_MAX_WINDOW_BITS,
+  [constants.BROTLI_PARAM_SIZE_HINT]: bytes.length,
+};
+await writeFile(path.join(folder, `${name}.wasm.br`), await promisify(brotliCompress)(bytes, { params }));
+// One that is there already is what the components before were built with.
+await writeFile(path.join(folder, 'contract.wit'), await contractText(), { flag: 'wx' }).catch((error: unknown) => {
+  if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+});
+
+await using platform = await Platform.start({ functions: false });
+const { code, stderr } = await platform.pie(['deploy', component, '--name', name]);
+if (code !== 0) throw new Error(stderr);
+const calls: Call[] = [];
+for (const input of JSON.parse(inputs) as unknown[]) calls.push({ input, output: await call(platform, name, input) });
+const before: Recorded = await recordedCalls(version).catch(() => ({}));
+await writeFile(path.join(folder, 'recorded.json'), `${JSON.stringify({ ...before, [name]: calls }, null, 2)}\n`);

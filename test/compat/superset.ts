@@ -1,0 +1,51 @@
+import type { WitFunction, WitInterface, WitWorld } from '#wit/generate/model.ts';
+
+/**
+ * Where a contract does not offer all that an older one did, one line each; none for a superset. Every interface, function, resource and type
+ * of the old one must be there with the very same structure: a variant with one case more is another type to a component that was built before.
+ */
+export function missingFrom(current: WitWorld, old: WitWorld): string[] {
+  const missing: string[] = [];
+  if (current.package !== old.package) missing.push(`the package is ${current.package}, not ${old.package}`);
+  for (const before of old.imports) {
+    const now = current.imports.find(({ name }) => name === before.name);
+    if (now) missing.push(...missingFromInterface(now, before));
+    else missing.push(`${before.name} is gone`);
+  }
+  for (const before of old.exports) {
+    const now = current.exports.find(({ name }) => name === before.name);
+    if (!now || shape(now) !== shape(before)) missing.push(`the export ${before.name} is another`);
+  }
+  for (const now of current.exports) {
+    if (!old.exports.some(({ name }) => name === now.name)) missing.push(`the export ${now.name} is asked for`);
+  }
+  return missing;
+}
+
+function missingFromInterface(now: WitInterface, before: WitInterface): string[] {
+  const missing: string[] = [];
+  for (const type of before.types) {
+    const same = now.types.find(({ name }) => name === type.name);
+    if (!same) missing.push(`${before.name}.${type.name} is gone`);
+    else if (shape(same) !== shape(type)) missing.push(`${before.name}.${type.name} is another type`);
+  }
+  for (const { name } of before.resources) {
+    if (!now.resources.some((resource) => resource.name === name)) missing.push(`${before.name}.${name} is gone`);
+  }
+  const functions = allFunctions(now);
+  for (const fn of allFunctions(before)) {
+    const same = functions.find(({ coreName }) => coreName === fn.coreName);
+    if (!same) missing.push(`${before.name} ${fn.coreName} is gone`);
+    else if (shape(same) !== shape(fn)) missing.push(`${before.name} ${fn.coreName} has another signature`);
+  }
+  return missing;
+}
+
+const allFunctions = (entry: WitInterface): WitFunction[] => [
+  ...entry.functions,
+  ...entry.resources.flatMap(({ functions }) => functions),
+];
+
+/** All that a component sees of a type or function, written out; what is said about it does not count. */
+const shape = (value: unknown): string =>
+  JSON.stringify(value, (key, inner: unknown) => (key === 'docs' ? undefined : inner));
