@@ -10,6 +10,13 @@ export function outputOf<T>(events: readonly StreamEvent[]): T {
   return end.data.output as T;
 }
 
+/** What an invocation that must succeed used, by name. */
+export function usageOf(events: readonly StreamEvent[]): Readonly<Record<string, number>> {
+  const end = terminal(events);
+  if (end?.event !== 'result') throw new Error(`the invocation failed: ${JSON.stringify(end?.data)}`);
+  return end.data.usage as Record<string, number>;
+}
+
 /** Sends one text message into a running invocation. */
 export async function tell(platform: Platform, id: string, message: string): Promise<void> {
   const response = await platform.fetch(`/v1/invocations/${id}/messages`, {

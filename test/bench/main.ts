@@ -4,6 +4,7 @@ import { batching } from './batching.ts';
 import { type Bench, machine } from './bench.ts';
 import { concurrency } from './concurrency.ts';
 import { engine } from './engine/engine.ts';
+import { forks } from './forks.ts';
 import { generate } from './generate.ts';
 import { isolation } from './isolation.ts';
 import { launch } from './launch.ts';
@@ -11,7 +12,7 @@ import { prefix } from './prefix.ts';
 import { pressure } from './pressure.ts';
 import { table } from './statistics.ts';
 
-const BENCHES: readonly Bench[] = [generate, launch, concurrency, isolation, engine, batching, prefix, pressure];
+const BENCHES: readonly Bench[] = [generate, launch, concurrency, forks, isolation, engine, batching, prefix, pressure];
 
 const HELP = `Usage: pie bench NAME [--repetitions N] [--quick] [--json]
 

@@ -1,0 +1,58 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { callFunction, countersOf, deployFunction, refusedInput, STORIES } from '#test/harness/functions.ts';
+
+const BRANCHES = 8;
+const MAX_TOKENS = 40;
+
+describe('parallel-generation', () => {
+  it('computes the prompt once, and decodes its forks in the same batches', async () => {
+    await deployFunction('parallel-generation');
+    const prompt = 'Mia and her brother Tom built a very tall tower of red and yellow blocks';
+    await countersOf(STORIES, { reset: true });
+    const { output } = await callFunction('parallel-generation', {
+      prompt,
+      branches: BRANCHES,
+      maxTokens: MAX_TOKENS,
+      temperature: 0.9,
+      seed: 3,
+    });
+    const { batchSizes, batches, tokens } = await countersOf(STORIES);
+    const texts = output.branches.map(({ text }: { text: string }) => text);
+    assert.equal(new Set(texts).size, BRANCHES, 'the seeds differ, so do the texts');
+    const lengths = output.branches.map((branch: { tokens: number[] }) => branch.tokens.length);
+    const longest = Math.max(...lengths);
+    // The prompt is one step; then each step decodes all forks that have not ended. Some steps may miss a fork that is late.
+    assert.ok(batches <= longest * 1.5 + 4, `${batches} batches for ${longest} tokens a fork`);
+    const full = batchSizes[BRANCHES] ?? 0;
+    assert.ok(
+      full >= Math.min(...lengths) / 2,
+      `${full} of ${batches} batches had all ${BRANCHES} forks: ${batchSizes}`,
+    );
+    // Each of them once: the prompt, and what every fork fed back.
+    const decoded = lengths.reduce((sum: number, length: number) => sum + length, 0);
+    assert.ok(tokens < decoded + 40, `${tokens} computed, ${decoded} decoded`);
+  });
+
+  it('begins each branch with its own text', async () => {
+    const branches = [' was happy', ' was sad'];
+    const { output, messages } = await callFunction('parallel-generation', {
+      prompt: 'The little dog',
+      branches,
+      maxTokens: 8,
+    });
+    assert.deepEqual(
+      output.branches.map(({ text }: { text: string }, i: number) => text.startsWith(branches[i] ?? '')),
+      [true, true],
+    );
+    const said = messages.map((message) => JSON.parse(message) as { branch: number; text: string });
+    for (const [i, opening] of branches.entries()) {
+      const pieces = said.filter(({ branch }) => branch === i).map(({ text }) => text);
+      assert.equal(opening + pieces.join(''), output.branches[i].text);
+    }
+  });
+
+  it('names the field of a bad input', async () => {
+    assert.deepEqual(await refusedInput('parallel-generation', { maxTokens: 0 }), { status: 422, field: '/maxTokens' });
+  });
+});

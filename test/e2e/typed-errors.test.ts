@@ -1,0 +1,67 @@
+import assert from 'node:assert/strict';
+import path from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { invoke, type StreamEvent, terminal } from '#test/harness/events.ts';
+import { Platform, ROOT, until } from '#test/harness/platform.ts';
+
+let platform: Platform;
+
+before(async () => {
+  platform = await Platform.start({ functions: false });
+  const { code, stderr } = await platform.pie(['deploy', path.join(ROOT, 'test/inferlets/limits')]);
+  assert.equal(code, 0, stderr);
+});
+
+after(async () => {
+  await platform?.[Symbol.asyncDispose]();
+});
+
+const ending = async (what: string, catches: boolean, onEvent?: (event: StreamEvent) => void) =>
+  terminal(await invoke(platform, 'limits', { what, catches }, onEvent ? { onEvent } : {}));
+
+/** What an inferlet is told by the platform, and what its client reads when it does not catch it. */
+describe('an inferlet that meets a limit', () => {
+  for (const [what, code, said] of [
+    ['pages', 'limit-exceeded', /pages/],
+    ['host', 'unsupported', /example\.com.*"grants": \{"hosts"/],
+  ] as const) {
+    test(`${what}: catches ${code}, or fails with it and its text`, async () => {
+      const caught = await ending(what, true);
+      assert.equal(caught?.event, 'result', JSON.stringify(caught?.data));
+      assert.equal(caught?.data.output.caught, code);
+      assert.match(caught?.data.output.message, said);
+      const failed = await ending(what, false);
+      assert.equal(failed?.event, 'error');
+      assert.equal(failed?.data.code, 'inferlet-error');
+      assert.match(failed?.data.message, new RegExp(`^${code}: `));
+      assert.match(failed?.data.message, said);
+    });
+  }
+
+  test('deadline: what waits is told, and the invocation ends as deadline-exceeded whatever it returns', async () => {
+    for (const catches of [true, false]) {
+      const end = await ending('deadline', catches);
+      assert.equal(end?.event, 'error');
+      assert.equal(end?.data.code, 'deadline-exceeded');
+      assert.match(end?.data.message, /3000 ms.*limits\.wallMs/);
+    }
+  });
+
+  test('model: the calls of one whose device is gone answer unavailable; uncaught, its invocation ends as device-lost', async () => {
+    for (const catches of [true, false]) {
+      const restarted = platform.restarted('gpu-host-1');
+      let killed = false;
+      const end = await ending('model', catches, (event) => {
+        if (event.event !== 'message' || killed) return;
+        killed = true;
+        process.kill(platform.pid('gpu-host-1'), 'SIGKILL');
+      });
+      assert.ok(killed, JSON.stringify(end?.data));
+      if (catches) assert.equal(end?.data.output.caught, 'unavailable');
+      else assert.equal(end?.data.code, 'device-lost');
+      await restarted;
+      const served = async () => (await ending('pages', true))?.data.output?.caught === 'limit-exceeded';
+      await until('the runtime finds the device again', served);
+    }
+  });
+});

@@ -1,0 +1,36 @@
+/** Runs into each limit, catches it or not; for the end-to-end test of what an inferlet is told. */
+import { Context, defineInferlet, fetch, InferletError, send, sleep } from '@pie/inferlet';
+
+interface Input {
+  readonly what: 'deadline' | 'pages' | 'host' | 'model';
+  /** Whether it catches the error and goes on. */
+  readonly catches: boolean;
+}
+
+const into: Readonly<Record<Input['what'], () => Promise<unknown>>> = {
+  deadline: () => sleep(60_000),
+  // Its manifest grants 4 pages of 16 tokens.
+  pages: async () => {
+    using ctx = new Context();
+    return await ctx.fill('word '.repeat(100)).generate({ maxTokens: 2 }).collect();
+  },
+  host: () => fetch('http://example.com/'),
+  // Decodes until the model is gone.
+  model: async () => {
+    for (;;) {
+      using ctx = new Context();
+      await ctx.fill('Once').generate({ maxTokens: 20, ignoreEos: true }).collect();
+      await send('alive');
+    }
+  },
+};
+
+export const run = defineInferlet(async ({ what, catches }: Input) => {
+  try {
+    await into[what]();
+    return { caught: null };
+  } catch (error) {
+    if (!catches || !(error instanceof InferletError)) throw error;
+    return { caught: error.code, message: error.message };
+  }
+});
