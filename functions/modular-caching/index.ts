@@ -1,0 +1,70 @@
+import { Context, defineInferlet, InferletError, KvFile, send, tokenizeContinuation } from '@pie/inferlet';
+
+/** Texts that are computed once, each at its own place behind `system`, and those of them that a prompt is made of. */
+export interface Library {
+  readonly name: string;
+  readonly system: string;
+  readonly modules: Readonly<Record<string, string>>;
+  readonly use: readonly string[];
+  readonly model?: string;
+}
+
+/** What pie.json's schema lets through. */
+type Input = Library & { readonly question: string; readonly maxTokens?: number; readonly keep?: boolean };
+
+/** Answers over modules that were computed once, by whatever run: only the question is computed anew. */
+export const run = defineInferlet(async (input: Input) => {
+  const { name, question, maxTokens = 64, keep = true, model } = input;
+  const { composed, made } = await compose(input);
+  using ctx = composed;
+  const generation = ctx.fill(question).generate({ maxTokens });
+  for await (const text of generation) await send(text);
+  const removed = keep ? [] : await KvFile.list(`${name}/`, { model });
+  await Promise.all(removed.map((file) => KvFile.remove(file.name, { model })));
+  return { ...(await generation.collect()), made };
+});
+
+/** A context over modules at their own positions, whose memory is shared; those that no run computed before are made and saved. */
+export async function compose({ name, system, modules, use, model }: Library) {
+  const unknown = use.find((module) => !(module in modules));
+  if (unknown !== undefined) throw new InferletError('invalid-argument', `"modules" has no module "${unknown}".`);
+  const made: string[] = [];
+  async function open(part: string, make: () => Promise<KvFile>): Promise<KvFile> {
+    const saved = await unless('not-found', KvFile.open(`${name}/${part}`, { model }));
+    if (saved) return saved;
+    const file = await make();
+    // Another run may have been faster.
+    await unless('invalid-argument', file.save(`${name}/${part}`, { rights: 'readable' }));
+    made.push(part);
+    return file;
+  }
+
+  const first = await open('system', async () => {
+    using ctx = new Context({ model });
+    const file = await KvFile.create({ model });
+    await file.predict(ctx.fill(system).tokens);
+    return file;
+  });
+  const files = [first];
+  let end = first.length;
+  for (const [module, text] of Object.entries(modules)) {
+    const tokens = tokenizeContinuation(text, { model });
+    const positions = tokens.map(() => end++);
+    if (!use.includes(module)) continue;
+    const make = async () => {
+      using whole = await first.fork();
+      await whole.predict(tokens, { positions });
+      return await whole.extract(tokens.map((_, i) => first.length + i));
+    };
+    files.push(await open(`module/${module}`, make));
+  }
+  // Files are given back when the run ends: until then the context shares their memory.
+  return { composed: await Context.over(files, { model }), made };
+}
+
+/** What a call answers; undefined when it fails with `code`. */
+const unless = <T>(code: InferletError['code'], call: Promise<T>): Promise<T | undefined> =>
+  call.catch((error) => {
+    if (error instanceof InferletError && error.code === code) return undefined;
+    throw error;
+  });

@@ -1,0 +1,35 @@
+import { Context, defineInferlet, InferletError, send } from '@pie/inferlet';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly name: string;
+  readonly prefix: string;
+  readonly question: string;
+  readonly maxTokens?: number;
+  readonly keep?: boolean;
+  readonly persistent?: boolean;
+  readonly model?: string;
+}
+
+/** Goes on from a text that is computed by the first run only: later ones open what that one saved. */
+export const run = defineInferlet(async (input: Input) => {
+  const { name, prefix, question, maxTokens = 64, keep = true, persistent, model } = input;
+  const saved = await unless('not-found', Context.open(name, { model }));
+  if (!saved) {
+    using fresh = new Context({ model });
+    // Another run may have been faster.
+    await unless('invalid-argument', fresh.fill(prefix).save(name, { persistent }));
+  }
+  using ctx = saved ?? (await Context.open(name, { model }));
+  const generation = ctx.fill(question).generate({ maxTokens });
+  for await (const text of generation) await send(text);
+  if (!keep) await Context.remove(name, { model });
+  return { ...(await generation.collect()), cached: saved !== undefined };
+});
+
+/** What a call answers; undefined when it fails with `code`. */
+const unless = <T>(code: InferletError['code'], call: Promise<T>): Promise<T | undefined> =>
+  call.catch((error) => {
+    if (error instanceof InferletError && error.code === code) return undefined;
+    throw error;
+  });

@@ -1,0 +1,73 @@
+import { Context, defineInferlet, InferletError, store } from '@pie/inferlet';
+import { emptyTree, evict, insert, nameOf, savedBelow, type TreeNode } from './tree.ts';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly name?: string;
+  readonly prompts: readonly string[];
+  readonly maxTokens?: number;
+  readonly capacity?: number;
+  readonly model?: string;
+}
+
+/** Completes prompts, all at once, and computes of each only what no prompt before it began with, in this run or an earlier one. */
+export const run = defineInferlet(async (input: Input) => {
+  const { name = 'default', prompts, maxTokens = 32, capacity = 4096, model } = input;
+  using root = new Context({ model });
+  const key = `prefix-tree/${root.model.name}/${name}`;
+  const tree = (await store.getJson<TreeNode>(key)) ?? emptyTree();
+  const clock = tree.used + 1;
+  const texts = prompts.map((prompt) => tokensOf(prompt, model));
+  const ends = texts.map((tokens) => insert(tree, tokens, clock));
+  const fresh = ({ children }: TreeNode) => children.filter(({ used }) => used === clock);
+
+  /** Computes what is new of a node, answers the prompts that end there, and goes on to the longer ones. */
+  async function visit(node: TreeNode, parent: Context, before: readonly number[]): Promise<void> {
+    const path = [...before, ...node.edge];
+    const opened = await reopen(path, savedBelow(node));
+    using ctx = opened ?? (await parent.fork()).fill(node.edge);
+    await ctx.flush();
+    const kept = opened !== undefined && node.saved;
+    // Another run may have been faster.
+    if (ends.includes(node) && !kept) await unless('invalid-argument', ctx.save(nameOf(name, path)));
+    const answers = ends.map((end, i) => end === node && complete(ctx, i));
+    await Promise.all([...answers, ...fresh(node).map((child) => visit(child, ctx, path))]);
+  }
+
+  /** The beginning of a text that was saved, `rest` included; undefined when there is none. */
+  async function reopen(path: readonly number[], rest: readonly number[] | undefined): Promise<Context | undefined> {
+    if (!rest) return undefined;
+    const tokens = [...path, ...rest];
+    const ctx = await unless('not-found', Context.open(nameOf(name, tokens), { tokens, model }));
+    return ctx?.truncate(path.length);
+  }
+
+  const completions: { text: string; tokens: readonly number[] }[] = [];
+  async function complete(ctx: Context, index: number): Promise<void> {
+    using fork = await ctx.fork();
+    const { text, tokens } = await fork.generate({ maxTokens }).collect();
+    completions[index] = { text, tokens };
+  }
+
+  await Promise.all(fresh(tree).map((node) => visit(node, root, [])));
+  let evicted: number[][] = [];
+  await store.update<TreeNode>(key, (current = emptyTree()) => {
+    for (const tokens of texts) insert(current, tokens, current.used + 1).saved = true;
+    evicted = evict(current, capacity);
+    return current;
+  });
+  for (const tokens of evicted) await unless('not-found', Context.remove(nameOf(name, tokens), { model }));
+  return { completions, evicted: evicted.length };
+});
+
+function tokensOf(prompt: string, model: string | undefined): readonly number[] {
+  using ctx = new Context({ model });
+  return ctx.fill(prompt).tokens;
+}
+
+/** What a call answers; undefined when it fails with `code`: others use the tree as well. */
+const unless = <T>(code: InferletError['code'], call: Promise<T>): Promise<T | undefined> =>
+  call.catch((error) => {
+    if (error instanceof InferletError && error.code === code) return undefined;
+    throw error;
+  });

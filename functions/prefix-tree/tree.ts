@@ -1,0 +1,84 @@
+/** A node of a radix tree over token ids, as JSON. The path of edges from the root to a node is a text's beginning. */
+export interface TreeNode {
+  /** Tokens that lead here from the parent; the root's are none. */
+  edge: number[];
+  children: TreeNode[];
+  /** Clock of the insertion that last went through here. */
+  used: number;
+  /** Whether the text that ends here was saved. What was saved below serves as well, cut to length. */
+  saved: boolean;
+}
+
+export const emptyTree = (): TreeNode => ({ edge: [], children: [], used: 0, saved: false });
+
+/** Makes sure that a node ends where `tokens` do, splitting an edge if need be, and marks all nodes on the way as used at `clock`. */
+export function insert(root: TreeNode, tokens: readonly number[], clock: number): TreeNode {
+  let node = root;
+  node.used = clock;
+  for (let at = 0; at < tokens.length; at += node.edge.length) {
+    const index = node.children.findIndex(({ edge }) => edge[0] === tokens[at]);
+    let child = node.children[index];
+    if (child) {
+      const { edge } = child;
+      const fork = edge.findIndex((token, i) => token !== tokens[at + i]);
+      if (fork > 0) {
+        // The lower part stays the node that it was: somebody may hold it.
+        child.edge = edge.slice(fork);
+        child = { edge: edge.slice(0, fork), children: [child], used: clock, saved: false };
+        node.children[index] = child;
+      }
+    } else {
+      child = { edge: tokens.slice(at), children: [], used: clock, saved: false };
+      node.children.push(child);
+    }
+    child.used = clock;
+    node = child;
+  }
+  return node;
+}
+
+/** The rest of the shortest path from a node to one that was saved, itself included. */
+export function savedBelow(node: TreeNode): number[] | undefined {
+  if (node.saved) return [];
+  for (const child of node.children) {
+    const rest = savedBelow(child);
+    if (rest) return [...child.edge, ...rest];
+  }
+  return undefined;
+}
+
+/** Tokens of all edges. */
+export const size = (node: TreeNode): number =>
+  node.children.reduce((sum, child) => sum + size(child), node.edge.length);
+
+/** Cuts off leaves, the one that was used longest ago first, until at most `capacity` tokens are left. @returns the texts of those cut off */
+export function evict(root: TreeNode, capacity: number): number[][] {
+  const gone: number[][] = [];
+  for (let excess = size(root) - capacity; excess > 0; ) {
+    let oldest: { node: TreeNode; parent: TreeNode; path: number[] } | undefined;
+    const visit = (parent: TreeNode, before: readonly number[]): void => {
+      for (const node of parent.children) {
+        const path = [...before, ...node.edge];
+        if (node.children.length > 0) visit(node, path);
+        else if (!oldest || node.used < oldest.node.used) oldest = { node, parent, path };
+      }
+    };
+    visit(root, []);
+    if (!oldest) break;
+    const { node, parent, path } = oldest;
+    parent.children.splice(parent.children.indexOf(node), 1);
+    gone.push(path);
+    excess -= node.edge.length;
+  }
+  return gone;
+}
+
+/** A name for what is saved of a text: its length and 64 bits of hash (FNV-1a, twice). */
+export function nameOf(tree: string, tokens: readonly number[]): string {
+  const hash = (basis: number): string => {
+    let bits = basis;
+    for (const token of tokens) bits = Math.imul(bits ^ token, 0x01000193);
+    return (bits >>> 0).toString(16).padStart(8, '0');
+  };
+  return `${tree}/${tokens.length}-${hash(0x811c9dc5)}${hash(0x2f0b4a67)}`;
+}

@@ -1,0 +1,51 @@
+import { Context, defineInferlet, type GenerateOptions, regex, sampler, script } from '@pie/inferlet';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly rules?: string;
+  readonly problem: string;
+  readonly depth?: number;
+  readonly branches?: number;
+  readonly maxTokens?: number;
+  readonly temperature?: number;
+  readonly seed?: number;
+  readonly script?: Readonly<Record<string, readonly string[]>>;
+  readonly model?: string;
+}
+
+/** A problem, what it was divided into, and its answer. */
+interface Solved {
+  readonly problem: string;
+  readonly parts: readonly Solved[];
+  readonly answer: string;
+}
+
+/** Divides a problem into smaller ones, each solved in a context of its own that begins with the same rules, all of them at once. */
+export const run = defineInferlet(async (input: Input): Promise<Solved> => {
+  const { rules = 'Divide a problem into parts, or answer it.', problem, depth = 5, branches = 2, model } = input;
+  const { maxTokens = 48, temperature = 0.8, seed } = input;
+  const list = regex(` [^;\\n]{1,80}(; [^;\\n]{1,80}){${branches - 1}}\\n`);
+  using shared = new Context({ model });
+  shared.fill(`${rules}\n`);
+
+  async function solve(problem: string, levels: number): Promise<Solved> {
+    const replies = [...(input.script?.[problem] ?? [])];
+    const say = async (label: string, options: GenerateOptions): Promise<string> => {
+      const reply = replies.shift();
+      const picks = reply === undefined ? sampler({ temperature, seed }) : script(` ${reply}\n`);
+      const generation = ctx.fill(label).generate({ sampler: picks, maxTokens, ...options });
+      return (await generation.collect()).text.trim();
+    };
+    using ctx = await shared.fork();
+    ctx.fill(`Problem: ${problem}\n`);
+    const parts: Solved[] = [];
+    if (levels > 0) {
+      const divided = await say('Parts:', { constraint: list });
+      const solved = divided.split(';').map((part) => solve(part.trim(), levels - 1));
+      parts.push(...(await Promise.all(solved)));
+      ctx.fill(`Answers: ${parts.map(({ answer }) => answer).join('; ')}\n`);
+    }
+    return { problem, parts, answer: await say('Answer:', { stop: '\n' }) };
+  }
+  return await solve(problem, depth);
+});

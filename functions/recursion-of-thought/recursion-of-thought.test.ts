@@ -1,0 +1,91 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { callFunction, countersOf, refusedInput, STORIES } from '#test/harness/functions.ts';
+import { tokenCounter } from '#test/harness/tokens.ts';
+
+const RULES = 'Halve a range of numbers, or say what the sum of all of them is.';
+const DEPTH = 5;
+
+interface Rehearsed {
+  readonly problem: string;
+  readonly parts: readonly Rehearsed[];
+  readonly answer: string;
+}
+
+/** What a good model would make of the sum of the numbers from `first` to `last`. */
+function rehearse(first: number, last: number): Rehearsed {
+  const middle = (first + last - 1) / 2;
+  const parts = first < last ? [rehearse(first, middle), rehearse(middle + 1, last)] : [];
+  return { problem: `${first}-${last}`, parts, answer: `${((first + last) * (last - first + 1)) / 2}` };
+}
+
+const flat = (node: Rehearsed): Rehearsed[] => [node, ...node.parts.flatMap(flat)];
+const answers = ({ parts }: Rehearsed) => `Answers: ${parts.map(({ answer }) => answer).join('; ')}\n`;
+const divided = ({ parts }: Rehearsed) => parts.map(({ problem }) => problem).join('; ');
+
+describe('recursion-of-thought', () => {
+  it('solves 32 parts five levels down, all on the same rules, in whole batches', async () => {
+    const count = await tokenCounter(STORIES);
+    const whole = rehearse(1, 2 ** DEPTH);
+    const nodes = flat(whole);
+    const script = Object.fromEntries(
+      nodes.map((node) => [node.problem, node.parts.length > 0 ? [divided(node), node.answer] : [node.answer]]),
+    );
+    const before = await countersOf(STORIES, { reset: true });
+    const { output } = await callFunction('recursion-of-thought', {
+      rules: RULES,
+      problem: whole.problem,
+      depth: DEPTH,
+      script,
+    });
+    assert.deepEqual(output, whole);
+    assert.equal(output.answer, '528');
+
+    const stats = await countersOf();
+    const rules = count.begin(`${RULES}\n`);
+    const own = nodes.map((node) => {
+      const problem = count.more(`Problem: ${node.problem}\n`);
+      const answer = count.more('Answer:', ` ${node.answer}\n`);
+      if (node.parts.length === 0) return problem + answer;
+      return problem + count.more('Parts:', ` ${divided(node)}\n`, answers(node)) + answer;
+    });
+    const sum = own.reduce((a, b) => a + b, 0);
+    assert.equal(stats.tokens, rules - 1 + sum);
+    assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);
+    const alone = sum + nodes.length * rules;
+    assert.ok(alone > 1.4 * stats.tokens, `${alone} tokens without sharing, ${stats.tokens} with it`);
+    assert.ok(stats.meanBatchSize > 2, `${stats.batchSizes}`);
+  });
+
+  it('answers most of 32 parts in the same batches', async () => {
+    const whole = rehearse(1, 2 ** DEPTH);
+    const script = Object.fromEntries(
+      flat(whole).map((node) => [node.problem, node.parts.length > 0 ? [divided(node)] : []]),
+    );
+    await countersOf(STORIES, { reset: true });
+    const { output } = await callFunction('recursion-of-thought', {
+      problem: whole.problem,
+      depth: DEPTH,
+      maxTokens: 32,
+      script,
+      seed: 2,
+    });
+    assert.equal(flat(output).length, 2 ** (DEPTH + 1) - 1);
+    const { batchSizes } = await countersOf();
+    assert.ok(batchSizes.length > 2 ** (DEPTH - 2), `${batchSizes}`);
+  });
+
+  it('divides by itself as deep as it is told to, and names the field of a bad input', async () => {
+    const { output } = await callFunction('recursion-of-thought', {
+      problem: 'The dog and the cat',
+      depth: 2,
+      maxTokens: 24,
+      seed: 5,
+    });
+    assert.equal(flat(output).length, 7);
+    assert.deepEqual(await refusedInput('recursion-of-thought', { problem: 'x', depth: 9 }), {
+      status: 422,
+      field: '/depth',
+    });
+  });
+});

@@ -1,0 +1,41 @@
+import { Context, defineInferlet, regex, sampler, scripts, sendJson } from '@pie/inferlet';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly question: string;
+  readonly points?: number;
+  readonly maxTokens?: number;
+  readonly temperature?: number;
+  readonly seed?: number;
+  readonly script?: readonly string[];
+  readonly model?: string;
+}
+
+/** A short line, so that it is a point and not what should spell it out. */
+const TITLE = regex(/ [^\n]{3,40}\n/);
+
+/** Writes the points of an answer first, one after the other, and then spells all of them out at once. */
+export const run = defineInferlet(async (input: Input) => {
+  const { question, points = 4, maxTokens = 48, temperature = 0.8, seed, model } = input;
+  const pick = scripts(
+    input.script?.map((reply) => ` ${reply}\n`),
+    () => sampler({ temperature, seed }),
+  );
+  using skeleton = new Context({ model });
+  skeleton.fill(`${question}\n`);
+  const titles: string[] = [];
+  for (let i = 1; i <= points; i++) {
+    const said = await skeleton.fill(`${i}.`).generate({ sampler: pick(), constraint: TITLE }).collect();
+    titles.push(said.text.trim());
+  }
+
+  async function expand(title: string, index: number): Promise<string> {
+    const picks = pick();
+    using ctx = await skeleton.fork();
+    const generation = ctx.fill(`${index + 1}. ${title}:`).generate({ sampler: picks, maxTokens, stop: '\n' });
+    for await (const text of generation) await sendJson({ point: index + 1, text });
+    return `${index + 1}. ${title}: ${generation.text.trim()}`;
+  }
+  const expanded = await Promise.all(titles.map(expand));
+  return { skeleton: titles, answer: expanded.join('\n') };
+});

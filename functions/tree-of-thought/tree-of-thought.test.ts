@@ -1,0 +1,126 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { callFunction, countersOf, refusedInput, STORIES } from '#test/harness/functions.ts';
+import { tokenCounter } from '#test/harness/tokens.ts';
+
+const PROBLEM = 'Use 4 9 10 13 to make 24.';
+const PROMPTS = { propose: 'Step:', judge: 'Can it be 24?', answer: 'So:' };
+const [STEPS, BREADTH, KEEP] = [3, 3, 2];
+
+/** A state of the Game of 24: the thoughts that led to it, and the numbers left. */
+interface State {
+  readonly thoughts: readonly string[];
+  readonly left: readonly number[];
+}
+
+interface Move {
+  readonly thought: string;
+  readonly left: readonly number[];
+}
+
+function moves(left: readonly number[]): Move[] {
+  return left.flatMap((a, i) =>
+    left.flatMap((b, j) => {
+      if (i === j) return [];
+      const rest = left.filter((_, k) => k !== i && k !== j);
+      const results: [string, number][] = [
+        [`${a}-${b}`, a - b],
+        ...(i < j ? [[`${a}*${b}`, a * b] as [string, number]] : []),
+      ];
+      return results.map(([text, value]) => ({ thought: `${text}=${value}`, left: [...rest, value] }));
+    }),
+  );
+}
+
+const solvable = (left: readonly number[]): boolean =>
+  left.length === 1 ? left[0] === 24 : moves(left).some((move) => solvable(move.left));
+const verdict = ({ left }: State): string => (solvable(left) ? 'sure' : 'impossible');
+
+/** What a good model would say, in the order in which it is asked; of its proposals the one that leads on is the last. */
+function rehearse(): {
+  replies: string[];
+  best: readonly string[];
+  lines: string[];
+  verdicts: string[];
+  naive: string[][];
+} {
+  const replies: string[] = [];
+  const lines: string[] = [];
+  const verdicts: string[] = [];
+  const naive: string[][] = [];
+  let states: State[] = [{ thoughts: [], left: [4, 9, 10, 13] }];
+  for (let step = 0; step < STEPS; step++) {
+    const next = states.flatMap(({ thoughts, left }) => {
+      // Equal numbers make equal thoughts: what those compute alike would be found by the host's own cache.
+      const all = [...new Map(moves(left).map((move) => [move.thought, move])).values()].sort(
+        (a, b) => Number(solvable(a.left)) - Number(solvable(b.left)),
+      );
+      const shown = [...all.slice(0, BREADTH - 1), all.at(-1)!];
+      // The last steps have fewer moves than branches.
+      return Array.from({ length: BREADTH }, (_, i) => shown[i % shown.length]!).map((move) => ({
+        thoughts: [...thoughts, move.thought],
+        left: move.left,
+      }));
+    });
+    for (const { thoughts } of next) {
+      lines.push(thoughts.at(-1)!);
+      naive.push([...thoughts]);
+    }
+    verdicts.push(...next.map(verdict));
+    replies.push(...next.map(({ thoughts }) => thoughts.at(-1)!), ...next.map(verdict));
+    states = next.sort((a, b) => Number(solvable(b.left)) - Number(solvable(a.left))).slice(0, KEEP);
+  }
+  return { replies: [...replies, 'done'], best: states[0]!.thoughts, lines, verdicts, naive };
+}
+
+describe('tree-of-thought', () => {
+  it('finds what leads to the end, computes what states share once, and thinks in whole batches', async () => {
+    const count = await tokenCounter(STORIES);
+    const { replies, best, lines, verdicts, naive } = rehearse();
+    const before = await countersOf(STORIES, { reset: true });
+    const { output, messages } = await callFunction('tree-of-thought', {
+      problem: PROBLEM,
+      steps: STEPS,
+      breadth: BREADTH,
+      keep: KEEP,
+      ...PROMPTS,
+      script: replies,
+    });
+    assert.deepEqual([output.thoughts, output.value, output.answer], [best, 20, 'done']);
+    assert.equal(messages.length, lines.length);
+
+    const stats = await countersOf();
+    const said = (thought: string) => count.more(PROMPTS.propose, ` ${thought}\n`);
+    const judged = (word: string) => count.more(PROMPTS.judge, ` ${word}\n`);
+    const sum = (numbers: readonly number[]) => numbers.reduce((a, b) => a + b, 0);
+    const root = count.begin(`${PROBLEM}\n`);
+    const answer = count.more(PROMPTS.answer, ' done\n');
+    // The last token of a context is computed by whoever goes on from it.
+    assert.equal(stats.tokens, root - 1 + sum(lines.map(said)) + sum(verdicts.map(judged)) + answer);
+    assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);
+    const alone = sum(naive.map((path, i) => 2 * (root + sum(path.map(said))) + judged(verdicts[i]!)));
+    assert.ok(alone > 4 * stats.tokens, `${alone} tokens without sharing, ${stats.tokens} with it`);
+
+    assert.ok((stats.batchSizes[BREADTH * KEEP] ?? 0) > 0, `${stats.batchSizes}`);
+    assert.ok(stats.meanBatchSize > 2, `${stats.meanBatchSize} sequences a batch`);
+  });
+
+  it('thinks by itself, and names the field of a bad input', async () => {
+    const { output, messages } = await callFunction('tree-of-thought', {
+      problem: 'The dog is sad.',
+      steps: 2,
+      maxTokens: 12,
+      seed: 3,
+    });
+    assert.equal(output.thoughts.length, 2);
+    const values = messages
+      .map((message) => JSON.parse(message))
+      .filter(({ step }) => step === 2)
+      .map(({ value }) => value);
+    assert.equal(output.value, Math.max(...values));
+    assert.deepEqual(await refusedInput('tree-of-thought', { problem: 'x', breadth: 0 }), {
+      status: 422,
+      field: '/breadth',
+    });
+  });
+});

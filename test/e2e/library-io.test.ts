@@ -1,0 +1,113 @@
+import assert from 'node:assert/strict';
+import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { call } from '#test/harness/deploy.ts';
+import { Platform, ROOT } from '#test/harness/platform.ts';
+
+/** A server with what a client of HTTP meets. */
+const server = http.createServer((request, response) => {
+  const { url = '', method, headers } = request;
+  if (url === '/redirect') response.writeHead(302, { location: '/lines' }).end();
+  else if (url === '/loop') response.writeHead(307, { location: '/loop' }).end();
+  else if (url === '/missing') response.writeHead(404).end('nothing here');
+  else if (url === '/lines') response.end('eins\r\nzwölf\n\nlast');
+  else if (url === '/echo') {
+    let body = '';
+    request.setEncoding('utf8').on('data', (text: string) => {
+      body += text;
+    });
+    request.on('end', () =>
+      response.writeHead(200, { 'x-reply': 'yes' }).end(JSON.stringify({ method, headers, body })),
+    );
+  }
+});
+
+describe('the I/O of the guest library', () => {
+  let platform: Platform;
+  let copy: string;
+
+  before(async () => {
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    platform = await Platform.start({ functions: false, config: '[http]\nprivate_hosts = ["127.0.0.1"]\n' });
+    copy = await mkdtemp(path.join(os.tmpdir(), 'pie-function-'));
+    await cp(path.join(ROOT, 'test/inferlets/library-io'), copy, { recursive: true });
+    const manifest = JSON.parse(await readFile(path.join(copy, 'pie.json'), 'utf8'));
+    manifest.grants.hosts = [`127.0.0.1:${port()}`];
+    await writeFile(path.join(copy, 'pie.json'), JSON.stringify(manifest));
+    const { code, stderr } = await platform.pie(['deploy', copy]);
+    assert.equal(code, 0, stderr);
+  });
+
+  after(async () => {
+    server.closeAllConnections();
+    server.close();
+    await rm(copy, { recursive: true, force: true });
+    await platform[Symbol.asyncDispose]();
+  });
+
+  const port = () => (server.address() as AddressInfo).port;
+
+  it('fetches as the standard does, and says what fails', async () => {
+    const { faults, ...got } = await call(platform, 'library-io', { what: 'fetch', url: `http://127.0.0.1:${port()}` });
+    assert.deepEqual(got, {
+      echo: ['POST', 'application/json', '1', '{"a":1}', 'yes'],
+      plain: ['PUT', 'text/x'],
+      followed: ['/lines', 200],
+      manual: [302, '/lines', false],
+      missing: [404, false, 'nothing here'],
+      lines: ['eins', 'zwölf', '', 'last'],
+    });
+    const expected = [
+      /^closed: The response was closed while its body was read/,
+      /^unavailable: .* redirects to \/lines, which was not to be followed/,
+      /^unavailable: .* redirects to \/loop, the 11th in a row/,
+      /^unsupported: .*example\.org/,
+      /^deadline-exceeded: It took longer than 50 ms/,
+      /^unavailable: .* answered 200 with what is no JSON: "eins/,
+      /^closed: The body of this response was read already/,
+    ];
+    assert.equal(faults.length, expected.length);
+    for (const [i, pattern] of expected.entries()) assert.match(faults[i], pattern);
+  });
+
+  it('keeps values, and loses no update when four children write at once', async () => {
+    assert.deepEqual(await call(platform, 'library-io', { what: 'store' }), {
+      count: 32,
+      text: 'two',
+      bytes: [0, 255],
+      keys: ['library-io/count', 'library-io/json', 'library-io/new'],
+      none: null,
+      swaps: [true, null, true],
+      fault: 'invalid-argument: The value of "library-io/json" was not written as JSON: read it with store.get.',
+      left: [],
+    });
+  });
+
+  it('broadcasts to who listens and hands over lines', async () => {
+    const { fault, ...got } = await call(platform, 'library-io', { what: 'messaging' });
+    assert.deepEqual(got, { heard: 2, got: ['a', [1]], after: 1, line: ['x', 'y'], left: 0 });
+    assert.match(fault, /^closed: This subscription has ended/);
+  });
+
+  it('launches children, talks to them, and sees how they end', async () => {
+    const { failure, unknown, ...got } = await call(platform, 'library-io', { what: 'children' });
+    assert.deepEqual(got, { said: ['one!', 'two!'], result: 42, cancelled: 'cancelled', ids: true });
+    assert.match(failure, /^dependency-failed: library-io \(inv_\w+\) failed: .*not-found: as was asked/);
+    assert.match(unknown, /^(not-found|unsupported): .*no-such-function/);
+  });
+
+  it('exchanges files', async () => {
+    assert.deepEqual(await call(platform, 'library-io', { what: 'files' }), {
+      text: 'grün',
+      mediaType: 'text/plain; charset=utf-8',
+      list: [
+        { name: 'data.bin', mediaType: 'application/x-data', size: 3 },
+        { name: 'notes.txt', mediaType: 'text/plain; charset=utf-8', size: 5 },
+      ],
+    });
+  });
+});
