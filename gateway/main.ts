@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { loadConfig } from '#infra/config.ts';
+import { type Config, loadConfig } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
 import { announceReady } from '#infra/ready.ts';
 import { connectRedis } from '#infra/redis.ts';
@@ -16,7 +16,11 @@ async function main(): Promise<void> {
   const onError = (error: unknown) => log({ level: 'warn', message: 'in the background', error });
   const scheduler = openScheduler({ connect: () => connectRedis(config), onError });
   const keys = new Keys(scheduler.store);
-  const control = new NodeControlPlane(scheduler, keys, { limits: config.runtime.limits });
+  const control = new NodeControlPlane(scheduler, keys, {
+    limits: config.runtime.limits,
+    maxWaiting: config.admission.maxWaiting,
+    modelAliases: modelAliases(config),
+  });
   const server = await serve(control, { host: config.host, port: config.port, version: platformVersion(), log });
   await ensureCredentials(config.home, server.url, keys);
   scheduler.reaper.start();
@@ -48,6 +52,11 @@ function log({ level, message, requestId, error }: LogRecord): void {
     ...(error instanceof Error && error.cause !== undefined ? { cause: String(error.cause) } : {}),
   };
   process.stderr.write(`${JSON.stringify(line)}\n`);
+}
+
+function modelAliases({ gpuHosts }: Config): Map<string, string> {
+  const models = gpuHosts.flatMap((host) => host.models);
+  return new Map(models.flatMap(({ name, aliases = [] }) => aliases.map((alias): [string, string] => [alias, name])));
 }
 
 function platformVersion(): string {

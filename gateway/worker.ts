@@ -18,6 +18,8 @@ interface WorkerContext {
 
 /** A client that leaves while the origin is silent is noticed at the next write: this bounds when that is. */
 const HEARTBEAT_MS = 250;
+/** Before there is anything to write, it is not noticed at all. */
+const FIRST_FRAME_MS = 1000;
 
 type App = ReturnType<typeof createApp>;
 const apps = new WeakMap<Env, App>();
@@ -34,6 +36,7 @@ export default {
       });
       app = createApp(control, {
         heartbeatMs: HEARTBEAT_MS,
+        firstFrameMs: FIRST_FRAME_MS,
         log: ({ level, ...record }) => console[level](JSON.stringify({ ...record, error: String(record.error) })),
       });
       apps.set(env, app);

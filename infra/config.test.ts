@@ -35,6 +35,13 @@ test('the environment wins over the file', () => {
   );
 });
 
+test('aliases of models, and how many invocations may wait', () => {
+  const { gpuHosts, admission } = withToml(
+    '[admission]\nmax_waiting = 7\n[[model]]\nname = "m"\naliases = ["gpt-4o"]\n',
+  );
+  assert.deepEqual([gpuHosts[0]?.models[0]?.aliases, admission], [['gpt-4o'], { overcommit: 1, maxWaiting: 7 }]);
+});
+
 test('memory and batching of a model, with defaults', () => {
   const text = `
     [[model]]
@@ -78,6 +85,7 @@ for (const [what, text, says] of [
   ['a value out of range', '[[model]]\nname = "m"\npage_size = 64', /model\.0\.page_size/],
   ['tensor parallelism', '[[model]]\nname = "m"\ntensor_parallel_size = 2', /tensor_parallel_size/],
   ['a host that is none', '[http]\nprivate_hosts = ["http://localhost"]', /http\.private_hosts\.0: must be a host/],
+  ['an alias that is a name', '[[model]]\nname = "m"\n[[model]]\nname = "n"\naliases = ["m"]', /same name or alias/],
   ['two models of one name', '[[model]]\nname = "m"\n[[model]]\nname = "m"', /same name/],
   [
     'a policy without its setting',

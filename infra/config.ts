@@ -36,6 +36,17 @@ export interface ModelEntry {
   readonly aliases?: readonly string[];
   /** When a batch leaves; adaptive by default. */
   readonly batchPolicy?: BatchPolicyEntry;
+  /** Low-rank adapters that inferlets may compute with. */
+  readonly adapters?: readonly AdapterEntry[];
+  /** Device memory that adapters may take together, MiB; those used least recently leave it for others. 1024 by default. */
+  readonly adapterMemoryMb?: number;
+}
+
+/** One of the `adapters` of a `[[model]]`. */
+export interface AdapterEntry {
+  readonly name: string;
+  /** `file:` and the path of a directory in PEFT layout. */
+  readonly source: string;
 }
 
 /** The batching policies of `gpu-host/batcher/policies/policy.ts`; all but `adaptive` are there to compare. */
@@ -105,6 +116,11 @@ const POLICY_SETTINGS: Readonly<Record<'batch_policy_calls' | 'batch_policy_ms',
   batch_policy_ms: ['k-only', 't-only', 'rate'],
 };
 
+const adapterSchema = z.strictObject({
+  name: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/),
+  source: z.string().regex(/^file:./, 'must be file: and the path of a directory in PEFT layout'),
+});
+
 const modelSchema = z
   .strictObject({
     name: z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/),
@@ -127,11 +143,17 @@ const modelSchema = z
       .array(z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/))
       .max(64)
       .default([]),
+    adapters: z.array(adapterSchema).max(1024).default([]),
+    adapter_memory_mb: z.int().min(1).max(1_048_576).default(1024),
     batch_policy: z.enum(['adaptive', 'eager', 'k-only', 't-only', 'rate']).default('adaptive'),
     batch_policy_calls: z.int().min(1).max(4096).optional(),
     batch_policy_ms: z.number().positive().max(60_000).optional(),
   })
   .superRefine((entry, context) => {
+    const names = entry.adapters.map(({ name }) => name);
+    const twice = names.find((name, i) => names.indexOf(name) < i);
+    if (twice !== undefined)
+      context.addIssue({ code: 'custom', path: ['adapters'], message: `two of them are named "${twice}"` });
     for (const [key, policies] of Object.entries(POLICY_SETTINGS)) {
       const given = entry[key as keyof typeof POLICY_SETTINGS] !== undefined;
       if (given === policies.includes(entry.batch_policy)) continue;
@@ -267,6 +289,8 @@ function modelEntries(file: File, env: Environment): ModelEntry[] {
       swapDiskMb: entry.swap_disk_mb,
       batchPolicy: batchPolicy(entry),
       aliases: entry.aliases,
+      adapters: entry.adapters,
+      adapterMemoryMb: entry.adapter_memory_mb,
     };
   });
 }

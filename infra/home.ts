@@ -37,7 +37,7 @@ function isPlatform(pid: number): boolean {
     return false;
   }
   try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('infra/up.ts');
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('infra/up.');
   } catch {
     return true; // No /proc here: believe the pid file.
   }

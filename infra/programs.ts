@@ -1,11 +1,11 @@
 import { spawn } from 'node:child_process';
 import type { Config } from './config.ts';
 
-/** Runs one of the platform's own programs to its end. `inherit` shows its output, else it is returned. */
+/** Runs one of the platform's own programs to its end. `inherit` shows its output, `progress` only what it says on standard error; the rest is returned. */
 export async function runProgram(
   config: Config,
   args: readonly string[],
-  options: { output: 'inherit' | 'capture'; signal?: AbortSignal; url?: string },
+  options: { output: 'inherit' | 'progress' | 'capture'; signal?: AbortSignal; url?: string },
 ): Promise<{ code: number | null; stdout: string; stderr: string }> {
   const child = spawn(process.execPath, args, {
     cwd: config.root,
@@ -14,7 +14,7 @@ export async function runProgram(
     stdio: [
       'ignore',
       options.output === 'inherit' ? 'inherit' : 'pipe',
-      options.output === 'inherit' ? 'inherit' : 'pipe',
+      options.output === 'capture' ? 'pipe' : 'inherit',
     ],
     env: { ...process.env, PIE_HOME: config.home, PIE_PORT: String(config.port), PIE_HOST: config.host },
   });

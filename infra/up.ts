@@ -6,8 +6,10 @@ import { existsSync, readdirSync } from 'node:fs';
 import net from 'node:net';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
+import { missingRedisServer } from './bootstrap/redis-server.js';
 import { type Config, ConfigError, loadConfig } from './config.ts';
 import { claimHome } from './home.ts';
+import { LIFELINE_VARIABLE } from './lifeline.ts';
 import { processStages, stopStages } from './processes.ts';
 import { runProgram } from './programs.ts';
 import { ChildStartError } from './supervisor/child.ts';
@@ -20,8 +22,8 @@ const HELP = `Starts the platform and serves until Ctrl-C.
   --json          one JSON object a line instead of text
   --help
 
-Environment: PIE_HOME (.pie), PIE_PORT (8787), REDIS_URL (a private redis-server), PIE_MODEL (stories15m),
-PIE_BACKEND (onnx, reference), PIE_BITS (32, 8, 4). A pie.toml in the home or the clone says more.`;
+Environment: PIE_HOME (.pie in the clone, ~/.pie of an installed Pie), PIE_PORT (8787), REDIS_URL (a private redis-server), PIE_MODEL (stories15m),
+PIE_BACKEND (onnx, reference), PIE_BITS (32, 8, 4), PIE_CONFIG (a pie.toml; else the one in the home or the clone).`;
 
 async function main(): Promise<number> {
   const { values: flags } = parseArgs({
@@ -40,7 +42,11 @@ async function main(): Promise<number> {
   const tell = flags.json ? (event: object) => console.log(JSON.stringify(event)) : () => undefined;
 
   const config = loadConfig();
+  // The children run elsewhere.
+  if (process.env.PIE_CONFIG) process.env.PIE_CONFIG = path.resolve(process.env.PIE_CONFIG);
   process.chdir(config.root);
+  const redisProblem = config.redis.kind === 'private' ? missingRedisServer() : null;
+  if (redisProblem !== null) throw new ConfigError(redisProblem);
   const releaseHome = claimHome(config);
   const stopping = new AbortController();
   const stopped = listenForSignals(stopping, say);
@@ -53,7 +59,7 @@ async function main(): Promise<number> {
     await assertPortFree(config);
     for (const model of new Set(config.gpuHosts.flatMap((host) => host.models.map((entry) => entry.source)))) {
       const pull = await runProgram(config, ['gpu-host/models/main.ts', 'pull', model], {
-        output: flags.json ? 'capture' : 'inherit',
+        output: flags.json ? 'progress' : 'inherit',
         signal: stopping.signal,
       });
       if (stopping.signal.aborted) return 130;
@@ -91,6 +97,10 @@ function listenForSignals(stopping: AbortController, say: (line: string) => void
       resolve();
     };
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, stop);
+    // Whoever started this platform for itself alone holds the other end: its death ends the platform. The children get lifelines of their own.
+    if (process.env[LIFELINE_VARIABLE] === 'stdin')
+      process.stdin.once('end', stop).once('error', stop).resume().unref();
+    delete process.env[LIFELINE_VARIABLE];
   });
 }
 

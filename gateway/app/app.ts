@@ -22,6 +22,11 @@ import { systemRoutes } from './routes/system.ts';
 export interface AppOptions {
   /** 15,000 by default. In workerd 250 bounds how late a client that left is noticed. */
   readonly heartbeatMs?: number;
+  /**
+   * The status of an OpenAI-style stream is held back until its first frame, or for so long: until then a failure is told by the status,
+   * and (in workerd) a client that left is not noticed. 10,000 by default.
+   */
+  readonly firstFrameMs?: number;
   readonly limits?: Partial<Limits>;
   /** Aborts when the process takes no more work: it is not ready any more, and streams without an end of their own end. */
   readonly draining?: AbortSignal;
@@ -37,6 +42,7 @@ export interface AppOptions {
 
 /** Keeps the connections of slow streams alive through common proxies. */
 const DEFAULT_HEARTBEAT_MS = 15_000;
+const DEFAULT_FIRST_FRAME_MS = 10_000;
 
 /**
  * The HTTP API on a control plane. It needs nothing but the web platform: the same app runs on Node and in workerd.
@@ -48,6 +54,7 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
   const settings: AppSettings = {
     limits: { ...DEFAULT_LIMITS, ...options.limits },
     heartbeatMs: options.heartbeatMs ?? DEFAULT_HEARTBEAT_MS,
+    firstFrameMs: options.firstFrameMs ?? DEFAULT_FIRST_FRAME_MS,
     draining: options.draining ?? options.shutdown,
     shutdown: options.shutdown,
     version: options.version ?? '0.0.0',

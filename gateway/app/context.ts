@@ -48,6 +48,7 @@ export interface LogRecord {
 export interface AppSettings {
   readonly limits: Limits;
   readonly heartbeatMs: number;
+  readonly firstFrameMs: number;
   readonly draining: AbortSignal | undefined;
   readonly shutdown: AbortSignal | undefined;
   readonly version: string;

@@ -1,36 +1,52 @@
 #!/usr/bin/env node
 // The `pie` command. Plain JavaScript for the Node that a fresh machine has (20 or newer): it only goes on under the pinned Node, which
-// runs TypeScript directly.
+// has everything that the command uses.
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-const here = path.dirname(fileURLToPath(import.meta.url));
-const root = path.resolve(here, '../..');
-const node = path.join(root, 'node_modules', '.bin', 'node');
-const main = path.join(here, 'main.ts');
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const main = new URL('main.ts', import.meta.url);
+const installed = path.basename(path.dirname(path.resolve(root))) === 'node_modules';
 
 /** First major version that runs TypeScript by itself and has everything that the command uses. */
 const NEW_ENOUGH = 26;
+/** Packages that bring a Node. */
+const NODES = ['node', `node-${process.platform}-${process.arch}`, `node-bin-${process.platform}-${process.arch}`];
 
-if (!existsSync(path.join(root, 'node_modules', 'commander')) || !existsSync(node)) {
+/** The first of these files below a folder of packages, as Node looks for them: here, then in each folder above. */
+function find(...names) {
+  for (let at = path.resolve(root); ; at = path.dirname(at)) {
+    for (const name of names) {
+      const file = path.join(path.basename(at) === 'node_modules' ? at : path.join(at, 'node_modules'), name);
+      if (existsSync(file)) return file;
+    }
+    if (at === path.dirname(at)) return null;
+  }
+}
+
+const newEnough = Number(process.versions.node.split('.')[0]) >= NEW_ENOUGH;
+const node = find(...NODES.map((name) => path.join(name, 'bin', 'node')));
+const advice = installed
+  ? 'install Pie again with npm, optional packages included.'
+  : `run \`npm start\` in ${path.resolve(root)}: it installs what is missing.`;
+
+if (!find('commander') || (!node && !(newEnough && installed))) {
   console.error(
     `error: Pie is not installed yet: ${path.join(root, 'node_modules')} is missing or incomplete.\n` +
-      `  what to do: run \`npm start\` in ${root}: it installs what is missing, then starts the platform.`,
+      `  what to do: ${advice}`,
   );
   process.exitCode = 4;
-} else if (Number(process.versions.node.split('.')[0]) >= NEW_ENOUGH) {
-  await import(main);
+} else if (newEnough) {
+  await import(main.href);
 } else {
-  const child = spawn(node, [main, ...process.argv.slice(2)], { stdio: 'inherit' });
+  const child = spawn(node, [fileURLToPath(main), ...process.argv.slice(2)], { stdio: 'inherit' });
   // Ctrl-C reaches the child by itself; this process only has to outlive it.
   process.on('SIGINT', () => undefined);
   for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
   child.once('error', (error) => {
-    console.error(
-      `error: ${node} cannot be run: ${error.message}\n  what to do: run \`npm start\` in ${root}: it installs what is missing.`,
-    );
+    console.error(`error: ${node} cannot be run: ${error.message}\n  what to do: ${advice}`);
     process.exitCode = 4;
   });
   child.once('exit', (code, signal) => {

@@ -1,6 +1,6 @@
 import { readdirSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
-import { EXIT, Failure } from './failure.ts';
+import { type Diagnostic, EXIT, Failure } from './failure.ts';
 import { home } from './paths.ts';
 import { type ProgramOutcome, runProgram } from './programs.ts';
 
@@ -10,6 +10,8 @@ export interface Built {
   readonly buildMs: number;
   /** Nothing had changed since it was built before. */
   readonly cached: boolean;
+  /** Files of the project and its packages that are in it, absolute. */
+  readonly files: readonly string[];
 }
 
 /** The program that turns source into a component; it runs as its own process, with limits of its own. */
@@ -26,23 +28,29 @@ export async function buildComponent(entry: string, out: string): Promise<Built>
   const args = ['component', entry, out, '--store', store, '--json'];
   const outcome = await runProgram(BUILD_PROGRAM, args, 'read', BUILD_TIMEOUT_MS);
   const report = lastJson(outcome.stdout);
-  if (outcome.code !== 0) throw buildFailure(outcome, report);
+  if (outcome.code !== 0) throw buildFailure(outcome, report, path.dirname(entry));
   sweep(store);
   return {
     bytes: numberOf(report.bytes) ?? 0,
     buildMs: performance.now() - startedAt,
     cached: report.cached === true,
+    files: stringsOf(report.files).map((file) => path.resolve(path.dirname(entry), file)),
   };
 }
 
-function buildFailure(outcome: ProgramOutcome, report: Record<string, unknown>): Failure {
+function buildFailure(outcome: ProgramOutcome, report: Record<string, unknown>, project: string): Failure {
   if (outcome.code === EXIT.interrupted)
     return new Failure('Interrupted.', { exitCode: EXIT.interrupted, code: 'interrupted' });
-  return new Failure(stringOf(report.message) ?? (outcome.stderr.trim() || 'The build failed without a word.'), {
+  const diagnostics = Array.isArray(report.diagnostics) ? (report.diagnostics as Diagnostic[]) : [];
+  // Told relative to the project; here they are to be found from where the person stands.
+  const shown = (file: string) => path.relative(process.cwd(), path.resolve(project, file));
+  const first = diagnostics[0]?.file ?? '';
+  const message = stringOf(report.message)?.replace(`: ${first}:`, `: ${shown(first)}:`);
+  return new Failure(message ?? (outcome.stderr.trim() || 'The build failed without a word.'), {
     exitCode: EXIT.refused,
     code: stringOf(report.code) ?? 'build-failed',
     advice: stringOf(report.hint) ?? 'Correct the source, then try again.',
-    diagnostics: Array.isArray(report.diagnostics) ? report.diagnostics : [],
+    diagnostics: diagnostics.map((fault) => (fault.file === '' ? fault : { ...fault, file: shown(fault.file) })),
   });
 }
 
@@ -70,4 +78,6 @@ function lastJson(text: string): Record<string, unknown> {
 }
 
 const numberOf = (value: unknown): number | undefined => (typeof value === 'number' ? value : undefined);
+const stringsOf = (value: unknown): string[] =>
+  Array.isArray(value) ? value.filter((item) => typeof item === 'string') : [];
 const stringOf = (value: unknown): string | undefined => (typeof value === 'string' ? value : undefined);

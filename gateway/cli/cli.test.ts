@@ -19,6 +19,7 @@ interface Result {
 let directory = '';
 before(() => {
   directory = mkdtempSync(path.join(os.tmpdir(), 'pie-cli-'));
+  mkdirSync(path.join(directory, 'taken/something'), { recursive: true });
 });
 after(() => rmSync(directory, { recursive: true, force: true }));
 
@@ -46,13 +47,17 @@ describe('usage', () => {
   const wrong: readonly [string, readonly string[], RegExp][] = [
     ['no command', [], /No command was given/],
     ['an unknown command', ['deplyo'], /Unknown command 'deplyo'[\s\S]*Did you mean deploy\?/],
-    ['a missing argument', ['deploy'], /Missing required argument 'source'[\s\S]*pie deploy --help/],
+    ['a missing argument', ['invoke'], /Missing required argument 'function'[\s\S]*pie invoke --help/],
     ['an unknown option', ['invoke', 'x', '--inptu', '{}'], /Unknown option '--inptu'/],
     ['a value out of the choices', ['logs', 'x', '--level', 'loud'], /Allowed choices are debug, info, warn, error/],
     ['an input that is not JSON', ['invoke', 'x', '--input', '{bad'], /not JSON[\s\S]*malformed-json/],
     ['an input file that is not there', ['invoke', 'x', '--input', '@none.json'], /none\.json cannot be read/],
     ['a source that is not there', ['deploy', 'none.ts'], /none\.ts does not exist/],
     ['two readers of standard input', ['invoke', 'x', '--interactive', '--input', '-'], /cannot be both/],
+    ['a name that no function can have', ['new', 'Hello'], /"Hello" is no name of a function[\s\S]*lower-case/],
+    ['a folder that is not empty', ['new', 'taken'], /taken is there already, and not empty/],
+    ['an unknown template', ['new', 'x', '--template', 'poem'], /Allowed choices are completion, chat, agent/],
+    ['nothing to develop', ['dev', 'none.ts'], /none\.ts does not exist/],
     ['an unknown shell', ['completion', 'tcsh'], /no completion for "tcsh"/],
   ];
   for (const [name, args, expected] of wrong) {
@@ -66,7 +71,7 @@ describe('usage', () => {
   it('shows help for every command, with examples', async () => {
     const { code, stdout } = await pie(['--help']);
     assert.equal(code, EXIT.ok);
-    for (const command of ['up', 'deploy', 'invoke', 'list', 'models', 'cancel', 'logs', 'doctor']) {
+    for (const command of ['up', 'new', 'dev', 'deploy', 'invoke', 'list', 'models', 'cancel', 'logs', 'doctor']) {
       assert.match(stdout, new RegExp(`^  ${command}\\b`, 'm'));
     }
     assert.match(stdout, /Exit codes/);

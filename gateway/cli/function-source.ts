@@ -18,7 +18,7 @@ export interface FunctionSource {
   readonly kind: 'source' | 'component';
 }
 
-const SOURCES = ['.ts', '.js', '.mts', '.mjs'];
+const SOURCES = ['.ts', '.js', '.mts', '.mjs', '.c'];
 const ENTRIES = ['index.ts', 'index.js', 'main.ts', 'main.js'];
 
 /**

@@ -1,22 +1,14 @@
-import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { defaultHome } from '#infra/install.ts';
 
-/** The clone's root. */
-export const ROOT = path.resolve(fileURLToPath(new URL('../..', import.meta.url)));
+export { INSTALLED, pinnedNode, ROOT } from '#infra/install.ts';
 
-/** Everything that the platform keeps: `PIE_HOME`, `.pie` in the clone by default. */
+/** Everything that the platform keeps: `PIE_HOME`, else `.pie` in the clone or, for an installed Pie, in the user's directory. */
 export function home(environment: NodeJS.ProcessEnv = process.env): string {
-  return path.resolve(environment.PIE_HOME || path.join(ROOT, '.pie'));
+  return path.resolve(environment.PIE_HOME || defaultHome());
 }
 
 /** Where the platform on this machine listens. */
 export function port(environment: NodeJS.ProcessEnv = process.env): number {
   return Number(environment.PIE_PORT || 8787);
-}
-
-/** The Node that the platform's programs run under: the pinned one. */
-export function pinnedNode(): string {
-  const pinned = path.join(ROOT, 'node_modules', '.bin', 'node');
-  return existsSync(pinned) ? pinned : process.execPath;
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
@@ -226,6 +226,25 @@ describe('an invocation on its own', () => {
     ]);
     assert.equal(attached.code, EXIT.interrupted, attached.stderr);
     assert.match(attached.stderr, /cancelled, invocation/);
+  });
+
+  it('exchanges files, and says so', async () => {
+    const id = (await ok(invoke('file', '--async'))).trim();
+    writeFileSync(path.join(home, 'note.txt'), 'abc');
+    const put = ['files', 'put', id, 'note.txt', '--name', 'given.txt', '--type', 'text/plain'];
+    assert.equal(await ok(put), 'given.txt  3 B  text/plain\n');
+    assert.match(await ok(['attach', id]), /^file turned\.txt \(3 bytes\)\n$/);
+    const file = { name: 'turned.txt', mediaType: 'text/plain', bytes: 3 };
+    assert.deepEqual(JSON.parse(await ok(['files', 'list', id, '--json'])), [{ ...file, name: 'given.txt' }, file]);
+    assert.match(await ok(['files', 'list', id]), /given\.txt +3 B +text\/plain/);
+    assert.equal(await ok(['files', 'get', id, 'turned.txt', '--output', '-']), 'cba');
+    const got = JSON.parse(await ok(['files', 'get', id, 'turned.txt', '--json'])) as Record<string, unknown>;
+    assert.deepEqual([got.bytes, readFileSync(path.join(home, 'turned.txt'), 'utf8')], [3, 'cba']);
+    const missing = await pie(['files', 'get', id, 'none']);
+    assert.equal(missing.code, EXIT.refused);
+    assert.match(missing.stderr, /unknown-file/);
+    assert.equal((await pie(['files', 'put', id, 'nowhere.txt'])).code, EXIT.usage);
+    assert.equal((await pie(put)).code, EXIT.refused, 'the invocation has ended');
   });
 
   it('leaves its log behind', async () => {

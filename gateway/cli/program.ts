@@ -9,11 +9,15 @@ export interface Parsed {
 }
 
 /** Groups of two-word commands: `models pull` is in `models`. */
-const GROUPS: Readonly<Record<string, string>> = { models: 'Models on this machine' };
+const GROUPS: Readonly<Record<string, string>> = {
+  models: 'Models on this machine',
+  files: 'Files of an invocation',
+};
 
 const FOOTER = `
 Exit codes: 0 ok, 1 wrong usage, 2 refused, 3 the invocation failed, 4 the platform cannot be reached, 5 doctor found something,
-130 interrupted. Environment: PIE_URL and PIE_API_KEY (else credentials.json of PIE_HOME, .pie in the clone).`;
+130 interrupted. Environment: PIE_URL and PIE_API_KEY (else credentials.json of PIE_HOME: .pie in the clone,
+~/.pie of an installed Pie).`;
 
 /**
  * Reads the command line against the commands. Returns null when help or the version was asked for and shown. Throws {@link Failure} for

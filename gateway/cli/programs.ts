@@ -14,7 +14,7 @@ export interface ProgramOutcome {
 const MAX_OUTPUT_CHARACTERS = 4 * 1024 * 1024;
 
 /**
- * Runs one of the platform's programs (a path in the clone) to its end. `inherit` gives it this terminal; `read` returns its output.
+ * Runs one of the platform's programs (a path below its root) to its end. `inherit` gives it this terminal; `read` returns its output.
  * Ctrl-C reaches the program by itself; SIGTERM is handed on; after `timeoutMs` it is killed.
  */
 export async function runProgram(
@@ -36,7 +36,7 @@ export async function runProgram(
     ...(timeoutMs === undefined ? {} : { timeout: timeoutMs, killSignal: 'SIGKILL' }),
     env: {
       ...process.env,
-      PATH: `${path.join(ROOT, 'node_modules', '.bin')}${path.delimiter}${process.env.PATH ?? ''}`,
+      PATH: `${path.dirname(pinnedNode())}${path.delimiter}${process.env.PATH ?? ''}`,
     },
   });
   const hold = () => undefined;

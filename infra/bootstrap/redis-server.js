@@ -18,6 +18,19 @@ const MANAGERS = [
   { program: 'brew', commands: [['brew', 'install', 'redis']], asUser: true },
 ];
 
+/**
+ * What to say when redis-server is not on the PATH; null when it is.
+ * @returns {string | null}
+ */
+export function missingRedisServer() {
+  if (runs('redis-server')) return null;
+  const manager = MANAGERS.find(({ program }) => runs(program));
+  const byHand = manager
+    ? `Type this, then try again:\n\n  ${commandsOf(manager)}\n`
+    : 'Install Redis 6.2 or newer, then try again.';
+  return `redis-server is missing: it keeps the queue and the events of this platform. ${byHand}\nOr set REDIS_URL to a server of yours.`;
+}
+
 /** Finds redis-server or installs it with the system's package manager. Nothing to do when REDIS_URL names a server. */
 export function ensureRedisServer() {
   if (process.env.REDIS_URL || runs('redis-server')) return;
@@ -29,10 +42,7 @@ export function ensureRedisServer() {
 
   const root = process.getuid?.() === 0;
   const prefix = root || manager.asUser ? [] : ['sudo', '-n'];
-  const byHand = manager.commands
-    .map((command) => (root || manager.asUser ? command : ['sudo', ...command]).join(' '))
-    .join(' && ');
-  const advice = `Type this, then try again:\n\n  ${byHand}\n\nOr set REDIS_URL to a server of yours.`;
+  const advice = `Type this, then try again:\n\n  ${commandsOf(manager)}\n\nOr set REDIS_URL to a server of yours.`;
   if (prefix.length > 0 && !runs('sudo', ['-n', 'true']))
     throw new Error(`redis-server is missing and installing it needs your password. ${advice}`);
 
@@ -47,6 +57,12 @@ export function ensureRedisServer() {
     if (run.status !== 0) throw new Error(`Installing redis-server failed. ${advice}`);
   }
   if (!runs('redis-server')) throw new Error(`redis-server was installed but is not on the PATH. ${advice}`);
+}
+
+/** What a person types to install Redis. @param {(typeof MANAGERS)[number]} manager */
+function commandsOf({ commands, asUser }) {
+  const root = process.getuid?.() === 0;
+  return commands.map((command) => (root || asUser ? command : ['sudo', ...command]).join(' ')).join(' && ');
 }
 
 /** @param {string} program @param {string[]} args */

@@ -1,6 +1,7 @@
 // `npm test`: the same bootstrap as `npm start`, then types, lint and every test. Plain JavaScript for Node 20 or newer.
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { ensureClang } from './clang.js';
 import { ensureDependencies } from './dependencies.js';
 import { ensureRedisServer } from './redis-server.js';
 import { runPinned } from './run.js';
@@ -12,7 +13,13 @@ import { runPinned } from './run.js';
 const ROOMS = ['wit', 'infra', 'scheduler', 'gpu-host', 'runtime', 'gateway', 'functions/sdk'].map(
   (room) => `${room}/**/*.test.ts`,
 );
-const FUNCTIONS = ['--test', '--test-isolation=none', '--test-concurrency=1', 'functions/!(sdk)/*.test.ts'];
+const FUNCTIONS = [
+  '--test',
+  '--test-isolation=none',
+  '--test-concurrency=1',
+  'functions/*.test.ts',
+  'functions/!(sdk)/*.test.ts',
+];
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
 const only = process.argv.slice(2);
@@ -33,6 +40,7 @@ const steps =
 try {
   const node = ensureDependencies(root);
   ensureRedisServer();
+  ensureClang();
   for (const [title, args] of steps) {
     console.log(`\n== ${title}`);
     const code = await runPinned(root, node, args);

@@ -1,14 +1,16 @@
 import { spawn } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
+import { packageFolders } from '#infra/install.ts';
 import { BuildError, type BuildFailure } from './outcome.ts';
 
 /** Program that runs in the child. */
 const MAIN = fileURLToPath(new URL('main.ts', import.meta.url));
 /** What the child's code and its tools are made of. Not the whole repository: a home with keys may lie in it. */
-const CODE = ['runtime/build', 'wit', 'node_modules', 'package.json'].map((path) =>
-  fileURLToPath(new URL(`../../${path}`, import.meta.url)),
-);
+const CODE = [
+  ...['runtime/build', 'wit', 'package.json'].map((path) => fileURLToPath(new URL(`../../${path}`, import.meta.url))),
+  ...packageFolders(),
+];
 
 /** How often the child's resident memory is looked at. It can pass the limit by what it touches in that time. */
 const MEMORY_POLL_MS = 50;

@@ -1,6 +1,7 @@
 /**
  * The build program. Usage:
  *   node runtime/build/main.ts component SOURCE OUT.wasm [--store DIR] [--json]
+ *   node runtime/build/main.ts module SOURCE.c OUT.wasm [--json]
  *   node runtime/build/main.ts artifact COMPONENT.wasm OUT_DIR [--memory-pages N] [--json]
  * With --json the last line of the output is `{"ok": true, …}` or a BuildFailure; the exit code is 0 or 1, and 2 for wrong usage.
  */
@@ -8,6 +9,7 @@ import { parseArgs } from 'node:util';
 import { type BuildFailure, failureFrom } from './outcome.ts';
 
 const USAGE = `usage: main.ts component SOURCE OUT.wasm [--store DIR] [--json]
+       main.ts module SOURCE.c OUT.wasm [--json]
        main.ts artifact COMPONENT.wasm OUT_DIR [--memory-pages N] [--json]`;
 
 const { values, positionals } = parseArgs({
@@ -31,6 +33,10 @@ async function run(from: string, to: string): Promise<{ readonly ok: true; reado
     const { runComponentStage } = await import('./component/stage.ts');
     return runComponentStage(from, to, values.store);
   }
+  if (stage === 'module') {
+    const { runModuleStage } = await import('./native/stage.ts');
+    return runModuleStage(from, to);
+  }
   const { runArtifactStage } = await import('./artifact/stage.ts');
   return runArtifactStage(from, to, values['memory-pages']);
 }
@@ -43,7 +49,7 @@ function print(failure: BuildFailure): string {
   return `${failure.code}: ${failure.message}${places.join('')}\n${failure.hint}`;
 }
 
-if ((stage !== 'component' && stage !== 'artifact') || !input || !output) {
+if (!['component', 'module', 'artifact'].includes(stage ?? '') || !input || !output) {
   console.error(USAGE);
   process.exitCode = 2;
 } else {

@@ -1,16 +1,18 @@
-/** `npm pack` and `npm publish` run this first: the source compiled, with the contract that it was written against. */
+/** `npm pack` and `npm publish` run this first: the source compiled, with the contract that it was written against; into another folder if named. */
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const sdk = fileURLToPath(new URL('..', import.meta.url));
-const dist = path.join(sdk, 'dist');
+const dist = path.resolve(process.argv[2] ?? path.join(sdk, 'dist'));
 const wit = path.join(sdk, '../../wit');
 const tsc = path.join(sdk, '../../node_modules/typescript/bin/tsc');
 
 rmSync(dist, { recursive: true, force: true });
-execFileSync(process.execPath, [tsc, '-p', path.join(sdk, 'pack/tsconfig.json')], { stdio: 'inherit' });
+execFileSync(process.execPath, [tsc, '-p', path.join(sdk, 'pack/tsconfig.json'), '--outDir', dist], {
+  stdio: 'inherit',
+});
 
 // The repository has one copy of the contract; the package carries it along, as types and as WIT.
 mkdirSync(path.join(dist, 'wit'));

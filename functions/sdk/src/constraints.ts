@@ -1,5 +1,6 @@
 import type { Compiled, Matcher, Source } from 'pie:inferlet/grammar@0.1.0';
-import { type Constraint, choose, type Decoder, wireSampler } from './decoders.ts';
+import { Chooser } from './chooser.ts';
+import { type Constraint, type Decoder, wireSampler } from './decoders.ts';
 import { InferletError } from './errors.ts';
 import { grammar, settle } from './raw.ts';
 import type { Sampler } from './samplers.ts';
@@ -12,39 +13,49 @@ import type { Sequence, StepCall } from './sequence.ts';
  * const pet = jsonSchema({ type: 'object', properties: { name: { type: 'string' } }, required: ['name'] });
  * const { text } = await ctx.generate({ constraint: pet, maxTokens: 64 }).collect();
  */
-export const jsonSchema = (schema: object | boolean | string): Constraint =>
-  new GrammarConstraint({ tag: 'json-schema', val: typeof schema === 'string' ? schema : JSON.stringify(schema) });
+export const jsonSchema = <T = unknown>(schema: object | boolean | string): Constraint<T> =>
+  new GrammarConstraint(
+    { tag: 'json-schema', val: typeof schema === 'string' ? schema : JSON.stringify(schema) },
+    (text) => JSON.parse(text) as T,
+  );
 
 /** Text that a regular expression matches from its beginning to its end. Flags are not known. */
-export function regex(pattern: string | RegExp): Constraint {
+export function regex(pattern: string | RegExp): Constraint<string> {
   if (pattern instanceof RegExp && pattern.flags !== '') {
     throw new InferletError(
       'invalid-argument',
       `The flags "${pattern.flags}" of a regular expression have no place here.`,
     );
   }
-  return new GrammarConstraint({ tag: 'regex', val: typeof pattern === 'string' ? pattern : pattern.source });
+  return new GrammarConstraint({ tag: 'regex', val: typeof pattern === 'string' ? pattern : pattern.source }, itself);
 }
 
 /** Text of a grammar in EBNF (GBNF, as of llama.cpp) whose start is `root`. */
-export const ebnf = (text: string): Constraint => new GrammarConstraint({ tag: 'ebnf', val: text });
+export const ebnf = (text: string): Constraint<string> => new GrammarConstraint({ tag: 'ebnf', val: text }, itself);
 
 /** Any JSON. */
-export const json = (): Constraint => new GrammarConstraint({ tag: 'json' });
+export const json = (): Constraint => new GrammarConstraint({ tag: 'json' }, (text) => JSON.parse(text) as unknown);
+
+const itself = (text: string): string => text;
 
 /** Compiles with the first generation on a model and keeps it for the next ones. Each generation starts at the grammar's beginning. */
-class GrammarConstraint implements Constraint {
+class GrammarConstraint<T> implements Constraint<T> {
+  readonly parse: (text: string) => T;
   readonly #source: Source;
   readonly #compiled = new Map<string, Compiled>();
 
-  constructor(source: Source) {
+  constructor(source: Source, parse: (text: string) => T) {
     this.#source = source;
+    this.parse = parse;
   }
 
   decoder(sequence: Sequence, sampler: Sampler, seed: number): Decoder {
     const { name, traits } = sequence.model;
     if (!traits.includes('grammar') || !traits.includes('fused')) {
       throw new InferletError('unsupported', `${name} cannot hold a text to a constraint (traits grammar and fused).`);
+    }
+    if (sequence.adapter !== undefined) {
+      throw new InferletError('unsupported', 'A text cannot be held to a constraint with an adapter.');
     }
     let compiled = this.#compiled.get(name);
     if (!compiled) {
@@ -58,9 +69,11 @@ class GrammarConstraint implements Constraint {
 /** One fused call a token, masked by a matcher that takes each token. */
 class ConstrainedDecoder implements Decoder {
   over = false;
+  readonly late = true;
   readonly #sequence: Sequence;
   readonly #sampler: Sampler;
   readonly #seed: number;
+  readonly #chooser: Chooser | undefined;
   readonly #compiled: Compiled;
   readonly #call: StepCall;
   #matcher: Matcher | undefined;
@@ -69,6 +82,7 @@ class ConstrainedDecoder implements Decoder {
     this.#sequence = sequence;
     this.#sampler = sampler;
     this.#seed = sampler.seed ?? seed;
+    this.#chooser = sampler.kind === 'guest' ? new Chooser(sampler, this.#seed) : undefined;
     this.#compiled = compiled;
     const matcher = new grammar.Matcher(compiled);
     this.#matcher = matcher;
@@ -85,7 +99,10 @@ class ConstrainedDecoder implements Decoder {
     const token = await this.#decode();
     if (this.#matcher !== matcher) return [];
     const [fits, { mustEnd }] = await Promise.all([settle(matcher.accept([token])), settle(matcher.status())]);
-    if (!fits) throw new InferletError('internal', `Token ${token} was chosen, which the grammar does not allow.`);
+    if (!fits) {
+      const fault = this.#chooser ? 'invalid-argument' : 'internal';
+      throw new InferletError(fault, `Token ${token} was chosen, which the grammar does not allow.`);
+    }
     this.over = mustEnd;
     return [token];
   }
@@ -99,7 +116,7 @@ class ConstrainedDecoder implements Decoder {
     const sampler = this.#sampler;
     if (sampler.kind === 'guest') {
       const distribution = await this.#sequence.distribution(sampler.candidates, this.#call);
-      return choose(sampler, distribution, this.#sequence, this.#seed);
+      return (this.#chooser as Chooser).choose(distribution, this.#sequence);
     }
     const [token] = await this.#sequence.sample(wireSampler(sampler, this.#sequence, this.#seed), this.#call);
     if (token === undefined) throw new InferletError('internal', 'The device sampled no token.');

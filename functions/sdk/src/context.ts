@@ -1,12 +1,15 @@
-import type { ChatMessage } from 'pie:inferlet/tokenize@0.1.0';
+import { type ChatMessage, type ChatOptions, chatVariables } from './chat.ts';
 import { InferletError } from './errors.ts';
-import { type GenerateOptions, Generation } from './generation.ts';
+import type { KvFile } from './files.ts';
+import { type Claim, type GenerateOptions, Generation } from './generation.ts';
 import { detokenize, type ModelInfo, model, specialTokens, tokenize, tokenizeContinuation } from './models.ts';
-import { attempt, tokenize as text } from './raw.ts';
+import { allocate, attempt, Queue, settle, tokenize as text } from './raw.ts';
 import type { Distribution } from './samplers.ts';
+import { type Selection, type SelectOptions, selectOn } from './select.ts';
 import { Sequence } from './sequence.ts';
+import { Snapshot, savedIn } from './snapshot.ts';
 
-export type { ChatMessage } from 'pie:inferlet/tokenize@0.1.0';
+export type { ChatMessage, ChatOptions, ToolCall } from './chat.ts';
 
 /** @internal The sequence of a context that is neither released nor generating, for what works on it beside the class. */
 export let sequenceOf: (context: Context) => Sequence;
@@ -19,6 +22,8 @@ export interface ContextOptions {
   readonly bos?: boolean;
   /** Higher goes first within a batch; 0 by default; the platform clamps it. */
   readonly priority?: number;
+  /** A low-rank adapter of the model's (`adapter.listAdapters` of the raw layer), with which all of the text is computed. */
+  readonly adapter?: string;
 }
 
 /** How a saved context is opened. */
@@ -42,7 +47,7 @@ export interface OpenOptions extends ContextOptions {
 export class Context implements Disposable {
   readonly #sequence: Sequence;
   readonly #options: ContextOptions;
-  #generation: Generation | undefined;
+  #generation: Claim | undefined;
   #released = false;
 
   constructor(options?: ContextOptions);
@@ -50,7 +55,7 @@ export class Context implements Disposable {
   constructor(options: ContextOptions, sequence: Sequence);
   constructor(options: ContextOptions = {}, sequence?: Sequence) {
     this.#options = options;
-    this.#sequence = sequence ?? new Sequence(model(options.model), options.priority ?? 0);
+    this.#sequence = sequence ?? new Sequence(model(options.model), options);
   }
 
   static {
@@ -69,7 +74,7 @@ export class Context implements Disposable {
    * const { text } = await ctx.fill(question).generate().collect();
    */
   static async open(name: string, options: OpenOptions = {}): Promise<Context> {
-    const sequence = new Sequence(model(options.model), options.priority ?? 0);
+    const sequence = new Sequence(model(options.model), options);
     try {
       await sequence.open(name, options.tokens);
     } catch (error) {
@@ -77,6 +82,35 @@ export class Context implements Disposable {
       throw error;
     }
     return new Context(options, sequence);
+  }
+
+  /**
+   * A context over what KV files hold, in their order, at the positions that it has there; what follows comes behind the largest of them. Their
+   * memory is shared, copy-on-write, and their texts know nothing of each other. As with an opened context without tokens, fill in
+   * something before generating.
+   */
+  static async over(files: readonly KvFile[], options: ContextOptions = {}): Promise<Context> {
+    const sequence = new Sequence(model(options.model), options);
+    const { cache } = sequence;
+    try {
+      for (const file of files) {
+        const pages = attempt(() => allocate.sharePages(sequence.queue, file.raw.pages()));
+        const all = [...cache.filledPages, ...pages];
+        cache.adopt(all, cache.filled + file.length, Math.max(sequence.base, file.nextPosition));
+      }
+      // Between queues there is no order: the pages must be shared before their files may be closed.
+      await settle(sequence.queue.synchronize());
+    } catch (error) {
+      sequence.release();
+      throw error;
+    }
+    return new Context(options, sequence);
+  }
+
+  /** Removes what {@link save} kept under a name; who has opened it keeps it. Throws `not-found` when there is no such name. */
+  static async remove(name: string, options: Pick<ContextOptions, 'model'> = {}): Promise<void> {
+    using queue = new Queue(model(options.model).name);
+    await settle(allocate.unexport(queue, name));
   }
 
   get model(): ModelInfo {
@@ -95,7 +129,15 @@ export class Context implements Disposable {
 
   /** The text so far, without special tokens; of an opened context what is known of it. */
   get text(): string {
-    return detokenize(this.tokens, { model: this.model.name });
+    return detokenize(
+      this.tokens.filter((token) => token >= 0),
+      { model: this.model.name },
+    );
+  }
+
+  /** Passes of the model through the device that this context was part of so far. */
+  get forwardCalls(): number {
+    return this.#sequence.forwardCalls;
   }
 
   /**
@@ -131,10 +173,10 @@ export class Context implements Disposable {
    * const answer = await ctx.chat(messages).generate({ maxTokens: 64 }).collect();
    * messages.push({ role: 'assistant', content: answer.text }, { role: 'user', content: 'And of Spain?' });
    */
-  chat(messages: readonly ChatMessage[], options: { readonly addGenerationPrompt?: boolean } = {}): this {
+  chat(messages: readonly ChatMessage[], options: ChatOptions = {}): this {
     this.#check();
     const { name } = this.model;
-    const rendered = attempt(() => text.chatTemplate(name, messages, options.addGenerationPrompt ?? true));
+    const rendered = attempt(() => text.renderChat(name, chatVariables(messages, options)));
     this.#sequence.replace(tokenize(rendered, { model: name, special: true }));
     return this;
   }
@@ -143,9 +185,9 @@ export class Context implements Disposable {
    * Continues the text. Nothing is computed before the result is iterated or collected. By default tokens are picked greedily and the
    * device decodes ahead, without waiting for the inferlet; each token still passes by here.
    */
-  generate(options: GenerateOptions = {}): Generation {
+  generate<T = string>(options: GenerateOptions<T> = {}): Generation<T> {
     this.#check();
-    return new Generation(this.#sequence, options, (generation) => {
+    return new Generation<T>(this.#sequence, options, (generation) => {
       if (generation) this.#check();
       this.#generation = generation;
     });
@@ -168,6 +210,27 @@ export class Context implements Disposable {
   }
 
   /**
+   * Which of several texts the model would rather say next, by the probability of each as a whole; the context stays as it is. See `select`.
+   */
+  async select(choices: readonly string[], options: SelectOptions = {}): Promise<Selection> {
+    this.#check();
+    if (this.length === 0) throw new InferletError('invalid-argument', 'The context is empty: fill it first.');
+    return selectOn(this.#sequence, choices, options);
+  }
+
+  /**
+   * Appends the one of several texts that the model would rather say, and answers it.
+   *
+   * @example
+   * const mood = await ctx.fill('The dog was').choose([' happy', ' sad']);
+   */
+  async choose(choices: readonly string[], options: SelectOptions = {}): Promise<string> {
+    const { choice } = await this.select(choices, options);
+    this.fill(choice);
+    return choice;
+  }
+
+  /**
    * A context that goes its own way from here. Both share the memory of what they have in common, copy-on-write.
    *
    * @example
@@ -175,7 +238,7 @@ export class Context implements Disposable {
    */
   async fork(): Promise<Context> {
     this.#check();
-    return new Context(this.#options, await this.#sequence.fork(this.#options.priority ?? 0));
+    return new Context(this.#options, await this.#sequence.fork());
   }
 
   /**
@@ -186,6 +249,54 @@ export class Context implements Disposable {
   async save(name: string, options: { readonly persistent?: boolean } = {}): Promise<void> {
     this.#check();
     await this.#sequence.save(name, options.persistent ?? false);
+  }
+
+  /**
+   * Appends another context of the same model with what was computed of it, at the positions that follow (keys are rotated to them): nothing is
+   * computed again but what is pending. The other's text knows nothing of this one's, so what follows is not quite what computing both in a row
+   * would give (Gim et al., Prompt Cache, 2024). Needs keys that can be rotated anew (`unsupported` otherwise).
+   * @param options.from the other's first token that is taken; by default all but its begin-of-text token, if this context has text
+   *
+   * @example
+   * using rules = await Context.open('rules', { tokens });
+   * await ctx.append(rules);
+   */
+  async append(other: Context, options: { readonly from?: number } = {}): Promise<this> {
+    this.#check();
+    const sequence = sequenceOf(other);
+    if (sequence === this.#sequence || sequence.model.name !== this.model.name) {
+      throw new InferletError('invalid-argument', 'Only another context of the same model can be appended.');
+    }
+    const { bos } = specialTokens(this.model.name);
+    const { from = this.length > 0 && other.tokens[0] === bos ? 1 : 0 } = options;
+    await this.#sequence.join(sequence, from);
+    return this;
+  }
+
+  /**
+   * What the context is now, to come back to as often as needed. What both have in common is shared, copy-on-write.
+   *
+   * @example
+   * using before = await ctx.snapshot();
+   * do ctx.restore(before); while (!fits((await ctx.generate({ sampler }).collect()).text));
+   */
+  async snapshot(): Promise<Snapshot> {
+    this.#check();
+    return new Snapshot(this.#sequence, await this.#sequence.snapshot());
+  }
+
+  /** Makes the context what it was at a snapshot of its own; nothing is computed again. */
+  restore(snapshot: Snapshot): this {
+    this.#check();
+    const { sequence, saved } = savedIn(snapshot);
+    if (sequence !== this.#sequence || !saved) {
+      const text = saved
+        ? 'This is the snapshot of another context: fork that one instead.'
+        : 'The snapshot was released.';
+      throw new InferletError('invalid-argument', text);
+    }
+    sequence.restore(saved);
+    return this;
   }
 
   /** Drops all tokens from position `length` on. */

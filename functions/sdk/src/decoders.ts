@@ -1,6 +1,8 @@
 import type { RunChunk, Sampler as WireSampler } from 'pie:inferlet/fused@0.1.0';
+import { Chooser } from './chooser.ts';
 import { InferletError } from './errors.ts';
-import { reseed, uniform } from './random.ts';
+import { LookingDecoder } from './looking.ts';
+import { reseed } from './random.ts';
 import { type Run, settle } from './raw.ts';
 import { type DeviceSampler, type Distribution, draw, type GuestSampler, type Sampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
@@ -17,12 +19,18 @@ export interface Decoder {
   next(left: number): Promise<readonly number[]>;
   /** Set when nothing may follow what was decoded. */
   readonly over?: boolean;
+  /** Set where a call may enter its queue later than it was made: then nothing may be taken back before it has ended. */
+  readonly late?: boolean;
+  /** Logarithms of the probabilities of the tokens that came last, from decoders that were asked for them. */
+  readonly logProbabilities?: readonly number[];
   /** Ends decoding; `rollBack` takes back what the device did beyond the accepted tokens (not worth it once a call has failed). */
   stop(rollBack: boolean): void;
 }
 
 /** Something that a generated text must fit, and that decodes on its own account. */
-export interface Constraint {
+export interface Constraint<T = unknown> {
+  /** The value that a finished text stands for. Throws when it stands for none. */
+  parse(text: string): T;
   /** @internal Starts anew at the beginning of a generation. `seed` is used where the sampler has none. */
   decoder(sequence: Sequence, sampler: Sampler, seed: number): Decoder;
 }
@@ -32,29 +40,41 @@ const RUN_TOKENS = 128;
 /** Candidates that a built-in sampler gets when it runs in the inferlet without a `topK` of its own. */
 const DEFAULT_CANDIDATES = 256;
 
-/** The decoder for a sampler on a sequence's model. `seed` is used where the sampler has none. */
+/**
+ * The decoder for a sampler on a sequence's model. `seed` is used where the sampler has none; with `tells` it says how probable each token
+ * was.
+ */
 export function decoderFor(
   sequence: Sequence,
   sampler: Sampler,
   mode: DecodeMode | undefined,
   seed: number,
   stopTokens: readonly number[],
+  tells = false,
 ): Decoder {
-  const fused = sequence.model.traits.includes('fused');
+  const { fused } = sequence;
   if (sampler.kind === 'guest') {
     if (mode === 'ahead') {
       throw new InferletError('invalid-argument', 'A custom sampler cannot decode ahead: it has to see every token.');
     }
-    return guestDecoder(sequence, sampler, fused && mode !== 'calls', sampler.seed ?? seed);
+    const own = sampler.seed ?? seed;
+    if (tells || mode === 'calls' || !fused || sampler.also?.length)
+      return new LookingDecoder(sequence, sampler, own, tells);
+    return new GuestDecoder(sequence, sampler, own);
   }
-  if (!fused || mode === 'calls') {
+  if (tells && mode !== undefined && mode !== 'calls') {
+    throw new InferletError('invalid-argument', `Log-probabilities come with tokens one by one, not with "${mode}".`);
+  }
+  if (tells || !fused || mode === 'calls') {
     const { temperature, topK } = sampler;
     const candidates = temperature === 0 ? 1 : topK || DEFAULT_CANDIDATES;
     const drawn = (distribution: Distribution, state: { random: number }): number =>
       draw(distribution, sampler, state.random);
-    return guestDecoder(sequence, { candidates, choose: drawn }, false, sampler.seed ?? seed);
+    return new LookingDecoder(sequence, { candidates, choose: drawn }, sampler.seed ?? seed, tells);
   }
-  if (mode === 'step') return new StepDecoder(sequence, sampler, seed);
+  // A run knows nothing of adapters.
+  if (mode === 'step' || (mode === undefined && sequence.adapter !== undefined))
+    return new StepDecoder(sequence, sampler, seed);
   return new AheadDecoder(sequence, wireSampler(sampler, sequence, seed), stopTokens);
 }
 
@@ -63,18 +83,6 @@ export function wireSampler(sampler: DeviceSampler, { compactions }: Sequence, s
   const { temperature, topK, topP, minP } = sampler;
   // QuickJS bindings cut a u32 of 2³¹ and more down to 2³¹−1; the same bits as a signed number pass whole.
   return { temperature, topK, topP, minP, seed: reseed(sampler.seed ?? seed, compactions) | 0 };
-}
-
-/** The token that a sampler of the inferlet's chooses to follow a sequence. */
-export function choose(
-  sampler: Pick<GuestSampler, 'choose'>,
-  distribution: Distribution,
-  { tokens, length, compactions, model }: Sequence,
-  seed: number,
-): number {
-  const token = sampler.choose(distribution, { tokens, random: uniform(reseed(seed, compactions), length) });
-  if (Number.isInteger(token) && token >= 0 && token < model.vocabularySize) return token;
-  throw new InferletError('invalid-argument', `The sampler chose ${token}, which is no token id.`);
 }
 
 /** One fused call a token; the device samples. */
@@ -122,6 +130,7 @@ class AheadDecoder implements Decoder {
       if (this.#run !== run) return [];
       if (finished !== null) this.#drop();
       this.#written = sequence.cached + tokens.length;
+      sequence.forwardCalls += tokens.length;
       if (tokens.length > 0) return tokens;
       if (fresh || finished === null) throw new InferletError('internal', 'A run on the device handed over no token.');
     }
@@ -141,19 +150,20 @@ class AheadDecoder implements Decoder {
   }
 }
 
-/** Samples in the inferlet over the device's distribution. */
-function guestDecoder(
-  sequence: Sequence,
-  sampler: Pick<GuestSampler, 'candidates' | 'choose'>,
-  fused: boolean,
-  seed: number,
-): Decoder {
-  const { candidates } = sampler;
-  return {
-    async next() {
-      const distribution = fused ? sequence.distribution(candidates) : sequence.plainDistribution(candidates);
-      return [choose(sampler, await distribution, sequence, seed)];
-    },
-    stop() {},
-  };
+/** One fused call a token; the inferlet samples over the device's distribution. */
+class GuestDecoder implements Decoder {
+  readonly #sequence: Sequence;
+  readonly #chooser: Chooser;
+
+  constructor(sequence: Sequence, sampler: GuestSampler, seed: number) {
+    this.#sequence = sequence;
+    this.#chooser = new Chooser(sampler, seed);
+  }
+
+  async next(): Promise<readonly number[]> {
+    const distribution = await this.#sequence.distribution(this.#chooser.candidates);
+    return [this.#chooser.choose(distribution, this.#sequence)];
+  }
+
+  stop(): void {}
 }

@@ -56,6 +56,21 @@ export class InferletError extends Error {
   }
 }
 
+/**
+ * What a call answers; undefined when it fails with this code.
+ *
+ * @example
+ * const ctx = (await unless('not-found', Context.open('rules', { tokens }))) ?? (await learnRules());
+ */
+export async function unless<T>(code: InferletErrorCode, call: Promise<T>): Promise<T | undefined> {
+  try {
+    return await call;
+  } catch (error) {
+    if (error instanceof InferletError && error.code === code) return undefined;
+    throw error;
+  }
+}
+
 /** One line for the invocation's error event: the code of ours, or the name of any other error, before the message. */
 export function describe(thrown: unknown): string {
   if (thrown instanceof InferletError) return `${thrown.code}: ${thrown.message}`;

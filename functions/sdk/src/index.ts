@@ -1,10 +1,35 @@
 /** Everything that an inferlet needs. `@pie/inferlet/raw` is the layer below: the WIT interfaces as they are. */
+export type { AbortSignalLike } from './abort.ts';
+export {
+  type AgentStep,
+  type AgentTask,
+  appendOutcomes,
+  beginTask,
+  chatModel,
+  type Dialect,
+  dialectOf,
+  type ReactOptions,
+  react,
+} from './agents.ts';
 export { attentionSink, mask, slidingWindow, unmask } from './attention.ts';
+export { type Beam, type BeamOptions, beamSearch } from './beam.ts';
+export type { Message } from './bytes.ts';
+export { Child, type ChildEnding, type LaunchOptions, launch } from './children.ts';
+export { map, race, type Task, withTimeout } from './concurrency.ts';
 export { ebnf, json, jsonSchema, regex } from './constraints.ts';
-export { type ChatMessage, Context, type ContextOptions, type OpenOptions } from './context.ts';
+export {
+  type ChatMessage,
+  type ChatOptions,
+  Context,
+  type ContextOptions,
+  type OpenOptions,
+  type ToolCall,
+} from './context.ts';
 export type { Constraint, DecodeMode } from './decoders.ts';
-export { InferletError, type InferletErrorCode } from './errors.ts';
+export { InferletError, type InferletErrorCode, unless } from './errors.ts';
+export { type FetchOptions, fetch, Headers, type HeadersInit, Response } from './fetch.ts';
 export { type FileInfo, type FileOptions, KvFile, type Rights } from './files.ts';
+export { type ExchangedFile, listFiles, type ReceivedFile, receiveFile, sendFile } from './files-exchange.ts';
 export {
   type FinishReason,
   type GenerateOptions,
@@ -13,8 +38,10 @@ export {
   type Piece,
   type Window,
 } from './generation.ts';
+export { fillImage } from './image.ts';
 export { defineInferlet, type Invocation, invocation, isCancelled, log, sleep, timeLeftMs } from './inferlet.ts';
-export { entropy, logProbabilities, state } from './inspect.ts';
+export { entropy, logProbabilities, scores, state } from './inspect.ts';
+export { broadcast, type Envelope, pull, push, Subscription, subscribe } from './messaging.ts';
 export {
   detokenize,
   type ModelInfo,
@@ -22,9 +49,23 @@ export {
   models,
   type SpecialTokenIds,
   specialTokens,
+  supports,
   tokenize,
   tokenizeContinuation,
 } from './models.ts';
+export {
+  banTokens,
+  type Candidates,
+  frequencyPenalty,
+  logitBias,
+  minTokens,
+  type Processor,
+  type ProcessorState,
+  presencePenalty,
+  processors,
+  repetitionPenalty,
+} from './processors.ts';
+export { uniform } from './random.ts';
 export {
   custom,
   type DeviceSampler,
@@ -42,4 +83,23 @@ export {
   topK,
   topP,
 } from './samplers.ts';
+export { type Given, sandbox } from './sandbox.ts';
+export { script, scripts } from './script.ts';
+export { type Selection, type SelectOptions, select } from './select.ts';
 export { flush, receive, send, sendJson, session } from './session.ts';
+export { Snapshot } from './snapshot.ts';
+export type { Proposal, Speculation, SpeculationStart, Speculator } from './speculation.ts';
+export { draft, jacobi, ngram } from './speculators.ts';
+export { type SetOptions, type StoreEntry, store } from './store.ts';
+export {
+  type JsonSchema,
+  parameterNames,
+  type Tool,
+  type ToolContext,
+  tool,
+  toolSignature,
+  toolSpec,
+} from './tools.ts';
+export { type ParsedCall, ToolCallParser, type ToolFormat } from './tools-parser.ts';
+export { type ToolOutcome, ToolRunner, type ToolRunnerOptions } from './tools-runner.ts';
+export { typed } from './typed.ts';

@@ -31,6 +31,18 @@ export function model(name?: string): ModelInfo {
   );
 }
 
+/**
+ * Whether a model offers all of these interfaces (`fused`, `grammar`, `introspect`, `input-image`, …); a call of one that it lacks throws
+ * `unsupported`.
+ *
+ * @example
+ * const fast = models().find(({ name }) => supports(name, 'fused', 'adapter'));
+ */
+export const supports = (name: string | undefined, ...traits: readonly string[]): boolean => {
+  const offered = model(name).traits;
+  return traits.every((trait) => offered.includes(trait));
+};
+
 /** Ids of a model's special tokens. */
 export function specialTokens(name?: string): SpecialTokenIds {
   const key = model(name).name;

@@ -1,4 +1,5 @@
 import { InferletError } from './errors.ts';
+import type { ModelInfo } from './models.ts';
 
 /** The most probable tokens after a context, most probable first; natural logarithms over the whole vocabulary at temperature 1. */
 export interface Distribution {
@@ -36,6 +37,8 @@ export interface SamplingState {
   readonly tokens: readonly number[];
   /** A number in [0, 1) from the generation's seed and this position. */
   readonly random: number;
+  /** How many tokens this generation has chosen so far. */
+  readonly generated: number;
 }
 
 /** A sampler that runs in the inferlet, once a token, over the device's distribution. */
@@ -43,8 +46,12 @@ export interface GuestSampler {
   readonly kind: 'guest';
   /** How many candidates it wants to see. */
   readonly candidates: number;
+  /** Token ids that it wants to see besides, however improbable they are (not where a constraint rules them out). */
+  readonly also?: readonly number[];
   readonly seed: number | undefined;
   choose(distribution: Distribution, state: SamplingState): number;
+  /** The sampler that one generation asks, for samplers that remember what they chose. Without it, every generation asks this one. */
+  begin?(model: ModelInfo): GuestSampler;
 }
 
 export type Sampler = DeviceSampler | GuestSampler;

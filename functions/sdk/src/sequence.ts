@@ -1,99 +1,100 @@
+import type { Mask } from 'pie:inferlet/forward@0.1.0';
 import type { Output, StepRequest, StepResult, Sampler as WireSampler } from 'pie:inferlet/fused@0.1.0';
 import type { ModelInfo } from 'pie:inferlet/runtime@0.1.0';
 import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
+import { Cache, type CacheState } from './cache.ts';
 import { InferletError } from './errors.ts';
-import { commonPrefix, gatherMasks, maskSlots, pagesFor, planForget, planTruncate, planWrite, range } from './pages.ts';
-import { allocate, attempt, forward, fused, inputText, outputText, Queue, Run, settle } from './raw.ts';
+import { commonPrefix, range } from './pages.ts';
+import { adapter, allocate, attempt, forward, fused, inputText, outputText, Queue, Run, settle } from './raw.ts';
 import type { Distribution } from './samplers.ts';
-
-/** What a sequence has in the model's memory. */
-interface Cache {
-  readonly pages: readonly number[];
-  /** Slots of each page that were hidden here: bit 0 is its slot 0. */
-  readonly masks: readonly number[];
-  /** The first so many pages hold what was opened: what else is hidden in them the device alone knows, and a mask set anew would show it. */
-  readonly foreign: number;
-  /** Tokens of the sequence whose keys and values are in the pages, or on their way there. */
-  readonly cached: number;
-  /** Position of the sequence's first token: what lies before was imported, and its token ids are not known. */
-  readonly base: number;
-  /** Token i has slot `i + skew` of the pages: slots that were imported come before it, those that were given back are gone. */
-  readonly skew: number;
-  /** Tokens before this one may be gone from the pages: to cut the sequence there is to compute it anew. */
-  readonly floor: number;
-  /** How often positions were counted anew, so that tokens may have positions that others had. */
-  readonly compactions: number;
-}
-
-const EMPTY: Cache = { pages: [], masks: [], foreign: 0, cached: 0, base: 0, skew: 0, floor: 0, compactions: 0 };
 
 /** Starts a fused call on a queue: `fused.step`, or one like it. */
 export type StepCall = (queue: Queue, request: StepRequest) => Future<Outcome<StepResult>>;
 
+/** What a sequence computes with besides its model. */
+export interface SequenceOptions {
+  readonly priority?: number | undefined;
+  /** Name of a low-rank adapter. */
+  readonly adapter?: string | undefined;
+}
+
+/** What was computed of a sequence at some time: to be restored there, or given back. */
+export interface Saved {
+  readonly tokens: readonly number[];
+  readonly cache: CacheState;
+}
+
+/** Stands for a token that has no id: a part of an image. */
+export const NO_TOKEN = -1;
+
 /**
- * Tokens and the KV pages that hold their keys and values, on one queue. Pages are filled without gaps. Tokens behind the cached ones are
- * pending: the next call computes them. At least one token is pending whenever something is to be sampled, since its state is what the
- * sampling needs.
+ * Tokens and the cache of their keys and values, on one queue. Tokens behind the cached ones are pending: the next call computes them. At
+ * least one token is pending whenever something is to be sampled, since its state is what the sampling needs.
  */
 export class Sequence {
   readonly model: ModelInfo;
   readonly queue: Queue;
   /** Token ids, from position `base` on. */
   readonly tokens: number[];
-  #pages: number[];
-  #masks: number[];
-  #foreign: number;
-  #cached: number;
-  #base: number;
-  #skew: number;
-  #floor: number;
-  #compactions: number;
-  #released = false;
+  /** Passes of the model through the device that this sequence was part of. */
+  forwardCalls = 0;
+  readonly #options: SequenceOptions;
   readonly #fused: boolean;
+  /** What the device holds of it. */
+  cache: Cache;
+  #released = false;
 
-  constructor(model: ModelInfo, priority: number, tokens: number[] = [], cache: Cache = EMPTY) {
+  constructor(model: ModelInfo, options: SequenceOptions, tokens: number[] = [], cache?: CacheState) {
+    const { priority = 0 } = options;
+    if (options.adapter !== undefined && !model.traits.includes('adapter')) {
+      throw new InferletError('unsupported', `${model.name} takes no adapters (trait adapter).`);
+    }
     this.model = model;
     this.queue = new Queue(model.name);
     if (priority !== 0) this.queue.setPriority(priority);
     this.tokens = tokens;
-    this.#pages = cache.pages.slice();
-    this.#masks = cache.masks.slice();
-    this.#foreign = cache.foreign;
-    this.#cached = cache.cached;
-    this.#base = cache.base;
-    this.#skew = cache.skew;
-    this.#floor = cache.floor;
-    this.#compactions = cache.compactions;
+    this.#options = options;
     this.#fused = model.traits.includes('fused');
+    this.cache = new Cache(this.queue, model.pageSize, cache);
   }
 
   /** Tokens whose keys and values are in the pages, or on their way there. */
   get cached(): number {
-    return this.#cached;
+    return this.cache.cached;
   }
 
   get pending(): number {
-    return this.tokens.length - this.#cached;
+    return this.tokens.length - this.cache.cached;
   }
 
   /** Position of the first token whose id is known. */
   get base(): number {
-    return this.#base;
+    return this.cache.base;
   }
 
   /** One past the last token's position. */
   get length(): number {
-    return this.#base + this.tokens.length;
+    return this.cache.base + this.tokens.length;
   }
 
   /** How often {@link compact} has moved tokens to positions that others had. */
   get compactions(): number {
-    return this.#compactions;
+    return this.cache.compactions;
+  }
+
+  /** Whether tokens can be decoded by fused calls, and by runs and constraints. */
+  get fused(): boolean {
+    return this.#fused;
+  }
+
+  /** Name of the adapter that it computes with. */
+  get adapter(): string | undefined {
+    return this.#options.adapter;
   }
 
   /** Appends tokens without computing them. Throws when they do not exist or do not fit, and then appends none. */
   append(tokens: ArrayLike<number>): void {
-    const { name, contextLength, vocabularySize } = this.model;
+    const { name, vocabularySize } = this.model;
     for (let i = 0; i < tokens.length; i++) {
       const token = tokens[i];
       if (token === undefined || !Number.isInteger(token) || token < 0 || token >= vocabularySize) {
@@ -103,21 +104,26 @@ export class Sequence {
         );
       }
     }
-    const total = this.length + tokens.length;
-    if (total > contextLength) {
-      const held = this.length > 0 ? ` on top of the ${this.length} already there` : '';
-      throw new InferletError(
-        'context-overflow',
-        `The prompt has ${tokens.length} tokens${held}, but ${name} sees at most ${contextLength} at once. ` +
-          `Leave out at least ${total - contextLength}.`,
-      );
-    }
+    this.checkRoom(tokens.length);
     for (let i = 0; i < tokens.length; i++) this.tokens.push(tokens[i] as number);
+  }
+
+  /** Throws `context-overflow` when `count` tokens more do not fit. */
+  checkRoom(count: number): void {
+    const { name, contextLength } = this.model;
+    const total = this.length + count;
+    if (total <= contextLength) return;
+    const held = this.length > 0 ? ` on top of the ${this.length} already there` : '';
+    throw new InferletError(
+      'context-overflow',
+      `The prompt has ${count} tokens${held}, but ${name} sees at most ${contextLength} at once. ` +
+        `Leave out at least ${total - contextLength}.`,
+    );
   }
 
   /** Makes the sequence exactly `tokens`, keeping what is cached of their common beginning. */
   replace(tokens: ArrayLike<number>): void {
-    if (this.#base > 0) throw new InferletError('invalid-argument', UNKNOWN_BEGINNING);
+    if (this.base > 0) throw new InferletError('invalid-argument', UNKNOWN_BEGINNING);
     const shared = commonPrefix(this.tokens, tokens);
     const rest = Array.prototype.slice.call(tokens, shared) as number[];
     const dropped = this.tokens.slice(shared);
@@ -130,22 +136,25 @@ export class Sequence {
     }
     // The last token must stay pending, and what was cached beyond the common part is of the old text.
     const kept = Math.min(shared, this.tokens.length - 1);
-    if (kept < this.#cached) this.cut(Math.max(0, kept));
+    if (kept < this.cached) this.cut(Math.max(0, kept));
   }
 
   /** Drops all tokens from position `length` on. */
   truncate(length: number): void {
     if (length >= this.length) return;
-    const kept = Math.max(0, length) - this.#base;
-    if (kept < 0 || (this.#base > 0 && kept - 1 < this.#floor && this.#floor > 0))
+    const { base, floor, sealed } = this.cache;
+    const kept = Math.max(0, length) - base;
+    if (kept < 0 || (base > 0 && kept - 1 < floor && floor > 0)) {
       throw new InferletError('invalid-argument', UNKNOWN_BEGINNING);
+    }
+    const cached = kept === sealed ? kept : Math.max(0, kept - 1);
+    if (cached < this.cached) this.cut(cached);
     this.tokens.length = kept;
-    if (kept - 1 < this.#cached) this.cut(Math.max(0, kept - 1));
   }
 
   /** Computes the pending tokens, all but the last. Undefined when there are none. */
   prefill(): Promise<unknown> | undefined {
-    return this.pending > 1 ? this.#compute(this.pending - 1) : undefined;
+    return this.pending > 1 ? this.compute(this.pending - 1) : undefined;
   }
 
   /** Computes the pending tokens in one call and picks what follows, on the device; `call` is `fused.step` or one like it. */
@@ -158,9 +167,18 @@ export class Sequence {
     return this.#fusedDistribution(topK, true, call);
   }
 
-  /** The same in three calls: embed, forward, next distribution. */
-  plainDistribution(topK: number): Promise<Distribution> {
-    return this.#ask((queue, embed) => outputText.nextDistribution(queue, embed, topK), true);
+  /**
+   * Computes the pending tokens and `drafts` behind them in one call: one row of output for the last pending token and one for each draft. The
+   * keys and values of the drafts are on the device then; the sequence does not count on them until {@link accept} takes the same tokens,
+   * and {@link cut} takes the others back.
+   */
+  verify(drafts: readonly number[], output: Output): Promise<StepResult> {
+    return this.#step(this.pending, output, true, undefined, drafts);
+  }
+
+  /** Computes the pending tokens by embed and forward. Answers the embeds to free, the last of which is the state after the last token. */
+  advance(): number[] {
+    return this.#forward(this.pending, true, true);
   }
 
   /** What may follow, without taking it: the last pending token stays pending, and its key and value live for this call only. */
@@ -176,70 +194,20 @@ export class Sequence {
   /** Asks something of the state after the last token, which stays pending. */
   async state<T>(ask: (queue: Queue, embed: number) => Future<Outcome<T>>): Promise<T> {
     const prefill = this.prefill();
-    const answer = this.#ask(ask, false);
+    const embeds = this.#forward(this.pending, false, true);
+    const answer = settle(ask(this.queue, embeds.at(-1) as number));
+    allocate.freeEmbeds(this.queue, embeds);
     await Promise.all([prefill, answer]);
     return answer;
   }
 
-  async #fusedDistribution(topK: number, write: boolean, call?: StepCall): Promise<Distribution> {
-    const { distributions } = await this.#step(this.pending, { tag: 'distributions', val: topK }, write, call);
-    const [distribution] = distributions;
-    if (!distribution) throw new InferletError('internal', 'The device handed out no distribution.');
-    return distribution;
-  }
-
-  #ask<T>(ask: (queue: Queue, embed: number) => Future<Outcome<T>>, write: boolean): Promise<T> {
-    const embeds = this.#forward(this.pending, write, true);
-    const answer = settle(ask(this.queue, embeds.at(-1) as number));
-    allocate.freeEmbeds(this.queue, embeds);
-    return answer;
-  }
-
-  /** Computes the next `count` pending tokens. */
-  #compute(count: number): Promise<unknown> {
-    if (this.#fused) return this.#step(count, { tag: 'none' }, true);
-    allocate.freeEmbeds(this.queue, this.#forward(count, true));
-    return settle(this.queue.synchronize());
-  }
-
-  /** One fused call over the next `count` pending tokens. */
-  #step(count: number, output: Output, write: boolean, call: StepCall = fused.step): Promise<StepResult> {
-    const start = this.#next(output.tag !== 'none');
-    const plan = this.#reserve(write ? count : 0);
-    const request = {
-      tokens: this.tokens.slice(start, start + count),
-      positions: range(this.#base + start, count),
-      inPages: this.#pages.slice(0, plan.readEnd),
-      outPages: write ? this.#pages.slice(plan.writeStart, plan.writeEnd) : [],
-      rows: output.tag === 'none' ? 0 : 1,
-      output,
-    };
-    if (write) this.#cached += count;
-    return settle(call(this.queue, request));
-  }
-
-  /** Embeds and forwards the next `count` pending tokens. Returns the embeds to free, the last one the state when it is wanted. */
-  #forward(count: number, write: boolean, state = false): number[] {
-    const start = this.#next(state);
-    const plan = this.#reserve(write ? count : 0);
-    const embeds = attempt(() => allocate.allocateEmbeds(this.queue, count + (state ? 1 : 0)));
-    const inputs = embeds.slice(0, count);
-    const positions = range(this.#base + start, count);
-    inputText.embedText(this.queue, this.tokens.slice(start, start + count), positions, inputs);
-    const outPages = write ? this.#pages.slice(plan.writeStart, plan.writeEnd) : [];
-    forward.forward(this.queue, this.#pages.slice(0, plan.readEnd), inputs, outPages, embeds.slice(count), undefined);
-    if (write) this.#cached += count;
-    return embeds;
-  }
-
   /** Starts decoding ahead, on the device, from the one pending token. {@link accept} then takes the tokens as they come. */
   run(maxTokens: number, sampler: WireSampler, stopTokens: readonly number[]): Run {
-    const start = this.#next(true);
-    const { writeEnd } = this.#reserve(maxTokens);
+    const start = this.next(true);
     return new Run(this.queue, {
       token: this.tokens[start] as number,
-      position: this.#base + start,
-      pages: this.#pages.slice(0, writeEnd),
+      position: this.base + start,
+      pages: this.cache.extend(maxTokens),
       maxTokens,
       sampler,
       stopTokens,
@@ -249,189 +217,186 @@ export class Sequence {
   /** Appends tokens that a run sampled: all before the last are cached by it. */
   accept(tokens: readonly number[]): void {
     for (const token of tokens) this.tokens.push(token);
-    this.#cached = this.tokens.length - 1;
+    this.cache.advance(this.pending - 1);
   }
 
-  /**
-   * Ends the cached tokens at `kept`. Pages behind are given back; the page in which the cut falls is copied, since a page cannot give
-   * single slots back. Needed too when the device may have written further than is accounted for here.
-   */
+  /** Ends the cached tokens at `kept`. Needed too when the device may have written further than is accounted for here. */
   cut(kept: number): void {
-    if (kept < this.#floor) {
-      this.#forgetAll();
-      return;
-    }
-    const { keep, copySlots } = planTruncate(kept + this.#skew, this.model.pageSize);
-    this.#cached = kept;
-    const rest = this.#pages.slice(keep);
-    if (rest.length === 0) return;
-    this.#pages.length = keep;
-    this.#foreign = Math.min(this.#foreign, keep + (copySlots > 0 ? 1 : 0));
-    const source = rest[0];
-    this.#masks.length = Math.min(this.#masks.length, keep + (copySlots > 0 ? 1 : 0));
-    if (this.#masks.length > keep) this.#masks[keep] = (this.#masks[keep] ?? 0) & ((1 << copySlots) - 1);
-    if (copySlots > 0 && source !== undefined) {
-      const fresh = attempt(() => allocate.allocatePages(this.queue, 1));
-      allocate.copySlots(this.queue, source, 0, fresh[0] as number, 0, copySlots, 0);
-      this.#pages.push(...fresh);
-    }
-    allocate.freePages(this.queue, rest);
+    this.cache.cut(kept);
   }
 
   /** Hides tokens `[from, to)` from everything that is computed later, or shows them again. All of them must be cached. */
   mask(from: number, to: number, hidden: boolean): void {
-    const known = this.#foreign * this.model.pageSize - this.#skew;
-    if (from < to && from < known) throw new InferletError('invalid-argument', OPENED_MASKS);
-    if (!(from >= this.#floor && from <= to && to <= this.#cached)) {
-      const range = `from ${this.#base + this.#floor} to ${this.#base + this.#cached}`;
-      throw new InferletError('invalid-argument', `The tokens that can be hidden or shown are those ${range}.`);
-    }
-    for (const page of maskSlots(this.#masks, from + this.#skew, to + this.#skew, hidden, this.model.pageSize)) {
-      this.#applyMask(page);
-    }
+    this.cache.mask(from, to, hidden);
   }
 
-  /**
-   * Gives up the cached tokens `[from, to)` for good, with the pages that hold nothing else. Called again with a larger `to`, it goes on.
-   * Of what was opened only whole pages go; the rest of a page stays in sight.
-   */
+  /** Gives up the cached tokens `[from, to)` for good. Called again with a larger `to`, it goes on. */
   forget(from: number, to: number): void {
-    const { pageSize } = this.model;
-    const start = Math.max(from, this.#floor);
-    if (to <= start) return;
-    const { first, count, masked, end } = planForget(this.#masks, start + this.#skew, to + this.#skew, pageSize);
-    for (const page of masked) if (page >= this.#foreign) this.#applyMask(page);
-    this.#floor = end - this.#skew;
-    if (count === 0) return;
-    allocate.freePages(this.queue, this.#pages.splice(first, count));
-    this.#masks.splice(first, count);
-    this.#foreign -= Math.max(0, Math.min(this.#foreign, first + count) - first);
-    this.#skew -= count * pageSize;
+    this.cache.forget(from, to);
   }
 
   /** Keeps the first `sink` tokens and the last `recent` ones, as if they were the whole text: those behind the gap move up, keys and all. */
   compact(sink: number, recent: number): void {
-    if (this.#base > 0 || this.#floor > 0) {
-      throw new InferletError(
-        'invalid-argument',
-        'What was opened or has slid cannot be compacted: its tokens are gone.',
-      );
-    }
     const from = this.tokens.length - recent;
-    if (from <= sink || this.#cached < from) return;
-    const indices = Uint32Array.from({ length: sink + this.#cached - from }, (_, i) =>
-      i < sink ? i : i - sink + from,
+    if (from <= sink || this.cached < from) return;
+    this.cache.gather(
+      Uint32Array.from({ length: sink + this.cached - from }, (_, i) => (i < sink ? i : i - sink + from)),
     );
-    const { pageSize } = this.model;
-    const fresh = attempt(() => allocate.allocatePages(this.queue, pagesFor(indices.length, pageSize)));
-    allocate.copyTokens(this.queue, this.#pages, indices, fresh, range(0, indices.length));
-    allocate.freePages(this.queue, this.#pages);
-    this.#pages = fresh.slice();
-    // The device takes what is hidden along.
-    this.#masks = gatherMasks(this.#masks, indices, pageSize);
-    const foreign = this.#foreign * pageSize;
-    this.#foreign = pagesFor(indices.filter((slot) => slot < foreign).length, pageSize);
-    this.#cached = indices.length;
     this.tokens.splice(sink, from - sink);
-    this.#compactions++;
   }
 
   /** Another sequence over the same pages, copy-on-write, on a queue of its own. All but the last token are computed first. */
-  async fork(priority: number): Promise<Sequence> {
+  async fork(): Promise<Sequence> {
+    const saved = await this.#shared();
+    return new Sequence(this.model, this.#options, saved.tokens.slice(), saved.cache);
+  }
+
+  /** What is here now, to come back to by {@link restore}; {@link discard} gives it back. All but the last token are computed first. */
+  async snapshot(): Promise<Saved> {
     const prefill = this.prefill();
-    const tokens = this.tokens.slice();
-    const source = this.#filledPages();
-    const shared = source.length > 0 ? attempt(() => allocate.sharePages(this.queue, source)) : [];
-    const cache = {
-      pages: shared,
-      masks: this.#masks.slice(0, shared.length),
-      foreign: this.#foreign,
-      cached: this.#cached,
-      base: this.#base,
-      skew: this.#skew,
-      floor: this.#floor,
-      compactions: this.#compactions,
-    };
+    const saved = { tokens: this.tokens.slice(), cache: this.cache.share() };
     await prefill;
-    // Between queues there is no order: the pages must exist before the fork's queue names them.
-    if (shared.length > 0) await settle(this.queue.synchronize());
-    return new Sequence(this.model, priority, tokens, cache);
+    return saved;
+  }
+
+  /** Becomes what it was at a snapshot of its own. */
+  restore(saved: Saved): void {
+    this.cache.clear();
+    this.tokens.length = 0;
+    for (const token of saved.tokens) this.tokens.push(token);
+    // The snapshot's addresses stay its own.
+    this.cache = new Cache(
+      this.queue,
+      this.model.pageSize,
+      new Cache(this.queue, this.model.pageSize, saved.cache).share(),
+    );
+  }
+
+  /** Gives a snapshot's memory back. */
+  discard({ cache }: Saved): void {
+    if (cache.pages.length > 0) allocate.freePages(this.queue, cache.pages);
+  }
+
+  /** Appends the tokens of another sequence of the same model from its `from`-th on, with what was computed of them. Its last one is pending here. */
+  async join(other: Sequence, from: number): Promise<void> {
+    const tokens = other.tokens.slice(from);
+    if (tokens.length === 0) return;
+    this.checkRoom(tokens.length);
+    const computed = this.pending > 0 ? this.compute(this.pending) : undefined;
+    const { cache } = await other.#shared();
+    await computed;
+    try {
+      this.cache.join(cache, from, Math.min(cache.cached, other.tokens.length - 1));
+      for (const token of tokens) this.tokens.push(token);
+    } finally {
+      if (cache.pages.length > 0) allocate.freePages(this.queue, cache.pages);
+    }
   }
 
   /** Saves the keys and values of all tokens under a name of the tenant's. */
   async save(name: string, persistent: boolean): Promise<void> {
-    const computed = this.pending > 0 ? this.#compute(this.pending) : undefined;
-    const saved = settle(allocate.exportPages(this.queue, this.#filledPages(), name, persistent));
+    const computed = this.pending > 0 ? this.compute(this.pending) : undefined;
+    const saved = settle(allocate.exportPages(this.queue, this.cache.filledPages, name, persistent));
     // What goes on from here needs the state of the last token.
-    if (this.tokens.length > 0) this.cut(this.tokens.length - 1);
+    if (this.tokens.length > this.cache.sealed) this.cut(this.tokens.length - 1);
     await Promise.all([computed, saved]);
   }
 
   /** Begins a sequence that has nothing yet with what was saved under a name; `tokens`, when they are known, must be those that were saved. */
   async open(name: string, tokens: ArrayLike<number> | undefined): Promise<void> {
-    const { pages, tokens: slots, nextPosition } = await settle(allocate.importPages(this.queue, name));
-    const { pageSize } = this.model;
-    this.#pages = pages.slice();
-    this.#foreign = pages.length;
-    if (tokens === undefined) {
-      // What follows begins in a page of its own, so that it can be hidden; a write to a shared page would copy it anyway.
-      this.#base = nextPosition;
-      this.#skew = pages.length * pageSize;
-      return;
-    }
-    const whole = pagesFor(slots, pageSize) === pages.length;
-    if (!whole || tokens.length !== slots || nextPosition !== slots) {
-      throw new InferletError(
-        'invalid-argument',
-        `"${name}" holds ${slots} tokens, not the ${tokens.length} that were given.`,
-      );
-    }
+    await this.cache.open(name, tokens?.length);
+    if (!tokens) return;
     this.append(tokens);
-    this.#cached = slots;
-    if (slots > 0) this.cut(slots - 1);
+    if (tokens.length > 0) this.cut(tokens.length - 1);
   }
 
   /** Gives all pages back. */
   release(): void {
     if (this.#released) return;
     this.#released = true;
-    this.#forgetAll();
+    this.cache.clear();
   }
 
-  /** Gives all pages back; every token is pending again. */
-  #forgetAll(): void {
-    if (this.#pages.length > 0) allocate.freePages(this.queue, this.#pages);
-    this.#pages = [];
-    this.#masks = [];
-    this.#foreign = 0;
-    this.#cached = 0;
-    this.#skew = 0;
-    this.#floor = 0;
+  /** Its tokens and pages under addresses of their own, which other queues may name. */
+  async #shared(): Promise<Saved> {
+    const saved = await this.snapshot();
+    // Between queues there is no order: the pages must exist before another queue names them.
+    if (saved.cache.pages.length > 0) await settle(this.queue.synchronize());
+    return saved;
+  }
+
+  async #fusedDistribution(topK: number, write: boolean, call?: StepCall): Promise<Distribution> {
+    const { distributions } = await this.#step(this.pending, { tag: 'distributions', val: topK }, write, call);
+    const [distribution] = distributions;
+    if (!distribution) throw new InferletError('internal', 'The device handed out no distribution.');
+    return distribution;
+  }
+
+  /** Computes the next `count` pending tokens. */
+  compute(count: number): Promise<unknown> {
+    if (this.#fused) return this.#step(count, { tag: 'none' }, true);
+    allocate.freeEmbeds(this.queue, this.#forward(count, true));
+    return settle(this.queue.synchronize());
+  }
+
+  /** One fused call over the next `count` pending tokens, and drafts behind them. */
+  #step(
+    count: number,
+    output: Output,
+    write: boolean,
+    call?: StepCall,
+    drafts: readonly number[] = [],
+  ): Promise<StepResult> {
+    const start = this.next(output.tag !== 'none');
+    const inputs = count + drafts.length;
+    const request = {
+      tokens: this.tokens.slice(start, start + count).concat(drafts),
+      positions: range(this.base + start, inputs),
+      ...this.cache.access(write ? inputs : 0),
+      rows: output.tag === 'none' ? 0 : drafts.length + 1,
+      output,
+    };
+    if (write) this.cache.advance(count);
+    this.forwardCalls++;
+    if (call) return settle(call(this.queue, request));
+    const { adapter: name } = this;
+    return settle(name === undefined ? fused.step(this.queue, request) : adapter.step(this.queue, name, request));
+  }
+
+  /** Embeds and forwards the next `count` pending tokens. Returns the embeds to free, the last one the state when it is wanted. */
+  #forward(count: number, write: boolean, state = false): number[] {
+    const start = this.next(state);
+    const { inPages, outPages } = this.cache.access(write ? count : 0);
+    const embeds = this.embed(start, count, count + (state ? 1 : 0));
+    this.pass(inPages, embeds.slice(0, count), outPages, embeds.slice(count));
+    if (write) this.cache.advance(count);
+    return embeds;
+  }
+
+  /** `total` embeds, the first `count` of which hold the tokens from `start` on. */
+  embed(start: number, count: number, total: number): number[] {
+    const embeds = attempt(() => allocate.allocateEmbeds(this.queue, total));
+    const inputs = embeds.slice(0, count);
+    inputText.embedText(this.queue, this.tokens.slice(start, start + count), range(this.base + start, count), inputs);
+    return embeds;
+  }
+
+  /** One pass of the model over embeds. */
+  pass(inPages: number[], inputs: number[], outPages: number[], outputs: number[], mask?: Mask): void {
+    const { queue, adapter: name } = this;
+    this.forwardCalls++;
+    if (name === undefined) forward.forward(queue, inPages, inputs, outPages, outputs, mask);
+    else adapter.forwardWithAdapter(queue, name, inPages, inputs, outPages, outputs, mask);
   }
 
   /** Index of the first pending token; there must be one when something is asked of the last one's state. */
-  #next(state: boolean): number {
+  next(state: boolean): number {
     if (state && this.pending === 0) throw new InferletError('invalid-argument', NOTHING_PENDING);
-    return this.#cached;
-  }
-
-  #filledPages(): number[] {
-    return this.#pages.slice(0, pagesFor(this.#cached + this.#skew, this.model.pageSize));
-  }
-
-  #applyMask(page: number): void {
-    forward.maskPage(this.queue, this.#pages[page] as number, this.#masks[page] ?? 0);
-  }
-
-  #reserve(count: number): ReturnType<typeof planWrite> {
-    const plan = planWrite(this.#cached + this.#skew, count, this.#pages.length, this.model.pageSize);
-    if (plan.allocate > 0) this.#pages.push(...attempt(() => allocate.allocatePages(this.queue, plan.allocate)));
-    return plan;
+    return this.cached;
   }
 }
 
 const UNKNOWN_BEGINNING =
   'This context was opened without its tokens, so its beginning cannot change: open it with them.';
-const OPENED_MASKS =
-  'What was opened, and what shares a page with it, cannot be hidden or shown: what was hidden when it was saved is not known here.';
-const NOTHING_PENDING = 'Nothing was filled in since the context was opened: what follows begins with new text.';
+const NOTHING_PENDING =
+  'Nothing was filled in since the context was opened, or since an image: what follows begins with new text.';

@@ -7,9 +7,6 @@ import { eventStreamResponse } from '../http/event-stream.ts';
 import { Responder } from '../invocations/respond.ts';
 import { asOpenAiError, openAiErrorFrame, refusalIn } from './errors.ts';
 
-/** A stream's status is held back until its first frame, or for so long: until then a failure can be told by its status. */
-const FIRST_FRAME_MS = 10_000;
-
 /** How a route writes its streams. */
 export interface StreamStyle {
   /** Each frame has the `event` that its `type` member says, as in /v1/responses. */
@@ -50,7 +47,7 @@ export class OpenAiAnswers {
 
   /** The function's messages as OpenAI's frames. Throws what comes before the first of them. */
   async stream(c: Context<AppEnv>, call: Call, id: string, style: StreamStyle): Promise<Response> {
-    const { heartbeatMs, shutdown, log } = this.#settings;
+    const { heartbeatMs, firstFrameMs, shutdown, log } = this.#settings;
     const following = new AbortController();
     const frames = framesOf(this.#control.events({ ...call, signal: following.signal }, id, 0), style);
     const first = frames.next();
@@ -58,7 +55,7 @@ export class OpenAiAnswers {
     first.catch(() => undefined);
     const cancel = () => this.#responder.cancelAbandoned(c, call, id);
     try {
-      await firstOf(first, FIRST_FRAME_MS, [call.signal, shutdown]);
+      await firstOf(first, firstFrameMs, [call.signal, shutdown]);
     } catch (error) {
       following.abort();
       cancel();

@@ -156,7 +156,8 @@ for (const [where, url] of [
         await answered;
         await attempt.fail('cancelled', 'The client left.');
       };
-      await leave(REQUEST, async () => undefined);
+      // In workerd nobody notices before there is something to write.
+      if (where === 'on Node') await leave(REQUEST, async () => undefined);
       await leave(STREAMED, async () => undefined);
       await leave(STREAMED, async (attempt) => {
         await attempt.say(chunk('a'));

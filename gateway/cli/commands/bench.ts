@@ -1,4 +1,6 @@
 import type { Command } from '../command.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { INSTALLED } from '../paths.ts';
 import { runProgram } from '../programs.ts';
 
 /** The benchmarks, as their program has them. */
@@ -12,5 +14,15 @@ export const bench: Command = {
     { line: 'pie bench launch', does: 'time from request to first message' },
     { line: 'pie bench engine', does: 'the engine against node-llama-cpp, transformers.js and the floor' },
   ],
-  run: async ({ args }) => (await runProgram('test/bench/main.ts', args, 'inherit')).code,
+  async run({ args }) {
+    if (INSTALLED) {
+      throw new Failure('Benchmarks need the clone.', {
+        exitCode: EXIT.unreachable,
+        code: 'missing-program',
+        why: 'They belong to the tests, which the package does not hold.',
+        advice: 'Run `npm run pie bench` in a clone of Pie.',
+      });
+    }
+    return (await runProgram('test/bench/main.ts', args, 'inherit')).code;
+  },
 };

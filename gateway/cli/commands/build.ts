@@ -10,11 +10,17 @@ import { findFunction } from '../function-source.ts';
 export const build: Command = {
   name: 'build',
   summary: 'Build a component without deploying it',
-  arguments: [{ name: 'source', help: 'a folder with a pie.json, or a .ts or .js file', required: true }],
+  arguments: [
+    {
+      name: 'source',
+      help: 'a folder with a pie.json, or a .ts or .js file (the current folder without it)',
+      required: false,
+    },
+  ],
   options: [{ flags: '-o, --out <file>', help: "where to write the component (the function's name with .wasm)" }],
   examples: [{ line: 'pie build hello.ts -o hello.wasm', does: 'one file to a component' }],
   async run({ args, options, terminal }) {
-    const [target = ''] = args;
+    const [target = '.'] = args;
     const source = findFunction(target, undefined);
     const out = path.resolve(text(options, 'out') ?? `${source.manifest.name}.wasm`);
     if (source.kind === 'component') {

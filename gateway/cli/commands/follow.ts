@@ -31,6 +31,12 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
     switch (event.event) {
       case 'message': {
         messages++;
+        if ('file' in event.data) {
+          const { name, bytes } = event.data.file;
+          await endLine();
+          await terminal.write(`file ${name} (${counted(bytes, 'byte')})\n`);
+          break;
+        }
         const content = 'text' in event.data ? event.data.text : Buffer.from(event.data.base64, 'base64');
         await terminal.write(content);
         if (content.length > 0)

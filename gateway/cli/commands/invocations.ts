@@ -35,6 +35,7 @@ export const status: Command = {
     const state = await client.invocation(args[0] ?? '', { signal });
     terminal.value(state);
     terminal.print(`${state.id}  ${state.status}  ${state.function}@${state.version}  ${ago(state.createdAt)}`);
+    if (state.parent !== undefined) terminal.print(`child of ${state.parent}`);
     if (state.error) terminal.print(`${state.error.code}: ${state.error.message}`);
     if (state.output !== undefined) terminal.print(JSON.stringify(state.output, null, 2));
     return EXIT.ok;

@@ -2,12 +2,13 @@ import { execFile } from 'node:child_process';
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
+import { packageFolder } from '#infra/install.ts';
 import { PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
 import { tryConnect } from '../connect.ts';
 import { credentialsFile, findCredentials } from '../credentials.ts';
 import { toFailure } from '../failure.ts';
-import { home, pinnedNode, port, ROOT } from '../paths.ts';
+import { home, INSTALLED, pinnedNode, port, ROOT } from '../paths.ts';
 import { runProgram } from '../programs.ts';
 
 const run = promisify(execFile);
@@ -19,6 +20,10 @@ export interface Finding {
   readonly advice?: string;
 }
 
+/** What to do about missing packages. */
+const REINSTALL = INSTALLED
+  ? 'Install Pie again with npm, optional packages included.'
+  : 'Run `npm start` in the clone: it installs what is missing.';
 /** Longest wait for any one answer. */
 const DEADLINE_MS = 5000;
 
@@ -40,7 +45,7 @@ async function guarded(check: () => Promise<Finding>): Promise<Finding> {
 }
 
 async function checkNode(): Promise<Finding> {
-  const wanted = dependency('node');
+  const wanted = nodeVersion();
   const { stdout } = await run(pinnedNode(), ['--version'], { timeout: DEADLINE_MS });
   const found = stdout.trim().replace(/^v/, '');
   if (found === wanted) return { name: 'node', state: 'ok', detail: `${found}, as pinned` };
@@ -48,18 +53,18 @@ async function checkNode(): Promise<Finding> {
     name: 'node',
     state: 'failed',
     detail: `${found} is installed, but package.json pins ${wanted}`,
-    advice: 'Run `npm start` in the clone: it installs what is missing.',
+    advice: REINSTALL,
   };
 }
 
 async function checkPackages(): Promise<Finding> {
-  const missing = Object.keys(dependencies()).filter((name) => !existsSync(path.join(ROOT, 'node_modules', name)));
+  const missing = Object.keys(dependencies()).filter((name) => packageFolder(name) === undefined);
   if (missing.length === 0) return { name: 'packages', state: 'ok', detail: 'all installed' };
   return {
     name: 'packages',
     state: 'failed',
     detail: `missing: ${missing.join(', ')}`,
-    advice: 'Run `npm start` in the clone: it installs what is missing.',
+    advice: REINSTALL,
   };
 }
 
@@ -214,13 +219,13 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
   }
 }
 
-function dependencies(): Record<string, string> {
-  const manifest: unknown = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8'));
-  return typeof manifest === 'object' && manifest !== null && 'dependencies' in manifest
-    ? (manifest.dependencies as Record<string, string>)
-    : {};
+/** What package.json asks for, by name. */
+function dependencies(kind: 'dependencies' | 'optionalDependencies' = 'dependencies'): Record<string, string> {
+  const manifest = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as Record<string, unknown>;
+  return (manifest[kind] ?? {}) as Record<string, string>;
 }
 
-function dependency(name: string): string {
-  return dependencies()[name] ?? 'none';
+/** The pinned Node: a package of its own in the clone, one for each kind of machine in the installed package. */
+function nodeVersion(): string {
+  return dependencies().node ?? Object.values(dependencies('optionalDependencies'))[0] ?? 'none';
 }

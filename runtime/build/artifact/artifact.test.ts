@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
-import { witSource } from '../../testing/wat.ts';
+import { contractText } from '../native/wrap.ts';
 import { type BuildCode, BuildError } from '../outcome.ts';
 import { load } from '../testing/load.ts';
 import { component, guest, wat } from '../testing/wat.ts';
@@ -188,7 +188,7 @@ suite('what is not an inferlet is refused and leaves nothing behind', () => {
     [
       'a function of ours with another type',
       async () => {
-        const wit = (await witSource()).replace('random: func() -> u32;', 'random: func() -> f32;');
+        const wit = (await contractText()).replace('random: func() -> u32;', 'random: func() -> f32;');
         return importing('pie:inferlet/runtime@0.1.0', 'random', '(result f32)')(wit);
       },
       'wrong-world',
@@ -197,7 +197,7 @@ suite('what is not an inferlet is refused and leaves nothing behind', () => {
     [
       'a function that we do not have',
       async () => {
-        const wit = (await witSource()).replace(
+        const wit = (await contractText()).replace(
           'random: func() -> u32;',
           'random: func() -> u32; exec: func() -> u32;',
         );
@@ -209,7 +209,7 @@ suite('what is not an inferlet is refused and leaves nothing behind', () => {
     [
       'an error type with a case more',
       async () => {
-        const wit = (await witSource()).replace('internal(string),', 'internal(string), other,');
+        const wit = (await contractText()).replace('internal(string),', 'internal(string), other,');
         return importing('pie:inferlet/session@0.1.0', 'flush', '(result i32)')(wit);
       },
       'wrong-world',
@@ -218,7 +218,7 @@ suite('what is not an inferlet is refused and leaves nothing behind', () => {
     [
       'another minor version',
       async () => {
-        const wit = (await witSource()).replace('pie:inferlet@0.1.0', 'pie:inferlet@0.2.0');
+        const wit = (await contractText()).replace('pie:inferlet@0.1.0', 'pie:inferlet@0.2.0');
         return importing('pie:inferlet/runtime@0.2.0', 'random', '(result i32)')(wit);
       },
       'wrong-world',
@@ -281,7 +281,7 @@ suite('what is not an inferlet is refused and leaves nothing behind', () => {
 
   test('types that double with every level', async () => {
     const levels = Array.from({ length: 14 }, (_, i) => `type t${i + 1} = tuple<t${i}, t${i}>;`).join(' ');
-    const wit = (await witSource()).replace(
+    const wit = (await contractText()).replace(
       'random: func() -> u32;',
       `type t0 = u8; ${levels} random: func(a: list<t14>) -> u32;`,
     );

@@ -28,6 +28,53 @@ async function project(name: string, files: Readonly<Record<string, string>>): P
 
 const build = (path: string): Promise<ComponentOutcome> => buildComponent(path, { store });
 
+/** What signals do, in their order; the source runs in Node and in a guest, and both must say the same. */
+async function aborts(): Promise<unknown> {
+  const seen: unknown[] = [];
+  const controller = new AbortController();
+  const { signal } = controller;
+  const heard = (name: string) => (event: Event) => seen.push([name, event.type, event.target === signal]);
+  const removed = heard('removed');
+  signal.addEventListener('abort', removed);
+  signal.addEventListener('abort', heard('once'), { once: true });
+  signal.addEventListener('abort', { handleEvent: heard('object') });
+  signal.addEventListener('other', heard('other'));
+  signal.removeEventListener('abort', removed);
+  const cut = new AbortController();
+  signal.addEventListener('abort', heard('cut'), { signal: cut.signal });
+  cut.abort();
+  const both = AbortSignal.any([new AbortController().signal, signal]);
+  both.addEventListener('abort', () => seen.push(['any', both.reason === signal.reason]));
+  seen.push([signal.aborted, both.aborted, signal.reason]);
+  controller.abort();
+  controller.abort('again');
+  seen.push([signal.aborted, signal.reason.name, signal.reason.code, signal.reason instanceof Error]);
+  let thrown: unknown;
+  try {
+    signal.throwIfAborted();
+  } catch (error) {
+    thrown = error;
+  }
+  seen.push([
+    thrown === signal.reason,
+    AbortSignal.abort('why').reason,
+    AbortSignal.any([AbortSignal.abort(1), signal]).reason,
+  ]);
+  const timeout = AbortSignal.timeout(1);
+  await new Promise((resolve) => {
+    timeout.onabort = resolve;
+  });
+  seen.push([timeout.reason.name, timeout.reason.code, timeout.reason instanceof DOMException]);
+  let illegal = 'none';
+  try {
+    new AbortSignal();
+  } catch (error) {
+    illegal = (error as Error).name;
+  }
+  seen.push(illegal);
+  return seen;
+}
+
 suite('a source becomes a component', () => {
   let artifact: Artifact;
 
@@ -75,6 +122,7 @@ suite('a source becomes a component', () => {
               fatal,
             };
           },
+          abort: ${aborts},
           log: () => {
             const circle: Record<string, unknown> = { a: 1 }; circle.self = circle;
             console.log('text', 1, 2n, null, undefined, [1, 'x'], { deep: { b: new Map([[1, new Set([2])]]) } }, circle, () => 0, Symbol('s'), new Uint8Array([1, 2]));
@@ -186,6 +234,11 @@ suite('a source becomes a component', () => {
     );
     assert.equal(result.streamed, '\u20ac\ufffd');
     assert.equal(result.fatal, 'TypeError');
+  });
+
+  test('with AbortController and AbortSignal that agree with Node', async () => {
+    const { result } = await run('abort');
+    assert.deepEqual(result, JSON.parse(JSON.stringify(await aborts())));
   });
 
   test('with a console that writes into the log', async () => {

@@ -5,6 +5,7 @@ import { componentize as run } from 'componentize-qjs';
 import { BuildError, type Diagnostic } from '../outcome.ts';
 import type { Bundle } from './bundle.ts';
 import { writeContract } from './contract.ts';
+import { slim } from './slim.ts';
 
 /** Name that the engine gives the bundle in stack traces. */
 const PLACE = /componentize-qjs:user\.js:(\d+):(\d+)/;
@@ -18,13 +19,21 @@ export async function componentize(bundle: Bundle, directory: string): Promise<U
   const scratch = await mkdtemp(join(directory, '.contract-'));
   try {
     const witPath = await writeContract(bundle.interfaces, scratch);
-    const { component } = await run({ witPath, world: 'inferlet', jsSource: bundle.code, stubWasi: true });
-    return component;
+    return await withEngine(witPath, bundle.code);
   } catch (error) {
     throw explain(error instanceof Error ? error.message : String(error), bundle);
   } finally {
     await rm(scratch, { recursive: true, force: true });
   }
+}
+
+/**
+ * A component of the QuickJS engine that has evaluated a module. The engine is the one optimised for size: 0.55 MB less of 1.9; what only computes
+ * takes 1.2 to 1.6 times as long, a call that waits 7 µs for 5 (`runtime/lowering/bench.ts`), a device step some thousand.
+ */
+export async function withEngine(witPath: string, jsSource: string): Promise<Uint8Array> {
+  const { component } = await run({ witPath, world: 'inferlet', jsSource, stubWasi: true, optSize: true });
+  return slim(component);
 }
 
 function explain(message: string, bundle: Bundle): BuildError {

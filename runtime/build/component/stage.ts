@@ -1,6 +1,8 @@
 import { mkdir, readFile, utimes } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { sha256 } from '../artifact/hash.ts';
+import { isNative } from '../native/clang.ts';
+import { runNativeStage } from '../native/stage.ts';
 import { publishFile } from '../store.ts';
 import { toolchain } from '../toolchain.ts';
 import { bundle } from './bundle.ts';
@@ -28,17 +30,17 @@ export async function runComponentStage(
   store: string | undefined,
 ): Promise<ComponentStageResult> {
   const started = performance.now();
-  const bundled = await bundle(await findSource(input));
+  const source = await findSource(input);
+  if (store !== undefined) await mkdir(store, { recursive: true });
+  if (isNative(source.entry)) return runNativeStage(source, output);
+  const bundled = await bundle(source);
   const bundleMs = Math.round(performance.now() - started);
   const cache = store === undefined ? null : join(store, `${componentKey(bundled.code)}.wasm`);
   const known = cache === null ? null : await readFile(cache).catch(() => null);
   const component = known ?? (await componentize(bundled, dirname(output)));
   // A use renews its age: those who tidy the store remove what was used longest ago.
   if (cache !== null && known !== null) await utimes(cache, new Date(), new Date()).catch(() => undefined);
-  if (cache !== null && known === null) {
-    await mkdir(store ?? '', { recursive: true });
-    await publishFile(cache, component);
-  }
+  if (cache !== null && known === null) await publishFile(cache, component);
   await publishFile(output, component);
   const compileMs = Math.round(performance.now() - started) - bundleMs;
   const how = known ? 'unchanged' : `bundled in ${bundleMs} ms, compiled in ${compileMs} ms`;

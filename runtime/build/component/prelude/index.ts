@@ -7,5 +7,6 @@ import './random.ts';
 import './text.ts';
 import './timers.ts';
 import './console.ts';
+import './abort.ts';
 
 export { wrap } from './wrap.ts';

@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { abortable, abortError, aborter, throwIfAborted } from './abort.ts';
+import { InferletError } from './errors.ts';
+
+const never = new Promise<never>(() => undefined);
+const codeOf = (promise: Promise<unknown>): Promise<string> =>
+  promise.then(
+    () => 'none',
+    (error) => `${error.code}: ${error.message}`,
+  );
+
+describe('abort', () => {
+  it('fails at once with the reason when it is ours, else with cancelled and its text', async () => {
+    const controller = new AbortController();
+    const waiting = codeOf(abortable(never, controller.signal));
+    controller.abort(new InferletError('deadline-exceeded', 'too long'));
+    assert.equal(await waiting, 'deadline-exceeded: too long');
+    assert.equal(await codeOf(abortable(never, controller.signal)), 'deadline-exceeded: too long');
+    assert.equal(abortError(AbortSignal.abort('enough')).message, 'enough');
+    assert.equal(abortError(AbortSignal.abort()).code, 'cancelled');
+    assert.throws(() => throwIfAborted(AbortSignal.abort('x')), { code: 'cancelled' });
+    throwIfAborted(undefined);
+  });
+
+  it('leaves what ends by itself alone, and listens no longer', async () => {
+    const controller = new AbortController();
+    assert.equal(await abortable(Promise.resolve(3), controller.signal), 3);
+    assert.equal(
+      await codeOf(abortable(Promise.reject(new InferletError('closed', 'x')), controller.signal)),
+      'closed: x',
+    );
+    controller.abort();
+    assert.equal(await abortable(Promise.resolve(4), undefined), 4);
+  });
+
+  it('follows another signal until it is disposed of', () => {
+    const outer = new AbortController();
+    const followed = (() => {
+      using inner = aborter(outer.signal);
+      return inner.signal;
+    })();
+    using still = aborter(outer.signal);
+    outer.abort('stop');
+    assert.equal(followed.aborted, false);
+    assert.equal(still.signal.aborted, true);
+    assert.equal(still.signal.reason, 'stop');
+    using late = aborter(outer.signal);
+    assert.equal(late.signal.aborted, true);
+  });
+});

@@ -1,0 +1,54 @@
+import { InferletError } from './errors.ts';
+
+/** What this library needs of an `AbortSignal`. */
+export interface AbortSignalLike {
+  readonly aborted: boolean;
+  readonly reason: unknown;
+  addEventListener(type: 'abort', listener: () => void): void;
+  removeEventListener(type: 'abort', listener: () => void): void;
+}
+
+/** The error that something ends with because of an aborted signal: the reason when it is ours, else `cancelled` with its text. */
+export function abortError({ reason }: AbortSignalLike): InferletError {
+  if (reason instanceof InferletError) return reason;
+  const text = reason instanceof Error ? reason.message : reason === undefined ? '' : String(reason);
+  return new InferletError('cancelled', text === '' ? 'This was aborted.' : text);
+}
+
+/** Throws when the signal is aborted already. */
+export function throwIfAborted(signal: AbortSignalLike | undefined): void {
+  if (signal?.aborted) throw abortError(signal);
+}
+
+/** The outcome of `promise`, or the signal's error as soon as it is aborted; what the promise then does is nobody's. */
+export function abortable<T>(promise: Promise<T>, signal: AbortSignalLike | undefined): Promise<T> {
+  if (!signal) return promise;
+  return new Promise<T>((resolve, reject) => {
+    const abort = () => reject(abortError(signal));
+    if (signal.aborted) abort();
+    else signal.addEventListener('abort', abort);
+    promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+  });
+}
+
+/** A signal and the function that aborts it. */
+export interface Aborter {
+  readonly signal: AbortSignalLike;
+  abort(reason?: unknown): void;
+}
+
+/** A controller of a signal that is aborted when `outer` is, until it is disposed of. */
+export function aborter(outer?: AbortSignalLike): Aborter & Disposable {
+  const controller = new AbortController();
+  const follow = () => controller.abort(outer?.reason);
+  if (outer?.aborted) follow();
+  else outer?.addEventListener('abort', follow);
+  return {
+    signal: controller.signal,
+    abort: (reason) => controller.abort(reason),
+    [Symbol.dispose]: () => outer?.removeEventListener('abort', follow),
+  };
+}
+
+/** The global of the inferlet's runtime, for projects whose types leave it out. */
+declare const AbortController: new () => Aborter;

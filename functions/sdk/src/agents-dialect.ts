@@ -1,0 +1,162 @@
+import { chatVariables } from './chat.ts';
+import type { Context } from './context.ts';
+import { InferletError } from './errors.ts';
+import { type ModelInfo, model, models, specialTokens, tokenize } from './models.ts';
+import { attempt, tokenize as text } from './raw.ts';
+import { type Tool, toolSignature, toolSpec } from './tools.ts';
+import type { ToolFormat } from './tools-parser.ts';
+import type { ToolOutcome } from './tools-runner.ts';
+
+/** How a model is told of tools, calls them and is shown what they answer. */
+export interface Dialect {
+  /** Turns of the model's chat template, or one text (`Thought: … Action: … Observation: …`). */
+  readonly turns: 'chat' | 'text';
+  readonly format: ToolFormat;
+}
+
+/** What an agent is to do. */
+export interface AgentTask {
+  readonly question: string;
+  /** What comes before all, for chat models as the system's turn. */
+  readonly system?: string;
+}
+
+const PROBE = 'pie_probe';
+const dialects = new Map<string, Dialect>();
+
+/** The dialect of a model: what its chat template makes of a call, and plain text when it has no template. */
+export function dialectOf(name?: string): Dialect {
+  const key = model(name).name;
+  let dialect = dialects.get(key);
+  if (!dialect) {
+    dialect = probe(key);
+    dialects.set(key, dialect);
+  }
+  return dialect;
+}
+
+/** The model asked for; without a name the first granted one that has a chat template, or else the default. */
+export function chatModel(name?: string): ModelInfo {
+  if (name !== undefined) return model(name);
+  return models().find((candidate) => dialectOf(candidate.name).turns === 'chat') ?? model();
+}
+
+function probe(name: string): Dialect {
+  const call = { function: { name: PROBE, arguments: {} } };
+  try {
+    const turns = [
+      { role: 'user', content: 'q' },
+      { role: 'assistant', content: '', tool_calls: [call] },
+    ];
+    const rendered = render(name, turns);
+    if (rendered.includes('<tool_call>')) return { turns: 'chat', format: 'hermes' };
+    return { turns: 'chat', format: rendered.includes(PROBE) ? 'json' : 'signature' };
+  } catch (error) {
+    if (!(error instanceof InferletError)) throw error;
+    if (error.code === 'unsupported') return { turns: 'text', format: 'signature' };
+    // A template that refuses such a turn still renders plain ones.
+    return { turns: 'chat', format: 'signature' };
+  }
+}
+
+/**
+ * Makes an empty context the beginning of a task: the tools, unless `system` tells of them, the question, and the place where the model's
+ * first turn begins.
+ */
+export function beginTask(
+  ctx: Context,
+  { question, system }: AgentTask,
+  tools: readonly Tool[],
+  dialect: Dialect,
+): void {
+  const { turns, format } = dialect;
+  if (turns === 'text') {
+    const told = [system, format === 'code' ? '' : toolList(tools)].filter(Boolean).join('\n\n');
+    ctx.fill(`${told}\n\nQuestion: ${question}\nThought:`);
+    return;
+  }
+  const told = format === 'signature' ? [system, toolList(tools)].filter(Boolean).join('\n\n') : system;
+  const offered = format === 'hermes' || format === 'json' ? { tools: tools.map(toolSpec) } : {};
+  const first = told === undefined || told === '' ? [] : [{ role: 'system', content: told }];
+  const messages = [...first, { role: 'user', content: question }];
+  ctx.chat(messages, offered);
+}
+
+const toolList = (tools: readonly Tool[]): string =>
+  tools.length === 0
+    ? ''
+    : `Tools:\n${tools.map((tool) => `- ${toolSignature(tool)}`).join('\n')}\n` +
+      'Write "Thought:" and "Action:" with one call, read its "Observation:", and at last write "Answer:".';
+
+/**
+ * Ends the model's turn, shows it what its calls came to, and begins its next turn: only what is appended is computed. What tools answered
+ * is plain text: special tokens in it are none.
+ */
+export function appendOutcomes(ctx: Context, outcomes: readonly ToolOutcome[], dialect: Dialect): void {
+  const { name } = ctx.model;
+  const ends = specialTokens(name).eos;
+  if (dialect.turns === 'text') {
+    const last = ctx.tokens.at(-1);
+    if (last !== undefined && ends.includes(last)) ctx.truncate(ctx.length - 1);
+    ctx.fill(`\nObservation: ${outcomes.map(({ content }) => content).join('\nObservation: ')}\nThought:`);
+    return;
+  }
+  for (const [i, piece] of resultTurns(name, outcomes).entries()) {
+    if (piece.content) ctx.fill(piece.text);
+    else {
+      const tokens = tokenize(piece.text, { model: name, special: true });
+      // The model may have written the end of its turn itself.
+      ctx.fill(
+        i === 0 && tokens[0] === ctx.tokens.at(-1) && ends.includes(tokens[0] as number) ? tokens.slice(1) : tokens,
+      );
+    }
+  }
+}
+
+interface TurnPiece {
+  readonly text: string;
+  /** Whether a tool wrote it. */
+  readonly content: boolean;
+}
+
+const SPOKEN = '[[spoken]]';
+const markOf = (i: number): string => `[[result ${i}]]`;
+
+/** What the template puts after the assistant's words, around and between the results. */
+function resultTurns(name: string, outcomes: readonly ToolOutcome[]): TurnPiece[] {
+  const roles = ['tool', 'user'];
+  for (const role of roles) {
+    const turns = outcomes.map((_, i) => ({ role, content: markOf(i) }));
+    const rendered = attemptRender(name, [
+      { role: 'user', content: 'q' },
+      { role: 'assistant', content: SPOKEN },
+      ...turns,
+    ]);
+    const after = rendered?.split(SPOKEN)[1];
+    if (after === undefined || !outcomes.every((_, i) => after.includes(markOf(i)))) continue;
+    let rest = after;
+    const pieces = outcomes.flatMap(({ content }, i): TurnPiece[] => {
+      const [before = '', behind = ''] = rest.split(markOf(i));
+      rest = behind;
+      return [
+        { text: before, content: false },
+        { text: content, content: true },
+      ];
+    });
+    return [...pieces, { text: rest, content: false }];
+  }
+  throw new InferletError('unsupported', `The chat template of ${name} has no turn for what a tool answers.`);
+}
+
+function attemptRender(name: string, messages: readonly object[]): string | undefined {
+  try {
+    return render(name, messages);
+  } catch (error) {
+    // Some templates refuse roles that they do not know, or turns that do not alternate.
+    if (error instanceof InferletError && error.code === 'invalid-argument') return undefined;
+    throw error;
+  }
+}
+
+const render = (name: string, messages: readonly object[]): string =>
+  attempt(() => text.renderChat(name, chatVariables(messages as Parameters<typeof chatVariables>[0])));

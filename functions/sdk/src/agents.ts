@@ -1,0 +1,99 @@
+import { type AbortSignalLike, aborter } from './abort.ts';
+import { type AgentTask, appendOutcomes, beginTask, type Dialect, dialectOf } from './agents-dialect.ts';
+import type { Context } from './context.ts';
+import { InferletError } from './errors.ts';
+import type { Sampler } from './samplers.ts';
+import type { Tool } from './tools.ts';
+import { type ToolOutcome, ToolRunner } from './tools-runner.ts';
+
+export { type AgentTask, appendOutcomes, beginTask, chatModel, type Dialect, dialectOf } from './agents-dialect.ts';
+
+/** How an agent goes about its task. */
+export interface ReactOptions extends Partial<AgentTask> {
+  readonly tools: readonly Tool[];
+  /** Most turns of the model, the answer's included; 8 by default. */
+  readonly maxSteps?: number;
+  /** Most tokens of one turn; 256 by default. */
+  readonly maxTokens?: number;
+  /** How tokens are picked, or a function that is asked at each turn, such as `scripts(…)`; greedy by default. */
+  readonly sampler?: Sampler | (() => Sampler);
+  /** The model's own by default. */
+  readonly dialect?: Dialect;
+  /** Calls of one turn that are under way at once; 8 by default. */
+  readonly concurrency?: number;
+  readonly signal?: AbortSignalLike;
+}
+
+/** One turn of the model. */
+export interface AgentStep {
+  readonly index: number;
+  /** What it said, without its calls. */
+  readonly thought: string;
+  /** What it called, and what came of it. */
+  readonly calls: readonly ToolOutcome[];
+  /** Set in the last step. */
+  readonly answer?: string;
+}
+
+/**
+ * Reason and act in turns (Yao et al., ReAct, ICLR 2023): the model thinks and calls tools, sees what they answer, and goes on until it
+ * says something without a call, its answer. Results are appended to what is computed already: nothing is prefilled twice. An empty context
+ * begins with the question and the tools; one that holds something is gone on with. A context of the chat's kind takes any number of calls
+ * a turn, one of plain text takes one. Throws `limit-exceeded` when `maxSteps` turns brought no answer.
+ *
+ * @example
+ * using ctx = new Context();
+ * for await (const { thought, calls, answer } of react(ctx, { question: 'How old is the mayor of Rome?', tools: [search] })) {
+ *   await sendJson({ thought, calls, answer });
+ * }
+ */
+export async function* react(ctx: Context, options: ReactOptions): AsyncGenerator<AgentStep, void, void> {
+  const { tools, question, system, maxSteps = 8, maxTokens = 256, sampler, concurrency } = options;
+  const dialect = options.dialect ?? dialectOf(ctx.model.name);
+  if (question !== undefined) beginTask(ctx, { question, system }, tools, dialect);
+  using all = aborter(options.signal);
+  const { signal } = all;
+  try {
+    for (let index = 0; index < maxSteps; index++) {
+      const runner = new ToolRunner(tools, { format: dialect.format, concurrency, signal });
+      const picked = typeof sampler === 'function' ? sampler() : sampler;
+      await turn(ctx, runner, dialect, { maxTokens, sampler: picked, signal });
+      const calls = await runner.outcomes();
+      const step = { index, thought: runner.plain, calls };
+      if (calls.length === 0) {
+        yield { ...step, answer: answerOf(runner.plain, dialect) };
+        return;
+      }
+      yield step;
+      appendOutcomes(ctx, calls, dialect);
+    }
+  } finally {
+    // Nobody waits any more for what is still under way when a turn fails.
+    all.abort(new InferletError('cancelled', 'The agent has ended.'));
+  }
+  throw new InferletError('limit-exceeded', `There is no answer after ${maxSteps} steps: allow more (maxSteps).`);
+}
+
+interface TurnOptions {
+  readonly maxTokens: number;
+  readonly sampler: Sampler | undefined;
+  readonly signal: AbortSignalLike | undefined;
+}
+
+/** One turn of the model; calls are under way while it goes on. */
+async function turn(ctx: Context, runner: ToolRunner, { turns }: Dialect, options: TurnOptions): Promise<void> {
+  if (turns === 'chat') {
+    for await (const text of ctx.generate(options)) runner.push(text);
+    return;
+  }
+  // Token by token, so that the context ends with the call: what a model says after it, it made up.
+  for await (const text of ctx.generate({ ...options, decode: 'step', stop: 'Observation:' })) {
+    if (runner.push(text).length > 0) break;
+  }
+}
+
+function answerOf(text: string, { turns }: Dialect): string {
+  if (turns === 'chat') return text;
+  const at = text.lastIndexOf('Answer:');
+  return (at < 0 ? text : text.slice(at + 'Answer:'.length)).trim();
+}

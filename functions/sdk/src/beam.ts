@@ -1,0 +1,144 @@
+import { type AbortSignalLike, throwIfAborted } from './abort.ts';
+import { type Context, sequenceOf } from './context.ts';
+import { InferletError } from './errors.ts';
+import { detokenize, specialTokens } from './models.ts';
+
+/** How beams are searched. */
+export interface BeamOptions {
+  /** How many continuations are kept at each token, at most 128. */
+  readonly beams: number;
+  readonly maxTokens: number;
+  /** A text of n tokens scores its logarithm divided by n to this power: 0 (the default) compares sums, 1 averages; more likes longer texts. */
+  readonly lengthPenalty?: number;
+  /** Token ids that end a text besides the model's own. */
+  readonly stopTokens?: readonly number[];
+  readonly signal?: AbortSignalLike;
+}
+
+/** One continuation. */
+export interface Beam {
+  /** Generated token ids, without the one that ends the text. */
+  readonly tokens: readonly number[];
+  readonly text: string;
+  /** Natural logarithm of its probability, the token that ends it included. */
+  readonly logProbability: number;
+  /** The logarithm after the length penalty: what beams are ordered by. */
+  readonly score: number;
+  /** Whether it ended by itself. */
+  readonly ended: boolean;
+}
+
+interface Hypothesis {
+  readonly tokens: readonly number[];
+  readonly logProbability: number;
+}
+
+interface Live extends Hypothesis {
+  readonly context: Context;
+}
+
+interface Candidate extends Hypothesis {
+  readonly parent: Live;
+  readonly token: number;
+}
+
+/** Most beams: each looks at twice as many candidates, and a host hands out 256. */
+const MAX_BEAMS = 128;
+
+/**
+ * The most probable continuations of a context, best first, found by keeping the `beams` best of each length (Lowerre, The Harpy Speech
+ * Recognition System, 1976). The context stays as it is. Beams share the memory of what they have in common, and all go through the model in
+ * the same batch.
+ *
+ * @example
+ * const [best] = await beamSearch(ctx.fill('The opposite of hot is'), { beams: 4, maxTokens: 8 });
+ */
+export async function beamSearch(context: Context, options: BeamOptions): Promise<Beam[]> {
+  const { beams, lengthPenalty = 0, signal } = options;
+  checkCount('beams', beams, MAX_BEAMS);
+  checkCount('maxTokens', options.maxTokens, Number.POSITIVE_INFINITY);
+  const { name, contextLength, vocabularySize } = context.model;
+  const { bos, eos } = specialTokens(name);
+  const stops = new Set([...eos, ...(bos === null ? [] : [bos]), ...(options.stopTokens ?? [])]);
+  const maxTokens = Math.min(options.maxTokens, contextLength - context.length);
+  // Enough for as many as are kept even where all stop tokens are among them.
+  const topK = Math.min(beams + stops.size, 256, vocabularySize);
+  const score = ({ logProbability }: Hypothesis, length: number) =>
+    logProbability / Math.max(1, length) ** lengthPenalty;
+
+  const ended: Hypothesis[] = [];
+  let live: Live[] = [{ context: await context.fork(), tokens: [], logProbability: 0 }];
+  try {
+    for (let length = 1; length <= maxTokens && live.length > 0; length++) {
+      throwIfAborted(signal);
+      const candidates = (await Promise.all(live.map((beam) => extend(beam, topK)))).flat();
+      candidates.sort((a, b) => b.logProbability - a.logProbability);
+      const kept: Candidate[] = [];
+      for (const candidate of candidates) {
+        if (kept.length === beams) break;
+        if (stops.has(candidate.token)) ended.push(candidate);
+        else kept.push(candidate);
+      }
+      ended.sort((a, b) => score(b, b.tokens.length) - score(a, a.tokens.length)).splice(beams);
+      live = await advance(live, kept);
+      // What is still going only becomes less probable; a length penalty helps it no further than to the longest text.
+      const worst = ended.length === beams ? ended[beams - 1] : undefined;
+      if (worst && live.every((beam) => score(worst, worst.tokens.length) >= score(beam, maxTokens))) break;
+    }
+    const rest = live.map(({ tokens, logProbability }) => ({ tokens, logProbability, ended: false }));
+    return [...ended.map((hypothesis) => ({ ...hypothesis, ended: true })), ...rest]
+      .map(({ tokens, logProbability, ended }) => {
+        const said = ended ? tokens.slice(0, -1) : tokens;
+        const text = textAfter(context, said);
+        return { tokens: said, text, logProbability, score: score({ tokens, logProbability }, tokens.length), ended };
+      })
+      .sort((a, b) => b.score - a.score)
+      .slice(0, beams);
+  } finally {
+    for (const beam of live) beam.context.release();
+  }
+}
+
+/** What may follow a beam. Its last token is computed by this. */
+async function extend(parent: Live, topK: number): Promise<Candidate[]> {
+  const { tokens, logProbabilities } = await sequenceOf(parent.context).distribution(topK);
+  return Array.from(tokens, (token, i) => ({
+    parent,
+    token,
+    tokens: [...parent.tokens, token],
+    logProbability: parent.logProbability + (logProbabilities[i] as number),
+  }));
+}
+
+/** The next beams: a parent's first child takes its context over, the others fork it; parents without children are given back. */
+async function advance(live: readonly Live[], kept: readonly Candidate[]): Promise<Live[]> {
+  const taken = new Set<Live>();
+  const pending = kept.map(async ({ parent, tokens, logProbability }) => {
+    const heir = !taken.has(parent);
+    taken.add(parent);
+    return { context: heir ? parent.context : await parent.context.fork(), tokens, logProbability };
+  });
+  for (const parent of live) if (!taken.has(parent)) parent.context.release();
+  const settled = await Promise.allSettled(pending);
+  const next = settled.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
+  const failed = settled.find((outcome) => outcome.status === 'rejected');
+  if (failed) {
+    for (const { context } of next) context.release();
+    throw failed.reason;
+  }
+  for (const { context, tokens } of next) sequenceOf(context).append(tokens.slice(-1));
+  return next;
+}
+
+/** Text of tokens as it goes on from a context. */
+function textAfter(context: Context, tokens: readonly number[]): string {
+  const how = { model: context.model.name };
+  const before = context.tokens.slice(-8).filter((token) => token >= 0);
+  return detokenize([...before, ...tokens], how).slice(detokenize(before, how).length);
+}
+
+function checkCount(name: string, value: number, most: number): void {
+  if (Number.isInteger(value) && value >= 1 && value <= most) return;
+  const range = most === Number.POSITIVE_INFINITY ? '1 or more' : `from 1 to ${most}`;
+  throw new InferletError('invalid-argument', `${name} must be a whole number, ${range}, not ${value}.`);
+}

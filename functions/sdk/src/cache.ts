@@ -1,0 +1,318 @@
+import { InferletError } from './errors.ts';
+import { gatherMasks, maskSlots, pagesFor, planForget, planTruncate, planWrite, range } from './pages.ts';
+import { allocate, attempt, forward, type Queue, settle } from './raw.ts';
+
+/** What a cache holds. Token i is the i-th of the sequence whose cache it is. */
+export interface CacheState {
+  readonly pages: readonly number[];
+  /** Slots of each page that were hidden here: bit 0 is its slot 0. */
+  readonly masks: readonly number[];
+  /** The first so many pages hold what was opened: what else is hidden in them the device alone knows, and a mask set anew would show it. */
+  readonly foreign: number;
+  /** Tokens whose keys and values are in the pages, or on their way there. */
+  readonly cached: number;
+  /** Position of the first token: what lies before was imported, and its token ids are not known. */
+  readonly base: number;
+  /** Token i has slot `i + skew` of the pages: slots that were imported come before it, those that were given back are gone. */
+  readonly skew: number;
+  /** Of the slots that were imported, those that hold nothing. */
+  readonly empty: number;
+  /** Tokens before this one may be gone from the pages: to cut the sequence there is to compute it anew. */
+  readonly floor: number;
+  /** Tokens before this one cannot be computed anew: they came as something else than token ids. */
+  readonly sealed: number;
+  /** How often positions were counted anew, so that tokens may have positions that others had. */
+  readonly compactions: number;
+}
+
+const EMPTY: CacheState = {
+  pages: [],
+  masks: [],
+  foreign: 0,
+  cached: 0,
+  base: 0,
+  skew: 0,
+  empty: 0,
+  floor: 0,
+  sealed: 0,
+  compactions: 0,
+};
+
+/** Pages that a call reads and appends to. */
+export interface Access {
+  readonly inPages: number[];
+  readonly outPages: number[];
+}
+
+/** The KV pages of a sequence: filled without gaps, given back when they are cut off, shared copy-on-write. Calls are issued, not awaited. */
+export class Cache {
+  readonly #queue: Queue;
+  readonly #pageSize: number;
+  #pages: number[];
+  #masks: number[];
+  #foreign: number;
+  #cached: number;
+  #base: number;
+  #skew: number;
+  #empty: number;
+  #floor: number;
+  #sealed: number;
+  #compactions: number;
+
+  constructor(queue: Queue, pageSize: number, state: CacheState = EMPTY) {
+    this.#queue = queue;
+    this.#pageSize = pageSize;
+    this.#pages = state.pages.slice();
+    this.#masks = state.masks.slice();
+    this.#foreign = state.foreign;
+    this.#cached = state.cached;
+    this.#base = state.base;
+    this.#skew = state.skew;
+    this.#empty = state.empty;
+    this.#floor = state.floor;
+    this.#sealed = state.sealed;
+    this.#compactions = state.compactions;
+  }
+
+  get cached(): number {
+    return this.#cached;
+  }
+
+  get base(): number {
+    return this.#base;
+  }
+
+  get floor(): number {
+    return this.#floor;
+  }
+
+  get sealed(): number {
+    return this.#sealed;
+  }
+
+  get compactions(): number {
+    return this.#compactions;
+  }
+
+  /** Slots that the cached tokens and what was imported before them fill, hidden ones too: the keys that a mask's row begins with. */
+  get filled(): number {
+    return this.#cached + this.#skew - this.#empty;
+  }
+
+  /** Pages that hold something. */
+  get filledPages(): number[] {
+    return this.#pages.slice(0, pagesFor(this.#cached + this.#skew, this.#pageSize));
+  }
+
+  /** The slot, counted over all pages, of a cached token: one that holds nothing, or nothing in sight, when it is gone. */
+  slotOf(token: number): number {
+    // What was forgotten lies behind a beginning that was kept.
+    return token >= this.#floor || token >= this.#floor + this.#skew ? token + this.#skew : token;
+  }
+
+  /** Pages for a call that reads all that is cached, with room for `count` tokens more. */
+  access(count: number): Access {
+    const plan = planWrite(this.#cached + this.#skew, count, this.#pages.length, this.#pageSize);
+    if (plan.allocate > 0) this.#pages.push(...attempt(() => allocate.allocatePages(this.#queue, plan.allocate)));
+    return {
+      inPages: this.#pages.slice(0, plan.readEnd),
+      outPages: count > 0 ? this.#pages.slice(plan.writeStart, plan.writeEnd) : [],
+    };
+  }
+
+  /** All pages, with room for `count` tokens more. */
+  extend(count: number): number[] {
+    this.access(count);
+    return this.#pages.slice(0, pagesFor(this.#cached + this.#skew + count, this.#pageSize));
+  }
+
+  /** Counts `count` tokens more as cached: a call was issued that writes them. */
+  advance(count: number): void {
+    this.#cached += count;
+  }
+
+  /** What is cached now cannot be computed anew. */
+  seal(): void {
+    this.#sealed = this.#cached;
+  }
+
+  /**
+   * Ends the cached tokens at `kept`. Pages behind are given back; the page in which the cut falls is copied, since a page cannot give
+   * single slots back. Needed too when the device may have written further than is accounted for here.
+   */
+  cut(kept: number): void {
+    if (kept < this.#sealed || (kept < this.#floor && this.#sealed > 0)) {
+      throw new InferletError('invalid-argument', SEALED);
+    }
+    if (kept < this.#floor) {
+      this.clear();
+      return;
+    }
+    const { keep, copySlots } = planTruncate(kept + this.#skew, this.#pageSize);
+    this.#cached = kept;
+    const rest = this.#pages.slice(keep);
+    if (rest.length === 0) return;
+    this.#pages.length = keep;
+    this.#foreign = Math.min(this.#foreign, keep + (copySlots > 0 ? 1 : 0));
+    const source = rest[0];
+    this.#masks.length = Math.min(this.#masks.length, keep + (copySlots > 0 ? 1 : 0));
+    if (this.#masks.length > keep) this.#masks[keep] = (this.#masks[keep] ?? 0) & ((1 << copySlots) - 1);
+    if (copySlots > 0 && source !== undefined) {
+      const fresh = attempt(() => allocate.allocatePages(this.#queue, 1));
+      allocate.copySlots(this.#queue, source, 0, fresh[0] as number, 0, copySlots, 0);
+      this.#pages.push(...fresh);
+    }
+    allocate.freePages(this.#queue, rest);
+  }
+
+  /** Hides tokens `[from, to)` from everything that is computed later, or shows them again. All of them must be cached. */
+  mask(from: number, to: number, hidden: boolean): void {
+    const known = this.#foreign * this.#pageSize - this.#skew;
+    if (from < to && from < known) throw new InferletError('invalid-argument', OPENED_MASKS);
+    if (!(from >= this.#floor && from <= to && to <= this.#cached)) {
+      const range = `from ${this.#base + this.#floor} to ${this.#base + this.#cached}`;
+      throw new InferletError('invalid-argument', `The tokens that can be hidden or shown are those ${range}.`);
+    }
+    for (const page of maskSlots(this.#masks, from + this.#skew, to + this.#skew, hidden, this.#pageSize)) {
+      this.#applyMask(page);
+    }
+  }
+
+  /**
+   * Gives up the cached tokens `[from, to)` for good, with the pages that hold nothing else. Called again with a larger `to`, it goes on.
+   * Of what was opened only whole pages go; the rest of a page stays in sight.
+   */
+  forget(from: number, to: number): void {
+    const pageSize = this.#pageSize;
+    const start = Math.max(from, this.#floor);
+    if (to <= start) return;
+    const { first, count, masked, end } = planForget(this.#masks, start + this.#skew, to + this.#skew, pageSize);
+    for (const page of masked) if (page >= this.#foreign) this.#applyMask(page);
+    this.#floor = end - this.#skew;
+    if (count === 0) return;
+    allocate.freePages(this.#queue, this.#pages.splice(first, count));
+    this.#masks.splice(first, count);
+    this.#foreign -= Math.max(0, Math.min(this.#foreign, first + count) - first);
+    this.#skew -= count * pageSize;
+  }
+
+  /** Keeps the cached tokens at `indices` only, as if they were the whole text: those behind a gap move up, keys and all. */
+  gather(indices: Uint32Array): void {
+    if (this.#base > 0 || this.#floor > 0) {
+      throw new InferletError(
+        'invalid-argument',
+        'What was opened or has slid cannot be compacted: its tokens are gone.',
+      );
+    }
+    const pageSize = this.#pageSize;
+    const fresh = attempt(() => allocate.allocatePages(this.#queue, pagesFor(indices.length, pageSize)));
+    allocate.copyTokens(this.#queue, this.#pages, indices, fresh, range(0, indices.length));
+    allocate.freePages(this.#queue, this.#pages);
+    this.#pages = fresh.slice();
+    // The device takes what is hidden along.
+    this.#masks = gatherMasks(this.#masks, indices, pageSize);
+    const foreign = this.#foreign * pageSize;
+    this.#foreign = pagesFor(indices.filter((slot) => slot < foreign).length, pageSize);
+    this.#sealed = indices.filter((token) => token < this.#sealed).length;
+    this.#cached = indices.length;
+    this.#compactions++;
+  }
+
+  /** Appends tokens `[from, to)` of a cache in the same state as `other`, whose pages must be settled: keys and all, at the positions that follow. */
+  join(other: CacheState, from: number, to: number): void {
+    const pageSize = this.#pageSize;
+    if (other.floor > 0 || other.base > 0) {
+      throw new InferletError('invalid-argument', 'What was opened without its tokens, or has slid, cannot be joined.');
+    }
+    const count = to - from;
+    if (count <= 0) return;
+    const { outPages } = this.access(count);
+    const start = this.#cached + this.#skew;
+    allocate.copyTokens(
+      this.#queue,
+      other.pages,
+      range(from, count),
+      outPages,
+      range(this.#base + this.#cached, count),
+    );
+    const moved = gatherMasks(other.masks, range(from, count), pageSize);
+    for (let i = 0; i < count; i++) {
+      const hidden = (((moved[Math.floor(i / pageSize)] ?? 0) >>> (i % pageSize)) & 1) === 1;
+      if (hidden) maskSlots(this.#masks, start + i, start + i + 1, true, pageSize);
+    }
+    // What is hidden in what was opened nobody here knows.
+    const opened = Math.min(count, other.foreign * pageSize - from);
+    if (opened > 0) this.#foreign = pagesFor(start + opened, pageSize);
+    this.#cached += count;
+    if (other.sealed > from) this.#sealed = this.#cached - (to - Math.min(other.sealed, to));
+  }
+
+  /** The same over new addresses, copy-on-write. */
+  share(): CacheState {
+    const source = this.filledPages;
+    const pages = source.length > 0 ? attempt(() => allocate.sharePages(this.#queue, source)) : [];
+    return {
+      pages,
+      masks: this.#masks.slice(0, pages.length),
+      foreign: Math.min(this.#foreign, pages.length),
+      cached: this.#cached,
+      base: this.#base,
+      skew: this.#skew,
+      empty: this.#empty,
+      floor: this.#floor,
+      sealed: this.#sealed,
+      compactions: this.#compactions,
+    };
+  }
+
+  /** Begins a cache that holds nothing yet with the pages of an export, whose tokens are known (`count` of them) or not. */
+  async open(name: string, count: number | undefined): Promise<void> {
+    const { pages, tokens: slots, nextPosition } = await settle(allocate.importPages(this.#queue, name));
+    const pageSize = this.#pageSize;
+    if (count === undefined) {
+      this.adopt(pages, slots, nextPosition);
+      return;
+    }
+    this.#pages = pages.slice();
+    this.#foreign = pages.length;
+    const whole = pagesFor(slots, pageSize) === pages.length;
+    if (!whole || count !== slots || nextPosition !== slots) {
+      throw new InferletError('invalid-argument', `"${name}" holds ${slots} tokens, not the ${count} that were given.`);
+    }
+    this.#cached = slots;
+  }
+
+  /**
+   * Begins a cache that holds nothing yet with pages of its own addresses that have `slots` filled ones, of tokens that are not known; the first
+   * token comes at position `nextPosition`.
+   */
+  adopt(pages: readonly number[], slots: number, nextPosition: number): void {
+    // What follows begins in a page of its own, so that it can be hidden; a write to a shared page would copy it anyway.
+    this.#pages = pages.slice();
+    this.#foreign = pages.length;
+    this.#base = nextPosition;
+    this.#skew = pages.length * this.#pageSize;
+    this.#empty = this.#skew - slots;
+  }
+
+  /** Gives all pages back; every token is to be computed anew. */
+  clear(): void {
+    if (this.#pages.length > 0) allocate.freePages(this.#queue, this.#pages);
+    this.#pages = [];
+    this.#masks = [];
+    this.#foreign = 0;
+    this.#cached = 0;
+    this.#skew = 0;
+    this.#empty = 0;
+    this.#floor = 0;
+    this.#sealed = 0;
+  }
+
+  #applyMask(page: number): void {
+    forward.maskPage(this.#queue, this.#pages[page] as number, this.#masks[page] ?? 0);
+  }
+}
+
+const OPENED_MASKS =
+  'What was opened, and what shares a page with it, cannot be hidden or shown: what was hidden when it was saved is not known here.';
+const SEALED = 'What comes before the end of an image cannot be cut: begin a new context, or fork before the image.';

@@ -1,0 +1,126 @@
+import { type AbortSignalLike, abortable, throwIfAborted } from './abort.ts';
+import { fromWire, type Message, toWire } from './bytes.ts';
+import { InferletError } from './errors.ts';
+import { attempt, settle, Child as WireChild } from './raw.ts';
+
+/** How a child is launched. */
+export interface LaunchOptions {
+  /** Cancels the child when it is aborted. */
+  readonly signal?: AbortSignalLike;
+}
+
+/** How a child ended: with its result, or with the code and text of its error. */
+export type ChildEnding<Result> =
+  | { readonly ok: true; readonly result: Result }
+  | { readonly ok: false; readonly code: string; readonly message: string };
+
+/**
+ * Launches another function of the tenant (`name`, or `name@version`) with a JSON value as its input; needs the grant `launch`. Throws
+ * `not-found`, `invalid-argument` for an input that its schema refuses, and `limit-exceeded` past 64 children at once.
+ *
+ * @example
+ * using child = await launch<{ text: string }>('text-completion', { prompt: 'Once', maxTokens: 20 });
+ * for await (const message of child) await send(message);
+ * const { text } = await child.result();
+ */
+export async function launch<Result = unknown>(
+  name: string,
+  input: unknown = {},
+  { signal }: LaunchOptions = {},
+): Promise<Child<Result>> {
+  throwIfAborted(signal);
+  const wire = attempt(() => new WireChild(name, JSON.stringify(input ?? null)));
+  try {
+    return new Child<Result>(wire, name, await abortable(settle(wire.started()), signal), signal);
+  } catch (error) {
+    wire.drop();
+    throw error;
+  }
+}
+
+/**
+ * A child: an invocation of its own that ends with its parent. Iterate it for the messages that it sends; `using` cancels it, if it has not
+ * ended, with the scope.
+ */
+export class Child<Result = unknown> implements AsyncIterable<Message>, Disposable {
+  /** Its invocation id. */
+  readonly id: string;
+  readonly name: string;
+  readonly #wire: WireChild;
+  readonly #signal: AbortSignalLike | undefined;
+  readonly #abort = () => this.cancel();
+  #ending: Promise<ChildEnding<Result>> | undefined;
+  #dropped = false;
+
+  /** @internal Made by {@link launch}. */
+  constructor(wire: WireChild, name: string, id: string, signal: AbortSignalLike | undefined) {
+    this.#wire = wire;
+    this.name = name;
+    this.id = id;
+    this.#signal = signal;
+    signal?.addEventListener('abort', this.#abort);
+  }
+
+  /** A message into the child's session. Throws `closed` once it has ended. */
+  send(message: Message): Promise<void> {
+    return settle(this.#wire.send(toWire(message)));
+  }
+
+  /** A value as JSON text. */
+  sendJson(value: unknown): Promise<void> {
+    return this.send(JSON.stringify(value));
+  }
+
+  /** Tells the child that no more messages follow. */
+  close(): void {
+    this.#wire.close();
+  }
+
+  /** The next message that the child sends. Throws `closed` once it has ended and all were read. */
+  async receive(): Promise<Message> {
+    return fromWire(await settle(this.#wire.receive()));
+  }
+
+  /** Messages until the child has ended. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<Message, void, void> {
+    for (;;) {
+      let message: Message;
+      try {
+        message = await this.receive();
+      } catch (error) {
+        if (error instanceof InferletError && error.code === 'closed') return;
+        throw error;
+      }
+      yield message;
+    }
+  }
+
+  /** What the child returned, once it has ended. Throws `dependency-failed` with its code and text when it failed. */
+  async result(): Promise<Result> {
+    const ending = await this.ending();
+    if (ending.ok) return ending.result;
+    throw new InferletError('dependency-failed', `${this.name} (${this.id}) failed: ${ending.code}: ${ending.message}`);
+  }
+
+  /** How the child ended, once it has. */
+  ending(): Promise<ChildEnding<Result>> {
+    this.#ending ??= settle(this.#wire.wait()).then(({ tag, val }) =>
+      tag === 'success'
+        ? { ok: true, result: JSON.parse(val) as Result }
+        : { ok: false, code: val.code, message: val.message },
+    );
+    return this.#ending;
+  }
+
+  /** Asks the child to stop. It then ends as `cancelled`, or with what it still returns. */
+  cancel(): void {
+    if (!this.#dropped) this.#wire.cancel();
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#dropped) return;
+    this.#dropped = true;
+    this.#signal?.removeEventListener('abort', this.#abort);
+    this.#wire.drop();
+  }
+}

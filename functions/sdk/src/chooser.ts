@@ -1,0 +1,28 @@
+import { InferletError } from './errors.ts';
+import { reseed, uniform } from './random.ts';
+import type { Distribution, GuestSampler } from './samplers.ts';
+import type { Sequence } from './sequence.ts';
+
+/** Asks a sampler of the inferlet's for the tokens of one generation, one after the other. */
+export class Chooser {
+  readonly candidates: number;
+  readonly #sampler: Pick<GuestSampler, 'choose'>;
+  readonly #seed: number;
+  #generated = 0;
+
+  constructor(sampler: Pick<GuestSampler, 'candidates' | 'choose'>, seed: number) {
+    this.candidates = sampler.candidates;
+    this.#sampler = sampler;
+    this.#seed = seed;
+  }
+
+  /** The token to follow a sequence and `ahead`, what was chosen since and is not in the sequence yet. */
+  choose(distribution: Distribution, sequence: Sequence, ahead: readonly number[] = []): number {
+    const { length, compactions, model } = sequence;
+    const tokens = ahead.length === 0 ? sequence.tokens : [...sequence.tokens, ...ahead];
+    const random = uniform(reseed(this.#seed, compactions), length + ahead.length);
+    const token = this.#sampler.choose(distribution, { tokens, random, generated: this.#generated++ });
+    if (Number.isInteger(token) && token >= 0 && token < model.vocabularySize) return token;
+    throw new InferletError('invalid-argument', `The sampler chose ${token}, which is no token id.`);
+  }
+}

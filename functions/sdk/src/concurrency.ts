@@ -1,0 +1,127 @@
+import { type AbortSignalLike, abortable, abortError, aborter, throwIfAborted } from './abort.ts';
+import { InferletError } from './errors.ts';
+import { sleep } from './inferlet.ts';
+import { runtime } from './raw.ts';
+
+/** Something that takes time and ends early when the signal is aborted: it hands the signal to `generate`, `fetch` or whatever it waits for. */
+export type Task<T> = (signal: AbortSignalLike) => Promise<T>;
+
+/**
+ * What `task` answers, if it does within `milliseconds`; else its signal is aborted and this throws `deadline-exceeded`.
+ *
+ * @example
+ * const { text } = await withTimeout(2000, (signal) => ctx.generate({ signal }).collect());
+ */
+export async function withTimeout<T>(
+  milliseconds: number,
+  task: Task<T>,
+  options: { readonly signal?: AbortSignalLike } = {},
+): Promise<T> {
+  if (!(milliseconds >= 0)) throw new InferletError('invalid-argument', `${milliseconds} is no time to wait for.`);
+  throwIfAborted(options.signal);
+  using timer = aborter(options.signal);
+  const sleeping = runtime.sleep(Math.min(Math.ceil(milliseconds), 2 ** 31 - 1));
+  const text = `It took longer than ${milliseconds} ms.`;
+  void sleeping.read().then((outcome) => {
+    sleeping.drop();
+    if (outcome.tag === 'ok') timer.abort(new InferletError('deadline-exceeded', text));
+    // The invocation itself is over: its own calls say so.
+    else timer.abort(InferletError.of(outcome.val));
+  });
+  const answer = task(timer.signal);
+  try {
+    return await abortable(answer, timer.signal);
+  } finally {
+    await ended([answer]);
+  }
+}
+
+/**
+ * What the first of `tasks` to succeed answers; the others' signals are aborted, which ends their generations, and their `using` contexts are
+ * given back. Throws what the first to fail threw when none succeeds.
+ *
+ * @example
+ * const drafts = await Promise.all([ctx.fork(), ctx.fork()]);
+ * const { text } = await race(drafts.map((draft) => (signal) => draft.generate({ signal, stop: '.' }).collect()));
+ */
+export async function race<T>(
+  tasks: readonly Task<T>[],
+  options: { readonly signal?: AbortSignalLike } = {},
+): Promise<T> {
+  if (tasks.length === 0) throw new InferletError('invalid-argument', 'Nobody takes part in this race.');
+  throwIfAborted(options.signal);
+  using others = aborter(options.signal);
+  let failure: { readonly cause: unknown } | undefined;
+  const attempts = tasks.map(async (task) => {
+    try {
+      return await task(others.signal);
+    } catch (error) {
+      failure ??= { cause: error };
+      throw error;
+    }
+  });
+  try {
+    return await abortable(Promise.any(attempts), options.signal);
+  } catch (error) {
+    throw options.signal?.aborted ? abortError(options.signal) : failure ? failure.cause : error;
+  } finally {
+    others.abort(new InferletError('cancelled', 'Another was faster.'));
+    await ended(attempts);
+  }
+}
+
+/**
+ * What `task` makes of each item, in the order of the items, at most `concurrency` at once (8 by default). With the first failure no more are
+ * begun, the signal of those under way is aborted, and this throws it.
+ *
+ * @example
+ * const summaries = await map(chapters, (chapter, signal) => summarize(chapter, signal), { concurrency: 4 });
+ */
+export async function map<T, R>(
+  items: Iterable<T>,
+  task: (item: T, signal: AbortSignalLike, index: number) => Promise<R>,
+  options: { readonly concurrency?: number; readonly signal?: AbortSignalLike } = {},
+): Promise<R[]> {
+  const { concurrency = 8, signal } = options;
+  if (!(Number.isInteger(concurrency) && concurrency >= 1)) {
+    throw new InferletError('invalid-argument', `concurrency must be a whole number, 1 or more, not ${concurrency}.`);
+  }
+  throwIfAborted(signal);
+  using all = aborter(signal);
+  const entries = [...items].entries();
+  const results: R[] = [];
+  const worker = async () => {
+    // Workers share the iterator.
+    for (const [index, item] of entries) {
+      throwIfAborted(all.signal);
+      results[index] = await task(item, all.signal, index);
+    }
+  };
+  const workers = Array.from({ length: concurrency }, worker);
+  try {
+    await abortable(Promise.all(workers), signal);
+  } catch (error) {
+    all.abort(new InferletError('cancelled', 'Another one failed.'));
+    await ended(workers);
+    throw error;
+  }
+  return results;
+}
+
+/** How long tasks that were aborted may take to give back what they hold before nobody waits for them any more. */
+const GRACE_MS = 100;
+
+/** Waits until all tasks have ended, or the grace is over. */
+async function ended(tasks: readonly Promise<unknown>[]): Promise<void> {
+  const all = Promise.allSettled(tasks);
+  // The host's timer cannot be taken back: it is not set for tasks that end by themselves in this turn.
+  let open = true;
+  void all.then(() => {
+    open = false;
+  });
+  for (let turn = 0; turn < GRACE_TURNS && open; turn++) await undefined;
+  if (open) await Promise.race([all, sleep(GRACE_MS).catch(() => undefined)]);
+}
+
+/** Turns of the promise queue that a task takes to end once what it waits for has failed. */
+const GRACE_TURNS = 64;

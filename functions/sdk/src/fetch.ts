@@ -1,0 +1,86 @@
+import type { Header } from 'pie:inferlet/http@0.1.0';
+import { type AbortSignalLike, abortable, throwIfAborted } from './abort.ts';
+import { toBytes } from './bytes.ts';
+import { InferletError } from './errors.ts';
+import { Headers, Response } from './fetch-response.ts';
+import { attempt, Exchange, settle } from './raw.ts';
+
+export { Headers, Response } from './fetch-response.ts';
+
+/** Names and values; a list may have a name more than once. */
+export type HeadersInit = Readonly<Record<string, string>> | Iterable<readonly [string, string]>;
+
+/** What to ask for, besides the address. */
+export interface FetchOptions {
+  /** `GET` by default, `POST` with a body. */
+  readonly method?: string;
+  readonly headers?: HeadersInit;
+  /** At most 4 MiB. */
+  readonly body?: string | Uint8Array | null;
+  /** A value to send as JSON, in place of `body`, with its content type. */
+  readonly json?: unknown;
+  /** What a redirect does: `follow` it, at most ten times (the default), hand it out (`manual`), or throw `unavailable` (`error`). */
+  readonly redirect?: 'follow' | 'manual' | 'error';
+  /** Until the head of the response, redirects included; 30,000 by default, at most the invocation's time left. */
+  readonly timeoutMs?: number;
+  /** Closes the connection when it is aborted, and fails whoever waits for it. */
+  readonly signal?: AbortSignalLike;
+}
+
+const MAX_REDIRECTS = 10;
+
+/**
+ * A request to a host that the function was granted (manifest: `grants.hosts`), as near to the standard's `fetch` as is sensible: it fails
+ * with an {@link InferletError}: `unsupported` for a host that was not granted, `unavailable` when it cannot be reached,
+ * `deadline-exceeded` when it takes too long, `limit-exceeded` past 64 requests at once or 32 MiB of body. A status of 400 and more is no
+ * failure: look at `ok`.
+ *
+ * @example
+ * using response = await fetch('https://api.example.com/weather?city=Paris', { signal });
+ * if (response.ok) return await response.json();
+ */
+export async function fetch(url: string | { readonly href: string }, options: FetchOptions = {}): Promise<Response> {
+  const { redirect = 'follow', timeoutMs, signal } = options;
+  throwIfAborted(signal);
+  const { headers, body } = content(options);
+  const exchange = attempt(
+    () =>
+      new Exchange({
+        method: (options.method ?? (body === undefined ? 'GET' : 'POST')).toUpperCase(),
+        url: typeof url === 'string' ? url : url.href,
+        headers,
+        body,
+        timeoutMs,
+        redirects: redirect === 'follow' ? MAX_REDIRECTS : 0,
+      }),
+  );
+  try {
+    const head = await abortable(settle(exchange.head()), signal);
+    const response = new Response(exchange, head.status, head.url, new Headers(head.headers), signal);
+    if (redirect !== 'manual' && response.isRedirect) {
+      const why = redirect === 'error' ? 'which was not to be followed' : `the ${MAX_REDIRECTS + 1}th in a row`;
+      throw new InferletError('unavailable', `${head.url} redirects to ${response.headers.get('location')}, ${why}.`);
+    }
+    return response;
+  } catch (error) {
+    exchange.drop();
+    throw error;
+  }
+}
+
+function content({ headers = {}, body, json }: FetchOptions): { headers: Header[]; body: Uint8Array | undefined } {
+  const pairs = Symbol.iterator in headers ? [...headers] : Object.entries(headers);
+  const list = pairs.map(([name, value]) => ({ name, value }));
+  const add = (value: string) => {
+    if (!list.some(({ name }) => name.toLowerCase() === 'content-type')) list.push({ name: 'content-type', value });
+  };
+  if (json !== undefined) {
+    if (body !== undefined && body !== null) {
+      throw new InferletError('invalid-argument', 'A request has one body: give `body` or `json`.');
+    }
+    add('application/json');
+    return { headers: list, body: toBytes(JSON.stringify(json)) };
+  }
+  if (typeof body === 'string') add('text/plain;charset=UTF-8');
+  return { headers: list, body: body === undefined || body === null ? undefined : toBytes(body) };
+}

@@ -1,0 +1,35 @@
+import { type Context, sequenceOf } from './context.ts';
+import { InferletError } from './errors.ts';
+import { range } from './pages.ts';
+import { allocate, attempt, inputImage, settle } from './raw.ts';
+import { NO_TOKEN } from './sequence.ts';
+
+/**
+ * Appends an image (PNG or JPEG) to a context, for models with the trait input-image; throws `unsupported` for others. All of the context is
+ * computed with it, at once, and cannot be cut from then on: fork before the image to go back. Text must follow before something is generated.
+ * `tokens` then holds −1 for each embed of the image. Answers how many those are.
+ *
+ * @example
+ * await fillImage(ctx, image);
+ * const { text } = await ctx.fill('This picture shows').generate({ maxTokens: 32 }).collect();
+ */
+export async function fillImage(context: Context, image: Uint8Array): Promise<number> {
+  const sequence = sequenceOf(context);
+  const { model, queue, cache } = sequence;
+  if (!model.traits.includes('input-image')) {
+    throw new InferletError('unsupported', `${model.name} takes no images (trait input-image).`);
+  }
+  const count = attempt(() => inputImage.imageEmbeds(queue, inputImage.imageDimensions(image)));
+  sequence.checkRoom(count);
+  const before = sequence.pending > 0 ? sequence.compute(sequence.pending) : undefined;
+  const embeds = attempt(() => allocate.allocateEmbeds(queue, count));
+  const encoded = settle(inputImage.embedImage(queue, image, range(sequence.length, count), embeds));
+  const { inPages, outPages } = cache.access(count);
+  sequence.pass(inPages, embeds, outPages, []);
+  allocate.freeEmbeds(queue, embeds);
+  for (let i = 0; i < count; i++) sequence.tokens.push(NO_TOKEN);
+  cache.advance(count);
+  cache.seal();
+  await Promise.all([before, encoded, settle(queue.synchronize())]);
+  return count;
+}

@@ -1,0 +1,70 @@
+import { Chooser } from './chooser.ts';
+import type { Decoder } from './decoders.ts';
+import { InferletError } from './errors.ts';
+import { allocate, outputText, settle } from './raw.ts';
+import type { Distribution, GuestSampler } from './samplers.ts';
+import type { Sequence } from './sequence.ts';
+
+/**
+ * Embed, forward and next distribution apart, so that the state stays to be asked for the probabilities of single tokens: those that a
+ * sampler wants to see whatever the model thinks of them, and the one that was chosen.
+ */
+export class LookingDecoder implements Decoder {
+  /** Logarithm of the probability of the token that came last, over the model's own distribution. */
+  logProbabilities: readonly number[] = [];
+  readonly #sequence: Sequence;
+  readonly #chooser: Chooser;
+  readonly #also: Uint32Array;
+  readonly #tells: boolean;
+
+  constructor(
+    sequence: Sequence,
+    sampler: Pick<GuestSampler, 'candidates' | 'choose' | 'also'>,
+    seed: number,
+    tells: boolean,
+  ) {
+    this.#sequence = sequence;
+    this.#chooser = new Chooser(sampler, seed);
+    this.#also = Uint32Array.from(sampler.also ?? []);
+    this.#tells = tells;
+  }
+
+  async next(): Promise<readonly number[]> {
+    const { queue } = this.#sequence;
+    const embeds = this.#sequence.advance();
+    const state = embeds.at(-1) as number;
+    const ask = (tokens: Uint32Array) => settle(outputText.logProbabilities(queue, state, tokens));
+    try {
+      const [distribution, also] = await Promise.all([
+        settle(outputText.nextDistribution(queue, state, this.#chooser.candidates)),
+        this.#also.length > 0 ? ask(this.#also) : [],
+      ]);
+      const seen = merge(distribution, this.#also, also);
+      const token = this.#chooser.choose(seen, this.#sequence);
+      if (this.#tells) {
+        const at = Array.prototype.indexOf.call(seen.tokens, token);
+        const known = at < 0 ? undefined : seen.logProbabilities[at];
+        this.logProbabilities = known === undefined ? await ask(Uint32Array.of(token)) : [known];
+      }
+      return [token];
+    } finally {
+      allocate.freeEmbeds(queue, embeds);
+    }
+  }
+
+  stop(): void {}
+}
+
+/** A distribution with some more tokens in it, most probable first. */
+function merge(distribution: Distribution, more: Uint32Array, logProbabilities: readonly number[]): Distribution {
+  if (more.length === 0) return distribution;
+  if (logProbabilities.length !== more.length)
+    throw new InferletError('internal', 'The device left probabilities out.');
+  const rows = new Map<number, number>();
+  for (const [i, token] of Array.from(distribution.tokens).entries()) {
+    rows.set(token, distribution.logProbabilities[i] as number);
+  }
+  for (const [i, token] of more.entries()) if (!rows.has(token)) rows.set(token, logProbabilities[i] as number);
+  const sorted = [...rows].sort(([a, p], [b, q]) => q - p || a - b);
+  return { tokens: sorted.map(([token]) => token), logProbabilities: sorted.map(([, value]) => value) };
+}

@@ -1,0 +1,142 @@
+import { InferletError } from './errors.ts';
+import { type ModelInfo, specialTokens } from './models.ts';
+import { custom, draw, type GuestSampler, type SamplerOptions, type SamplingState } from './samplers.ts';
+
+/** The candidates for the next token; the two lists belong together. */
+export interface Candidates {
+  readonly tokens: ArrayLike<number>;
+  /** Natural logarithms of the probabilities, to be changed in place. They need not add up to anything; `-Infinity` rules a token out. */
+  readonly logProbabilities: number[];
+}
+
+/** What a processor may look at. */
+export interface ProcessorState extends SamplingState {
+  readonly model: ModelInfo;
+}
+
+/** Changes how probable the candidates for the next token are. */
+export interface Processor {
+  (candidates: Candidates, state: ProcessorState): void;
+  /** Token ids that must be among the candidates. */
+  readonly tokens?: readonly number[];
+}
+
+/**
+ * A sampler that lets processors change the distribution, one after the other, and then draws as {@link draw} does (`temperature` 1 by
+ * default). It sees the `candidates` most probable tokens of the model, 256 by default, and those that a processor asks for.
+ *
+ * @example
+ * const sampler = processors([repetitionPenalty(1.2), banTokens([13]), minTokens(20)], { temperature: 0.8, topP: 0.9 });
+ */
+export function processors(
+  chain: readonly Processor[],
+  options: SamplerOptions & { readonly candidates?: number } = {},
+): GuestSampler {
+  const { candidates, seed } = options;
+  const also = [...new Set(chain.flatMap(({ tokens = [] }) => tokens))];
+  const begin = (model: ModelInfo): GuestSampler => ({
+    ...custom(
+      ({ tokens, logProbabilities }, state) => {
+        const changed = { tokens, logProbabilities: Array.from(logProbabilities) };
+        const known = { ...state, model };
+        for (const process of chain) process(changed, known);
+        return draw(ordered(changed), options, state.random);
+      },
+      { candidates, seed },
+    ),
+    also,
+  });
+  const choose = () => {
+    throw new InferletError('invalid-argument', 'Processors are for generate(); they cannot be asked on their own.');
+  };
+  // What is wrong with the options is told here.
+  draw({ tokens: [0], logProbabilities: [0] }, options, 0);
+  return { ...custom(choose, { candidates, seed }), begin };
+}
+
+/**
+ * Divides the probability of each token that the context holds already, or its `last` ones, by `penalty` (above 1 makes them rarer), as CTRL
+ * does (Keskar et al., 2019).
+ */
+export function repetitionPenalty(penalty: number, options: { readonly last?: number } = {}): Processor {
+  const { last = Number.POSITIVE_INFINITY } = options;
+  check(penalty > 0 && Number.isFinite(penalty), 'penalty', 'above 0', penalty);
+  check(last >= 0, 'last', '0 or more', last);
+  const cost = Math.log(penalty);
+  return (candidates, { tokens }) => {
+    const said = new Set(Number.isFinite(last) ? tokens.slice(tokens.length - Math.min(last, tokens.length)) : tokens);
+    adjust(candidates, (token) => (said.has(token) ? -cost : 0));
+  };
+}
+
+/** Makes a token rarer with each time that this generation has chosen it: its logit falls by `penalty` each time. */
+export function frequencyPenalty(penalty: number): Processor {
+  check(Number.isFinite(penalty), 'penalty', 'a number', penalty);
+  return (candidates, state) => {
+    const counts = countsOf(state);
+    adjust(candidates, (token) => -penalty * (counts.get(token) ?? 0));
+  };
+}
+
+/** Makes tokens rarer that this generation has chosen at least once: their logits fall by `penalty`. */
+export function presencePenalty(penalty: number): Processor {
+  check(Number.isFinite(penalty), 'penalty', 'a number', penalty);
+  return (candidates, state) => {
+    const counts = countsOf(state);
+    adjust(candidates, (token) => (counts.has(token) ? -penalty : 0));
+  };
+}
+
+/** Adds to the logits of single tokens, by token id. */
+export function logitBias(bias: Readonly<Record<number, number>>): Processor {
+  const values = new Map(Object.entries(bias).map(([token, value]) => [Number(token), value]));
+  const process = (candidates: Candidates) => adjust(candidates, (token) => values.get(token) ?? 0);
+  return Object.assign(process, { tokens: [...values].flatMap(([token, value]) => (value > 0 ? [token] : [])) });
+}
+
+/** Rules tokens out. */
+export function banTokens(tokens: Iterable<number>): Processor {
+  const banned = new Set(tokens);
+  return (candidates) => adjust(candidates, (token) => (banned.has(token) ? Number.NEGATIVE_INFINITY : 0));
+}
+
+/** Rules the model's own end of the text out until `count` tokens have been generated. */
+export function minTokens(count: number): Processor {
+  check(Number.isInteger(count) && count >= 0, 'count', 'a whole number, 0 or more', count);
+  return (candidates, { generated, model }) => {
+    if (generated >= count) return;
+    const { eos, bos } = specialTokens(model.name);
+    adjust(candidates, (token) => (token === bos || eos.includes(token) ? Number.NEGATIVE_INFINITY : 0));
+  };
+}
+
+function adjust({ tokens, logProbabilities }: Candidates, by: (token: number) => number): void {
+  for (let i = 0; i < logProbabilities.length; i++) {
+    logProbabilities[i] = (logProbabilities[i] as number) + by(tokens[i] as number);
+  }
+}
+
+function countsOf({ tokens, generated }: SamplingState): Map<number, number> {
+  const counts = new Map<number, number>();
+  for (let i = Math.max(0, tokens.length - generated); i < tokens.length; i++) {
+    const token = tokens[i] as number;
+    counts.set(token, (counts.get(token) ?? 0) + 1);
+  }
+  return counts;
+}
+
+/** What is left, most probable first. */
+function ordered({ tokens, logProbabilities }: Candidates): Candidates {
+  const rows = logProbabilities
+    .map((logProbability, i) => ({ logProbability, token: tokens[i] as number }))
+    .filter(({ logProbability }) => logProbability > Number.NEGATIVE_INFINITY);
+  if (rows.length === 0) {
+    throw new InferletError('invalid-argument', 'The processors ruled every candidate out: nothing can follow.');
+  }
+  rows.sort((a, b) => b.logProbability - a.logProbability || a.token - b.token);
+  return { tokens: rows.map(({ token }) => token), logProbabilities: rows.map(({ logProbability }) => logProbability) };
+}
+
+function check(holds: boolean, name: string, expected: string, got: unknown): void {
+  if (!holds) throw new InferletError('invalid-argument', `${name} must be ${expected}, not ${String(got)}.`);
+}

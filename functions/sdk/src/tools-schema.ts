@@ -1,0 +1,103 @@
+import { InferletError } from './errors.ts';
+import type { StandardSchema } from './typed.ts';
+
+/** A JSON schema. */
+export type JsonSchema = { readonly [key: string]: unknown };
+
+/** A schema as the model is told it, and a check that throws `invalid-argument` with the field that is wrong. */
+export interface Parameters<Arguments> {
+  readonly schema: JsonSchema;
+  check(value: unknown): Promise<Arguments>;
+}
+
+/** Either kind of schema as {@link Parameters}. */
+export function parametersOf<Arguments>(schema: StandardSchema<Arguments> | JsonSchema): Parameters<Arguments> {
+  if (!isStandard(schema)) {
+    return {
+      schema,
+      async check(value) {
+        const faults = faultsOf(schema, value, '');
+        if (faults.length > 0) throw new InferletError('invalid-argument', faults.join('; '));
+        return value as Arguments;
+      },
+    };
+  }
+  return {
+    schema: jsonSchemaOf(schema),
+    async check(value) {
+      const outcome = await schema['~standard'].validate(value);
+      if (outcome.issues === undefined) return outcome.value;
+      const faults = outcome.issues.map(
+        ({ message, path = [] }) => `${path.map(segment).join('.') || 'value'}: ${message}`,
+      );
+      throw new InferletError('invalid-argument', faults.join('; '));
+    },
+  };
+}
+
+function isStandard<Output>(schema: StandardSchema<Output> | JsonSchema): schema is StandardSchema<Output> {
+  return '~standard' in schema;
+}
+
+function jsonSchemaOf(schema: StandardSchema<unknown>): JsonSchema {
+  const whole = schema['~standard'].jsonSchema?.input({ target: 'draft-2020-12' });
+  if (!whole) {
+    throw new InferletError(
+      'invalid-argument',
+      'This schema cannot say itself as JSON schema: use zod (not zod/mini), or give a JSON schema.',
+    );
+  }
+  const { $schema: _, ...rest } = whole as JsonSchema;
+  return rest;
+}
+
+const segment = (part: unknown): string =>
+  String(typeof part === 'object' && part !== null && 'key' in part ? part.key : part);
+
+/**
+ * What is wrong with a value, as far as types, required and unknown members, items and enumerations go: what a model gets wrong. The tool
+ * itself checks the rest.
+ */
+function faultsOf(schema: unknown, value: unknown, path: string): string[] {
+  if (typeof schema !== 'object' || schema === null) return [];
+  const { type, enum: choices, properties, required, additionalProperties, items } = schema as JsonSchema;
+  const name = path === '' ? 'arguments' : path;
+  const types = type === undefined ? [] : Array.isArray(type) ? type : [type];
+  if (types.length > 0 && !types.some((one) => isOf(one, value))) {
+    return [`${name} must be ${types.join(' or ')}, not ${JSON.stringify(value)?.slice(0, 80)}`];
+  }
+  if (Array.isArray(choices) && !choices.some((choice) => JSON.stringify(choice) === JSON.stringify(value))) {
+    return [`${name} must be one of ${JSON.stringify(choices)}, not ${JSON.stringify(value)?.slice(0, 80)}`];
+  }
+  if (Array.isArray(value)) return value.flatMap((item, i) => faultsOf(items, item, `${path}[${i}]`));
+  if (typeof value !== 'object' || value === null) return [];
+  const known = (properties ?? {}) as JsonSchema;
+  const at = (key: string): string => (path === '' ? key : `${path}.${key}`);
+  const missing = (Array.isArray(required) ? required : []).filter((key) => !Object.hasOwn(value, key));
+  const members = Object.entries(value).flatMap(([key, member]) => {
+    if (Object.hasOwn(known, key)) return faultsOf(known[key], member, at(key));
+    return additionalProperties === false
+      ? [`${at(key)} is not known`]
+      : faultsOf(additionalProperties, member, at(key));
+  });
+  return [...missing.map((key) => `${at(key)} is missing`), ...members];
+}
+
+function isOf(type: unknown, value: unknown): boolean {
+  switch (type) {
+    case 'string':
+    case 'boolean':
+    case 'number':
+      return typeof value === type;
+    case 'integer':
+      return Number.isInteger(value);
+    case 'null':
+      return value === null;
+    case 'array':
+      return Array.isArray(value);
+    case 'object':
+      return typeof value === 'object' && value !== null && !Array.isArray(value);
+    default:
+      return true;
+  }
+}

@@ -1,0 +1,181 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { z } from 'zod';
+import { tool, toolSignature } from './tools.ts';
+import { closingBracket, parseArguments, parseLiteral } from './tools-literals.ts';
+import { ToolCallParser, type ToolFormat } from './tools-parser.ts';
+import { ToolRunner } from './tools-runner.ts';
+
+const weather = tool({
+  name: 'weather',
+  description: 'The weather of a city',
+  parameters: z.object({ city: z.string(), days: z.int().optional() }),
+  call: ({ city, days = 1 }) => `${city} in ${days}: sunny`,
+});
+const add = tool<{ a: number; b: number }>({
+  name: 'add',
+  parameters: {
+    type: 'object',
+    properties: { a: { type: 'number' }, b: { type: 'number' } },
+    required: ['a', 'b'],
+    additionalProperties: false,
+  },
+  call: ({ a, b }) => a + b,
+});
+
+describe('literals of calls', () => {
+  it('read any JSON as JSON.parse does', () => {
+    fc.assert(
+      fc.property(fc.jsonValue(), (value) => {
+        const text = JSON.stringify(value);
+        assert.deepEqual(parseLiteral(text), JSON.parse(text));
+        assert.equal(closingBracket(`${JSON.stringify({ value })} tail)]}`, 0), JSON.stringify({ value }).length);
+      }),
+    );
+  });
+
+  it('read what models write instead of JSON', () => {
+    assert.deepEqual(parseLiteral(`{'a': True, b: [None, -1.5e3, .5,], "c": 'it\\'s \\u0041'}`), {
+      a: true,
+      b: [null, -1500, 0.5],
+      c: "it's A",
+    });
+    assert.deepEqual(parseArguments('"Rome", days=3', ['city', 'days']), { city: 'Rome', days: 3 });
+    assert.deepEqual(parseArguments('city: "a, (b)", days = 2', []), { city: 'a, (b)', days: 2 });
+    assert.deepEqual(parseArguments('{"city": "Rome"}', []), { city: 'Rome' });
+    assert.deepEqual(parseArguments('', []), {});
+  });
+
+  it('refuse the rest with a reason', () => {
+    for (const text of ['{', '[1 2]', 'alert(1)', '"open', '{"a" 1}', '1 2', '['.repeat(100)]) {
+      assert.throws(() => parseLiteral(text), SyntaxError, text);
+    }
+    assert.throws(() => parseArguments('1, 2, 3', ['a', 'b']), /more than 2/);
+    assert.equal(Object.getPrototypeOf(parseLiteral('{"__proto__": {"x": 1}}')), Object.prototype);
+  });
+});
+
+describe('the parser of calls', () => {
+  const cases: { format: ToolFormat; text: string; closes: string; plain: string }[] = [
+    {
+      format: 'signature',
+      text: 'I look. Action: weather(city="R)o\\"me", days=2)\nObservation',
+      closes: 'days=2)',
+      plain: 'I look. Action: \nObservation',
+    },
+    {
+      format: 'hermes',
+      text: 'Well.\n<tool_call>\n{"name": "weather", "arguments": {"city": "R)o\\"me", "days": 2}}\n</tool_call>',
+      closes: '2}}',
+      plain: 'Well.',
+    },
+    {
+      format: 'json',
+      text: '{"name": "weather", "parameters": {"city": "R)o\\"me", "days": 2}} <|eom|>',
+      closes: '2}}',
+      plain: '<|eom|>',
+    },
+  ];
+  it('reads blocks of code', () => {
+    const parser = new ToolCallParser([add], 'code');
+    const calls = ['I try.\n```js\nconst a = `', '`;\nadd(a)\n``', '` and\n```javascript\n```'].flatMap((piece) =>
+      parser.push(piece),
+    );
+    assert.deepEqual(
+      calls.map(({ name, arguments: args }) => ({ name, args })),
+      [
+        { name: 'add', args: { code: 'const a = ``;\nadd(a)' } },
+        { name: 'add', args: { code: '' } },
+      ],
+    );
+    assert.equal(parser.plain, 'I try.\n and');
+  });
+
+  for (const { format, text, closes, plain } of cases) {
+    it(`hands out a call with the character that closes it, however the text is cut (${format})`, () => {
+      fc.assert(
+        fc.property(fc.array(fc.integer({ min: 0, max: text.length })), (cuts) => {
+          const parser = new ToolCallParser([weather, add], format);
+          const borders = [...new Set([0, ...cuts, text.length])].sort((a, b) => a - b);
+          const closed = text.indexOf(closes) + closes.length;
+          const calls = borders.slice(1).flatMap((border, i) => {
+            const found = parser.push(text.slice(borders[i], border));
+            if (found.length > 0) assert.ok(border >= closed && (borders[i] ?? 0) < closed);
+            return found;
+          });
+          assert.deepEqual(
+            calls.map(({ name, arguments: args }) => ({ name, args })),
+            [{ name: 'weather', args: { city: 'R)o"me', days: 2 } }],
+          );
+          assert.equal(parser.plain, plain);
+        }),
+        { numRuns: 50 },
+      );
+    });
+  }
+
+  it('reads several calls, and tells a call from a text that looks like one', () => {
+    const parser = new ToolCallParser([weather, add], 'signature');
+    const calls = parser.push('my.add(1, 2) add (1, 2) subtract(1) add(1, oops) add(b=1, a=2');
+    assert.deepEqual(
+      calls.map(({ arguments: args, fault }) => fault ?? args),
+      [{ a: 1, b: 2 }, 'no value at "oops"'],
+    );
+    assert.equal(parser.push(')').length, 1);
+  });
+});
+
+describe('tools', () => {
+  it('check their arguments and name the field', async () => {
+    assert.equal(await add.call({ a: 1, b: 2 }), 3);
+    await assert.rejects(add.call({ a: 1, c: 'x' }), /b is missing; c is not known/);
+    await assert.rejects(add.call({ a: 1, b: '2' }), /b must be number, not "2"/);
+    await assert.rejects(weather.call({ city: 7 }), /city: /);
+    assert.equal(toolSignature(weather), 'weather(city: string, days?: integer): The weather of a city');
+  });
+
+  it('run in parallel from the moment that their signatures close, at most so many at once', async () => {
+    const begun: number[] = [];
+    const release: (() => void)[] = [];
+    const wait = tool<{ n: number }>({
+      name: 'wait',
+      parameters: { type: 'object', properties: { n: { type: 'integer' } } },
+      call: ({ n }) => {
+        begun.push(n);
+        return new Promise<number>((resolve) => release.push(() => resolve(n)));
+      },
+    });
+    const runner = new ToolRunner([wait], { concurrency: 2, maxCalls: 3 });
+    runner.push('wait(1) and then wait(');
+    await new Promise(setImmediate);
+    assert.deepEqual(begun, [1]);
+    runner.push('2) wait(3) wait(4)');
+    await new Promise(setImmediate);
+    assert.deepEqual(begun, [1, 2]);
+    release[1]?.();
+    await new Promise(setImmediate);
+    assert.deepEqual(begun, [1, 2, 3]);
+    release[0]?.();
+    release[2]?.();
+    const outcomes = await runner.outcomes();
+    assert.deepEqual(
+      outcomes.map(({ content }) => content),
+      ['1', '2', '3', 'Error: not called, since 3 calls are the most.'],
+    );
+  });
+
+  it('answer a faulty call with what is wrong', async () => {
+    const runner = new ToolRunner([add], { format: 'hermes' });
+    runner.push('<tool_call>{"name": "subtract", "arguments": {}}</tool_call>');
+    runner.push('<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call><tool_call>{"nam": 1}</tool_call>');
+    assert.deepEqual(
+      (await runner.outcomes()).map(({ content }) => content),
+      [
+        'Error: there is no tool "subtract", only add.',
+        'Error: invalid-argument: b is missing',
+        'Error: the call cannot be read: it has no "name".',
+      ],
+    );
+  });
+});

@@ -1,0 +1,93 @@
+import type { AbortSignalLike } from './abort.ts';
+import { InferletError } from './errors.ts';
+import { type JsonSchema, parametersOf } from './tools-schema.ts';
+import type { OutputOf, StandardSchema } from './typed.ts';
+
+export type { JsonSchema } from './tools-schema.ts';
+
+/** What a tool is told besides its arguments. */
+export interface ToolContext {
+  /** Aborted when nobody waits for the result any more: hand it to `fetch` and the like. */
+  readonly signal: AbortSignalLike | undefined;
+}
+
+/** A function that a model may call. */
+export interface Tool<Arguments = unknown> {
+  readonly name: string;
+  readonly description: string;
+  /** JSON schema of the arguments, an object. */
+  readonly parameters: JsonSchema;
+  /** Checks the arguments and calls. Throws `invalid-argument` with the field that is wrong, and what the function throws. */
+  call(args: unknown, context?: ToolContext): Promise<unknown>;
+  /** The arguments' type; there is no such value. */
+  readonly '~arguments'?: Arguments;
+}
+
+interface Definition<Parameters, Arguments> {
+  /** Letters, digits, `_` and `-`, 64 at most. */
+  readonly name: string;
+  /** What the model is told of it. */
+  readonly description?: string;
+  readonly parameters?: Parameters;
+  /** What it answers is shown to the model: a text as it is, all else as JSON. */
+  call(args: Arguments, context: ToolContext): unknown;
+}
+
+const NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/;
+
+/**
+ * A function as a tool, with its parameters as a zod schema (which types `call`'s arguments) or as JSON schema.
+ *
+ * @example
+ * const weather = tool({
+ *   name: 'weather',
+ *   description: 'The weather of a city today',
+ *   parameters: z.object({ city: z.string() }),
+ *   call: async ({ city }, { signal }) => (await fetch(`https://api.example.com/weather/${city}`, { signal })).json(),
+ * });
+ */
+export function tool<Schema extends StandardSchema<unknown>>(
+  definition: Definition<Schema, OutputOf<Schema>>,
+): Tool<OutputOf<Schema>>;
+export function tool<Arguments = Record<string, unknown>>(
+  definition: Definition<JsonSchema, Arguments>,
+): Tool<Arguments>;
+export function tool<Arguments>(
+  definition: Definition<StandardSchema<Arguments> | JsonSchema, Arguments>,
+): Tool<Arguments> {
+  const { name, description = '' } = definition;
+  if (!NAME.test(name)) {
+    throw new InferletError(
+      'invalid-argument',
+      `"${name}" is no name of a tool: letters, digits, "_" and "-", 64 at most.`,
+    );
+  }
+  const { schema, check } = parametersOf<Arguments>(definition.parameters ?? { type: 'object', properties: {} });
+  return {
+    name,
+    description,
+    parameters: schema,
+    call: async (args, context = { signal: undefined }) => definition.call(await check(args), context),
+  };
+}
+
+/** Names of a tool's parameters, in the order in which they are declared. */
+export const parameterNames = ({ parameters }: Tool): string[] => Object.keys((parameters.properties ?? {}) as object);
+
+/** A tool as chat templates take it. */
+export const toolSpec = ({ name, description, parameters }: Tool): object => ({
+  type: 'function',
+  function: { name, description, parameters },
+});
+
+/** A tool on one line, as a signature: `weather(city: string, days?: integer): The weather of a city`. */
+export function toolSignature(one: Tool): string {
+  const { name, description, parameters } = one;
+  const properties = (parameters.properties ?? {}) as Record<string, { readonly type?: unknown }>;
+  const required = new Set(Array.isArray(parameters.required) ? parameters.required : []);
+  const list = parameterNames(one).map((key) => {
+    const type = properties[key]?.type;
+    return `${key}${required.has(key) ? '' : '?'}${typeof type === 'string' ? `: ${type}` : ''}`;
+  });
+  return `${name}(${list.join(', ')})${description === '' ? '' : `: ${description}`}`;
+}

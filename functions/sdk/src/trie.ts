@@ -1,0 +1,76 @@
+/** Choices as a tree in which common beginnings are one path. Node −1 is what comes before them all. */
+export interface Trie {
+  readonly tokens: readonly number[];
+  /** The node before each; it comes earlier in the list. */
+  readonly parents: readonly number[];
+  /** Tokens from the beginning to each node, itself included. */
+  readonly depths: readonly number[];
+  /** The path of each choice, from its first token to its last. */
+  readonly paths: readonly (readonly number[])[];
+}
+
+/** The tree of several lists of tokens. */
+export function trieOf(lists: readonly (readonly number[])[]): Trie {
+  const tokens: number[] = [];
+  const parents: number[] = [];
+  const depths: number[] = [];
+  const known = new Map<string, number>();
+  const paths = lists.map((list) => {
+    let parent = -1;
+    return list.map((token, depth) => {
+      const key = `${parent} ${token}`;
+      let node = known.get(key);
+      if (node === undefined) {
+        node = tokens.push(token) - 1;
+        parents.push(parent);
+        depths.push(depth + 1);
+        known.set(key, node);
+      }
+      parent = node;
+      return node;
+    });
+  });
+  return { tokens, parents, depths, paths };
+}
+
+/** The nodes below each node that has any, node −1 first, then in order. */
+export function childrenOf(parents: readonly number[]): ReadonlyMap<number, readonly number[]> {
+  const children = new Map<number, number[]>([[-1, []]]);
+  for (const [node, parent] of parents.entries()) {
+    const siblings = children.get(parent);
+    if (siblings) siblings.push(node);
+    else children.set(parent, [node]);
+  }
+  return new Map([...children].sort(([a], [b]) => a - b));
+}
+
+/**
+ * Visibility of a tree of inputs, run-length encoded as in wit/forward.wit: input 0 is the root, input i + 1 node i, whose parent is node
+ * `parents[i]` (−1 for the root). Each sees all `filled` slots before, its ancestors and itself.
+ */
+export function treeMask(filled: number, parents: readonly number[]): { runs: Uint32Array; rowLengths: Uint32Array } {
+  const width = parents.length + 1;
+  const runs: number[] = [];
+  const rowLengths: number[] = [];
+  const seen: boolean[] = new Array(width);
+  for (let row = 0; row < width; row++) {
+    seen.fill(false);
+    for (let input = row; input > 0; input = (parents[input - 1] as number) + 1) seen[input] = true;
+    seen[0] = true;
+    const first = runs.length;
+    let visible = true;
+    let run = filled;
+    runs.push(0);
+    for (const sees of seen) {
+      if (sees !== visible) {
+        runs.push(run);
+        run = 0;
+        visible = sees;
+      }
+      run++;
+    }
+    runs.push(run);
+    rowLengths.push(runs.length - first);
+  }
+  return { runs: Uint32Array.from(runs), rowLengths: Uint32Array.from(rowLengths) };
+}

@@ -1,0 +1,87 @@
+import { type Command, text } from '../command.ts';
+import { deployOnce, invokeOnce, showLogs } from '../dev/cycle.ts';
+import { devPlatform } from '../dev/platform.ts';
+import { SourceWatch } from '../dev/watch.ts';
+import { EXIT } from '../failure.ts';
+import { findFunction } from '../function-source.ts';
+import { readInput } from './input.ts';
+
+/** Deploys at every save. */
+export const dev: Command = {
+  name: 'dev',
+  summary: 'Deploy a function at every save, and show its log',
+  description:
+    'Uses the platform that runs, else starts one that ends with this command. Builds and deploys at once and again whenever a file of the bundle is saved; what ' +
+    'does not build is shown with its place, and the version before stays. Ctrl-C ends it.',
+  arguments: [
+    { name: 'source', help: 'a folder with a pie.json, or a file (the current folder without it)', required: false },
+  ],
+  options: [{ flags: '-i, --invoke <json>', help: 'invoke it with this input after each deploy: JSON, or @file' }],
+  examples: [
+    { line: 'pie dev', does: 'the function of this folder' },
+    { line: `pie dev hello --invoke '{"prompt":"Once upon a time"}'`, does: 'and run it at every save' },
+  ],
+  async run(call) {
+    const { args, options, terminal, signal } = call;
+    const target = args[0] ?? '.';
+    const invoke = text(options, 'invoke');
+    const input = invoke === undefined ? undefined : readInput(invoke);
+    findFunction(target, undefined);
+    try {
+      await using platform = await devPlatform(call);
+      terminal.value({ kind: 'serving', url: platform.url, own: platform.own });
+      using watch = new SourceWatch();
+      const following = new Following();
+      try {
+        let files: readonly string[] = [];
+        for (;;) {
+          const startedAt = Date.now();
+          const cycle = await deployOnce(platform.client, target, terminal, signal);
+          const name = cycle.deployed;
+          // What does not build may still be mended in a file that was in the bundle before.
+          files = name === null ? [...new Set([...files, ...cycle.files])] : cycle.files;
+          watch.watch(files, startedAt, name === null);
+          const superseded = new AbortController();
+          const running = AbortSignal.any([signal, superseded.signal]);
+          if (name !== null) following.of(name, (until) => showLogs(platform.client, name, terminal, until));
+          const invocation =
+            name === null || input === undefined
+              ? undefined
+              : invokeOnce(platform.client, name, input, terminal, running);
+          try {
+            await Promise.race([watch.change(signal), platform.ended]);
+          } finally {
+            superseded.abort();
+            await invocation;
+          }
+        }
+      } finally {
+        await following.stop();
+      }
+    } catch (error) {
+      // Ctrl-C is how it ends.
+      if (!signal.aborted) throw error;
+      return EXIT.ok;
+    }
+  },
+};
+
+/** The log that is shown: that of the function's present name. */
+class Following {
+  #name: string | null = null;
+  #ending = new AbortController();
+  #shown: Promise<void> = Promise.resolve();
+
+  of(name: string, show: (until: AbortSignal) => Promise<void>): void {
+    if (name === this.#name) return;
+    this.#ending.abort();
+    this.#ending = new AbortController();
+    this.#name = name;
+    this.#shown = show(this.#ending.signal);
+  }
+
+  async stop(): Promise<void> {
+    this.#ending.abort();
+    await this.#shown;
+  }
+}

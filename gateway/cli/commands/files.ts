@@ -1,0 +1,103 @@
+import { readFileSync, statSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { MAX_FILE_BYTES } from '#scheduler/invocations/file-rules.ts';
+import { type Command, text } from '../command.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { bytes } from '../format.ts';
+
+const id = { name: 'invocation', help: 'id of the invocation', required: true } as const;
+
+/** What files an invocation has. */
+export const filesList: Command = {
+  name: 'files list',
+  summary: 'List the files of an invocation',
+  arguments: [id],
+  examples: [{ line: 'pie files list inv_4f1c', does: 'names, sizes and types' }],
+  async run({ args, terminal, signal, connect }) {
+    const { client } = await connect();
+    const files = await client.files(args[0] ?? '', { signal });
+    terminal.value(files);
+    terminal.table(
+      ['NAME', 'SIZE', 'TYPE'],
+      files.map((file) => [file.name, bytes(file.bytes), file.mediaType]),
+      'It has none.',
+    );
+    return EXIT.ok;
+  },
+};
+
+/** Gets a file of an invocation. */
+export const filesGet: Command = {
+  name: 'files get',
+  summary: 'Get a file of an invocation',
+  description: 'Writes a file of an invocation into the current folder, under its own name, unless told otherwise.',
+  arguments: [id, { name: 'name', help: 'name of the file', required: true }],
+  options: [{ flags: '-o, --output <path>', help: 'where to; - for standard output' }],
+  examples: [
+    { line: 'pie files get inv_4f1c report.pdf', does: 'into ./report.pdf' },
+    { line: 'pie files get inv_4f1c data.json -o - | jq', does: 'to another program' },
+  ],
+  async run({ args, options, terminal, signal, connect }) {
+    const [invocation = '', name = ''] = args;
+    const { client } = await connect();
+    const { content, mediaType } = await client.file(invocation, name, { signal });
+    const output = text(options, 'output') ?? name;
+    if (output === '-') {
+      await terminal.write(content);
+      return EXIT.ok;
+    }
+    try {
+      writeFileSync(output, content);
+    } catch (error) {
+      throw fileFailure(`${output} cannot be written.`, error, 'Name another place with --output.');
+    }
+    terminal.value({ name, mediaType, bytes: content.byteLength, path: path.resolve(output) });
+    terminal.print(`${output}  ${bytes(content.byteLength)}`);
+    return EXIT.ok;
+  },
+};
+
+/** Gives a file to an invocation. */
+export const filesPut: Command = {
+  name: 'files put',
+  summary: 'Give a file to a running invocation',
+  arguments: [id, { name: 'source', help: 'the file', required: true }],
+  options: [
+    { flags: '--name <name>', help: 'what the invocation calls it; its own name without' },
+    { flags: '--type <media type>', help: 'application/octet-stream without' },
+  ],
+  examples: [{ line: 'pie files put inv_4f1c photo.png --type image/png', does: 'the function receives photo.png' }],
+  async run({ args, options, terminal, signal, connect }) {
+    const [invocation = '', source = ''] = args;
+    const name = text(options, 'name') ?? path.basename(source);
+    const content = readSource(source);
+    const { client } = await connect();
+    const mediaType = text(options, 'type');
+    const file = await client.putFile(invocation, name, content, {
+      signal,
+      ...(mediaType === undefined ? {} : { mediaType }),
+    });
+    terminal.value(file);
+    terminal.print(`${file.name}  ${bytes(file.bytes)}  ${file.mediaType}`);
+    return EXIT.ok;
+  },
+};
+
+function readSource(source: string): Uint8Array<ArrayBuffer> {
+  try {
+    const { size } = statSync(source);
+    if (size > MAX_FILE_BYTES) {
+      throw new Failure(`${source} has ${bytes(size)}; ${bytes(MAX_FILE_BYTES)} is the limit.`, {
+        advice: 'Send it in parts.',
+      });
+    }
+    return new Uint8Array(readFileSync(source));
+  } catch (error) {
+    if (error instanceof Failure) throw error;
+    throw fileFailure(`${source} cannot be read.`, error, 'Name a file that you may read.');
+  }
+}
+
+function fileFailure(what: string, error: unknown, advice: string): Failure {
+  return new Failure(what, { why: error instanceof Error ? error.message : String(error), advice, cause: error });
+}

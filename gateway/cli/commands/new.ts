@@ -1,0 +1,43 @@
+import path from 'node:path';
+import { type Command, text } from '../command.ts';
+import { EXIT } from '../failure.ts';
+import { quoted } from '../format.ts';
+import { createProject, TEMPLATES } from '../project/create.ts';
+
+const [DEFAULT = ''] = Object.keys(TEMPLATES);
+
+/** A project of one's own. */
+export const create: Command = {
+  name: 'new',
+  summary: 'Make a project: a typed function with its test',
+  description:
+    'Makes a folder with a function in TypeScript, its manifest, and a test that runs it on a platform of its own with the tiny model. ' +
+    `Templates: ${Object.entries(TEMPLATES)
+      .map(([name, does]) => `${name} (${does})`)
+      .join(', ')}. Pie and its library come along as tarballs in vendor/.`,
+  arguments: [{ name: 'name', help: 'name of the function and of its folder', required: true }],
+  options: [
+    { flags: '-t, --template <template>', help: `what to begin with (${DEFAULT})`, choices: Object.keys(TEMPLATES) },
+  ],
+  examples: [
+    { line: 'pie new hello', does: 'continues a text; then: cd hello && npm install && npm test' },
+    { line: 'pie new helper --template agent', does: 'calls tools over HTTP' },
+  ],
+  async run({ args, options, terminal, signal }) {
+    const [name = ''] = args;
+    const template = text(options, 'template') ?? DEFAULT;
+    const folder = path.resolve(name);
+    const progress = terminal.progress(`Making ${name}`);
+    try {
+      const files = await createProject(folder, name, template, signal);
+      progress.done(`Made ${name} from the template ${template}`);
+      for (const file of files) terminal.print(path.join(name, file));
+      terminal.value({ folder, name, template, files });
+      terminal.note(`Next: cd ${quoted(name)} && npm install && npm test && npx pie dev`);
+      return EXIT.ok;
+    } catch (error) {
+      progress.clear();
+      throw error;
+    }
+  },
+};

@@ -1,0 +1,54 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import type { Deployed, PieClient } from '../client/client.ts';
+import { type Built, buildComponent } from './builder.ts';
+import type { FunctionSource, Manifest } from './function-source.ts';
+
+/** What became of a source. */
+export interface Deployment {
+  readonly deployed: Deployed;
+  /** Null for a component, which is deployed as it is. */
+  readonly built: Built | null;
+  readonly bytes: number;
+  readonly deployMs: number;
+}
+
+export interface DeployOptions {
+  readonly signal?: AbortSignal;
+  /** Called between building and deploying. */
+  readonly onBuilt?: (bytes: number) => void;
+}
+
+/** Builds a function and deploys it. Throws {@link Failure} when it does not build, and what the client throws. */
+export async function deployFunction(
+  client: PieClient,
+  source: FunctionSource,
+  { signal, onBuilt }: DeployOptions = {},
+): Promise<Deployment> {
+  const { component, built } = await componentOf(source);
+  signal?.throwIfAborted();
+  onBuilt?.(component.byteLength);
+  const startedAt = performance.now();
+  const deployed = await client.deploy(forPlatform(source.manifest), component, signal === undefined ? {} : { signal });
+  return { deployed, built, bytes: component.byteLength, deployMs: performance.now() - startedAt };
+}
+
+/** Without what is there for editors. */
+function forPlatform({ $schema: _, ...manifest }: Manifest): Manifest {
+  return manifest as Manifest;
+}
+
+async function componentOf(
+  source: FunctionSource,
+): Promise<{ component: Uint8Array<ArrayBuffer>; built: Built | null }> {
+  if (source.kind === 'component') return { component: new Uint8Array(readFileSync(source.entry)), built: null };
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-build-'));
+  try {
+    const out = path.join(folder, 'component.wasm');
+    const built = await buildComponent(source.entry, out);
+    return { component: new Uint8Array(readFileSync(out)), built };
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}

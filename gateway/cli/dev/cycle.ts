@@ -1,0 +1,90 @@
+import { statSync } from 'node:fs';
+import path from 'node:path';
+import type { PieClient } from '../../client/client.ts';
+import { follow } from '../commands/follow.ts';
+import { deployFunction } from '../deployment.ts';
+import { type Failure, toFailure } from '../failure.ts';
+import { bytes, duration } from '../format.ts';
+import { findFunction } from '../function-source.ts';
+import type { Terminal } from '../terminal.ts';
+
+/** What a save came to. */
+export interface Cycle {
+  /** Name of the function, when it was deployed. */
+  readonly deployed: string | null;
+  /** Files to watch, absolute: what is in the bundle, or what the error is about. */
+  readonly files: readonly string[];
+}
+
+/** Builds and deploys once, and says how it went. Throws the signal's reason only: what does not build is reported. */
+export async function deployOnce(
+  client: PieClient,
+  target: string,
+  terminal: Terminal,
+  signal: AbortSignal,
+): Promise<Cycle> {
+  const manifestFile = path.join(folderOf(target), 'pie.json');
+  const files = [manifestFile];
+  try {
+    const source = findFunction(target, undefined);
+    files.push(source.entry);
+    const { deployed, built, bytes: size, deployMs } = await deployFunction(client, source, { signal });
+    const { name } = source.manifest;
+    const build = built === null ? '' : `built in ${duration(built.buildMs)}, `;
+    const what = deployed.created ? '' : '  (as it was)';
+    terminal.print(`${name}@${deployed.version}  ${bytes(size)}, ${build}deployed in ${duration(deployMs)}${what}`);
+    terminal.value({ kind: 'deployed', name, version: deployed.version, created: deployed.created, bytes: size });
+    return { deployed: name, files: [...files, ...(built?.files ?? [])] };
+  } catch (thrown) {
+    signal.throwIfAborted();
+    const failure = toFailure(thrown);
+    report(failure, terminal);
+    const faulty = failure.diagnostics.filter(({ file }) => file !== '').map(({ file }) => path.resolve(file));
+    return { deployed: null, files: [...files, ...faulty] };
+  }
+}
+
+/** Invokes the function and shows what it says. A new save, which aborts the signal, cancels it. */
+export async function invokeOnce(
+  client: PieClient,
+  name: string,
+  input: unknown,
+  terminal: Terminal,
+  signal: AbortSignal,
+): Promise<void> {
+  try {
+    const stream = await client.invoke(name, input, { signal, cancelOnDisconnect: true });
+    await client.closeSession(stream.id, { signal });
+    await follow(stream, { terminal, logs: false, lines: false });
+  } catch (error) {
+    if (!signal.aborted) report(toFailure(error), terminal);
+  }
+}
+
+/** Shows new log lines of the function until the signal aborts. */
+export async function showLogs(
+  client: PieClient,
+  name: string,
+  terminal: Terminal,
+  signal: AbortSignal,
+): Promise<void> {
+  try {
+    const after = (await client.logs(name, { limit: 1, signal })).at(-1)?.cursor;
+    for await (const entry of client.followLogs(name, { signal, ...(after === undefined ? {} : { after }) })) {
+      terminal.note(`[${entry.level}] ${entry.message}`);
+      terminal.value({ kind: 'log', ...entry });
+    }
+  } catch (error) {
+    if (!signal.aborted) report(toFailure(error), terminal);
+  }
+}
+
+function report(failure: Failure, terminal: Terminal): void {
+  terminal.failure(failure);
+  terminal.value({ kind: 'failed', code: failure.code, message: failure.message });
+}
+
+function folderOf(target: string): string {
+  const full = path.resolve(target);
+  return statSync(full, { throwIfNoEntry: false })?.isDirectory() ? full : path.dirname(full);
+}

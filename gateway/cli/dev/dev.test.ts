@@ -1,0 +1,152 @@
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import readline from 'node:readline';
+import { after, before, describe, it } from 'node:test';
+import { freePort } from '../../local/platform.ts';
+import { pinnedNode, ROOT } from '../paths.ts';
+
+const DEADLINE_MS = 60_000;
+
+type Line = { kind?: string; event?: string; [member: string]: unknown };
+
+/** `pie dev --json` and what it says. */
+class Dev {
+  readonly process: ChildProcess;
+  readonly ended: Promise<number | null>;
+  readonly lines: Line[] = [];
+  stderr = '';
+  #heard: () => void = () => undefined;
+
+  constructor(args: readonly string[], cwd: string, env: NodeJS.ProcessEnv) {
+    this.process = spawn(pinnedNode(), [path.join(ROOT, 'gateway/cli/main.ts'), 'dev', '--json', ...args], {
+      cwd,
+      env,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    this.ended = new Promise((resolve) => this.process.once('exit', resolve));
+    this.process.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      this.stderr += text;
+    });
+    if (this.process.stdout === null) throw new Error('no output');
+    readline.createInterface({ input: this.process.stdout }).on('line', (line) => {
+      this.lines.push(JSON.parse(line) as Line);
+      this.#heard();
+    });
+  }
+
+  /** The next line of this kind (or `event:…`, of an invocation) that was not asked for before. */
+  async next(kind: string): Promise<Line> {
+    for (;;) {
+      const at = this.lines.findIndex((line) => (line.kind ?? `event:${line.event}`) === kind);
+      if (at >= 0) return this.lines.splice(at, 1)[0] as Line;
+      await new Promise<void>((resolve, reject) => {
+        const timer = setTimeout(() => reject(new Error(`no "${kind}" in time: ${this.stderr}`)), DEADLINE_MS);
+        this.#heard = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+        void this.ended.then((code) => {
+          clearTimeout(timer);
+          reject(new Error(`it ended with ${code}: ${this.stderr}`));
+        });
+      });
+    }
+  }
+}
+
+describe('pie dev', () => {
+  let home = '';
+  let project = '';
+  let environment: NodeJS.ProcessEnv = {};
+  before(async () => {
+    home = mkdtempSync(path.join(os.tmpdir(), 'pie-dev-'));
+    project = path.join(home, 'project');
+    mkdirSync(path.join(project, 'src'), { recursive: true });
+    write('pie.json', '{"name":"greeter","main":"src/index.ts"}');
+    write(
+      'src/index.ts',
+      `import { word } from './word.ts';\nexport const run = () => (console.log(word), { word });\n`,
+    );
+    write('src/word.ts', `export const word: string = 'one';\n`);
+    write('src/unused.ts', '');
+    const { PIE_URL: _url, PIE_API_KEY: _key, REDIS_URL: _redis, ...rest } = process.env;
+    environment = { ...rest, PIE_HOME: home, PIE_PORT: String(await freePort()) };
+  });
+  after(() => rmSync(home, { recursive: true, force: true, maxRetries: 10 }));
+
+  function write(file: string, text: string): void {
+    writeFileSync(path.join(project, file), text);
+  }
+
+  it('starts a platform, deploys and invokes at every save of what is in the bundle, and ends with Ctrl-C', async () => {
+    const dev = new Dev(['--invoke', '{}'], project, environment);
+    try {
+      assert.equal((await dev.next('serving')).own, true);
+      const first = await dev.next('deployed');
+      assert.equal(first.name, 'greeter');
+      assert.deepEqual(resultOf(await dev.next('event:result')), { word: 'one' });
+      assert.equal((await dev.next('log')).message, 'one');
+
+      // Not in the bundle: the next thing that is heard is of the save after it.
+      write('src/unused.ts', 'export const x = 1;');
+      // As editors save: a new file in the place of the old one.
+      write('src/word.tmp', `export const word: string = 'two';\n`);
+      renameSync(path.join(project, 'src/word.tmp'), path.join(project, 'src/word.ts'));
+      const second = await dev.next('deployed');
+      assert.notEqual(second.version, first.version);
+      assert.deepEqual(resultOf(await dev.next('event:result')), { word: 'two' });
+
+      write('src/word.ts', `import { more } from './more.ts';\nexport const word: string = more;\n`);
+      assert.match(String((await dev.next('failed')).message), /src\/word\.ts:1:22: Could not resolve/);
+      write('src/more.ts', `export const more = 'three';\n`);
+      await dev.next('deployed');
+      assert.deepEqual(resultOf(await dev.next('event:result')), { word: 'three' });
+    } finally {
+      dev.process.kill('SIGINT');
+    }
+    assert.equal(await dev.ended, 0, dev.stderr);
+    await assert.rejects(fetch(`http://127.0.0.1:${environment.PIE_PORT}/readyz`));
+  });
+
+  it('takes its platform along even when it is killed, and leaves a platform alone that it did not start', async () => {
+    write('src/word.ts', `export const word: string = 'one';\n`);
+    const owner = new Dev([], project, environment);
+    let pid = 0;
+    try {
+      await owner.next('deployed');
+      pid = Number(readFileSync(path.join(home, 'run/supervisor.pid'), 'utf8'));
+      const guest = new Dev([], project, environment);
+      try {
+        assert.equal((await guest.next('serving')).own, false);
+        await guest.next('deployed');
+      } finally {
+        guest.process.kill('SIGINT');
+      }
+      assert.equal(await guest.ended, 0, guest.stderr);
+      assert.ok(isAlive(pid));
+    } finally {
+      owner.process.kill('SIGKILL');
+    }
+    const deadline = Date.now() + DEADLINE_MS;
+    while (isAlive(pid)) {
+      assert.ok(Date.now() < deadline, 'the platform outlived its owner');
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  });
+});
+
+function resultOf(line: Line): unknown {
+  return (line.data as { output: unknown }).output;
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,70 @@
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { Failure } from '../failure.ts';
+import { json, sharedFiles, VENDOR } from './files.ts';
+import { vendor } from './vendor.ts';
+
+const TEMPLATES_FOLDER = fileURLToPath(new URL('../templates/', import.meta.url));
+
+/** What each template makes, the first by default. */
+export const TEMPLATES: Readonly<Record<string, string>> = {
+  completion: 'continues a text',
+  chat: 'answers each message of a conversation',
+  agent: 'answers a question with tools over HTTP',
+};
+
+/** Where editors find the schema of pie.json. */
+const SCHEMA = './node_modules/pie/pie.schema.json';
+/** As the platform wants functions to be called (scheduler/functions/manifest.ts). */
+const FUNCTION_NAME = /^[a-z][a-z0-9-]{0,62}$/;
+
+/**
+ * Makes a project in a folder that is new or empty. Returns its files. Throws {@link Failure}, and leaves nothing behind then.
+ *
+ * @param name the function's name, and the package's
+ */
+export async function createProject(
+  folder: string,
+  name: string,
+  template: string,
+  signal: AbortSignal,
+): Promise<readonly string[]> {
+  assertName(name);
+  const existed = existsSync(folder);
+  if (existed && readdirSync(folder).length > 0) {
+    throw new Failure(`${folder} is there already, and not empty.`, { advice: 'Name another project, or remove it.' });
+  }
+  try {
+    const tarballs = await vendor(path.join(folder, VENDOR), signal);
+    const files = { ...templateFiles(name, template), ...sharedFiles(name, TEMPLATES[template] ?? '', tarballs) };
+    for (const [file, text] of Object.entries(files)) {
+      mkdirSync(path.dirname(path.join(folder, file)), { recursive: true });
+      writeFileSync(path.join(folder, file), text);
+    }
+    return [...Object.keys(files), ...Object.values(tarballs).map((file) => `${VENDOR}/${file}`)].sort();
+  } catch (error) {
+    if (existed) for (const file of readdirSync(folder)) rmSync(path.join(folder, file), { recursive: true });
+    else rmSync(folder, { recursive: true, force: true });
+    throw error;
+  }
+}
+
+function assertName(name: string): void {
+  if (FUNCTION_NAME.test(name)) return;
+  throw new Failure(`"${name}" is no name of a function.`, {
+    why: 'It must begin with a lower-case letter and hold lower-case letters, digits and "-", 63 at most.',
+    advice: 'Choose one such as my-function.',
+  });
+}
+
+function templateFiles(name: string, template: string): Readonly<Record<string, string>> {
+  const folder = path.join(TEMPLATES_FOLDER, template);
+  const read = (file: string) => readFileSync(path.join(folder, file), 'utf8').replaceAll('{{name}}', name);
+  return {
+    'README.md': read('README.md'),
+    'src/index.ts': read('src/index.ts'),
+    [`test/${name}.test.ts`]: read('test.ts.txt'),
+    'pie.json': json({ $schema: SCHEMA, ...JSON.parse(read('pie.json')), name }),
+  };
+}

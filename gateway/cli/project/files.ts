@@ -1,0 +1,66 @@
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { ROOT } from '#infra/install.ts';
+import type { Tarballs } from './vendor.ts';
+
+/** Where the project keeps the packages, and how package.json names them. */
+export const VENDOR = 'vendor';
+
+/** Files that every project has, by path. */
+export function sharedFiles(name: string, description: string, tarballs: Tarballs): Readonly<Record<string, string>> {
+  return {
+    'package.json': json(packageJson(name, description, tarballs)),
+    'tsconfig.json': json(TSCONFIG),
+    '.gitignore': 'node_modules/\n*.wasm\n',
+    '.npmrc': NPMRC,
+  };
+}
+
+const TSCONFIG = {
+  compilerOptions: {
+    target: 'es2024',
+    module: 'nodenext',
+    lib: ['es2024', 'esnext.disposable'],
+    types: ['node'],
+    strict: true,
+    noEmit: true,
+    erasableSyntaxOnly: true,
+    verbatimModuleSyntax: true,
+    allowImportingTsExtensions: true,
+    skipLibCheck: true,
+  },
+  include: ['src', 'test'],
+};
+
+/** The engine's package would download CUDA libraries, which Pie does not use, and fail where they cannot be had. */
+const NPMRC = `# Nothing that Pie needs has an install script, and that of onnxruntime-node downloads what Pie does not use.
+# Remove this line if a package of yours needs its own.
+ignore-scripts=true
+`;
+
+function packageJson(name: string, description: string, tarballs: Tarballs): object {
+  const versions = developmentVersions();
+  return {
+    name,
+    version: '0.1.0',
+    private: true,
+    description,
+    type: 'module',
+    scripts: { test: 'node --test', check: 'tsc', dev: 'pie dev', deploy: 'pie deploy' },
+    dependencies: { '@pie/inferlet': `file:${VENDOR}/${tarballs['@pie/inferlet']}` },
+    devDependencies: {
+      ...(versions['@types/node'] && { '@types/node': versions['@types/node'] }),
+      pie: `file:${VENDOR}/${tarballs.pie}`,
+      ...(versions.typescript && { typescript: versions.typescript }),
+    },
+  };
+}
+
+/** What this Pie was developed with: the clone's development packages, which an installed one remembers. */
+function developmentVersions(): Readonly<Record<string, string>> {
+  const manifest = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as Record<string, unknown>;
+  return (manifest.devDependencies ?? manifest.developedWith ?? {}) as Record<string, string>;
+}
+
+/** Text of a JSON file. */
+export const json = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;

@@ -1,0 +1,31 @@
+import { Context, defineInferlet, fetch, react, script, sendJson, tool } from '@pie/inferlet';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly question: string;
+  /** Address of the weather service; its host must be among the granted ones of pie.json. */
+  readonly service?: string;
+  /** What the model is made to say, turn by turn: a small model cannot reason. */
+  readonly script?: readonly string[];
+}
+
+/** Reasons and acts in turns: the model calls tools over HTTP, sees what they answer, and goes on until it has an answer. */
+export const run = defineInferlet(async (input: Input) => {
+  const { question, service = 'http://127.0.0.1:8080', script: replies } = input;
+  const weather = tool({
+    name: 'weather',
+    description: 'The weather of a city today',
+    parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
+    call: async ({ city }: { city: string }, { signal }) =>
+      (await fetch(`${service}/weather?city=${encodeURIComponent(city)}`, { signal })).json(),
+  });
+  let turn = 0;
+  const sampler = replies && (() => script(replies[turn++] ?? ''));
+  using ctx = new Context();
+  for await (const step of react(ctx, { question, tools: [weather], sampler, maxSteps: 6, maxTokens: 64 })) {
+    const calls = step.calls.map(({ name, content }) => ({ name, content }));
+    await sendJson({ thought: step.thought, calls });
+    if (step.answer !== undefined) return { answer: step.answer, steps: step.index + 1 };
+  }
+  return { answer: null };
+});

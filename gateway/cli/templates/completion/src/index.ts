@@ -1,0 +1,16 @@
+import { Context, defineInferlet, sampler, send } from '@pie/inferlet';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly prompt: string;
+  readonly maxTokens?: number;
+  readonly temperature?: number;
+}
+
+/** Continues a text: each piece is sent as it comes, the whole is the result. */
+export const run = defineInferlet(async ({ prompt, maxTokens = 64, temperature = 0.8 }: Input) => {
+  using ctx = new Context();
+  const generation = ctx.fill(prompt).generate({ maxTokens, sampler: sampler({ temperature }) });
+  for await (const text of generation) await send(text);
+  return { text: generation.text, tokens: generation.tokens.length };
+});

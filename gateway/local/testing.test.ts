@@ -1,0 +1,92 @@
+import assert from 'node:assert/strict';
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { InvocationError, startPlatform, type TestPlatform } from './testing.ts';
+
+const TALKER = `import { receive, send } from 'pie:inferlet/session@0.1.0';
+export async function run(text) {
+  const { act } = JSON.parse(text);
+  console.log('about to ' + act);
+  if (act === 'fail') throw new Error('it broke');
+  const heard = [];
+  for (;;) {
+    const { tag, val } = await receive().read();
+    if (tag === 'err') return JSON.stringify({ heard });
+    heard.push(val.val);
+    send({ tag: 'text', val: 'you said ' + val.val });
+  }
+}`;
+
+describe('pie/testing', () => {
+  let folder = '';
+  let platform: TestPlatform;
+  before(async () => {
+    folder = mkdtempSync(path.join(os.tmpdir(), 'pie-testing-'));
+    writeFileSync(path.join(folder, 'talker.js'), TALKER);
+    platform = await startPlatform({ onProgress: () => undefined });
+  });
+  after(async () => {
+    await platform?.stop();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  it('hands over what an inferlet returned, said and logged', async () => {
+    const talker = await platform.deploy(path.join(folder, 'talker.js'));
+    const seen: string[] = [];
+    const run = await talker.invoke({ act: 'talk' }, { send: ['a', 'b'], onMessage: (text) => seen.push(text) });
+    assert.deepEqual(run.output, { heard: ['a', 'b'] });
+    assert.deepEqual(run.messages, ['you said a', 'you said b']);
+    assert.deepEqual(seen, run.messages);
+    assert.deepEqual(
+      run.logs.map(({ message }) => message),
+      ['about to talk'],
+    );
+    assert.equal(typeof run.usage.cpuMs, 'number');
+  });
+
+  it('throws what an inferlet ended with', async () => {
+    const talker = await platform.deploy(path.join(folder, 'talker.js'), { manifest: { name: 'breaker' } });
+    assert.equal(talker.name, 'breaker');
+    await assert.rejects(talker.invoke({ act: 'fail' }), (error) => {
+      assert.ok(error instanceof InvocationError);
+      assert.equal(error.code, 'inferlet-error');
+      assert.match(error.message, /it broke/);
+      assert.equal(error.logs[0]?.message, 'about to fail');
+      return true;
+    });
+  });
+
+  it('says where a source does not compile, and what a folder lacks', async () => {
+    writeFileSync(path.join(folder, 'broken.ts'), 'export const run = ;');
+    await assert.rejects(
+      platform.deploy(path.join(folder, 'broken.ts')),
+      /broken\.ts:1:20: Unexpected[\s\S]*what to do/,
+    );
+    await assert.rejects(platform.deploy(path.join(folder, 'none')), /does not exist[\s\S]*what to do/);
+  });
+
+  it('says what is missing on this machine', async () => {
+    const { PATH } = process.env;
+    process.env.PATH = folder;
+    try {
+      await assert.rejects(startPlatform({ onProgress: () => undefined }), /redis-server is missing[\s\S]*REDIS_URL/);
+    } finally {
+      process.env.PATH = PATH;
+    }
+    await assert.rejects(
+      startPlatform({ models: ['file:/no/such/model'], onProgress: () => undefined }),
+      /could not be had|no such model|does not exist/i,
+    );
+  });
+
+  it('leaves nothing behind', async () => {
+    const other = await startPlatform({ onProgress: () => undefined });
+    const { home, url } = other;
+    assert.ok(existsSync(home));
+    await other.stop();
+    assert.equal(existsSync(home), false);
+    await assert.rejects(fetch(`${url}/readyz`));
+  });
+});

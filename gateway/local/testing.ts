@@ -1,0 +1,204 @@
+/** `pie/testing`: inferlets in tests, on a platform of their own with real models. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { deployFunction } from '../cli/deployment.ts';
+import { Failure } from '../cli/failure.ts';
+import { findFunction } from '../cli/function-source.ts';
+import type { PieClient } from '../client/client.ts';
+import { freePort, LocalPlatform } from './platform.ts';
+
+const INVOCATION_LIMIT_MS = 60_000;
+
+export interface TestPlatformOptions {
+  /** Models, by name or source (`hf:…`, `file:…`); `['stories15m']` by default. What is not in the cache is downloaded. */
+  readonly models?: readonly string[];
+  /** More of its configuration, as the text of a pie.toml: `[http]`, `[runtime]` and so on. */
+  readonly config?: string;
+  /** Called with what it says on the way up, downloads with their progress among it; standard error by default. */
+  readonly onProgress?: (line: string) => void;
+}
+
+export interface DeployOptions {
+  /** Members that replace the manifest's: another name, the address of a test's own server among the granted hosts. */
+  readonly manifest?: Readonly<Record<string, unknown>>;
+}
+
+export interface InvokeOptions {
+  /** Messages that are sent to the inferlet, in order; it is told that none follows. */
+  readonly send?: readonly string[];
+  /** Longest wait for the end, milliseconds; 60,000 by default. */
+  readonly timeoutMs?: number;
+  readonly signal?: AbortSignal;
+  /** Called with each text message as it comes. */
+  readonly onMessage?: (text: string) => void;
+}
+
+/** What one invocation did. */
+export interface Invoked {
+  readonly id: string;
+  /** What `run` returned. */
+  // biome-ignore lint/suspicious/noExplicitAny: the test knows what its function returns
+  readonly output: any;
+  /** Text messages, in order. */
+  readonly messages: readonly string[];
+  readonly logs: readonly { readonly level: string; readonly message: string }[];
+  /** Tokens, pages, CPU time and the like. */
+  readonly usage: Readonly<Record<string, number>>;
+}
+
+/** An invocation ended with an error. */
+export class InvocationError extends Error {
+  override readonly name = 'InvocationError';
+  /** `inferlet-error` for what the function itself threw, else the platform's code (`deadline-exceeded`, …). */
+  readonly code: string;
+  readonly messages: readonly string[];
+  readonly logs: Invoked['logs'];
+
+  constructor(code: string, message: string, said: Pick<Invoked, 'messages' | 'logs'>) {
+    super(message);
+    this.code = code;
+    this.messages = said.messages;
+    this.logs = said.logs;
+  }
+}
+
+/**
+ * A platform for tests: a temporary home, a free port, no functions. It ends by {@link stop}, by `await using`, or with this process.
+ *
+ * @example
+ * await using platform = await startPlatform();
+ * const hello = await platform.deploy('.');
+ * const { output, messages } = await hello.invoke({ prompt: 'Once upon a time' });
+ */
+export class TestPlatform implements AsyncDisposable {
+  /** Address of its HTTP API. */
+  readonly url: string;
+  readonly apiKey: string;
+  /** Its temporary home, with its logs. */
+  readonly home: string;
+  readonly #platform: LocalPlatform;
+
+  /** @internal */
+  constructor(platform: LocalPlatform) {
+    this.#platform = platform;
+    this.url = platform.url;
+    this.apiKey = platform.apiKey;
+    this.home = platform.home;
+  }
+
+  /** Builds and deploys a folder with a pie.json, a source file or a component. Throws an error with the place of what does not compile. */
+  async deploy(source: string | URL, options: DeployOptions = {}): Promise<TestInferlet> {
+    try {
+      const found = findFunction(typeof source === 'string' ? source : fileURLToPath(source), undefined);
+      const manifest = { ...found.manifest, ...options.manifest };
+      await deployFunction(this.#platform.client, { ...found, manifest });
+      return new TestInferlet(this.#platform.client, manifest.name);
+    } catch (error) {
+      throw readable(error);
+    }
+  }
+
+  /** Ends it and removes its home. */
+  async stop(): Promise<void> {
+    await this.#platform.stop();
+    removeHome(this.#platform.home);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+}
+
+/** A deployed inferlet. */
+export class TestInferlet {
+  readonly name: string;
+  readonly #client: PieClient;
+
+  /** @internal */
+  constructor(client: PieClient, name: string) {
+    this.name = name;
+    this.#client = client;
+  }
+
+  /** Invokes it and waits for its end. Throws {@link InvocationError} when it fails, and `PieError` when its input is refused. */
+  async invoke(input: unknown = {}, options: InvokeOptions = {}): Promise<Invoked> {
+    const { send = [], timeoutMs = INVOCATION_LIMIT_MS, onMessage } = options;
+    const deadline = AbortSignal.timeout(timeoutMs);
+    const signal = options.signal === undefined ? deadline : AbortSignal.any([deadline, options.signal]);
+    const stream = await this.#client.invoke(this.name, input, { signal, cancelOnDisconnect: true });
+    const talking = this.#say(stream.id, send);
+    const messages: string[] = [];
+    const logs: { level: string; message: string }[] = [];
+    for await (const event of stream) {
+      if (event.event === 'log') logs.push(event.data);
+      if (event.event === 'message' && 'text' in event.data) {
+        messages.push(event.data.text);
+        onMessage?.(event.data.text);
+      }
+      if (event.event === 'error') throw new InvocationError(event.data.code, event.data.message, { messages, logs });
+      if (event.event === 'result') {
+        await talking;
+        const { output, usage } = event.data;
+        return { id: stream.id, output, messages, logs, usage: usage as Readonly<Record<string, number>> };
+      }
+    }
+    throw new Error(`The stream of ${stream.id} ended without a result.`);
+  }
+
+  /** An invocation that has ended takes no messages; its own end says what happened. */
+  async #say(id: string, messages: readonly string[]): Promise<void> {
+    try {
+      for (const message of messages) await this.#client.send(id, message);
+      await this.#client.closeSession(id);
+    } catch {
+      // See above.
+    }
+  }
+}
+
+/**
+ * Starts a platform for tests. It needs `redis-server` on this machine, or `REDIS_URL`. Throws when something is missing, and says what to do.
+ */
+export async function startPlatform(options: TestPlatformOptions = {}): Promise<TestPlatform> {
+  const {
+    models = ['stories15m'],
+    config = '',
+    onProgress = (line) => void process.stderr.write(`${line}\n`),
+  } = options;
+  const home = mkdtempSync(path.join(os.tmpdir(), 'pie-test-'));
+  try {
+    writeFileSync(path.join(home, 'pie.toml'), `${config}\n${models.map(modelEntry).join('\n')}`);
+    const platform = await LocalPlatform.start({
+      home,
+      port: await freePort(),
+      onProgress,
+      environment: { PIE_CONFIG: undefined, PIE_HOST: undefined, PIE_MODEL: undefined },
+    });
+    return new TestPlatform(platform);
+  } catch (error) {
+    removeHome(home);
+    throw readable(error);
+  }
+}
+
+function modelEntry(source: string): string {
+  const name = source
+    .toLowerCase()
+    .replace(/^[a-z]+:(.*[/])?/, '')
+    .replace(/[^a-z0-9._-]+/g, '-');
+  return `[[model]]\nname = ${JSON.stringify(name)}\nsource = ${JSON.stringify(source)}\n`;
+}
+
+function removeHome(home: string): void {
+  // The last of its processes may still be writing its log.
+  rmSync(home, { recursive: true, force: true, maxRetries: 10 });
+}
+
+/** What the command would say on several lines, as an error that a test's report shows. */
+function readable(error: unknown): unknown {
+  if (!(error instanceof Failure)) return error;
+  const lines = [error.message, error.why && `why: ${error.why}`, error.advice && `what to do: ${error.advice}`];
+  return new Error(lines.filter(Boolean).join('\n'), { cause: error });
+}

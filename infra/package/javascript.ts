@@ -1,0 +1,57 @@
+import { stripTypeScriptTypes } from 'node:module';
+import path from 'node:path';
+
+/** Folders that hold what the programs are made of. */
+export const ROOMS: readonly string[] = ['gateway', 'runtime', 'scheduler', 'gpu-host', 'infra', 'wit'];
+
+/** TypeScript that is bundled for guests, or copied into projects, and so stays what it is. Paths are relative to the root. */
+export function staysTypeScript(file: string): boolean {
+  return /^(functions|gateway\/cli\/templates|runtime\/build\/component\/prelude)\//.test(file);
+}
+
+/** `from '…'`, `import '…'`, `import('…')`. */
+const IMPORT = /(\b(?:from|import)\s*\(?\s*)'([^'\n]+)'/g;
+/** The same of a package, as a statement of its own: texts may look like imports, and it is not known by its file whether they are. */
+const PACKAGE = /^(?:(?:import|export)\b[^;'"=]*?\bfrom|import)\s*'((?:@[\w.-]+\/)?[\w.-]+)[^'\n]*'/gm;
+/** `new URL('…', import.meta.url)`: a file beside the module. */
+const BESIDE = /(\bnew URL\(\s*)'([^'\n]+)'(?=,\s*import\.meta\.url)/g;
+/** `'runtime/main.ts'`: a program, by its path below the root. */
+const PROGRAM = new RegExp(`()'((?:${ROOMS.join('|')})/[^'\\n]+\\.[jt]s)'`, 'g');
+
+/** A module as JavaScript. */
+export interface JavaScript {
+  readonly text: string;
+  /** Modules of the tree that it refers to, relative to the root, by their names in the clone. */
+  readonly files: readonly string[];
+  /** npm packages that it imports. */
+  readonly packages: readonly string[];
+}
+
+/**
+ * Turns a module into JavaScript: types become spaces, so that lines and columns in stack traces are the source's, and references to modules
+ * that become JavaScript as well follow them.
+ * @param file path relative to the root
+ */
+export function toJavaScript(file: string, source: string): JavaScript {
+  const files = new Set<string>();
+  const refer = (target: string, written: string): string => {
+    if (!/\.[jt]s$/.test(target)) return written;
+    files.add(target);
+    return staysTypeScript(target) ? written : written.replace(/\.ts$/, '.js');
+  };
+  const beside = (written: string) => path.posix.join(path.posix.dirname(file), written);
+  const stripped = file.endsWith('.ts') ? stripTypeScriptTypes(source) : source;
+  const text = stripped
+    .replace(IMPORT, (whole, before: string, written: string) => {
+      if (written.startsWith('.')) return `${before}'${refer(beside(written), written)}'`;
+      return written.startsWith('#') ? `${before}'${refer(written.slice(1), written)}'` : whole;
+    })
+    .replace(BESIDE, (_, before: string, written: string) => `${before}'${refer(beside(written), written)}'`)
+    .replace(PROGRAM, (_, before: string, written: string) => `${before}'${refer(written, written)}'`);
+  return { text, files: [...files], packages: packagesOf(stripped) };
+}
+
+/** npm packages that a module imports. */
+export function packagesOf(source: string): string[] {
+  return [...source.matchAll(PACKAGE)].map(([, name = '']) => name).filter((name) => !/^[.]|^(node|pie)$/.test(name));
+}

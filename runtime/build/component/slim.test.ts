@@ -1,0 +1,56 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, suite, test } from 'node:test';
+import { componentize } from 'componentize-qjs';
+import { buildArtifact } from '../artifact/build.ts';
+import { load } from '../testing/load.ts';
+import { bundle } from './bundle.ts';
+import { writeContract } from './contract.ts';
+import { slim } from './slim.ts';
+
+/** Fills what the engine's allocator has free with objects of all sizes, over and over, and says what it made of them. */
+const SOURCE = `
+import { defineInferlet } from '@pie/inferlet';
+const kept = new Map(Array.from({ length: 500 }, (_, i) => ['key ' + i, { text: 'value '.repeat(i % 40), bytes: new Uint8Array(i * 3).fill(i) }]));
+export const run = defineInferlet(async ({ rounds }: { rounds: number }) => {
+  let sum = 0;
+  for (let round = 0; round < rounds; round++) {
+    const made = Array.from({ length: 300 }, (_, i) => ({ text: String(i).repeat(1 + ((i * 37) % 97)), bytes: new Uint8Array(i * 20), list: Array(i % 50).fill(i) }));
+    for (const { text, bytes, list } of made) sum += text.length + bytes.reduce((a, b) => a + b, 0) + list.length;
+    if (round % 3 === 0) for (const [key, { text, bytes }] of kept) sum += key.length + text.length + bytes.reduce((a, b) => a + b, 0);
+  }
+  return { sum, source: run.toString().length > 0, sorted: [...kept.keys()].sort().at(-1) };
+});`;
+
+suite('a slim component', () => {
+  let root = '';
+  before(async () => {
+    root = await mkdtemp(join(tmpdir(), 'pie-slim-'));
+  });
+  after(() => rm(root, { recursive: true, force: true }));
+
+  test('does what the whole one does, and has neither its source beside it nor names', async () => {
+    await writeFile(join(root, 'index.ts'), SOURCE);
+    const { code, interfaces } = await bundle({ directory: root, entry: join(root, 'index.ts') });
+    const witPath = await writeContract(interfaces, root);
+    const { component } = await componentize({ witPath, world: 'inferlet', jsSource: code, stubWasi: true });
+    const slimmed = slim(component);
+    const results = await Promise.all(
+      [component, slimmed].map(async (bytes, index) => {
+        const made = await buildArtifact(bytes, { store: join(root, `store-${index}`), memoryPages: 512 });
+        assert.ok(made.ok, made.ok ? '' : made.message);
+        return JSON.parse(await (await load(made.artifact, {})).run('{"rounds":3}')) as unknown;
+      }),
+    );
+    assert.deepEqual(results[1], results[0]);
+
+    const most = code.slice(100, -100);
+    assert.ok(Buffer.from(component).includes(most), 'the whole one has the source in its snapshot');
+    assert.ok(!Buffer.from(slimmed).includes(most));
+    assert.ok(!Buffer.from(slimmed).includes('component-name'));
+    assert.ok(slimmed.length < component.length - 2 * code.length);
+    assert.deepEqual(slim(slimmed), slimmed, 'there is nothing more to take away');
+  });
+});

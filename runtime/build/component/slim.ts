@@ -1,0 +1,127 @@
+import { leb, Reader, Writer } from '../wasm/binary.ts';
+import { readSections, SECTION, type Section, withSection, writeSections } from '../wasm/sections.ts';
+
+/** Custom sections that say something to people and debuggers only. */
+const SPOKEN: ReadonlySet<string> = new Set(['name', 'component-name', 'producers', 'target_features', '.dep-v0']);
+
+/** Ids of a component's sections that hold others (Component Model, Binary Format). */
+const CUSTOM = 0;
+const CORE_MODULE = 1;
+const COMPONENT = 4;
+
+/**
+ * The same component without names of its insides and without what its snapshot keeps of freed memory: the compiler's garbage, with the whole
+ * source twice. 10 % of a component of the QuickJS engine, and memory that no instance has to be filled with.
+ */
+export function slim(component: Uint8Array): Uint8Array {
+  const out = new Writer(component.length);
+  out.push(component.subarray(0, 8));
+  const reader = new Reader(component, 8);
+  while (!reader.done) {
+    const id = reader.byte();
+    const body = reader.slice(reader.u32());
+    if (id === CUSTOM && SPOKEN.has(new Reader(component, body.at, body.end).name())) continue;
+    const bytes = component.subarray(body.at, body.end);
+    const slimmed = id === CORE_MODULE ? slimModule(bytes) : id === COMPONENT ? slim(bytes) : bytes;
+    out.push([id, ...leb(slimmed.length)]);
+    out.push(slimmed);
+  }
+  return out.bytes();
+}
+
+function slimModule(bytes: Uint8Array): Uint8Array {
+  const sections = readSections(bytes).filter(
+    ({ id, body }) => id !== SECTION.custom || !SPOKEN.has(new Reader(body).name()),
+  );
+  const image = imageOf(sections);
+  if (!image) return writeSections(sections);
+  wipeFreeChunks(image);
+  return writeSections(withImage(sections, image));
+}
+
+/** The module's memory as its data section fills it; null when it has none, or fills it otherwise than at constant places. */
+function imageOf(sections: readonly Section[]): Uint8Array | null {
+  const body = sections.find(({ id }) => id === SECTION.data)?.body;
+  if (!body) return null;
+  const reader = new Reader(body);
+  const segments: { readonly at: number; readonly bytes: Uint8Array }[] = [];
+  for (let left = reader.u32(); left > 0; left--) {
+    const [ACTIVE, I32_CONST, END] = [0x00, 0x41, 0x0b];
+    if (reader.byte() !== ACTIVE || reader.byte() !== I32_CONST) return null;
+    const at = reader.s33();
+    if (at < 0 || reader.byte() !== END) return null;
+    const { at: from, end } = reader.slice(reader.u32());
+    segments.push({ at, bytes: body.subarray(from, end) });
+  }
+  const image = new Uint8Array(segments.reduce((most, { at, bytes }) => Math.max(most, at + bytes.length), 0));
+  for (const { at, bytes } of segments) image.set(bytes, at);
+  return image;
+}
+
+/** Bytes at the beginning of a free chunk that the allocator uses: its head, and its links in a list or tree. */
+const CHUNK_HEAD = 32;
+
+/**
+ * Zeroes what is free in the heap of dlmalloc (wasi-libc's allocator, Doug Lea, version 2.8): a chunk's size at 4, with the flags "the chunk before
+ * is in use" and "in use"; of a free one the links of its list at 8 and 12, and its size again behind it. A chunk is only touched when all of
+ * this agrees in both directions, which nothing but a free chunk does.
+ */
+function wipeFreeChunks(image: Uint8Array): void {
+  const view = new DataView(image.buffer, image.byteOffset, image.byteLength);
+  const word = (at: number): number => (at >= 0 && at + 4 <= image.length ? view.getUint32(at, true) : 0);
+  for (let at = 8; at + CHUNK_HEAD < image.length; at += 8) {
+    const head = word(at + 4);
+    const size = head - 1;
+    if ((head & 7) !== 1 || size <= CHUNK_HEAD || at + size + 8 > image.length) continue;
+    if (word(at + size) !== size || (word(at + size + 4) & 3) !== 2) continue;
+    const [next, previous] = [word(at + 8), word(at + 12)];
+    if (word(next + 12) !== at || word(previous + 8) !== at) continue;
+    image.fill(0, at + CHUNK_HEAD, at + size);
+    at += size - 8;
+  }
+}
+
+/** Most data segments of one module: engines take no more than a hundred thousand. */
+const MAX_SEGMENTS = 10_000;
+
+/** The sections with data that fills memory with `image`, zeros left out. */
+function withImage(sections: readonly Section[], image: Uint8Array): Section[] {
+  // A segment costs about as many bytes as the shortest run of zeros that is worth one.
+  let gap = 8;
+  let runs = runsOf(image, gap);
+  while (runs.length > MAX_SEGMENTS) {
+    gap *= 2;
+    runs = runsOf(image, gap);
+  }
+  const writer = new Writer(image.length);
+  writer.push(leb(runs.length));
+  for (const { from, to } of runs) {
+    writer.push([0x00, 0x41, ...signedLeb(from), 0x0b, ...leb(to - from)]);
+    writer.push(image.subarray(from, to));
+  }
+  const filled = withSection(sections, SECTION.data, writer.bytes());
+  const counted = sections.some(({ id }) => id === SECTION.dataCount);
+  return counted ? withSection(filled, SECTION.dataCount, Uint8Array.from(leb(runs.length))) : filled;
+}
+
+/** Parts of the image between runs of more than `gap` zeros. */
+function runsOf(image: Uint8Array, gap: number): { readonly from: number; readonly to: number }[] {
+  const runs: { from: number; to: number }[] = [];
+  let last: { from: number; to: number } | undefined;
+  for (let at = 0; at < image.length; at++) {
+    if (image[at] === 0) continue;
+    if (last && at - last.to <= gap) last.to = at + 1;
+    else {
+      last = { from: at, to: at + 1 };
+      runs.push(last);
+    }
+  }
+  return runs;
+}
+
+/** LEB128 of a number that is not negative, as a signed one. */
+function signedLeb(value: number): number[] {
+  const bytes = leb(value);
+  const top = bytes.at(-1) ?? 0;
+  return top & 64 ? [...bytes.slice(0, -1), top | 128, 0] : bytes;
+}

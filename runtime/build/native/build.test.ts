@@ -1,0 +1,174 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { world } from '#wit/generated/world.ts';
+import { compileWorld, type HostTable } from '../../lowering/compile.ts';
+import { instantiate } from '../../lowering/instance.ts';
+import { SliceRunner } from '../../lowering/slice-runner.ts';
+import { testArtifact, testProgram } from '../../testing/components.ts';
+import { recordingHost } from '../../testing/recording-host.ts';
+import { buildArtifact } from '../artifact/build.ts';
+import { buildComponent } from '../component/build.ts';
+import type { BuildFailure } from '../outcome.ts';
+import { load } from '../testing/load.ts';
+import { compileC } from './clang.ts';
+import { prebuiltModule } from './prebuilt.ts';
+import { wrapModule } from './wrap.ts';
+
+const MAIN = fileURLToPath(new URL('../main.ts', import.meta.url));
+const EXAMPLE = fileURLToPath(new URL('../../../functions/native-completion', import.meta.url));
+const HEAD = '#include "pie.h"\n';
+const RUN = 'pie_result_string_string pie_run(pie_string input)';
+
+let root = '';
+before(async () => {
+  root = await mkdtemp(join(tmpdir(), 'pie-native-'));
+});
+after(() => rm(root, { recursive: true, force: true }));
+
+async function project(name: string, text: string, more: Readonly<Record<string, string>> = {}): Promise<string> {
+  const directory = join(root, name);
+  await mkdir(directory, { recursive: true });
+  const files = { 'pie.json': `{"name": "${name}", "main": "main.c"}`, 'main.c': text, ...more };
+  for (const [file, content] of Object.entries(files)) await writeFile(join(directory, file), content);
+  return directory;
+}
+
+const build = async (directory: string) => buildComponent(directory, { store: join(root, 'store') });
+
+async function refused(name: string, text: string): Promise<BuildFailure> {
+  const outcome = await build(await project(name, text));
+  assert.ok(!outcome.ok, 'it was built');
+  return outcome;
+}
+
+async function run(component: Uint8Array, input: string): Promise<string> {
+  const made = await buildArtifact(component, { store: join(root, 'artifacts'), memoryPages: 256 });
+  assert.ok(made.ok, made.ok ? '' : made.message);
+  return (await load(made.artifact, {})).run(input);
+}
+
+describe('a folder whose main is a C file', () => {
+  it('becomes a component of a few kilobytes, with what it includes', async () => {
+    const outcome = await build(
+      await project(
+        'hello',
+        `${HEAD}#include "greeting.h"\n${RUN} { (void)input; return (pie_result_string_string){.ok = GREETING}; }`,
+        {
+          'greeting.h': '#define GREETING PIE_TEXT("\\"hello\\"")',
+        },
+      ),
+    );
+    assert.ok(outcome.ok, outcome.ok ? '' : outcome.message);
+    assert.deepEqual([...outcome.files].sort(), ['greeting.h', 'main.c']);
+    assert.ok(outcome.component.length < 20_000, `${outcome.component.length} bytes`);
+    assert.equal(await run(outcome.component, '{}'), '"hello"');
+  });
+
+  it('may use string.h and malloc beside the arena', async () => {
+    const outcome = await build(
+      await project(
+        'libc',
+        `${HEAD}#include <stdlib.h>\n#include <string.h>
+        ${RUN} {
+          char *copies[100];
+          for (int i = 0; i < 100; i++) {
+            copies[i] = malloc(input.length + 1000 * i);
+            memcpy(copies[i], input.data, input.length);
+            memset(pie_alloc(5000, 16), 255, 5000);
+          }
+          for (int i = 0; i < 100; i++) if (memcmp(copies[i], input.data, input.length)) abort();
+          return (pie_result_string_string){.ok = {copies[99], input.length}};
+        }`,
+      ),
+    );
+    assert.ok(outcome.ok, outcome.ok ? '' : outcome.message);
+    assert.equal(await run(outcome.component, '{"a":1}'), '{"a":1}');
+  });
+
+  it('is refused with the place of its faults, or with what it may not use', async () => {
+    const wrong = await refused('wrong', `${HEAD}${RUN} {\n  return input.text;\n}`);
+    assert.match(wrong.message, /main\.c:3:16: .*text/);
+    assert.equal(wrong.diagnostics?.[0]?.source, '  return input.text;');
+    assert.match((await refused('missing', '#include "nothing.h"\n')).hint, /wasi-libc/);
+    assert.match((await refused('empty', HEAD)).hint, /pie_run\(pie_string input\)/);
+    const stdio = await refused(
+      'stdio',
+      `${HEAD}#include <stdio.h>\n${RUN} { puts(input.data); return (pie_result_string_string){0}; }`,
+    );
+    assert.match(stdio.message, /fd_write.* of WASI/);
+    assert.match(stdio.hint, /pie_append/);
+  });
+});
+
+/** All that the bundled inferlet calls, on a host that decodes one token and the one that ends a text. */
+async function transcript(module: Uint8Array) {
+  const program = await testProgram(await testArtifact(await wrapModule(module)));
+  const { host, lines } = recordingHost();
+  const ok = (val?: unknown) => ({ tag: 'ok', val });
+  const answers: HostTable = {
+    ...host,
+    runtime: {
+      ...host.runtime,
+      models: () => [{ name: 'm', contextLength: 64, vocabularySize: 99, pageSize: 16, traits: [] }],
+    },
+    tokenize: {
+      ...host.tokenize,
+      tokenize: (_context, _model, text) => ok(Uint32Array.of(5, Array.from(text as string).length)),
+      'special-tokens': () => ok({ bos: 1, eos: [2] }),
+      '[method]detokenizer.push': (_context, _self, tokens) => ok((tokens as Uint32Array)[0] === 7 ? 'é' : ''),
+    },
+    allocate: { ...host.allocate, 'allocate-pages': () => ok(Uint32Array.of(1, 2)) },
+    session: { ...host.session, send: () => ok() },
+    fused: {
+      ...host.fused,
+      '[method]run.next': () => Promise.resolve(ok({ tokens: Uint32Array.of(7, 2), finished: 'stop-token' })),
+    },
+  };
+  const options = { slices: new SliceRunner(), cpuLimitMs: 5000 };
+  const execution = instantiate(program, compileWorld(world, answers), options);
+  const ending = await execution.start('{"prompt":"Once \\u00e9","maxTokens":5,"seed":3,"temperature":0.5}');
+  execution.dispose();
+  return { ending, lines };
+}
+
+describe('where clang is missing', () => {
+  /** The build program with nothing on its PATH. */
+  const buildWithout = (directory: string) =>
+    new Promise<Record<string, unknown>>((resolve) => {
+      const args = [MAIN, 'component', directory, join(root, 'out.wasm'), '--json'];
+      execFile(process.execPath, args, { env: { PATH: root } }, (_error, stdout) => resolve(JSON.parse(stdout)));
+    });
+
+  it('says what to install', async () => {
+    const failure = await buildWithout(await project('bare', `${HEAD}${RUN} {}`));
+    assert.equal(failure.message, 'clang is missing, which compiles C to WebAssembly.');
+    assert.match(String(failure.hint), /apt-get install clang lld/);
+  });
+
+  it('the module beside the source is taken, unless the source has changed', async () => {
+    const directory = join(root, 'copied');
+    await cp(EXAMPLE, directory, { recursive: true });
+    assert.equal((await buildWithout(directory)).ok, true);
+    await writeFile(join(directory, 'json.h'), '/* changed */');
+    assert.equal((await buildWithout(directory)).ok, false);
+  });
+
+  it('the bundled inferlet has such a module, which does what the compiled source does', async () => {
+    const entry = join(EXAMPLE, 'main.c');
+    const prebuilt = await prebuiltModule(entry);
+    assert.ok(prebuilt, 'main.wasm is of another source: see functions/native-completion/README.md');
+    const { module } = await compileC({ directory: EXAMPLE, entry }, root);
+    const [first, second] = await Promise.all([prebuilt, module].map(transcript));
+    assert.deepEqual(first, second);
+    assert.equal(
+      first?.ending.kind === 'returned' && first.ending.text,
+      '{"text":"é","tokens":[7],"finishReason":"stop-token","promptTokens":3}',
+    );
+    assert.ok((await readFile(join(EXAMPLE, 'main.wasm'))).length < 20_000);
+  });
+});

@@ -1,0 +1,176 @@
+import { spawn } from 'node:child_process';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { dirname, extname, join, relative, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Source } from '../component/source.ts';
+import { BuildError, type Diagnostic } from '../outcome.ts';
+
+/** Where `pie.h` is. */
+const INCLUDE = fileURLToPath(new URL('../../../wit/generated', import.meta.url));
+
+const COMPILE_LIMIT_MS = 30_000;
+const COMPILE_LIMIT_KIB = 2 * 2 ** 20;
+/** Bound on what the compiler may say. */
+const MAX_OUTPUT_CHARACTERS = 1_000_000;
+/** An overflow of the stack runs into address 0 and traps, since the stack lies first. */
+const STACK_BYTES = 65_536;
+
+const FLAGS = [
+  '--target=wasm32-wasi',
+  ...['-std=c11', '-O2', '-mbulk-memory', '-nostdlib', '-DPIE_MAIN', `-I${INCLUDE}`],
+  ...['-Werror=implicit-function-declaration', '-Werror=return-type', '-Werror=int-conversion'],
+  ...['-Wl,--no-entry', '-Wl,--strip-all', '-Wl,--stack-first', `-Wl,-z,stack-size=${STACK_BYTES}`],
+  ...['-fno-color-diagnostics', '-fno-caret-diagnostics'],
+];
+
+const INSTALL =
+  'Install LLVM: `apt-get install clang lld` on Debian and Ubuntu (and wasi-libc for string.h or malloc); `brew install llvm lld` on macOS.';
+
+/** The compiler is not on this machine. */
+export class NoCompilerError extends BuildError {
+  constructor(what: string) {
+    super('build-failed', `${what} is missing, which compiles C to WebAssembly.`, INSTALL);
+    this.name = 'NoCompilerError';
+  }
+}
+
+/** Whether a source is compiled here. */
+export const isNative = (entry: string): boolean => extname(entry) === '.c';
+
+export interface Compiled {
+  readonly module: Uint8Array;
+  /** Files of the project that went into it, relative to it. */
+  readonly files: readonly string[];
+}
+
+/**
+ * Compiles a C file and what it includes into a core module, with limits on time and memory. wasi-libc is linked where it is installed.
+ * @param scratch where a folder may be for that time
+ * @throws {NoCompilerError} without clang or its linker; BuildError with the faults' places when the source does not compile
+ */
+export async function compileC(source: Source, scratch: string): Promise<Compiled> {
+  const directory = await mkdtemp(join(resolve(scratch), '.native-'));
+  try {
+    const output = join(directory, 'main.wasm');
+    const dependencies = join(directory, 'main.d');
+    const libc = (await clang(['--target=wasm32-wasi', '-print-file-name=libc.a'], source.directory)).output.trim();
+    const entry = relative(source.directory, source.entry);
+    const args = [...FLAGS, '-MMD', '-MF', dependencies, entry, ...(libc === 'libc.a' ? [] : ['-lc']), '-o', output];
+    const { code, errors } = await clang(args, source.directory);
+    if (code !== 0) throw await failure(errors, source.directory);
+    const module = await readFile(output);
+    refuseWasi(module);
+    return { module, files: projectFiles(await readFile(dependencies, 'utf8'), source.directory) };
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+interface Ran {
+  readonly code: number | null;
+  readonly output: string;
+  readonly errors: string;
+}
+
+async function clang(args: readonly string[], cwd: string): Promise<Ran> {
+  // The limits hold where the system knows them; the timer holds everywhere.
+  const limits = `ulimit -c 0; ulimit -t ${COMPILE_LIMIT_MS / 1000}; ulimit -v ${COMPILE_LIMIT_KIB} 2>/dev/null`;
+  const child = spawn('/bin/sh', ['-c', `${limits}; exec clang "$@"`, 'clang', ...args], {
+    cwd,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const timer = setTimeout(() => child.kill('SIGKILL'), COMPILE_LIMIT_MS);
+  let output = '';
+  let errors = '';
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    if (output.length < MAX_OUTPUT_CHARACTERS) output += text;
+  });
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    if (errors.length < MAX_OUTPUT_CHARACTERS) errors += text;
+  });
+  try {
+    const code = await new Promise<number | null>((settle, reject) => {
+      child.once('error', reject);
+      child.once('close', settle);
+    });
+    const NOT_FOUND = 127;
+    if (code === NOT_FOUND) throw new NoCompilerError('clang');
+    if (/No available targets are compatible/.test(errors)) throw new NoCompilerError('A clang that knows wasm32');
+    if (/unable to execute command|posix_spawn failed|wasm-ld.*(not found|No such file)/i.test(errors)) {
+      throw new NoCompilerError('wasm-ld (of lld)');
+    }
+    if (code === null) {
+      throw new BuildError(
+        'build-timeout',
+        `The compiler took longer than ${COMPILE_LIMIT_MS / 1000} s or more memory than it may, and was stopped.`,
+        'Make the source smaller.',
+      );
+    }
+    return { code, output, errors };
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+const MESSAGE = /^(.+?):(\d+):(\d+): (?:fatal )?error: (.*)$/;
+
+/** What the compiler or the linker said, with the places in the source. */
+async function failure(errors: string, directory: string): Promise<BuildError> {
+  const diagnostics: Diagnostic[] = [];
+  for (const line of errors.split('\n')) {
+    const [, file, row, column, text] = MESSAGE.exec(line) ?? [];
+    if (file === undefined || text === undefined) continue;
+    const lines = (await readFile(resolve(directory, file), 'utf8').catch(() => '')).split('\n');
+    const at = { line: Number(row), column: Number(column) };
+    diagnostics.push({ file, ...at, text, source: lines[at.line - 1] ?? '' });
+  }
+  const [first] = diagnostics;
+  if (first) {
+    const more = diagnostics.length > 1 ? ` (and ${diagnostics.length - 1} more)` : '';
+    return new BuildError(
+      'build-failed',
+      `The source does not compile: ${first.file}:${first.line}:${first.column}: ${first.text}${more}`,
+      /file not found/.test(first.text)
+        ? 'Check the path; headers of the C library need the package wasi-libc.'
+        : 'Correct the source at that place and deploy again.',
+      diagnostics,
+    );
+  }
+  const undefinedSymbol = /undefined symbol: (.*)/.exec(errors)?.[1];
+  if (undefinedSymbol !== undefined) {
+    return new BuildError(
+      'build-failed',
+      `The source uses ${undefinedSymbol}, which nothing defines.`,
+      undefinedSymbol === 'pie_run'
+        ? 'Define the program: pie_result_string_string pie_run(pie_string input).'
+        : 'Define it; functions of the C library need the package wasi-libc.',
+    );
+  }
+  return new BuildError(
+    'build-failed',
+    `clang failed: ${errors.trim().slice(-1000) || 'without a word'}`,
+    'Correct the source and deploy again.',
+  );
+}
+
+/** The C library can do without files, clocks and standard output, or ask WASI for them, which inferlets do not have. */
+function refuseWasi(module: Uint8Array): void {
+  const imports = WebAssembly.Module.imports(new WebAssembly.Module(module as Uint8Array<ArrayBuffer>));
+  const wasi = imports.filter((entry) => entry.module.startsWith('wasi_')).map(({ name }) => name);
+  if (wasi.length === 0) return;
+  throw new BuildError(
+    'build-failed',
+    `The program needs ${wasi.join(', ')} of WASI, which inferlets do not have.`,
+    'Leave out what stands behind it: stdio.h (snprintf as well; use pie_append and pie_append_number), files, clocks, exit.',
+  );
+}
+
+/** The project's own files in a list of dependencies as `make` reads it. */
+function projectFiles(rule: string, directory: string): string[] {
+  const paths = rule
+    .slice(rule.indexOf(':') + 1)
+    .replaceAll('\\\n', ' ')
+    .match(/(?:\\ |\S)+/g);
+  const own = (paths ?? []).map((path) => relative(directory, resolve(directory, path.replaceAll('\\ ', ' '))));
+  return [...new Set(own)].filter((path) => !path.startsWith('..') && dirname(path) !== INCLUDE);
+}

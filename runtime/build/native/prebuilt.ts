@@ -1,0 +1,39 @@
+import { createHash } from 'node:crypto';
+import { readdir, readFile } from 'node:fs/promises';
+import { dirname, extname, join } from 'node:path';
+import { nameBytes, Reader, WasmError } from '../wasm/binary.ts';
+import { readSections, SECTION, writeSections } from '../wasm/sections.ts';
+
+/** Custom section of a compiled module that says what it was compiled from. */
+const SECTION_NAME = 'pie-source';
+
+/** The module with a note of the source that it was compiled from. */
+export async function withSourceNote(module: Uint8Array, entry: string): Promise<Uint8Array> {
+  const body = Uint8Array.from([...nameBytes(SECTION_NAME), ...nameBytes(await sourceHash(entry))]);
+  return writeSections([...readSections(module), { id: SECTION.custom, body }]);
+}
+
+/** The module beside a C file (`main.wasm` beside `main.c`), when it was compiled from what is there now; null for none or another. */
+export async function prebuiltModule(entry: string): Promise<Uint8Array | null> {
+  const module = await readFile(`${entry.slice(0, -extname(entry).length)}.wasm`).catch(() => null);
+  if (!module) return null;
+  try {
+    for (const { id, body } of readSections(module)) {
+      if (id !== SECTION.custom) continue;
+      const reader = new Reader(body);
+      if (reader.name() === SECTION_NAME) return reader.name() === (await sourceHash(entry)) ? module : null;
+    }
+  } catch (error) {
+    if (!(error instanceof WasmError)) throw error;
+  }
+  return null;
+}
+
+/** Hash of the sources in the folder of a C file, names and texts. */
+async function sourceHash(entry: string): Promise<string> {
+  const folder = dirname(entry);
+  const files = (await readdir(folder)).filter((file) => file.endsWith('.c') || file.endsWith('.h')).sort();
+  const hash = createHash('sha256');
+  for (const file of files) hash.update(`${file}\0${await readFile(join(folder, file), 'utf8')}\0`);
+  return hash.digest('hex');
+}
