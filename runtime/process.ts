@@ -29,6 +29,7 @@ export async function runProcess(): Promise<void> {
     poolMemoryMb: config.runtime.poolMemoryMb,
     limits: config.runtime.limits,
     overcommit: config.admission.overcommit,
+    privateHosts: config.http.privateHosts,
     onError: report,
   });
 

@@ -28,6 +28,9 @@ describe('text-completion', () => {
   });
 
   it('names the field of a bad input', async () => {
-    assert.deepEqual(await refusedInput('text-completion', { temperature: -1 }), { status: 422, field: '/temperature' });
+    assert.deepEqual(await refusedInput('text-completion', { temperature: -1 }), {
+      status: 422,
+      field: '/temperature',
+    });
   });
 });

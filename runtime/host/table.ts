@@ -1,4 +1,5 @@
 import type { HostTable } from '../lowering/compile.ts';
+import { adapter } from './adapter.ts';
 import { allocate } from './allocate.ts';
 import { children } from './children.ts';
 import { fileExchange } from './file-exchange.ts';
@@ -34,7 +35,7 @@ export const hostTable: HostTable = {
   introspect,
   'kv-files': kvFiles,
   'input-image': refusing('input-image'),
-  adapter: refusing('adapter'),
+  adapter,
   store,
   messaging,
   http,

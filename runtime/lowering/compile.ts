@@ -1,7 +1,7 @@
+import { flatten, layoutOf, type Signature, signatureOf } from '#wit/generate/layout.ts';
 import type { WitFunction, WitInterface, WitType, WitWorld } from '#wit/generate/model.ts';
 import { Emitter } from './emit.ts';
 import type { FutureType, Guest } from './guest.ts';
-import { flatten, layoutOf, type Signature, signatureOf } from './layout.ts';
 
 /** A function of the platform that a guest may call. Its first argument is `Guest.context`, then the WIT arguments (a method's resource first). */
 export type HostFunction = (context: never, ...args: never[]) => unknown;

@@ -1,4 +1,3 @@
-import type { WitType } from '#wit/generate/model.ts';
 import {
   type CaseType,
   type CoreType,
@@ -10,7 +9,8 @@ import {
   layoutOf,
   payloadOffset,
   sequence,
-} from './layout.ts';
+} from '#wit/generate/layout.ts';
+import type { WitType } from '#wit/generate/model.ts';
 
 /** Numeric lists that cross as one typed array: the lifting and the lowering method of `Guest`. */
 const TYPED_LISTS: Partial<Record<WitType['kind'], { readonly lift: string; readonly put: string | null }>> = {

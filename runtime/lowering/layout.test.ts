@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
+import { flatten, layoutOf, signatureOf } from '#wit/generate/layout.ts';
 import type { WitType } from '#wit/generate/model.ts';
 import * as contract from '#wit/generated/world.ts';
 import { Emitter } from './emit.ts';
 import { Guest } from './guest.ts';
-import { flatten, layoutOf, signatureOf } from './layout.ts';
 
 const fn = (interfaceName: string, coreName: string) => {
   const entry = contract.world.imports.find(({ name }) => name === interfaceName);
@@ -32,6 +32,13 @@ describe('the layout of the contract', () => {
     assert.deepEqual(layoutOf(contract.grammarSourceType), { size: 12, align: 4 });
     assert.deepEqual(layoutOf(contract.grammarMatchStatusType), { size: 2, align: 1 });
     assert.deepEqual(layoutOf(contract.kvFilesFileInfoType), { size: 8 + 4 + 4 + 1 + 1 + 2 + 8 + 4, align: 4 });
+    assert.deepEqual(layoutOf(contract.httpRequestType), { size: 3 * 8 + 12 + 8 + 4, align: 4 });
+    assert.deepEqual(layoutOf(contract.httpResponseHeadType), { size: 4 + 8 + 8, align: 4 });
+    assert.deepEqual(layoutOf(contract.storeEntryType), { size: 16, align: 8 });
+    assert.deepEqual(layoutOf(contract.messagingEnvelopeType), { size: 8 + 12, align: 4 });
+    assert.deepEqual(layoutOf(contract.childrenEndingType), { size: 4 + 16, align: 4 });
+    assert.deepEqual(layoutOf(contract.runtimeModelMetadataType), { size: 8 + 8 + 6 * 4, align: 8 });
+    assert.deepEqual(layoutOf(contract.fileExchangeFileInfoType), { size: 24, align: 8 });
     assert.deepEqual(layoutOf({ kind: 'option', value: { kind: 'u64' } }), { size: 16, align: 8 });
   });
 
@@ -45,6 +52,10 @@ describe('the layout of the contract', () => {
     assert.equal(fn('grammar', 'step').spilled, true);
     assert.equal(fn('grammar', '[method]matcher.fork').returnPointer, false);
     assert.equal(fn('introspect', 'forward-scores').spilled, false);
+    assert.equal(fn('adapter', 'forward-with-adapter').spilled, false);
+    assert.equal(fn('adapter', 'step').spilled, true);
+    assert.equal(fn('http', '[constructor]exchange').spilled, false);
+    assert.equal(fn('runtime', 'metadata').returnPointer, true);
   });
 
   it('joins the cases of a variant', () => {
@@ -70,6 +81,8 @@ function arbitrary(type: WitType): fc.Arbitrary<unknown> {
       return fc.boolean();
     case 'u8':
       return fc.integer({ min: 0, max: 255 });
+    case 'u16':
+      return fc.integer({ min: 0, max: 0xffff });
     case 's32':
       return fc.integer();
     case 'u64':

@@ -7,9 +7,10 @@ import { describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { world } from '#wit/generated/world.ts';
+import { wrapModule } from '../build/native/wrap.ts';
 import { testArtifact, testProgram } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
-import { callbackGuest, coreComponent, RETURN_42, watComponent } from '../testing/wat.ts';
+import { callbackGuest, RETURN_42, watComponent } from '../testing/wat.ts';
 import { compileWorld } from './compile.ts';
 import { instantiate } from './instance.ts';
 import { SliceRunner } from './slice-runner.ts';
@@ -27,8 +28,6 @@ async function run(component: Uint8Array, input = 'hi') {
   execution.dispose();
   return { ending, lines, form: program.plan.entry.form, held: execution.guest.held };
 }
-
-const clang = await hasClang();
 
 describe('guests without a language runtime', () => {
   it('run in the callback form, waiting on a set of futures', async () => {
@@ -93,7 +92,7 @@ describe('guests without a language runtime', () => {
     assert.deepEqual(ending, { kind: 'returned', ok: true, text: '42' });
   });
 
-  it('run when written in C', { skip: !clang && 'clang with a wasm32 target is not installed' }, async () => {
+  it('run when written in C', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'pie-c-'));
     try {
       const output = join(directory, 'guest.wasm');
@@ -101,7 +100,7 @@ describe('guests without a language runtime', () => {
       await promisify(execFile)('clang', [
         ...['--target=wasm32', '-O2', '-nostdlib', '-Wl,--no-entry', '-Wl,-z,stack-size=16384', '-o', output, source],
       ]);
-      const { ending, lines } = await run(await coreComponent(await readFile(output)), '7');
+      const { ending, lines } = await run(await wrapModule(await readFile(output)), '7');
       assert.deepEqual(ending, { kind: 'returned', ok: true, text: '{"input":"7","failed":1}' });
       assert.equal(lines.filter((line) => line.startsWith('queue [method]queue.synchronize')).length, 4);
       assert.ok(lines.includes('session send({"tag":"text","val":"from C"})'));
@@ -110,13 +109,3 @@ describe('guests without a language runtime', () => {
     }
   });
 });
-
-async function hasClang(): Promise<boolean> {
-  try {
-    const { stdout } = await promisify(execFile)('clang', ['--print-targets']);
-    await promisify(execFile)('wasm-ld', ['--version']);
-    return stdout.includes('wasm32');
-  } catch {
-    return false;
-  }
-}

@@ -67,6 +67,10 @@ test('whatever two runtimes, a canceller and the platform do in whatever order: 
           } else if (kind === 'cancel') await scheduler.cancel(id, 'enough');
           else if (kind === 'fail') await invocations.fail(id, 'internal', 'x', runtimeId);
           else if (kind === 'lost' || kind === 'giveBack' || kind === 'over') await active[kind](id, runtimeId);
+          const now = await invocations.get(id);
+          const line = scheduler.store.keys.waiting(now?.tenant ?? '');
+          // Counted as waiting exactly as long as it waits, back in line after a lost attempt too.
+          assert.equal((await scheduler.store.redis.zscore(line, id)) !== null, now?.status === 'queued');
         }
         await invocations.fail(id, 'internal', 'the end');
         for (const runtimeId of RUNTIMES) await active.over(id, runtimeId);

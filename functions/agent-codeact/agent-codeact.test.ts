@@ -1,0 +1,61 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { CHAT, callFunction, countersOf, failingFunction } from '#test/harness/functions.ts';
+import { deployChanged, deployGranting, ToolServer } from '#test/harness/tool-server.ts';
+
+const block = (code: string) => `I try.\n\`\`\`js\n${code}\n\`\`\``;
+const outputs = (messages: readonly string[]) => messages.flatMap((message) => JSON.parse(message).output as string[]);
+
+describe('agent-codeact', () => {
+  it('runs the code that the model writes, with state, functions and faults, and computes no token twice', async () => {
+    await using server = await ToolServer.start({ price: ([item]) => ({ tea: 3, cake: 4 })[item as 'tea'] });
+    await deployGranting('agent-codeact', server.host);
+    const before = await countersOf(CHAT, { reset: true });
+    const { output, messages } = await callFunction('agent-codeact', {
+      task: 'What do two teas and a cake cost?',
+      functions: [{ name: 'price', description: 'of an item', url: server.url('price') }],
+      script: [
+        block("state.tea = await price('tea');\nconsole.log('tea', state.tea);"),
+        block("const [cake] = await Promise.all([price('cake')]);\nreturn 2 * state.tea + cake;"),
+        block('cake + 1'),
+        '10',
+      ],
+    });
+    const { tokens, prefix } = await countersOf(CHAT);
+    assert.equal(output.answer, '10');
+    assert.deepEqual(outputs(messages), ['tea 3', '10', 'ReferenceError: cake is not defined']);
+    assert.deepEqual(
+      server.requests.flatMap(({ body }) => body),
+      ['tea', 'cake'],
+    );
+    assert.equal(tokens + prefix.hitTokens - before.prefix.hitTokens, output.tokens - 1);
+  });
+
+  it('gives the code the language and its functions, and nothing else of the inferlet', async () => {
+    const escapes = [
+      'typeof globalThis + typeof wit + typeof setTimeout + typeof eval + typeof Function',
+      '(() => 0).constructor("return globalThis")()',
+      'Object.getPrototypeOf(async () => 0).constructor("return 1")()',
+      '(function () { return typeof this; })()',
+    ];
+    const tries = escapes.map((code) => `() => ${code}`).join(',\n');
+    const { messages } = await callFunction('agent-codeact', {
+      task: 'Escape.',
+      script: [
+        block(`return [${tries}].map((f) => { try { return f(); } catch (e) { return e.name; } });`),
+        block('return await import("pie:inferlet/runtime@0.1.0");'),
+        'No.',
+      ],
+    });
+    assert.deepEqual(outputs(messages), [
+      JSON.stringify(['undefined'.repeat(5), 'TypeError', 'TypeError', 'undefined']),
+      'SyntaxError: import is not available here',
+    ]);
+  });
+
+  it('ends with its CPU time when the code does not end', async () => {
+    await deployChanged('agent-codeact', { limits: { cpuMs: 1000 } });
+    const error = await failingFunction('agent-codeact', { task: 'Wait.', script: [block('for (;;);')] });
+    assert.match(`${error.code}`, /limit|cpu/);
+  });
+});

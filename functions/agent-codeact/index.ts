@@ -1,0 +1,48 @@
+import {
+  Context,
+  chatModel,
+  defineInferlet,
+  dialectOf,
+  fetch,
+  react,
+  sandbox,
+  scripts,
+  sendJson,
+  tool,
+} from '@pie/inferlet';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly task: string;
+  readonly functions?: readonly { name: string; description?: string; url: string }[];
+  readonly maxSteps?: number;
+  readonly maxTokens?: number;
+  readonly model?: string;
+  readonly script?: readonly string[];
+}
+
+const RULES = `Solve the task. Act by writing one \`\`\`js block; it runs, and you see what it prints with console.log.
+Keep values in \`state\`. Answer without code when you are done.`;
+
+/** Acts by writing JavaScript, which runs here, in the inferlet's own sandbox; each step is sent as it is done. */
+export const run = defineInferlet(async ({ task, functions = [], model, script, ...limits }: Input) => {
+  const given = functions.map(({ name, url }) => [name, (...args: unknown[]) => post(url, args)] as const);
+  const execute = sandbox(Object.fromEntries(given));
+  const javascript = tool<{ code: string }>({ name: 'javascript', call: ({ code }) => execute(code) });
+  const list = functions.map(({ name, description = '' }) => `- await ${name}(…) ${description}`);
+  const system = [RULES, 'Functions:', ...list].join('\n');
+  using ctx = new Context({ model: chatModel(model).name });
+  const dialect = { ...dialectOf(ctx.model.name), format: 'code' } as const;
+  const options = { question: task, system, tools: [javascript], dialect, sampler: scripts(script), ...limits };
+  const steps = [];
+  for await (const { thought, calls, answer } of react(ctx, options)) {
+    await sendJson({ thought, output: calls.map(({ content }) => content), answer });
+    steps.push(answer);
+  }
+  return { answer: steps.at(-1), steps: steps.length, tokens: ctx.length };
+});
+
+async function post(url: string, args: unknown): Promise<unknown> {
+  using response = await fetch(url, { json: args });
+  return await response.json();
+}

@@ -1,0 +1,93 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { CHAT, callFunction, countersOf, failingFunction, refusedInput, STORIES } from '#test/harness/functions.ts';
+import { deployGranting, ToolServer } from '#test/harness/tool-server.ts';
+
+const city = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] };
+const hermes = (name: string, args: object) =>
+  `<tool_call>\n{"name": "${name}", "arguments": ${JSON.stringify(args)}}\n</tool_call>`;
+
+/** A promise that ends when `count` callers wait for it. */
+function barrier(count: number): () => Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  let waiting = 0;
+  return () => {
+    if (++waiting === count) resolve();
+    return promise;
+  };
+}
+
+describe('agent-react', () => {
+  it('calls tools over HTTP in parallel and computes no token twice (chat)', async () => {
+    const together = barrier(2);
+    await using server = await ToolServer.start({
+      weather: async ({ city: name }) => {
+        // Neither is answered before the other has come.
+        await together();
+        return { city: name, celsius: name === 'Rome' ? 21 : 12 };
+      },
+    });
+    await deployGranting('agent-react', server.host);
+    const before = await countersOf(CHAT, { reset: true });
+    const { output, messages } = await callFunction('agent-react', {
+      question: 'Which of Rome and Oslo is warmer?',
+      tools: [{ name: 'weather', description: 'The weather now', parameters: city, url: server.url('weather') }],
+      script: [
+        `I ask for both.\n${hermes('weather', { city: 'Rome' })}\n${hermes('weather', { city: 'Oslo' })}`,
+        `Once more.\n${hermes('weather', { town: 'Rome' })}`,
+        'Rome, by nine degrees.',
+      ],
+    });
+    const { tokens, prefix } = await countersOf(CHAT);
+    assert.equal(output.answer, 'Rome, by nine degrees.');
+    const steps = messages.map((message) => JSON.parse(message));
+    assert.deepEqual(
+      steps.map(({ thought, calls }) => [thought, calls.map(({ content }: { content: string }) => content)]),
+      [
+        ['I ask for both.', ['{"city":"Rome","celsius":21}', '{"city":"Oslo","celsius":12}']],
+        ['Once more.', ['Error: invalid-argument: city is missing']],
+        ['Rome, by nine degrees.', []],
+      ],
+    );
+    assert.deepEqual(server.requests.map(({ body }) => body.city).sort(), ['Oslo', 'Rome']);
+    // Each token of the conversation was computed once; the last one, which ends the text, not at all.
+    assert.equal(tokens + prefix.hitTokens - before.prefix.hitTokens, output.tokens - 1);
+  });
+
+  it('does so with a model that has no chat template, one call a turn', async () => {
+    await using server = await ToolServer.start({ double: ({ n }) => 2 * n });
+    await deployGranting('agent-react', server.host);
+    const before = await countersOf(STORIES, { reset: true });
+    const parameters = { type: 'object', properties: { n: { type: 'integer' } }, required: ['n'] };
+    const { output } = await callFunction('agent-react', {
+      question: 'Twice 21?',
+      model: STORIES,
+      tools: [{ name: 'double', parameters, url: server.url('double') }],
+      script: [' Easy.\nAction: double(21) Observation: 7', ' I know.\nAnswer: 42'],
+    });
+    const { tokens, prefix } = await countersOf(STORIES);
+    assert.equal(output.answer, '42');
+    assert.deepEqual(server.requests, [{ path: 'double', body: { n: 21 } }]);
+    assert.ok(
+      tokens + prefix.hitTokens - before.prefix.hitTokens <= output.tokens,
+      `${tokens} computed for a text of ${output.tokens}`,
+    );
+  });
+
+  it('tells the model of a host that was not granted, and ends at its bound on steps', async () => {
+    await deployGranting('agent-react', '127.0.0.1:1');
+    const error = await failingFunction('agent-react', {
+      question: 'Anything?',
+      model: STORIES,
+      maxSteps: 2,
+      tools: [{ name: 'look', url: 'http://127.0.0.1:9/look' }],
+      script: ['\nAction: look()', '\nAction: look()'],
+    });
+    assert.match(error.message, /limit-exceeded: There is no answer after 2 steps/);
+  });
+
+  it('names the field of a bad input', async () => {
+    const tools = [{ name: 'no name', url: 'http://127.0.0.1:9/' }];
+    assert.equal((await refusedInput('agent-react', { question: 'x', tools })).field, '/tools/0/name');
+  });
+});

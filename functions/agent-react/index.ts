@@ -1,0 +1,41 @@
+import {
+  Context,
+  chatModel,
+  defineInferlet,
+  fetch,
+  type JsonSchema,
+  react,
+  scripts,
+  sendJson,
+  tool,
+} from '@pie/inferlet';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly question: string;
+  readonly tools: readonly { name: string; description?: string; parameters?: JsonSchema; url: string }[];
+  readonly maxSteps?: number;
+  readonly maxTokens?: number;
+  readonly model?: string;
+  readonly script?: readonly string[];
+}
+
+/** Thinks and calls tools over HTTP in turns until it has an answer; each step is sent as it is done. */
+export const run = defineInferlet(async ({ question, tools, model, script, ...limits }: Input) => {
+  const callable = tools.map(({ url, ...spec }) =>
+    tool({
+      ...spec,
+      call: async (args, { signal }) => {
+        using response = await fetch(url, { json: args, signal });
+        return response.ok ? await response.text() : `Error: the tool answered ${response.status}.`;
+      },
+    }),
+  );
+  using ctx = new Context({ model: chatModel(model).name });
+  const steps = [];
+  for await (const step of react(ctx, { question, tools: callable, sampler: scripts(script), ...limits })) {
+    await sendJson(step);
+    steps.push(step);
+  }
+  return { answer: steps.at(-1)?.answer, steps: steps.length, tokens: ctx.length };
+});

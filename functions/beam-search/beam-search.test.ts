@@ -1,0 +1,127 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import type { Backend } from '#gpu-host/backends/backend.ts';
+import { createReferenceBackend } from '#gpu-host/backends/reference/index.ts';
+import { randomModel } from '#gpu-host/models/random-model.ts';
+import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
+import { call, modelStats } from '#test/harness/deploy.ts';
+import { Platform, ROOT } from '#test/harness/platform.ts';
+
+/** Five characters and three special tokens, of which one begins and one ends a text; both end a continuation. */
+const VOCABULARY = 8;
+const STOPS = [1, 2];
+const PROMPT = '!#$!';
+
+interface Found {
+  readonly tokens: number[];
+  readonly logProbability: number;
+  readonly score: number;
+  readonly ended: boolean;
+}
+
+describe('beam-search', () => {
+  let directory: string;
+  let platform: Platform;
+  let backend: Backend;
+  let prompt: number[];
+
+  before(async () => {
+    directory = await mkdtemp(path.join(os.tmpdir(), 'pie-beam-'));
+    const model = await randomModel(directory, { vocabularySize: VOCABULARY }, 7);
+    backend = await createReferenceBackend(model, { pageSize: 16, pageCount: 4 });
+    prompt = [1, ...(await loadTokenizer(directory)).encode(PROMPT)];
+    platform = await Platform.start({
+      functions: false,
+      config: `[[model]]\nname = "tiny"\nsource = "file:${directory}"\n`,
+    });
+    const { code, stderr } = await platform.pie(['deploy', path.join(ROOT, 'functions/beam-search')]);
+    assert.equal(code, 0, stderr);
+  });
+  after(async () => {
+    await platform?.[Symbol.asyncDispose]();
+    await backend?.dispose();
+    await rm(directory, { recursive: true, force: true });
+  });
+
+  const search = async (input: object): Promise<Found[]> =>
+    (await call(platform, 'beam-search', { prompt: PROMPT, ...input })).beams;
+
+  it('finds what brute force finds, in its order', async () => {
+    const all = await everything(3);
+    const expected = all.sort((a, b) => b.logProbability - a.logProbability).slice(0, 64);
+    await modelStats(platform, { reset: true });
+    same(await search({ beams: 64, maxTokens: 3 }), expected, ({ logProbability }) => logProbability);
+    // The prompt, and each of the 1 + 6 + 36 texts that go on, once: a few of them at a time only where the device was idle.
+    const { batchSizes } = await modelStats(platform);
+    assert.equal(
+      batchSizes.reduce((sum, batches, size) => sum + batches * size, 0),
+      44,
+    );
+    assert.ok(batchSizes.length - 1 >= 16, `${batchSizes}`);
+  });
+
+  it('compares averages with a length penalty of 1', async () => {
+    const average = ({ logProbability, tokens, ended }: Found) => logProbability / (tokens.length + (ended ? 1 : 0));
+    const expected = (await everything(2)).sort((a, b) => average(b) - average(a));
+    same(await search({ beams: 64, maxTokens: 2, lengthPenalty: 1 }), expected, average);
+  });
+
+  it('is greedy with one beam', async () => {
+    let tokens: number[] = [];
+    while (tokens.length < 6 && !STOPS.includes(tokens.at(-1) ?? 0)) {
+      const row = await rowAfter(tokens);
+      tokens = [...tokens, row.indexOf(Math.max(...row))];
+    }
+    const [best] = await search({ beams: 1, maxTokens: 6 });
+    assert.deepEqual(
+      best?.tokens,
+      tokens.filter((token) => !STOPS.includes(token)),
+    );
+  });
+
+  /** Every continuation up to a length, with its probability as the float64 reference has it. */
+  async function everything(length: number, before: Found = START): Promise<Found[]> {
+    const row = await rowAfter(before.tokens);
+    const next = row.map((value, token) => ({ token, logProbability: before.logProbability + value }));
+    const found = next.map(async ({ token, logProbability }): Promise<Found[]> => {
+      if (STOPS.includes(token)) return [{ ...before, logProbability, ended: true }];
+      const longer = { ...before, tokens: [...before.tokens, token], logProbability };
+      return longer.tokens.length === length ? [longer] : everything(length, longer);
+    });
+    return (await Promise.all(found)).flat();
+  }
+
+  /** Logarithm of each token's probability to follow. */
+  async function rowAfter(tokens: readonly number[]): Promise<number[]> {
+    const inputs = Uint32Array.from([...prompt, ...tokens]);
+    const [output] = await backend.forward([
+      {
+        inputs: { kind: 'tokens', tokens: inputs },
+        positions: inputs.map((_, i) => i),
+        context: new Uint32Array(0),
+        mask: 'causal',
+        writes: inputs.map((_, i) => i),
+        output: { kind: 'top', rows: 1, topK: VOCABULARY },
+      },
+    ]);
+    assert.ok(output?.kind === 'top');
+    const row: number[] = [];
+    for (const [i, token] of output.tokens.entries()) row[token] = output.logProbabilities[i] as number;
+    return row;
+  }
+});
+
+const START: Found = { tokens: [], logProbability: 0, score: 0, ended: false };
+
+function same(beams: readonly Found[], expected: readonly Found[], score: (found: Found) => number): void {
+  assert.deepEqual(
+    beams.map(({ tokens, ended }) => [tokens, ended]),
+    expected.map(({ tokens, ended }) => [tokens, ended]),
+  );
+  for (const [i, beam] of beams.entries()) {
+    assert.ok(Math.abs(beam.score - score(expected[i] as Found)) < 1e-3, `${beam.score} of beam ${i}`);
+  }
+}

@@ -1,0 +1,28 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { CHAT, callFunction, failingFunction, STORIES, STORIES_8BIT } from '#test/harness/functions.ts';
+
+const PROMPT = 'Once upon a time';
+
+describe('draft-model', () => {
+  it('says what the model says alone, drawn or not, in far fewer passes', async () => {
+    for (const how of [{ temperature: 0 }, { temperature: 1, seed: 3 }]) {
+      const input = { prompt: PROMPT, maxTokens: 48, model: STORIES, ...how };
+      const plain = (await callFunction('text-completion', input)).output;
+      const { output } = await callFunction('draft-model', { ...input, draft: STORIES_8BIT });
+      assert.deepEqual(output.tokens, plain.tokens);
+      console.log(
+        `${output.tokens.length} tokens in ${output.forwardCalls} passes, ${output.tokensPerCall.toFixed(2)} each`,
+      );
+      assert.ok(output.forwardCalls < 0.4 * output.tokens.length, String(output.forwardCalls));
+      assert.ok(output.draftCalls >= output.tokens.length - output.forwardCalls);
+    }
+  });
+
+  it('refuses a draft of another vocabulary', async () => {
+    assert.match(
+      (await failingFunction('draft-model', { prompt: PROMPT, draft: CHAT })).message,
+      /invalid-argument.*vocabulary/,
+    );
+  });
+});

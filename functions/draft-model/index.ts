@@ -1,0 +1,28 @@
+import { Context, defineInferlet, draft, sampler, send } from '@pie/inferlet';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly prompt: string;
+  readonly model?: string;
+  readonly draft: string;
+  readonly lookahead?: number;
+  readonly maxTokens?: number;
+  readonly temperature?: number;
+  readonly seed?: number;
+}
+
+/** Continues a text; a cheaper model writes ahead, and the model verifies several of its tokens in one pass. */
+export const run = defineInferlet(async (input: Input) => {
+  const { prompt, model, lookahead = 4, maxTokens = 64, temperature = 0, seed } = input;
+  using drafting = new Context({ model: input.draft });
+  using ctx = new Context({ model });
+  const generation = ctx.fill(prompt).generate({
+    speculator: draft(drafting, { tokens: lookahead }),
+    sampler: sampler({ temperature, seed }),
+    maxTokens,
+  });
+  for await (const text of generation) await send(text);
+  const { text, tokens, forwardCalls } = generation;
+  const draftCalls = drafting.forwardCalls;
+  return { text, tokens, forwardCalls, draftCalls, tokensPerCall: tokens.length / Math.max(1, forwardCalls) };
+});

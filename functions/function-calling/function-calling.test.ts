@@ -1,0 +1,135 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { invoke, terminal } from '#test/harness/events.ts';
+import { CHAT, countersOf, functionsPlatform } from '#test/harness/functions.ts';
+import { deployGranting, ToolServer } from '#test/harness/tool-server.ts';
+
+const of = (...names: string[]) => ({
+  type: 'object',
+  properties: Object.fromEntries(names.map((name) => [name, { type: 'string' }])),
+});
+
+const AFTER = 'I wait for both of them and count the sheep on the hill';
+const SCRIPT = [`\nconvert(unit="F")\nweather(city="Rome")\n${AFTER}`, ' It is 70 degrees.'];
+
+/** Invokes with a task of its own wording, so that no prefix of another is recognised. */
+async function ask(
+  server: ToolServer,
+  wording: string,
+  input: object,
+  onText: (text: string) => void = () => undefined,
+) {
+  const apis = [
+    {
+      name: 'weather',
+      description: `The weather of a city, by ${wording}`,
+      parameters: of('city'),
+      url: server.url('weather'),
+    },
+    {
+      name: 'calendar',
+      description: 'What is planned on a day',
+      parameters: of('day', 'month'),
+      url: server.url('calendar'),
+    },
+    {
+      name: 'convert',
+      description: 'Converts degrees to another unit',
+      parameters: of('unit'),
+      url: server.url('convert'),
+      once: true,
+    },
+    {
+      name: 'translate',
+      description: 'Says it in another language',
+      parameters: of('to'),
+      url: server.url('translate'),
+      once: true,
+    },
+  ];
+  const before = await countersOf(CHAT, { reset: true });
+  let text = '';
+  const events = await invoke(
+    await functionsPlatform(),
+    'function-calling',
+    { task: 'How warm is it in Rome?', apis, script: SCRIPT, ...input },
+    {
+      onEvent: ({ event, data }) => {
+        if (event !== 'message') return;
+        text += data.text;
+        onText(text);
+      },
+    },
+  );
+  const end = terminal(events);
+  assert.equal(end?.event, 'result', JSON.stringify(end?.data));
+  const { tokens, decodeTokens, prefix } = await countersOf(CHAT);
+  return {
+    ...end?.data.output,
+    computed: tokens,
+    prefilled: tokens - decodeTokens,
+    known: prefix.hitTokens - before.prefix.hitTokens,
+  };
+}
+
+describe('function-calling', () => {
+  it('prefills less, overlaps tools with decoding and drops specifications, step by step of its stack', async (t) => {
+    const log: string[] = [];
+    let sawAfter: PromiseWithResolvers<void> | undefined;
+    await using server = await ToolServer.start({
+      weather: () => 21,
+      convert: async () => {
+        log.push('request');
+        await sawAfter?.promise;
+        return 'times 1.8, plus 32';
+      },
+    });
+    await deployGranting('function-calling', server.host);
+    const off = { reuse: false, eager: false, forget: false };
+
+    const plain = await ask(server, 'red', off);
+    assert.equal(plain.answer, 'It is 70 degrees.');
+    assert.deepEqual(
+      plain.calls.map(({ content }: { content: string }) => content),
+      ['times 1.8, plus 32', '21'],
+    );
+    for (const { firedAt, generated } of plain.calls) assert.equal(firedAt, generated);
+
+    // 1: the specifications come from the export of the invocation before.
+    const first = await ask(server, 'blue', { ...off, reuse: true });
+    const second = await ask(server, 'blue', { ...off, reuse: true });
+    // To export the last token is to compute it, and to go on from it is to compute it again.
+    const rest = plain.prefilled + plain.known - plain.specTokens;
+    assert.equal(first.prefilled + first.known, first.specTokens + rest + 1);
+    assert.ok(second.specTokens > 32);
+    assert.equal(second.prefilled, rest);
+    // It is the export that knows them: not one token was looked up and recognised.
+    assert.equal(second.known, 0);
+
+    // 2: the server does not answer before it has seen what was decoded after the call.
+    log.length = 0;
+    sawAfter = Promise.withResolvers();
+    const eager = await ask(server, 'blue', { ...off, reuse: true, eager: true }, (text) => {
+      if (!text.includes(AFTER) || log.includes('decoded on')) return;
+      log.push('decoded on');
+      sawAfter?.resolve();
+    });
+    assert.deepEqual(log, ['request', 'decoded on']);
+    for (const { firedAt, generated } of eager.calls) assert.ok(firedAt < generated, `${firedAt} of ${generated}`);
+    assert.equal(eager.prefilled, second.prefilled);
+    assert.equal(eager.hidden, 0);
+    assert.equal(eager.entropy, second.entropy);
+
+    // 3: the specification that was used once is out of sight, the one that was not used is not.
+    const whole = await ask(server, 'blue', { discard: true });
+    assert.equal(whole.answer, plain.answer);
+    assert.ok(whole.hidden > 8 && whole.hidden < whole.specTokens);
+    assert.notEqual(whole.entropy, eager.entropy);
+    // What is filled in is computed in two steps, before and after the mask, but none of it twice.
+    assert.equal(whole.computed, second.computed);
+
+    for (const [name, { prefilled, hidden, wallMs }] of Object.entries({ plain, first, second, eager, whole })) {
+      t.diagnostic(`${name}: ${prefilled} tokens prefilled, ${hidden} hidden, ${wallMs} ms`);
+    }
+  });
+});

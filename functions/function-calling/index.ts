@@ -1,0 +1,113 @@
+import {
+  Context,
+  chatModel,
+  defineInferlet,
+  entropy,
+  fetch,
+  InferletError,
+  type JsonSchema,
+  mask,
+  scripts,
+  send,
+  ToolRunner,
+  tool,
+  toolSignature,
+  unless,
+} from '@pie/inferlet';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly task: string;
+  readonly apis: readonly {
+    name: string;
+    description?: string;
+    parameters?: JsonSchema;
+    url: string;
+    once?: boolean;
+  }[];
+  readonly reuse?: boolean;
+  readonly eager?: boolean;
+  readonly forget?: boolean;
+  readonly discard?: boolean;
+  readonly maxRounds?: number;
+  readonly maxTokens?: number;
+  readonly model?: string;
+  readonly script?: readonly string[];
+}
+
+/** Function calling with three optimisations, each of which can be switched off: see README.md. */
+export const run = defineInferlet(async ({ task, apis, model, script, ...input }: Input) => {
+  const { reuse = true, eager = true, forget = true, maxRounds = 8, maxTokens = 256 } = input;
+  const begun = Date.now();
+  const next = scripts(script);
+  const tools = apis.map(({ url, once, ...spec }) => ({ once, ...tool({ ...spec, call: (args) => post(url, args) }) }));
+  const lines = (once: boolean) =>
+    tools.filter((one) => (one.once ?? false) === once).map((one) => ({ ...one, line: `- ${toolSignature(one)}\n` }));
+  const head = `Call functions as name(arguments). Functions:\n${lines(false)
+    .map(({ line }) => line)
+    .join('')}`;
+  const name = `function-calling/${hash(head)}`;
+  using ctx = await begin(head, name, chatModel(model).name, reuse);
+  const specTokens = ctx.length;
+  const places = new Map(lines(true).map(({ name, line }) => [name, [ctx.length, ctx.fill(line).length] as const]));
+  ctx.fill(`\nTask: ${task}\nCalls:`);
+  const calls: { name: string; ok: boolean; content: string; firedAt: number; generated: number }[] = [];
+  let hidden = 0;
+  for (let round = 0; round < maxRounds; round++) {
+    const runner = new ToolRunner(tools);
+    const generation = ctx.generate({ maxTokens, sampler: next() });
+    const firedAt: number[] = [];
+    const take = (text: string) => firedAt.push(...runner.push(text).map(() => generation.tokens.length));
+    for await (const text of generation) {
+      if (eager) take(text);
+      await send(text);
+    }
+    if (!eager) take(generation.text);
+    const generated = generation.tokens.length;
+    const outcomes = await runner.outcomes();
+    calls.push(
+      ...outcomes.map(({ name, ok, content }, i) => ({ name, ok, content, firedAt: firedAt[i] ?? 0, generated })),
+    );
+    if (outcomes.length === 0) {
+      if (input.discard) await unless('not-found', Context.remove(name, { model: ctx.model.name }));
+      const times = { specTokens, hidden, entropy: await entropy(ctx), wallMs: Date.now() - begun };
+      return { answer: runner.plain, calls, tokens: ctx.length, ...times };
+    }
+    if (generation.finishReason === 'stop-token') ctx.truncate(ctx.length - 1);
+    ctx.fill(`\n${outcomes.map(({ name, content }) => `${name}: ${content}\n`).join('')}Answer:`);
+    for (const { name } of forget ? outcomes : []) {
+      const place = places.get(name);
+      if (!place) continue;
+      places.delete(name);
+      const [from, to] = place;
+      await mask(ctx, from, to);
+      hidden += to - from;
+    }
+  }
+  throw new InferletError('limit-exceeded', `There is no answer after ${maxRounds} rounds: allow more (maxRounds).`);
+});
+
+/** A context that holds `head`: imported from what an earlier invocation exported, or computed, and then exported for the next. */
+async function begin(head: string, name: string, model: string, reuse: boolean): Promise<Context> {
+  const known = reuse ? await unless('not-found', Context.open(name, { model })) : undefined;
+  if (known) return known;
+  const ctx = new Context({ model }).fill(head);
+  // Another invocation may have been faster.
+  if (reuse) await unless('invalid-argument', ctx.save(name, { persistent: true }));
+  return ctx;
+}
+
+async function post(url: string, args: unknown): Promise<string> {
+  using response = await fetch(url, { json: args });
+  return await response.text();
+}
+
+/** 64 bits of a text: two FNV-1a hashes. */
+function hash(text: string): string {
+  const one = (seed: number) => {
+    let bits = seed;
+    for (let i = 0; i < text.length; i++) bits = Math.imul(bits ^ text.charCodeAt(i), 0x01000193);
+    return (bits >>> 0).toString(16).padStart(8, '0');
+  };
+  return one(0x811c9dc5) + one(0x050c5d1f);
+}

@@ -1,0 +1,34 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { callFunction, countersOf, STORIES } from '#test/harness/functions.ts';
+
+const PROMPT = 'Once upon a time';
+
+describe('jacobi-decoding', () => {
+  it('says what one token at a time says, in fewer passes', async () => {
+    const input = { prompt: PROMPT, temperature: 0, maxTokens: 96 };
+    const plain = (await callFunction('text-completion', input)).output;
+    await countersOf(STORIES, { reset: true });
+    const { output, messages } = await callFunction('jacobi-decoding', input);
+    const { batchSizes } = await countersOf();
+    assert.deepEqual(output.tokens, plain.tokens);
+    assert.equal(messages.join(''), plain.text);
+    // The device has counted the same.
+    assert.equal(
+      batchSizes.reduce((sum, count) => sum + count, 0),
+      output.forwardCalls,
+    );
+    console.log(
+      `${output.tokens.length} tokens in ${output.forwardCalls} passes, ${output.tokensPerCall.toFixed(2)} each`,
+    );
+    assert.ok(output.forwardCalls < 0.85 * output.tokens.length, String(output.forwardCalls));
+  });
+
+  it('draws what is drawn one token at a time', async () => {
+    const input = { prompt: PROMPT, temperature: 0.7, seed: 11, maxTokens: 48 };
+    const plain = (await callFunction('text-completion', input)).output;
+    const { output } = await callFunction('jacobi-decoding', input);
+    assert.deepEqual(output.tokens, plain.tokens);
+    assert.ok(output.forwardCalls < output.tokens.length);
+  });
+});

@@ -1,0 +1,47 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { callFunction, countersOf, failingFunction, STORIES } from '#test/harness/functions.ts';
+import { tokenCounter } from '#test/harness/tokens.ts';
+
+const sentence = (i: number) => `On day ${i} Tim went to the park with his mom and saw a big dog.`;
+
+describe('map-reduce-summary', () => {
+  it('summarizes parts in forks of one instruction, in joint batches, and then the summaries', async () => {
+    const script = ['One.', 'Two.', 'Three.', 'Four.', 'All in all.'];
+    await countersOf(STORIES, { reset: true });
+    const { output, messages } = await callFunction('map-reduce-summary', {
+      text: [1, 2, 3, 4].map(sentence).join(' '),
+      chunkTokens: 24,
+      summaryTokens: 12,
+      script,
+    });
+    const { tokens, batchSizes } = await countersOf(STORIES);
+    assert.deepEqual(output, { summary: 'All in all.', levels: [4, 1] });
+    assert.deepEqual(
+      messages.map((message) => JSON.parse(message)),
+      [script.slice(0, 4), script.slice(4)],
+    );
+
+    const { begin, more } = await tokenCounter(STORIES);
+    const parts = [...[1, 2, 3, 4].map(sentence), 'One. Two. Three. Four.'].map((part) => `${part}\n\nIn short:`);
+    const once = begin('Say in short what happens in this text.\n\nText: ') + more(...parts, ...script);
+    // Each fork computes the instruction's last token; what parts have in common may be recognised.
+    assert.ok(tokens <= once + parts.length, `${tokens} computed, ${once} if each were computed once`);
+    assert.ok(
+      batchSizes.slice(3).some((count) => count > 0),
+      `parts did not share batches: ${batchSizes}`,
+    );
+  });
+
+  it('takes a text of several times the context', async () => {
+    const text = Array.from({ length: 60 }, (_, i) => sentence(i)).join(' ');
+    const { output } = await callFunction('map-reduce-summary', { text, summaryTokens: 24, concurrency: 16 });
+    assert.ok(output.levels[0] > 8 && output.levels.length > 2 && output.levels.at(-1) === 1, `${output.levels}`);
+    assert.ok(output.summary.length > 0);
+  });
+
+  it('refuses summaries that do not get shorter', async () => {
+    const { message } = await failingFunction('map-reduce-summary', { text: 'x', chunkTokens: 16, summaryTokens: 9 });
+    assert.match(message, /invalid-argument: chunkTokens must be at least twice summaryTokens/);
+  });
+});

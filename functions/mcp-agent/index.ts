@@ -1,0 +1,69 @@
+import {
+  appendOutcomes,
+  beginTask,
+  Context,
+  chatModel,
+  defineInferlet,
+  dialectOf,
+  InferletError,
+  jsonSchema,
+  scripts,
+  sendJson,
+} from '@pie/inferlet';
+import { McpClient, type McpTool } from './mcp.ts';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly url: string;
+  readonly task: string;
+  readonly minCalls?: number;
+  readonly maxSteps?: number;
+  readonly maxTokens?: number;
+  readonly model?: string;
+  readonly script?: readonly string[];
+}
+
+/** What the grammar lets the model say. */
+type Said = { readonly tool: string; readonly arguments: unknown } | { readonly answer: string };
+
+/** Uses the tools of an MCP server until it has an answer; a grammar made of their schemas leaves the model nothing but valid calls. */
+export const run = defineInferlet(
+  async ({ url, task, model, script, minCalls = 0, maxSteps = 8, maxTokens = 256 }: Input) => {
+    await using server = await McpClient.connect(url);
+    const tools = await server.tools();
+    const call = jsonSchema({ anyOf: tools.map(callSchema) });
+    const reply = jsonSchema({ anyOf: [...tools.map(callSchema), ANSWER] });
+    const next = scripts(script);
+    using ctx = new Context({ model: chatModel(model).name });
+    const dialect = dialectOf(ctx.model.name);
+    const list = tools.map(
+      ({ name, description = '', inputSchema }) =>
+        `${name}: ${description} ${JSON.stringify(inputSchema.properties ?? {})}`,
+    );
+    const system = `Reply with {"tool": …, "arguments": …} or {"answer": …}. Tools:\n${list.join('\n')}`;
+    beginTask(ctx, { question: task, system }, [], dialect);
+    for (let step = 1; step <= maxSteps; step++) {
+      const constraint = step <= minCalls ? call : reply;
+      const { text, finishReason } = await ctx.generate({ constraint, maxTokens, sampler: next() }).collect();
+      if (finishReason !== 'constraint')
+        throw new InferletError('limit-exceeded', `A reply was cut off (${finishReason}): allow more (maxTokens).`);
+      const said = JSON.parse(text) as Said;
+      if ('answer' in said) return { answer: said.answer, steps: step, tokens: ctx.length };
+      const { content, isError } = await server.call(said.tool, said.arguments);
+      await sendJson({ ...said, content, isError });
+      const outcome = { name: said.tool, arguments: said.arguments, source: text, ok: !isError, content };
+      appendOutcomes(ctx, [outcome], dialect);
+    }
+    throw new InferletError('limit-exceeded', `There is no answer after ${maxSteps} steps: allow more (maxSteps).`);
+  },
+);
+
+const object = (properties: object): object => ({
+  type: 'object',
+  properties,
+  required: Object.keys(properties),
+  additionalProperties: false,
+});
+const ANSWER = object({ answer: { type: 'string', maxLength: 1000 } });
+const callSchema = ({ name, inputSchema }: McpTool): object =>
+  object({ tool: { const: name }, arguments: inputSchema });

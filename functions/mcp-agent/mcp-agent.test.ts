@@ -1,0 +1,69 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { CHAT, callFunction, countersOf, failingFunction, STORIES } from '#test/harness/functions.ts';
+import { deployGranting } from '#test/harness/tool-server.ts';
+import { McpServer } from './testing/mcp-server.ts';
+import { tools } from './testing/tools.ts';
+
+describe('mcp-agent', () => {
+  it('holds a whole conversation with a server, and computes no token of it twice', async () => {
+    await using server = await McpServer.start(tools);
+    await deployGranting('mcp-agent', server.host);
+    const before = await countersOf(CHAT, { reset: true });
+    const { output, messages } = await callFunction('mcp-agent', {
+      url: server.url,
+      task: 'What is 2 plus 40? Paint the car in it.',
+      script: [
+        '{"tool": "add", "arguments": {"a": 2, "b": 40}}',
+        '{"tool": "paint", "arguments": {"thing": "car", "colors": ["red", "blue"]}}',
+        '{"answer": "It is 42, and there is no car."}',
+      ],
+    });
+    const { tokens, prefix } = await countersOf(CHAT);
+    assert.equal(output.answer, 'It is 42, and there is no car.');
+    assert.deepEqual(
+      messages.map((message) => JSON.parse(message)).map(({ tool, content, isError }) => [tool, content, isError]),
+      [
+        ['add', '42', false],
+        ['paint', 'Error: there is no car', true],
+      ],
+    );
+    assert.deepEqual(server.methods, [
+      'initialize',
+      'notifications/initialized',
+      ...['tools/list', 'tools/list'],
+      ...['tools/call', 'tools/call'],
+      'DELETE',
+    ]);
+    assert.equal(tokens + prefix.hitTokens - before.prefix.hitTokens, output.tokens - 1);
+  });
+
+  it('cannot say what the schemas do not allow', async () => {
+    await using server = await McpServer.start(tools);
+    await deployGranting('mcp-agent', server.host);
+    const { message } = await failingFunction('mcp-agent', {
+      url: server.url,
+      task: 'Paint.',
+      script: ['{"tool": "paint", "arguments": {"thing": "boat", "colors": ["red"]}}'],
+    });
+    assert.match(message, /the grammar does not allow/);
+    assert.deepEqual(server.calls, []);
+    assert.equal(server.methods.at(-1), 'DELETE');
+  });
+
+  it('lets models of any size make valid calls only', async () => {
+    await using server = await McpServer.start(tools);
+    await deployGranting('mcp-agent', server.host);
+    for (const model of [STORIES, CHAT]) {
+      for (const task of ['Add 1 and 2.', 'Paint the house red.']) {
+        const input = { url: server.url, model, task, minCalls: 1, maxSteps: 1, maxTokens: 64 };
+        assert.match(
+          (await failingFunction('mcp-agent', input)).message,
+          /limit-exceeded: There is no answer after 1 steps/,
+        );
+      }
+    }
+    assert.equal(server.calls.length, 4);
+    assert.deepEqual(server.refused, []);
+  });
+});

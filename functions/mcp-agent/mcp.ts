@@ -1,0 +1,115 @@
+import { fetch, InferletError, type JsonSchema, type Response } from '@pie/inferlet';
+
+/** The revision of the protocol that this client speaks. */
+const PROTOCOL = '2025-06-18';
+/** Pages of a list that are asked for: a server that never ends is none. */
+const MAX_PAGES = 32;
+
+/** A tool of a server. */
+export interface McpTool {
+  readonly name: string;
+  readonly description?: string;
+  readonly inputSchema: JsonSchema;
+}
+
+/** What a tool answered, as text. */
+export interface McpResult {
+  readonly content: string;
+  readonly isError: boolean;
+}
+
+interface Reply {
+  readonly id?: number;
+  readonly result?: Record<string, unknown>;
+  readonly error?: { readonly code: number; readonly message: string };
+}
+
+/**
+ * A session with a server of the Model Context Protocol over streamable HTTP (modelcontextprotocol.io, revision 2025-06-18): JSON-RPC by
+ * POST, answered as JSON or as a stream of events. Tools only. `await using` ends the session.
+ */
+export class McpClient implements AsyncDisposable {
+  readonly #url: string;
+  #session: string | null = null;
+  #protocol: string | undefined;
+  #lastId = 0;
+
+  private constructor(url: string) {
+    this.#url = url;
+  }
+
+  static async connect(url: string): Promise<McpClient> {
+    const client = new McpClient(url);
+    const clientInfo = { name: 'pie-mcp-agent', version: '0.1.0' };
+    const { protocolVersion } = await client.#call('initialize', {
+      protocolVersion: PROTOCOL,
+      capabilities: {},
+      clientInfo,
+    });
+    client.#protocol = String(protocolVersion);
+    using accepted = await client.#post({ method: 'notifications/initialized' });
+    if (!accepted.ok) throw new InferletError('unavailable', `${url} answered ${accepted.status} to a notification.`);
+    return client;
+  }
+
+  /** All tools that the server has. */
+  async tools(): Promise<McpTool[]> {
+    const tools: McpTool[] = [];
+    let cursor: unknown;
+    for (let page = 0; page < MAX_PAGES; page++) {
+      const { tools: some, nextCursor } = await this.#call('tools/list', cursor === undefined ? {} : { cursor });
+      tools.push(...(some as McpTool[]));
+      if (nextCursor === undefined) return tools;
+      cursor = nextCursor;
+    }
+    throw new InferletError('limit-exceeded', `${this.#url} lists more than ${MAX_PAGES} pages of tools.`);
+  }
+
+  async call(name: string, args: unknown): Promise<McpResult> {
+    const { content, isError } = await this.#call('tools/call', { name, arguments: args });
+    const parts = content as readonly { readonly type: string; readonly text?: string }[];
+    return { content: parts.map(({ type, text }) => text ?? `[${type}]`).join('\n'), isError: isError === true };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#session === null) return;
+    // The server may not let clients end sessions, and answers 405.
+    (await fetch(this.#url, { method: 'DELETE', headers: this.#headers() })).close();
+  }
+
+  #headers(): Record<string, string> {
+    return {
+      accept: 'application/json, text/event-stream',
+      ...(this.#session !== null && { 'mcp-session-id': this.#session }),
+      ...(this.#protocol !== undefined && { 'mcp-protocol-version': this.#protocol }),
+    };
+  }
+
+  #post(message: object): Promise<Response> {
+    return fetch(this.#url, { json: { jsonrpc: '2.0', ...message }, headers: this.#headers() });
+  }
+
+  async #call(method: string, params: object): Promise<Record<string, unknown>> {
+    const id = ++this.#lastId;
+    using response = await this.#post({ id, method, params });
+    if (!response.ok) throw new InferletError('unavailable', `${this.#url} answered ${response.status} to ${method}.`);
+    this.#session ??= response.headers.get('mcp-session-id');
+    const { result, error } = await replyOf(response, id);
+    if (error) throw new InferletError('dependency-failed', `${method}: ${error.message} (${error.code})`);
+    return result ?? {};
+  }
+}
+
+/** The reply with an id: the whole body, or one event of a stream that may hold others. */
+async function replyOf(response: Response, id: number): Promise<Reply> {
+  if (!response.headers.get('content-type')?.startsWith('text/event-stream')) return response.json<Reply>();
+  let data = '';
+  for await (const line of response.lines()) {
+    if (line.startsWith('data:')) data += `${line.slice(5).trimStart()}\n`;
+    if (line !== '' || data === '') continue;
+    const reply = JSON.parse(data) as Reply;
+    if (reply.id === id) return reply;
+    data = '';
+  }
+  throw new InferletError('unavailable', `${response.url} ended its stream without a reply.`);
+}

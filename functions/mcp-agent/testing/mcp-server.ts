@@ -1,0 +1,128 @@
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { type Schema, Validator } from '@cfworker/json-schema';
+
+const PROTOCOL = '2025-06-18';
+const SESSION = 'session-7';
+
+/** A tool of the server. */
+export interface ServedTool {
+  readonly name: string;
+  readonly description: string;
+  readonly inputSchema: Schema;
+  // biome-ignore lint/suspicious/noExplicitAny: whatever the schema lets through
+  call(args: any): string;
+}
+
+interface Rpc {
+  readonly id?: number;
+  readonly method: string;
+  readonly params?: {
+    readonly name?: string;
+    readonly arguments?: unknown;
+    readonly cursor?: string;
+    readonly protocolVersion?: string;
+  };
+}
+
+/**
+ * A server of the Model Context Protocol over streamable HTTP, by the book: sessions, one tool a page, `tools/list` answered in JSON and
+ * `tools/call` as a stream with a notification before the reply. Arguments are held against the tool's schema.
+ */
+export class McpServer implements AsyncDisposable {
+  /** Methods asked for, in order; `DELETE` at the end of a session. */
+  readonly methods: string[] = [];
+  /** Calls whose arguments the schema refused. */
+  readonly refused: unknown[] = [];
+  readonly calls: { name: string; arguments: unknown }[] = [];
+  readonly #tools: readonly ServedTool[];
+  readonly #server: http.Server;
+  #open = false;
+
+  private constructor(tools: readonly ServedTool[]) {
+    this.#tools = tools;
+    this.#server = http.createServer((request, response) => {
+      const chunks: Buffer[] = [];
+      request.on('data', (chunk: Buffer) => chunks.push(chunk));
+      request.on('end', () => this.#take(request, response, Buffer.concat(chunks).toString()));
+    });
+  }
+
+  static async start(tools: readonly ServedTool[], port = 0): Promise<McpServer> {
+    const self = new McpServer(tools);
+    await new Promise<void>((resolve) => self.#server.listen(port, '127.0.0.1', resolve));
+    return self;
+  }
+
+  get host(): string {
+    return `127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+  }
+
+  get url(): string {
+    return `http://${this.host}/mcp`;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#server.closeAllConnections();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+
+  #take(request: http.IncomingMessage, response: http.ServerResponse, body: string): void {
+    const { headers, method } = request;
+    const rpc = (body === '' ? { method } : JSON.parse(body)) as Rpc;
+    this.methods.push(rpc.method);
+    if (rpc.method !== 'initialize') {
+      if (!this.#open || headers['mcp-session-id'] !== SESSION) return void response.writeHead(404).end();
+      if (headers['mcp-protocol-version'] !== PROTOCOL) return void response.writeHead(400).end();
+    }
+    if (method === 'DELETE') {
+      this.#open = false;
+      return void response.writeHead(204).end();
+    }
+    if (!/application\/json.*text\/event-stream/.test(headers.accept ?? '')) return void response.writeHead(406).end();
+    if (rpc.id === undefined) return void response.writeHead(202).end();
+    const reply = (part: object): string => JSON.stringify({ jsonrpc: '2.0', id: rpc.id, ...part });
+    if (rpc.method === 'tools/call') {
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      response.write(
+        'event: message\ndata: {"jsonrpc":"2.0","method":"notifications/message",\ndata: "params":{"level":"info"}}\n\n',
+      );
+      return void response.end(`: comment\nevent: message\r\ndata: ${reply(this.#call(rpc))}\r\n\r\n`);
+    }
+    const json = { 'content-type': 'application/json' };
+    if (rpc.method === 'initialize') {
+      this.#open = true;
+      const result = {
+        protocolVersion: PROTOCOL,
+        capabilities: { tools: {} },
+        serverInfo: { name: 'test', version: '1' },
+      };
+      return void response.writeHead(200, { ...json, 'mcp-session-id': SESSION }).end(reply({ result }));
+    }
+    if (rpc.method === 'tools/list') {
+      const page = Number(rpc.params?.cursor ?? 0);
+      const { name, description, inputSchema } = this.#tools[page] as ServedTool;
+      const more = page + 1 < this.#tools.length ? { nextCursor: String(page + 1) } : {};
+      return void response
+        .writeHead(200, json)
+        .end(reply({ result: { tools: [{ name, description, inputSchema }], ...more } }));
+    }
+    response.writeHead(200, json).end(reply({ error: { code: -32601, message: 'Method not found' } }));
+  }
+
+  #call({ params }: Rpc): object {
+    const tool = this.#tools.find(({ name }) => name === params?.name);
+    if (!tool) return { error: { code: -32602, message: `Unknown tool: ${params?.name}` } };
+    this.calls.push({ name: tool.name, arguments: params?.arguments });
+    const { valid, errors } = new Validator(tool.inputSchema, '2020-12').validate(params?.arguments);
+    if (!valid) {
+      this.refused.push(params?.arguments);
+      return { error: { code: -32602, message: errors[0]?.error ?? 'Invalid arguments' } };
+    }
+    try {
+      return { result: { content: [{ type: 'text', text: tool.call(params?.arguments) }], isError: false } };
+    } catch (error) {
+      return { result: { content: [{ type: 'text', text: String(error) }], isError: true } };
+    }
+  }
+}

@@ -1,0 +1,35 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { callFunction, failingFunction, refusedInput } from '#test/harness/functions.ts';
+
+describe('native-completion', () => {
+  it('says what text-completion says, to a stop token and with a seed', async () => {
+    const inputs = [
+      { prompt: 'Once upon a time', temperature: 0 },
+      { prompt: '', temperature: 0, maxTokens: 40 },
+      { prompt: '"Tim" — é\t\n', temperature: 0, maxTokens: 30 },
+      { prompt: 'Lily', temperature: 0.75, seed: 7, maxTokens: 30 },
+      { prompt: 'Lily', maxTokens: 0 },
+    ];
+    const reasons = new Set<string>();
+    for (const input of inputs) {
+      const native = await callFunction('native-completion', input);
+      const scripted = await callFunction('text-completion', input);
+      assert.deepEqual(native.output, scripted.output);
+      assert.equal(native.messages.join(''), native.output.text);
+      reasons.add(native.output.finishReason);
+    }
+    assert.deepEqual([...reasons].sort(), ['max-tokens', 'stop-token']);
+  });
+
+  it('streams while it decodes', async () => {
+    const { messages } = await callFunction('native-completion', { prompt: 'Lily', temperature: 0, maxTokens: 100 });
+    assert.ok(messages.length > 2, `${messages.length} messages`);
+  });
+
+  it('fails with a reason, and names the field of a bad input', async () => {
+    const error = await failingFunction('native-completion', { prompt: 'word '.repeat(300) });
+    assert.match(error.message ?? error.detail, /longer than the model's context/);
+    assert.deepEqual(await refusedInput('native-completion', { seed: -1 }), { status: 422, field: '/seed' });
+  });
+});

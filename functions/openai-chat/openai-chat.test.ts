@@ -1,0 +1,243 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import OpenAI, { AuthenticationError, BadRequestError, NotFoundError } from 'openai';
+import { zodResponseFormat } from 'openai/helpers/zod';
+import { z } from 'zod';
+import { CHAT, countersOf, functionsPlatform, STORIES } from '#test/harness/functions.ts';
+import { until } from '#test/harness/platform.ts';
+import { openAiClient } from '../openai-shared/testing.ts';
+
+const QUESTION = [{ role: 'user' as const, content: 'What is the capital of France?' }];
+
+const weather = {
+  type: 'function' as const,
+  function: {
+    name: 'get_weather',
+    description: 'The weather of a city',
+    parameters: {
+      type: 'object',
+      properties: { city: { type: 'string', maxLength: 20 }, unit: { enum: ['C', 'F'] } },
+      required: ['city', 'unit'],
+      additionalProperties: false,
+    },
+  },
+};
+const clock = {
+  type: 'function' as const,
+  function: {
+    name: 'get_time',
+    parameters: {
+      type: 'object',
+      properties: { zone: { enum: ['UTC', 'CET'] } },
+      required: ['zone'],
+      additionalProperties: false,
+    },
+  },
+};
+
+describe('openai-chat', () => {
+  it('answers, whole and streamed, and takes the conversation on', async () => {
+    const client = await openAiClient();
+    const request = { model: CHAT, messages: QUESTION, temperature: 0, max_completion_tokens: 24 };
+    const { choices, usage, object } = await client.chat.completions.create(request);
+    const [{ message, finish_reason } = assert.fail()] = choices;
+    assert.equal(message.content, 'The capital of France is Paris.');
+    assert.equal(finish_reason, 'stop');
+    assert.equal(object, 'chat.completion');
+    const stream = client.chat.completions.stream({ ...request, stream_options: { include_usage: true } });
+    const streamed = await stream.finalChatCompletion();
+    assert.equal(streamed.choices[0]?.message.content, message.content);
+    assert.deepEqual(
+      [streamed.usage?.prompt_tokens, streamed.usage?.completion_tokens],
+      [usage?.prompt_tokens, usage?.completion_tokens],
+    );
+    const next = await client.chat.completions.create({
+      ...{ model: CHAT, temperature: 0, max_tokens: 4 },
+      messages: [...QUESTION, message, { role: 'user', content: [{ type: 'text', text: 'And of Spain?' }] }],
+    });
+    assert.equal(next.choices[0]?.finish_reason, 'length');
+    assert.equal(next.usage?.completion_tokens, 4);
+    const { prompt_tokens_details: details, prompt_tokens = 0 } = next.usage ?? {};
+    assert.ok((details?.cached_tokens ?? 0) >= 16 && prompt_tokens > (usage?.prompt_tokens ?? 0));
+  });
+
+  it('tells log-probabilities and bytes of its tokens', async () => {
+    const client = await openAiClient();
+    const { choices } = await client.chat.completions.create({
+      ...{ model: CHAT, messages: [{ role: 'user', content: '你好' }], temperature: 0, max_tokens: 12, n: 2 },
+      ...{ logprobs: true, top_logprobs: 3 },
+    });
+    const [first, second] = choices;
+    const tokens = first?.logprobs?.content ?? [];
+    const others = second?.logprobs?.content ?? [];
+    assert.deepEqual(
+      tokens.map(({ token }) => token),
+      others.map(({ token }) => token),
+    );
+    assert.ok(tokens.every(({ logprob }, i) => Math.abs(logprob - (others[i]?.logprob ?? 0)) < 1e-3));
+    const bytes = Buffer.from(tokens.flatMap((token) => token.bytes ?? []));
+    assert.ok(bytes.toString().startsWith(first?.message.content?.replace('\ufffd', '') ?? assert.fail()));
+    for (const { logprob, token, top_logprobs } of tokens) {
+      assert.equal(top_logprobs.length, 3);
+      assert.deepEqual([top_logprobs[0]?.token, top_logprobs[0]?.logprob], [token, logprob]);
+      assert.ok(top_logprobs.every((top, i) => top.logprob <= (top_logprobs[i - 1]?.logprob ?? 0)));
+    }
+    const plain = await client.chat.completions.create({ model: CHAT, messages: QUESTION, max_tokens: 1 });
+    assert.equal(plain.choices[0]?.logprobs, null);
+  });
+
+  it('calls the function that it must, with arguments that fit, whole and streamed', async () => {
+    const client = await openAiClient();
+    const request = { model: CHAT, messages: QUESTION, tools: [weather, clock], temperature: 0 };
+    const one = await client.chat.completions.create({
+      ...{ ...request, tool_choice: { type: 'function', function: { name: 'get_time' } } },
+    });
+    assert.equal(one.choices[0]?.finish_reason, 'tool_calls');
+    assert.equal(one.choices[0]?.message.content, null);
+    const [call] = one.choices[0]?.message.tool_calls ?? [];
+    assert.ok(call?.type === 'function' && /^call_\w+$/.test(call.id));
+    assert.equal(call.function.name, 'get_time');
+    assert.ok(['UTC', 'CET'].includes(JSON.parse(call.function.arguments).zone));
+
+    const pieces: string[] = [];
+    const stream = client.chat.completions.stream({ ...request, tool_choice: 'required' });
+    stream.on('tool_calls.function.arguments.delta', ({ arguments_delta: delta }) => pieces.push(delta));
+    const { choices } = await stream.finalChatCompletion();
+    const [any] = choices[0]?.message.tool_calls ?? [];
+    assert.equal(choices[0]?.finish_reason, 'tool_calls');
+    assert.ok(any?.type === 'function');
+    const { unit, zone } = JSON.parse(any.function.arguments);
+    assert.ok(any.function.name === 'get_time' ? ['UTC', 'CET'].includes(zone) : ['C', 'F'].includes(unit));
+    assert.equal(pieces.join(''), any.function.arguments);
+    assert.ok(pieces.length > 2);
+  });
+
+  it('lets the model decide: text, then calls in the format of its own template, then their results', async () => {
+    const client = await openAiClient();
+    const request = { model: CHAT, messages: QUESTION, tools: [weather], temperature: 0 };
+    // The model is too small to call by itself: its words are forced, through the real forward and the grammar.
+    const script = [
+      'Let me look.\n<tool_call>',
+      '{"city": "Rome", "unit": "C"}',
+      '\n<tool_call>\n',
+      '{"city": "Oslo", "unit": "F"}',
+      '',
+    ];
+    const scripted = { ...request, script };
+    const { message, finish_reason } =
+      (await client.chat.completions.stream(scripted).finalChatCompletion()).choices[0] ?? assert.fail();
+    assert.equal(finish_reason, 'tool_calls');
+    assert.equal(message.content?.trim(), 'Let me look.');
+    const calls = (message.tool_calls ?? []).map((call) => call.type === 'function' && call.function);
+    assert.deepEqual(
+      calls.map((call) => call && [call.name, JSON.parse(call.arguments).city]),
+      [
+        ['get_weather', 'Rome'],
+        ['get_weather', 'Oslo'],
+      ],
+    );
+    const alone = await client.chat.completions.create({ ...scripted, parallel_tool_calls: false });
+    assert.equal(alone.choices[0]?.message.tool_calls?.length, 1);
+
+    const results = (message.tool_calls ?? []).map(({ id }) => ({
+      role: 'tool' as const,
+      tool_call_id: id,
+      content: '20',
+    }));
+    const after = await client.chat.completions.create({
+      ...request,
+      messages: [...QUESTION, message, ...results],
+      max_tokens: 8,
+    });
+    assert.ok(after.choices[0]?.message.content);
+    const silent = await client.chat.completions.create({ ...request, tool_choice: 'none', max_tokens: 24 });
+    const asked = await client.chat.completions.create({
+      ...{ model: CHAT, messages: QUESTION, temperature: 0, max_tokens: 24 },
+    });
+    assert.equal(silent.choices[0]?.message.content, asked.choices[0]?.message.content);
+  });
+
+  it('keeps to a schema', async () => {
+    const client = await openAiClient();
+    const Person = z.object({ name: z.string().max(20), age: z.int().min(0).max(120), pet: z.enum(['cat', 'dog']) });
+    const messages = [{ role: 'user' as const, content: 'Tell me of a person, as JSON.' }];
+    const parsed = await client.chat.completions.parse({
+      ...{ model: CHAT, messages, seed: 3, response_format: zodResponseFormat(Person, 'person') },
+    });
+    assert.ok(Person.safeParse(parsed.choices[0]?.message.parsed).success);
+    const any = await client.chat.completions.create({
+      ...{ model: CHAT, messages, temperature: 0, max_tokens: 200, response_format: { type: 'json_object' } },
+      script: ['{"a": [1, true]}'],
+    } as OpenAI.ChatCompletionCreateParamsNonStreaming);
+    assert.deepEqual(JSON.parse(any.choices[0]?.message.content ?? ''), { a: [1, true] });
+  });
+
+  it('takes its invocation with it when the client leaves', async () => {
+    const client = await openAiClient();
+    const inferlets = async () => (await countersOf(CHAT)).inferlets;
+    await until('the device is idle', async () => (await inferlets()) === 0);
+    const stream = await client.chat.completions.create({
+      ...{ model: CHAT, messages: QUESTION, stream: true, max_tokens: 2000, logit_bias: { 2: -100 } },
+    });
+    for await (const { choices } of stream) if (choices[0]?.delta.content) break;
+    await until('its inferlet is gone', async () => (await inferlets()) === 0);
+
+    const leaving = new AbortController();
+    const whole = client.chat.completions.create(
+      { model: CHAT, messages: QUESTION, max_tokens: 2000, logit_bias: { 2: -100 } },
+      { signal: leaving.signal },
+    );
+    await until('it runs', async () => (await inferlets()) === 1);
+    leaving.abort();
+    await assert.rejects(whole, OpenAI.APIUserAbortError);
+    await until('its inferlet is gone', async () => (await inferlets()) === 0);
+  });
+
+  it('shows the models', async () => {
+    const client = await openAiClient();
+    const ids = (await client.models.list()).data.map(({ id, object }) => `${object} ${id}`);
+    assert.ok(ids.includes(`model ${STORIES}`) && ids.includes(`model ${CHAT}`));
+    assert.equal((await client.models.retrieve(CHAT)).id, CHAT);
+    await assert.rejects(client.models.retrieve('gpt-17'), NotFoundError);
+  });
+
+  it("raises the client's own errors", async () => {
+    const client = await openAiClient();
+    const { url } = await functionsPlatform();
+    const stranger = new OpenAI({ baseURL: `${url}/v1`, apiKey: 'pie_wrong', maxRetries: 0 });
+    const ask = (more: object, by = client) => by.chat.completions.create({ model: CHAT, messages: QUESTION, ...more });
+    await assert.rejects(ask({}, stranger), AuthenticationError);
+    await assert.rejects(ask({ model: 'gpt-17' }), (error) => {
+      assert.ok(error instanceof NotFoundError);
+      assert.deepEqual([error.code, error.param], ['model_not_found', 'model']);
+      return true;
+    });
+    const refused = async (more: object, param: string | undefined, message: RegExp) => {
+      await assert.rejects(ask(more), (error) => {
+        assert.ok(error instanceof BadRequestError, String(error));
+        assert.equal(error.param, param);
+        assert.match(error.message, message);
+        return true;
+      });
+    };
+    await refused({ temperature: 3 }, 'temperature', /greater than 2/);
+    await refused({ temperature: 3, stream: true }, 'temperature', /greater than 2/);
+    await refused({ messages: [] }, 'messages', /messages/);
+    await refused(
+      { messages: [{ role: 'user', content: [{ type: 'image_url' }] }] },
+      'messages[0].content[0].type',
+      /text/,
+    );
+    await refused({ model: STORIES }, undefined, /no chat template/);
+    await refused({ top_logprobs: 2 }, 'top_logprobs', /needs `logprobs`/);
+    await refused({ tool_choice: 'required' }, 'tool_choice', /no `tools`/);
+    const twice = { tools: [clock, clock] };
+    await refused(twice, 'tools[1].function.name', /Two tools/);
+    const schema = { not: { type: 'string' } };
+    await refused(
+      { stream: true, response_format: { type: 'json_schema', json_schema: { name: 'x', schema } } },
+      'response_format.json_schema.schema',
+      /grammar/,
+    );
+  });
+});

@@ -1,0 +1,101 @@
+import { Context, sendJson } from '@pie/inferlet';
+import { type ChoiceOptions, choicesOf, finishOf, generate, stopsOf } from '../openai-shared/generate.ts';
+import { completionLogprobs, promptLogs, TokenTexts } from '../openai-shared/logprobs.ts';
+import { RequestError, serve, stamp } from '../openai-shared/request.ts';
+import type { SamplingInput } from '../openai-shared/sampling.ts';
+import { type Usage, usageOf } from '../openai-shared/usage.ts';
+
+/** What pie.json's schema lets through. */
+interface Input extends SamplingInput {
+  readonly model: string;
+  readonly prompt: string | readonly string[] | readonly number[] | readonly (readonly number[])[];
+  readonly max_tokens?: number;
+  readonly n?: number;
+  readonly best_of?: number;
+  readonly echo?: boolean;
+  readonly logprobs?: number;
+  readonly stop?: string | readonly string[];
+  readonly suffix?: string;
+  readonly stream?: boolean;
+  readonly stream_options?: { readonly include_usage?: boolean };
+}
+
+/** One choice as the API shows it, whole or a piece of it. */
+interface Choice {
+  readonly text: string;
+  readonly index: number;
+  readonly logprobs: ReturnType<typeof completionLogprobs> | null;
+  readonly finish_reason: 'stop' | 'length' | null;
+}
+
+type Show = (choice: Choice) => Promise<void>;
+
+/** OpenAI's default. */
+const MAX_TOKENS = 16;
+
+/** `POST /v1/completions`. */
+export const run = serve(async (input: Input, invocation) => {
+  const { model, n = 1, best_of = n, suffix, stream = false, stream_options } = input;
+  if (suffix) throw new RequestError('No model here fills in the middle: leave `suffix` out.', 'suffix');
+  if (best_of !== n) throw new RequestError('`best_of` other than `n` is not supported: ask for `n`.', 'best_of');
+  const head = { ...stamp('cmpl-', invocation, model), object: 'text_completion' };
+  const includeUsage = stream_options?.include_usage === true;
+  const show: Show = async (choice) => {
+    if (stream) await sendJson({ ...head, choices: [choice], ...(includeUsage && { usage: null }) });
+  };
+  const prompts = promptsOf(input.prompt);
+  const answers = await Promise.all(prompts.map((prompt, i) => complete(input, prompt, i * n, show)));
+  const sum = (of: keyof Usage): number => answers.reduce((total, { usage }) => total + usage[of], 0);
+  const usage = usageOf({ prompt: sum('prompt'), completion: sum('completion') });
+  if (!stream) return { ...head, choices: answers.flatMap(({ choices }) => choices), usage };
+  if (includeUsage) await sendJson({ ...head, choices: [], usage });
+  return null;
+});
+
+/** All choices of one prompt; the first has the index `firstIndex`. */
+async function complete(input: Input, prompt: string | readonly number[], firstIndex: number, show: Show) {
+  const { model, n = 1, echo = false, logprobs, max_tokens: maxTokens = MAX_TOKENS } = input;
+  using ctx = new Context({ model });
+  ctx.fill(prompt);
+  const promptTokens = ctx.length;
+  const texts = logprobs === undefined ? undefined : new TokenTexts(model);
+  const before = texts && echo ? await promptLogs(ctx, logprobs ?? 0) : [];
+  const echoed = echo ? ctx.text : '';
+
+  const choice = async (fork: Context, i: number): Promise<{ shown: Choice; tokens: number }> => {
+    using _ = fork;
+    const index = firstIndex + i;
+    const reply = input.script?.[index];
+    const options: ChoiceOptions = {
+      sampling: input,
+      choice: i,
+      reply,
+      stop: stopsOf(input.stop),
+      topLogprobs: logprobs,
+    };
+    let offset = echoed.length;
+    const shownLogs = (logs: Parameters<typeof completionLogprobs>[1], from: number) =>
+      texts ? completionLogprobs(texts, logs, from) : null;
+    if (echo) await show({ text: echoed, index, logprobs: shownLogs(before, 0), finish_reason: null });
+    const generated = await generate(fork, options, { maxTokens }, async ({ text, logs }) => {
+      await show({ text, index, logprobs: shownLogs(logs, offset), finish_reason: null });
+      offset += text.length;
+    });
+    const finish = finishOf(generated.reason);
+    await show({ text: '', index, logprobs: null, finish_reason: finish });
+    const logs = shownLogs([...before, ...generated.logs], 0);
+    return {
+      shown: { text: echoed + generated.text, index, logprobs: logs, finish_reason: finish },
+      tokens: generated.tokens,
+    };
+  };
+
+  const choices = await Promise.all((await choicesOf(ctx, n)).map(choice));
+  const completion = choices.reduce((total, { tokens }) => total + tokens, 0);
+  return { choices: choices.map(({ shown }) => shown), usage: { prompt: promptTokens, completion } };
+}
+
+function promptsOf(prompt: Input['prompt']): readonly (string | readonly number[])[] {
+  if (typeof prompt === 'string') return [prompt];
+  return typeof prompt[0] === 'number' ? [prompt as readonly number[]] : (prompt as readonly (string | number[])[]);
+}

@@ -1,0 +1,182 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { BadRequestError } from 'openai';
+import { CHAT, callFunction, STORIES, TINY, TINY_REFERENCE } from '#test/harness/functions.ts';
+import { tokenCounter } from '#test/harness/tokens.ts';
+import { openAiClient } from '../openai-shared/testing.ts';
+
+const PROMPT = 'Once upon a time';
+
+describe('openai-completions', () => {
+  it('at temperature 0 says what text-completion says, whole and streamed', async () => {
+    const client = await openAiClient();
+    const { output } = await callFunction('text-completion', { prompt: PROMPT, temperature: 0, maxTokens: 20 });
+    const request = { model: STORIES, prompt: PROMPT, temperature: 0, max_tokens: 20 };
+    const { choices, usage, object, id } = await client.completions.create(request);
+    assert.equal(choices[0]?.text, output.text);
+    assert.equal(choices[0]?.finish_reason, 'length');
+    assert.equal(object, 'text_completion');
+    assert.match(id, /^cmpl-\w+$/);
+    const count = await tokenCounter(STORIES);
+    assert.equal(usage?.prompt_tokens, count.begin(PROMPT));
+    assert.equal(usage?.completion_tokens, output.tokens.length);
+    assert.equal(usage?.total_tokens, count.begin(PROMPT) + 20);
+
+    let text = '';
+    const finishes: string[] = [];
+    const usages: unknown[] = [];
+    const stream = await client.completions.create({
+      ...request,
+      stream: true,
+      stream_options: { include_usage: true },
+    });
+    for await (const chunk of stream) {
+      text += chunk.choices[0]?.text ?? '';
+      if (chunk.choices[0]?.finish_reason) finishes.push(chunk.choices[0].finish_reason);
+      if (chunk.usage) usages.push(chunk.usage.total_tokens);
+    }
+    assert.deepEqual([text, finishes, usages], [output.text, ['length'], [usage?.total_tokens]]);
+  });
+
+  it('tells log-probabilities as the float64 reference does, of what is said and of what is given', async () => {
+    const client = await openAiClient();
+    const score = async (model: string) => {
+      const prompt = [1, 72, 105, 33, 32, 79, 110, 99, 101];
+      const [scored] = (await client.completions.create({ model, prompt, echo: true, logprobs: 3, max_tokens: 0 }))
+        .choices;
+      return scored?.logprobs;
+    };
+    const [device, reference] = [await score(TINY), await score(TINY_REFERENCE)];
+    const [mine, theirs] = [device?.token_logprobs ?? [], reference?.token_logprobs ?? []];
+    assert.ok(mine.length >= 8);
+    for (const [i, logprob] of mine.entries())
+      assert.ok(Math.abs(logprob - (theirs[i] ?? 0)) < 1e-3, `${i}: ${logprob}`);
+    const sum = (values: number[]): number => values.reduce((a, b) => a + b, 0);
+    assert.ok(Math.abs(sum(mine) - sum(theirs)) < 1e-3);
+    assert.deepEqual(Object.keys(device?.top_logprobs?.[3] ?? {}), Object.keys(reference?.top_logprobs?.[3] ?? {}));
+
+    // What was told while it was said is what is told of it when it is given.
+    const said = await client.completions.create({
+      model: STORIES,
+      prompt: PROMPT,
+      temperature: 0,
+      max_tokens: 6,
+      logprobs: 0,
+    });
+    const given = await client.completions.create({
+      ...{ model: STORIES, prompt: PROMPT + (said.choices[0]?.text ?? ''), echo: true, logprobs: 0, max_tokens: 0 },
+    });
+    const told = said.choices[0]?.logprobs?.token_logprobs ?? [];
+    assert.equal(given.choices[0]?.text, PROMPT + said.choices[0]?.text);
+    const again = given.choices[0]?.logprobs?.token_logprobs?.slice(-6) ?? [];
+    assert.equal(told.length, 6);
+    for (const [i, logprob] of told.entries()) assert.ok(Math.abs(logprob - (again[i] ?? 0)) < 1e-3);
+    // Forced words are scored like chosen ones.
+    const forced = await client.completions.create({
+      ...{
+        model: STORIES,
+        prompt: PROMPT,
+        temperature: 0,
+        max_tokens: 6,
+        logprobs: 0,
+        script: [said.choices[0]?.text],
+      },
+    });
+    const improbable = await client.completions.create({
+      ...{ model: STORIES, prompt: PROMPT, temperature: 0, max_tokens: 6, logprobs: 0, script: [' xylophone quantum'] },
+    });
+    const echoed = await client.completions.create({
+      ...{ model: STORIES, prompt: `${PROMPT} xylophone quantum`, echo: true, logprobs: 0, max_tokens: 0 },
+    });
+    const alike = improbable.choices[0]?.logprobs?.token_logprobs ?? [];
+    const tail = echoed.choices[0]?.logprobs?.token_logprobs?.slice(-alike.length) ?? [];
+    assert.ok(alike.length > 3 && alike.some((logprob) => logprob < -8));
+    for (const [i, logprob] of alike.entries()) assert.ok(Math.abs(logprob - (tail[i] ?? 0)) < 1e-3);
+    const rescored = forced.choices[0]?.logprobs?.token_logprobs ?? [];
+    assert.equal(rescored.length, 6);
+    for (const [i, logprob] of rescored.entries()) assert.ok(Math.abs(logprob - (told[i] ?? 0)) < 1e-3);
+  });
+
+  it('gives n choices, several prompts, and the same again for a seed', async () => {
+    const client = await openAiClient();
+    const ask = async (n: number, prompt: string | string[] = PROMPT): Promise<string[]> => {
+      const { choices } = await client.completions.create({ model: STORIES, prompt, n, seed: 11, max_tokens: 16 });
+      assert.deepEqual(
+        choices.map(({ index }) => index),
+        choices.map((_, i) => i),
+      );
+      return choices.map(({ text }) => text);
+    };
+    const three = await ask(3);
+    assert.equal(new Set(three).size, 3);
+    assert.deepEqual(await ask(3), three);
+    assert.deepEqual(await ask(1), three.slice(0, 1));
+    const [first, second] = await ask(1, [PROMPT, 'The dog']);
+    assert.equal(first, three[0]);
+    assert.notEqual(second, first);
+  });
+
+  it('ends at a stop string, and heeds biases and penalties', async () => {
+    const client = await openAiClient();
+    const ask = async (more: object): Promise<{ text: string; finish_reason: string }> => {
+      const { choices } = await client.completions.create({
+        model: STORIES,
+        prompt: PROMPT,
+        temperature: 0,
+        max_tokens: 40,
+        ...more,
+      });
+      return choices[0] as { text: string; finish_reason: string };
+    };
+    const plain = (await ask({})).text;
+    const stop = plain.slice(14, 20);
+    const stopped = await ask({ stop: [stop, 'never'] });
+    assert.deepEqual([stopped.text, stopped.finish_reason], [plain.slice(0, plain.indexOf(stop)), 'stop']);
+
+    // Not among the 256 most probable: only a bias can bring it.
+    const rare = 22567;
+    const { choices } = await client.completions.create({
+      ...{ model: STORIES, prompt: PROMPT, temperature: 0, max_tokens: 3, logit_bias: { [rare]: 100 }, logprobs: 0 },
+    });
+    assert.equal(new Set(choices[0]?.logprobs?.tokens).size, 1);
+    assert.notEqual(choices[0]?.text, plain.slice(0, choices[0]?.text.length));
+    const { choices: banned } = await client.completions.create({
+      ...{ model: STORIES, prompt: PROMPT, temperature: 0, max_tokens: 1, logit_bias: { 29892: -100 } },
+    });
+    assert.ok(plain.startsWith(','));
+    assert.notEqual(banned[0]?.text, ',');
+
+    const words = (text: string): number => new Set(text.split(/\W+/)).size / text.split(/\W+/).length;
+    assert.ok(words((await ask({ frequency_penalty: 2, presence_penalty: 2 })).text) > words(plain));
+  });
+
+  it('counts what the prefix cache had', async () => {
+    const client = await openAiClient();
+    const prompt = `A story that nobody has told before, number ${Date.now()}: there were three foxes in a wood and`;
+    const ask = () => client.completions.create({ model: CHAT, prompt, max_tokens: 1 });
+    const before = (await ask()).usage?.prompt_tokens_details?.cached_tokens ?? -1;
+    const { prompt_tokens = 0, prompt_tokens_details } = (await ask()).usage ?? {};
+    const cached = prompt_tokens_details?.cached_tokens ?? 0;
+    assert.ok(before < 16 && cached >= 16 && cached < prompt_tokens, `${before}, then ${cached} of ${prompt_tokens}`);
+  });
+
+  it('refuses with the parameter what it does not do', async () => {
+    const client = await openAiClient();
+    const refused = async (more: object, param: string | undefined, code = 'invalid-parameter') => {
+      const asked = client.completions.create({ model: STORIES, prompt: PROMPT, ...more });
+      await assert.rejects(asked, (error) => {
+        assert.ok(error instanceof BadRequestError, String(error));
+        assert.deepEqual([error.status, error.param, error.code], [400, param, code]);
+        assert.ok(error.requestID);
+        return true;
+      });
+    };
+    await refused({ suffix: 'The end.' }, 'suffix');
+    await refused({ best_of: 3 }, 'best_of');
+    await refused({ max_tokens: -1 }, 'max_tokens');
+    await refused({ temperature: 'hot' }, 'temperature');
+    await refused({ logit_bias: { 99999: 1 } }, 'logit_bias.99999');
+    await refused({ reasoning: 'hard' }, 'reasoning');
+    await refused({ prompt: 'word '.repeat(300), stream: true }, undefined, 'context_length_exceeded');
+  });
+});

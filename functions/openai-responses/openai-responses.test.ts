@@ -1,0 +1,150 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type OpenAI from 'openai';
+import { BadRequestError } from 'openai';
+import { CHAT } from '#test/harness/functions.ts';
+import { openAiClient } from '../openai-shared/testing.ts';
+
+const QUESTION = 'What is the capital of France?';
+const clock = {
+  type: 'function' as const,
+  name: 'get_time',
+  description: 'The time in a zone',
+  strict: true,
+  parameters: {
+    type: 'object',
+    properties: { zone: { enum: ['UTC', 'CET'] } },
+    required: ['zone'],
+    additionalProperties: false,
+  },
+};
+
+type Events = OpenAI.Responses.ResponseStreamEvent[];
+type Request = OpenAI.Responses.ResponseCreateParamsStreaming;
+
+async function eventsOf(client: OpenAI, request: Omit<Request, 'stream'>): Promise<Events> {
+  const events: Events = [];
+  for await (const event of await client.responses.create({ ...request, stream: true })) events.push(event);
+  assert.deepEqual(
+    events.map(({ sequence_number }) => sequence_number),
+    events.map((_, i) => i),
+  );
+  return events;
+}
+
+/** Kinds of events in order, each run of the same kind once. */
+const kinds = (events: Events): string[] =>
+  events.map(({ type }) => type.slice('response.'.length)).filter((type, i, all) => type !== all[i - 1]);
+
+describe('openai-responses', () => {
+  it('answers as the chat API does, whole and event by event', async () => {
+    const client = await openAiClient();
+    const chat = await client.chat.completions.create({
+      ...{ model: CHAT, temperature: 0, max_tokens: 24 },
+      messages: [
+        { role: 'system', content: 'Be brief.' },
+        { role: 'user', content: QUESTION },
+      ],
+    });
+    const request = {
+      ...{ model: CHAT, instructions: 'Be brief.', input: QUESTION, temperature: 0, max_output_tokens: 24 },
+      metadata: { run: 'test' },
+    };
+    const whole = await client.responses.create(request);
+    assert.equal(whole.output_text, chat.choices[0]?.message.content);
+    assert.equal(whole.usage?.input_tokens, chat.usage?.prompt_tokens);
+    assert.equal(whole.usage?.output_tokens, chat.usage?.completion_tokens);
+    assert.deepEqual([whole.status, whole.metadata, whole.instructions], ['completed', { run: 'test' }, 'Be brief.']);
+
+    const events = await eventsOf(client, request);
+    assert.deepEqual(kinds(events), [
+      'created',
+      'in_progress',
+      'output_item.added',
+      'content_part.added',
+      'output_text.delta',
+      'output_text.done',
+      'content_part.done',
+      'output_item.done',
+      'completed',
+    ]);
+    const deltas = events.map((event) => (event.type === 'response.output_text.delta' ? event.delta : ''));
+    assert.equal(deltas.join(''), whole.output_text);
+    const last = events.at(-1);
+    assert.ok(last?.type === 'response.completed');
+    assert.deepEqual(last.response.output[0]?.type, 'message');
+    assert.equal(last.response.usage?.total_tokens, whole.usage?.total_tokens);
+
+    const cut = await client.responses.create({ ...request, max_output_tokens: 2 });
+    assert.deepEqual([cut.status, cut.incomplete_details], ['incomplete', { reason: 'max_output_tokens' }]);
+    assert.equal(kinds(await eventsOf(client, { ...request, max_output_tokens: 2 })).at(-1), 'incomplete');
+  });
+
+  it('calls a function, event by event, and takes its result', async () => {
+    const client = await openAiClient();
+    const request = { model: CHAT, input: QUESTION, tools: [clock], tool_choice: 'required' as const, temperature: 0 };
+    const events = await eventsOf(client, request);
+    assert.deepEqual(kinds(events), [
+      'created',
+      'in_progress',
+      'output_item.added',
+      'function_call_arguments.delta',
+      'function_call_arguments.done',
+      'output_item.done',
+      'completed',
+    ]);
+    const final = await client.responses.stream(request).finalResponse();
+    const [call] = final.output;
+    assert.ok(call?.type === 'function_call');
+    assert.equal(call.name, 'get_time');
+    assert.ok(['UTC', 'CET'].includes(JSON.parse(call.arguments).zone));
+    const answered = await client.responses.create({
+      ...{ model: CHAT, tools: [clock], tool_choice: 'none', temperature: 0, max_output_tokens: 8 },
+      input: [
+        { role: 'user', content: [{ type: 'input_text', text: QUESTION }] },
+        call,
+        { type: 'function_call_output', call_id: call.call_id, output: '12:00' },
+      ],
+    });
+    assert.notEqual(answered.output_text, '');
+  });
+
+  it('keeps to a schema, and tells log-probabilities when asked', async () => {
+    const client = await openAiClient();
+    const schema = {
+      type: 'object',
+      properties: { yes: { type: 'boolean' } },
+      required: ['yes'],
+      additionalProperties: false,
+    };
+    const { output_text, output } = await client.responses.create({
+      ...{ model: CHAT, input: QUESTION, temperature: 0, text: { format: { type: 'json_schema', name: 'a', schema } } },
+      ...{ include: ['message.output_text.logprobs'], top_logprobs: 2 },
+    });
+    assert.equal(typeof JSON.parse(output_text).yes, 'boolean');
+    const [message] = output;
+    const part = message?.type === 'message' ? message.content[0] : undefined;
+    assert.ok(part?.type === 'output_text');
+    assert.equal(part.logprobs?.map(({ token }) => token).join(''), output_text);
+    assert.ok((part.logprobs?.[0]?.top_logprobs.length ?? 0) > 0);
+  });
+
+  it('refuses what it does not do', async () => {
+    const client = await openAiClient();
+    const refused = async (more: object, param: string) => {
+      for (const stream of [false, true]) {
+        const asked = client.responses.create({ model: CHAT, input: QUESTION, ...more, stream });
+        await assert.rejects(asked, (error) => {
+          assert.ok(error instanceof BadRequestError, String(error));
+          assert.equal(error.param, param);
+          return true;
+        });
+      }
+    };
+    await refused({ previous_response_id: 'resp_1' }, 'previous_response_id');
+    await refused({ store: true }, 'store');
+    await refused({ background: true }, 'background');
+    await refused({ input: [{ type: 'function_call_output', output: 'x' }] }, 'input[0].call_id');
+    await refused({ tools: [{ type: 'function', name: 'a b' }] }, 'tools[0].function.name');
+  });
+});

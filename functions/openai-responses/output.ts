@@ -1,0 +1,118 @@
+import type { Part } from '../openai-shared/chat.ts';
+import { chatLogprobs, type TokenTexts } from '../openai-shared/logprobs.ts';
+
+type Send = (type: string, event: object) => Promise<void>;
+type Status = 'in_progress' | 'completed' | 'incomplete';
+
+/** The item that is being made: text, or a call. */
+type Open =
+  | { readonly kind: 'message'; readonly id: string; text: string; readonly logprobs: object[] }
+  | { readonly kind: 'call'; readonly id: string; readonly callId: string; readonly name: string; text: string };
+
+/** The items of a response's output, and the events that tell of them as they are made. */
+export class Output {
+  readonly #items: object[] = [];
+  readonly #idSuffix: string;
+  readonly #texts: TokenTexts | undefined;
+  readonly #send: Send;
+  #open: Open | undefined;
+
+  constructor(responseId: string, texts: TokenTexts | undefined, send: Send) {
+    this.#idSuffix = responseId.slice(-24);
+    this.#texts = texts;
+    this.#send = send;
+  }
+
+  /** Takes the next part of the answer. */
+  async take(part: Part): Promise<void> {
+    switch (part.kind) {
+      case 'text': {
+        const open = this.#open?.kind === 'message' ? this.#open : await this.#openMessage();
+        const logprobs = this.#texts ? chatLogprobs(this.#texts, part.logs) : [];
+        open.text += part.text;
+        open.logprobs.push(...logprobs);
+        await this.#tell('output_text.delta', { content_index: 0, delta: part.text, logprobs });
+        return;
+      }
+      case 'call':
+        await this.#close('completed');
+        await this.#openCall(part.name);
+        return;
+      case 'arguments':
+        if (this.#open) this.#open.text += part.text;
+        await this.#tell('function_call_arguments.delta', { delta: part.text });
+        return;
+      case 'called':
+        await this.#close('completed');
+    }
+  }
+
+  /** Closes what is open with this status; all items. An answer without any item gets an empty message. */
+  async end(status: Status): Promise<readonly object[]> {
+    if (!this.#open && this.#items.length === 0) await this.#openMessage();
+    await this.#close(status);
+    return this.#items;
+  }
+
+  async #openMessage() {
+    await this.#close('completed');
+    const open = { kind: 'message' as const, id: `msg_${this.#idSuffix}_${this.#index}`, text: '', logprobs: [] };
+    this.#open = open;
+    await this.#send('response.output_item.added', {
+      output_index: this.#index,
+      item: { id: open.id, type: 'message', status: 'in_progress', role: 'assistant', content: [] },
+    });
+    await this.#tell('content_part.added', { content_index: 0, part: textPart('', []) });
+    return open as Extract<Open, { kind: 'message' }>;
+  }
+
+  async #openCall(name: string): Promise<void> {
+    const id = `${this.#idSuffix}_${this.#index}`;
+    this.#open = { kind: 'call', id: `fc_${id}`, callId: `call_${id}`, name, text: '' };
+    await this.#send('response.output_item.added', {
+      output_index: this.#index,
+      item: itemOf(this.#open, 'in_progress'),
+    });
+  }
+
+  async #close(status: Status): Promise<void> {
+    const open = this.#open;
+    if (!open) return;
+    const item = itemOf(open, status);
+    if (open.kind === 'message') {
+      const { text, logprobs } = open;
+      await this.#tell('output_text.done', { content_index: 0, text, logprobs });
+      await this.#tell('content_part.done', { content_index: 0, part: textPart(text, logprobs) });
+    } else {
+      await this.#tell('function_call_arguments.done', { name: open.name, arguments: open.text });
+    }
+    await this.#send('response.output_item.done', { output_index: this.#index, item });
+    this.#items.push(item);
+    this.#open = undefined;
+  }
+
+  /** An event of the open item. */
+  #tell(type: string, event: object): Promise<void> {
+    return this.#send(`response.${type}`, { item_id: this.#open?.id, output_index: this.#index, ...event });
+  }
+
+  get #index(): number {
+    return this.#items.length;
+  }
+}
+
+const textPart = (text: string, logprobs: readonly object[]) => ({
+  type: 'output_text',
+  text,
+  annotations: [],
+  logprobs,
+});
+
+function itemOf(open: Open, status: Status): object {
+  if (open.kind === 'message') {
+    const { id, text, logprobs } = open;
+    return { id, type: 'message', status, role: 'assistant', content: [textPart(text, logprobs)] };
+  }
+  const { id, callId, name, text } = open;
+  return { id, type: 'function_call', status, call_id: callId, name, arguments: text };
+}

@@ -1,0 +1,192 @@
+import { type ChatMessage, type Constraint, Context, detokenize, regex } from '@pie/inferlet';
+import { type ChoiceOptions, finishOf, type Generated, generate, type Piece } from './generate.ts';
+import { RequestError } from './request.ts';
+import type { TokenLog } from './sampling.ts';
+import { argumentsOf, type CallFormat, callFormat, forcedNames, type Tool } from './tools.ts';
+
+/** A conversation to be answered, in neither API's words. */
+export interface Conversation {
+  readonly model: string;
+  readonly messages: readonly ChatMessage[];
+  readonly tools: readonly Tool[];
+  readonly toolChoice: 'none' | 'auto' | 'required' | { readonly name: string } | undefined;
+  readonly parallelCalls: boolean;
+  readonly constraint: Constraint | undefined;
+  readonly maxTokens: number | undefined;
+  readonly templateVariables: Readonly<Record<string, unknown>> | undefined;
+}
+
+/** What an answer is made of, as it comes. */
+export type Part =
+  | ({ readonly kind: 'text' } & Piece)
+  | { readonly kind: 'call'; readonly index: number; readonly name: string }
+  | { readonly kind: 'arguments'; readonly index: number; readonly text: string }
+  /** The call's arguments are complete. */
+  | { readonly kind: 'called'; readonly index: number };
+
+export interface Call {
+  readonly name: string;
+  readonly arguments: string;
+}
+
+export interface Answer {
+  readonly text: string;
+  readonly calls: readonly Call[];
+  readonly logs: readonly TokenLog[];
+  readonly finish: 'stop' | 'length' | 'tool_calls';
+  /** Tokens that the model said, those of its calls' frames included. */
+  readonly tokens: number;
+}
+
+/** A context that holds the conversation, ready for the answer. */
+export function begin({ model, messages, tools, toolChoice, templateVariables: variables }: Conversation): Context {
+  const shown = toolChoice === 'none' ? [] : tools;
+  const ctx = new Context({ model });
+  try {
+    return ctx.chat(messages, {
+      tools: shown.map(({ strict, ...tool }) => ({ type: 'function', function: tool })),
+      variables,
+    });
+  } catch (error) {
+    ctx.release();
+    throw error;
+  }
+}
+
+/** Answers a conversation on a context that {@link begin} made, or a fork of it. */
+export async function answer(
+  ctx: Context,
+  conversation: Conversation,
+  options: ChoiceOptions,
+  emit: (part: Part) => Promise<void>,
+): Promise<Answer> {
+  return new Turn(ctx, conversation, options, emit).run();
+}
+
+/** The assistant's turn: text, calls, or text that ends in calls. */
+class Turn {
+  readonly #ctx: Context;
+  readonly #conversation: Conversation;
+  readonly #options: ChoiceOptions;
+  readonly #emit: (part: Part) => Promise<void>;
+  readonly #start: number;
+  readonly #calls: Call[] = [];
+  readonly #logs: TokenLog[] = [];
+  #text = '';
+  #generations = 0;
+
+  constructor(ctx: Context, conversation: Conversation, options: ChoiceOptions, emit: (part: Part) => Promise<void>) {
+    this.#ctx = ctx;
+    this.#conversation = conversation;
+    this.#options = options;
+    this.#emit = emit;
+    this.#start = ctx.length;
+  }
+
+  async run(): Promise<Answer> {
+    const { model, tools, toolChoice, constraint } = this.#conversation;
+    const forced = forcedNames(tools, toolChoice);
+    if (forced) return this.#end(await this.#call(callFormat(model), forced));
+    if (tools.length === 0 || toolChoice === 'none' || constraint) {
+      const said = await this.#say({ constraint });
+      return this.#end(finishOf(said.reason), said.tokens);
+    }
+    return this.#end(await this.#sayAndCall(callFormat(model)));
+  }
+
+  /** Lets the model speak until it begins a call, which is then held to the grammar, and so on. */
+  async #sayAndCall(format: CallFormat): Promise<Answer['finish']> {
+    const { tools, parallelCalls } = this.#conversation;
+    const { marker, markerToken } = format;
+    const stops = markerToken === undefined ? { marker } : { stopTokens: [markerToken] };
+    for (;;) {
+      const from = this.#ctx.length;
+      const said = await this.#say(stops);
+      const calls =
+        markerToken === undefined
+          ? said.reason === 'stop-string' && this.#endsWith(marker, from, said.text)
+          : said.reason === 'stop-token' && this.#ctx.tokens.at(-1) === markerToken;
+      if (!calls) return this.#calls.length > 0 && said.reason !== 'max-tokens' ? 'tool_calls' : finishOf(said.reason);
+      // The call begins as the template writes it, whatever the model has begun.
+      this.#ctx.truncate(from);
+      if (said.text.trim() !== '') this.#ctx.fill(said.text.trimEnd());
+      const finish = await this.#call(
+        format,
+        tools.map(({ name }) => name),
+      );
+      if (finish !== 'tool_calls' || !parallelCalls) return finish;
+    }
+  }
+
+  /** Whether the text that follows what was handed over is the marker, not a stop string of the request. */
+  #endsWith(marker: string, from: number, text: string): boolean {
+    const { tokens, model } = this.#ctx;
+    const said = detokenize(tokens.slice(from), { model: model.name });
+    return said.trimStart().startsWith((text + marker).trimStart());
+  }
+
+  async #say(how: { constraint?: Constraint; marker?: string; stopTokens?: readonly number[] }): Promise<Generated> {
+    // Between calls, and after the last one, a line break is no text.
+    const shows = ({ text }: { text: string }): boolean => this.#calls.length === 0 || text.trim() !== '';
+    const said = await generate(this.#ctx, this.#next(), { ...how, maxTokens: this.#left() }, async (piece) => {
+      if (shows(piece)) await this.#emit({ kind: 'text', ...piece });
+    });
+    if (shows(said)) this.#text += said.text;
+    this.#logs.push(...said.logs);
+    return said;
+  }
+
+  /** One call, every character of which is the template's, a name, or fits the schema. */
+  async #call({ open, middle, close }: CallFormat, names: readonly string[]): Promise<Answer['finish']> {
+    const { model, tools } = this.#conversation;
+    const index = this.#calls.length;
+    const [only = ''] = names;
+    let name = only;
+    if (names.length === 1) this.#ctx.fill(open + name + middle, { special: true });
+    else {
+      this.#ctx.fill(open, { special: true });
+      // With what follows it, so that no name ends within another.
+      const border = middle.slice(0, 1);
+      const pattern = `(${names.map(escaped).join('|')})${escaped(border)}`;
+      const chosen = await this.#silently({ constraint: regex(pattern) });
+      if (finishOf(chosen.reason) === 'length') return 'length';
+      name = chosen.text.slice(0, chosen.text.length - border.length);
+      this.#ctx.fill(middle.slice(border.length), { special: true });
+    }
+    const tool = tools.find((candidate) => candidate.name === name);
+    if (!tool) throw new RequestError(`The model called "${name}", which is no tool.`, 'tools');
+    const constraint = await argumentsOf(model, tool);
+    await this.#emit({ kind: 'call', index, name });
+    const args = await this.#silently({ constraint }, (text) => this.#emit({ kind: 'arguments', index, text }));
+    this.#calls.push({ name, arguments: args.text });
+    if (finishOf(args.reason) === 'length') return 'length';
+    await this.#emit({ kind: 'called', index });
+    this.#ctx.fill(close, { special: true });
+    return 'tool_calls';
+  }
+
+  /** Generates what is no text of the answer: neither stop strings nor log-probabilities concern it. */
+  #silently(
+    how: { constraint: Constraint },
+    emit: (text: string) => Promise<void> = async () => {},
+  ): Promise<Generated> {
+    const options = { ...this.#next(), stop: [], topLogprobs: undefined };
+    return generate(this.#ctx, options, { ...how, maxTokens: this.#left() }, ({ text }) => emit(text));
+  }
+
+  /** Options of the next generation: a script has a reply for each. */
+  #next(): ChoiceOptions {
+    return { ...this.#options, reply: this.#options.sampling.script?.[this.#generations++] };
+  }
+
+  #left(): number | undefined {
+    const { maxTokens } = this.#conversation;
+    return maxTokens === undefined ? undefined : Math.max(0, maxTokens - (this.#ctx.length - this.#start));
+  }
+
+  #end(finish: Answer['finish'], tokens = this.#ctx.length - this.#start): Answer {
+    return { text: this.#text, calls: this.#calls, logs: this.#logs, finish, tokens };
+  }
+}
+
+const escaped = (text: string): string => text.replaceAll(/[^\w]/g, (character) => `\\${character}`);

@@ -1,0 +1,113 @@
+import { type Context, detokenize, specialTokens, tokenize } from '@pie/inferlet';
+import {
+  allocate,
+  attempt,
+  forward,
+  inputText,
+  outputText,
+  Queue,
+  settle,
+  tokenize as tokenizer,
+} from '@pie/inferlet/raw';
+import { type TokenLog, tokenLog } from './sampling.ts';
+
+/** One token as the APIs show it. */
+export interface ShownToken {
+  readonly token: string;
+  readonly logprob: number;
+  readonly bytes: readonly number[];
+}
+
+/** The texts of a model's tokens. */
+export class TokenTexts {
+  readonly #model: string;
+  readonly #anchor: readonly number[];
+  readonly #anchorLength: number;
+  #vocabulary: readonly ArrayLike<number>[] | undefined;
+
+  constructor(model: string) {
+    this.#model = model;
+    // A token's text within a text: at the beginning of one, tokenizers drop its space.
+    this.#anchor = tokenize('a', { model });
+    this.#anchorLength = detokenize(this.#anchor, { model }).length;
+  }
+
+  /** Half a character shows as U+FFFD. */
+  text(token: number): string {
+    return detokenize([...this.#anchor, token], { model: this.#model, special: true }).slice(this.#anchorLength);
+  }
+
+  bytes(token: number): number[] {
+    const text = this.text(token);
+    if (!text.includes('\ufffd')) return Array.from(new TextEncoder().encode(text));
+    this.#vocabulary ??= attempt(() => tokenizer.vocabulary(this.#model));
+    return Array.from(this.#vocabulary[token] ?? []);
+  }
+
+  show(token: number, logprob: number): ShownToken {
+    return { token: this.text(token), logprob, bytes: this.bytes(token) };
+  }
+}
+
+/** `logprobs.content` of the chat and responses APIs. */
+export const chatLogprobs = (texts: TokenTexts, logs: readonly TokenLog[]) =>
+  logs.map(({ token, logprob, top }) => ({
+    ...texts.show(token, logprob),
+    top_logprobs: top.map((other) => texts.show(other.token, other.logprob)),
+  }));
+
+/** A log entry of a text's first token, which nothing comes before, has no probability. */
+export type PromptLog = TokenLog | { readonly token: number; readonly logprob: null; readonly top: null };
+
+/** `logprobs` of the completions API. `offset` is the place of the first token in the text. */
+export function completionLogprobs(texts: TokenTexts, logs: readonly PromptLog[], offset: number) {
+  const tokens = logs.map(({ token }) => texts.text(token));
+  let at = offset;
+  return {
+    tokens,
+    token_logprobs: logs.map(({ logprob }) => logprob),
+    top_logprobs: logs.map(({ top }) => top && Object.fromEntries(top.map((t) => [texts.text(t.token), t.logprob]))),
+    text_offset: tokens.map((text) => {
+      const before = at;
+      at += text.length;
+      return before;
+    }),
+  };
+}
+
+/** States of one call: they are embeds, which count against the inferlet's memory. */
+const ROWS = 64;
+
+/** The log-probability of each of a context's tokens after those before it (teacher forcing), without the begin-of-text token. */
+export async function promptLogs({ model, tokens }: Context, topLogprobs: number): Promise<PromptLog[]> {
+  using queue = new Queue(model.name);
+  const pages = attempt(() => allocate.allocatePages(queue, Math.ceil(tokens.length / model.pageSize)));
+  const logs: Promise<TokenLog>[] = [];
+  for (let start = 0; start < tokens.length - 1; start += ROWS) {
+    const inputs = tokens.slice(start, Math.min(start + ROWS, tokens.length - 1));
+    const embeds = attempt(() => allocate.allocateEmbeds(queue, inputs.length * 2));
+    const [embedded, states] = [embeds.slice(0, inputs.length), embeds.slice(inputs.length)];
+    const positions = Uint32Array.from(inputs, (_, i) => start + i);
+    inputText.embedText(queue, Uint32Array.from(inputs), positions, embedded);
+    forward.forward(queue, pages, embedded, pages, states, undefined);
+    for (const [i, state] of Array.from(states).entries()) {
+      const token = tokens[start + i + 1] as number;
+      const own = settle(outputText.logProbabilities(queue, state, Uint32Array.of(token)));
+      const best = topLogprobs > 0 ? settle(outputText.nextDistribution(queue, state, topLogprobs)) : NONE;
+      logs.push(
+        Promise.all([own, best]).then(([[logprob = 0], distribution]) => ({
+          ...tokenLog(distribution, token, topLogprobs),
+          logprob,
+        })),
+      );
+    }
+    allocate.freeEmbeds(queue, embeds);
+  }
+  const scored = await Promise.all(logs);
+  allocate.freePages(queue, pages);
+  const [first] = tokens;
+  const begun = first === undefined || first === specialTokens(model.name).bos;
+  return begun ? scored : [{ token: first, logprob: null, top: null }, ...scored];
+}
+
+const NONE = Promise.resolve({ tokens: [], logProbabilities: [] });

@@ -1,0 +1,41 @@
+import type { ToolCall } from '@pie/inferlet';
+import { RequestError } from './request.ts';
+
+/** A part of a message's content. */
+export interface ContentPart {
+  readonly type: string;
+  readonly text?: string;
+}
+
+const TEXT_PARTS: readonly string[] = ['text', 'input_text', 'output_text', 'refusal'];
+
+/** The text of a message's content. `at` is its place in the request. */
+export function textOf(content: string | readonly ContentPart[] | null | undefined, at: string): string {
+  if (typeof content === 'string') return content;
+  return (content ?? [])
+    .map(({ type, text }, i) => {
+      if (TEXT_PARTS.includes(type) && typeof text === 'string') return text;
+      throw new RequestError(`Only text is understood here, not "${type}".`, `${at}[${i}].type`);
+    })
+    .join('');
+}
+
+/** Calls of an earlier turn as chat templates know them: with arguments as an object, where they are one. */
+export function toolCallsOf(
+  calls: readonly { readonly id: string; readonly function: { readonly name: string; readonly arguments: string } }[],
+): ToolCall[] {
+  return calls.map(({ id, function: { name, arguments: text } }) => ({
+    id,
+    type: 'function',
+    function: { name, arguments: objectIn(text) },
+  }));
+}
+
+function objectIn(text: string): string | Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value } : text;
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,48 @@
+import { defineInferlet, InferletError, type Invocation } from '@pie/inferlet';
+
+/** A request that the API must refuse with status 400. */
+export class RequestError extends Error {
+  override readonly name = 'RequestError';
+  readonly param: string | null;
+  readonly code: string;
+
+  /** @param param the place, as OpenAI writes it: `messages[0].content` */
+  constructor(message: string, param: string | null, code = 'invalid_value') {
+    super(message);
+    this.param = param;
+    this.code = code;
+  }
+}
+
+/**
+ * An inferlet behind an OpenAI-compatible route: what the handler returns is the response (null after a stream), what it sends is the
+ * stream, and a request that cannot be served comes back as `{error}`, which the gateway answers with status 400.
+ */
+export function serve<Input>(handler: (input: Input, invocation: Invocation) => Promise<object | null>) {
+  return defineInferlet(async (input: Input, invocation): Promise<object | null> => {
+    try {
+      return await handler(input, invocation);
+    } catch (error) {
+      const { message, param, code } = refusalOf(error);
+      return { error: { message, type: 'invalid_request_error', param, code } };
+    }
+  });
+}
+
+/** What is the request's own fault; throws everything else again. */
+function refusalOf(error: unknown): RequestError {
+  if (error instanceof RequestError) return error;
+  if (error instanceof InferletError) {
+    if (error.code === 'context-overflow') return new RequestError(error.message, null, 'context_length_exceeded');
+    if (error.code === 'invalid-argument' || error.code === 'unsupported') return new RequestError(error.message, null);
+  }
+  throw error;
+}
+
+/** The members that every response has. */
+export const stamp = (prefix: string, { id, functionVersion }: Invocation, model: string) => ({
+  id: `${prefix}${id.replace(/^inv_/, '')}`,
+  created: Math.floor(Date.now() / 1000),
+  model,
+  system_fingerprint: `fp_${functionVersion}`,
+});

@@ -1,0 +1,108 @@
+import {
+  type Distribution,
+  frequencyPenalty,
+  type GuestSampler,
+  logitBias,
+  type ModelInfo,
+  type Processor,
+  presencePenalty,
+  processors,
+  type Sampler,
+  sampler,
+  script,
+  tokenizeContinuation,
+} from '@pie/inferlet';
+import { RequestError } from './request.ts';
+
+/** Sampling parameters of all three APIs, with `top_k` and `min_p` beyond OpenAI's. */
+export interface SamplingInput {
+  readonly temperature?: number;
+  readonly top_p?: number;
+  readonly top_k?: number;
+  readonly min_p?: number;
+  readonly seed?: number;
+  readonly frequency_penalty?: number;
+  readonly presence_penalty?: number;
+  readonly logit_bias?: Readonly<Record<string, number>>;
+  /** Forces what the model says, generation by generation (teacher forcing). */
+  readonly script?: readonly string[];
+}
+
+/** A sampled token with its natural log-probability, and those of the most probable tokens in its place. */
+export interface TokenLog {
+  readonly token: number;
+  readonly logprob: number;
+  readonly top: readonly { readonly token: number; readonly logprob: number }[];
+}
+
+/** What OpenAI's API says of tokens that are too improbable to be told. */
+const VERY_UNLIKELY = -9999;
+/** Candidates that a device hands out. */
+const CANDIDATES = 256;
+
+/**
+ * The sampler of one generation; with a `reply` it says that. The device samples, unless penalties, biases or log-probabilities ask for
+ * the distributions; the draw is the same. `logs` then gets an entry for each token chosen, a final stop token included.
+ */
+export function samplerOf(
+  input: SamplingInput,
+  { choice, reply }: { readonly choice: number; readonly reply: string | undefined },
+  logs: TokenLog[] | undefined,
+  topLogprobs: number,
+): Sampler {
+  const { temperature, top_p: topP, top_k: topK, min_p: minP, frequency_penalty, presence_penalty, logit_bias } = input;
+  // Each choice has its own draws, and the first one those of a request for one choice.
+  const seed = input.seed === undefined ? undefined : (input.seed + Math.imul(choice, 0x9e3779b9)) >>> 0;
+  const options = { temperature, topP, topK, minP, seed };
+  const chain: Processor[] = [
+    ...(logit_bias ? [logitBias(logit_bias)] : []),
+    ...(frequency_penalty ? [frequencyPenalty(frequency_penalty)] : []),
+    ...(presence_penalty ? [presencePenalty(presence_penalty)] : []),
+  ];
+  if (reply === undefined && chain.length === 0 && !logs) return sampler(options);
+  const inner = reply === undefined ? processors(chain, options) : script(reply);
+  const candidates = temperature === 0 && chain.length === 0 ? Math.max(1, topLogprobs) : CANDIDATES;
+  return {
+    ...inner,
+    candidates,
+    begin(model) {
+      for (const id of Object.keys(logit_bias ?? {})) checkToken(id, model);
+      const begun = inner.begin?.(model) ?? inner;
+      // Forced tokens may be improbable ones.
+      const told = reply !== undefined && logs ? tokenizeContinuation(reply, { model: model.name }) : [];
+      const also = [...new Set([...(begun.also ?? []), ...told])];
+      return { ...begun, candidates, also, choose: recording(begun, logs, topLogprobs) };
+    },
+  };
+}
+
+function recording(
+  { choose }: GuestSampler,
+  logs: TokenLog[] | undefined,
+  topLogprobs: number,
+): GuestSampler['choose'] {
+  return (distribution, state) => {
+    const token = choose(distribution, state);
+    logs?.push(tokenLog(distribution, token, topLogprobs));
+    return token;
+  };
+}
+
+/** What a distribution says of a token. */
+export function tokenLog({ tokens, logProbabilities }: Distribution, token: number, topLogprobs: number): TokenLog {
+  const at = Array.prototype.indexOf.call(tokens, token);
+  const top = Array.from({ length: Math.min(topLogprobs, tokens.length) }, (_, i) => ({
+    token: tokens[i] as number,
+    logprob: finite(logProbabilities[i]),
+  }));
+  return { token, logprob: finite(logProbabilities[at]), top };
+}
+
+const finite = (logprob: number | undefined): number => Math.max(VERY_UNLIKELY, logprob ?? VERY_UNLIKELY);
+
+function checkToken(id: string, { name, vocabularySize }: ModelInfo): void {
+  const token = Number(id);
+  if (Number.isInteger(token) && token >= 0 && token < vocabularySize) return;
+  const text = `"${id}" is no token id of ${name}, whose ids are 0 to ${vocabularySize - 1}.`;
+  throw new RequestError(text, `logit_bias.${id}`);
+}

@@ -1,0 +1,117 @@
+import { type Constraint, detokenize, InferletError, jsonSchema, specialTokens, tokenize } from '@pie/inferlet';
+import { attempt, Compiled, settle, tokenize as tokenizer } from '@pie/inferlet/raw';
+import { RequestError } from './request.ts';
+
+/** A function that the model may call. */
+export interface Tool {
+  readonly name: string;
+  readonly description?: string;
+  /** JSON schema of the arguments. */
+  readonly parameters?: object;
+  readonly strict?: boolean | null;
+}
+
+/** How a model writes a call: `open` NAME `middle` ARGUMENTS `close`. */
+export interface CallFormat {
+  readonly open: string;
+  readonly middle: string;
+  readonly close: string;
+  /** What tells that a call begins. */
+  readonly marker: string;
+  /** The marker as a token that does not show in the text, if it is one. */
+  readonly markerToken: number | undefined;
+}
+
+const PROBE = 'pie_probe';
+/** What models are used to whose template knows no calls: the format of Hermes. */
+const COMMON = { open: '<tool_call>\n{"name": "', middle: '", "arguments": ', close: '}\n</tool_call>' };
+
+/** The format of calls that a model's own template writes, found by letting it write one. */
+export function callFormat(model: string): CallFormat {
+  const { open, middle, close } = probe(model) ?? COMMON;
+  const marker = open.split('{', 1)[0]?.trim() || open.trim();
+  const ids = tokenize(marker, { model, special: true });
+  const hidden = ids.length === 1 && detokenize(ids, { model }) === '';
+  return { open, middle, close, marker, markerToken: hidden ? ids[0] : undefined };
+}
+
+function probe(model: string): typeof COMMON | undefined {
+  const tools = [{ type: 'function', function: { name: PROBE, description: '', parameters: { type: 'object' } } }];
+  const asked = [{ role: 'user', content: 'x' }];
+  const call = { id: 'call00000', type: 'function', function: { name: PROBE, arguments: { k: 1 } } };
+  const render = (messages: readonly object[], add_generation_prompt: boolean): string =>
+    attempt(() => tokenizer.renderChat(model, JSON.stringify({ messages, tools, add_generation_prompt })));
+  try {
+    const before = render(asked, true);
+    const whole = render([...asked, { role: 'assistant', content: '', tool_calls: [call] }], false);
+    if (!whole.startsWith(before)) return undefined;
+    const end = detokenize(specialTokens(model).eos.slice(0, 1), { model, special: true });
+    const said = /^(.*?)pie_probe(.*?)\{\s*"k"\s*:\s*1\s*\}(.*)$/s.exec(whole.slice(before.length));
+    const [, open = '', middle = '', rest = ''] = said ?? [];
+    if (open === '') return undefined;
+    return { open, middle, close: (end === '' ? rest : (rest.split(end, 1)[0] ?? '')).trimEnd() };
+  } catch (error) {
+    // The template knows no calls, or refuses such a conversation.
+    if (error instanceof InferletError && error.code === 'invalid-argument') return undefined;
+    throw error;
+  }
+}
+
+/** Names of the functions that must be called: one of several, a single one, or undefined when the model may decide. */
+export function forcedNames(
+  tools: readonly Tool[],
+  choice: string | { readonly name: string } | undefined,
+): readonly string[] | undefined {
+  if (choice === undefined || choice === 'auto' || choice === 'none') return undefined;
+  if (tools.length === 0)
+    throw new RequestError('`tool_choice` asks for a call, but there are no `tools`.', 'tool_choice');
+  if (typeof choice === 'string') return tools.map(({ name }) => name);
+  if (tools.some(({ name }) => name === choice.name)) return [choice.name];
+  throw new RequestError(`There is no tool "${choice.name}" among \`tools\`.`, 'tool_choice');
+}
+
+/** Throws for names that a call cannot have. */
+export function checkTools(tools: readonly Tool[]): void {
+  const names = new Set<string>();
+  for (const [i, { name }] of tools.entries()) {
+    const at = `tools[${i}].function.name`;
+    if (!/^[\w.-]{1,64}$/.test(name)) {
+      throw new RequestError(`"${name}" is no name of a function: letters, digits, "_", "-" and "." are allowed.`, at);
+    }
+    if (names.has(name)) throw new RequestError(`Two tools are named "${name}".`, at);
+    names.add(name);
+  }
+}
+
+/**
+ * What holds arguments to their schema. A schema that a grammar cannot keep is refused when the tool is `strict`, else the arguments are
+ * held to be an object.
+ */
+export async function argumentsOf(model: string, { name, parameters, strict }: Tool): Promise<Constraint> {
+  const schema = parameters === undefined || Object.keys(parameters).length === 0 ? { type: 'object' } : parameters;
+  try {
+    return await schemaConstraint(model, schema, `the parameters of "${name}"`, 'tools');
+  } catch (error) {
+    if (strict || !(error instanceof RequestError)) throw error;
+    return jsonSchema({ type: 'object' });
+  }
+}
+
+/** A schema that was compiled once, so that what is wrong with it is told before anything is generated. */
+export async function schemaConstraint(
+  model: string,
+  schema: object,
+  what: string,
+  param: string,
+): Promise<Constraint> {
+  const compiled = new Compiled(model, { tag: 'json-schema', val: JSON.stringify(schema) });
+  try {
+    await settle(compiled.ready());
+  } catch (error) {
+    if (!(error instanceof InferletError) || error.code === 'internal' || error.code === 'cancelled') throw error;
+    throw new RequestError(`No grammar can keep ${what}: ${error.message}`, param);
+  } finally {
+    compiled.drop();
+  }
+  return jsonSchema(schema);
+}

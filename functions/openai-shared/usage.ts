@@ -1,0 +1,21 @@
+import { attempt, runtime } from '@pie/inferlet/raw';
+
+/** Tokens that a request took: those of its prompts, and those that the model said, calls and their frames included. */
+export interface Usage {
+  readonly prompt: number;
+  readonly completion: number;
+}
+
+/** `usage` of the chat and completions APIs. */
+export const usageOf = ({ prompt, completion }: Usage) => ({
+  prompt_tokens: prompt,
+  completion_tokens: completion,
+  total_tokens: prompt + completion,
+  prompt_tokens_details: { cached_tokens: Math.min(prompt, cachedTokens()) },
+});
+
+/** Tokens of this invocation that the platform's prefix cache had. */
+export function cachedTokens(): number {
+  const { cachedTokens } = JSON.parse(attempt(() => runtime.debugQuery('usage'))) as { cachedTokens: number };
+  return cachedTokens;
+}

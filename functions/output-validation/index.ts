@@ -1,0 +1,30 @@
+import { Context, defineInferlet, sampler, scripts } from '@pie/inferlet';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly prompt: string;
+  readonly pattern: string;
+  readonly attempts?: number;
+  readonly maxTokens?: number;
+  readonly temperature?: number;
+  readonly seed?: number;
+  readonly script?: readonly string[];
+  readonly model?: string;
+}
+
+/** Writes until what it has written is valid; each attempt goes on from the computed prompt. */
+export const run = defineInferlet(async (input: Input) => {
+  const { prompt, attempts = 5, maxTokens = 32, temperature = 1, seed = 1, model } = input;
+  const valid = new RegExp(input.pattern);
+  const rejected: string[] = [];
+  const next = scripts(input.script, () => sampler({ temperature, seed: seed + rejected.length }));
+
+  using ctx = new Context({ model });
+  using prompted = await ctx.fill(prompt).snapshot();
+  while (rejected.length < attempts) {
+    const { text } = await ctx.restore(prompted).generate({ sampler: next(), maxTokens }).collect();
+    if (valid.test(text)) return { valid: true, text, rejected };
+    rejected.push(text);
+  }
+  return { valid: false, text: rejected.at(-1), rejected };
+});

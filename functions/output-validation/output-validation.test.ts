@@ -1,0 +1,38 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { callFunction, countersOf, failingFunction, STORIES } from '#test/harness/functions.ts';
+import { tokenCounter } from '#test/harness/tokens.ts';
+
+const PROMPT =
+  'In the big blue house by the river lived a kind old woman and her three small cats. The name of the first cat was';
+
+describe('output-validation', () => {
+  it('goes on from the saved prompt until the text is valid', async () => {
+    const script = [' the the the.', ' of a tree.', ' Lily.', ' Tom.'];
+    const count = await tokenCounter(STORIES);
+    const before = await countersOf(STORIES, { reset: true });
+    const { output } = await callFunction('output-validation', {
+      prompt: PROMPT,
+      pattern: '^ [A-Z][a-z]+\\.$',
+      script,
+    });
+    const { tokens, prefix } = await countersOf();
+    assert.deepEqual(output, { valid: true, text: ' Lily.', rejected: script.slice(0, 2) });
+    // The prompt once, but for its last token, with which each attempt begins; and what each said.
+    const said = script
+      .slice(0, 3)
+      .map((text) => count.more(text))
+      .reduce((a, b) => a + b, 0);
+    assert.equal(prefix.hitTokens, before.prefix.hitTokens);
+    assert.equal(tokens, count.begin(PROMPT) - 1 + 3 + said);
+    assert.ok(tokens < 3 * count.begin(PROMPT));
+  });
+
+  it('says what it has rejected when no attempt is valid, and does not say the same again', async () => {
+    const input = { prompt: PROMPT, pattern: '^never$', attempts: 3, maxTokens: 8, seed: 4 };
+    const { output } = await callFunction('output-validation', input);
+    assert.equal(output.valid, false);
+    assert.equal(new Set(output.rejected).size, 3);
+    assert.match((await failingFunction('output-validation', { prompt: PROMPT, pattern: '(' })).message, /SyntaxError/);
+  });
+});

@@ -1,0 +1,28 @@
+import { InferletError, model as modelOf, tokenize } from '@pie/inferlet';
+import { allocate, attempt, forward, inputText, outputText, Queue, settle } from '@pie/inferlet/raw';
+
+/**
+ * What a text means to a model, as a vector of length 1: the mean of the states after its tokens, later ones weighing more, since they have
+ * seen more of it (Muennighoff, SGPT, 2022). Its keys and values live for this call only.
+ */
+export async function embed(text: string, name?: string): Promise<Float32Array> {
+  const model = modelOf(name);
+  const tokens = tokenize(text, { model: model.name }).slice(0, model.contextLength);
+  if (tokens.length === 0) throw new InferletError('invalid-argument', 'An empty text means nothing.');
+  using queue = new Queue(model.name);
+  const embeds = attempt(() => allocate.allocateEmbeds(queue, 2 * tokens.length));
+  const inputs = embeds.slice(0, tokens.length);
+  const states = embeds.slice(tokens.length);
+  inputText.embedText(queue, tokens, [...tokens.keys()], inputs);
+  forward.forward(queue, [], inputs, [], states, undefined);
+  const rows = await Promise.all(states.map((state) => settle(outputText.readEmbed(queue, state))));
+  allocate.freeEmbeds(queue, embeds);
+  const sum = new Float32Array(rows[0]?.length ?? 0);
+  for (const [i, row] of rows.entries()) for (let k = 0; k < sum.length; k++) sum[k] += (i + 1) * (row[k] as number);
+  const length = Math.hypot(...sum) || 1;
+  return sum.map((value) => value / length);
+}
+
+/** The cosine of two vectors of length 1. */
+export const cosine = (one: Float32Array, other: Float32Array): number =>
+  one.reduce((sum, value, i) => sum + value * (other[i] as number), 0);

@@ -1,0 +1,26 @@
+import { Context, defineInferlet, ngram, sampler, send } from '@pie/inferlet';
+
+/** What pie.json's schema lets through. */
+interface Input {
+  readonly prompt: string;
+  readonly lookahead?: number;
+  readonly longest?: number;
+  readonly maxTokens?: number;
+  readonly temperature?: number;
+  readonly seed?: number;
+  readonly model?: string;
+}
+
+/** Continues a text; what followed the last few words before is guessed to follow again, and verified in one pass. */
+export const run = defineInferlet(async (input: Input) => {
+  const { prompt, lookahead = 8, longest = 3, maxTokens = 64, temperature = 0, seed, model } = input;
+  using ctx = new Context({ model });
+  const generation = ctx.fill(prompt).generate({
+    speculator: ngram({ tokens: lookahead, longest }),
+    sampler: sampler({ temperature, seed }),
+    maxTokens,
+  });
+  for await (const text of generation) await send(text);
+  const { text, tokens, forwardCalls } = generation;
+  return { text, tokens, forwardCalls, tokensPerCall: tokens.length / Math.max(1, forwardCalls) };
+});

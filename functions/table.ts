@@ -1,0 +1,166 @@
+/**
+ * Writes the table of functions/README.md: `npm run functions:table`. Each inferlet's lines and the size of its component, beside those of the same
+ * technique in Rust (Gim et al., "Pie: A Programmable Serving System for Emerging LLM Applications", SOSP '25, Table 2).
+ */
+import { execFile } from 'node:child_process';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+
+const FOLDER = path.dirname(fileURLToPath(import.meta.url));
+const README = path.join(FOLDER, 'README.md');
+const BUILD = path.join(FOLDER, '../runtime/build/main.ts');
+
+const BEGIN = '<!-- table: npm run functions:table -->';
+const END = '<!-- /table -->';
+
+/** Lines and size of the paper's inferlets, by the folder of ours. */
+const IN_RUST: Readonly<Record<string, readonly [lines: number, size: string]>> = {
+  'text-completion': [38, '129 KB'],
+  'tree-of-thought': [198, '148 KB'],
+  'recursion-of-thought': [106, '152 KB'],
+  'graph-of-thought': [87, '171 KB'],
+  'skeleton-of-thought': [82, '173 KB'],
+  'prefix-caching': [45, '131 KB'],
+  'modular-caching': [72, '139 KB'],
+  'ebnf-decoding': [225, '2 MB'],
+  'beam-search': [98, '142 KB'],
+  watermarking: [43, '130 KB'],
+  'output-validation': [52, '131 KB'],
+  'speculative-decoding': [255, '152 KB'],
+  'jacobi-decoding': [88, '96 KB'],
+  'attention-sink': [60, '133 KB'],
+  'windowed-attention': [60, '133 KB'],
+  'hierarchical-attention': [42, '130 KB'],
+  'agent-react': [60, '309 KB'],
+  'agent-codeact': [62, '6.7 MB'],
+  'agent-swarm': [95, '135 KB'],
+};
+const LIBRARY_IN_RUST = 728;
+
+/** One line of the table. */
+export interface Row {
+  readonly name: string;
+  readonly lines: number;
+  /** As the table says it. */
+  readonly size: string;
+}
+
+/** Lines with code: neither blank nor of comment alone. */
+export function codeLines(text: string): number {
+  let inComment = false;
+  let count = 0;
+  for (const line of text.split('\n')) {
+    let rest = line.trim();
+    let code = '';
+    while (rest !== '') {
+      const end = inComment ? rest.indexOf('*/') : 0;
+      if (end < 0) break;
+      if (inComment) {
+        inComment = false;
+        rest = rest.slice(end + 2).trimStart();
+      } else if (rest.startsWith('//')) break;
+      else if (rest.startsWith('/*')) {
+        inComment = true;
+        rest = rest.slice(2);
+      } else {
+        code = rest;
+        break;
+      }
+    }
+    if (code !== '') count += 1;
+  }
+  return count;
+}
+
+/** Names of the inferlets here: every folder with a manifest. */
+export async function inferlets(): Promise<string[]> {
+  const found: string[] = [];
+  for (const entry of await readdir(FOLDER, { withFileTypes: true })) {
+    if (entry.isDirectory() && (await readdir(path.join(FOLDER, entry.name))).includes('pie.json'))
+      found.push(entry.name);
+  }
+  return found.sort();
+}
+
+/** Code lines of all files of an inferlet, those of its tests left out. */
+export function linesOf(name: string): Promise<number> {
+  return sum(path.join(FOLDER, name));
+}
+
+/** Code lines of the library. */
+export const libraryLines = (): Promise<number> => sum(path.join(FOLDER, 'sdk/src'));
+
+async function sum(folder: string): Promise<number> {
+  let lines = 0;
+  for (const entry of await readdir(folder, { withFileTypes: true })) {
+    const at = path.join(folder, entry.name);
+    if (entry.isDirectory()) lines += ['fixtures', 'node_modules', 'testing'].includes(entry.name) ? 0 : await sum(at);
+    else if (/\.(ts|c|h)$/.test(entry.name) && !entry.name.endsWith('.test.ts'))
+      lines += codeLines(await readFile(at, 'utf8'));
+  }
+  return lines;
+}
+
+/** The rows of the README's table, the library's last. */
+export async function writtenRows(): Promise<Row[]> {
+  const text = await readFile(README, 'utf8');
+  const table = text.slice(text.indexOf(BEGIN), text.indexOf(END));
+  return [...table.matchAll(/^\| \[([a-z0-9-]+)\]\([^)]*\) +\| +(\d+) \|([^|]*)\|/gm)].map(
+    ([, name = '', lines, size = '']) => ({
+      name,
+      lines: Number(lines),
+      size: size.trim(),
+    }),
+  );
+}
+
+/** Bytes of an inferlet's component, built anew into a folder. */
+export async function componentBytes(name: string, scratch: string): Promise<number> {
+  const out = path.join(scratch, `${name}.wasm`);
+  const { stdout } = await promisify(execFile)(process.execPath, [
+    BUILD,
+    'component',
+    path.join(FOLDER, name),
+    out,
+    '--json',
+  ]);
+  const { bytes } = JSON.parse(stdout.trim().split('\n').at(-1) ?? '') as { bytes: number };
+  return bytes;
+}
+
+const sizeText = (bytes: number): string =>
+  bytes < 1_000_000 ? `${Math.round(bytes / 1000)} KB` : `${(bytes / 1_000_000).toFixed(2)} MB`;
+
+async function main(): Promise<void> {
+  const scratch = await mkdtemp(path.join(os.tmpdir(), 'pie-table-'));
+  try {
+    const rows: string[] = [];
+    for (const name of await inferlets()) {
+      const [lines = '', size = ''] = IN_RUST[name] ?? [];
+      rows.push(
+        `| [${name}](${name}) | ${await linesOf(name)} | ${sizeText(await componentBytes(name, scratch))} | ${lines} | ${size} |`,
+      );
+    }
+    const table = [
+      BEGIN,
+      '',
+      '| Inferlet | Lines | Component | Lines in Rust | Component |',
+      '| --- | ---: | ---: | ---: | ---: |',
+      ...rows,
+      `| [sdk](sdk) | ${await libraryLines()} | | ${LIBRARY_IN_RUST} | |`,
+      '',
+      END,
+    ].join('\n');
+    const text = await readFile(README, 'utf8');
+    const [head = '', rest = ''] = text.split(BEGIN);
+    const tail = rest.split(END)[1] ?? '\n';
+    await writeFile(README, `${head.trimEnd()}\n\n${table}${tail}`);
+  } finally {
+    await rm(scratch, { recursive: true, force: true });
+  }
+}
+
+if (import.meta.main) await main();

@@ -1,0 +1,29 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { callFunction, refusedInput } from '#test/harness/functions.ts';
+
+const PROMPT = 'Once upon a time';
+const zScore = async (text: string, key?: number): Promise<number> =>
+  (await callFunction('watermarking', { text, ...(key === undefined ? {} : { key }) })).output.zScore;
+
+describe('watermarking', () => {
+  it('is seen in the text by who has the key, and by nobody else', async () => {
+    for (const seed of [1, 2]) {
+      const marked = (await callFunction('watermarking', { prompt: PROMPT, seed })).output;
+      const plain = (await callFunction('watermarking', { prompt: PROMPT, seed, delta: 0 })).output;
+      const scores = {
+        written: marked.zScore,
+        read: await zScore(marked.text),
+        plain: await zScore(plain.text),
+        otherKey: await zScore(marked.text, 12345),
+      };
+      console.log(`z-scores of seed ${seed}: ${JSON.stringify(scores)}`);
+      assert.ok(scores.written > 4 && scores.read > 4, JSON.stringify(scores));
+      assert.ok(scores.plain < 2 && scores.otherKey < 2, JSON.stringify(scores));
+    }
+  });
+
+  it('names the field of a bad input', async () => {
+    assert.deepEqual(await refusedInput('watermarking', { gamma: 1 }), { status: 422, field: '/gamma' });
+  });
+});

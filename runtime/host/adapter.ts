@@ -1,0 +1,45 @@
+import type { AdapterInfo, StepRequest as WireStepRequest } from '#gpu-host/protocol/calls.ts';
+import { err, type Outcome } from '#gpu-host/protocol/errors.ts';
+import type { Mask, StepResult } from '#wit/generated/host.ts';
+import { counted } from './fused.ts';
+import type { Inferlet } from './inferlet.ts';
+import type { DeviceQueue } from './queue.ts';
+
+/** `wit/adapter.wit`. */
+export const adapter = {
+  'list-adapters': (_inferlet: Inferlet, queue: DeviceQueue): Promise<Outcome<readonly AdapterInfo[]>> => {
+    const offered = queue.offering('adapter');
+    return offered.tag === 'err' ? Promise.resolve(offered) : offered.val.listAdapters(queue.id);
+  },
+
+  'load-adapter': (_inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<undefined>> => {
+    const offered = queue.offering('adapter');
+    return offered.tag === 'err' ? Promise.resolve(offered) : offered.val.loadAdapter(queue.id, name);
+  },
+
+  /** What the model does not offer is refused on the device, in the order of the queue. */
+  'forward-with-adapter': (
+    _inferlet: Inferlet,
+    { device, id }: DeviceQueue,
+    name: string,
+    inPages: Uint32Array,
+    inEmbeds: Uint32Array,
+    outPages: Uint32Array,
+    outEmbeds: Uint32Array,
+    mask: Mask | undefined,
+  ): void => device?.forwardWithAdapter(id, name, inPages, inEmbeds, outPages, outEmbeds, mask),
+
+  step: (
+    inferlet: Inferlet,
+    queue: DeviceQueue,
+    name: string,
+    request: WireStepRequest,
+  ): Promise<Outcome<StepResult>> => {
+    const refused = inferlet.refuseTokens();
+    if (refused) return Promise.resolve(err(refused));
+    const offered = queue.offering('adapter');
+    if (offered.tag === 'err') return Promise.resolve(offered);
+    inferlet.count(request.tokens.length, request.output.tag === 'none' ? 0 : request.rows);
+    return counted(inferlet, request.tokens.length, offered.val.step(queue.id, { ...request, adapter: name }));
+  },
+};
