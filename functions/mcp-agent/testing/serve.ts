@@ -2,5 +2,5 @@
 import { McpServer } from './mcp-server.ts';
 import { tools } from './tools.ts';
 
-const server = await McpServer.start(tools, Number(process.argv[2] ?? 8787));
+const server = await McpServer.start(tools, Number(process.argv[2] ?? 8899));
 console.log(`${tools.map(({ name }) => name).join(', ')} at ${server.url}`);

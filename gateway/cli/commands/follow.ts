@@ -38,10 +38,12 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
           break;
         }
         const content = 'text' in event.data ? event.data.text : Buffer.from(event.data.base64, 'base64');
+        const line = typeof content === 'string' && isJsonValue(content);
+        if (line) await endLine();
         await terminal.write(content);
         if (content.length > 0)
           atLineStart = typeof content === 'string' ? content.endsWith('\n') : content.at(-1) === 10;
-        if (options.lines) await endLine();
+        if (options.lines || line) await endLine();
         break;
       }
       case 'log':
@@ -73,6 +75,17 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
     code: 'bad-response',
     invocation: stream.id,
   });
+}
+
+/** Whether a message is a JSON object or list: each is a line of its own, pieces of text are not. */
+function isJsonValue(text: string): boolean {
+  if (!/^\s*[[{]/.test(text)) return false;
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function summary(output: unknown, usage: Readonly<Record<string, unknown>> | undefined, ms: number): string {
