@@ -70,6 +70,14 @@ test('memory and batching of a model, with defaults', () => {
   assert.deepEqual(policyOf('batch_policy = "eager"'), { kind: 'eager' });
 });
 
+test('adapters of a model, with the memory that they may take', () => {
+  const adapters = [{ name: 'pirate', source: 'file:/adapters/pirate' }];
+  const text = '[[model]]\nname = "m"\nadapters = [{ name = "pirate", source = "file:/adapters/pirate" }]\n';
+  const [set, more] = withToml(`${text}[[model]]\nname = "n"\nadapter_memory_mb = 64`).gpuHosts[0]?.models ?? [];
+  assert.deepEqual([set?.adapters, set?.adapterMemoryMb], [adapters, 1024]);
+  assert.deepEqual([more?.adapters, more?.adapterMemoryMb], [[], 64]);
+});
+
 test('hosts with private addresses that functions may be granted', () => {
   assert.deepEqual(withToml('').http.privateHosts, []);
   const hosts = ['127.0.0.1', 'tools.internal', '*.lan', '[::1]:8080', 'localhost:*'];
@@ -98,6 +106,16 @@ for (const [what, text, says] of [
     /batch_policy_ms: means nothing to adaptive/,
   ],
   ['an unknown policy', '[[model]]\nname = "m"\nbatch_policy = "psychic"', /batch_policy/],
+  [
+    'an adapter that is no directory',
+    '[[model]]\nname = "m"\nadapters = [{ name = "a", source = "hf:me/a" }]',
+    /model\.0\.adapters\.0\.source: must be file:/,
+  ],
+  [
+    'two adapters of one name',
+    '[[model]]\nname = "m"\nadapters = [{ name = "a", source = "file:a" }, { name = "a", source = "file:b" }]',
+    /model\.0\.adapters: two of them are named "a"/,
+  ],
   ['broken TOML', '[[model', /pie\.toml/],
 ] as const) {
   test(`${what} is refused, with its place`, () => {

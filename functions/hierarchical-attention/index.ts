@@ -7,14 +7,12 @@ import {
   specialTokens,
   tokenize,
 } from '@pie/inferlet';
-import { Levels } from './levels.ts';
 
 /** What pie.json's schema lets through. */
 interface Input {
   readonly text: string;
   readonly block?: number;
   readonly landmarks?: number;
-  readonly recentBlocks?: number;
   readonly maxKept?: number;
   readonly maxTokens?: number;
   readonly model?: string;
@@ -22,10 +20,9 @@ interface Input {
 
 /** Reads a text of any length block by block; of blocks that are done only their last tokens, the landmarks, stay in sight. Then goes on. */
 export const run = defineInferlet(async (input: Input) => {
-  const { text, block = 64, landmarks = 4, recentBlocks = 4, maxKept = 96, maxTokens = 0, model } = input;
+  const { text, block = 64, landmarks = 8, maxKept = 96, maxTokens = 0, model } = input;
   const { bos } = specialTokens(model);
   const tokens = [...(bos === null ? [] : [bos]), ...tokenize(text, { model })];
-  const levels = new Levels({ landmarks, recentBlocks, maxKept });
   let file = await KvFile.create({ model });
   let last: Distribution | undefined;
   let surprise = 0;
@@ -37,9 +34,19 @@ export const run = defineInferlet(async (input: Input) => {
     mostHeld = Math.max(mostHeld, file.length);
   };
   for (let at = 0; at < tokens.length; at += block) {
-    const piece = tokens.slice(at, at + block);
-    await read(piece);
-    const kept = await file.extract(levels.close(piece.length), { firstPosition: 0 });
+    const before = file.length;
+    await read(tokens.slice(at, at + block));
+    const end = file.length;
+    // In sight from now on: the first tokens, the last landmarks of blocks before, and those of this one.
+    const sink = range(0, Math.min(SINK, end));
+    const old = range(SINK, before);
+    const fresh = range(Math.max(sink.length, before, end - landmarks), end);
+    const kept = await file.extract(
+      [...sink, ...old.slice(Math.max(0, old.length + fresh.length - maxKept)), ...fresh],
+      {
+        firstPosition: 0,
+      },
+    );
     file.close();
     file = kept;
   }
@@ -55,6 +62,11 @@ export const run = defineInferlet(async (input: Input) => {
   file.close();
   return { perplexity, tokens: tokens.length, mostHeld, text: detokenize(written, { model }), written };
 });
+
+/** First tokens that always stay: where a model puts the attention that it needs nowhere (Xiao et al., Attention Sinks, 2024). */
+const SINK = 4;
+const range = (from: number, to: number): number[] =>
+  Array.from({ length: Math.max(0, to - from) }, (_, i) => from + i);
 
 /** Candidates that a token is looked up in; one that is not among them counts as the last of them. */
 const CANDIDATES = 256;

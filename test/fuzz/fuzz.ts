@@ -7,7 +7,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { createReferenceBackend } from '#gpu-host/backends/reference/index.ts';
 import { fingerprint } from '#gpu-host/models/fingerprint.ts';
-import { randomModel } from '#gpu-host/models/random-model.ts';
+import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { GpuHost, type HostedModel } from '#gpu-host/server.ts';
 import { attack, type Budget } from './attacker.ts';
@@ -162,6 +162,10 @@ async function hostedModel(
   memory: Pick<HostedModel, 'prefixCache' | 'swapMemoryBytes' | 'swapDiskBytes'>,
 ): Promise<HostedModel> {
   const model = await randomModel(join(directory, name), SHAPE, seed);
+  const adapters = new Map([
+    ['one', await randomAdapter(join(directory, `${name}-one`), model.config, seed + 100, { rank: 2 })],
+    ['two', await randomAdapter(join(directory, `${name}-two`), model.config, seed + 200, { targets: ['v_proj'] })],
+  ]);
   const made = fingerprint(model, { backend: 'reference', bits: 32, headBits: 32, pageSize: 8 });
   return {
     name,
@@ -169,6 +173,9 @@ async function hostedModel(
     directory: model.directory,
     embeddings: () => model.tensors.read('model.embed_tokens.weight'),
     maxBatchTokens: 64,
+    adapters,
+    // Room for either.
+    adapterMemoryBytes: adapters.get('one')?.bytes ?? 0,
     kv: { directory: join(directory, 'kv', name), fingerprint: made },
     ...memory,
   };

@@ -6,6 +6,7 @@ import {
   encodeFileOpen,
   encodeFileSave,
   encodeForward,
+  encodeForwardWithAdapter,
   encodeImportPages,
   encodeLists,
   encodeLogProbabilities,
@@ -41,6 +42,8 @@ interface OpenQueue {
 }
 
 const TENANTS = ['attacker', 'attacker-2'];
+/** Adapters, one of which no model has. */
+const ADAPTERS = ['one', 'two', 'none'];
 const NAMES = ['a', 'b', 'some/name', 'system/shared'];
 const MAX_QUEUES = 6;
 const PAGE_SIZE = 8;
@@ -110,7 +113,7 @@ export class HostileSession {
     const { inferlet } = space;
     this.#space = space;
     const id = random.once(5) ? 0 : ++this.#lastId;
-    switch (random.below(30)) {
+    switch (random.below(31)) {
       case 0:
         this.#close(writer, inferlet, queue, id);
         return;
@@ -205,6 +208,10 @@ export class HostileSession {
       case 28:
         encodeWords(writer, OP.runConsumed, inferlet, queue, this.#runId(), word(random, random.below(300)));
         return;
+      case 29:
+        if (random.once(4)) encodeBare(writer, OP.listAdapters, inferlet, queue, id);
+        else encodeTexts(writer, OP.loadAdapter, inferlet, queue, id, text(random, random.pick(ADAPTERS)));
+        return;
       default:
         encodeBare(writer, OP.runStop, inferlet, queue, this.#runId());
     }
@@ -235,7 +242,11 @@ export class HostileSession {
     const visible = mask(random, inEmbeds.length, inEmbeds.length + random.below(2 * PAGE_SIZE));
     const [inPages, outPages] = [list(random, 3, this.#page), list(random, 2, this.#page)];
     const outEmbeds = list(random, 2, this.#embed);
-    encodeForward(writer, inferlet, queue, inPages, inEmbeds, outPages, outEmbeds, visible, scoresId);
+    const lists = [inPages, inEmbeds, outPages, outEmbeds] as const;
+    if (scoresId === 0 && random.once(3)) {
+      const adapter = text(random, random.pick(ADAPTERS));
+      encodeForwardWithAdapter(writer, inferlet, queue, adapter, ...lists, visible);
+    } else encodeForward(writer, inferlet, queue, ...lists, visible, scoresId);
   }
 
   #step(writer: FrameWriter, inferlet: number, queue: number, id: number): void {
@@ -255,6 +266,7 @@ export class HostileSession {
       rows: word(random, random.below(3)),
       output: stepOutput(random),
       allowed: random.once(3) ? list(random, maskWords, () => random.u32()) : undefined,
+      adapter: random.once(4) ? text(random, random.pick(ADAPTERS)) : undefined,
     });
   }
 

@@ -15,10 +15,10 @@ import { resolve } from './resolve.ts';
 
 test('what is committed is what wit/ says', async () => {
   const rendered = await render();
-  const directory = join(WIT_DIRECTORY, 'generated');
-  assert.deepEqual((await readdir(directory)).sort(), [...rendered.keys()].sort());
+  const generated = (await readdir(join(WIT_DIRECTORY, 'generated'))).map((name) => `generated/${name}`);
+  assert.deepEqual([...generated, 'REFERENCE.md'].sort(), [...rendered.keys()].sort());
   for (const [name, text] of rendered) {
-    const committed = await readFile(join(directory, name), 'utf8');
+    const committed = await readFile(join(WIT_DIRECTORY, name), 'utf8');
     assert.ok(committed === text, `${name} is stale: run npm run generate`);
   }
 });
@@ -27,6 +27,27 @@ test('the generated world is the one that was read', async () => {
   const strip = (value: unknown): unknown =>
     JSON.parse(JSON.stringify(value, (key, inner) => (key === 'docs' ? undefined : inner)));
   assert.deepEqual(world, strip(await readWorld()));
+});
+
+test('the reference has every interface and call, with its errors and its cost', async () => {
+  const rendered = await render();
+  const page = rendered.get('REFERENCE.md') ?? '';
+  for (const entry of world.imports) {
+    assert.ok(page.includes(`\n## ${entry.name}\n`), entry.name);
+    for (const { functions } of [entry, ...entry.resources]) {
+      for (const { name, resource } of functions) {
+        const title = resource === null ? name : `${resource}.${name}`;
+        assert.ok(page.includes(`\n### ${title}\n`), title);
+      }
+    }
+  }
+  assert.match(
+    page,
+    /### import-pages\n\n```wit\nimport-pages: func\(queue: borrow<queue>, name: string\) -> future<result<imported, error>>\n/,
+  );
+  assert.match(page, /Waits: [^\n]* Errors: `not-found`, `invalid-argument`\. C: `pie_allocate_import_pages`\./);
+  assert.match(page, /`pie:inferlet\/store@[0-9.]+` · Grant `store` of the manifest\./);
+  assert.match(page, /`pie:inferlet\/forward@[0-9.]+` · Trait `forward` of the model\./);
 });
 
 const read = (text: string) => resolve([parse('test.wit', text)], 'w');

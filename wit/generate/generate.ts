@@ -1,11 +1,14 @@
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { emitC } from './emit-c.ts';
 import { emitGuest } from './emit-guest.ts';
 import { emitHost } from './emit-host.ts';
+import { emitReference, emitReferenceData } from './emit-reference.ts';
 import { emitWorld } from './emit-world.ts';
 import type { WitWorld } from './model.ts';
 import { parse } from './parse.ts';
+import { referenceOf } from './reference.ts';
 import { resolve } from './resolve.ts';
 
 /** The folder that holds the contract, `wit/`. */
@@ -20,19 +23,23 @@ export async function readWorld(directory = WIT_DIRECTORY, name = 'inferlet'): P
   return resolve(parsed, name);
 }
 
-/** Contents of the generated files, by name. */
+/** Contents of the generated files, by path within `wit/`. */
 export async function render(): Promise<ReadonlyMap<string, string>> {
   const world = await readWorld();
+  const reference = referenceOf(world);
   return new Map([
-    ['guest.d.ts', emitGuest(world)],
-    ['host.ts', emitHost(world)],
-    ['world.ts', emitWorld(world)],
+    ['generated/guest.d.ts', emitGuest(world)],
+    ['generated/host.ts', emitHost(world)],
+    ['generated/pie.h', emitC(world)],
+    ['generated/reference.ts', emitReferenceData(reference)],
+    ['generated/world.ts', emitWorld(world)],
+    ['REFERENCE.md', emitReference(reference)],
   ]);
 }
 
-/** Writes `wit/generated`; answers the paths written. */
-export async function generate(directory = join(WIT_DIRECTORY, 'generated')): Promise<string[]> {
-  await mkdir(directory, { recursive: true });
+/** Writes `wit/generated` and the reference; answers the paths written. */
+export async function generate(directory = WIT_DIRECTORY): Promise<string[]> {
+  await mkdir(join(directory, 'generated'), { recursive: true });
   const paths: string[] = [];
   for (const [name, text] of await render()) {
     const path = join(directory, name);

@@ -121,6 +121,7 @@ async function transcript(module: Uint8Array) {
       tokenize: (_context, _model, text) => ok(Uint32Array.of(5, Array.from(text as string).length)),
       'special-tokens': () => ok({ bos: 1, eos: [2] }),
       '[method]detokenizer.push': (_context, _self, tokens) => ok((tokens as Uint32Array)[0] === 7 ? 'é' : ''),
+      '[method]detokenizer.finish': () => '!',
     },
     allocate: { ...host.allocate, 'allocate-pages': () => ok(Uint32Array.of(1, 2)) },
     session: { ...host.session, send: () => ok() },
@@ -167,7 +168,7 @@ describe('where clang is missing', () => {
     assert.deepEqual(first, second);
     assert.equal(
       first?.ending.kind === 'returned' && first.ending.text,
-      '{"text":"é","tokens":[7],"finishReason":"stop-token","promptTokens":3}',
+      '{"text":"é!","tokens":[7],"finishReason":"stop-token","promptTokens":3}',
     );
     assert.ok((await readFile(join(EXAMPLE, 'main.wasm'))).length < 20_000);
   });

@@ -1,0 +1,100 @@
+#ifdef PIE_MAIN
+
+/* There when the program itself uses wasi-libc's allocator: the arena then takes its blocks from it, so that the two do not meet. */
+extern void *__libc_malloc(size_t) __attribute__((weak));
+
+#define PIE_BLOCKS 32
+#define PIE_FIRST_BLOCK 65536u
+
+/* Each block is twice as large as the one before. */
+static struct {
+  uint32_t start[PIE_BLOCKS], end[PIE_BLOCKS], count, current, top;
+} pie_arena;
+
+static bool pie_fits(uint32_t block, uint32_t from, uint32_t bytes, uint32_t align, uint32_t *at) {
+  *at = (from + align - 1) & -align;
+  return *at >= from && *at + bytes >= *at && *at + bytes <= pie_arena.end[block];
+}
+
+static void pie_new_block(uint32_t bytes) {
+  uint32_t size = PIE_FIRST_BLOCK << (pie_arena.count < 12 ? pie_arena.count : 12);
+  while (size && size < bytes) size <<= 1;
+  if (!size || pie_arena.count == PIE_BLOCKS) __builtin_trap();
+  uint32_t start;
+  if (__libc_malloc) {
+    start = (uint32_t)__libc_malloc(size);
+    if (!start) __builtin_trap();
+  } else {
+    size_t page = __builtin_wasm_memory_grow(0, size >> 16);
+    if (page == (size_t)-1) __builtin_trap();
+    start = (uint32_t)page << 16;
+  }
+  pie_arena.start[pie_arena.count] = start;
+  pie_arena.end[pie_arena.count++] = start + size;
+}
+
+void *pie_alloc(uint32_t bytes, uint32_t align) {
+  uint32_t at;
+  if (pie_arena.count && pie_fits(pie_arena.current, pie_arena.top, bytes, align, &at)) {
+    pie_arena.top = at + bytes;
+    return (void *)at;
+  }
+  for (uint32_t block = pie_arena.count ? pie_arena.current + 1 : 0;; block++) {
+    if (block == pie_arena.count) pie_new_block(bytes + align);
+    if (!pie_fits(block, pie_arena.start[block], bytes, align, &at)) continue;
+    pie_arena.current = block;
+    pie_arena.top = at + bytes;
+    return (void *)at;
+  }
+}
+
+pie_mark_t pie_mark(void) { return (pie_mark_t){pie_arena.current, pie_arena.top}; }
+
+void pie_release(pie_mark_t mark) {
+  pie_arena.current = mark.block;
+  pie_arena.top = mark.top ? mark.top : pie_arena.start[0];
+}
+
+/* The platform's way to a place for what it hands over. */
+PIE_EXPORT("cabi_realloc") void *pie_realloc(const char *old, uint32_t old_bytes, uint32_t align, uint32_t bytes) {
+  char *at = pie_alloc(bytes, align);
+  for (uint32_t i = 0; i < old_bytes && i < bytes; i++) at[i] = old[i];
+  return at;
+}
+
+static void pie_append_bytes(pie_buffer *buffer, const char *data, uint32_t length) {
+  if (buffer->length + length > buffer->capacity) {
+    uint32_t capacity = buffer->capacity ? buffer->capacity : 64;
+    while (capacity < buffer->length + length) capacity *= 2;
+    char *larger = pie_alloc(capacity, 1);
+    for (uint32_t i = 0; i < buffer->length; i++) larger[i] = buffer->data[i];
+    buffer->data = larger;
+    buffer->capacity = capacity;
+  }
+  for (uint32_t i = 0; i < length; i++) buffer->data[buffer->length++] = data[i];
+}
+
+void pie_append(pie_buffer *buffer, pie_string text) { pie_append_bytes(buffer, text.data, text.length); }
+
+void pie_append_number(pie_buffer *buffer, uint64_t number) {
+  char digits[20];
+  uint32_t at = sizeof digits;
+  do digits[--at] = (char)('0' + number % 10);
+  while (number /= 10);
+  pie_append_bytes(buffer, digits + at, sizeof digits - at);
+}
+
+void pie_append_json(pie_buffer *buffer, pie_string text) {
+  pie_append_bytes(buffer, "\"", 1);
+  for (uint32_t i = 0; i < text.length; i++) {
+    unsigned char byte = (unsigned char)text.data[i];
+    if (byte == '"' || byte == '\\') pie_append_bytes(buffer, "\\", 1);
+    if (byte >= 0x20) {
+      pie_append_bytes(buffer, text.data + i, 1);
+    } else {
+      char escape[6] = {'\\', 'u', '0', '0', (char)('0' + (byte >> 4)), "0123456789abcdef"[byte & 15]};
+      pie_append_bytes(buffer, escape, sizeof escape);
+    }
+  }
+  pie_append_bytes(buffer, "\"", 1);
+}

@@ -1,0 +1,155 @@
+import { functionName } from './c/names.ts';
+import { type NamedType, parts, type WitFunction, type WitInterface, type WitType, type WitWorld } from './model.ts';
+
+/** The contract as a reader looks it up: text, ready to be set as Markdown or HTML. Documentation has `code` in ticks. */
+export interface ContractReference {
+  readonly package: string;
+  readonly version: string;
+  readonly docs: string;
+  /** Holds for every call. */
+  readonly introduction: string;
+  readonly interfaces: readonly InterfaceReference[];
+  /** What an inferlet must offer. */
+  readonly exports: readonly CallReference[];
+}
+
+export interface InterfaceReference {
+  readonly name: string;
+  readonly id: string;
+  readonly docs: string;
+  /** What it takes for its calls to be there: a trait of the model, a grant, or nothing. */
+  readonly needs: string;
+  readonly types: readonly TypeReference[];
+  readonly calls: readonly CallReference[];
+}
+
+export interface TypeReference {
+  readonly name: string;
+  readonly kind: string;
+  readonly docs: string;
+  readonly members: readonly MemberReference[];
+}
+
+/** A field of a record, or a case of a variant or enum. */
+export interface MemberReference {
+  readonly name: string;
+  readonly type: string;
+  readonly docs: string;
+}
+
+export interface CallReference {
+  /** Such as `step` or `queue.synchronize`. */
+  readonly name: string;
+  /** As WIT has it. */
+  readonly signature: string;
+  readonly docs: string;
+  /** When its caller goes on. */
+  readonly cost: string;
+  /** Errors that its documentation names; any call may have those of every call. */
+  readonly errors: readonly string[];
+  /** What it is called in C. */
+  readonly c: string;
+}
+
+const INTRODUCTION =
+  'A call that gives a `result` tells its errors in it. Those that it names are listed with it; besides, any call may answer `invalid-argument`, `not-owned`, ' +
+  '`dependency-failed` (an earlier call of its queue failed), `cancelled`, `deadline-exceeded`, `terminated`, `unavailable` and `internal`. A call of a trait that the ' +
+  'model lacks, or without its grant, is `unsupported`: `runtime.model-traits` tells before. Within one version of the contract calls are only added.';
+
+/** Interfaces that no model and no grant has a say in. */
+const EVERYWHERE: ReadonlySet<string> = new Set(['types', 'runtime', 'session', 'queue', 'file-exchange']);
+
+/** The reference of a world. */
+export function referenceOf(world: WitWorld): ContractReference {
+  const types = world.imports.find(({ name }) => name === 'types')?.types ?? [];
+  const error = types.find(({ name }) => name === 'error');
+  const errors = new Set(error?.kind === 'variant' ? error.cases.map(({ name }) => name) : []);
+  return {
+    package: world.package,
+    version: world.version,
+    docs: world.docs ?? '',
+    introduction: INTRODUCTION,
+    interfaces: world.imports.map((entry) => interfaceOf(entry, errors)),
+    exports: world.exports.map((fn) => callOf(null, fn, errors)),
+  };
+}
+
+function interfaceOf(entry: WitInterface, errors: ReadonlySet<string>): InterfaceReference {
+  const calls = [...entry.functions, ...entry.resources.flatMap(({ functions }) => functions)];
+  const { name, id, docs = '' } = entry;
+  const resources = entry.resources.map(
+    (resource): TypeReference => ({ name: resource.name, kind: 'resource', docs: resource.docs ?? '', members: [] }),
+  );
+  return {
+    name,
+    id,
+    docs,
+    needs: needsOf(entry),
+    types: [...entry.types.map(typeOf), ...resources],
+    calls: calls.map((fn) => callOf(entry, fn, errors)),
+  };
+}
+
+function needsOf({ name, docs = '' }: WitInterface): string {
+  const grant = /grants\.([a-z]+)/.exec(docs)?.[1];
+  if (grant) return `Grant \`${grant}\` of the manifest.`;
+  return EVERYWHERE.has(name) ? 'Always there.' : `Trait \`${name}\` of the model.`;
+}
+
+function typeOf(type: NamedType): TypeReference {
+  const members =
+    type.kind === 'record'
+      ? type.fields.map((field) => ({ name: field.name, type: typeText(field.type), docs: field.docs ?? '' }))
+      : type.cases.map((entry) => ({
+          name: entry.name,
+          type: 'type' in entry && entry.type ? typeText(entry.type) : '',
+          docs: entry.docs ?? '',
+        }));
+  return { name: type.name, kind: type.kind, docs: type.docs ?? '', members };
+}
+
+function callOf(entry: WitInterface | null, fn: WitFunction, errors: ReadonlySet<string>): CallReference {
+  const { docs = '' } = fn;
+  const named = [...docs.matchAll(/`([a-z-]+)`/g)].flatMap(([, word = '']) => (errors.has(word) ? [word] : []));
+  return {
+    name: fn.resource === null ? fn.name : `${fn.resource}.${fn.name}`,
+    signature: signatureText(fn),
+    docs,
+    cost: costOf(fn),
+    errors: [...new Set(named)],
+    c: functionName(entry, fn),
+  };
+}
+
+function costOf(fn: WitFunction): string {
+  if (fn.async) return 'Runs as long as the invocation.';
+  if (fn.result?.kind === 'future') return 'Waits: completes later; several at once overlap.';
+  if (fn.result === null) return 'Issued without waiting; errors show at what depends on it.';
+  return fn.kind === 'constructor' ? 'Issued without waiting.' : 'Answered at once.';
+}
+
+function signatureText(fn: WitFunction): string {
+  const params = fn.params.map(({ name, type }) => `${name}: ${typeText(type)}`).join(', ');
+  if (fn.kind === 'constructor') return `constructor(${params})`;
+  const result = fn.result ? ` -> ${typeText(fn.result)}` : '';
+  return `${fn.name}: ${fn.async ? 'async ' : ''}${fn.kind === 'static' ? 'static ' : ''}func(${params})${result}`;
+}
+
+/** A type as WIT writes it. */
+function typeText(type: WitType): string {
+  const inner = parts(type).map((part) => (part ? typeText(part) : '_'));
+  switch (type.kind) {
+    case 'record':
+    case 'variant':
+    case 'enum':
+      return type.name;
+    case 'own':
+      return type.resource;
+    case 'borrow':
+      return `borrow<${type.resource}>`;
+    case 'result':
+      return inner.every((part) => part === '_') ? 'result' : `result<${inner.join(', ')}>`;
+    default:
+      return inner.length > 0 ? `${type.kind}<${inner.join(', ')}>` : type.kind;
+  }
+}

@@ -1,0 +1,1919 @@
+// Generated from wit/*.wit by `npm run generate`. Do not edit: a test compares this file with its source.
+
+#ifndef PIE_H
+#define PIE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PIE_IMPORT(module, name) __attribute__((import_module(module), import_name(name)))
+#define PIE_EXPORT(name) __attribute__((export_name(name)))
+
+/* ---- How this header is used -------------------------------------------------------------------------------------------------
+ *
+ *     #include "pie.h"
+ *
+ *     pie_result_string_string pie_run(pie_string input) {
+ *       pie_session_send((pie_session_message){.tag = PIE_SESSION_MESSAGE_TEXT, .text = PIE_TEXT("hello")});
+ *       return (pie_result_string_string){.ok = PIE_TEXT("\"done\"")};
+ *     }
+ *
+ * `pie deploy` compiles a folder whose pie.json says `"main": "main.c"`. (Another build defines PIE_MAIN in one source file.) A call that waits comes in two parts: `pie_fused_step(…)` starts it and gives a future, `pie_fused_step_wait(future)`
+ * blocks until its result is there and gives the future back. What is started before the first wait runs at the same time. `…_forget` gives
+ * back a future that nobody wants. Structures have the very layout of the contract's values, so nothing is copied on the way.
+ *
+ * A parameter that is a record is a pointer; one that is optional is a pointer that may be 0. A result has `failed`, and then `err`, else `ok`.
+ */
+
+typedef struct {
+  const char *data;
+  uint32_t length;
+} pie_string;
+
+/* A literal as text. */
+#define PIE_TEXT(literal) ((pie_string){(literal), sizeof(literal) - 1})
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------------------
+ *
+ * What the platform hands over (lists, texts) lies in an arena that only grows: take a mark before a loop's body, and go back to it
+ * when nothing of that turn is needed any more. `malloc` of wasi-libc may be used beside it.
+ */
+
+typedef struct {
+  uint32_t block;
+  uint32_t top;
+} pie_mark_t;
+
+/* Memory of the arena, not cleared; `align` is a power of two. Traps when the inferlet's memory is full. */
+void *pie_alloc(uint32_t bytes, uint32_t align);
+/* Where the arena stands. */
+pie_mark_t pie_mark(void);
+/* Gives back all that was taken since `mark`. */
+void pie_release(pie_mark_t mark);
+
+/* ---- Text that grows ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  char *data;
+  uint32_t length;
+  uint32_t capacity;
+} pie_buffer;
+
+void pie_append(pie_buffer *buffer, pie_string text);
+void pie_append_number(pie_buffer *buffer, uint64_t number);
+/* The text as a JSON string, with its quotes. */
+void pie_append_json(pie_buffer *buffer, pie_string text);
+static inline pie_string pie_text(const pie_buffer *buffer) { return (pie_string){buffer->data, buffer->length}; }
+
+/* ---- types --------------------------------------------------------------------------------------------------------- */
+/* Types that every interface shares. */
+
+/* Why a call failed. The text says what happened and what to do about it; programs match on the case. */
+enum {
+  /* An argument has the wrong shape or value (lengths that differ, a token id outside the vocabulary, a slot past the page). */
+  PIE_ERROR_INVALID_ARGUMENT = 0,
+  /* An address that this inferlet does not hold: never allocated, freed, or of another model. */
+  PIE_ERROR_NOT_OWNED = 1,
+  /* The model, this host or the function's grants do not offer the call. Ask `runtime.model-traits` first, or read what the manifest may grant. */
+  PIE_ERROR_UNSUPPORTED = 2,
+  /* No such model, name or invocation. */
+  PIE_ERROR_NOT_FOUND = 3,
+  /* A limit of the deployment or the tenant (pages, tokens, output, memory) would be passed. */
+  PIE_ERROR_LIMIT_EXCEEDED = 4,
+  /* The context would pass the model's trained length, or the out-pages have no empty slot left. */
+  PIE_ERROR_CONTEXT_OVERFLOW = 5,
+  /* An earlier call that this one depends on failed; the text names its cause. */
+  PIE_ERROR_DEPENDENCY_FAILED = 6,
+  /* The invocation was cancelled by its client or its parent. */
+  PIE_ERROR_CANCELLED = 7,
+  /* The invocation's deadline passed. */
+  PIE_ERROR_DEADLINE_EXCEEDED = 8,
+  /* The platform took the inferlet's memory back (first come, first served termination). */
+  PIE_ERROR_TERMINATED = 9,
+  /* Cannot be had now, and perhaps later: somebody else holds it (a lock, room, a worker that is busy), or the device or its process is
+   * gone, and everything that it held is lost. */
+  PIE_ERROR_UNAVAILABLE = 10,
+  /* The other end of a session has closed. */
+  PIE_ERROR_CLOSED = 11,
+  /* A fault of the platform itself. */
+  PIE_ERROR_INTERNAL = 12,
+};
+typedef struct { uint8_t tag; pie_string value; } pie_error;
+
+/* ---- runtime ------------------------------------------------------------------------------------------------------- */
+/* What an inferlet may know of itself and of the platform. Every call here is answered at once, except `sleep`. */
+
+enum {
+  PIE_RUNTIME_LOG_LEVEL_DEBUG = 0,
+  PIE_RUNTIME_LOG_LEVEL_INFO = 1,
+  PIE_RUNTIME_LOG_LEVEL_WARN = 2,
+  PIE_RUNTIME_LOG_LEVEL_ERROR = 3,
+};
+typedef uint8_t pie_runtime_log_level;
+typedef struct { const pie_string *data; uint32_t length; } pie_list_string;
+/* One model that this inferlet was granted. */
+typedef struct {
+  pie_string name;
+  /* Tokens that the model was trained to see at once. */
+  uint32_t context_length;
+  uint32_t vocabulary_size;
+  /* Slots of one KV page. */
+  uint32_t page_size;
+  /* Names of the interfaces that the model offers, such as `forward` or `fused`. */
+  pie_list_string traits;
+} pie_runtime_model_info;
+/* What a model is, from its own configuration. */
+typedef struct {
+  /* As its configuration names it, such as `LlamaForCausalLM`. */
+  pie_string architecture;
+  /* Weights, embeddings included. */
+  uint64_t parameters;
+  uint32_t layers;
+  uint32_t hidden_size;
+  uint32_t attention_heads;
+  uint32_t key_value_heads;
+  uint32_t head_size;
+  /* Bits of a weight as the device holds it. */
+  uint32_t bits;
+} pie_runtime_model_metadata;
+typedef struct { const pie_runtime_model_info *data; uint32_t length; } pie_list_runtime_model_info;
+typedef struct { bool failed; union { pie_list_string ok; pie_error err; }; } pie_result_list_string;
+typedef struct { bool failed; union { pie_runtime_model_metadata ok; pie_error err; }; } pie_result_runtime_model_metadata;
+typedef struct { bool failed; union { pie_string ok; pie_error err; }; } pie_result_string;
+typedef struct { bool failed; union { pie_error err; }; } pie_result;
+
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "version") void pie_raw_runtime_version(void *);
+/* Version of the contract that the host implements, such as `0.1.0`. */
+static inline pie_string pie_runtime_version(void) {
+  pie_string result;
+  pie_raw_runtime_version(&result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "instance-id") void pie_raw_runtime_instance_id(void *);
+/* Id of this invocation, the one that its client sees. */
+static inline pie_string pie_runtime_instance_id(void) {
+  pie_string result;
+  pie_raw_runtime_instance_id(&result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "tenant") void pie_raw_runtime_tenant(void *);
+static inline pie_string pie_runtime_tenant(void) {
+  pie_string result;
+  pie_raw_runtime_tenant(&result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "get-arguments") void pie_raw_runtime_get_arguments(void *);
+/* The request body, as `run` gets it: for guests that do not keep it. */
+static inline pie_string pie_runtime_get_arguments(void) {
+  pie_string result;
+  pie_raw_runtime_get_arguments(&result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "function-name") void pie_raw_runtime_function_name(void *);
+static inline pie_string pie_runtime_function_name(void) {
+  pie_string result;
+  pie_raw_runtime_function_name(&result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "function-version") void pie_raw_runtime_function_version(void *);
+static inline pie_string pie_runtime_function_version(void) {
+  pie_string result;
+  pie_raw_runtime_function_version(&result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "models") void pie_raw_runtime_models(void *);
+/* The models granted to this function; the first is its default. */
+static inline pie_list_runtime_model_info pie_runtime_models(void) {
+  pie_list_runtime_model_info result;
+  pie_raw_runtime_models(&result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "model-traits") void pie_raw_runtime_model_traits(int32_t, int32_t, void *);
+/* Interfaces that a model offers. */
+static inline pie_result_list_string pie_runtime_model_traits(pie_string model) {
+  pie_result_list_string result;
+  pie_raw_runtime_model_traits((int32_t)model.data, (int32_t)model.length, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "metadata") void pie_raw_runtime_metadata(int32_t, int32_t, void *);
+/* What a model is. `not-found` for one that was not granted. */
+static inline pie_result_runtime_model_metadata pie_runtime_metadata(pie_string model) {
+  pie_result_runtime_model_metadata result;
+  pie_raw_runtime_metadata((int32_t)model.data, (int32_t)model.length, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "debug-query") void pie_raw_runtime_debug_query(int32_t, int32_t, void *);
+/* What the platform knows of this inferlet, as JSON text, for finding faults: `limits`, `usage` (CPU, tokens, calls), `pages` (held, by
+ * model), `grants`, `models`, or `all`. `invalid-argument` for another query. */
+static inline pie_result_string pie_runtime_debug_query(pie_string query) {
+  pie_result_string result;
+  pie_raw_runtime_debug_query((int32_t)query.data, (int32_t)query.length, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "log") void pie_raw_runtime_log(int32_t, int32_t, int32_t);
+/* Writes a line into the function's log and the invocation's event stream. */
+static inline void pie_runtime_log(pie_runtime_log_level level, pie_string message) {
+  pie_raw_runtime_log(level, (int32_t)message.data, (int32_t)message.length);
+}
+
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "is-cancelled") int32_t pie_raw_runtime_is_cancelled(void);
+/* Whether the client, the parent or the platform has asked this inferlet to stop. */
+static inline bool pie_runtime_is_cancelled(void) {
+  return (bool)pie_raw_runtime_is_cancelled();
+}
+
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "time-left") int64_t pie_raw_runtime_time_left(void);
+/* Milliseconds of wall time left before the deadline. */
+static inline uint64_t pie_runtime_time_left(void) {
+  return (uint64_t)pie_raw_runtime_time_left();
+}
+
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "now") int64_t pie_raw_runtime_now(void);
+/* Milliseconds since the Unix epoch. */
+static inline uint64_t pie_runtime_now(void) {
+  return (uint64_t)pie_raw_runtime_now();
+}
+
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "random") int32_t pie_raw_runtime_random(void);
+/* 32 random bits from the host's generator. */
+static inline uint32_t pie_runtime_random(void) {
+  return (uint32_t)pie_raw_runtime_random();
+}
+
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "sleep") int32_t pie_raw_runtime_sleep(int32_t);
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "[future-read-0]sleep") int32_t pie_raw_runtime_sleep_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "[future-drop-readable-0]sleep") void pie_raw_runtime_sleep_forget(int32_t);
+typedef struct { int32_t handle; } pie_runtime_sleep_future;
+static inline pie_result pie_runtime_sleep_wait(pie_runtime_sleep_future future) {
+  pie_result result;
+  pie_raw_runtime_sleep_read(future.handle, &result);
+  pie_raw_runtime_sleep_forget(future.handle);
+  return result;
+}
+static inline void pie_runtime_sleep_forget(pie_runtime_sleep_future future) { pie_raw_runtime_sleep_forget(future.handle); }
+/* Completes after the given time, or earlier with `cancelled` or `deadline-exceeded`. */
+static inline pie_runtime_sleep_future pie_runtime_sleep(uint32_t milliseconds) {
+  return (pie_runtime_sleep_future){pie_raw_runtime_sleep(milliseconds)};
+}
+
+/* ---- session ------------------------------------------------------------------------------------------------------- */
+/* The conversation with the client that invoked this inferlet. */
+
+typedef struct { const uint8_t *data; uint32_t length; } pie_list_u8;
+enum {
+  PIE_SESSION_MESSAGE_TEXT = 0,
+  PIE_SESSION_MESSAGE_BYTES = 1,
+};
+typedef struct { uint8_t tag; union { pie_string text; pie_list_u8 bytes; }; } pie_session_message;
+typedef struct { bool failed; union { pie_session_message ok; pie_error err; }; } pie_result_session_message;
+
+PIE_IMPORT("pie:inferlet/session@0.1.0", "send") void pie_raw_session_send(int32_t, int32_t, int32_t, void *);
+/* Sends one `message` event. It is queued and returns at once; a queue past its bound (1 MiB not yet written) answers
+ * `limit-exceeded`: await `flush` and send again. */
+static inline pie_result pie_session_send(pie_session_message message) {
+  pie_result result;
+  pie_raw_session_send(message.tag, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.data : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.data : 0, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.length : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.length : 0, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/session@0.1.0", "flush") int32_t pie_raw_session_flush(void);
+PIE_IMPORT("pie:inferlet/session@0.1.0", "[future-read-0]flush") int32_t pie_raw_session_flush_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/session@0.1.0", "[future-drop-readable-0]flush") void pie_raw_session_flush_forget(int32_t);
+typedef struct { int32_t handle; } pie_session_flush_future;
+static inline pie_result pie_session_flush_wait(pie_session_flush_future future) {
+  pie_result result;
+  pie_raw_session_flush_read(future.handle, &result);
+  pie_raw_session_flush_forget(future.handle);
+  return result;
+}
+static inline void pie_session_flush_forget(pie_session_flush_future future) { pie_raw_session_flush_forget(future.handle); }
+/* Completes when everything sent so far is in the invocation's event log. */
+static inline pie_session_flush_future pie_session_flush(void) {
+  return (pie_session_flush_future){pie_raw_session_flush()};
+}
+
+PIE_IMPORT("pie:inferlet/session@0.1.0", "receive") int32_t pie_raw_session_receive(void);
+PIE_IMPORT("pie:inferlet/session@0.1.0", "[future-read-0]receive") int32_t pie_raw_session_receive_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/session@0.1.0", "[future-drop-readable-0]receive") void pie_raw_session_receive_forget(int32_t);
+typedef struct { int32_t handle; } pie_session_receive_future;
+static inline pie_result_session_message pie_session_receive_wait(pie_session_receive_future future) {
+  pie_result_session_message result;
+  pie_raw_session_receive_read(future.handle, &result);
+  pie_raw_session_receive_forget(future.handle);
+  return result;
+}
+static inline void pie_session_receive_forget(pie_session_receive_future future) { pie_raw_session_receive_forget(future.handle); }
+/* The next message of the client, in order. `closed` once the client can send no more. */
+static inline pie_session_receive_future pie_session_receive(void) {
+  return (pie_session_receive_future){pie_raw_session_receive()};
+}
+
+/* ---- queue --------------------------------------------------------------------------------------------------------- */
+/* A logical order of calls on one model. Calls are issued without waiting and run in queue order; between queues there is no order.
+ * A call that fails, fails every later call of its queue that depends on it, with its cause; `synchronize` reports the first error. */
+
+typedef struct { int32_t handle; } pie_queue;
+
+PIE_IMPORT("pie:inferlet/queue@0.1.0", "[constructor]queue") int32_t pie_raw_queue_new(int32_t, int32_t);
+/* The pages and embeds used with this queue belong to `model`. An unknown model makes every call on the queue fail with `not-found`. */
+static inline pie_queue pie_queue_new(pie_string model) {
+  return (pie_queue){pie_raw_queue_new((int32_t)model.data, (int32_t)model.length)};
+}
+
+PIE_IMPORT("pie:inferlet/queue@0.1.0", "[method]queue.set-priority") void pie_raw_queue_set_priority(int32_t, int32_t);
+/* Higher goes first within a batch; 0 by default; the host clamps it to the tenant's range. */
+static inline void pie_queue_set_priority(pie_queue self, int32_t priority) {
+  pie_raw_queue_set_priority(self.handle, priority);
+}
+
+PIE_IMPORT("pie:inferlet/queue@0.1.0", "[method]queue.synchronize") int32_t pie_raw_queue_synchronize(int32_t);
+PIE_IMPORT("pie:inferlet/queue@0.1.0", "[future-read-0][method]queue.synchronize") int32_t pie_raw_queue_synchronize_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/queue@0.1.0", "[future-drop-readable-0][method]queue.synchronize") void pie_raw_queue_synchronize_forget(int32_t);
+typedef struct { int32_t handle; } pie_queue_synchronize_future;
+static inline pie_result pie_queue_synchronize_wait(pie_queue_synchronize_future future) {
+  pie_result result;
+  pie_raw_queue_synchronize_read(future.handle, &result);
+  pie_raw_queue_synchronize_forget(future.handle);
+  return result;
+}
+static inline void pie_queue_synchronize_forget(pie_queue_synchronize_future future) { pie_raw_queue_synchronize_forget(future.handle); }
+/* Completes after every earlier call of this queue, with the first error since the last `synchronize`. */
+static inline pie_queue_synchronize_future pie_queue_synchronize(pie_queue self) {
+  return (pie_queue_synchronize_future){pie_raw_queue_synchronize(self.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/queue@0.1.0", "[resource-drop]queue") void pie_raw_queue_drop(int32_t);
+static inline void pie_queue_drop(pie_queue self) { pie_raw_queue_drop(self.handle); }
+
+/* ---- allocate ------------------------------------------------------------------------------------------------------ */
+/* Memory of the model's device. Addresses are `u32`s in the inferlet's own space, one space a model, never reused within an invocation.
+ * A KV page has `page-size` slots; a slot holds a key, a value, a position and the flags *filled* and *masked*.
+ * An embed holds one token's embedding or one output state, and a position: the token's, or for a state the one after its input's,
+ * so that a state can be fed back as the next input. */
+
+/* A snapshot of pages under a name, kept by the tenant. */
+typedef struct {
+  pie_string name;
+  uint32_t pages;
+  /* Filled slots. */
+  uint32_t tokens;
+  /* One past the largest position. */
+  uint32_t next_position;
+  /* Whether it survives a restart of the device's host. */
+  bool persistent;
+} pie_allocate_export_info;
+typedef struct { const uint32_t *data; uint32_t length; } pie_list_u32;
+typedef struct {
+  pie_list_u32 pages;
+  uint32_t tokens;
+  uint32_t next_position;
+} pie_allocate_imported;
+typedef struct { bool failed; union { pie_list_u32 ok; pie_error err; }; } pie_result_list_u32;
+typedef struct { bool failed; union { pie_allocate_imported ok; pie_error err; }; } pie_result_allocate_imported;
+typedef struct { const pie_allocate_export_info *data; uint32_t length; } pie_list_allocate_export_info;
+typedef struct { bool failed; union { pie_list_allocate_export_info ok; pie_error err; }; } pie_result_list_allocate_export_info;
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "page-size") int32_t pie_raw_allocate_page_size(int32_t);
+/* Slots of one KV page (8 to 32, 16 by default). */
+static inline uint32_t pie_allocate_page_size(pie_queue queue) {
+  return (uint32_t)pie_raw_allocate_page_size(queue.handle);
+}
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "allocate-pages") void pie_raw_allocate_pages(int32_t, int32_t, void *);
+/* Addresses of `count` empty pages. The memory is claimed in queue order; when it cannot be had the calls that use it fail.
+ * `limit-exceeded` at once when the invocation's page limit would be passed. */
+static inline pie_result_list_u32 pie_allocate_pages(pie_queue queue, uint32_t count) {
+  pie_result_list_u32 result;
+  pie_raw_allocate_pages(queue.handle, count, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "free-pages") void pie_raw_allocate_free_pages(int32_t, int32_t, int32_t);
+/* Gives pages back after the earlier calls of the queue. A shared page stays with its other holders. */
+static inline void pie_allocate_free_pages(pie_queue queue, pie_list_u32 pages) {
+  pie_raw_allocate_free_pages(queue.handle, (int32_t)pages.data, (int32_t)pages.length);
+}
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "allocate-embeds") void pie_raw_allocate_embeds(int32_t, int32_t, void *);
+/* Addresses of `count` embeds. */
+static inline pie_result_list_u32 pie_allocate_embeds(pie_queue queue, uint32_t count) {
+  pie_result_list_u32 result;
+  pie_raw_allocate_embeds(queue.handle, count, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "free-embeds") void pie_raw_allocate_free_embeds(int32_t, int32_t, int32_t);
+static inline void pie_allocate_free_embeds(pie_queue queue, pie_list_u32 embeds) {
+  pie_raw_allocate_free_embeds(queue.handle, (int32_t)embeds.data, (int32_t)embeds.length);
+}
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "share-pages") void pie_raw_allocate_share_pages(int32_t, int32_t, int32_t, void *);
+/* New addresses for the same pages, copy-on-write: a later write through either address copies first. Masks start as the source's
+ * and belong to the address from then on. */
+static inline pie_result_list_u32 pie_allocate_share_pages(pie_queue queue, pie_list_u32 pages) {
+  pie_result_list_u32 result;
+  pie_raw_allocate_share_pages(queue.handle, (int32_t)pages.data, (int32_t)pages.length, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "copy-slots") void pie_raw_allocate_copy_slots(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
+/* Copies `count` slots (key, value, position, filled, masked) from a page to another or the same. `shift` is added to each copied
+ * slot's position and its key is rotated on by as much; the position may pass the trained context. `unsupported` when the model's
+ * rotation cannot be shifted. */
+static inline void pie_allocate_copy_slots(pie_queue queue, uint32_t source, uint32_t source_offset, uint32_t destination, uint32_t destination_offset, uint32_t count, int32_t shift) {
+  pie_raw_allocate_copy_slots(queue.handle, source, source_offset, destination, destination_offset, count, shift);
+}
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "copy-tokens") void pie_raw_allocate_copy_tokens(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
+/* Copies single tokens: `indices` count the filled slots of `sources`, in order; their keys and values go to the empty slots of
+ * `destinations`, in order. `positions`, one a token, are their new positions (keys are rotated to them); empty keeps the old ones. */
+static inline void pie_allocate_copy_tokens(pie_queue queue, pie_list_u32 sources, pie_list_u32 indices, pie_list_u32 destinations, pie_list_u32 positions) {
+  pie_raw_allocate_copy_tokens(queue.handle, (int32_t)sources.data, (int32_t)sources.length, (int32_t)indices.data, (int32_t)indices.length, (int32_t)destinations.data, (int32_t)destinations.length, (int32_t)positions.data, (int32_t)positions.length);
+}
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "copy-embeds") void pie_raw_allocate_copy_embeds(int32_t, int32_t, int32_t, int32_t, int32_t);
+/* Copies embeds one to one. */
+static inline void pie_allocate_copy_embeds(pie_queue queue, pie_list_u32 sources, pie_list_u32 destinations) {
+  pie_raw_allocate_copy_embeds(queue.handle, (int32_t)sources.data, (int32_t)sources.length, (int32_t)destinations.data, (int32_t)destinations.length);
+}
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "export-pages") int32_t pie_raw_allocate_export_pages(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-read-0]export-pages") int32_t pie_raw_allocate_export_pages_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-drop-readable-0]export-pages") void pie_raw_allocate_export_pages_forget(int32_t);
+typedef struct { int32_t handle; } pie_allocate_export_pages_future;
+static inline pie_result pie_allocate_export_pages_wait(pie_allocate_export_pages_future future) {
+  pie_result result;
+  pie_raw_allocate_export_pages_read(future.handle, &result);
+  pie_raw_allocate_export_pages_forget(future.handle);
+  return result;
+}
+static inline void pie_allocate_export_pages_forget(pie_allocate_export_pages_future future) { pie_raw_allocate_export_pages_forget(future.handle); }
+/* Freezes a snapshot of `pages` (with their masks) under `name` in the tenant, after the earlier calls that write them; later writes
+ * copy. It outlives this inferlet and counts against the tenant. `persistent` ones are on disk when the future completes.
+ * `invalid-argument` when the name is taken or is no name (1 to 128 characters of letters, digits, `.`, `_`, `-`, `/`). */
+static inline pie_allocate_export_pages_future pie_allocate_export_pages(pie_queue queue, pie_list_u32 pages, pie_string name, bool persistent) {
+  return (pie_allocate_export_pages_future){pie_raw_allocate_export_pages(queue.handle, (int32_t)pages.data, (int32_t)pages.length, (int32_t)name.data, (int32_t)name.length, persistent)};
+}
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "import-pages") int32_t pie_raw_allocate_import_pages(int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-read-0]import-pages") int32_t pie_raw_allocate_import_pages_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-drop-readable-0]import-pages") void pie_raw_allocate_import_pages_forget(int32_t);
+typedef struct { int32_t handle; } pie_allocate_import_pages_future;
+static inline pie_result_allocate_imported pie_allocate_import_pages_wait(pie_allocate_import_pages_future future) {
+  pie_result_allocate_imported result;
+  pie_raw_allocate_import_pages_read(future.handle, &result);
+  pie_raw_allocate_import_pages_forget(future.handle);
+  return result;
+}
+static inline void pie_allocate_import_pages_forget(pie_allocate_import_pages_future future) { pie_raw_allocate_import_pages_forget(future.handle); }
+/* Maps the pages of an export, copy-on-write. `not-found` without such a name; `invalid-argument` for a persistent one that another
+ * model or build made. */
+static inline pie_allocate_import_pages_future pie_allocate_import_pages(pie_queue queue, pie_string name) {
+  return (pie_allocate_import_pages_future){pie_raw_allocate_import_pages(queue.handle, (int32_t)name.data, (int32_t)name.length)};
+}
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "unexport") int32_t pie_raw_allocate_unexport(int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-read-0]unexport") int32_t pie_raw_allocate_unexport_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-drop-readable-0]unexport") void pie_raw_allocate_unexport_forget(int32_t);
+typedef struct { int32_t handle; } pie_allocate_unexport_future;
+static inline pie_result pie_allocate_unexport_wait(pie_allocate_unexport_future future) {
+  pie_result result;
+  pie_raw_allocate_unexport_read(future.handle, &result);
+  pie_raw_allocate_unexport_forget(future.handle);
+  return result;
+}
+static inline void pie_allocate_unexport_forget(pie_allocate_unexport_future future) { pie_raw_allocate_unexport_forget(future.handle); }
+/* Removes a name; who has imported it keeps its pages. */
+static inline pie_allocate_unexport_future pie_allocate_unexport(pie_queue queue, pie_string name) {
+  return (pie_allocate_unexport_future){pie_raw_allocate_unexport(queue.handle, (int32_t)name.data, (int32_t)name.length)};
+}
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "list-exports") int32_t pie_raw_allocate_list_exports(int32_t);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-read-0]list-exports") int32_t pie_raw_allocate_list_exports_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-drop-readable-0]list-exports") void pie_raw_allocate_list_exports_forget(int32_t);
+typedef struct { int32_t handle; } pie_allocate_list_exports_future;
+static inline pie_result_list_allocate_export_info pie_allocate_list_exports_wait(pie_allocate_list_exports_future future) {
+  pie_result_list_allocate_export_info result;
+  pie_raw_allocate_list_exports_read(future.handle, &result);
+  pie_raw_allocate_list_exports_forget(future.handle);
+  return result;
+}
+static inline void pie_allocate_list_exports_forget(pie_allocate_list_exports_future future) { pie_raw_allocate_list_exports_forget(future.handle); }
+/* The tenant's exports of this model, by name. */
+static inline pie_allocate_list_exports_future pie_allocate_list_exports(pie_queue queue) {
+  return (pie_allocate_list_exports_future){pie_raw_allocate_list_exports(queue.handle)};
+}
+
+/* ---- forward ------------------------------------------------------------------------------------------------------- */
+/* The transformer over KV pages. */
+
+/* Which keys each input may see, run-length encoded. Row i belongs to input i and covers first the filled slots of the in-pages, in
+ * order, then the inputs. A row is a list of run lengths that alternate hidden, visible, hidden, … starting with hidden (0 when the row
+ * starts visible), whose sum is the row's width. */
+typedef struct {
+  /* The runs of all rows, one row after another. */
+  pie_list_u32 runs;
+  /* How many runs each row has. */
+  pie_list_u32 row_lengths;
+} pie_forward_mask;
+typedef struct { bool some; pie_forward_mask value; } pie_option_forward_mask;
+
+PIE_IMPORT("pie:inferlet/forward@0.1.0", "forward") void pie_raw_forward(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
+/* Computes `in-embeds` over the filled, unmasked slots of `in-pages` and over each other. The i-th input's key and value go to the i-th
+ * empty slot of `out-pages`, in order; without out-pages they live for this call only. A page may be both in and out: its filled
+ * slots are read first. The states of the last `out-embeds.length` inputs are written to `out-embeds`.
+ * Without a mask, a key is visible when its position is smaller than the query's, or it is the query's own. */
+static inline void pie_forward(pie_queue queue, pie_list_u32 in_pages, pie_list_u32 in_embeds, pie_list_u32 out_pages, pie_list_u32 out_embeds, const pie_forward_mask *mask) {
+  pie_raw_forward(queue.handle, (int32_t)in_pages.data, (int32_t)in_pages.length, (int32_t)in_embeds.data, (int32_t)in_embeds.length, (int32_t)out_pages.data, (int32_t)out_pages.length, (int32_t)out_embeds.data, (int32_t)out_embeds.length, mask != 0, mask ? (int32_t)(*mask).runs.data : 0, mask ? (int32_t)(*mask).runs.length : 0, mask ? (int32_t)(*mask).row_lengths.data : 0, mask ? (int32_t)(*mask).row_lengths.length : 0);
+}
+
+PIE_IMPORT("pie:inferlet/forward@0.1.0", "mask-page") void pie_raw_forward_mask_page(int32_t, int32_t, int32_t);
+/* Masks the slots of a page whose bit is set in `slots` (bit 0 is slot 0), and unmasks the others. It changes this address only. */
+static inline void pie_forward_mask_page(pie_queue queue, uint32_t page, uint32_t slots) {
+  pie_raw_forward_mask_page(queue.handle, page, slots);
+}
+
+/* ---- input-text ---------------------------------------------------------------------------------------------------- */
+/* Tokens to embeds. */
+
+
+PIE_IMPORT("pie:inferlet/input-text@0.1.0", "embed-text") void pie_raw_input_text_embed_text(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
+/* Writes the embedding of `tokens[i]`, at `positions[i]`, into `embeds[i]`. The three lists are equally long. */
+static inline void pie_input_text_embed_text(pie_queue queue, pie_list_u32 tokens, pie_list_u32 positions, pie_list_u32 embeds) {
+  pie_raw_input_text_embed_text(queue.handle, (int32_t)tokens.data, (int32_t)tokens.length, (int32_t)positions.data, (int32_t)positions.length, (int32_t)embeds.data, (int32_t)embeds.length);
+}
+
+/* ---- output-text --------------------------------------------------------------------------------------------------- */
+/* States to tokens. */
+
+typedef struct { const float *data; uint32_t length; } pie_list_f32;
+/* The most probable tokens, most probable first. Equal logits are ordered by token id. */
+typedef struct {
+  pie_list_u32 tokens;
+  /* Natural logarithms of the probabilities over the whole vocabulary, at temperature 1. */
+  pie_list_f32 log_probabilities;
+} pie_output_text_distribution;
+typedef struct { bool failed; union { pie_output_text_distribution ok; pie_error err; }; } pie_result_output_text_distribution;
+typedef struct { bool failed; union { pie_list_f32 ok; pie_error err; }; } pie_result_list_f32;
+typedef struct { bool failed; union { float ok; pie_error err; }; } pie_result_f32;
+
+PIE_IMPORT("pie:inferlet/output-text@0.1.0", "next-distribution") int32_t pie_raw_output_text_next_distribution(int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/output-text@0.1.0", "[future-read-0]next-distribution") int32_t pie_raw_output_text_next_distribution_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/output-text@0.1.0", "[future-drop-readable-0]next-distribution") void pie_raw_output_text_next_distribution_forget(int32_t);
+typedef struct { int32_t handle; } pie_output_text_next_distribution_future;
+static inline pie_result_output_text_distribution pie_output_text_next_distribution_wait(pie_output_text_next_distribution_future future) {
+  pie_result_output_text_distribution result;
+  pie_raw_output_text_next_distribution_read(future.handle, &result);
+  pie_raw_output_text_next_distribution_forget(future.handle);
+  return result;
+}
+static inline void pie_output_text_next_distribution_forget(pie_output_text_next_distribution_future future) { pie_raw_output_text_next_distribution_forget(future.handle); }
+/* Distribution of the token that follows the state in `embed`, cut to the `top-k` most probable (1 to the tenant's cap, 256 by default). */
+static inline pie_output_text_next_distribution_future pie_output_text_next_distribution(pie_queue queue, uint32_t embed, uint32_t top_k) {
+  return (pie_output_text_next_distribution_future){pie_raw_output_text_next_distribution(queue.handle, embed, top_k)};
+}
+
+PIE_IMPORT("pie:inferlet/output-text@0.1.0", "log-probabilities") int32_t pie_raw_output_text_log_probabilities(int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/output-text@0.1.0", "[future-read-0]log-probabilities") int32_t pie_raw_output_text_log_probabilities_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/output-text@0.1.0", "[future-drop-readable-0]log-probabilities") void pie_raw_output_text_log_probabilities_forget(int32_t);
+typedef struct { int32_t handle; } pie_output_text_log_probabilities_future;
+static inline pie_result_list_f32 pie_output_text_log_probabilities_wait(pie_output_text_log_probabilities_future future) {
+  pie_result_list_f32 result;
+  pie_raw_output_text_log_probabilities_read(future.handle, &result);
+  pie_raw_output_text_log_probabilities_forget(future.handle);
+  return result;
+}
+static inline void pie_output_text_log_probabilities_forget(pie_output_text_log_probabilities_future future) { pie_raw_output_text_log_probabilities_forget(future.handle); }
+/* Natural logarithms of the probabilities of `tokens` after the state in `embed`, over the whole vocabulary at temperature 1. */
+static inline pie_output_text_log_probabilities_future pie_output_text_log_probabilities(pie_queue queue, uint32_t embed, pie_list_u32 tokens) {
+  return (pie_output_text_log_probabilities_future){pie_raw_output_text_log_probabilities(queue.handle, embed, (int32_t)tokens.data, (int32_t)tokens.length)};
+}
+
+PIE_IMPORT("pie:inferlet/output-text@0.1.0", "entropy") int32_t pie_raw_output_text_entropy(int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/output-text@0.1.0", "[future-read-0]entropy") int32_t pie_raw_output_text_entropy_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/output-text@0.1.0", "[future-drop-readable-0]entropy") void pie_raw_output_text_entropy_forget(int32_t);
+typedef struct { int32_t handle; } pie_output_text_entropy_future;
+static inline pie_result_f32 pie_output_text_entropy_wait(pie_output_text_entropy_future future) {
+  pie_result_f32 result;
+  pie_raw_output_text_entropy_read(future.handle, &result);
+  pie_raw_output_text_entropy_forget(future.handle);
+  return result;
+}
+static inline void pie_output_text_entropy_forget(pie_output_text_entropy_future future) { pie_raw_output_text_entropy_forget(future.handle); }
+/* Entropy of the distribution after the state in `embed`, in nats. */
+static inline pie_output_text_entropy_future pie_output_text_entropy(pie_queue queue, uint32_t embed) {
+  return (pie_output_text_entropy_future){pie_raw_output_text_entropy(queue.handle, embed)};
+}
+
+PIE_IMPORT("pie:inferlet/output-text@0.1.0", "read-embed") int32_t pie_raw_output_text_read_embed(int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/output-text@0.1.0", "[future-read-0]read-embed") int32_t pie_raw_output_text_read_embed_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/output-text@0.1.0", "[future-drop-readable-0]read-embed") void pie_raw_output_text_read_embed_forget(int32_t);
+typedef struct { int32_t handle; } pie_output_text_read_embed_future;
+static inline pie_result_list_f32 pie_output_text_read_embed_wait(pie_output_text_read_embed_future future) {
+  pie_result_list_f32 result;
+  pie_raw_output_text_read_embed_read(future.handle, &result);
+  pie_raw_output_text_read_embed_forget(future.handle);
+  return result;
+}
+static inline void pie_output_text_read_embed_forget(pie_output_text_read_embed_future future) { pie_raw_output_text_read_embed_forget(future.handle); }
+/* The values of an embed: a token's embedding or a state, as many as the model's hidden size. */
+static inline pie_output_text_read_embed_future pie_output_text_read_embed(pie_queue queue, uint32_t embed) {
+  return (pie_output_text_read_embed_future){pie_raw_output_text_read_embed(queue.handle, embed)};
+}
+
+/* ---- fused --------------------------------------------------------------------------------------------------------- */
+/* Embed, forward and sample in one call: a token costs one crossing. */
+
+/* How the device picks a token. `temperature` 0 is greedy and ignores the rest; `top-p` 1 and `min-p` 0 switch that cut off,
+ * `top-k` 0 takes the host's cap (256 by default). Cuts apply in the order top-k, top-p, min-p, to probabilities after the temperature.
+ * Equal seeds give equal tokens: the draw depends on the seed and the input's position only. */
+typedef struct {
+  float temperature;
+  uint32_t top_k;
+  float top_p;
+  float min_p;
+  uint32_t seed;
+} pie_fused_sampler;
+/* What a step hands back for each of its last `rows` inputs. */
+enum {
+  /* Nothing: fill the cache only. */
+  PIE_FUSED_OUTPUT_NONE = 0,
+  /* One sampled token a row. */
+  PIE_FUSED_OUTPUT_SAMPLE = 1,
+  /* The `top-k` most probable a row. */
+  PIE_FUSED_OUTPUT_DISTRIBUTIONS = 2,
+};
+typedef struct { uint8_t tag; union { pie_fused_sampler sample; uint32_t distributions; }; } pie_fused_output;
+typedef struct {
+  pie_list_u32 tokens;
+  pie_list_u32 positions;
+  pie_list_u32 in_pages;
+  pie_list_u32 out_pages;
+  pie_option_forward_mask mask;
+  /* Inputs, counted from the last, that get an output. */
+  uint32_t rows;
+  pie_fused_output output;
+} pie_fused_step_request;
+typedef struct { const pie_output_text_distribution *data; uint32_t length; } pie_list_output_text_distribution;
+typedef struct {
+  /* One token a row for `sample`, else empty. */
+  pie_list_u32 tokens;
+  /* One a row for `distributions`, else empty. */
+  pie_list_output_text_distribution distributions;
+} pie_fused_step_result;
+typedef struct {
+  /* First input and its position; each later input is the token sampled before it, at the next position. */
+  uint32_t token;
+  uint32_t position;
+  /* Read and appended to, in order: the sequence's pages with room for `max-tokens` more. */
+  pie_list_u32 pages;
+  uint32_t max_tokens;
+  pie_fused_sampler sampler;
+  /* Decoding stops after one of these was sampled (it is handed over as the last token; its key and value are not in the cache). */
+  pie_list_u32 stop_tokens;
+} pie_fused_run_request;
+enum {
+  PIE_FUSED_FINISH_REASON_STOP_TOKEN = 0,
+  PIE_FUSED_FINISH_REASON_MAX_TOKENS = 1,
+  PIE_FUSED_FINISH_REASON_STOPPED = 2,
+};
+typedef uint8_t pie_fused_finish_reason;
+typedef struct { bool some; pie_fused_finish_reason value; } pie_option_fused_finish_reason;
+typedef struct {
+  /* Tokens since the last `next`, in order, at least one unless finished. */
+  pie_list_u32 tokens;
+  /* Set with the last chunk. */
+  pie_option_fused_finish_reason finished;
+} pie_fused_run_chunk;
+typedef struct { int32_t handle; } pie_fused_run;
+typedef struct { bool failed; union { pie_fused_run_chunk ok; pie_error err; }; } pie_result_fused_run_chunk;
+typedef struct { bool failed; union { pie_fused_step_result ok; pie_error err; }; } pie_result_fused_step_result;
+
+PIE_IMPORT("pie:inferlet/fused@0.1.0", "[constructor]run") int32_t pie_raw_fused_run_new(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, float, int32_t, float, float, int32_t, int32_t, int32_t);
+/* Starts decoding; failures are reported by `next`. */
+static inline pie_fused_run pie_fused_run_new(pie_queue queue, const pie_fused_run_request *request) {
+  return (pie_fused_run){pie_raw_fused_run_new(queue.handle, (*request).token, (*request).position, (int32_t)(*request).pages.data, (int32_t)(*request).pages.length, (*request).max_tokens, (*request).sampler.temperature, (*request).sampler.top_k, (*request).sampler.top_p, (*request).sampler.min_p, (*request).sampler.seed, (int32_t)(*request).stop_tokens.data, (int32_t)(*request).stop_tokens.length)};
+}
+
+PIE_IMPORT("pie:inferlet/fused@0.1.0", "[method]run.next") int32_t pie_raw_fused_run_next(int32_t);
+PIE_IMPORT("pie:inferlet/fused@0.1.0", "[future-read-0][method]run.next") int32_t pie_raw_fused_run_next_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/fused@0.1.0", "[future-drop-readable-0][method]run.next") void pie_raw_fused_run_next_forget(int32_t);
+typedef struct { int32_t handle; } pie_fused_run_next_future;
+static inline pie_result_fused_run_chunk pie_fused_run_next_wait(pie_fused_run_next_future future) {
+  pie_result_fused_run_chunk result;
+  pie_raw_fused_run_next_read(future.handle, &result);
+  pie_raw_fused_run_next_forget(future.handle);
+  return result;
+}
+static inline void pie_fused_run_next_forget(pie_fused_run_next_future future) { pie_raw_fused_run_next_forget(future.handle); }
+static inline pie_fused_run_next_future pie_fused_run_next(pie_fused_run self) {
+  return (pie_fused_run_next_future){pie_raw_fused_run_next(self.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/fused@0.1.0", "[method]run.stop") void pie_raw_fused_run_stop(int32_t);
+/* Asks the device to stop; what is already decoded is still handed over. Dropping the resource does the same. */
+static inline void pie_fused_run_stop(pie_fused_run self) {
+  pie_raw_fused_run_stop(self.handle);
+}
+
+PIE_IMPORT("pie:inferlet/fused@0.1.0", "step") int32_t pie_raw_fused_step(const void *);
+PIE_IMPORT("pie:inferlet/fused@0.1.0", "[future-read-0]step") int32_t pie_raw_fused_step_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/fused@0.1.0", "[future-drop-readable-0]step") void pie_raw_fused_step_forget(int32_t);
+typedef struct { int32_t handle; } pie_fused_step_future;
+static inline pie_result_fused_step_result pie_fused_step_wait(pie_fused_step_future future) {
+  pie_result_fused_step_result result;
+  pie_raw_fused_step_read(future.handle, &result);
+  pie_raw_fused_step_forget(future.handle);
+  return result;
+}
+static inline void pie_fused_step_forget(pie_fused_step_future future) { pie_raw_fused_step_forget(future.handle); }
+static inline pie_fused_step_future pie_fused_step(pie_queue queue, const pie_fused_step_request *request) {
+  struct { pie_queue queue; pie_fused_step_request request; } arguments = {0};
+  arguments.queue = queue;
+  arguments.request = (*request);
+  return (pie_fused_step_future){pie_raw_fused_step(&arguments)};
+}
+
+PIE_IMPORT("pie:inferlet/fused@0.1.0", "[resource-drop]run") void pie_raw_fused_run_drop(int32_t);
+static inline void pie_fused_run_drop(pie_fused_run self) { pie_raw_fused_run_drop(self.handle); }
+
+/* ---- tokenize ------------------------------------------------------------------------------------------------------ */
+/* Text to tokens and back. It needs no device and is answered at once. */
+
+typedef struct { bool some; uint32_t value; } pie_option_u32;
+typedef struct {
+  pie_option_u32 bos;
+  pie_list_u32 eos;
+  pie_option_u32 pad;
+  pie_option_u32 unknown;
+} pie_tokenize_special_token_ids;
+typedef struct {
+  /* `system`, `user`, `assistant` or `tool`. */
+  pie_string role;
+  pie_string content;
+} pie_tokenize_chat_message;
+typedef struct { int32_t handle; } pie_tokenize_detokenizer;
+typedef struct { bool failed; union { pie_tokenize_special_token_ids ok; pie_error err; }; } pie_result_tokenize_special_token_ids;
+typedef struct { const pie_list_u8 *data; uint32_t length; } pie_list_list_u8;
+typedef struct { bool failed; union { pie_list_list_u8 ok; pie_error err; }; } pie_result_list_list_u8;
+typedef struct { const pie_tokenize_chat_message *data; uint32_t length; } pie_list_tokenize_chat_message;
+
+PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "[constructor]detokenizer") int32_t pie_raw_tokenize_detokenizer_new(int32_t, int32_t);
+static inline pie_tokenize_detokenizer pie_tokenize_detokenizer_new(pie_string model) {
+  return (pie_tokenize_detokenizer){pie_raw_tokenize_detokenizer_new((int32_t)model.data, (int32_t)model.length)};
+}
+
+PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "[method]detokenizer.push") void pie_raw_tokenize_detokenizer_push(int32_t, int32_t, int32_t, void *);
+/* Text that these tokens complete. */
+static inline pie_result_string pie_tokenize_detokenizer_push(pie_tokenize_detokenizer self, pie_list_u32 tokens) {
+  pie_result_string result;
+  pie_raw_tokenize_detokenizer_push(self.handle, (int32_t)tokens.data, (int32_t)tokens.length, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "[method]detokenizer.finish") void pie_raw_tokenize_detokenizer_finish(int32_t, void *);
+/* What is left, with U+FFFD for bytes that never became a character. */
+static inline pie_string pie_tokenize_detokenizer_finish(pie_tokenize_detokenizer self) {
+  pie_string result;
+  pie_raw_tokenize_detokenizer_finish(self.handle, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "tokenize") void pie_raw_tokenize(int32_t, int32_t, int32_t, int32_t, int32_t, void *);
+/* Token ids of `text`, without special tokens around it; special tokens written in the text are recognised when `special` is true. */
+static inline pie_result_list_u32 pie_tokenize(pie_string model, pie_string text, bool special) {
+  pie_result_list_u32 result;
+  pie_raw_tokenize((int32_t)model.data, (int32_t)model.length, (int32_t)text.data, (int32_t)text.length, special, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "detokenize") void pie_raw_tokenize_detokenize(int32_t, int32_t, int32_t, int32_t, int32_t, void *);
+/* Text of `tokens`; special tokens are left out unless `special`. */
+static inline pie_result_string pie_tokenize_detokenize(pie_string model, pie_list_u32 tokens, bool special) {
+  pie_result_string result;
+  pie_raw_tokenize_detokenize((int32_t)model.data, (int32_t)model.length, (int32_t)tokens.data, (int32_t)tokens.length, special, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "special-tokens") void pie_raw_tokenize_special_tokens(int32_t, int32_t, void *);
+static inline pie_result_tokenize_special_token_ids pie_tokenize_special_tokens(pie_string model) {
+  pie_result_tokenize_special_token_ids result;
+  pie_raw_tokenize_special_tokens((int32_t)model.data, (int32_t)model.length, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "vocabulary") void pie_raw_tokenize_vocabulary(int32_t, int32_t, void *);
+/* Bytes of every token, by id. */
+static inline pie_result_list_list_u8 pie_tokenize_vocabulary(pie_string model) {
+  pie_result_list_list_u8 result;
+  pie_raw_tokenize_vocabulary((int32_t)model.data, (int32_t)model.length, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "chat-template") void pie_raw_tokenize_chat_template(int32_t, int32_t, int32_t, int32_t, int32_t, void *);
+/* The model's chat template applied to `messages`, as text to be tokenized with `special`. `unsupported` when the model has none. */
+static inline pie_result_string pie_tokenize_chat_template(pie_string model, pie_list_tokenize_chat_message messages, bool add_generation_prompt) {
+  pie_result_string result;
+  pie_raw_tokenize_chat_template((int32_t)model.data, (int32_t)model.length, (int32_t)messages.data, (int32_t)messages.length, add_generation_prompt, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "render-chat") void pie_raw_tokenize_render_chat(int32_t, int32_t, int32_t, int32_t, void *);
+/* The model's chat template applied to variables of any kind, a JSON object: `messages` (with whatever members the template knows, such
+ * as `tool_calls`), `tools`, `documents`, `add_generation_prompt`, … `bos_token`, `eos_token` and the like are the model's unless given.
+ * `invalid-argument` when the text is no JSON object or the template refuses it; `unsupported` when the model has none. */
+static inline pie_result_string pie_tokenize_render_chat(pie_string model, pie_string variables) {
+  pie_result_string result;
+  pie_raw_tokenize_render_chat((int32_t)model.data, (int32_t)model.length, (int32_t)variables.data, (int32_t)variables.length, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/tokenize@0.1.0", "[resource-drop]detokenizer") void pie_raw_tokenize_detokenizer_drop(int32_t);
+static inline void pie_tokenize_detokenizer_drop(pie_tokenize_detokenizer self) { pie_raw_tokenize_detokenizer_drop(self.handle); }
+
+/* ---- grammar ------------------------------------------------------------------------------------------------------- */
+/* Grammars that hold decoding to a format. Compiled and matched in the runtime; the mask travels with the fused call and is applied on the
+ * device before a token is picked. Calls of one matcher run in order. */
+
+enum {
+  /* A JSON schema, as text. */
+  PIE_GRAMMAR_SOURCE_JSON_SCHEMA = 0,
+  /* A regular expression that the whole text must match. */
+  PIE_GRAMMAR_SOURCE_REGEX = 1,
+  /* A grammar in EBNF (GBNF, as of llama.cpp) whose start is `root`. */
+  PIE_GRAMMAR_SOURCE_EBNF = 2,
+  /* Any JSON. */
+  PIE_GRAMMAR_SOURCE_JSON = 3,
+};
+typedef struct { uint8_t tag; union { pie_string json_schema; pie_string regex; pie_string ebnf; }; } pie_grammar_source;
+typedef struct {
+  /* An end-of-sequence token is allowed now. */
+  bool may_end;
+  /* Nothing but the end is allowed, or the end was accepted. */
+  bool must_end;
+} pie_grammar_match_status;
+typedef struct { int32_t handle; } pie_grammar_compiled;
+typedef struct { int32_t handle; } pie_grammar_matcher;
+typedef struct { bool failed; union { bool ok; pie_error err; }; } pie_result_bool;
+typedef struct { bool failed; union { pie_grammar_match_status ok; pie_error err; }; } pie_result_grammar_match_status;
+
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[constructor]compiled") int32_t pie_raw_grammar_compiled_new(int32_t, int32_t, int32_t, int32_t, int32_t);
+/* Starts compiling; failures are reported by `ready` and by its matchers. */
+static inline pie_grammar_compiled pie_grammar_compiled_new(pie_string model, pie_grammar_source source) {
+  return (pie_grammar_compiled){pie_raw_grammar_compiled_new((int32_t)model.data, (int32_t)model.length, source.tag, source.tag == PIE_GRAMMAR_SOURCE_JSON_SCHEMA ? (int32_t)source.json_schema.data : source.tag == PIE_GRAMMAR_SOURCE_REGEX ? (int32_t)source.regex.data : source.tag == PIE_GRAMMAR_SOURCE_EBNF ? (int32_t)source.ebnf.data : 0, source.tag == PIE_GRAMMAR_SOURCE_JSON_SCHEMA ? (int32_t)source.json_schema.length : source.tag == PIE_GRAMMAR_SOURCE_REGEX ? (int32_t)source.regex.length : source.tag == PIE_GRAMMAR_SOURCE_EBNF ? (int32_t)source.ebnf.length : 0)};
+}
+
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[method]compiled.ready") int32_t pie_raw_grammar_compiled_ready(int32_t);
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[future-read-0][method]compiled.ready") int32_t pie_raw_grammar_compiled_ready_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[future-drop-readable-0][method]compiled.ready") void pie_raw_grammar_compiled_ready_forget(int32_t);
+typedef struct { int32_t handle; } pie_grammar_compiled_ready_future;
+static inline pie_result pie_grammar_compiled_ready_wait(pie_grammar_compiled_ready_future future) {
+  pie_result result;
+  pie_raw_grammar_compiled_ready_read(future.handle, &result);
+  pie_raw_grammar_compiled_ready_forget(future.handle);
+  return result;
+}
+static inline void pie_grammar_compiled_ready_forget(pie_grammar_compiled_ready_future future) { pie_raw_grammar_compiled_ready_forget(future.handle); }
+/* `invalid-argument` for a grammar that does not compile, `limit-exceeded` for one that takes too long. */
+static inline pie_grammar_compiled_ready_future pie_grammar_compiled_ready(pie_grammar_compiled self) {
+  return (pie_grammar_compiled_ready_future){pie_raw_grammar_compiled_ready(self.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[constructor]matcher") int32_t pie_raw_grammar_matcher_new(int32_t);
+static inline pie_grammar_matcher pie_grammar_matcher_new(pie_grammar_compiled grammar) {
+  return (pie_grammar_matcher){pie_raw_grammar_matcher_new(grammar.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[method]matcher.accept") int32_t pie_raw_grammar_matcher_accept(int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[future-read-0][method]matcher.accept") int32_t pie_raw_grammar_matcher_accept_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[future-drop-readable-0][method]matcher.accept") void pie_raw_grammar_matcher_accept_forget(int32_t);
+typedef struct { int32_t handle; } pie_grammar_matcher_accept_future;
+static inline pie_result_bool pie_grammar_matcher_accept_wait(pie_grammar_matcher_accept_future future) {
+  pie_result_bool result;
+  pie_raw_grammar_matcher_accept_read(future.handle, &result);
+  pie_raw_grammar_matcher_accept_forget(future.handle);
+  return result;
+}
+static inline void pie_grammar_matcher_accept_forget(pie_grammar_matcher_accept_future future) { pie_raw_grammar_matcher_accept_forget(future.handle); }
+/* Takes the next tokens. False when one does not fit: then none of them was taken. */
+static inline pie_grammar_matcher_accept_future pie_grammar_matcher_accept(pie_grammar_matcher self, pie_list_u32 tokens) {
+  return (pie_grammar_matcher_accept_future){pie_raw_grammar_matcher_accept(self.handle, (int32_t)tokens.data, (int32_t)tokens.length)};
+}
+
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[method]matcher.mask") int32_t pie_raw_grammar_matcher_mask(int32_t);
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[future-read-0][method]matcher.mask") int32_t pie_raw_grammar_matcher_mask_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[future-drop-readable-0][method]matcher.mask") void pie_raw_grammar_matcher_mask_forget(int32_t);
+typedef struct { int32_t handle; } pie_grammar_matcher_mask_future;
+static inline pie_result_list_u32 pie_grammar_matcher_mask_wait(pie_grammar_matcher_mask_future future) {
+  pie_result_list_u32 result;
+  pie_raw_grammar_matcher_mask_read(future.handle, &result);
+  pie_raw_grammar_matcher_mask_forget(future.handle);
+  return result;
+}
+static inline void pie_grammar_matcher_mask_forget(pie_grammar_matcher_mask_future future) { pie_raw_grammar_matcher_mask_forget(future.handle); }
+/* Tokens that may come next: bit `t % 32` of word `t / 32`. (JavaScript guests see a word whose highest bit is set as a negative number.) */
+static inline pie_grammar_matcher_mask_future pie_grammar_matcher_mask(pie_grammar_matcher self) {
+  return (pie_grammar_matcher_mask_future){pie_raw_grammar_matcher_mask(self.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[method]matcher.status") int32_t pie_raw_grammar_matcher_status(int32_t);
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[future-read-0][method]matcher.status") int32_t pie_raw_grammar_matcher_status_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[future-drop-readable-0][method]matcher.status") void pie_raw_grammar_matcher_status_forget(int32_t);
+typedef struct { int32_t handle; } pie_grammar_matcher_status_future;
+static inline pie_result_grammar_match_status pie_grammar_matcher_status_wait(pie_grammar_matcher_status_future future) {
+  pie_result_grammar_match_status result;
+  pie_raw_grammar_matcher_status_read(future.handle, &result);
+  pie_raw_grammar_matcher_status_forget(future.handle);
+  return result;
+}
+static inline void pie_grammar_matcher_status_forget(pie_grammar_matcher_status_future future) { pie_raw_grammar_matcher_status_forget(future.handle); }
+/* Whether the text may end here, and whether it must. */
+static inline pie_grammar_matcher_status_future pie_grammar_matcher_status(pie_grammar_matcher self) {
+  return (pie_grammar_matcher_status_future){pie_raw_grammar_matcher_status(self.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[method]matcher.fork") int32_t pie_raw_grammar_matcher_fork(int32_t);
+/* A matcher of its own at the same place. */
+static inline pie_grammar_matcher pie_grammar_matcher_fork(pie_grammar_matcher self) {
+  return (pie_grammar_matcher){pie_raw_grammar_matcher_fork(self.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[method]matcher.rollback") int32_t pie_raw_grammar_matcher_rollback(int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[future-read-0][method]matcher.rollback") int32_t pie_raw_grammar_matcher_rollback_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[future-drop-readable-0][method]matcher.rollback") void pie_raw_grammar_matcher_rollback_forget(int32_t);
+typedef struct { int32_t handle; } pie_grammar_matcher_rollback_future;
+static inline pie_result pie_grammar_matcher_rollback_wait(pie_grammar_matcher_rollback_future future) {
+  pie_result result;
+  pie_raw_grammar_matcher_rollback_read(future.handle, &result);
+  pie_raw_grammar_matcher_rollback_forget(future.handle);
+  return result;
+}
+static inline void pie_grammar_matcher_rollback_forget(pie_grammar_matcher_rollback_future future) { pie_raw_grammar_matcher_rollback_forget(future.handle); }
+/* Takes the last `tokens` accepted ones back. */
+static inline pie_grammar_matcher_rollback_future pie_grammar_matcher_rollback(pie_grammar_matcher self, uint32_t tokens) {
+  return (pie_grammar_matcher_rollback_future){pie_raw_grammar_matcher_rollback(self.handle, tokens)};
+}
+
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "step") int32_t pie_raw_grammar_step(const void *);
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[future-read-0]step") int32_t pie_raw_grammar_step_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[future-drop-readable-0]step") void pie_raw_grammar_step_forget(int32_t);
+typedef struct { int32_t handle; } pie_grammar_step_future;
+static inline pie_result_fused_step_result pie_grammar_step_wait(pie_grammar_step_future future) {
+  pie_result_fused_step_result result;
+  pie_raw_grammar_step_read(future.handle, &result);
+  pie_raw_grammar_step_forget(future.handle);
+  return result;
+}
+static inline void pie_grammar_step_forget(pie_grammar_step_future future) { pie_raw_grammar_step_forget(future.handle); }
+/* `fused.step` with the matcher's mask applied to the only row of output, which must be a `sample` or `distributions`.
+ * The sampled token is not accepted by itself: call `accept`. The call enters its queue when the mask is known: await it before calls
+ * that must come after it. */
+static inline pie_grammar_step_future pie_grammar_step(pie_queue queue, pie_grammar_matcher matcher, const pie_fused_step_request *request) {
+  struct { pie_queue queue; pie_grammar_matcher matcher; pie_fused_step_request request; } arguments = {0};
+  arguments.queue = queue;
+  arguments.matcher = matcher;
+  arguments.request = (*request);
+  return (pie_grammar_step_future){pie_raw_grammar_step(&arguments)};
+}
+
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[resource-drop]compiled") void pie_raw_grammar_compiled_drop(int32_t);
+static inline void pie_grammar_compiled_drop(pie_grammar_compiled self) { pie_raw_grammar_compiled_drop(self.handle); }
+
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[resource-drop]matcher") void pie_raw_grammar_matcher_drop(int32_t);
+static inline void pie_grammar_matcher_drop(pie_grammar_matcher self) { pie_raw_grammar_matcher_drop(self.handle); }
+
+/* ---- introspect ---------------------------------------------------------------------------------------------------- */
+/* What the model looked at, for strategies that evict what nobody looks at. */
+
+
+PIE_IMPORT("pie:inferlet/introspect@0.1.0", "forward-scores") int32_t pie_raw_introspect_forward_scores(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/introspect@0.1.0", "[future-read-0]forward-scores") int32_t pie_raw_introspect_forward_scores_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/introspect@0.1.0", "[future-drop-readable-0]forward-scores") void pie_raw_introspect_forward_scores_forget(int32_t);
+typedef struct { int32_t handle; } pie_introspect_forward_scores_future;
+static inline pie_result_list_f32 pie_introspect_forward_scores_wait(pie_introspect_forward_scores_future future) {
+  pie_result_list_f32 result;
+  pie_raw_introspect_forward_scores_read(future.handle, &result);
+  pie_raw_introspect_forward_scores_forget(future.handle);
+  return result;
+}
+static inline void pie_introspect_forward_scores_forget(pie_introspect_forward_scores_future future) { pie_raw_introspect_forward_scores_forget(future.handle); }
+/* `forward`, and the attention that each slot received from it: summed over the inputs, averaged over layers and heads. First `page-size`
+ * numbers for each of `in-pages` (0 for empty and masked slots), then one for each input. It all sums to the number of inputs. */
+static inline pie_introspect_forward_scores_future pie_introspect_forward_scores(pie_queue queue, pie_list_u32 in_pages, pie_list_u32 in_embeds, pie_list_u32 out_pages, pie_list_u32 out_embeds, const pie_forward_mask *mask) {
+  return (pie_introspect_forward_scores_future){pie_raw_introspect_forward_scores(queue.handle, (int32_t)in_pages.data, (int32_t)in_pages.length, (int32_t)in_embeds.data, (int32_t)in_embeds.length, (int32_t)out_pages.data, (int32_t)out_pages.length, (int32_t)out_embeds.data, (int32_t)out_embeds.length, mask != 0, mask ? (int32_t)(*mask).runs.data : 0, mask ? (int32_t)(*mask).runs.length : 0, mask ? (int32_t)(*mask).row_lengths.data : 0, mask ? (int32_t)(*mask).row_lengths.length : 0)};
+}
+
+/* ---- kv-files ------------------------------------------------------------------------------------------------------ */
+/* The cache as files (Symphony, HotOS '25). A file is a sequence of tokens' keys and values, named or not, of one model. Whoever opens a
+ * name sees what was saved last; whoever holds its lock may save anew. Names are the tenant's; those under `system/` are written by operators
+ * and readable by every tenant. */
+
+enum {
+  /* A private copy-on-write view. */
+  PIE_KV_FILES_ACCESS_READ = 0,
+  /* With the file's lock, so that it can be saved back: `unavailable` while another inferlet holds it. An inferlet may open a name
+   * for writing more than once; the lock is given back with the last of these files. */
+  PIE_KV_FILES_ACCESS_WRITE = 1,
+};
+typedef uint8_t pie_kv_files_access;
+/* What others in the tenant may do with a file. */
+enum {
+  PIE_KV_FILES_RIGHTS_PRIVATE = 0,
+  PIE_KV_FILES_RIGHTS_READABLE = 1,
+  PIE_KV_FILES_RIGHTS_WRITABLE = 2,
+};
+typedef uint8_t pie_kv_files_rights;
+typedef struct {
+  pie_string name;
+  uint32_t tokens;
+  uint32_t next_position;
+  bool persistent;
+  pie_kv_files_rights rights;
+  /* The function that made it. */
+  pie_string owner;
+  bool locked;
+} pie_kv_files_file_info;
+typedef struct { bool some; pie_string value; } pie_option_string;
+typedef struct { int32_t handle; } pie_kv_files_file;
+typedef struct { bool failed; union { pie_list_output_text_distribution ok; pie_error err; }; } pie_result_list_output_text_distribution;
+typedef struct { const pie_kv_files_file_info *data; uint32_t length; } pie_list_kv_files_file_info;
+typedef struct { bool failed; union { pie_list_kv_files_file_info ok; pie_error err; }; } pie_result_list_kv_files_file_info;
+
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[constructor]file") int32_t pie_raw_kv_files_file_new(int32_t, int32_t, int32_t, int32_t, int32_t);
+/* Opens `name`, or makes a file without a name when it is none. `ready` reports failures. Its calls run on `queue`; those made before
+ * it is ready wait for that. */
+static inline pie_kv_files_file pie_kv_files_file_new(pie_queue queue, const pie_string *name, pie_kv_files_access access) {
+  return (pie_kv_files_file){pie_raw_kv_files_file_new(queue.handle, name != 0, name ? (int32_t)(*name).data : 0, name ? (int32_t)(*name).length : 0, access)};
+}
+
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.ready") int32_t pie_raw_kv_files_file_ready(int32_t);
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[future-read-0][method]file.ready") int32_t pie_raw_kv_files_file_ready_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[future-drop-readable-0][method]file.ready") void pie_raw_kv_files_file_ready_forget(int32_t);
+typedef struct { int32_t handle; } pie_kv_files_file_ready_future;
+static inline pie_result pie_kv_files_file_ready_wait(pie_kv_files_file_ready_future future) {
+  pie_result result;
+  pie_raw_kv_files_file_ready_read(future.handle, &result);
+  pie_raw_kv_files_file_ready_forget(future.handle);
+  return result;
+}
+static inline void pie_kv_files_file_ready_forget(pie_kv_files_file_ready_future future) { pie_raw_kv_files_file_ready_forget(future.handle); }
+/* Completes when the file can be used. `not-found`, `unsupported` (no right), `unavailable` (locked). */
+static inline pie_kv_files_file_ready_future pie_kv_files_file_ready(pie_kv_files_file self) {
+  return (pie_kv_files_file_ready_future){pie_raw_kv_files_file_ready(self.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.tokens") int32_t pie_raw_kv_files_file_tokens(int32_t);
+/* Tokens held; known once ready. */
+static inline uint32_t pie_kv_files_file_tokens(pie_kv_files_file self) {
+  return (uint32_t)pie_raw_kv_files_file_tokens(self.handle);
+}
+
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.next-position") int32_t pie_raw_kv_files_file_next_position(int32_t);
+/* The first position that is free: no token is at it or behind it. Known once ready. */
+static inline uint32_t pie_kv_files_file_next_position(pie_kv_files_file self) {
+  return (uint32_t)pie_raw_kv_files_file_next_position(self.handle);
+}
+
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.pages") void pie_raw_kv_files_file_pages(int32_t, void *);
+/* Its pages, for `forward` and `fused` to read. */
+static inline pie_list_u32 pie_kv_files_file_pages(pie_kv_files_file self) {
+  pie_list_u32 result;
+  pie_raw_kv_files_file_pages(self.handle, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.reserve") void pie_raw_kv_files_file_reserve(int32_t, int32_t, void *);
+/* Its pages with empty slots for `tokens` more behind the filled ones, for `forward` and `fused` to fill. Tell `filled` what they did:
+ * nothing else counts it. `limit-exceeded` when the invocation's page limit would be passed. */
+static inline pie_result_list_u32 pie_kv_files_file_reserve(pie_kv_files_file self, uint32_t tokens) {
+  pie_result_list_u32 result;
+  pie_raw_kv_files_file_reserve(self.handle, tokens, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.filled") void pie_raw_kv_files_file_filled(int32_t, int32_t, int32_t);
+/* Takes `tokens` that `forward` or `fused` wrote into the reserved slots as the file's; `next-position` is the first position behind them. */
+static inline void pie_kv_files_file_filled(pie_kv_files_file self, uint32_t tokens, uint32_t next_position) {
+  pie_raw_kv_files_file_filled(self.handle, tokens, next_position);
+}
+
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.pred") int32_t pie_raw_kv_files_file_pred(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[future-read-0][method]file.pred") int32_t pie_raw_kv_files_file_pred_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[future-drop-readable-0][method]file.pred") void pie_raw_kv_files_file_pred_forget(int32_t);
+typedef struct { int32_t handle; } pie_kv_files_file_pred_future;
+static inline pie_result_list_output_text_distribution pie_kv_files_file_pred_wait(pie_kv_files_file_pred_future future) {
+  pie_result_list_output_text_distribution result;
+  pie_raw_kv_files_file_pred_read(future.handle, &result);
+  pie_raw_kv_files_file_pred_forget(future.handle);
+  return result;
+}
+static inline void pie_kv_files_file_pred_forget(pie_kv_files_file_pred_future future) { pie_raw_kv_files_file_pred_forget(future.handle); }
+/* Computes tokens, appends them and returns one distribution for each: of the token that follows it, cut to the `top-k` most
+ * probable (1 to the device's cap, 256 by default). */
+static inline pie_kv_files_file_pred_future pie_kv_files_file_pred(pie_kv_files_file self, pie_list_u32 tokens, pie_list_u32 positions, uint32_t top_k) {
+  return (pie_kv_files_file_pred_future){pie_raw_kv_files_file_pred(self.handle, (int32_t)tokens.data, (int32_t)tokens.length, (int32_t)positions.data, (int32_t)positions.length, top_k)};
+}
+
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.fork") int32_t pie_raw_kv_files_file_fork(int32_t);
+/* A file without a name with the same content, copy-on-write. */
+static inline pie_kv_files_file pie_kv_files_file_fork(pie_kv_files_file self) {
+  return (pie_kv_files_file){pie_raw_kv_files_file_fork(self.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.extract") int32_t pie_raw_kv_files_file_extract(int32_t, int32_t, int32_t, int32_t, int32_t);
+/* A file without a name that holds the tokens at `indices`, in that order. With `renumber` their positions become
+ * `first-position`, `first-position + 1`, … and their keys are rotated to them; else they keep their own. `ready` reports failures:
+ * `invalid-argument` for a token that is not there, `limit-exceeded` for more than the invocation's pages hold, and, like
+ * `synchronize`, the first error of the queue. */
+static inline pie_kv_files_file pie_kv_files_file_extract(pie_kv_files_file self, pie_list_u32 indices, const uint32_t *renumber) {
+  return (pie_kv_files_file){pie_raw_kv_files_file_extract(self.handle, (int32_t)indices.data, (int32_t)indices.length, renumber != 0, renumber ? (*renumber) : 0)};
+}
+
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.merge") int32_t pie_raw_kv_files_file_merge(int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[future-read-0][method]file.merge") int32_t pie_raw_kv_files_file_merge_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[future-drop-readable-0][method]file.merge") void pie_raw_kv_files_file_merge_forget(int32_t);
+typedef struct { int32_t handle; } pie_kv_files_file_merge_future;
+static inline pie_result pie_kv_files_file_merge_wait(pie_kv_files_file_merge_future future) {
+  pie_result result;
+  pie_raw_kv_files_file_merge_read(future.handle, &result);
+  pie_raw_kv_files_file_merge_forget(future.handle);
+  return result;
+}
+static inline void pie_kv_files_file_merge_forget(pie_kv_files_file_merge_future future) { pie_raw_kv_files_file_merge_forget(future.handle); }
+/* Appends another file's tokens (of the same model), renumbered to follow this one's unless `keep-positions`. Like `synchronize`, it
+ * reports the first error of the queue. */
+static inline pie_kv_files_file_merge_future pie_kv_files_file_merge(pie_kv_files_file self, pie_kv_files_file other, bool keep_positions) {
+  return (pie_kv_files_file_merge_future){pie_raw_kv_files_file_merge(self.handle, other.handle, keep_positions)};
+}
+
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.save") int32_t pie_raw_kv_files_file_save(int32_t, int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[future-read-0][method]file.save") int32_t pie_raw_kv_files_file_save_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[future-drop-readable-0][method]file.save") void pie_raw_kv_files_file_save_forget(int32_t);
+typedef struct { int32_t handle; } pie_kv_files_file_save_future;
+static inline pie_result pie_kv_files_file_save_wait(pie_kv_files_file_save_future future) {
+  pie_result result;
+  pie_raw_kv_files_file_save_read(future.handle, &result);
+  pie_raw_kv_files_file_save_forget(future.handle);
+  return result;
+}
+static inline void pie_kv_files_file_save_forget(pie_kv_files_file_save_future future) { pie_raw_kv_files_file_save_forget(future.handle); }
+/* Saves under a name (its own, with the lock, or a new one). `invalid-argument` when another file has the name. */
+static inline pie_kv_files_file_save_future pie_kv_files_file_save(pie_kv_files_file self, pie_string name, bool persistent, pie_kv_files_rights rights) {
+  return (pie_kv_files_file_save_future){pie_raw_kv_files_file_save(self.handle, (int32_t)name.data, (int32_t)name.length, persistent, rights)};
+}
+
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.unlock") void pie_raw_kv_files_file_unlock(int32_t);
+/* Gives the lock back; dropping the file does the same. */
+static inline void pie_kv_files_file_unlock(pie_kv_files_file self) {
+  pie_raw_kv_files_file_unlock(self.handle);
+}
+
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "remove") int32_t pie_raw_kv_files_remove(int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[future-read-0]remove") int32_t pie_raw_kv_files_remove_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[future-drop-readable-0]remove") void pie_raw_kv_files_remove_forget(int32_t);
+typedef struct { int32_t handle; } pie_kv_files_remove_future;
+static inline pie_result pie_kv_files_remove_wait(pie_kv_files_remove_future future) {
+  pie_result result;
+  pie_raw_kv_files_remove_read(future.handle, &result);
+  pie_raw_kv_files_remove_forget(future.handle);
+  return result;
+}
+static inline void pie_kv_files_remove_forget(pie_kv_files_remove_future future) { pie_raw_kv_files_remove_forget(future.handle); }
+/* Removes a name. Who has it open keeps what it sees. */
+static inline pie_kv_files_remove_future pie_kv_files_remove(pie_queue queue, pie_string name) {
+  return (pie_kv_files_remove_future){pie_raw_kv_files_remove(queue.handle, (int32_t)name.data, (int32_t)name.length)};
+}
+
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "files") int32_t pie_raw_kv_files_files(int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[future-read-0]files") int32_t pie_raw_kv_files_files_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[future-drop-readable-0]files") void pie_raw_kv_files_files_forget(int32_t);
+typedef struct { int32_t handle; } pie_kv_files_files_future;
+static inline pie_result_list_kv_files_file_info pie_kv_files_files_wait(pie_kv_files_files_future future) {
+  pie_result_list_kv_files_file_info result;
+  pie_raw_kv_files_files_read(future.handle, &result);
+  pie_raw_kv_files_files_forget(future.handle);
+  return result;
+}
+static inline void pie_kv_files_files_forget(pie_kv_files_files_future future) { pie_raw_kv_files_files_forget(future.handle); }
+/* Names that begin with `prefix`, in order, of this model. */
+static inline pie_kv_files_files_future pie_kv_files_files(pie_queue queue, pie_string prefix) {
+  return (pie_kv_files_files_future){pie_raw_kv_files_files(queue.handle, (int32_t)prefix.data, (int32_t)prefix.length)};
+}
+
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[resource-drop]file") void pie_raw_kv_files_file_drop(int32_t);
+static inline void pie_kv_files_file_drop(pie_kv_files_file self) { pie_raw_kv_files_file_drop(self.handle); }
+
+/* ---- input-image --------------------------------------------------------------------------------------------------- */
+/* Images to embeds, for models with a vision encoder. */
+
+typedef struct {
+  /* Pixels. */
+  uint32_t width;
+  uint32_t height;
+} pie_input_image_dimensions;
+typedef struct { bool failed; union { pie_input_image_dimensions ok; pie_error err; }; } pie_result_input_image_dimensions;
+typedef struct { bool failed; union { uint32_t ok; pie_error err; }; } pie_result_u32;
+
+PIE_IMPORT("pie:inferlet/input-image@0.1.0", "image-dimensions") void pie_raw_input_image_image_dimensions(int32_t, int32_t, void *);
+/* Size of an image (PNG or JPEG), read from its first bytes. `invalid-argument` for anything else. */
+static inline pie_result_input_image_dimensions pie_input_image_image_dimensions(pie_list_u8 image) {
+  pie_result_input_image_dimensions result;
+  pie_raw_input_image_image_dimensions((int32_t)image.data, (int32_t)image.length, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/input-image@0.1.0", "image-embeds") void pie_raw_input_image_image_embeds(int32_t, int32_t, int32_t, void *);
+/* How many embeds an image of that size takes on the queue's model. `unsupported` without this trait, `invalid-argument` for more pixels than it takes. */
+static inline pie_result_u32 pie_input_image_image_embeds(pie_queue queue, const pie_input_image_dimensions *size) {
+  pie_result_u32 result;
+  pie_raw_input_image_image_embeds(queue.handle, (*size).width, (*size).height, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/input-image@0.1.0", "embed-image") int32_t pie_raw_input_image_embed_image(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/input-image@0.1.0", "[future-read-0]embed-image") int32_t pie_raw_input_image_embed_image_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/input-image@0.1.0", "[future-drop-readable-0]embed-image") void pie_raw_input_image_embed_image_forget(int32_t);
+typedef struct { int32_t handle; } pie_input_image_embed_image_future;
+static inline pie_result pie_input_image_embed_image_wait(pie_input_image_embed_image_future future) {
+  pie_result result;
+  pie_raw_input_image_embed_image_read(future.handle, &result);
+  pie_raw_input_image_embed_image_forget(future.handle);
+  return result;
+}
+static inline void pie_input_image_embed_image_forget(pie_input_image_embed_image_future future) { pie_raw_input_image_embed_image_forget(future.handle); }
+/* Encodes an image (PNG or JPEG, at most 8 MiB and 16 million pixels) into as many `embeds` as `image-embeds` says, at `positions`. It
+ * costs a pass of the vision encoder: about as much as a prefill of as many tokens. */
+static inline pie_input_image_embed_image_future pie_input_image_embed_image(pie_queue queue, pie_list_u8 image, pie_list_u32 positions, pie_list_u32 embeds) {
+  return (pie_input_image_embed_image_future){pie_raw_input_image_embed_image(queue.handle, (int32_t)image.data, (int32_t)image.length, (int32_t)positions.data, (int32_t)positions.length, (int32_t)embeds.data, (int32_t)embeds.length)};
+}
+
+/* ---- adapter ------------------------------------------------------------------------------------------------------- */
+/* Low-rank adapters (Hu et al., LoRA, 2021) that the platform's operator put beside a model. Keys and values that an adapter computed are told
+ * apart from the model's own wherever prefixes are shared. */
+
+typedef struct {
+  pie_string name;
+  uint32_t rank;
+  /* Whether it is in the device's memory. */
+  bool loaded;
+} pie_adapter_info;
+typedef struct { const pie_adapter_info *data; uint32_t length; } pie_list_adapter_info;
+typedef struct { bool failed; union { pie_list_adapter_info ok; pie_error err; }; } pie_result_list_adapter_info;
+
+PIE_IMPORT("pie:inferlet/adapter@0.1.0", "list-adapters") int32_t pie_raw_adapter_list_adapters(int32_t);
+PIE_IMPORT("pie:inferlet/adapter@0.1.0", "[future-read-0]list-adapters") int32_t pie_raw_adapter_list_adapters_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/adapter@0.1.0", "[future-drop-readable-0]list-adapters") void pie_raw_adapter_list_adapters_forget(int32_t);
+typedef struct { int32_t handle; } pie_adapter_list_adapters_future;
+static inline pie_result_list_adapter_info pie_adapter_list_adapters_wait(pie_adapter_list_adapters_future future) {
+  pie_result_list_adapter_info result;
+  pie_raw_adapter_list_adapters_read(future.handle, &result);
+  pie_raw_adapter_list_adapters_forget(future.handle);
+  return result;
+}
+static inline void pie_adapter_list_adapters_forget(pie_adapter_list_adapters_future future) { pie_raw_adapter_list_adapters_forget(future.handle); }
+/* The adapters of the queue's model, by name. */
+static inline pie_adapter_list_adapters_future pie_adapter_list_adapters(pie_queue queue) {
+  return (pie_adapter_list_adapters_future){pie_raw_adapter_list_adapters(queue.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/adapter@0.1.0", "load-adapter") int32_t pie_raw_adapter_load_adapter(int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/adapter@0.1.0", "[future-read-0]load-adapter") int32_t pie_raw_adapter_load_adapter_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/adapter@0.1.0", "[future-drop-readable-0]load-adapter") void pie_raw_adapter_load_adapter_forget(int32_t);
+typedef struct { int32_t handle; } pie_adapter_load_adapter_future;
+static inline pie_result pie_adapter_load_adapter_wait(pie_adapter_load_adapter_future future) {
+  pie_result result;
+  pie_raw_adapter_load_adapter_read(future.handle, &result);
+  pie_raw_adapter_load_adapter_forget(future.handle);
+  return result;
+}
+static inline void pie_adapter_load_adapter_forget(pie_adapter_load_adapter_future future) { pie_raw_adapter_load_adapter_forget(future.handle); }
+/* Brings an adapter into the device's memory, so that the first call does not wait for it. `not-found` without such a name. */
+static inline pie_adapter_load_adapter_future pie_adapter_load_adapter(pie_queue queue, pie_string name) {
+  return (pie_adapter_load_adapter_future){pie_raw_adapter_load_adapter(queue.handle, (int32_t)name.data, (int32_t)name.length)};
+}
+
+PIE_IMPORT("pie:inferlet/adapter@0.1.0", "forward-with-adapter") void pie_raw_adapter_forward_with_adapter(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
+/* `forward` with the adapter's matrices added to the model's. Calls with different adapters do not share a batch. */
+static inline void pie_adapter_forward_with_adapter(pie_queue queue, pie_string adapter, pie_list_u32 in_pages, pie_list_u32 in_embeds, pie_list_u32 out_pages, pie_list_u32 out_embeds, const pie_forward_mask *mask) {
+  pie_raw_adapter_forward_with_adapter(queue.handle, (int32_t)adapter.data, (int32_t)adapter.length, (int32_t)in_pages.data, (int32_t)in_pages.length, (int32_t)in_embeds.data, (int32_t)in_embeds.length, (int32_t)out_pages.data, (int32_t)out_pages.length, (int32_t)out_embeds.data, (int32_t)out_embeds.length, mask != 0, mask ? (int32_t)(*mask).runs.data : 0, mask ? (int32_t)(*mask).runs.length : 0, mask ? (int32_t)(*mask).row_lengths.data : 0, mask ? (int32_t)(*mask).row_lengths.length : 0);
+}
+
+PIE_IMPORT("pie:inferlet/adapter@0.1.0", "step") int32_t pie_raw_adapter_step(const void *);
+PIE_IMPORT("pie:inferlet/adapter@0.1.0", "[future-read-0]step") int32_t pie_raw_adapter_step_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/adapter@0.1.0", "[future-drop-readable-0]step") void pie_raw_adapter_step_forget(int32_t);
+typedef struct { int32_t handle; } pie_adapter_step_future;
+static inline pie_result_fused_step_result pie_adapter_step_wait(pie_adapter_step_future future) {
+  pie_result_fused_step_result result;
+  pie_raw_adapter_step_read(future.handle, &result);
+  pie_raw_adapter_step_forget(future.handle);
+  return result;
+}
+static inline void pie_adapter_step_forget(pie_adapter_step_future future) { pie_raw_adapter_step_forget(future.handle); }
+/* `fused.step` with the adapter. */
+static inline pie_adapter_step_future pie_adapter_step(pie_queue queue, pie_string adapter, const pie_fused_step_request *request) {
+  struct { pie_queue queue; pie_string adapter; pie_fused_step_request request; } arguments = {0};
+  arguments.queue = queue;
+  arguments.adapter = adapter;
+  arguments.request = (*request);
+  return (pie_adapter_step_future){pie_raw_adapter_step(&arguments)};
+}
+
+/* ---- store --------------------------------------------------------------------------------------------------------- */
+/* Durable values by key, per tenant, for functions that were granted `store` (manifest: `grants.store`); without the grant every call is
+ * `unsupported`, and with `read` the calls that write are. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB; `limit-exceeded` when the
+ * tenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms. */
+
+typedef struct {
+  pie_list_u8 value;
+  /* Grows with every write of the key; what `compare-and-set` compares. */
+  uint64_t version;
+} pie_store_entry;
+typedef struct { bool some; pie_store_entry value; } pie_option_store_entry;
+typedef struct { bool failed; union { pie_option_store_entry ok; pie_error err; }; } pie_result_option_store_entry;
+typedef struct { bool failed; union { uint64_t ok; pie_error err; }; } pie_result_u64;
+typedef struct { bool some; uint64_t value; } pie_option_u64;
+typedef struct { bool failed; union { pie_option_u64 ok; pie_error err; }; } pie_result_option_u64;
+
+PIE_IMPORT("pie:inferlet/store@0.1.0", "get") int32_t pie_raw_store_get(int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/store@0.1.0", "[future-read-0]get") int32_t pie_raw_store_get_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/store@0.1.0", "[future-drop-readable-0]get") void pie_raw_store_get_forget(int32_t);
+typedef struct { int32_t handle; } pie_store_get_future;
+static inline pie_result_option_store_entry pie_store_get_wait(pie_store_get_future future) {
+  pie_result_option_store_entry result;
+  pie_raw_store_get_read(future.handle, &result);
+  pie_raw_store_get_forget(future.handle);
+  return result;
+}
+static inline void pie_store_get_forget(pie_store_get_future future) { pie_raw_store_get_forget(future.handle); }
+/* The value of a key, if it has one. */
+static inline pie_store_get_future pie_store_get(pie_string key) {
+  return (pie_store_get_future){pie_raw_store_get((int32_t)key.data, (int32_t)key.length)};
+}
+
+PIE_IMPORT("pie:inferlet/store@0.1.0", "set") int32_t pie_raw_store_set(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/store@0.1.0", "[future-read-0]set") int32_t pie_raw_store_set_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/store@0.1.0", "[future-drop-readable-0]set") void pie_raw_store_set_forget(int32_t);
+typedef struct { int32_t handle; } pie_store_set_future;
+static inline pie_result_u64 pie_store_set_wait(pie_store_set_future future) {
+  pie_result_u64 result;
+  pie_raw_store_set_read(future.handle, &result);
+  pie_raw_store_set_forget(future.handle);
+  return result;
+}
+static inline void pie_store_set_forget(pie_store_set_future future) { pie_raw_store_set_forget(future.handle); }
+/* Writes a value, whatever was there; completes with its version. With `time-to-live` it is forgotten after as many seconds. */
+static inline pie_store_set_future pie_store_set(pie_string key, pie_list_u8 value, const uint32_t *time_to_live) {
+  return (pie_store_set_future){pie_raw_store_set((int32_t)key.data, (int32_t)key.length, (int32_t)value.data, (int32_t)value.length, time_to_live != 0, time_to_live ? (*time_to_live) : 0)};
+}
+
+PIE_IMPORT("pie:inferlet/store@0.1.0", "compare-and-set") int32_t pie_raw_store_compare_and_set(int32_t, int32_t, int32_t, int64_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/store@0.1.0", "[future-read-0]compare-and-set") int32_t pie_raw_store_compare_and_set_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/store@0.1.0", "[future-drop-readable-0]compare-and-set") void pie_raw_store_compare_and_set_forget(int32_t);
+typedef struct { int32_t handle; } pie_store_compare_and_set_future;
+static inline pie_result_option_u64 pie_store_compare_and_set_wait(pie_store_compare_and_set_future future) {
+  pie_result_option_u64 result;
+  pie_raw_store_compare_and_set_read(future.handle, &result);
+  pie_raw_store_compare_and_set_forget(future.handle);
+  return result;
+}
+static inline void pie_store_compare_and_set_forget(pie_store_compare_and_set_future future) { pie_raw_store_compare_and_set_forget(future.handle); }
+/* Writes a value if the key's version is `expected` (none: if there is no value). Completes with the new version, or none when somebody
+ * else was there before: read again. */
+static inline pie_store_compare_and_set_future pie_store_compare_and_set(pie_string key, const uint64_t *expected, pie_list_u8 value) {
+  return (pie_store_compare_and_set_future){pie_raw_store_compare_and_set((int32_t)key.data, (int32_t)key.length, expected != 0, expected ? (*expected) : 0, (int32_t)value.data, (int32_t)value.length)};
+}
+
+PIE_IMPORT("pie:inferlet/store@0.1.0", "delete-key") int32_t pie_raw_store_delete_key(int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/store@0.1.0", "[future-read-0]delete-key") int32_t pie_raw_store_delete_key_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/store@0.1.0", "[future-drop-readable-0]delete-key") void pie_raw_store_delete_key_forget(int32_t);
+typedef struct { int32_t handle; } pie_store_delete_key_future;
+static inline pie_result_bool pie_store_delete_key_wait(pie_store_delete_key_future future) {
+  pie_result_bool result;
+  pie_raw_store_delete_key_read(future.handle, &result);
+  pie_raw_store_delete_key_forget(future.handle);
+  return result;
+}
+static inline void pie_store_delete_key_forget(pie_store_delete_key_future future) { pie_raw_store_delete_key_forget(future.handle); }
+/* Whether there was a value to delete. */
+static inline pie_store_delete_key_future pie_store_delete_key(pie_string key) {
+  return (pie_store_delete_key_future){pie_raw_store_delete_key((int32_t)key.data, (int32_t)key.length)};
+}
+
+PIE_IMPORT("pie:inferlet/store@0.1.0", "exists") int32_t pie_raw_store_exists(int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/store@0.1.0", "[future-read-0]exists") int32_t pie_raw_store_exists_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/store@0.1.0", "[future-drop-readable-0]exists") void pie_raw_store_exists_forget(int32_t);
+typedef struct { int32_t handle; } pie_store_exists_future;
+static inline pie_result_bool pie_store_exists_wait(pie_store_exists_future future) {
+  pie_result_bool result;
+  pie_raw_store_exists_read(future.handle, &result);
+  pie_raw_store_exists_forget(future.handle);
+  return result;
+}
+static inline void pie_store_exists_forget(pie_store_exists_future future) { pie_raw_store_exists_forget(future.handle); }
+static inline pie_store_exists_future pie_store_exists(pie_string key) {
+  return (pie_store_exists_future){pie_raw_store_exists((int32_t)key.data, (int32_t)key.length)};
+}
+
+PIE_IMPORT("pie:inferlet/store@0.1.0", "list-keys") int32_t pie_raw_store_list_keys(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/store@0.1.0", "[future-read-0]list-keys") int32_t pie_raw_store_list_keys_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/store@0.1.0", "[future-drop-readable-0]list-keys") void pie_raw_store_list_keys_forget(int32_t);
+typedef struct { int32_t handle; } pie_store_list_keys_future;
+static inline pie_result_list_string pie_store_list_keys_wait(pie_store_list_keys_future future) {
+  pie_result_list_string result;
+  pie_raw_store_list_keys_read(future.handle, &result);
+  pie_raw_store_list_keys_forget(future.handle);
+  return result;
+}
+static inline void pie_store_list_keys_forget(pie_store_list_keys_future future) { pie_raw_store_list_keys_forget(future.handle); }
+/* Keys that begin with `prefix` and follow `after`, in order of their bytes, at most `limit` (1 to 1,000). */
+static inline pie_store_list_keys_future pie_store_list_keys(pie_string prefix, const pie_string *after, uint32_t limit) {
+  return (pie_store_list_keys_future){pie_raw_store_list_keys((int32_t)prefix.data, (int32_t)prefix.length, after != 0, after ? (int32_t)(*after).data : 0, after ? (int32_t)(*after).length : 0, limit)};
+}
+
+/* ---- messaging ----------------------------------------------------------------------------------------------------- */
+/* Messages among the inferlets of one tenant, of any function that was granted `messaging` (manifest: `grants.messaging`); without the grant
+ * every call is `unsupported`. Topics and lines are names of 1 to 128 characters of letters, digits, `.`, `_`, `-`, `/`. A message has
+ * at most 1 MiB. A call costs one round trip to the platform's store, about 0.2 ms. */
+
+/* A message and who sent it. */
+typedef struct {
+  /* Invocation id of the sender. */
+  pie_string sender;
+  pie_session_message message;
+} pie_messaging_envelope;
+typedef struct { int32_t handle; } pie_messaging_subscription;
+typedef struct { bool failed; union { pie_messaging_envelope ok; pie_error err; }; } pie_result_messaging_envelope;
+
+PIE_IMPORT("pie:inferlet/messaging@0.1.0", "[constructor]subscription") int32_t pie_raw_messaging_subscription_new(int32_t, int32_t);
+/* `limit-exceeded` past 64 subscriptions of one inferlet, reported by `ready`. */
+static inline pie_messaging_subscription pie_messaging_subscription_new(pie_string topic) {
+  return (pie_messaging_subscription){pie_raw_messaging_subscription_new((int32_t)topic.data, (int32_t)topic.length)};
+}
+
+PIE_IMPORT("pie:inferlet/messaging@0.1.0", "[method]subscription.ready") int32_t pie_raw_messaging_subscription_ready(int32_t);
+PIE_IMPORT("pie:inferlet/messaging@0.1.0", "[future-read-0][method]subscription.ready") int32_t pie_raw_messaging_subscription_ready_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/messaging@0.1.0", "[future-drop-readable-0][method]subscription.ready") void pie_raw_messaging_subscription_ready_forget(int32_t);
+typedef struct { int32_t handle; } pie_messaging_subscription_ready_future;
+static inline pie_result pie_messaging_subscription_ready_wait(pie_messaging_subscription_ready_future future) {
+  pie_result result;
+  pie_raw_messaging_subscription_ready_read(future.handle, &result);
+  pie_raw_messaging_subscription_ready_forget(future.handle);
+  return result;
+}
+static inline void pie_messaging_subscription_ready_forget(pie_messaging_subscription_ready_future future) { pie_raw_messaging_subscription_ready_forget(future.handle); }
+/* Completes once nothing that is broadcast from now on is missed. */
+static inline pie_messaging_subscription_ready_future pie_messaging_subscription_ready(pie_messaging_subscription self) {
+  return (pie_messaging_subscription_ready_future){pie_raw_messaging_subscription_ready(self.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/messaging@0.1.0", "[method]subscription.next") int32_t pie_raw_messaging_subscription_next(int32_t);
+PIE_IMPORT("pie:inferlet/messaging@0.1.0", "[future-read-0][method]subscription.next") int32_t pie_raw_messaging_subscription_next_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/messaging@0.1.0", "[future-drop-readable-0][method]subscription.next") void pie_raw_messaging_subscription_next_forget(int32_t);
+typedef struct { int32_t handle; } pie_messaging_subscription_next_future;
+static inline pie_result_messaging_envelope pie_messaging_subscription_next_wait(pie_messaging_subscription_next_future future) {
+  pie_result_messaging_envelope result;
+  pie_raw_messaging_subscription_next_read(future.handle, &result);
+  pie_raw_messaging_subscription_next_forget(future.handle);
+  return result;
+}
+static inline void pie_messaging_subscription_next_forget(pie_messaging_subscription_next_future future) { pie_raw_messaging_subscription_next_forget(future.handle); }
+/* The next message. `limit-exceeded`, once, when messages were dropped because 1,024 of them, or 4 MiB, waited to be read; `closed` after `unsubscribe`. */
+static inline pie_messaging_subscription_next_future pie_messaging_subscription_next(pie_messaging_subscription self) {
+  return (pie_messaging_subscription_next_future){pie_raw_messaging_subscription_next(self.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/messaging@0.1.0", "[method]subscription.unsubscribe") void pie_raw_messaging_subscription_unsubscribe(int32_t);
+static inline void pie_messaging_subscription_unsubscribe(pie_messaging_subscription self) {
+  pie_raw_messaging_subscription_unsubscribe(self.handle);
+}
+
+PIE_IMPORT("pie:inferlet/messaging@0.1.0", "broadcast") int32_t pie_raw_messaging_broadcast(int32_t, int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/messaging@0.1.0", "[future-read-0]broadcast") int32_t pie_raw_messaging_broadcast_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/messaging@0.1.0", "[future-drop-readable-0]broadcast") void pie_raw_messaging_broadcast_forget(int32_t);
+typedef struct { int32_t handle; } pie_messaging_broadcast_future;
+static inline pie_result_u32 pie_messaging_broadcast_wait(pie_messaging_broadcast_future future) {
+  pie_result_u32 result;
+  pie_raw_messaging_broadcast_read(future.handle, &result);
+  pie_raw_messaging_broadcast_forget(future.handle);
+  return result;
+}
+static inline void pie_messaging_broadcast_forget(pie_messaging_broadcast_future future) { pie_raw_messaging_broadcast_forget(future.handle); }
+/* Sends to all that subscribe to `topic` now; nobody keeps it for those who come later. Completes with the number of inferlets' subscriptions
+ * that it was handed to. */
+static inline pie_messaging_broadcast_future pie_messaging_broadcast(pie_string topic, pie_session_message message) {
+  return (pie_messaging_broadcast_future){pie_raw_messaging_broadcast((int32_t)topic.data, (int32_t)topic.length, message.tag, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.data : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.data : 0, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.length : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.length : 0)};
+}
+
+PIE_IMPORT("pie:inferlet/messaging@0.1.0", "push") int32_t pie_raw_messaging_push(int32_t, int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/messaging@0.1.0", "[future-read-0]push") int32_t pie_raw_messaging_push_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/messaging@0.1.0", "[future-drop-readable-0]push") void pie_raw_messaging_push_forget(int32_t);
+typedef struct { int32_t handle; } pie_messaging_push_future;
+static inline pie_result pie_messaging_push_wait(pie_messaging_push_future future) {
+  pie_result result;
+  pie_raw_messaging_push_read(future.handle, &result);
+  pie_raw_messaging_push_forget(future.handle);
+  return result;
+}
+static inline void pie_messaging_push_forget(pie_messaging_push_future future) { pie_raw_messaging_push_forget(future.handle); }
+/* Puts a message at the end of a line, where it waits to be pulled: by one inferlet, once. `limit-exceeded` when the line holds 10,000
+ * messages or 16 MiB. A line that nobody touches is forgotten after a day. */
+static inline pie_messaging_push_future pie_messaging_push(pie_string name, pie_session_message message) {
+  return (pie_messaging_push_future){pie_raw_messaging_push((int32_t)name.data, (int32_t)name.length, message.tag, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.data : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.data : 0, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.length : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.length : 0)};
+}
+
+PIE_IMPORT("pie:inferlet/messaging@0.1.0", "pull") int32_t pie_raw_messaging_pull(int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/messaging@0.1.0", "[future-read-0]pull") int32_t pie_raw_messaging_pull_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/messaging@0.1.0", "[future-drop-readable-0]pull") void pie_raw_messaging_pull_forget(int32_t);
+typedef struct { int32_t handle; } pie_messaging_pull_future;
+static inline pie_result_messaging_envelope pie_messaging_pull_wait(pie_messaging_pull_future future) {
+  pie_result_messaging_envelope result;
+  pie_raw_messaging_pull_read(future.handle, &result);
+  pie_raw_messaging_pull_forget(future.handle);
+  return result;
+}
+static inline void pie_messaging_pull_forget(pie_messaging_pull_future future) { pie_raw_messaging_pull_forget(future.handle); }
+/* Takes the first message of a line; waits for one when there is none. */
+static inline pie_messaging_pull_future pie_messaging_pull(pie_string name) {
+  return (pie_messaging_pull_future){pie_raw_messaging_pull((int32_t)name.data, (int32_t)name.length)};
+}
+
+PIE_IMPORT("pie:inferlet/messaging@0.1.0", "[resource-drop]subscription") void pie_raw_messaging_subscription_drop(int32_t);
+static inline void pie_messaging_subscription_drop(pie_messaging_subscription self) { pie_raw_messaging_subscription_drop(self.handle); }
+
+/* ---- http ---------------------------------------------------------------------------------------------------------- */
+/* Requests to hosts that the function was granted (manifest: `grants.hosts`); any other host is `unsupported`, whatever redirect leads to
+ * it. Addresses of private networks are refused unless the platform's operator allows them. */
+
+typedef struct {
+  pie_string name;
+  pie_string value;
+} pie_http_header;
+typedef struct { const pie_http_header *data; uint32_t length; } pie_list_http_header;
+typedef struct { bool some; pie_list_u8 value; } pie_option_list_u8;
+typedef struct {
+  /* `GET`, `POST`, … `invalid-argument` for what is no token of RFC 9110. */
+  pie_string method;
+  /* `http:` or `https:`, without user and password. */
+  pie_string url;
+  pie_list_http_header headers;
+  /* At most 4 MiB. */
+  pie_option_list_u8 body;
+  /* Until the head of the response, redirects included; 30,000 by default, at most the invocation's time left. */
+  pie_option_u32 timeout_ms;
+  /* How many redirects are followed (0 to 10), each to a granted host; past it the redirect itself is the response. */
+  uint32_t redirects;
+} pie_http_request;
+typedef struct {
+  uint16_t status;
+  /* Names in lower case; one entry a line, so a name may come more than once. */
+  pie_list_http_header headers;
+  /* Where the response came from, after redirects. */
+  pie_string url;
+} pie_http_response_head;
+typedef struct { int32_t handle; } pie_http_exchange;
+typedef struct { bool failed; union { pie_http_response_head ok; pie_error err; }; } pie_result_http_response_head;
+typedef struct { bool failed; union { pie_option_list_u8 ok; pie_error err; }; } pie_result_option_list_u8;
+
+PIE_IMPORT("pie:inferlet/http@0.1.0", "[constructor]exchange") int32_t pie_raw_http_exchange_new(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
+/* Sends the request. At most 64 of one inferlet at once: one more is `limit-exceeded`, reported by `head`. */
+static inline pie_http_exchange pie_http_exchange_new(const pie_http_request *request) {
+  return (pie_http_exchange){pie_raw_http_exchange_new((int32_t)(*request).method.data, (int32_t)(*request).method.length, (int32_t)(*request).url.data, (int32_t)(*request).url.length, (int32_t)(*request).headers.data, (int32_t)(*request).headers.length, (*request).body.some, (*request).body.some ? (int32_t)(*request).body.value.data : 0, (*request).body.some ? (int32_t)(*request).body.value.length : 0, (*request).timeout_ms.some, (*request).timeout_ms.some ? (*request).timeout_ms.value : 0, (*request).redirects)};
+}
+
+PIE_IMPORT("pie:inferlet/http@0.1.0", "[method]exchange.head") int32_t pie_raw_http_exchange_head(int32_t);
+PIE_IMPORT("pie:inferlet/http@0.1.0", "[future-read-0][method]exchange.head") int32_t pie_raw_http_exchange_head_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/http@0.1.0", "[future-drop-readable-0][method]exchange.head") void pie_raw_http_exchange_head_forget(int32_t);
+typedef struct { int32_t handle; } pie_http_exchange_head_future;
+static inline pie_result_http_response_head pie_http_exchange_head_wait(pie_http_exchange_head_future future) {
+  pie_result_http_response_head result;
+  pie_raw_http_exchange_head_read(future.handle, &result);
+  pie_raw_http_exchange_head_forget(future.handle);
+  return result;
+}
+static inline void pie_http_exchange_head_forget(pie_http_exchange_head_future future) { pie_raw_http_exchange_head_forget(future.handle); }
+/* The response without its body. `unsupported` for a host that was not granted; `unavailable` when the host cannot be reached, or breaks off;
+ * `deadline-exceeded` when it takes too long. */
+static inline pie_http_exchange_head_future pie_http_exchange_head(pie_http_exchange self) {
+  return (pie_http_exchange_head_future){pie_raw_http_exchange_head(self.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/http@0.1.0", "[method]exchange.read") int32_t pie_raw_http_exchange_read(int32_t);
+PIE_IMPORT("pie:inferlet/http@0.1.0", "[future-read-0][method]exchange.read") int32_t pie_raw_http_exchange_read_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/http@0.1.0", "[future-drop-readable-0][method]exchange.read") void pie_raw_http_exchange_read_forget(int32_t);
+typedef struct { int32_t handle; } pie_http_exchange_read_future;
+static inline pie_result_option_list_u8 pie_http_exchange_read_wait(pie_http_exchange_read_future future) {
+  pie_result_option_list_u8 result;
+  pie_raw_http_exchange_read_read(future.handle, &result);
+  pie_raw_http_exchange_read_forget(future.handle);
+  return result;
+}
+static inline void pie_http_exchange_read_forget(pie_http_exchange_read_future future) { pie_raw_http_exchange_read_forget(future.handle); }
+/* The next piece of the body, at most 64 KiB, decompressed; none at its end. `limit-exceeded` past 32 MiB in all. */
+static inline pie_http_exchange_read_future pie_http_exchange_read(pie_http_exchange self) {
+  return (pie_http_exchange_read_future){pie_raw_http_exchange_read(self.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/http@0.1.0", "[resource-drop]exchange") void pie_raw_http_exchange_drop(int32_t);
+static inline void pie_http_exchange_drop(pie_http_exchange self) { pie_raw_http_exchange_drop(self.handle); }
+
+/* ---- children ------------------------------------------------------------------------------------------------------ */
+/* Other inferlets, launched by this one (manifest: `grants.launch`, a list of functions or `"*"`; without it `unsupported`). A child is an
+ * invocation of its own, with an id, a log and usage; it inherits its root's place in line and runs inside its root's reservation, so it
+ * starts at once. It ends with its parent. */
+
+/* Why a child did not succeed: the code and text of its `error` event. */
+typedef struct {
+  pie_string code;
+  pie_string message;
+} pie_children_failure;
+/* How a child ended. */
+enum {
+  /* What it returned, JSON text. */
+  PIE_CHILDREN_ENDING_SUCCESS = 0,
+  PIE_CHILDREN_ENDING_FAILURE = 1,
+};
+typedef struct { uint8_t tag; union { pie_string success; pie_children_failure failure; }; } pie_children_ending;
+typedef struct { int32_t handle; } pie_children_child;
+typedef struct { bool failed; union { pie_children_ending ok; pie_error err; }; } pie_result_children_ending;
+
+PIE_IMPORT("pie:inferlet/children@0.1.0", "[constructor]child") int32_t pie_raw_children_child_new(int32_t, int32_t, int32_t, int32_t);
+/* Launches the newest version of a function of this tenant (`name`), or a given one (`name@version`), with JSON text as its input, which
+ * the function's schema must accept. `started` reports failures. */
+static inline pie_children_child pie_children_child_new(pie_string name, pie_string input) {
+  return (pie_children_child){pie_raw_children_child_new((int32_t)name.data, (int32_t)name.length, (int32_t)input.data, (int32_t)input.length)};
+}
+
+PIE_IMPORT("pie:inferlet/children@0.1.0", "[method]child.started") int32_t pie_raw_children_child_started(int32_t);
+PIE_IMPORT("pie:inferlet/children@0.1.0", "[future-read-0][method]child.started") int32_t pie_raw_children_child_started_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/children@0.1.0", "[future-drop-readable-0][method]child.started") void pie_raw_children_child_started_forget(int32_t);
+typedef struct { int32_t handle; } pie_children_child_started_future;
+static inline pie_result_string pie_children_child_started_wait(pie_children_child_started_future future) {
+  pie_result_string result;
+  pie_raw_children_child_started_read(future.handle, &result);
+  pie_raw_children_child_started_forget(future.handle);
+  return result;
+}
+static inline void pie_children_child_started_forget(pie_children_child_started_future future) { pie_raw_children_child_started_forget(future.handle); }
+/* The child's invocation id. `not-found` for no such function, `invalid-argument` for an input that its schema refuses,
+ * `limit-exceeded` past 64 children at once of one root, or a depth of 8. */
+static inline pie_children_child_started_future pie_children_child_started(pie_children_child self) {
+  return (pie_children_child_started_future){pie_raw_children_child_started(self.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/children@0.1.0", "[method]child.send") int32_t pie_raw_children_child_send(int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/children@0.1.0", "[future-read-0][method]child.send") int32_t pie_raw_children_child_send_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/children@0.1.0", "[future-drop-readable-0][method]child.send") void pie_raw_children_child_send_forget(int32_t);
+typedef struct { int32_t handle; } pie_children_child_send_future;
+static inline pie_result pie_children_child_send_wait(pie_children_child_send_future future) {
+  pie_result result;
+  pie_raw_children_child_send_read(future.handle, &result);
+  pie_raw_children_child_send_forget(future.handle);
+  return result;
+}
+static inline void pie_children_child_send_forget(pie_children_child_send_future future) { pie_raw_children_child_send_forget(future.handle); }
+/* A message into the child's session. `closed` once the child has ended. */
+static inline pie_children_child_send_future pie_children_child_send(pie_children_child self, pie_session_message message) {
+  return (pie_children_child_send_future){pie_raw_children_child_send(self.handle, message.tag, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.data : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.data : 0, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.length : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.length : 0)};
+}
+
+PIE_IMPORT("pie:inferlet/children@0.1.0", "[method]child.close") void pie_raw_children_child_close(int32_t);
+/* Tells the child that no more messages follow. */
+static inline void pie_children_child_close(pie_children_child self) {
+  pie_raw_children_child_close(self.handle);
+}
+
+PIE_IMPORT("pie:inferlet/children@0.1.0", "[method]child.receive") int32_t pie_raw_children_child_receive(int32_t);
+PIE_IMPORT("pie:inferlet/children@0.1.0", "[future-read-0][method]child.receive") int32_t pie_raw_children_child_receive_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/children@0.1.0", "[future-drop-readable-0][method]child.receive") void pie_raw_children_child_receive_forget(int32_t);
+typedef struct { int32_t handle; } pie_children_child_receive_future;
+static inline pie_result_session_message pie_children_child_receive_wait(pie_children_child_receive_future future) {
+  pie_result_session_message result;
+  pie_raw_children_child_receive_read(future.handle, &result);
+  pie_raw_children_child_receive_forget(future.handle);
+  return result;
+}
+static inline void pie_children_child_receive_forget(pie_children_child_receive_future future) { pie_raw_children_child_receive_forget(future.handle); }
+/* The next message that the child sends into its session. `closed` once it has ended and all were read. */
+static inline pie_children_child_receive_future pie_children_child_receive(pie_children_child self) {
+  return (pie_children_child_receive_future){pie_raw_children_child_receive(self.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/children@0.1.0", "[method]child.wait") int32_t pie_raw_children_child_wait(int32_t);
+PIE_IMPORT("pie:inferlet/children@0.1.0", "[future-read-0][method]child.wait") int32_t pie_raw_children_child_wait_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/children@0.1.0", "[future-drop-readable-0][method]child.wait") void pie_raw_children_child_wait_forget(int32_t);
+typedef struct { int32_t handle; } pie_children_child_wait_future;
+static inline pie_result_children_ending pie_children_child_wait_wait(pie_children_child_wait_future future) {
+  pie_result_children_ending result;
+  pie_raw_children_child_wait_read(future.handle, &result);
+  pie_raw_children_child_wait_forget(future.handle);
+  return result;
+}
+static inline void pie_children_child_wait_forget(pie_children_child_wait_future future) { pie_raw_children_child_wait_forget(future.handle); }
+/* Completes when the child has ended. It may be asked more than once. */
+static inline pie_children_child_wait_future pie_children_child_wait(pie_children_child self) {
+  return (pie_children_child_wait_future){pie_raw_children_child_wait(self.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/children@0.1.0", "[method]child.cancel") void pie_raw_children_child_cancel(int32_t);
+/* Asks the child to stop; `wait` then completes with a failure `cancelled`, or with what it still returned. Dropping the resource cancels it too. */
+static inline void pie_children_child_cancel(pie_children_child self) {
+  pie_raw_children_child_cancel(self.handle);
+}
+
+PIE_IMPORT("pie:inferlet/children@0.1.0", "[resource-drop]child") void pie_raw_children_child_drop(int32_t);
+static inline void pie_children_child_drop(pie_children_child self) { pie_raw_children_child_drop(self.handle); }
+
+/* ---- file-exchange ------------------------------------------------------------------------------------------------- */
+/* Files between the client and this invocation, for what is too large for a message: at most 16 MiB each, 64 MiB and 256 files an invocation.
+ * Names have 1 to 128 characters of letters, digits, `.`, `_`, `-`. They are kept as long as the invocation's events. Over HTTP they are
+ * `/v1/invocations/{id}/files/{name}`. */
+
+typedef struct {
+  pie_string name;
+  pie_string media_type;
+  /* Bytes. */
+  uint64_t size;
+} pie_file_exchange_file_info;
+typedef struct {
+  pie_string media_type;
+  pie_list_u8 content;
+} pie_file_exchange_file;
+typedef struct { bool failed; union { pie_file_exchange_file ok; pie_error err; }; } pie_result_file_exchange_file;
+typedef struct { const pie_file_exchange_file_info *data; uint32_t length; } pie_list_file_exchange_file_info;
+typedef struct { bool failed; union { pie_list_file_exchange_file_info ok; pie_error err; }; } pie_result_list_file_exchange_file_info;
+
+PIE_IMPORT("pie:inferlet/file-exchange@0.1.0", "send-file") int32_t pie_raw_file_exchange_send_file(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/file-exchange@0.1.0", "[future-read-0]send-file") int32_t pie_raw_file_exchange_send_file_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/file-exchange@0.1.0", "[future-drop-readable-0]send-file") void pie_raw_file_exchange_send_file_forget(int32_t);
+typedef struct { int32_t handle; } pie_file_exchange_send_file_future;
+static inline pie_result pie_file_exchange_send_file_wait(pie_file_exchange_send_file_future future) {
+  pie_result result;
+  pie_raw_file_exchange_send_file_read(future.handle, &result);
+  pie_raw_file_exchange_send_file_forget(future.handle);
+  return result;
+}
+static inline void pie_file_exchange_send_file_forget(pie_file_exchange_send_file_future future) { pie_raw_file_exchange_send_file_forget(future.handle); }
+/* Puts a file where the client can get it, and tells it so by a `message` event `{"file": {"name", "mediaType", "bytes"}}`. A name
+ * that is taken gets the new content. */
+static inline pie_file_exchange_send_file_future pie_file_exchange_send_file(pie_string name, pie_string media_type, pie_list_u8 content) {
+  return (pie_file_exchange_send_file_future){pie_raw_file_exchange_send_file((int32_t)name.data, (int32_t)name.length, (int32_t)media_type.data, (int32_t)media_type.length, (int32_t)content.data, (int32_t)content.length)};
+}
+
+PIE_IMPORT("pie:inferlet/file-exchange@0.1.0", "receive-file") int32_t pie_raw_file_exchange_receive_file(int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/file-exchange@0.1.0", "[future-read-0]receive-file") int32_t pie_raw_file_exchange_receive_file_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/file-exchange@0.1.0", "[future-drop-readable-0]receive-file") void pie_raw_file_exchange_receive_file_forget(int32_t);
+typedef struct { int32_t handle; } pie_file_exchange_receive_file_future;
+static inline pie_result_file_exchange_file pie_file_exchange_receive_file_wait(pie_file_exchange_receive_file_future future) {
+  pie_result_file_exchange_file result;
+  pie_raw_file_exchange_receive_file_read(future.handle, &result);
+  pie_raw_file_exchange_receive_file_forget(future.handle);
+  return result;
+}
+static inline void pie_file_exchange_receive_file_forget(pie_file_exchange_receive_file_future future) { pie_raw_file_exchange_receive_file_forget(future.handle); }
+/* A file of the invocation, the client's or its own; waits until the client has put it there. `closed` when the client has closed the session. */
+static inline pie_file_exchange_receive_file_future pie_file_exchange_receive_file(pie_string name) {
+  return (pie_file_exchange_receive_file_future){pie_raw_file_exchange_receive_file((int32_t)name.data, (int32_t)name.length)};
+}
+
+PIE_IMPORT("pie:inferlet/file-exchange@0.1.0", "list-files") int32_t pie_raw_file_exchange_list_files(void);
+PIE_IMPORT("pie:inferlet/file-exchange@0.1.0", "[future-read-0]list-files") int32_t pie_raw_file_exchange_list_files_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/file-exchange@0.1.0", "[future-drop-readable-0]list-files") void pie_raw_file_exchange_list_files_forget(int32_t);
+typedef struct { int32_t handle; } pie_file_exchange_list_files_future;
+static inline pie_result_list_file_exchange_file_info pie_file_exchange_list_files_wait(pie_file_exchange_list_files_future future) {
+  pie_result_list_file_exchange_file_info result;
+  pie_raw_file_exchange_list_files_read(future.handle, &result);
+  pie_raw_file_exchange_list_files_forget(future.handle);
+  return result;
+}
+static inline void pie_file_exchange_list_files_forget(pie_file_exchange_list_files_future future) { pie_raw_file_exchange_list_files_forget(future.handle); }
+/* What is there now, by name. */
+static inline pie_file_exchange_list_files_future pie_file_exchange_list_files(void) {
+  return (pie_file_exchange_list_files_future){pie_raw_file_exchange_list_files()};
+}
+
+typedef struct { bool failed; union { pie_string ok; pie_string err; }; } pie_result_string_string;
+/* Runs one invocation. `input` is the request body (JSON, checked against the manifest's schema); the result is JSON as well.
+ * An error ends the invocation as failed, with this text as its cause. */
+pie_result_string_string pie_run(pie_string input);
+
+#ifdef PIE_MAIN
+
+/* There when the program itself uses wasi-libc's allocator: the arena then takes its blocks from it, so that the two do not meet. */
+extern void *__libc_malloc(size_t) __attribute__((weak));
+
+#define PIE_BLOCKS 32
+#define PIE_FIRST_BLOCK 65536u
+
+/* Each block is twice as large as the one before. */
+static struct {
+  uint32_t start[PIE_BLOCKS], end[PIE_BLOCKS], count, current, top;
+} pie_arena;
+
+static bool pie_fits(uint32_t block, uint32_t from, uint32_t bytes, uint32_t align, uint32_t *at) {
+  *at = (from + align - 1) & -align;
+  return *at >= from && *at + bytes >= *at && *at + bytes <= pie_arena.end[block];
+}
+
+static void pie_new_block(uint32_t bytes) {
+  uint32_t size = PIE_FIRST_BLOCK << (pie_arena.count < 12 ? pie_arena.count : 12);
+  while (size && size < bytes) size <<= 1;
+  if (!size || pie_arena.count == PIE_BLOCKS) __builtin_trap();
+  uint32_t start;
+  if (__libc_malloc) {
+    start = (uint32_t)__libc_malloc(size);
+    if (!start) __builtin_trap();
+  } else {
+    size_t page = __builtin_wasm_memory_grow(0, size >> 16);
+    if (page == (size_t)-1) __builtin_trap();
+    start = (uint32_t)page << 16;
+  }
+  pie_arena.start[pie_arena.count] = start;
+  pie_arena.end[pie_arena.count++] = start + size;
+}
+
+void *pie_alloc(uint32_t bytes, uint32_t align) {
+  uint32_t at;
+  if (pie_arena.count && pie_fits(pie_arena.current, pie_arena.top, bytes, align, &at)) {
+    pie_arena.top = at + bytes;
+    return (void *)at;
+  }
+  for (uint32_t block = pie_arena.count ? pie_arena.current + 1 : 0;; block++) {
+    if (block == pie_arena.count) pie_new_block(bytes + align);
+    if (!pie_fits(block, pie_arena.start[block], bytes, align, &at)) continue;
+    pie_arena.current = block;
+    pie_arena.top = at + bytes;
+    return (void *)at;
+  }
+}
+
+pie_mark_t pie_mark(void) { return (pie_mark_t){pie_arena.current, pie_arena.top}; }
+
+void pie_release(pie_mark_t mark) {
+  pie_arena.current = mark.block;
+  pie_arena.top = mark.top ? mark.top : pie_arena.start[0];
+}
+
+/* The platform's way to a place for what it hands over. */
+PIE_EXPORT("cabi_realloc") void *pie_realloc(const char *old, uint32_t old_bytes, uint32_t align, uint32_t bytes) {
+  char *at = pie_alloc(bytes, align);
+  for (uint32_t i = 0; i < old_bytes && i < bytes; i++) at[i] = old[i];
+  return at;
+}
+
+static void pie_append_bytes(pie_buffer *buffer, const char *data, uint32_t length) {
+  if (buffer->length + length > buffer->capacity) {
+    uint32_t capacity = buffer->capacity ? buffer->capacity : 64;
+    while (capacity < buffer->length + length) capacity *= 2;
+    char *larger = pie_alloc(capacity, 1);
+    for (uint32_t i = 0; i < buffer->length; i++) larger[i] = buffer->data[i];
+    buffer->data = larger;
+    buffer->capacity = capacity;
+  }
+  for (uint32_t i = 0; i < length; i++) buffer->data[buffer->length++] = data[i];
+}
+
+void pie_append(pie_buffer *buffer, pie_string text) { pie_append_bytes(buffer, text.data, text.length); }
+
+void pie_append_number(pie_buffer *buffer, uint64_t number) {
+  char digits[20];
+  uint32_t at = sizeof digits;
+  do digits[--at] = (char)('0' + number % 10);
+  while (number /= 10);
+  pie_append_bytes(buffer, digits + at, sizeof digits - at);
+}
+
+void pie_append_json(pie_buffer *buffer, pie_string text) {
+  pie_append_bytes(buffer, "\"", 1);
+  for (uint32_t i = 0; i < text.length; i++) {
+    unsigned char byte = (unsigned char)text.data[i];
+    if (byte == '"' || byte == '\\') pie_append_bytes(buffer, "\\", 1);
+    if (byte >= 0x20) {
+      pie_append_bytes(buffer, text.data + i, 1);
+    } else {
+      char escape[6] = {'\\', 'u', '0', '0', (char)('0' + (byte >> 4)), "0123456789abcdef"[byte & 15]};
+      pie_append_bytes(buffer, escape, sizeof escape);
+    }
+  }
+  pie_append_bytes(buffer, "\"", 1);
+}
+
+
+PIE_EXPORT("run") void *pie_run_export(const char *input, uint32_t input_length) {
+  static pie_result_string_string result;
+  result = pie_run((pie_string){input, input_length});
+  return &result;
+}
+
+#endif /* PIE_MAIN */
+#endif /* PIE_H */
