@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import type { StreamEvent } from '#test/harness/events.ts';
 import { invoke, terminal } from '#test/harness/events.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
@@ -15,12 +16,18 @@ interface CaseReport {
   readonly fails: Readonly<Record<string, string>>;
 }
 
-const CONFIG = `
+/** The platform's models: real ones, and a tiny random one with an adapter. */
+const configuration = (directory: string): string => `
 [[model]]
 name = "stories15m"
 
 [[model]]
 name = "minimind2-small"
+
+[[model]]
+name = "tiny"
+source = "file:${directory}/tiny"
+adapters = [{ name = "other", source = "file:${directory}/other" }]
 
 [http]
 private_hosts = ["127.0.0.1"]
@@ -37,7 +44,9 @@ before(async () => {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   scratch = await mkdtemp(path.join(os.tmpdir(), 'pie-contract-'));
-  platform = await Platform.start({ functions: false, config: CONFIG });
+  const { config } = await randomModel(path.join(scratch, 'tiny'), { vocabularySize: 320 }, 7);
+  await randomAdapter(path.join(scratch, 'other'), config, 8);
+  platform = await Platform.start({ functions: false, config: configuration(scratch) });
   await deploy(path.join(ROOT, 'functions/echo-session'));
   const source = path.join(ROOT, 'test/inferlets/contract');
   const manifest = JSON.parse(await readFile(path.join(source, 'pie.json'), 'utf8'));
@@ -151,6 +160,8 @@ describe('every function of the contract, from a guest', () => {
   test('allocate and kv-files', () => part('memory'));
 
   test('grammar', () => part('grammar'));
+
+  test('adapter', () => part('adapter'));
 
   test('store, messaging, http and children', () => part('platform'));
 

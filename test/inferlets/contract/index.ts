@@ -1,5 +1,6 @@
 /** Every function of the contract, called as it should be and as it should not; for the test that none is left out. */
 import { defineInferlet } from '@pie/inferlet';
+import { adapterCases } from './adapter.ts';
 import { type CaseReport, type Cases, report } from './case.ts';
 import { forwardCases, fusedCases, introspectCases, outputCases, queueCases } from './compute.ts';
 import { grammarCases } from './grammar.ts';
@@ -22,6 +23,7 @@ export const run = defineInferlet(async (input: { part: string; origin?: string 
     compute: [queueCases, forwardCases, outputCases, fusedCases, introspectCases],
     memory: [allocateCases, fileCases],
     grammar: [grammarCases],
+    adapter: [adapterCases],
     platform: [storeCases, messagingCases, httpCases(origin), childCases],
     files: [exchangeCases, closedExchange],
     denied: [deniedCases(origin)],
