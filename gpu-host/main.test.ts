@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { after, before, test } from 'node:test';
 import { LIFELINE_VARIABLE } from '#infra/lifeline.ts';
-import { randomModel } from './models/random-model.ts';
+import { randomAdapter, randomModel } from './models/random-model.ts';
 import { GpuHostConnection, type GpuInferlet } from './protocol/client.ts';
 import { generate, must, NONE, range, tagOf } from './testing/host.ts';
 
@@ -18,7 +18,8 @@ const children: ChildProcess[] = [];
 
 before(async () => {
   directory = mkdtempSync(join(tmpdir(), 'pie-m-'));
-  await randomModel(join(directory, 'model'), { heads: 4, kvHeads: 2, headDim: 8 }, 3);
+  const { config: shape } = await randomModel(join(directory, 'model'), { heads: 4, kvHeads: 2, headDim: 8 }, 3);
+  await randomAdapter(join(directory, 'adapter'), shape, 4);
   address = join(directory, 's');
   config = join(directory, 'config.json');
   const model = {
@@ -32,6 +33,8 @@ before(async () => {
     threads: 1,
     swapMemoryMb: 1,
     swapDiskMb: 1,
+    adapters: [{ name: 'pirate', source: `file:${join(directory, 'adapter')}` }],
+    adapterMemoryMb: 1,
   };
   const models = [
     { ...model, name: 'by-onnx', backend: 'onnx' },
@@ -72,6 +75,19 @@ test('says when it is ready, serves all its models alike, and ends on SIGTERM', 
     ['by-onnx', 'by-reference'].map((name) => generate(inferlet, inferlet.createQueue(name), [1, 5, 9], 10)),
   );
   assert.deepEqual(texts[0], texts[1]);
+  const adapted = await Promise.all(
+    connection.models.map(async ({ name, traits }) => {
+      assert.ok(traits.includes('adapter'));
+      const queue = inferlet.createQueue(name);
+      must(await inferlet.loadAdapter(queue, 'pirate'));
+      assert.deepEqual(must(await inferlet.listAdapters(queue)), [{ name: 'pirate', rank: 2, loaded: true }]);
+      const request = { tokens: range(1, 6), positions: range(0, 5), inPages: NONE, outPages: NONE, mask: undefined };
+      const output = { tag: 'distributions' as const, val: 3 };
+      const result = must(await inferlet.step(queue, { ...request, rows: 1, output, adapter: 'pirate' }));
+      return result.distributions[0]!.tokens;
+    }),
+  );
+  assert.deepEqual(adapted[0], adapted[1]);
   assert.deepEqual(
     (await connection.stats()).models.map(({ backend }) => backend),
     ['onnx', 'reference'],
@@ -154,6 +170,33 @@ test('persistent exports outlive a killed host, bit for bit; those of other weig
   connection.close();
   third.child.kill('SIGTERM');
   await once(third.child, 'exit');
+});
+
+test('does not start with an adapter that it cannot compute, and says which and why', async () => {
+  const settings = JSON.parse(readFileSync(config, 'utf8'));
+  const adapter = join(directory, 'adapter', 'adapter_config.json');
+  const file = JSON.parse(readFileSync(adapter, 'utf8'));
+  const reason = async (models: unknown): Promise<string> => {
+    writeFileSync(join(directory, 'other.json'), JSON.stringify({ ...settings, models }));
+    const child = spawn(process.execPath, [join(import.meta.dirname, 'main.ts')], {
+      env: { ...process.env, PIE_GPU_HOST_CONFIG: join(directory, 'other.json') },
+      stdio: ['pipe', 'ignore', 'pipe'],
+    });
+    children.push(child);
+    let said = '';
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      said += text;
+    });
+    const [code] = await once(child, 'close');
+    assert.equal(code, 1);
+    return said;
+  };
+  const model = settings.models[1];
+  writeFileSync(adapter, JSON.stringify({ ...file, use_dora: true }));
+  assert.match(await reason([model]), /adapter "pirate" of the model "by-reference" \(file:.*"use_dora": DoRA is not/);
+  writeFileSync(adapter, JSON.stringify(file));
+  const adapters = [{ name: 'big', source: `file:${join(directory, 'adapter')}` }];
+  assert.match(await reason([{ ...model, adapters, adapterMemoryMb: 0 }]), /"big".*1 MiB do not fit adapter_memory_mb/);
 });
 
 test('ends when its supervisor is gone', async () => {

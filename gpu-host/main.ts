@@ -6,9 +6,12 @@ import { announceReady } from '#infra/ready.ts';
 import type { Backend } from './backends/backend.ts';
 import { createOnnxBackend } from './backends/onnx/index.ts';
 import { createReferenceBackend } from './backends/reference/index.ts';
+import { type LoadedAdapter, loadAdapter } from './models/adapter.ts';
+import { ModelError } from './models/errors.ts';
 import { fingerprint } from './models/fingerprint.ts';
 import { type LoadedModel, loadModel } from './models/load.ts';
 import { pullModel } from './models/pull.ts';
+import { parseSource } from './models/source.ts';
 import { GpuHost, type HostedModel } from './server.ts';
 
 /** The GPU host process: loads its models, listens, and serves until it is told to stop or its supervisor is gone. */
@@ -49,23 +52,50 @@ function hostConfig(): GpuHostConfig {
 async function openModel(entry: ModelEntry, kvDirectory: string | undefined): Promise<HostedModel> {
   const { directory } = await pullModel(entry.source);
   const model = await loadModel(directory);
-  const { name, batchPolicy, prefixCache, swapMemoryMb = 0, swapDiskMb = 0 } = entry;
+  const { name, batchPolicy, prefixCache, swapMemoryMb = 0, swapDiskMb = 0, adapterMemoryMb } = entry;
+  const adapters = await openAdapters(entry, model);
   return {
     name,
     backend: await createBackend(entry, model),
     directory: model.directory,
     embeddings: () => model.tensors.read('model.embed_tokens.weight'),
+    bits: entry.backend === 'reference' ? 32 : entry.bits,
     maxBatchTokens: entry.maxBatchTokens,
     maxBatchCalls: entry.maxBatchSequences,
     ...(batchPolicy && { batchPolicy }),
     ...(prefixCache !== undefined && { prefixCache }),
     swapMemoryBytes: swapMemoryMb * MIB,
     swapDiskBytes: swapDiskMb * MIB,
+    adapters,
+    ...(adapterMemoryMb !== undefined && { adapterMemoryBytes: adapterMemoryMb * MIB }),
     ...(kvDirectory && { kv: { directory: join(kvDirectory, name), fingerprint: fingerprint(model, entry) } }),
   };
 }
 
 const MIB = 1024 * 1024;
+
+/** Checks all of a model's adapters, so that one that cannot be used is told at start and not by the first call. */
+async function openAdapters(entry: ModelEntry, model: LoadedModel): Promise<ReadonlyMap<string, LoadedAdapter>> {
+  const opened = new Map<string, LoadedAdapter>();
+  for (const { name, source } of entry.adapters ?? []) {
+    const fail = (text: string, cause?: unknown): never => {
+      throw new Error(`the adapter "${name}" of the model "${entry.name}" (${source}): ${text}`, { cause });
+    };
+    try {
+      const parsed = parseSource(source);
+      if (parsed.kind !== 'file') return fail('only file: and a path can be an adapter');
+      const adapter = await loadAdapter(parsed.path, model.config);
+      const limitMb = entry.adapterMemoryMb ?? Number.POSITIVE_INFINITY;
+      if (adapter.bytes > limitMb * MIB)
+        return fail(`${Math.ceil(adapter.bytes / MIB)} MiB do not fit adapter_memory_mb, which is ${limitMb}`);
+      opened.set(name, adapter);
+    } catch (error) {
+      if (!(error instanceof ModelError)) throw error;
+      fail(error.hint === undefined ? error.message : `${error.message} (${error.hint})`, error);
+    }
+  }
+  return opened;
+}
 
 function createBackend(entry: ModelEntry, model: LoadedModel): Promise<Backend> {
   const pool = { pageSize: entry.pageSize, pageCount: entry.pages };

@@ -1,6 +1,6 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { ModelEngine } from './handlers/engine.ts';
-import { type HostedModel, maxTopK, TRAITS } from './handlers/model.ts';
+import { type HostedModel, maxTopK, traitsOf } from './handlers/model.ts';
 import type { GpuHostStats, HostHello, ModelStats } from './protocol/host.ts';
 import { Connection, type ConnectionLimits, DEFAULT_CONNECTION_LIMITS } from './server/connection.ts';
 import { listen } from './server/listen.ts';
@@ -27,7 +27,7 @@ export class GpuHost {
 
   /** @throws TraitError when a model claims a trait without those that it needs. */
   constructor(models: readonly HostedModel[], options: GpuHostOptions = {}) {
-    for (const model of models) checkTraits(model.name, model.traits ?? TRAITS);
+    for (const model of models) checkTraits(model.name, traitsOf(model));
     this.#limits = { ...DEFAULT_CONNECTION_LIMITS, ...options.limits };
     this.engines = models.map((model) => new ModelEngine(model, () => this.#flush()));
   }
@@ -106,15 +106,16 @@ export class GpuHost {
   #hello(): HostHello {
     return {
       processId: process.pid,
-      models: this.engines.map(({ model: { name, backend, directory, traits = TRAITS } }) => ({
+      models: this.engines.map(({ model, model: { name, backend, directory, bits = 32 } }) => ({
         name,
         contextLength: backend.config.contextLength,
         vocabularySize: backend.config.vocabularySize,
         pageSize: backend.pageSize,
         pageCount: backend.pageCount,
-        traits,
+        traits: traitsOf(model),
         directory,
         maxTopK: maxTopK(backend),
+        bits,
       })),
     };
   }
@@ -142,6 +143,7 @@ function modelStats(engine: ModelEngine): ModelStats {
     batchSizes: [...stats.batchSizes],
     tokens: stats.tokens,
     decodeTokens: stats.decodeTokens,
+    images: stats.images,
     failedCalls: stats.failedCalls,
     deviceBusyMs: stats.deviceBusyMs,
     meanStepMs: stats.batches === 0 ? 0 : stats.forwardMs / stats.batches,

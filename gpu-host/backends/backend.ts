@@ -1,4 +1,6 @@
+import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
+import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 
 /**
  * One model on one device: its weights and its pool of KV slots. The same tests run on every implementation.
@@ -19,6 +21,11 @@ export interface Backend {
    * attention in every layer); no two write the same slot, and none writes what an earlier one reads.
    */
   forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]>;
+  /**
+   * Brings a low-rank adapter into the device's memory, in the form in which `forward` takes it. It stays there as long as somebody keeps it.
+   * @throws ModelError when its matrices cannot be read
+   */
+  loadAdapter(adapter: LoadedAdapter): Promise<DeviceAdapter>;
   /** The `topK` most probable tokens after each of `count` states (`count × hiddenSize`, as `forward` returned them). */
   project(states: Float32Array, count: number, topK: number): Promise<TopTokens>;
   /** For each of `count` states, log-probabilities of given tokens, and the entropy of its whole distribution. */
@@ -36,7 +43,25 @@ export interface Backend {
    * pads has it). Pairs that a mask hides inside a sequence are no padding.
    */
   paddingShare?(): number;
+  /** Of models that take images. */
+  readonly images?: ImageEncoder | undefined;
   dispose(): Promise<void>;
+}
+
+/** A model's vision tower and projector. */
+export interface ImageEncoder {
+  readonly config: VisionConfig;
+  /**
+   * Encodes pictures in one device step: each `imageSize × imageSize` pixels of red, green and blue, row by row, not normalised yet; into
+   * `embeds × embedSize` values each.
+   */
+  encode(images: readonly Uint8Array[]): Promise<readonly Float32Array[]>;
+}
+
+/** An adapter in a device's memory; it means something only to the backend that made it. */
+export interface DeviceAdapter {
+  /** What it takes there. */
+  readonly bytes: number;
 }
 
 /** One call's inputs over one set of slots. `n` is `positions.length`. */
@@ -55,8 +80,10 @@ export interface SequenceInput {
   readonly writes: Uint32Array;
   /** What is wanted of the last `rows` inputs. */
   readonly output: OutputRequest;
-  /** Whether the attention that each key received is wanted as well. */
+  /** Whether the attention that each key received is wanted as well; not with an adapter. */
   readonly attention?: boolean;
+  /** What is added to the model's projections. All sequences of one batch have the same, or none has any. */
+  readonly adapter?: DeviceAdapter;
 }
 
 /** Token ids to embed, or rows of `hiddenSize` values to take as they are (embeds copied, or states of an earlier forward). */

@@ -1,5 +1,6 @@
 import type { ModelConfig } from '#gpu-host/models/config.ts';
-import type { SequenceInput, TopRequest } from './backend.ts';
+import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
+import type { DeviceAdapter, SequenceInput, TopRequest } from './backend.ts';
 
 /**
  * Input that a backend refuses before it computes anything: it does not fit the model or the pool, or holds numbers that are none.
@@ -17,7 +18,7 @@ export class InvalidInput extends RangeError {
  * bad slot would silently write over another inferlet's keys. Masks' values are not looked at.
  */
 export function checkSequence(config: ModelConfig, slotCount: number, sequence: SequenceInput): void {
-  const { inputs, positions, context, mask, writes, output } = sequence;
+  const { inputs, positions, context, mask, writes, output, attention, adapter } = sequence;
   const n = positions.length;
   if (n === 0) throw new InvalidInput('A sequence needs at least one input.');
   if (inputs.kind === 'tokens') {
@@ -33,11 +34,19 @@ export function checkSequence(config: ModelConfig, slotCount: number, sequence: 
     throw new InvalidInput(`A mask of ${mask.length} values for ${n} inputs over ${context.length} slots.`);
   }
   if (writes.length !== 0 && writes.length !== n) throw new InvalidInput(`${writes.length} slots for ${n} inputs.`);
+  if (attention === true && adapter) throw new InvalidInput('Attention is not told of a sequence with an adapter.');
   checkSlots(slotCount, context);
   checkSlots(slotCount, writes);
   if (output.kind === 'none') return;
   if (output.rows < 1 || output.rows > n) throw new InvalidInput(`${output.rows} output rows of ${n} inputs.`);
   if (output.kind === 'top') checkTop(config, output);
+}
+
+/** The adapter of a batch. Throws {@link InvalidInput} when its sequences have different ones. */
+export function batchAdapter(batch: readonly SequenceInput[]): DeviceAdapter | undefined {
+  const adapter = batch[0]?.adapter;
+  if (batch.every((sequence) => sequence.adapter === adapter)) return adapter;
+  throw new InvalidInput('The sequences of a batch have different adapters.');
 }
 
 /** Words of one row of {@link TopRequest.allowed}. */
@@ -88,6 +97,13 @@ export function checkPage(pageCount: number, pageBytes: number, page: number, by
     throw new InvalidInput(`Page ${page} is outside the pool of ${pageCount}.`);
   }
   if (bytes.length !== pageBytes) throw new InvalidInput(`${bytes.length} bytes for a page of ${pageBytes}.`);
+}
+
+/** Throws {@link InvalidInput} unless each picture has as many bytes as the tower takes. */
+export function checkImages({ imageSize }: VisionConfig, images: readonly Uint8Array[]): void {
+  const bytes = 3 * imageSize * imageSize;
+  for (const { length } of images)
+    if (length !== bytes) throw new InvalidInput(`${length} bytes for a picture of ${bytes}.`);
 }
 
 function checkTop(config: ModelConfig, { rows, topK, allowed }: TopRequest): void {

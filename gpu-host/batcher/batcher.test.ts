@@ -240,3 +240,31 @@ test('a closed queue drops what has not gone, and what waited for it goes on', (
   assert.deepEqual(trace.step(), ['waits for dropped', 'waits for gone']);
   assert.equal(trace.batcher.queues, 2);
 });
+
+test('pictures of several queues are encoded in one step, as many as fit it, and decode goes on between two', () => {
+  const trace = new Trace({ maxTokens: 20 });
+  for (const inferlet of ['a', 'b', 'c']) trace.push(inferlet, { kind: 'encode', tokens: 9 }, `${inferlet} picture`);
+  trace.nowMs += 1;
+  trace.decode('d');
+  trace.decode('e');
+  assert.deepEqual(trace.steps(), [['a picture', 'b picture'], ['d', 'e'], ['c picture']]);
+  trace.push('a', { kind: 'encode', tokens: 50 }, 'large');
+  assert.deepEqual(trace.steps(), [['large']]);
+});
+
+test('a picture keeps its place in its queue until it is there, and nobody else waits for it', () => {
+  const trace = new Trace();
+  const late = trace.push('a.1', { kind: 'encode', writes: [1], late: true }, 'picture');
+  trace.push('a.1', { kind: 'forward', reads: [1] }, 'after');
+  trace.push('a.2', { kind: 'forward', reads: [1] }, 'other queue, same embed');
+  trace.push('a.3', { kind: 'forward' }, 'free');
+  assert.deepEqual(trace.steps(), [['free']]);
+  late.late = false;
+  trace.batcher.resume(late, trace.nowMs);
+  assert.deepEqual(trace.steps(), [['picture'], ['after', 'other queue, same embed']]);
+  // Its queue's end ends it, also while it is late.
+  const never = trace.push('a.1', { kind: 'encode', writes: [1], late: true }, 'never');
+  trace.push('a.2', { kind: 'forward', reads: [1] }, 'freed');
+  assert.deepEqual(trace.batcher.closeQueue(trace.queue('a.1')), [never]);
+  assert.deepEqual(trace.steps(), [['freed']]);
+});

@@ -36,12 +36,14 @@ export interface Grant {
   readonly after?: readonly BatchCall[];
 }
 
-/** What the device does next: forwards, then projections; either may be empty, not both. */
+/** What the device does next: encodings alone; or forwards, then projections, of which either may be empty. */
 export interface Batch {
   /** A call that follows another one of the batch comes behind it. */
   readonly forwards: readonly Grant[];
   /** Projections of states that are there, or that the forwards of this batch make. */
   readonly projections: readonly BatchCall[];
+  /** Pictures to encode in one step. */
+  readonly encodings: readonly BatchCall[];
 }
 
 /** How many calls went with a batch instead of waiting for its end, since the start. */
@@ -60,6 +62,7 @@ export type Decision =
   | { readonly kind: 'wait'; readonly ms: number };
 
 const IDLE: Decision = { kind: 'idle' };
+const NOTHING: Batch = { forwards: [], projections: [], encodings: [] };
 const MAX_PRIORITY = 10;
 /** Longest time that the caller watches for an expected call instead of sleeping until it comes, milliseconds. */
 const WATCH_MS = 0.3;
@@ -69,7 +72,8 @@ const WATCH_MS = 0.3;
  * leaves. A plain state machine: the caller tells the time and executes what it is handed (Pie, SOSP '25, section 5.2).
  *
  * Every wait is bounded. Once a call has waited 2 × `maxPriority` × `agingMs`, nothing that comes later goes before it, and each batch
- * takes the most urgent ready call along, which is it, or one at least as urgent (what it waits for has been lent its urgency).
+ * takes the most urgent ready call along, which is it, or one at least as urgent (what it waits for has been lent its urgency). Encoding pictures
+ * is the one exception: two such steps follow each other only when nothing else is ready, so that decode goes on between them.
  */
 export class Batcher {
   readonly limits: BatchLimits;
@@ -80,6 +84,9 @@ export class Batcher {
   #instants: BatchCall[] = [];
   #idles: BatchCall[] = [];
   #projections: BatchCall[] = [];
+  #encodings: BatchCall[] = [];
+  /** Whether the last batch encoded pictures. */
+  #encoded = false;
   #forwards: BatchCall[] = [];
   #busy: Batch | undefined;
   /** Projections of the batch of forwards that is being made. */
@@ -114,7 +121,7 @@ export class Batcher {
 
   /** Calls that wait for the device and could go now. */
   get waiting(): number {
-    return this.#forwards.length + this.#projections.length;
+    return this.#forwards.length + this.#projections.length + this.#encodings.length;
   }
 
   openQueue(scoreboard: Scoreboard, options: QueueOptions = {}): BatchQueue {
@@ -215,9 +222,12 @@ export class Batcher {
       this.#awaited.answered(queue, nowMs);
   }
 
-  /** A call with inputs left (a cut prefill, a run) is ready for its next step. A run counts as newly come. */
+  /**
+   * A call with inputs left (a cut prefill, a run) is ready for its next step; what an incomplete one needed is there. A run counts as newly
+   * come.
+   */
   resume(call: BatchCall, nowMs: number): void {
-    if (call.state === 'done') return;
+    if (call.state === 'done' || call.state === 'queued') return;
     if (call.continues) {
       // What it was lent moves along: a run that others wait for has their priority, not their age.
       if (call.links?.lentMs !== undefined) call.links.lentMs += nowMs - call.arrivedMs;
@@ -236,6 +246,10 @@ export class Batcher {
     const call = queue.front;
     if (call?.state !== 'queued' || call.blockers > 0) return;
     if (call.kind === 'barrier' && queue.outstanding > 0) return;
+    if (call.incomplete) {
+      call.state = 'paused';
+      return;
+    }
     if (call.kind === 'project' && this.#riders && this.#riders.length < this.limits.maxCalls) this.#ride(call);
     else this.#makeReady(call);
   }
@@ -254,6 +268,8 @@ export class Batcher {
         return this.#idles;
       case 'project':
         return this.#projections;
+      case 'encode':
+        return this.#encodings;
       case 'forward':
         return this.#forwards;
     }
@@ -283,18 +299,18 @@ export class Batcher {
   };
 
   #takeEarliest(): Batch {
-    const call = earliest(this.#forwards, this.#projections);
+    const call = earliest(this.#forwards, this.#projections, this.#encodings);
     if (!call) throw new Error('a batch was asked for without a ready call');
     this.#withdraw(call);
-    if (call.kind === 'project') {
+    if (call.kind === 'project' || call.kind === 'encode') {
       this.#leave(call);
-      return { forwards: [], projections: [call] };
+      return { ...NOTHING, [call.kind === 'project' ? 'projections' : 'encodings']: [call] };
     }
     const { maxTokens } = this.limits;
     const tokens = call.tokens > maxTokens && call.chunkable() ? maxTokens : call.tokens;
     if (leavesWith(call, tokens)) this.#leave(call);
     else call.state = 'running';
-    return { forwards: [{ call, tokens }], projections: [] };
+    return { ...NOTHING, forwards: [{ call, tokens }] };
   }
 
   #takeUrgent(): Batch {
@@ -305,16 +321,34 @@ export class Batcher {
     }
     sortByUrgency(this.#forwards, agingMs);
     sortByUrgency(this.#projections, agingMs);
-    return this.#projectionsFirst() ? this.#takeProjections() : this.#takeForwards();
+    sortByUrgency(this.#encodings, agingMs);
+    const projectionsFirst = this.#isFirst(this.#projections[0], this.#forwards[0]);
+    const other = projectionsFirst ? this.#projections[0] : this.#forwards[0];
+    this.#encoded = this.#isFirst(this.#encodings[0], other) && !(this.#encoded && other);
+    if (this.#encoded) return this.#takeEncodings();
+    return projectionsFirst ? this.#takeProjections() : this.#takeForwards();
   }
 
   /** The type whose most urgent call has waited longest goes next. */
-  #projectionsFirst(): boolean {
-    const projection = this.#projections[0];
-    const forward = this.#forwards[0];
-    if (!projection || !forward) return projection !== undefined;
-    const difference = urgency(projection, this.limits.agingMs) - urgency(forward, this.limits.agingMs);
-    return difference < 0 || (difference === 0 && projection.arrival < forward.arrival);
+  #isFirst(call: BatchCall | undefined, other: BatchCall | undefined): boolean {
+    if (!call || !other) return call !== undefined;
+    const difference = urgency(call, this.limits.agingMs) - urgency(other, this.limits.agingMs);
+    return difference < 0 || (difference === 0 && call.arrival < other.arrival);
+  }
+
+  /** As many pictures as their inputs fit a batch, and one in any case: it cannot be cut. */
+  #takeEncodings(): Batch {
+    const { maxCalls, maxTokens } = this.limits;
+    const ready = this.#encodings;
+    let taken = 0;
+    let tokens = 0;
+    for (let next = ready[0]; next; next = ready[taken]) {
+      tokens += next.tokens;
+      if (taken > 0 && (taken === maxCalls || tokens > maxTokens)) break;
+      this.#leave(next);
+      taken++;
+    }
+    return { ...NOTHING, encodings: ready.splice(0, taken) };
   }
 
   #takeProjections(): Batch {
@@ -322,7 +356,7 @@ export class Batcher {
     let taken = 0;
     // The next call of a queue comes to the front as one leaves, and may be another projection.
     while (taken < ready.length && taken < this.limits.maxCalls) this.#leave(ready[taken++] as BatchCall);
-    return { forwards: [], projections: ready.splice(0, taken) };
+    return { ...NOTHING, projections: ready.splice(0, taken) };
   }
 
   #takeForwards(): Batch {
@@ -345,7 +379,7 @@ export class Batcher {
     this.#riders = undefined;
     for (const { call, tokens } of forwards) if (leavesWith(call, tokens)) dismissFollowers(call);
     this.#forwards = ready.filter((call) => call.state === 'ready');
-    return { forwards, projections };
+    return { forwards, projections, encodings: [] };
   }
 
   /** Projections that wait for nothing but forwards of this batch go with it: embed, forward and next-distribution are one step. */
@@ -395,12 +429,13 @@ export class Batcher {
     let oldestMs = nowMs;
     for (const call of this.#forwards) oldestMs = Math.min(oldestMs, call.arrivedMs);
     for (const call of this.#projections) oldestMs = Math.min(oldestMs, call.arrivedMs);
+    for (const call of this.#encodings) oldestMs = Math.min(oldestMs, call.arrivedMs);
     return nowMs - oldestMs;
   }
 }
 
 function isDeviceCall(call: BatchCall): boolean {
-  return call.kind === 'forward' || call.kind === 'project';
+  return call.kind === 'forward' || call.kind === 'project' || call.kind === 'encode';
 }
 
 /** Whether the call leaves its queue for good with this many inputs. */

@@ -8,9 +8,10 @@ import type { BatchQueue } from './queue.ts';
  * - `barrier`: instant, once every earlier call of its queue has completed (synchronize).
  * - `idle`: needs no step, and is finished before the next batch leaves (slot copies).
  * - `project`: a state to a distribution.
+ * - `encode`: pictures to embeds.
  * - `forward`: inputs through the transformer.
  */
-export type CallKind = 'instant' | 'barrier' | 'idle' | 'project' | 'forward';
+export type CallKind = 'instant' | 'barrier' | 'idle' | 'project' | 'encode' | 'forward';
 
 /** `queued` behind others; `ready` to go; `running` on the device; `paused` until told to go on; `done`. */
 export type CallState = 'queued' | 'ready' | 'running' | 'paused' | 'done';
@@ -56,6 +57,16 @@ export abstract class BatchCall {
 
   /** Whether it goes on after its `tokens` are done and keeps its place in its queue (a run). */
   abstract get continues(): boolean;
+
+  /** Forwards of different variants (the model, or one of its adapters) never share a batch. */
+  get variant(): string | undefined {
+    return undefined;
+  }
+
+  /** Whether it needs something that is still to come: when its turn has come it is paused until it is resumed. */
+  get incomplete(): boolean {
+    return false;
+  }
 
   abstract visitKeys(visit: KeyVisitor): void;
 }

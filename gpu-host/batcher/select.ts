@@ -23,13 +23,14 @@ export type Taker = (call: BatchCall, tokens: number) => void;
  * at once and may append calls that become ready by it (the next ones of the same queue, those that follow it in the batch); they are
  * considered after the others.
  *
- * Short calls go first; while a long one waits they leave it a quarter of the tokens, so that prefill goes on beneath decode and decode
+ * Only calls of its variant go with it. Short calls go first; while a long one waits they leave it a quarter of the tokens, so that prefill goes on beneath decode and decode
  * keeps its pace. Long calls are cut to what is left.
  */
 export function selectForwards(ready: readonly BatchCall[], limits: BatchLimits, take: Taker): void {
   const first = ready[0];
   if (!first) return;
   const { maxCalls, maxTokens } = limits;
+  const { variant } = first;
   let calls = 0;
   let tokens = 0;
   const grant = (call: BatchCall, count: number): void => {
@@ -40,7 +41,7 @@ export function selectForwards(ready: readonly BatchCall[], limits: BatchLimits,
   const short = Math.max(1, Math.min(SHORT_TOKENS, maxTokens >> 2));
   const counted = ready.length;
   let longsLeft = 0;
-  for (const call of ready) if (call.tokens > short) longsLeft++;
+  for (const call of ready) if (call.variant === variant && call.tokens > short) longsLeft++;
   // The most urgent call always goes. If it is long and cannot be cut, it goes before the short ones could take its room.
   const whole = first.tokens > short && !first.chunkable();
   if (whole) {
@@ -52,6 +53,7 @@ export function selectForwards(ready: readonly BatchCall[], limits: BatchLimits,
   for (let at = whole ? 1 : 0; ; ) {
     for (; at < ready.length; at++) {
       const call = ready[at] as BatchCall;
+      if (call.variant !== variant) continue;
       if (call.tokens > short) {
         longs.push(call);
         if (at >= counted) longsLeft++;

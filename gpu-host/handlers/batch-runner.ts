@@ -1,9 +1,10 @@
-import type { SequenceInput, SequenceOutput } from '../backends/backend.ts';
+import type { DeviceAdapter, SequenceInput, SequenceOutput } from '../backends/backend.ts';
 import { checkSequence } from '../backends/check.ts';
 import type { Batch, Grant } from '../batcher/batcher.ts';
 import type { BatchCall } from '../batcher/call.ts';
 import { dependencyFault } from '../memory/fault.ts';
 import type { DeviceCall, HostCall, ModelContext } from './call.ts';
+import type { EmbedImageCall } from './embed-image.ts';
 import { ForwardCall } from './forward.ts';
 import { DistributionCall, type ProjectCall, ScoreCall } from './project.ts';
 import { RunCall } from './run.ts';
@@ -41,6 +42,7 @@ export class BatchRunner {
   }
 
   async run(batch: Batch): Promise<void> {
+    await this.#encode(batch.encodings as readonly EmbedImageCall[]);
     const projections = this.#checked(batch.projections as readonly ProjectCall[]);
     const answered = await this.#forward(batch.forwards, projections);
     const left = projections.filter((call) => !answered.has(call));
@@ -61,7 +63,14 @@ export class BatchRunner {
   /** Computes the forwards; returns the projections that were answered with them. */
   async #forward(grants: readonly Grant[], projections: readonly ProjectCall[]): Promise<Set<ProjectCall>> {
     const answered = new Set<ProjectCall>();
-    const prepared = this.#prepare(grants, projections);
+    let adapter: DeviceAdapter | undefined;
+    try {
+      adapter = await this.#adapterOf(grants);
+    } catch (error) {
+      for (const { call } of grants) this.#fail(call as DeviceCall, error);
+      return answered;
+    }
+    const prepared = this.#prepare(grants, projections, adapter);
     if (prepared.length === 0) return answered;
     const sequences = prepared.map(({ sequence }) => sequence);
     const startedMs = performance.now();
@@ -80,7 +89,17 @@ export class BatchRunner {
     return answered;
   }
 
-  #prepare(grants: readonly Grant[], projections: readonly ProjectCall[]): Prepared[] {
+  /** What all of them compute with. @throws CallFault as `Adapters.use` does */
+  #adapterOf(grants: readonly Grant[]): undefined | Promise<DeviceAdapter> {
+    const name = grants[0]?.call.variant;
+    return name === undefined ? undefined : this.#context.adapters.use(name);
+  }
+
+  #prepare(
+    grants: readonly Grant[],
+    projections: readonly ProjectCall[],
+    adapter: DeviceAdapter | undefined,
+  ): Prepared[] {
     const prepared: Prepared[] = [];
     for (const grant of grants) {
       const call = grant.call as DeviceCall;
@@ -92,7 +111,7 @@ export class BatchRunner {
       if (call instanceof ForwardCall) call.ride(ridersOf(call, projections));
       this.#try(call, () => {
         checkBefore(grant);
-        prepared.push({ call, grant, sequence: this.#sequence(call, grant.tokens) });
+        prepared.push({ call, grant, sequence: this.#sequence(call, grant.tokens, adapter) });
       });
     }
     // Room for one call may have been made by ending the inferlet of another: that one's slots are somebody else's now.
@@ -103,11 +122,12 @@ export class BatchRunner {
     });
   }
 
-  #sequence(call: DeviceCall, tokens: number): SequenceInput {
+  #sequence(call: DeviceCall, tokens: number, adapter: DeviceAdapter | undefined): SequenceInput {
     // Its space may have been ended for the room of a call before it.
     if (call.hostQueue.space.closed) throw new Error('the inferlet has ended');
     const { backend } = this.#context;
-    const sequence = call.prepare(tokens);
+    const prepared = call.prepare(tokens);
+    const sequence = adapter ? { ...prepared, adapter } : prepared;
     checkSequence(backend.config, backend.pageSize * backend.pageCount, sequence);
     return sequence;
   }
@@ -158,6 +178,35 @@ export class BatchRunner {
       },
       (call, scores, row) => call.accept(scores, row),
     );
+  }
+
+  /** Encodes the calls' pictures in one step. */
+  async #encode(calls: readonly EmbedImageCall[]): Promise<void> {
+    const ready: EmbedImageCall[] = [];
+    const pictures: Uint8Array[] = [];
+    for (const call of calls) {
+      this.#try(call, () => {
+        pictures.push(call.prepare());
+        ready.push(call);
+      });
+    }
+    const { images } = this.#context.backend;
+    if (!images || ready.length === 0) return;
+    const startedMs = performance.now();
+    let encoded: readonly Float32Array[];
+    try {
+      encoded = await images.encode(pictures);
+    } catch (error) {
+      for (const call of ready) this.#fail(call, deviceError(error));
+      return;
+    }
+    this.#stats.encoding(ready.length, performance.now() - startedMs);
+    for (const [i, call] of ready.entries()) {
+      this.#try(call, () => {
+        if (!call.hostQueue.space.closed) call.accept(encoded[i] as Float32Array);
+        this.#ends.finish(call);
+      });
+    }
   }
 
   /** Computes something of the calls' states in one go, and hands each its row. */

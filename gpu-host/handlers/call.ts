@@ -4,12 +4,14 @@ import { BatchCall, type CallKind } from '../batcher/call.ts';
 import { CallFault } from '../memory/fault.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
 import { encodeDone, encodeError } from '../protocol/results.ts';
+import type { Adapters } from './adapters.ts';
 import type { HostQueue } from './space.ts';
 
 /** What handlers know of the model that they serve. */
 export interface ModelContext {
   readonly backend: Backend;
   readonly maxTopK: number;
+  readonly adapters: Adapters;
   /** Grows with each batch that is chosen; in between what calls say of themselves stays the same. */
   readonly round: number;
   /** Values of a token's embedding; undefined when the host cannot look them up. */

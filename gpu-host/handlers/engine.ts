@@ -8,11 +8,13 @@ import type { SwapStore } from '../memory/swap/store.ts';
 import type { QueuedOperation } from '../protocol/decode-calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import { encodeError } from '../protocol/results.ts';
+import { Adapters } from './adapters.ts';
 import { BarrierCall } from './barrier.ts';
 import { BatchRunner } from './batch-runner.ts';
 import { type HostCall, InstantCall } from './call.ts';
+import { EmbedImageCall } from './embed-image.ts';
 import { type CallMaker, makeCall } from './make-call.ts';
-import { type HostedModel, MAX_PENDING_BYTES, MAX_PENDING_CALLS, maxTopK } from './model.ts';
+import { DEFAULT_ADAPTER_BYTES, type HostedModel, MAX_PENDING_BYTES, MAX_PENDING_CALLS, maxTopK } from './model.ts';
 import { nextTurn, Pause } from './pause.ts';
 import { RunCall } from './run.ts';
 import { HostQueue, type InferletOwner, ModelSpace, type ReplyPort } from './space.ts';
@@ -68,7 +70,13 @@ export class ModelEngine {
       ...(model.maxBatchCalls ? { maxCalls: model.maxBatchCalls } : {}),
     };
     this.batcher = new Batcher({ limits, ...(model.batchPolicy ? { policy: model.batchPolicy } : {}) });
-    const context = { backend, maxTopK: maxTopK(backend), round: 0, embedding: embeddingLookup(model) };
+    const context = {
+      backend,
+      maxTopK: maxTopK(backend),
+      adapters: new Adapters(backend, model.adapters, model.adapterMemoryBytes ?? DEFAULT_ADAPTER_BYTES),
+      round: 0,
+      embedding: embeddingLookup(model),
+    };
     this.#context = context;
     this.#maker = {
       context,
@@ -81,6 +89,14 @@ export class ModelEngine {
         space.heldRuns--;
         space.noteBusy();
         this.batcher.resume(run, performance.now());
+        this.wake();
+      },
+      arrived: (call, bytes) => {
+        const { space } = call.hostQueue;
+        call.bytes += bytes;
+        space.pendingBytes += bytes;
+        this.batcher.resume(call, performance.now());
+        if (space.pendingBytes > MAX_PENDING_BYTES) space.port.overrun(space);
         this.wake();
       },
     };
@@ -239,6 +255,7 @@ export class ModelEngine {
     const { space } = call.hostQueue;
     space.pendingBytes -= call.bytes;
     if (call instanceof RunCall) space.runs.delete(call.id);
+    if (call instanceof EmbedImageCall) space.images.delete(call.id);
     this.batcher.finish(call, performance.now());
     space.noteBusy();
     if (space.closed) answerEnded(call);

@@ -39,6 +39,10 @@ export class ForwardCall extends DeviceCall {
     return this.#unplanned.inputs(this.operation.inEmbeds.length, () => this.#ask());
   }
 
+  override get variant(): string | undefined {
+    return this.operation.adapter;
+  }
+
   override chunkable(): boolean {
     const { outPages, mask } = this.operation;
     const inputs = this.#peekInputs();
@@ -96,7 +100,7 @@ export class ForwardCall extends DeviceCall {
   }
 
   #request(inputs: readonly HeldEmbed[]): ForwardRequest {
-    const { inPages, outPages, outEmbeds, mask } = this.operation;
+    const { inPages, outPages, outEmbeds, mask, adapter } = this.operation;
     const tokens = this.takesFromCache ? tokensOf(inputs) : undefined;
     return {
       positions: positionsOf(inputs),
@@ -106,6 +110,7 @@ export class ForwardCall extends DeviceCall {
       tokens,
       rows: outEmbeds.length,
       keepsParts: false,
+      adapter,
     };
   }
 
@@ -194,8 +199,9 @@ function inputRows(embeds: readonly HeldEmbed[], from: number, count: number, mo
   const rows = new Float32Array(count * hiddenSize);
   for (let i = 0; i < count; i++) {
     const embed = part[i] as HeldEmbed;
-    const values = embed.kind === 'state' ? embed.values : model.embedding(embed.token);
-    if (!values) throw fault('unsupported', 'this host cannot mix tokens and states in one forward; split it');
+    const values = embed.kind === 'token' ? model.embedding(embed.token) : embed.values;
+    if (!values)
+      throw fault('unsupported', 'this host cannot mix tokens with states or pictures in one forward; split it');
     rows.set(values, i * hiddenSize);
   }
   return { kind: 'embeds', embeds: rows };

@@ -19,6 +19,8 @@ export function longestList(operation: QueuedOperation): number {
       return longest(operation.sources, operation.indices, operation.destinations, operation.positions);
     case 'embed-text':
       return longest(operation.tokens, operation.positions, operation.embeds);
+    case 'embed-image':
+      return longest(operation.positions, operation.embeds);
     case 'forward':
     case 'forward-scores':
       return longest(operation.inPages, operation.inEmbeds, operation.outPages, operation.outEmbeds);

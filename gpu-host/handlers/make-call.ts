@@ -1,8 +1,10 @@
 import { fault } from '../memory/fault.ts';
 import type { QueuedOperation } from '../protocol/decode-calls.ts';
 import { MAX_LIST } from '../protocol/wire.ts';
+import { AdapterCall } from './adapter-call.ts';
 import { RefusedCall, synchronizeCall } from './barrier.ts';
 import type { HostCall, ModelContext } from './call.ts';
+import { EmbedImageCall } from './embed-image.ts';
 import { ExportCall } from './exports.ts';
 import { FileCall } from './files.ts';
 import { ForwardCall } from './forward.ts';
@@ -22,6 +24,8 @@ export interface CallMaker {
   readonly names: NamedPages;
   /** A held run may go on. */
   resume(run: RunCall): void;
+  /** A picture of so many bytes, or the word that there is none, has come. */
+  arrived(call: EmbedImageCall, bytes: number): void;
 }
 
 /** The call of an operation as it came; whatever is wrong with it shows when its turn has come. */
@@ -41,6 +45,8 @@ export function makeCall(queue: HostQueue, id: number, operation: QueuedOperatio
       return new ForwardScoresCall(queue, id, operation, context);
     case 'run':
       return new RunCall(queue, id, operation.request, context, (run) => maker.resume(run));
+    case 'embed-image':
+      return new EmbedImageCall(queue, id, operation, context, (call, bytes) => maker.arrived(call, bytes));
     case 'next-distribution':
       return new DistributionCall(queue, id, operation, context);
     case 'log-probabilities':
@@ -62,6 +68,9 @@ export function makeCall(queue: HostQueue, id: number, operation: QueuedOperatio
     case 'file-remove':
     case 'file-list':
       return new FileCall(queue, id, operation, maker.names);
+    case 'list-adapters':
+    case 'load-adapter':
+      return new AdapterCall(queue, id, operation, context.adapters);
     default:
       return new MemoryCall(queue, id, operation, context.backend.config.vocabularySize);
   }

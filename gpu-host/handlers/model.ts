@@ -1,5 +1,6 @@
 import type { Backend } from '../backends/backend.ts';
 import type { BatchPolicy } from '../batcher/batcher.ts';
+import type { LoadedAdapter } from '../models/adapter.ts';
 import type { Fingerprint } from '../models/fingerprint.ts';
 import { MAX_EMBEDS } from '../protocol/wire.ts';
 
@@ -16,6 +17,8 @@ export interface HostedModel {
   readonly embeddings?: () => Float32Array;
   /** Names of the WIT interfaces that it offers; `TRAITS` by default. */
   readonly traits?: readonly string[];
+  /** Bits of a weight as the device holds it; 32 by default. */
+  readonly bits?: number;
   /** Inputs of one batch; see `BatchLimits`. */
   readonly maxBatchTokens?: number;
   /** Sequences of one batch. */
@@ -28,6 +31,10 @@ export interface HostedModel {
   readonly swapMemoryBytes?: number;
   /** Disk for them past that, in the directory of `kv` or of temporary files; none by default. */
   readonly swapDiskBytes?: number;
+  /** Low-rank adapters by name; the model offers the trait `adapter` when there is one. */
+  readonly adapters?: ReadonlyMap<string, LoadedAdapter>;
+  /** Device memory for adapters; `DEFAULT_ADAPTER_BYTES` by default. */
+  readonly adapterMemoryBytes?: number;
   /** Where persistent exports and the swap file live; without it exports last as long as the process. */
   readonly kv?: KvDirectory;
 }
@@ -54,6 +61,13 @@ export const TRAITS = [
   'introspect',
   'kv-files',
 ] as const;
+
+/** The traits of a model: those that it names, `adapter` when it has one, and `input-image` when its backend encodes pictures. */
+export function traitsOf({ traits = TRAITS, adapters, backend }: HostedModel): readonly string[] {
+  return [...traits, ...(adapters?.size ? ['adapter'] : []), ...(backend.images ? ['input-image'] : [])];
+}
+
+export const DEFAULT_ADAPTER_BYTES = 1024 * 1024 * 1024;
 
 /** The limits of one inferlet on one model besides its pages. */
 export const EMBED_LIMITS = { maxEmbeds: MAX_EMBEDS, maxStateBytes: 64 * 1024 * 1024 } as const;

@@ -14,7 +14,7 @@ const CONFIG = { contextLength: 16_384, heads: 4 };
 /** Tokens from `start` on, over and into `pages`. */
 function text(pages: Uint32Array, tokens: readonly number[], start = 0): ForwardRequest {
   const positions = range(start, start + tokens.length);
-  const rest = { inPages: pages, outPages: pages, mask: undefined, rows: 1, keepsParts: false };
+  const rest = { inPages: pages, outPages: pages, mask: undefined, rows: 1, keepsParts: false, adapter: undefined };
   return { ...rest, positions, tokens: Uint32Array.from(tokens) };
 }
 

@@ -20,6 +20,8 @@ export interface ForwardRequest {
   readonly rows: number;
   /** Whether parts that were committed stay when a later one fails: a run's tokens have been handed over. Else all of the call goes. */
   readonly keepsParts: boolean;
+  /** The low-rank adapter that computes it; undefined for the model alone. */
+  readonly adapter: string | undefined;
 }
 
 /** Most scores of a call that cannot be cut (inputs × keys × heads): 64 Mi, which are 256 MiB on the device. */
@@ -38,7 +40,7 @@ export class ForwardPlan {
   /** Inputs after those that are being computed. */
   reserved = 0;
   /** Inputs that came from the prefix cache; the rest have slots. */
-  readonly #taken: number;
+  readonly taken: number;
   readonly #prefix: PrefixRun | undefined;
   readonly #context: Context;
   readonly #slots: EmptySlot[];
@@ -60,8 +62,8 @@ export class ForwardPlan {
     space.makeResident(inPages);
     const asked = prefixRequest(request);
     this.#prefix = asked && space.beginPrefix(asked);
-    this.#taken = this.#prefix?.taken ?? 0;
-    this.done = this.#taken;
+    this.taken = this.#prefix?.taken ?? 0;
+    this.done = this.taken;
     try {
       const resolved = resolve(space, request, this.#prefix);
       this.#slots = resolved.slots;
@@ -83,7 +85,7 @@ export class ForwardPlan {
    * them; `commit` or `rollback` follows.
    */
   begin(count: number, inputs: InputRows, output: OutputRequest): SequenceInput {
-    const from = this.done - this.#taken;
+    const from = this.done - this.taken;
     const to = from + count;
     const { slots } = this.#context;
     const contextCount = this.#context.count + from;
@@ -95,7 +97,7 @@ export class ForwardPlan {
       mask:
         this.#matrix === 'causal'
           ? 'causal'
-          : matrixRows(this.#matrix, this.positions.length - this.#taken, this.#context.count, from, to),
+          : matrixRows(this.#matrix, this.positions.length - this.taken, this.#context.count, from, to),
       writes: count === this.#writes.length ? this.#writes : this.#writes.subarray(from, to),
       output,
     };
@@ -119,8 +121,8 @@ export class ForwardPlan {
   /** The call ends here, before its last input: the out-pages are as they were, but for what a call that keeps its parts has committed. */
   rollback(): void {
     if (this.left === 0) return;
-    const end = this.#slots.length > 0 ? this.done + this.reserved - this.#taken : 0;
-    for (let i = this.#keepsParts ? this.done - this.#taken : 0; i < end; i++) {
+    const end = this.#slots.length > 0 ? this.done + this.reserved - this.taken : 0;
+    for (let i = this.#keepsParts ? this.done - this.taken : 0; i < end; i++) {
       const { page, slot } = this.#slots[i] as EmptySlot;
       unfillSlot(page, slot);
     }
@@ -162,9 +164,10 @@ export function prefixRequest({
   mask,
   tokens,
   rows,
+  adapter,
 }: ForwardRequest): PrefixRequest | undefined {
   if (!tokens || mask || outPages.length === 0) return undefined;
-  return { inPages, outPages, positions, tokens, keep: Math.max(1, rows), causal: true };
+  return { inPages, outPages, positions, tokens, keep: Math.max(1, rows), causal: true, adapter };
 }
 
 /**

@@ -4,7 +4,7 @@ import { encodeFloats } from '../protocol/results.ts';
 import { embedKey, InstantCall, type ModelContext } from './call.ts';
 import type { HostQueue } from './space.ts';
 
-/** `read-embed` of `wit/output-text.wit`: a token's embedding, or a state. */
+/** `read-embed` of `wit/output-text.wit`: a token's embedding, a state, or a part of a picture. */
 export class ReadEmbedCall extends InstantCall {
   readonly #embed: number;
   readonly #model: ModelContext;
@@ -17,7 +17,7 @@ export class ReadEmbedCall extends InstantCall {
 
   override execute(): undefined {
     const embed = this.hostQueue.space.embeds.get(this.#embed);
-    const values = embed.kind === 'state' ? embed.values : this.#model.embedding(embed.token);
+    const values = embed.kind === 'token' ? this.#model.embedding(embed.token) : embed.values;
     if (!values) throw fault('unsupported', 'this host cannot look up the embedding of a token; read a state instead');
     this.reply(() => encodeFloats(this.hostQueue.space.port.writer, this.id, values));
   }

@@ -123,6 +123,7 @@ export class RunCall extends DeviceCall implements OpenRun {
       tokens,
       rows: positions.length,
       keepsParts: true,
+      adapter: undefined,
     };
     return new ForwardPlan(this.hostQueue.space.pages, request, config);
   }

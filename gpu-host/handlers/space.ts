@@ -31,6 +31,12 @@ export interface OpenRun {
   stop(): void;
 }
 
+/** A call that waits for its picture. */
+export interface OpenImage {
+  pixels(pixels: Uint8Array): void;
+  refuse(why: HandlerError): void;
+}
+
 /** What one inferlet has on one model: its pages, its embeds, and the order between its calls. */
 export class ModelSpace {
   readonly port: ReplyPort;
@@ -41,7 +47,9 @@ export class ModelSpace {
   readonly queues = new Set<HostQueue>();
   /** Runs by the id of their call, for `run-consumed` and `run-stop`. */
   readonly runs = new Map<number, OpenRun>();
-  /** How many of them wait for their consumer. */
+  /** Calls with a picture by their id, for `image-pixels` and `image-failed`. */
+  readonly images = new Map<number, OpenImage>();
+  /** How many runs wait for their consumer. */
   heldRuns = 0;
   /** Bytes that calls which are not done cost: their arguments, and their keys on the scoreboard. */
   pendingBytes = 0;

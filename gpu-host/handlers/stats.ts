@@ -13,6 +13,8 @@ export class StepStats {
   projections = 0;
   /** and those that a forward's own step answered. */
   fusedProjections = 0;
+  /** Pictures encoded. */
+  images = 0;
   deviceBusyMs = 0;
   forwardMs = 0;
   graceMs = 0;
@@ -38,6 +40,12 @@ export class StepStats {
     this.deviceBusyMs += ms;
   }
 
+  /** Pictures that were encoded in one step. */
+  encoding(count: number, ms: number): void {
+    this.images += count;
+    this.deviceBusyMs += ms;
+  }
+
   reset(): void {
     this.batches = 0;
     this.sequences = 0;
@@ -45,6 +53,7 @@ export class StepStats {
     this.decodeTokens = 0;
     this.projections = 0;
     this.fusedProjections = 0;
+    this.images = 0;
     this.deviceBusyMs = 0;
     this.forwardMs = 0;
     this.graceMs = 0;

@@ -43,6 +43,10 @@ export class StepCall extends DeviceCall {
     return this.#unplanned.inputs(tokens.length, () => (tokens.length === positions.length ? this.#ask() : undefined));
   }
 
+  override get variant(): string | undefined {
+    return this.#request.adapter;
+  }
+
   override chunkable(): boolean {
     const { outPages, positions, mask } = this.#request;
     return isChunkable(outPages.length, positions, mask);
@@ -68,6 +72,7 @@ export class StepCall extends DeviceCall {
       encodeStepResult(this.hostQueue.space.port.writer, this.id, {
         tokens: this.#tokens,
         distributions: this.#distributions,
+        cachedTokens: plan.taken,
       }),
     );
     return 'done';
@@ -136,8 +141,9 @@ export class StepCall extends DeviceCall {
   }
 
   #ask(): ForwardRequest {
-    const { tokens, positions, inPages, outPages, mask, output, rows } = this.#request;
-    return { positions, inPages, outPages, mask, tokens, rows: output.tag === 'none' ? 0 : rows, keepsParts: false };
+    const { tokens, positions, inPages, outPages, mask, output, adapter } = this.#request;
+    const rows = output.tag === 'none' ? 0 : this.#request.rows;
+    return { positions, inPages, outPages, mask, tokens, rows, keepsParts: false, adapter };
   }
 
   #checkOutput(): void {

@@ -2,17 +2,17 @@ import type { HandlerError } from '../protocol/errors.ts';
 import { Failures } from './failures.ts';
 import { dependencyFault, fault } from './fault.ts';
 
-/** What an embed holds: nothing yet, a token to embed when it is used, or the values of a state. */
+/** What an embed holds: nothing yet, a token to embed when it is used, the values of a state, or those of a part of a picture. */
 export type Embed =
   | { readonly kind: 'empty' }
   | { readonly kind: 'token'; readonly token: number; readonly position: number }
-  | { readonly kind: 'state'; readonly values: Float32Array; readonly position: number };
+  | { readonly kind: 'state' | 'image'; readonly values: Float32Array; readonly position: number };
 
 const EMPTY: Embed = { kind: 'empty' };
 
 export interface EmbedLimits {
   readonly maxEmbeds: number;
-  /** Most bytes of state values. */
+  /** Most bytes of values of states and pictures. */
   readonly maxStateBytes: number;
 }
 
@@ -85,7 +85,10 @@ export class EmbedSpace {
     const failure = this.failures.of(address);
     if (failure) throw dependencyFault(failure);
     if (embed.kind === 'empty')
-      throw fault('invalid-argument', `embed ${address} is empty: embed-text or a forward must write it first`);
+      throw fault(
+        'invalid-argument',
+        `embed ${address} is empty: embed-text, embed-image or a forward must write it first`,
+      );
     return embed;
   }
 
@@ -98,12 +101,17 @@ export class EmbedSpace {
     this.#set(address, { kind: 'state', values, position });
   }
 
+  /** Keeps `values` (not copied). */
+  setImage(address: number, values: Float32Array, position: number): void {
+    this.#set(address, { kind: 'image', values, position });
+  }
+
   /** @throws CallFault when these states would pass the limit. */
   checkStateRoom(bytes: number): void {
     if (this.#stateBytes + bytes <= this.#limits.maxStateBytes) return;
     throw fault(
       'limit-exceeded',
-      `embeds hold ${this.#stateBytes} bytes of states and ${bytes} more are needed; ${this.#limits.maxStateBytes} is the limit`,
+      `embeds hold ${this.#stateBytes} bytes of states and pictures, and ${bytes} more are needed; ${this.#limits.maxStateBytes} is the limit`,
     );
   }
 
@@ -114,20 +122,20 @@ export class EmbedSpace {
     this.checkHeld(destinations);
     const embeds = Array.from(sources, (source) => this.get(source));
     let bytes = 0;
-    for (const embed of embeds) if (embed.kind === 'state') bytes += embed.values.byteLength;
+    for (const embed of embeds) if ('values' in embed) bytes += embed.values.byteLength;
     this.checkStateRoom(bytes);
     for (let i = 0; i < embeds.length; i++) this.#set(destinations[i] as number, embeds[i] as Embed);
   }
 
   #set(address: number, embed: Embed): void {
     this.#forget(address);
-    if (embed.kind === 'state') this.#stateBytes += embed.values.byteLength;
+    if ('values' in embed) this.#stateBytes += embed.values.byteLength;
     this.#embeds.set(address, embed);
   }
 
   #forget(address: number): void {
     const old = this.#embeds.get(address);
-    if (old?.kind === 'state') this.#stateBytes -= old.values.byteLength;
+    if (old && 'values' in old) this.#stateBytes -= old.values.byteLength;
     this.failures.forget(address);
   }
 

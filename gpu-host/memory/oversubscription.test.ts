@@ -75,7 +75,7 @@ function oversubscribe(factor: number, swapPages: number): Record<string, number
 
 function nextCall(who: number, { left }: Program, random: (below: number) => number): WriteCall {
   const tokens = Array.from({ length: Math.min(left, 1 + random(8)) }, () => random(3));
-  return { kind: 'text', who, tokens, keep: 1, bend: 'none', pick: 1 };
+  return { kind: 'text', who, tokens, keep: 1, bend: 'none', pick: 1, adapter: 0 };
 }
 
 /** Who has finished what it wanted ends, and who was ended has a cause. */

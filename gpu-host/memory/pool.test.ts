@@ -54,7 +54,7 @@ test('a page that is about to go gives its frame to one that comes back', () => 
 test('a slot that was reserved in vain leaves no trace', () => {
   const pool = new PagePool(4, 1, () => {});
   const page = pool.take() as Page;
-  const prefix = new PagePrefix('tenant', undefined, 4);
+  const prefix = new PagePrefix('tenant', undefined, undefined, 4);
   page.prefix = prefix;
   for (const [slot, token] of [7, 8, 9].entries()) {
     fillSlot(page, slot, slot);

@@ -20,7 +20,12 @@ function prepare(
   pages: readonly number[],
   first: number,
   tokens: readonly number[],
-  { keep = 1, causal = true, outPages = pages }: { keep?: number; causal?: boolean; outPages?: readonly number[] } = {},
+  {
+    keep = 1,
+    causal = true,
+    outPages = pages,
+    adapter,
+  }: { keep?: number; causal?: boolean; outPages?: readonly number[]; adapter?: string } = {},
 ): Prepared {
   const positions = Uint32Array.from(tokens, (_, i) => first + i);
   const out = Uint32Array.from(outPages);
@@ -31,6 +36,7 @@ function prepare(
     tokens: Uint32Array.from(tokens),
     keep,
     causal,
+    adapter,
   };
   const before = space.memory.prefixes?.stats();
   const expected = space.peekPrefix(request);
@@ -224,6 +230,22 @@ test('tenants find nothing of each other, even after an import', () => {
   importer.importSnapshot(50, snapshot);
   assert.equal(prepare(importer, [50, 51], 8, [1, 2, 3], { outPages: [1] }).run, undefined);
   assert.equal(kit.memory.prefixes?.size, 4);
+});
+
+test('what an adapter computed is found by that adapter only, whatever went before', () => {
+  const { kit, space } = open({ tenant: 'a' });
+  const fresh = () => open({ tenant: 'a' }, kit).space;
+  forward(space, ALL, 0, TEXT, { adapter: 'x' });
+  assert.equal(forward(fresh(), ALL, 0, TEXT), 0);
+  assert.equal(forward(fresh(), ALL, 0, TEXT, { adapter: 'y' }), 0);
+  assert.equal(forward(fresh(), ALL, 0, TEXT, { adapter: 'x' }), 8);
+  assert.equal(forward(fresh(), ALL, 0, TEXT), 8);
+  assert.equal(kit.memory.prefixes?.size, 6);
+  const mixed = fresh();
+  forward(mixed, ALL, 0, TEXT.slice(0, 4));
+  assert.equal(prepare(mixed, ALL, 4, TEXT.slice(4), { adapter: 'x' }).run, undefined, 'a text of both is nobody’s');
+  assert.equal(kit.memory.prefixes?.size, 6);
+  kit.memory.audit();
 });
 
 test('a hit adds nothing to what is held, and a swapped-out page comes back in the frame that it stands in for', () => {

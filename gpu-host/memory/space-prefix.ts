@@ -1,5 +1,5 @@
 import { CallFault } from './fault.ts';
-import { PagePrefix, samePrefix } from './identity.ts';
+import { PagePrefix, samePrefix, treeTenant } from './identity.ts';
 import { type Page, slotBits } from './pool.ts';
 import type { PrefixNode, PrefixTree } from './prefix/tree.ts';
 import type { Mapping, PageSpace } from './space.ts';
@@ -16,6 +16,8 @@ export interface PrefixRequest {
   readonly keep: number;
   /** Whether each input sees all context and the inputs up to itself: there is no explicit mask. */
   readonly causal: boolean;
+  /** The low-rank adapter that computes; undefined for the model alone. */
+  readonly adapter?: string | undefined;
 }
 
 /** The text that a call goes on with: pages that hold its start, and the pages that take the inputs. */
@@ -45,6 +47,7 @@ export class PrefixRun {
   readonly context: Uint32Array;
   readonly #space: PageSpace;
   readonly #tree: PrefixTree<Page>;
+  readonly #adapter: string | undefined;
   /** All pages of the text, the call's out-pages last. */
   readonly #pages: readonly Page[];
   /** Tokens whose slots are filled or reserved. */
@@ -58,6 +61,7 @@ export class PrefixRun {
     space: PageSpace,
     tree: PrefixTree<Page>,
     text: {
+      readonly adapter: string | undefined;
       readonly pages: readonly Page[];
       readonly length: number;
       readonly taken: number;
@@ -70,6 +74,7 @@ export class PrefixRun {
     this.context = text.context;
     this.#space = space;
     this.#tree = tree;
+    this.#adapter = text.adapter;
     this.#pages = text.pages;
     this.#length = text.length;
     this.#offered = Math.floor(text.length / space.pool.pageSize);
@@ -77,13 +82,14 @@ export class PrefixRun {
 
   /** The next inputs, with these tokens, have had their slots filled. `unfillSlot` takes this back as well. */
   reserve(tokens: Uint32Array): void {
-    const { pageSize } = this.#space.pool;
+    const { pool, owner } = this.#space;
+    const { pageSize } = pool;
     for (const token of tokens) {
       const slot = this.#length % pageSize;
       const at = (this.#length - slot) / pageSize;
       const page = this.#pages[at];
       if (!page) throw new Error('more inputs than the call has');
-      if (slot === 0) page.prefix = new PagePrefix(this.#space.owner.tenant, this.#pages[at - 1]?.prefix, pageSize);
+      if (slot === 0) page.prefix = new PagePrefix(owner.tenant, this.#adapter, this.#pages[at - 1]?.prefix, pageSize);
       const { prefix } = page;
       if (prefix?.known !== slot) throw new Error('a page’s tokens do not follow each other');
       prefix.tokens[slot] = token;
@@ -127,11 +133,11 @@ export class PrefixRun {
 /**
  * Sees whether a call can use the prefix tree, and maps what the tree has of its inputs in the place of its empty out-pages. Afterwards the
  * context is on the device and `emptySlots(outPages, inputs - taken)` cannot fail. Undefined when the call is no plain text that goes on:
- * something is masked, its context was not computed from tokens alone, or its positions skip.
+ * something is masked, its context was not computed from tokens alone by what computes now, or its positions skip.
  * @throws CallFault as `emptySlots` does; nothing has changed then
  */
 export function beginPrefix(space: PageSpace, tree: PrefixTree<Page>, request: PrefixRequest): PrefixRun | undefined {
-  const { tokens } = request;
+  const { adapter } = request;
   const plain = plainCall(space, request);
   if (!plain) return undefined;
   const { text, rooms, begun, wanted } = plain;
@@ -139,11 +145,12 @@ export function beginPrefix(space: PageSpace, tree: PrefixTree<Page>, request: P
   space.makeWritable(rooms);
   const { pageSize } = space.pool;
   const full = text.full.map(({ page }) => page);
-  const found = wanted > 0 && isThere(full, text) ? find(space, tree, full, text, tokens, wanted) : [];
+  const found = wanted > 0 && isThere(full, text) ? find(space, tree, full, text, request, wanted) : [];
   const replaced = mapFound(space, found, rooms);
   const mapped = replaced.length;
   const before = [...text.full, ...rooms.slice(0, Math.max(mapped, text.partial ? 1 : 0))];
   return new PrefixRun(space, tree, {
+    adapter,
     pages: [...full, ...rooms.map(({ page }) => page)],
     taken: Math.max(0, mapped * pageSize - begun),
     length: mapped > 0 ? (full.length + mapped) * pageSize : text.length,
@@ -169,7 +176,12 @@ export function peekPrefix(space: PageSpace, tree: PrefixTree<Page>, request: Pr
   const full = text.full.map(({ page }) => page);
   const parent = full.at(-1)?.prefix?.node;
   if (!isThere(full, text) || (full.length > 0 && !parent?.attached)) return 0;
-  const pages = tree.peek(space.owner.tenant, parent, sequenceOf(text, request.tokens), wanted);
+  const pages = tree.peek(
+    treeTenant(space.owner.tenant, request.adapter),
+    parent,
+    sequenceOf(text, request.tokens),
+    wanted,
+  );
   return Math.max(0, pages * space.pool.pageSize - begun);
 }
 
@@ -187,7 +199,7 @@ interface PlainCall {
 /** @throws CallFault as `roomIn` does */
 function plainCall(space: PageSpace, request: PrefixRequest): PlainCall | undefined {
   const { outPages, positions, tokens, keep } = request;
-  const text = request.causal && tokens.length > 0 && outPages.length > 0 ? textOf(space, request.inPages) : undefined;
+  const text = request.causal && tokens.length > 0 && outPages.length > 0 ? textOf(space, request) : undefined;
   if (!text || !runsOn(positions, text.length)) return undefined;
   const rooms = space.roomIn(outPages, positions.length);
   if (!continues(text, rooms)) return undefined;
@@ -197,7 +209,7 @@ function plainCall(space: PageSpace, request: PrefixRequest): PlainCall | undefi
 }
 
 /** The text that these pages hold, or undefined when they hold anything else. Empty pages may follow. */
-function textOf(space: PageSpace, inPages: Uint32Array): Text | undefined {
+function textOf(space: PageSpace, { inPages, adapter }: PrefixRequest): Text | undefined {
   const { pageSize } = space.pool;
   const full: Mapping[] = [];
   let partial: Mapping | undefined;
@@ -212,7 +224,8 @@ function textOf(space: PageSpace, inPages: Uint32Array): Text | undefined {
       continue;
     }
     const { prefix } = page;
-    if (ended || partial || prefix?.tenant !== space.owner.tenant || !isKnown(page)) return undefined;
+    if (ended || partial || !prefix || !isKnown(page)) return undefined;
+    if (prefix.tenant !== space.owner.tenant || prefix.adapter !== adapter) return undefined;
     if (prefix.parent !== last && !samePrefix(prefix.parent, last)) return undefined;
     last = prefix;
     if (prefix.known === pageSize) full.push(mapping);
@@ -245,10 +258,15 @@ function find(
   tree: PrefixTree<Page>,
   full: readonly Page[],
   text: Text,
-  tokens: Uint32Array,
+  { tokens, adapter }: PrefixRequest,
   maxPages: number,
 ): readonly PrefixNode<Page>[] {
-  return tree.match(space.owner.tenant, plant(space, tree, full), sequenceOf(text, tokens), maxPages);
+  return tree.match(
+    treeTenant(space.owner.tenant, adapter),
+    plant(space, tree, full),
+    sequenceOf(text, tokens),
+    maxPages,
+  );
 }
 
 /** The tokens of the page that the text ends in, then the call's. */
@@ -312,7 +330,8 @@ function plant(space: PageSpace, tree: PrefixTree<Page>, text: readonly Page[]):
   const { pageSize } = space.pool;
   const tokens = new Uint32Array(fresh.length * pageSize);
   for (const [i, { prefix }] of fresh.entries()) if (prefix) tokens.set(prefix.tokens, i * pageSize);
-  const { nodes, added } = tree.insert(space.owner.tenant, parent, tokens, fresh);
+  const tenant = treeTenant(space.owner.tenant, pages[0]?.prefix?.adapter);
+  const { nodes, added } = tree.insert(tenant, parent, tokens, fresh);
   for (const page of added) space.pool.adopt(page);
   for (const [i, { prefix }] of fresh.entries()) if (prefix) prefix.node = nodes[i];
   return nodes.at(-1);

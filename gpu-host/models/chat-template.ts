@@ -1,6 +1,7 @@
-import { Template } from '@huggingface/jinja';
+import { Environment, Interpreter, Template } from '@huggingface/jinja';
 import { z } from 'zod';
 import { causeText, ModelError } from './errors.ts';
+import { formatTime } from './format-time.ts';
 
 /** One turn of a conversation. */
 export interface ChatMessage {
@@ -8,6 +9,20 @@ export interface ChatMessage {
   readonly role: string;
   readonly content: string;
 }
+
+/** What a template may name, plain JSON values. A template is the operator's; its variables may be a stranger's. */
+export type TemplateVariables = Readonly<Record<string, unknown>>;
+
+/**
+ * Nodes of a template that one rendering may evaluate, and the time that it may take: it blocks the thread, and two nested loops over a
+ * stranger's messages are quadratic.
+ */
+const MAX_STEPS = 1_000_000;
+const MAX_RENDER_MS = 1000;
+/** Steps between two looks at the clock. */
+const STEPS_PER_LOOK = 128;
+/** Numbers that `range` hands out at once. */
+const MAX_RANGE = 100_000;
 
 const namedTemplates = z.array(z.looseObject({ name: z.string(), template: z.string() }));
 
@@ -20,35 +35,75 @@ export function pickChatTemplate(field: unknown): string | null {
 }
 
 /**
- * A renderer for a Jinja chat template as Hugging Face models carry it.
+ * A renderer for a Jinja chat template as Hugging Face models carry it. Variables become Jinja's own values, in maps: nothing of
+ * JavaScript's objects, their prototypes least of all, can be named by a template.
  *
- * @param specialTokens `bos_token`, `eos_token`, … as the template may name them
- * @throws ModelError `malformed-tokenizer` when the template does not parse; rendering throws `invalid-messages` with the template's own
- * words when it refuses the messages
+ * @param specialTokens `bos_token`, `eos_token`, … as the template may name them, unless the variables have their own
+ * @throws ModelError `malformed-tokenizer` when the template does not parse; rendering throws `invalid-messages`, with the template's own
+ * words when it refuses the variables, and when it takes too long over them
  */
 export function compileChatTemplate(
   source: string,
   specialTokens: Readonly<Record<string, string>>,
-): (messages: readonly ChatMessage[], addGenerationPrompt: boolean) => string {
-  let template: Template;
+): (variables: TemplateVariables) => string {
+  const program = parse(source);
+  return (variables) => {
+    try {
+      const environment = new Environment();
+      const given = { ...specialTokens, tools: null, documents: null, ...variables };
+      for (const [name, value] of Object.entries({ ...GLOBALS, ...given })) environment.set(name, value);
+      return String(new BoundedInterpreter(environment).run(program).value);
+    } catch (cause) {
+      const message = `the chat template refused the messages: ${causeText(cause)}`;
+      throw new ModelError('invalid-messages', message, { cause });
+    }
+  };
+}
+
+function parse(source: string): Template['parsed'] {
   try {
-    template = new Template(source);
+    return new Template(source).parsed;
   } catch (cause) {
     throw new ModelError('malformed-tokenizer', `the chat template does not parse: ${causeText(cause)}`, { cause });
   }
-  return (messages, addGenerationPrompt) => {
-    try {
-      return template.render({
-        ...specialTokens,
-        messages: messages.map(({ role, content }) => ({ role, content })),
-        add_generation_prompt: addGenerationPrompt,
-        tools: null,
-        documents: null,
-      });
-    } catch (cause) {
-      throw new ModelError('invalid-messages', `the chat template refused the messages: ${causeText(cause)}`, {
-        cause,
-      });
+}
+
+/** What every template may use besides the language; the same as the library's own, with a bound on `range`. */
+const GLOBALS = {
+  true: true,
+  false: false,
+  none: null,
+  True: true,
+  False: false,
+  None: null,
+  raise_exception: (message: unknown): never => {
+    throw new Error(String(message));
+  },
+  range: (first: number, second?: number, step = 1): number[] => {
+    const [start, stop] = second === undefined ? [0, first] : [first, second];
+    const count = Math.max(0, Math.ceil((stop - start) / step));
+    if (!(count <= MAX_RANGE)) throw new Error(`range() of ${count} numbers; ${MAX_RANGE} is the limit`);
+    return Array.from({ length: count }, (_, i) => start + i * step);
+  },
+  strftime_now: (format: string): string => formatTime(new Date(), format),
+};
+
+/** The library's own declarations do not resolve by Node's rules: what is used of it. */
+const Unbounded: new (
+  environment: object,
+) => {
+  run(program: object): { readonly value: unknown };
+  evaluate(node: object | undefined, environment: object): object;
+} = Interpreter;
+
+class BoundedInterpreter extends Unbounded {
+  readonly #endsAt = performance.now() + MAX_RENDER_MS;
+  #steps = 0;
+
+  override evaluate(node: object | undefined, environment: object): object {
+    if (++this.#steps % STEPS_PER_LOOK === 0 && (this.#steps > MAX_STEPS || performance.now() > this.#endsAt)) {
+      throw new Error('it takes too long over them; send fewer or shorter ones');
     }
-  };
+    return super.evaluate(node, environment);
+  }
 }

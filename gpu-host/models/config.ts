@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { ModelError } from './errors.ts';
+import { LLAVA, splitLlava } from './vision/llava.ts';
 
 /**
  * What a backend must know of a Llama-family model, read from a Hugging Face `config.json`.
@@ -97,13 +98,14 @@ const configSchema = z.looseObject({
 type ConfigFile = z.infer<typeof configSchema>;
 
 /**
- * Reads the parsed JSON of a `config.json`, and of `generation_config.json` where there is one (it may name more end tokens).
+ * Reads the parsed JSON of a `config.json` (of one with a vision tower the text model's part), and of `generation_config.json` where there is one (it may name more end tokens).
  *
  * @throws ModelError `malformed-config` with the field, `unsupported-model` when the weights would not mean what the backends compute.
  */
 export function parseConfig(json: unknown, generation: unknown = {}): ModelConfig {
-  const family = familyOf(json);
-  const parsed = configSchema.safeParse(json);
+  const text = splitLlava(json)?.text ?? json;
+  const family = familyOf(text);
+  const parsed = configSchema.safeParse(text);
   if (!parsed.success) throw malformed('config.json', parsed.error);
   const file = parsed.data;
   refuseUnsupported(file);
@@ -176,7 +178,7 @@ function familyOf(json: unknown): string {
   const family = type.data.model_type;
   if (!(FAMILIES as readonly string[]).includes(family)) {
     throw new ModelError('unsupported-model', `models of type "${family}" are not supported`, {
-      hint: `supported model types: ${FAMILIES.join(', ')}`,
+      hint: `supported model types: ${FAMILIES.join(', ')}, and ${LLAVA} over one of them`,
     });
   }
   return family;

@@ -3,6 +3,7 @@ export type ModelErrorCode =
   | 'unknown-model'
   | 'invalid-source'
   | 'unsupported-model'
+  | 'unsupported-adapter'
   | 'malformed-config'
   | 'malformed-weights'
   | 'missing-tensor'

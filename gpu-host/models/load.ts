@@ -5,13 +5,18 @@ import { z } from 'zod';
 import { type ModelConfig, parseConfig } from './config.ts';
 import { causeText, ModelError } from './errors.ts';
 import { readSafetensorsHeader, readTensor, type TensorInfo } from './safetensors.ts';
+import { parseVision, type VisionConfig } from './vision/config.ts';
+import { expectedVisionTensors, llavaTensors } from './vision/tensors.ts';
 
 /** A model in Hugging Face layout whose names and shapes have been checked. Weights are read when asked for. */
 export interface LoadedModel {
   /** Absolute path of the directory with config.json, the weights and the tokenizer. */
   readonly directory: string;
   readonly config: ModelConfig;
+  /** The text model's under the names of `expectedTensors`, the vision tower's under those of `expectedVisionTensors`. */
   readonly tensors: TensorStore;
+  /** Set for models that take images. */
+  readonly vision?: VisionConfig;
 }
 
 /** The float tensors of a model, from one file or many. */
@@ -25,19 +30,23 @@ export interface TensorStore {
 
 /**
  * Opens a model directory in Hugging Face layout: `config.json` with `model.safetensors`, or with the shards that
- * `model.safetensors.index.json` lists.
+ * `model.safetensors.index.json` lists. A model with a vision tower has a `preprocessor_config.json` too.
  *
  * @throws ModelError naming the file, the field, the missing tensor or the tensor of a wrong shape.
  */
 export async function loadModel(directory: string): Promise<LoadedModel> {
   const root = resolve(directory);
-  const config = parseConfig(
-    await readJson(join(root, 'config.json')),
-    await readOptionalJson(root, 'generation_config.json'),
-  );
-  const tensors = await openTensors(root);
-  checkTensors(config, tensors);
-  return { directory: root, config, tensors };
+  const file = await readJson(join(root, 'config.json'));
+  const config = parseConfig(file, await readOptionalJson(root, 'generation_config.json'));
+  const vision = parseVision(file, await readOptionalJson(root, 'preprocessor_config.json'), config);
+  const stored = await openTensors(root);
+  if (!vision) {
+    checkTensors(expectedTensors(config), stored);
+    return { directory: root, config, tensors: stored };
+  }
+  const tensors = llavaTensors(stored);
+  checkTensors([...expectedTensors(config), ...expectedVisionTensors(vision)], tensors);
+  return { directory: root, config, tensors, vision };
 }
 
 /** Every tensor that a model of this config has, in the order of the forward pass. */
@@ -74,8 +83,8 @@ export function expectedTensors(config: ModelConfig): [name: string, shape: read
   return expected;
 }
 
-function checkTensors(config: ModelConfig, tensors: TensorStore): void {
-  for (const [name, shape] of expectedTensors(config)) {
+function checkTensors(expected: ReturnType<typeof expectedTensors>, tensors: TensorStore): void {
+  for (const [name, shape] of expected) {
     if (!tensors.has(name)) {
       throw new ModelError('missing-tensor', `the weights lack "${name}" of shape [${shape.join(', ')}]`, {
         hint:

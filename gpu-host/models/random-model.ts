@@ -1,5 +1,7 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { adapterTensors, type LoadedAdapter, loadAdapter } from './adapter.ts';
+import { PROJECTIONS, type Projection } from './adapter-config.ts';
 import { configToJson, type ModelConfig } from './config.ts';
 import { expectedTensors, type LoadedModel, loadModel } from './load.ts';
 import { writeSafetensors } from './safetensors.ts';
@@ -30,14 +32,7 @@ const TINY: ModelConfig = {
  * loads it: for tests that need a real model of every shape. The same config and seed give the same bytes. `family: 'qwen2'` brings biases, `'qwen3'` query and key norms.
  */
 export async function randomModel(directory: string, config: Partial<ModelConfig>, seed: number): Promise<LoadedModel> {
-  const family = config.family ?? (config.attentionBias ? 'qwen2' : config.queryKeyNorm ? 'qwen3' : TINY.family);
-  const full: ModelConfig = {
-    ...TINY,
-    ...config,
-    family,
-    attentionBias: family === 'qwen2',
-    queryKeyNorm: family === 'qwen3',
-  };
+  const full = tinyConfig(config);
   const random = gaussian(seed);
   const tensors = expectedTensors(full).map(([name, shape]) => ({
     name,
@@ -47,9 +42,62 @@ export async function randomModel(directory: string, config: Partial<ModelConfig
   await mkdir(directory, { recursive: true });
   await writeFile(join(directory, 'config.json'), JSON.stringify(configToJson(full), null, 2));
   await writeSafetensors(join(directory, 'model.safetensors'), tensors);
-  await writeFile(join(directory, 'tokenizer.json'), JSON.stringify(plainTokenizer(full.vocabularySize)));
-  await writeFile(join(directory, 'tokenizer_config.json'), JSON.stringify(TOKENIZER_CONFIG));
+  await writePlainTokenizer(directory, full.vocabularySize);
   return loadModel(directory);
+}
+
+/** A tiny model's config with what `config` changes. */
+export function tinyConfig(config: Partial<ModelConfig>): ModelConfig {
+  const family = config.family ?? (config.attentionBias ? 'qwen2' : config.queryKeyNorm ? 'qwen3' : TINY.family);
+  return { ...TINY, ...config, family, attentionBias: family === 'qwen2', queryKeyNorm: family === 'qwen3' };
+}
+
+/** Writes a tokenizer of one token per byte, or per printable character. */
+export async function writePlainTokenizer(directory: string, vocabularySize: number): Promise<void> {
+  await writeFile(join(directory, 'tokenizer.json'), JSON.stringify(plainTokenizer(vocabularySize)));
+  await writeFile(join(directory, 'tokenizer_config.json'), JSON.stringify(TOKENIZER_CONFIG));
+}
+
+/** What {@link randomAdapter} writes; rank 2, scale 2 and all projections by default. */
+export interface RandomAdapterOptions {
+  readonly rank?: number;
+  readonly alpha?: number;
+  readonly rslora?: boolean;
+  readonly targets?: readonly Projection[];
+}
+
+/**
+ * Writes a random low-rank adapter for a model in PEFT layout and loads it: for tests. Its changes are as large as the weights of
+ * {@link randomModel}, so that they cannot be overlooked. The same options and seed give the same bytes.
+ */
+export async function randomAdapter(
+  directory: string,
+  model: ModelConfig,
+  seed: number,
+  options: RandomAdapterOptions = {},
+): Promise<LoadedAdapter> {
+  const { rank = 2, alpha = 2 * rank, rslora = false, targets = PROJECTIONS } = options;
+  const random = gaussian(seed);
+  const tensors = adapterTensors(model, { rank, targets }).map(([name, shape]) => ({
+    name,
+    shape,
+    // `A` keeps what it gets near one, `B` hands on a third of it.
+    data: () => randomTensor(name, shape, () => random() * (name.includes('lora_A') ? 0.7 : 0.3)),
+  }));
+  const config = {
+    peft_type: 'LORA',
+    task_type: 'CAUSAL_LM',
+    r: rank,
+    lora_alpha: alpha,
+    use_rslora: rslora,
+    target_modules: targets,
+    bias: 'none',
+    init_lora_weights: true,
+  };
+  await mkdir(directory, { recursive: true });
+  await writeFile(join(directory, 'adapter_config.json'), JSON.stringify(config, null, 2));
+  await writeSafetensors(join(directory, 'adapter_model.safetensors'), tensors);
+  return loadAdapter(directory, model);
 }
 
 const SPECIAL = ['<unk>', '<s>', '</s>'];
@@ -86,7 +134,7 @@ function plainTokenizer(vocabularySize: number): object {
 }
 
 /** Scaled so that activations stay near one through any depth and logits differ clearly. */
-function randomTensor(name: string, shape: readonly number[], random: () => number): Float32Array {
+export function randomTensor(name: string, shape: readonly number[], random: () => number): Float32Array {
   const values = new Float32Array(shape.reduce((product, dimension) => product * dimension, 1));
   const isNorm = name.endsWith('norm.weight');
   const deviation = isNorm
@@ -101,7 +149,7 @@ function randomTensor(name: string, shape: readonly number[], random: () => numb
 }
 
 /** Standard normal values from a 32-bit seed (splitmix32 and Box–Muller). */
-function gaussian(seed: number): () => number {
+export function gaussian(seed: number): () => number {
   let state = seed | 0;
   const uniform = () => {
     state = (state + 0x9e3779b9) | 0;

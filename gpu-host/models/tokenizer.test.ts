@@ -6,6 +6,7 @@ import { after, before, describe, it } from 'node:test';
 import fc from 'fast-check';
 import llamaTokenizer from 'llama-tokenizer-js';
 import { defaultCacheDirectory } from './cache.ts';
+import { compileChatTemplate } from './chat-template.ts';
 import { ModelError } from './errors.ts';
 import { pullModel } from './pull.ts';
 import { fetchTarball, unpack } from './sources/npm.ts';
@@ -154,6 +155,47 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     assert.equal(tokens.filter((token) => token === 1).length, 3);
     assert.equal(tokenizer.decode(tokens, { special: true }), text);
     assert.deepEqual(tokenizer.special, { bos: 1, eos: [2], pad: 0, unknown: 0 });
+  });
+
+  it('renders tools and calls, and nothing of the prototype chain', () => {
+    const tools = [{ type: 'function', function: { name: 'add', parameters: { type: 'object' } } }];
+    const call = { function: { name: 'add', arguments: { a: 1 } } };
+    const messages = [
+      { role: 'user', content: '1 + 1?' },
+      { role: 'assistant', content: '', tool_calls: [call] },
+      { role: 'tool', content: '2' },
+    ];
+    const text = tokenizer.renderChat({ messages, tools, add_generation_prompt: true });
+    assert.ok(
+      text.includes(
+        `<tools>\n${'{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}'}`,
+      ),
+    );
+    assert.ok(text.includes('<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call><|im_end|>'));
+    assert.ok(text.endsWith('<tool_response>\n2\n</tool_response><|im_end|>\n<|im_start|>assistant\n'));
+
+    const render = compileChatTemplate(
+      '[{{ x.constructor }}{{ x.__proto__ }}{{ x.y.constructor }}{{ "".constructor }}{{ constructor }}{{ toString }}]',
+      {},
+    );
+    assert.equal(render({ x: JSON.parse('{"y": "z"}') }), '[]');
+    assert.equal(compileChatTemplate('{{ bos_token }}', { bos_token: '<s>' })({}), '<s>');
+    assert.equal(compileChatTemplate('{{ strftime_now("%d %b %Y") | length }}', {})({}), '11');
+  });
+
+  it('gives up on a template that takes too long over its variables', () => {
+    const quadratic = compileChatTemplate('{% for a in m %}{% for b in m %}{{ b }}{% endfor %}{% endfor %}', {});
+    assert.equal(quadratic({ m: ['x', 'y'] }), 'xyxy');
+    assert.throws(() => quadratic({ m: Array.from({ length: 20_000 }, () => 'x') }), {
+      code: 'invalid-messages',
+      message: /too long/,
+    });
+    const count = compileChatTemplate('{{ range(n) | length }}', {});
+    assert.equal(count({ n: 10 }), '10');
+    assert.throws(() => count({ n: 1e9 }), { code: 'invalid-messages', message: /range/ });
+    let deep: unknown = 'x';
+    for (let i = 0; i < 50_000; i++) deep = [deep];
+    assert.throws(() => count({ n: 1, deep }), { code: 'invalid-messages' });
   });
 
   it('takes a chat template from its own file, and says when one is wrong or refuses', async () => {

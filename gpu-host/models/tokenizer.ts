@@ -2,13 +2,13 @@ import { readFile, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import { z } from 'zod';
-import { type ChatMessage, compileChatTemplate, pickChatTemplate } from './chat-template.ts';
+import { type ChatMessage, compileChatTemplate, pickChatTemplate, type TemplateVariables } from './chat-template.ts';
 import { createTokenStream, parseDecoder, type TokenStream } from './detokenizer.ts';
 import { causeText, ModelError } from './errors.ts';
 import { readJson, readOptionalJson } from './load.ts';
 import { createLongWordMerger, LONG_WORD } from './long-words.ts';
 
-export type { ChatMessage } from './chat-template.ts';
+export type { ChatMessage, TemplateVariables } from './chat-template.ts';
 export type { TokenStream } from './detokenizer.ts';
 
 /** Text to token ids and back, as the model's own tokenizer.json says. */
@@ -38,6 +38,12 @@ export interface Tokenizer {
    * @throws ModelError `no-chat-template`, or `invalid-messages` with the template's words
    */
   applyChatTemplate(messages: readonly ChatMessage[], addGenerationPrompt: boolean): string;
+  /**
+   * The chat template applied to any variables (`messages`, `tools`, `add_generation_prompt`, …), to be encoded with `special`.
+   *
+   * @throws ModelError `no-chat-template`, or `invalid-messages` with the template's words
+   */
+  renderChat(variables: TemplateVariables): string;
 }
 
 /** Ids with a meaning to whoever drives the model. */
@@ -172,11 +178,15 @@ function build(
     },
     chatTemplate,
     applyChatTemplate(messages, addGenerationPrompt) {
+      const plain = messages.map(({ role, content }) => ({ role, content }));
+      return this.renderChat({ messages: plain, add_generation_prompt: addGenerationPrompt });
+    },
+    renderChat(variables) {
       if (render === null)
         throw new ModelError('no-chat-template', 'this model has no chat template', {
           hint: 'write the prompt as plain text',
         });
-      return render(messages, addGenerationPrompt);
+      return render(variables);
     },
   };
 }

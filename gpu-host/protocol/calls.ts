@@ -51,6 +51,8 @@ export interface StepRequest {
    * Tokens that may be chosen, one row of `ceil(vocabularySize / 32)` words per output row: bit `t % 32` of word `t / 32`. Without it all may.
    */
   readonly allowed?: Uint32Array | undefined;
+  /** Name of the low-rank adapter to compute with. */
+  readonly adapter?: string | undefined;
 }
 
 export interface StepResult {
@@ -117,6 +119,14 @@ export interface FileInfo {
   /** The function that made it. */
   readonly owner: string;
   readonly locked: boolean;
+}
+
+/** A low-rank adapter of a model; see `wit/adapter.wit`. */
+export interface AdapterInfo {
+  readonly name: string;
+  readonly rank: number;
+  /** Whether it is in the device's memory. */
+  readonly loaded: boolean;
 }
 
 /** How a file is saved. */

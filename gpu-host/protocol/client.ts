@@ -7,6 +7,7 @@ import { Link } from './link.ts';
 import { FRAME } from './wire.ts';
 
 export type {
+  AdapterInfo,
   Distribution,
   ExportInfo,
   FileInfo,

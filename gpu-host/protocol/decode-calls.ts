@@ -7,8 +7,8 @@ import {
   type StepOutput,
   type StepRequest,
 } from './calls.ts';
-import { ProtocolFault } from './errors.ts';
-import { OP, STEP_OUTPUT } from './wire.ts';
+import { HANDLER_ERROR_TAGS, type HandlerError, ProtocolFault } from './errors.ts';
+import { MAX_PIXEL_BYTES, OP, STEP_OUTPUT } from './wire.ts';
 import type { WordReader } from './words.ts';
 
 interface Header {
@@ -29,6 +29,8 @@ export type DecodedCall = Header &
     | { readonly op: 'set-priority'; readonly priority: number }
     | { readonly op: 'run-consumed'; readonly tokens: number }
     | { readonly op: 'set-waiting'; readonly waiting: boolean }
+    | { readonly op: 'image-pixels'; readonly pixels: Uint8Array }
+    | { readonly op: 'image-failed'; readonly why: HandlerError }
     | QueuedOperation
   );
 
@@ -66,7 +68,9 @@ export type QueuedOperation =
   | { readonly op: 'list-exports' }
   | LogProbabilitiesOperation
   | { readonly op: 'entropy' | 'read-embed'; readonly embed: number }
-  | FileOperation;
+  | FileOperation
+  | AdapterOperation
+  | EmbedImageOperation;
 
 export interface CopySlotsOperation {
   readonly op: 'copy-slots';
@@ -109,6 +113,10 @@ export type FileOperation =
   | { readonly op: 'file-remove'; readonly name: string; readonly functionName: string }
   | { readonly op: 'file-list'; readonly prefix: string; readonly functionName: string };
 
+export type AdapterOperation =
+  | { readonly op: 'list-adapters' }
+  | { readonly op: 'load-adapter'; readonly name: string };
+
 export interface FileOpenOperation {
   readonly op: 'file-open';
   /** Address of the first page. */
@@ -137,6 +145,13 @@ export interface EmbedTextOperation {
   readonly embeds: Uint32Array;
 }
 
+/** The pixels follow by its id, or why there are none; until then it keeps its place in its queue. */
+export interface EmbedImageOperation {
+  readonly op: 'embed-image';
+  readonly positions: Uint32Array;
+  readonly embeds: Uint32Array;
+}
+
 export interface ForwardOperation {
   /** `forward-scores` answers with the attention received as well. */
   readonly op: 'forward' | 'forward-scores';
@@ -145,6 +160,8 @@ export interface ForwardOperation {
   readonly outPages: Uint32Array;
   readonly outEmbeds: Uint32Array;
   readonly mask: Mask | undefined;
+  /** Name of the low-rank adapter to compute with; a `forward-scores` has none. */
+  readonly adapter?: string;
 }
 
 export interface NextDistributionOperation {
@@ -232,6 +249,12 @@ function decodeCall(reader: WordReader, op: number, { inferlet, queue, id }: Hea
         positions: reader.list(),
         embeds: reader.list(),
       };
+    case OP.embedImage:
+      return { op: 'embed-image', inferlet, queue, id, positions: reader.list(), embeds: reader.list() };
+    case OP.imagePixels:
+      return { op: 'image-pixels', inferlet, queue, id, pixels: reader.bytes(MAX_PIXEL_BYTES) };
+    case OP.imageFailed:
+      return { op: 'image-failed', inferlet, queue, id, why: readError(reader) };
     case OP.forward:
     case OP.forwardScores:
       return {
@@ -245,12 +268,29 @@ function decodeCall(reader: WordReader, op: number, { inferlet, queue, id }: Hea
         outEmbeds: reader.list(),
         mask: readMask(reader),
       };
+    case OP.forwardWithAdapter:
+      return {
+        op: 'forward',
+        inferlet,
+        queue,
+        id,
+        adapter: reader.text(),
+        inPages: reader.list(),
+        inEmbeds: reader.list(),
+        outPages: reader.list(),
+        outEmbeds: reader.list(),
+        mask: readMask(reader),
+      };
     case OP.maskPage:
       return { op: 'mask-page', inferlet, queue, id, page: reader.u32(), slots: reader.u32() };
     case OP.nextDistribution:
       return { op: 'next-distribution', inferlet, queue, id, embed: reader.u32(), topK: reader.u32() };
     case OP.step:
       return { op: 'step', inferlet, queue, id, request: readStep(reader) };
+    case OP.stepWithAdapter: {
+      const adapter = reader.text();
+      return { op: 'step', inferlet, queue, id, request: { ...readStep(reader), adapter } };
+    }
     case OP.run:
       return { op: 'run', inferlet, queue, id, request: readRun(reader) };
     case OP.runConsumed:
@@ -323,6 +363,10 @@ function decodeCall(reader: WordReader, op: number, { inferlet, queue, id }: Hea
       return { op: 'file-remove', inferlet, queue, id, name: reader.text(), functionName: reader.text() };
     case OP.fileList:
       return { op: 'file-list', inferlet, queue, id, prefix: reader.text(), functionName: reader.text() };
+    case OP.listAdapters:
+      return { op: 'list-adapters', inferlet, queue, id };
+    case OP.loadAdapter:
+      return { op: 'load-adapter', inferlet, queue, id, name: reader.text() };
     default:
       throw new ProtocolFault('malformed', `unknown operation ${op}`);
   }
@@ -384,6 +428,12 @@ function readFlag(reader: WordReader): boolean {
   const flag = reader.u32();
   if (flag > 1) throw new ProtocolFault('malformed', `a flag of ${flag}`);
   return flag === 1;
+}
+
+function readError(reader: WordReader): HandlerError {
+  const tag = HANDLER_ERROR_TAGS[reader.u32()];
+  if (tag === undefined) throw new ProtocolFault('malformed', 'unknown error code');
+  return { tag, val: reader.text() };
 }
 
 function readRights(reader: WordReader): FileRights {

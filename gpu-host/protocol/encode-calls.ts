@@ -1,5 +1,6 @@
 import { FILE_RIGHTS, type FileSave, type Mask, type RunRequest, type Sampler, type StepRequest } from './calls.ts';
 import type { OpenInferletOperation } from './decode-calls.ts';
+import { HANDLER_ERROR_TAGS, type HandlerError } from './errors.ts';
 import { FRAME, OP, type Op, STEP_OUTPUT } from './wire.ts';
 import type { FrameWriter } from './words.ts';
 
@@ -33,7 +34,7 @@ export function encodeOpenInferlet(
   return writer.end();
 }
 
-/** A call without further fields: close-inferlet, close-queue, synchronize, run-stop, list-exports. */
+/** A call without further fields: close-inferlet, close-queue, synchronize, run-stop, list-exports, list-adapters. */
 export function encodeBare(writer: FrameWriter, op: Op, inferlet: number, queue: number, id: number): boolean {
   begin(writer, op, inferlet, queue, id);
   return writer.end();
@@ -55,7 +56,7 @@ export function encodeWords(
   return writer.end();
 }
 
-/** A call with texts: unexport, file-unlock (name); file-remove, file-list (name or prefix, function). */
+/** A call with texts: unexport, file-unlock, load-adapter (name); file-remove, file-list (name or prefix, function). */
 export function encodeTexts(
   writer: FrameWriter,
   op: Op,
@@ -127,6 +128,28 @@ export function encodeForward(
   return writer.end();
 }
 
+export function encodeForwardWithAdapter(
+  writer: FrameWriter,
+  inferlet: number,
+  queue: number,
+  adapter: string,
+  inPages: Uint32Array | readonly number[],
+  inEmbeds: Uint32Array | readonly number[],
+  outPages: Uint32Array | readonly number[],
+  outEmbeds: Uint32Array | readonly number[],
+  mask: Mask | undefined,
+): boolean {
+  begin(writer, OP.forwardWithAdapter, inferlet, queue, 0);
+  writer.putText(adapter);
+  writer.putList(inPages);
+  writer.putList(inEmbeds);
+  writer.putList(outPages);
+  writer.putList(outEmbeds);
+  putMask(writer, mask);
+  return writer.end();
+}
+
+/** A step; with an adapter a step-with-adapter, which names it first. */
 export function encodeStep(
   writer: FrameWriter,
   inferlet: number,
@@ -134,7 +157,9 @@ export function encodeStep(
   id: number,
   request: StepRequest,
 ): boolean {
-  begin(writer, OP.step, inferlet, queue, id);
+  const { adapter } = request;
+  begin(writer, adapter === undefined ? OP.step : OP.stepWithAdapter, inferlet, queue, id);
+  if (adapter !== undefined) writer.putText(adapter);
   writer.putList(request.tokens);
   writer.putList(request.positions);
   writer.putList(request.inPages);
@@ -244,6 +269,35 @@ export function encodeFileSave(
   writer.put(FILE_RIGHTS.indexOf(rights));
   writer.putText(functionName);
   writer.putList(pages);
+  return writer.end();
+}
+
+export function encodeEmbedImage(
+  writer: FrameWriter,
+  inferlet: number,
+  queue: number,
+  id: number,
+  positions: Uint32Array | readonly number[],
+  embeds: Uint32Array | readonly number[],
+): boolean {
+  begin(writer, OP.embedImage, inferlet, queue, id);
+  writer.putList(positions);
+  writer.putList(embeds);
+  return writer.end();
+}
+
+/** The pixels of the embed-image with that id. */
+export function encodeImagePixels(writer: FrameWriter, inferlet: number, id: number, pixels: Uint8Array): boolean {
+  begin(writer, OP.imagePixels, inferlet, 0, id);
+  writer.putBytes(pixels);
+  return writer.end();
+}
+
+/** Why the embed-image with that id gets no pixels. */
+export function encodeImageFailed(writer: FrameWriter, inferlet: number, id: number, why: HandlerError): boolean {
+  begin(writer, OP.imageFailed, inferlet, 0, id);
+  writer.put(HANDLER_ERROR_TAGS.indexOf(why.tag));
+  writer.putText(why.val);
   return writer.end();
 }
 

@@ -6,10 +6,14 @@ import { type DecodedCall, decodeCalls } from './decode-calls.ts';
 import {
   encodeBare,
   encodeCopySlots,
+  encodeEmbedImage,
   encodeExportPages,
   encodeFileOpen,
   encodeFileSave,
   encodeForward,
+  encodeForwardWithAdapter,
+  encodeImageFailed,
+  encodeImagePixels,
   encodeImportPages,
   encodeLists,
   encodeLogProbabilities,
@@ -22,32 +26,10 @@ import {
 } from './encode-calls.ts';
 import { HANDLER_ERROR_TAGS, ProtocolFault, type ProtocolFaultCode } from './errors.ts';
 import { FrameReader } from './frames.ts';
-import {
-  type DecodedResult,
-  decodeResults,
-  decodeTerminated,
-  encodeDistribution,
-  encodeDone,
-  encodeError,
-  encodeFloats,
-  encodeImported,
-  encodeRunTokens,
-  encodeStepResult,
-  encodeTerminated,
-  encodeText,
-} from './results.ts';
-import { FRAME, MAX_FRAME_BYTES, MAX_FRAME_WORDS, MAX_JSON_BYTES, OP, PROTOCOL_VERSION } from './wire.ts';
+import { f32, i32, list, record, text, u32 } from './testing/arbitrary.ts';
+import { FRAME, MAX_FRAME_BYTES, MAX_FRAME_WORDS, OP, PROTOCOL_VERSION } from './wire.ts';
 import { FrameWriter } from './words.ts';
 
-/** Plain objects, as the decoder makes them. */
-function record<T>(model: { [K in keyof T]: fc.Arbitrary<T[K]> }): fc.Arbitrary<T> {
-  return fc.record(model, { noNullPrototype: true }) as fc.Arbitrary<T>;
-}
-
-const u32 = fc.integer({ min: 0, max: 0xffffffff });
-const i32 = fc.integer({ min: -0x80000000, max: 0x7fffffff });
-const f32 = fc.float({ noNaN: true });
-const list = fc.array(u32, { maxLength: 40 }).map((values) => Uint32Array.from(values));
 const mask = fc.option(record({ runs: list, rowLengths: list }), { nil: undefined });
 const sampler = record({ temperature: f32, topK: u32, topP: f32, minP: f32, seed: u32 });
 const output = fc.oneof(
@@ -60,7 +42,6 @@ const allowed = fc.option(
   { nil: undefined },
 );
 const step = record({ tokens: list, positions: list, inPages: list, outPages: list, mask, rows: u32, output, allowed });
-const text = fc.string({ unit: 'grapheme', maxLength: 50 });
 const rights = fc.constantFrom(...FILE_RIGHTS);
 const run = record({ token: u32, position: u32, pages: list, maxTokens: u32, sampler, stopTokens: list });
 const header = record({ inferlet: u32, queue: u32, id: u32 });
@@ -87,6 +68,7 @@ const made: fc.Arbitrary<Made> = header.chain(({ inferlet, queue, id }) => {
           ['synchronize', OP.synchronize],
           ['run-stop', OP.runStop],
           ['list-exports', OP.listExports],
+          ['list-adapters', OP.listAdapters],
         ] as const
       ).map(
         ([op, code]): Made => ({
@@ -141,6 +123,18 @@ const made: fc.Arbitrary<Made> = header.chain(({ inferlet, queue, id }) => {
       call: { op: 'embed-text', ...plain, tokens, positions, embeds },
       encode: (w) => encodeLists(w, OP.embedText, inferlet, queue, [tokens, positions, embeds]),
     })),
+    fc.tuple(list, list).map(([positions, embeds]) => ({
+      call: { op: 'embed-image', inferlet, queue, id, positions, embeds },
+      encode: (w) => encodeEmbedImage(w, inferlet, queue, id, positions, embeds),
+    })),
+    fc.uint8Array({ maxLength: 40 }).map((pixels) => ({
+      call: { op: 'image-pixels', inferlet, queue: 0, id, pixels },
+      encode: (w) => encodeImagePixels(w, inferlet, id, pixels),
+    })),
+    record({ tag: fc.constantFrom(...HANDLER_ERROR_TAGS), val: text }).map((why) => ({
+      call: { op: 'image-failed', inferlet, queue: 0, id, why },
+      encode: (w) => encodeImageFailed(w, inferlet, id, why),
+    })),
     fc.tuple(list, list, list, list, mask).map(([inPages, inEmbeds, outPages, outEmbeds, explicit]) => ({
       call: { op: 'forward', ...plain, inPages, inEmbeds, outPages, outEmbeds, mask: explicit },
       encode: (w) => encodeForward(w, inferlet, queue, inPages, inEmbeds, outPages, outEmbeds, explicit),
@@ -182,7 +176,14 @@ const made: fc.Arbitrary<Made> = header.chain(({ inferlet, queue, id }) => {
       encode: (w) => encodeImportPages(w, inferlet, queue, id, first, name),
     })),
     fc
-      .tuple(text, fc.constantFrom(['unexport', OP.unexport] as const, ['file-unlock', OP.fileUnlock] as const))
+      .tuple(
+        text,
+        fc.constantFrom(
+          ['unexport', OP.unexport] as const,
+          ['file-unlock', OP.fileUnlock] as const,
+          ['load-adapter', OP.loadAdapter] as const,
+        ),
+      )
       .map(([name, [op, code]]) => ({
         call: { op, inferlet, queue, id, name },
         encode: (w) => encodeTexts(w, code, inferlet, queue, id, name),
@@ -211,10 +212,18 @@ const made: fc.Arbitrary<Made> = header.chain(({ inferlet, queue, id }) => {
       call: { op: 'next-distribution', inferlet, queue, id, embed, topK },
       encode: (w) => encodeWords(w, OP.nextDistribution, inferlet, queue, id, embed, topK),
     })),
-    step.map((request) => ({
-      call: { op: 'step', inferlet, queue, id, request },
-      encode: (w) => encodeStep(w, inferlet, queue, id, request),
+    fc.tuple(text, list, list, list, mask).map(([adapter, inPages, inEmbeds, outEmbeds, explicit]) => ({
+      call: { op: 'forward', ...plain, adapter, inPages, inEmbeds, outPages: inPages, outEmbeds, mask: explicit },
+      encode: (w) =>
+        encodeForwardWithAdapter(w, inferlet, queue, adapter, inPages, inEmbeds, inPages, outEmbeds, explicit),
     })),
+    fc.tuple(step, fc.option(text)).map(([plainStep, adapter]) => {
+      const request = adapter === null ? plainStep : { ...plainStep, adapter };
+      return {
+        call: { op: 'step', inferlet, queue, id, request },
+        encode: (w) => encodeStep(w, inferlet, queue, id, request),
+      };
+    }),
     run.map((request) => ({
       call: { op: 'run', inferlet, queue, id, request },
       encode: (w) => encodeRun(w, inferlet, queue, id, request),
@@ -273,85 +282,6 @@ test('every call comes out as it went in, however the stream is cut', () => {
     ),
     { seed: 1, numRuns: 300 },
   );
-});
-
-const distribution = fc.array(fc.tuple(u32, f32), { maxLength: 20 }).map((pairs) => ({
-  tokens: Uint32Array.from(pairs, ([token]) => token),
-  logProbabilities: Float32Array.from(pairs, ([, value]) => value),
-}));
-
-test('every result comes out as it went in', () => {
-  const result: fc.Arbitrary<{ result: DecodedResult; encode: (writer: FrameWriter, id: number) => boolean }> =
-    fc.oneof(
-      fc.constant({ result: { kind: 'done' as const }, encode: encodeDone }),
-      distribution.map((value) => ({
-        result: { kind: 'distribution' as const, value },
-        encode: (w: FrameWriter, id: number) => encodeDistribution(w, id, value),
-      })),
-      record({ tokens: list, distributions: fc.array(distribution, { maxLength: 4 }), cachedTokens: u32 }).map(
-        (value) => ({
-          result: { kind: 'step' as const, value },
-          encode: (w: FrameWriter, id: number) => encodeStepResult(w, id, value),
-        }),
-      ),
-      record({
-        tokens: list,
-        finished: fc.constantFrom(undefined, 'stop-token' as const, 'max-tokens' as const, 'stopped' as const),
-      }).map((value) => ({
-        result: { kind: 'run' as const, value },
-        encode: (w: FrameWriter, id: number) => encodeRunTokens(w, id, value.tokens, value.finished),
-      })),
-      fc.array(f32, { maxLength: 40 }).map((values) => ({
-        result: { kind: 'floats' as const, values: Float32Array.from(values) },
-        encode: (w: FrameWriter, id: number) => encodeFloats(w, id, Float32Array.from(values)),
-      })),
-      record({ pages: u32, tokens: u32, nextPosition: u32 }).map((counts) => ({
-        result: { kind: 'imported' as const, ...counts },
-        encode: (w: FrameWriter, id: number) => encodeImported(w, id, counts),
-      })),
-      fc.string({ unit: 'grapheme', maxLength: 9000 }).map((json) => ({
-        result: { kind: 'text' as const, text: json },
-        encode: (w: FrameWriter, id: number) => encodeText(w, id, json),
-      })),
-      record({ tag: fc.constantFrom(...HANDLER_ERROR_TAGS), val: fc.string({ unit: 'grapheme' }) }).map((error) => ({
-        result: { kind: 'error' as const, error },
-        encode: (w: FrameWriter, id: number) => encodeError(w, id, error),
-      })),
-    );
-  fc.assert(
-    fc.property(fc.array(fc.tuple(u32, result), { maxLength: 30 }), (results) => {
-      const writer = new FrameWriter();
-      for (const [id, one] of results) assert.equal(one.encode(writer, id), true);
-      const seen: [number, DecodedResult][] = [];
-      new FrameReader().push(writer.take(), (_, reader, end) =>
-        decodeResults(reader, end, (id, one) => seen.push([id, one])),
-      );
-      assert.deepEqual(
-        seen,
-        results.map(([id, one]) => [id, one.result]),
-      );
-    }),
-    { seed: 2, numRuns: 300 },
-  );
-});
-
-test('terminated frames come out as they went in, and text that is too long is refused', () => {
-  fc.assert(
-    fc.property(fc.array(fc.tuple(u32, text), { maxLength: 20 }), (ended) => {
-      const writer = new FrameWriter();
-      for (const [inferlet, cause] of ended) assert.equal(encodeTerminated(writer, inferlet, cause), true);
-      const seen: [number, string][] = [];
-      new FrameReader().push(writer.take(), (kind, reader, end) => {
-        assert.equal(kind, FRAME.terminated);
-        decodeTerminated(reader, end, (inferlet, cause) => seen.push([inferlet, cause]));
-      });
-      assert.deepEqual(seen, ended);
-    }),
-    { seed: 5, numRuns: 100 },
-  );
-  const writer = new FrameWriter();
-  assert.equal(encodeText(writer, 1, 'é'.repeat(MAX_JSON_BYTES / 2)), true);
-  assert.equal(encodeText(writer, 1, 'é'.repeat(MAX_JSON_BYTES / 2 + 1)), false);
 });
 
 test('many calls become several frames, and one larger than a frame is refused without a trace', () => {

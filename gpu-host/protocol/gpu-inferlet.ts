@@ -1,4 +1,5 @@
 import type {
+  AdapterInfo,
   Distribution,
   ExportInfo,
   FileInfo,
@@ -62,6 +63,16 @@ export interface GpuInferlet {
   copyTokens(queue: number, sources: List, indices: List, destinations: List, positions: List): void;
   copyEmbeds(queue: number, sources: List, destinations: List): void;
   embedText(queue: number, tokens: List, positions: List, embeds: List): void;
+  /**
+   * Encodes a picture into `embeds`. Its place in the queue is taken at once; `pixels`, `imageSize × imageSize` of three bytes each, may come
+   * later, or an error, with which it fails and all that needs its embeds.
+   */
+  embedImage(
+    queue: number,
+    positions: List,
+    embeds: List,
+    pixels: Promise<Outcome<Uint8Array>>,
+  ): Promise<Outcome<undefined>>;
   forward(queue: number, inPages: List, inEmbeds: List, outPages: List, outEmbeds: List, mask: Mask | undefined): void;
   /** `forward`, and what each slot of the in-pages, then each input, received of its attention. */
   forwardScores(
@@ -72,6 +83,20 @@ export interface GpuInferlet {
     outEmbeds: List,
     mask: Mask | undefined,
   ): Promise<Outcome<Float32Array>>;
+  /** `forward` with a low-rank adapter of the model's. */
+  forwardWithAdapter(
+    queue: number,
+    adapter: string,
+    inPages: List,
+    inEmbeds: List,
+    outPages: List,
+    outEmbeds: List,
+    mask: Mask | undefined,
+  ): void;
+  /** The low-rank adapters of the queue's model, by name. */
+  listAdapters(queue: number): Promise<Outcome<readonly AdapterInfo[]>>;
+  /** Brings an adapter into the device's memory before a call waits for it. */
+  loadAdapter(queue: number, name: string): Promise<Outcome<undefined>>;
   maskPage(queue: number, page: number, slots: number): void;
   nextDistribution(queue: number, embed: number, topK: number): Promise<Outcome<Distribution>>;
   logProbabilities(queue: number, embed: number, tokens: List): Promise<Outcome<Float32Array>>;

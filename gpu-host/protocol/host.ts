@@ -35,7 +35,7 @@ export interface PageStats {
   readonly total: number;
 }
 
-/** What the prefix cache saved: tokens asked of it, and which of them were there. */
+/** What the prefix cache saved since the start (a reset leaves it alone): tokens asked of it, and which of them were there. */
 export interface PrefixStats {
   readonly lookups: number;
   readonly hitTokens: number;
@@ -73,6 +73,8 @@ export interface ModelStats {
   readonly tokens: number;
   /** Tokens of sequences with one input. */
   readonly decodeTokens: number;
+  /** Pictures encoded. */
+  readonly images: number;
   /** Calls that failed. */
   readonly failedCalls: number;
   /** Milliseconds that the device was computing. */

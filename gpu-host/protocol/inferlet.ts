@@ -1,4 +1,7 @@
+import { ADDRESSES, addresses, NO_ADDRESSES, takePageAddresses } from './addresses.ts';
+import { distributionOf, doneOf, floatOf, floatsOf, jsonOf, stepOf } from './answers.ts';
 import type {
+  AdapterInfo,
   Distribution,
   ExportInfo,
   FileInfo,
@@ -12,10 +15,12 @@ import type {
 import {
   encodeBare,
   encodeCopySlots,
+  encodeEmbedImage,
   encodeExportPages,
   encodeFileOpen,
   encodeFileSave,
   encodeForward,
+  encodeForwardWithAdapter,
   encodeImportPages,
   encodeLists,
   encodeLogProbabilities,
@@ -28,6 +33,7 @@ import {
 import { err, type HandlerError, handlerError, type Outcome, ok } from './errors.ts';
 import type { GpuInferlet, InferletOptions } from './gpu-inferlet.ts';
 import type { ModelSummary } from './host.ts';
+import { sendPixels } from './image-pixels.ts';
 import { Issuer, type LinkOrDown } from './issuer.ts';
 import type { Link } from './link.ts';
 import { PageBudget, type SharedPages } from './page-budget.ts';
@@ -196,6 +202,21 @@ export class DeviceInferlet implements GpuInferlet {
     this.#sendLists(OP.embedText, queue, [tokens, positions, embeds]);
   }
 
+  embedImage(
+    queue: number,
+    positions: List,
+    embeds: List,
+    pixels: Promise<Outcome<Uint8Array>>,
+  ): Promise<Outcome<undefined>> {
+    let call = 0;
+    const done = this.#ask(queue, doneOf, (link, id) => {
+      call = id;
+      return encodeEmbedImage(link.writer, this.#handle, queue, id, positions, embeds);
+    });
+    if (call !== 0) sendPixels(this.#issuer, call, pixels);
+    return done;
+  }
+
   forward(queue: number, inPages: List, inEmbeds: List, outPages: List, outEmbeds: List, mask: Mask | undefined): void {
     this.#send(queue, (link) =>
       encodeForward(link.writer, this.#handle, queue, inPages, inEmbeds, outPages, outEmbeds, mask),
@@ -212,6 +233,32 @@ export class DeviceInferlet implements GpuInferlet {
   ): Promise<Outcome<Float32Array>> {
     return this.#ask(queue, floatsOf, (link, id) =>
       encodeForward(link.writer, this.#handle, queue, inPages, inEmbeds, outPages, outEmbeds, mask, id),
+    );
+  }
+
+  forwardWithAdapter(
+    queue: number,
+    adapter: string,
+    inPages: List,
+    inEmbeds: List,
+    outPages: List,
+    outEmbeds: List,
+    mask: Mask | undefined,
+  ): void {
+    this.#send(queue, ({ writer }) =>
+      encodeForwardWithAdapter(writer, this.#handle, queue, adapter, inPages, inEmbeds, outPages, outEmbeds, mask),
+    );
+  }
+
+  listAdapters(queue: number): Promise<Outcome<readonly AdapterInfo[]>> {
+    return this.#ask(queue, jsonOf<readonly AdapterInfo[]>, (link, id) =>
+      encodeBare(link.writer, OP.listAdapters, this.#handle, queue, id),
+    );
+  }
+
+  loadAdapter(queue: number, name: string): Promise<Outcome<undefined>> {
+    return this.#ask(queue, doneOf, (link, id) =>
+      encodeTexts(link.writer, OP.loadAdapter, this.#handle, queue, id, name),
     );
   }
 
@@ -392,47 +439,4 @@ export class DeviceInferlet implements GpuInferlet {
     }
     return space;
   }
-}
-
-/** Addresses are words. */
-const ADDRESSES = 0x1_0000_0000;
-const NO_ADDRESSES = handlerError('limit-exceeded', 'the inferlet has used up its addresses on this model');
-
-/** The first of `count` addresses that were never handed out; undefined when there are no more. */
-function takePageAddresses(space: Space, count: number): number | undefined {
-  const first = space.nextPage;
-  if (first + count > ADDRESSES) return undefined;
-  space.nextPage += count;
-  return first;
-}
-
-function addresses(first: number, count: number): Uint32Array {
-  const list = new Uint32Array(count);
-  for (let i = 0; i < count; i++) list[i] = first + i;
-  return list;
-}
-
-function distributionOf(result: DecodedResult): Outcome<Distribution> | undefined {
-  return result.kind === 'distribution' ? ok(result.value) : undefined;
-}
-
-function stepOf(result: DecodedResult): Outcome<StepResult> | undefined {
-  return result.kind === 'step' ? ok(result.value) : undefined;
-}
-
-function doneOf(result: DecodedResult): Outcome<undefined> | undefined {
-  return result.kind === 'done' ? ok(undefined) : undefined;
-}
-
-function floatsOf(result: DecodedResult): Outcome<Float32Array> | undefined {
-  return result.kind === 'floats' ? ok(result.values) : undefined;
-}
-
-function floatOf(result: DecodedResult): Outcome<number> | undefined {
-  const value = result.kind === 'floats' ? result.values[0] : undefined;
-  return value === undefined ? undefined : ok(value);
-}
-
-function jsonOf<T>(result: DecodedResult): Outcome<T> | undefined {
-  return result.kind === 'text' ? ok(JSON.parse(result.text) as T) : undefined;
 }

@@ -16,6 +16,9 @@ export const MAX_TEXT_BYTES = 4096;
 /** Longest JSON field (hello, stats, text results), in bytes. */
 export const MAX_JSON_BYTES = 1024 * 1024;
 
+/** Most bytes of one picture's pixels; they go in one frame, with room for what names them. */
+export const MAX_PIXEL_BYTES = MAX_FRAME_BYTES - 1024;
+
 /** Embeds that one inferlet may hold on one model. */
 export const MAX_EMBEDS = 262_144;
 
@@ -69,6 +72,13 @@ export const OP = {
   fileUnlock: 34,
   fileRemove: 35,
   fileList: 36,
+  listAdapters: 37,
+  loadAdapter: 38,
+  forwardWithAdapter: 39,
+  embedImage: 40,
+  imagePixels: 41,
+  imageFailed: 42,
+  stepWithAdapter: 43,
 } as const;
 export type Op = (typeof OP)[keyof typeof OP];
 

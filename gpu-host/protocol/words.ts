@@ -84,8 +84,12 @@ export class FrameWriter {
 
   /** Byte length, then UTF-8 padded to a whole word. Cut at the text limit unless another is given. */
   putText(value: string, maxBytes: number = MAX_TEXT_BYTES): void {
-    let bytes = utf8.encode(value);
-    if (bytes.length > maxBytes) bytes = bytes.subarray(0, maxBytes);
+    const bytes = utf8.encode(value);
+    this.putBytes(bytes.length > maxBytes ? bytes.subarray(0, maxBytes) : bytes);
+  }
+
+  /** Their count, then bytes padded to a whole word. */
+  putBytes(bytes: Uint8Array): void {
     this.put(bytes.length);
     const words = (bytes.length + 3) >> 2;
     if (this.#length + words > this.#words.length) this.#grow(words);
@@ -217,13 +221,22 @@ export class WordReader {
   }
 
   text(maxBytes: number = MAX_TEXT_BYTES): string {
+    return text.decode(this.#view('a text', maxBytes));
+  }
+
+  /** A copy of bytes. */
+  bytes(maxBytes: number): Uint8Array {
+    return this.#view('a list', maxBytes).slice();
+  }
+
+  #view(what: string, maxBytes: number): Uint8Array {
     const bytes = this.u32();
     const words = Math.ceil(bytes / 4);
-    if (bytes > maxBytes) throw new ProtocolFault('malformed', `a text of ${bytes} bytes; ${maxBytes} is the limit`);
+    if (bytes > maxBytes) throw new ProtocolFault('malformed', `${what} of ${bytes} bytes; ${maxBytes} is the limit`);
     if (words > this.#end - this.#at)
-      throw new ProtocolFault('truncated', `a text of ${bytes} bytes ends past its entry`);
+      throw new ProtocolFault('truncated', `${what} of ${bytes} bytes ends past its entry`);
     const start = this.#words.byteOffset + this.#at * 4;
     this.#at += words;
-    return text.decode(new Uint8Array(this.#words.buffer, start, bytes));
+    return new Uint8Array(this.#words.buffer, start, bytes);
   }
 }

@@ -41,7 +41,17 @@ export const DEFAULT_CONNECTION_LIMITS: ConnectionLimits = {
 
 type QueueCall = Exclude<
   DecodedCall,
-  { op: 'open-inferlet' | 'close-inferlet' | 'create-queue' | 'set-waiting' | 'run-consumed' | 'run-stop' }
+  {
+    op:
+      | 'open-inferlet'
+      | 'close-inferlet'
+      | 'create-queue'
+      | 'set-waiting'
+      | 'run-consumed'
+      | 'run-stop'
+      | 'image-pixels'
+      | 'image-failed';
+  }
 >;
 
 /**
@@ -187,6 +197,8 @@ export class Connection implements ResultLine {
     // They name an earlier call, which may be over, as its queue may be.
     else if (call.op === 'run-consumed') inferlet.run(call.id)?.consumed(call.tokens);
     else if (call.op === 'run-stop') inferlet.run(call.id)?.stop();
+    else if (call.op === 'image-pixels') inferlet.image(call.id)?.pixels(call.pixels);
+    else if (call.op === 'image-failed') inferlet.image(call.id)?.refuse(call.why);
     else if (inferlet.dead) inferlet.refuse(call.id, inferlet.dead);
     else if (call.op === 'create-queue') this.#createQueue(inferlet, call.queue, call.model);
     else if (call.op === 'set-waiting') inferlet.setWaiting(call.waiting);

@@ -1,5 +1,5 @@
 import type { ModelEngine } from '../handlers/engine.ts';
-import type { HostQueue, InferletOwner, ModelSpace, OpenRun, ReplyPort } from '../handlers/space.ts';
+import type { HostQueue, InferletOwner, ModelSpace, OpenImage, OpenRun, ReplyPort } from '../handlers/space.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
 import { encodeError, encodeTerminated } from '../protocol/results.ts';
 import type { FrameWriter } from '../protocol/words.ts';
@@ -98,6 +98,15 @@ export class HostInferlet implements ReplyPort {
     for (const space of this.#spaces.values()) {
       const run = space.runs.get(id);
       if (run) return run;
+    }
+    return undefined;
+  }
+
+  /** The call `id` that waits for its picture; undefined once it is over. */
+  image(id: number): OpenImage | undefined {
+    for (const space of this.#spaces.values()) {
+      const image = space.images.get(id);
+      if (image) return image;
     }
     return undefined;
   }

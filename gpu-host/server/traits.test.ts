@@ -9,6 +9,11 @@ test('the traits of this host, fewer that stand alone, and unknown ones are fine
   }
 });
 
+test('adapters need what they are added to', () => {
+  checkTraits('m', [...TRAITS, 'adapter']);
+  assert.throws(() => checkTraits('m', ['allocate', 'forward', 'adapter']), /m claims.*adapter needs fused/);
+});
+
 for (const [trait, needs] of [
   ['forward', ['allocate']],
   ['output-text', ['allocate']],

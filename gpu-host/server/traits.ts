@@ -7,6 +7,8 @@ const SUPERTRAITS: Readonly<Record<string, readonly string[]>> = {
   fused: ['forward', 'input-text', 'output-text'],
   introspect: ['forward'],
   'kv-files': ['forward', 'allocate'],
+  'input-image': ['allocate', 'forward'],
+  adapter: ['forward', 'fused'],
 };
 
 /** A model claims what it cannot offer. */

@@ -4,10 +4,12 @@ import { join } from 'node:path';
 import type { Backend, SequenceInput, TopTokens } from '../backends/backend.ts';
 import { createOnnxBackend } from '../backends/onnx/index.ts';
 import { createReferenceBackend } from '../backends/reference/index.ts';
+import type { LoadedAdapter } from '../models/adapter.ts';
 import type { ModelConfig } from '../models/config.ts';
 import { type Fingerprint, fingerprint } from '../models/fingerprint.ts';
 import type { LoadedModel } from '../models/load.ts';
-import { randomModel } from '../models/random-model.ts';
+import { type RandomAdapterOptions, randomAdapter, randomModel } from '../models/random-model.ts';
+import { type RandomVisionOptions, randomVisionModel } from '../models/vision/random-model.ts';
 import { GpuHostConnection, type GpuInferlet, type Outcome, type Sampler } from '../protocol/client.ts';
 import { GpuHost, type GpuHostOptions, type HostedModel } from '../server.ts';
 
@@ -16,6 +18,8 @@ export const NONE = new Uint32Array();
 
 export interface TestHost extends AsyncDisposable {
   readonly model: LoadedModel;
+  /** Those that were asked for. */
+  readonly adapters: ReadonlyMap<string, LoadedAdapter>;
   readonly host: GpuHost;
   readonly address: string;
   readonly directory: string;
@@ -32,7 +36,11 @@ export interface TestHostOptions {
   /** `reference` by default; `onnx` computes in 32 bits on one thread. */
   readonly backend?: 'reference' | 'onnx';
   readonly shape?: Partial<ModelConfig>;
+  /** Gives the model a vision tower. */
+  readonly vision?: RandomVisionOptions;
   readonly model?: Partial<HostedModel>;
+  /** Random low-rank adapters by name, with the seed of each. */
+  readonly adapters?: Readonly<Record<string, RandomAdapterOptions & { readonly seed: number }>>;
   /** Puts something around each backend that is made, such as a counter. */
   readonly wrap?: (backend: Backend) => Backend;
   /** Keep persistent exports and the swap file on disk, across restarts. */
@@ -44,7 +52,13 @@ export interface TestHostOptions {
 export async function startTestHost(options: TestHostOptions = {}): Promise<TestHost> {
   const directory = mkdtempSync(join(tmpdir(), 'pie-h-'));
   const shape = { heads: 4, kvHeads: 2, headDim: 8, layers: 2, contextLength: 96, ...options.shape };
-  const model = await randomModel(join(directory, 'model'), shape, options.seed ?? 1);
+  const { seed = 1, vision } = options;
+  const model = vision
+    ? await randomVisionModel(join(directory, 'model'), { text: shape, ...vision }, seed)
+    : await randomModel(join(directory, 'model'), shape, seed);
+  const adapters = new Map<string, LoadedAdapter>();
+  for (const [name, { seed, ...rest }] of Object.entries(options.adapters ?? {}))
+    adapters.set(name, await randomAdapter(join(directory, `adapter-${name}`), model.config, seed, rest));
   const socket = join(directory, 's');
   const connections = new Set<GpuHostConnection>();
   const pool = { pageSize: options.pageSize ?? 8, pageCount: options.pageCount ?? 64 };
@@ -57,6 +71,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
       backend: options.wrap?.(backend) ?? backend,
       directory: model.directory,
       embeddings: () => model.tensors.read('model.embed_tokens.weight'),
+      adapters,
       ...(options.kv ? { kv: { directory: join(directory, 'kv'), fingerprint: fingerprintOf(model, backend) } } : {}),
       ...options.model,
     };
@@ -67,6 +82,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
   let host = await start();
   return {
     model,
+    adapters,
     directory,
     address: socket,
     get host() {

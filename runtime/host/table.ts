@@ -7,13 +7,13 @@ import { forward } from './forward.ts';
 import { fused } from './fused.ts';
 import { grammar } from './grammar.ts';
 import { http } from './http.ts';
+import { inputImage } from './input-image.ts';
 import { inputText } from './input-text.ts';
 import { introspect } from './introspect.ts';
 import { kvFiles } from './kv-files.ts';
 import { messaging } from './messaging.ts';
 import { outputText } from './output-text.ts';
 import { queue } from './queue.ts';
-import { refusing } from './refusing.ts';
 import { runtime } from './runtime.ts';
 import { session } from './session.ts';
 import { store } from './store.ts';
@@ -34,7 +34,7 @@ export const hostTable: HostTable = {
   grammar,
   introspect,
   'kv-files': kvFiles,
-  'input-image': refusing('input-image'),
+  'input-image': inputImage,
   adapter,
   store,
   messaging,

@@ -6,6 +6,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
+import { randomVisionModel } from '#gpu-host/models/vision/random-model.ts';
 import type { StreamEvent } from '#test/harness/events.ts';
 import { invoke, terminal } from '#test/harness/events.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
@@ -16,7 +17,7 @@ interface CaseReport {
   readonly fails: Readonly<Record<string, string>>;
 }
 
-/** The platform's models: real ones, and a tiny random one with an adapter. */
+/** The platform's models: real ones, and tiny random ones with an adapter and with a vision encoder. */
 const configuration = (directory: string): string => `
 [[model]]
 name = "stories15m"
@@ -28,6 +29,10 @@ name = "minimind2-small"
 name = "tiny"
 source = "file:${directory}/tiny"
 adapters = [{ name = "other", source = "file:${directory}/other" }]
+
+[[model]]
+name = "tiny-vision"
+source = "file:${directory}/tiny-vision"
 
 [http]
 private_hosts = ["127.0.0.1"]
@@ -46,6 +51,7 @@ before(async () => {
   scratch = await mkdtemp(path.join(os.tmpdir(), 'pie-contract-'));
   const { config } = await randomModel(path.join(scratch, 'tiny'), { vocabularySize: 320 }, 7);
   await randomAdapter(path.join(scratch, 'other'), config, 8);
+  await randomVisionModel(path.join(scratch, 'tiny-vision'), { text: { vocabularySize: 320 } }, 7);
   platform = await Platform.start({ functions: false, config: configuration(scratch) });
   await deploy(path.join(ROOT, 'functions/echo-session'));
   const source = path.join(ROOT, 'test/inferlets/contract');
@@ -162,6 +168,8 @@ describe('every function of the contract, from a guest', () => {
   test('grammar', () => part('grammar'));
 
   test('adapter', () => part('adapter'));
+
+  test('input-image', () => part('image'));
 
   test('store, messaging, http and children', () => part('platform'));
 

@@ -14,8 +14,8 @@ export interface FileRange {
   readonly bytes: number;
 }
 
-/** Integers, lists of integers, or `{ float }`: ONNX tells 1 from 1.0. */
-export type Attribute = number | readonly number[] | { readonly float: number };
+/** Integers, lists of integers, texts, or `{ float }`: ONNX tells 1 from 1.0. */
+export type Attribute = number | readonly number[] | string | { readonly float: number };
 
 /** External data is named relative to this folder; it is what sessions must be given as the folder of external initializers. */
 export const EXTERNAL_DATA_ROOT = parse(process.cwd()).root;
@@ -214,6 +214,7 @@ export class GraphBuilder {
 function attributeOf(name: string, value: Attribute): onnxProto.onnx.IAttributeProto {
   const { AttributeType } = onnx.AttributeProto;
   if (typeof value === 'number') return { name, type: AttributeType.INT, i: value };
+  if (typeof value === 'string') return { name, type: AttributeType.STRING, s: new TextEncoder().encode(value) };
   if ('float' in value) return { name, type: AttributeType.FLOAT, f: value.float };
   return { name, type: AttributeType.INTS, ints: [...value] };
 }

@@ -1,9 +1,17 @@
 import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
 import { allowedWords } from '../check.ts';
+import { adapterInputs } from './adapter.ts';
 import { ElementType, GraphBuilder } from './graph-builder.ts';
 import { addDecoderHead } from './head-graph.ts';
-import { headLinear, layerLinears, type QuantizedRanges, type WeightBits, WeightNodes } from './weights.ts';
+import {
+  headLinear,
+  type LinearLayer,
+  layerLinears,
+  type QuantizedRanges,
+  type WeightBits,
+  WeightNodes,
+} from './weights.ts';
 
 /** What a graph is built for. */
 export interface GraphOptions {
@@ -13,6 +21,8 @@ export interface GraphOptions {
   readonly slotCount: number;
   /** Whether it also tells what each input attends to. As a branch of one graph it would keep every layer's keys until the end (12 %). */
   readonly attention: boolean;
+  /** Whether every multiplication of its layers takes an adapter's matrices. */
+  readonly adapter: boolean;
 }
 
 /**
@@ -26,6 +36,7 @@ export interface GraphOptions {
  * - `pool` float32 [2 × layers × slotCount, kvHeads × headDim]: planes of keys and values, layer by layer
  * - `out_rows` int32 [R]: flat inputs whose states are wanted; `head_rows` int32 [M]: those among the R that go to the head. Both may be none
  * - `top_k` int64 [1]; `has_head`, `wants_log_sum` bool [1]: whether `top_*`, whether `log_sum` is wanted; never of no rows
+ * - with `adapter`, for each multiplication of a layer, the two inputs of `adapterInputs`; their ranks may differ, and be 0
  * - `is_masked` bool [1]: whether instead `allowed_*` are wanted, over the tokens of `allowed` uint8 [M, ceil(vocabulary / 32) × 4]
  *   (bit t % 8 of byte t / 8; no rows when it is not)
  *
@@ -62,11 +73,15 @@ export function buildDecoder(
   graph.input('is_masked', boolean, [1]);
   graph.input('allowed', uint8, ['M-masked', 4 * allowedWords(config)]);
 
+  const project: Project = (x, linear) => {
+    const projected = weights.multiply(x, linear);
+    return options.adapter ? addAdapter(graph, x, projected, linear) : projected;
+  };
   let row: ResidualRow = addEmbedding(graph, weights, config);
   const fresh: string[] = [];
   const received: string[] = [];
   for (let layer = 0; layer < layers; layer++) {
-    const result = addDecoderLayer(graph, weights, config, options, layer, row);
+    const result = addDecoderLayer(graph, weights, project, config, options, layer, row);
     row = result.row;
     fresh.push(result.key, result.value);
     if (result.weights === null) continue;
@@ -83,6 +98,21 @@ export function buildDecoder(
   graph.output('new_kv', float32, ['planes', 'T', kvSize(config)]);
   if (options.attention) graph.output(graph.node('Mean', received, 'received'), float32, ['B', 'T', 'W']);
   return graph.encode();
+}
+
+/** What a linear layer makes of `x`: its weights', and what an adapter adds. */
+type Project = (x: string, linear: LinearLayer) => string;
+
+/** `projected + (x · downᵀ) · up` (Hu et al., LoRA, 2021, section 4.1); the matrices are inputs, so that one session serves all adapters. */
+function addAdapter(graph: GraphBuilder, x: string, projected: string, linear: LinearLayer): string {
+  const { float32 } = ElementType;
+  const { name, rows, columns } = linear;
+  const { down, up } = adapterInputs(linear);
+  graph.input(down, float32, [`${name}:rank`, columns]);
+  graph.input(up, float32, [`${name}:rank`, rows]);
+  const inner = graph.node('FusedMatMul', [x, down], `${name}:adapter-inner`, { transB: 1, alpha: { float: 1 } });
+  const change = graph.node('MatMul', [inner, up], `${name}:adapter-change`);
+  return graph.node('Add', [projected, change], `${name}:adapted`);
 }
 
 /** The residual stream, and the same after the norm that the next step wants. */
@@ -110,6 +140,7 @@ function addEmbedding(graph: GraphBuilder, weights: WeightNodes, config: ModelCo
 function addDecoderLayer(
   graph: GraphBuilder,
   weights: WeightNodes,
+  project: Project,
   config: ModelConfig,
   options: GraphOptions,
   layer: number,
@@ -120,7 +151,7 @@ function addDecoderLayer(
   const at = (name: string) => `${name}.${layer}`;
   const isLast = layer === layers - 1;
 
-  const attention = addAttention(graph, weights, config, options, layer, row.normed);
+  const attention = addAttention(graph, weights, project, config, options, layer, row.normed);
   let attended = attention.output;
   let residual = row.x;
   if (isLast) {
@@ -138,12 +169,12 @@ function addDecoderLayer(
   };
   const between = addAndNorm(
     residual,
-    weights.multiply(attended, linears.output),
+    project(attended, linears.output),
     `model.layers.${layer}.post_attention_layernorm.weight`,
     at('after-attention'),
     at('after-attention-normed'),
   );
-  const gateUp = weights.multiply(between.normed, linears.gateUp);
+  const gateUp = project(between.normed, linears.gateUp);
   const halves = graph.integers([intermediateSize, intermediateSize]);
   graph.nodeOf('Split', [gateUp, halves], [at('gate'), at('up')], { axis: -1 });
   // SiLU: QuickGelu is x × sigmoid(alpha × x).
@@ -151,7 +182,7 @@ function addDecoderLayer(
   const gated = graph.node('Mul', [activated, at('up')], at('gated'));
   const next = addAndNorm(
     between.x,
-    weights.multiply(gated, linears.down),
+    project(gated, linears.down),
     isLast ? 'model.norm.weight' : `model.layers.${layer + 1}.input_layernorm.weight`,
     at('after-mlp'),
     isLast ? 'states' : at('after-mlp-normed'),
@@ -162,6 +193,7 @@ function addDecoderLayer(
 function addAttention(
   graph: GraphBuilder,
   weights: WeightNodes,
+  project: Project,
   config: ModelConfig,
   options: GraphOptions,
   layer: number,
@@ -172,7 +204,7 @@ function addAttention(
   const at = (name: string) => `${name}.${layer}`;
   const selfAttention = (name: string) => weights.tensor(`model.layers.${layer}.self_attn.${name}`);
 
-  let qkv = weights.multiply(normed, linears.qkv);
+  let qkv = project(normed, linears.qkv);
   if (config.attentionBias) {
     const biases = ['q_proj.bias', 'k_proj.bias', 'v_proj.bias'].map(selfAttention);
     qkv = graph.node('Add', [qkv, graph.node('Concat', biases, at('qkv-bias'), { axis: 0 })], at('qkv-biased'));

@@ -1,8 +1,18 @@
 import { InferenceSession } from 'onnxruntime-node';
+import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
-import type { Backend, SequenceInput, SequenceOutput, StateScores, TopRequest, TopTokens } from '../backend.ts';
-import { checkCopy, checkPage, checkScore, checkSequence, checkStates } from '../check.ts';
+import type {
+  Backend,
+  DeviceAdapter,
+  SequenceInput,
+  SequenceOutput,
+  StateScores,
+  TopRequest,
+  TopTokens,
+} from '../backend.ts';
+import { batchAdapter, checkCopy, checkPage, checkScore, checkSequence, checkStates } from '../check.ts';
+import { OnnxAdapter } from './adapter.ts';
 import { FeedBuilder, type RunFeeds } from './feeds.ts';
 import { buildDecoder } from './graph.ts';
 import { Head } from './head.ts';
@@ -17,6 +27,7 @@ import { defaultCacheDirectory, quantizedWeights } from './quantized-cache.ts';
 import { RotaryTable } from './rotary-table.ts';
 import type { Row } from './rows.ts';
 import { sessionOptions } from './session-options.ts';
+import { OnnxImageEncoder } from './vision.ts';
 import type { WeightBits } from './weights.ts';
 
 /** Options of {@link createOnnxBackend}. */
@@ -47,14 +58,17 @@ export async function createOnnxBackend(model: LoadedModel, options: OnnxBackend
   const pool = new KvPool(model.config, options.pageSize, options.pageCount);
   const quantized = await quantizedWeights(model, bits, headBits, options.cacheDirectory ?? defaultCacheDirectory());
   const session = (graph: Uint8Array) => InferenceSession.create(graph, sessionOptions(options.threads));
-  const decoder = (attention: boolean) =>
-    session(buildDecoder(model, { bits, headBits, slotCount: pool.slotCount, attention }, quantized));
+  const decoder = (extra: { readonly attention?: boolean; readonly adapter?: boolean }) => {
+    const { attention = false, adapter = false } = extra;
+    return session(buildDecoder(model, { bits, headBits, slotCount: pool.slotCount, attention, adapter }, quantized));
+  };
   const sessions = {
-    decoder: await decoder(false),
-    watchedDecoder: new LazySession(() => decoder(true)),
+    decoder: await decoder({}),
+    watchedDecoder: new LazySession(() => decoder({ attention: true })),
+    adaptedDecoder: new LazySession(() => decoder({ adapter: true })),
     head: new LazySession(() => session(buildHead(model, headBits, quantized))),
   };
-  return new OnnxBackend(model.config, options, pool, sessions);
+  return new OnnxBackend(model, options, pool, sessions);
 }
 
 /** What one model runs on. Those made when first wanted cost a second copy of their weights. */
@@ -62,6 +76,8 @@ interface Sessions {
   readonly decoder: InferenceSession;
   /** The decoder that also tells what each input attends to. */
   readonly watchedDecoder: LazySession;
+  /** The decoder that takes an adapter's matrices. */
+  readonly adaptedDecoder: LazySession;
   /** The head alone, for states that were computed earlier. */
   readonly head: LazySession;
 }
@@ -71,6 +87,8 @@ class OnnxBackend implements Backend {
   readonly config: ModelConfig;
   readonly pageSize: number;
   readonly pageCount: number;
+  readonly images: OnnxImageEncoder | undefined;
+  readonly #model: LoadedModel;
   readonly #pool: KvPool;
   readonly #feeds: FeedBuilder;
   readonly #planner: Planner;
@@ -78,8 +96,11 @@ class OnnxBackend implements Backend {
   readonly #head: Head;
   readonly #padding: PaddingMeter;
 
-  constructor(config: ModelConfig, options: OnnxBackendOptions, pool: KvPool, sessions: Sessions) {
+  constructor(model: LoadedModel, options: OnnxBackendOptions, pool: KvPool, sessions: Sessions) {
+    const { config } = model;
     const { bits, headBits = bits } = options;
+    this.#model = model;
+    this.images = OnnxImageEncoder.of(model, options.threads);
     this.config = config;
     this.pageSize = options.pageSize;
     this.pageCount = options.pageCount;
@@ -98,9 +119,15 @@ class OnnxBackend implements Backend {
 
   async forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]> {
     for (const sequence of batch) checkSequence(this.config, this.#pool.nullSlot, sequence);
+    const adapter = OnnxAdapter.of(batchAdapter(batch));
     const outputs: SequenceOutput[] = new Array(batch.length);
-    for (const rows of this.#planner.plan(batch)) await this.#run(rows, outputs);
+    for (const rows of this.#planner.plan(batch)) await this.#run(rows, adapter, outputs);
     return outputs;
+  }
+
+  async loadAdapter(adapter: LoadedAdapter): Promise<DeviceAdapter> {
+    await this.#sessions.adaptedDecoder.get();
+    return OnnxAdapter.read(adapter, this.#model);
   }
 
   async project(states: Float32Array, count: number, topK: number): Promise<TopTokens> {
@@ -133,18 +160,20 @@ class OnnxBackend implements Backend {
   }
 
   async dispose(): Promise<void> {
-    const { decoder, watchedDecoder, head } = this.#sessions;
+    const { decoder, watchedDecoder, adaptedDecoder, head } = this.#sessions;
     await decoder.release();
     await watchedDecoder.release();
+    await adaptedDecoder.release();
     await head.release();
+    await this.images?.release();
   }
 
-  async #run(rows: readonly Row[], outputs: SequenceOutput[]): Promise<void> {
+  async #run(rows: readonly Row[], adapter: OnnxAdapter | undefined, outputs: SequenceOutput[]): Promise<void> {
     const run = this.#feeds.build(rows);
     const { shape } = run;
-    const { decoder, watchedDecoder } = this.#sessions;
-    const session = run.wantsAttention ? await watchedDecoder.get() : decoder;
-    const result = await session.run(run.feeds, fetches(run));
+    const session = await this.#decoder(run, adapter);
+    const feeds = adapter ? { ...run.feeds, ...adapter.feeds } : run.feeds;
+    const result = await session.run(feeds, fetches(run));
     const fresh = run.writes ? floats(result.new_kv) : null;
     let topRow = 0;
     let stateRow = run.headRows;
@@ -169,6 +198,12 @@ class OnnxBackend implements Backend {
       }
     });
     this.#padding.add(rows, shape);
+  }
+
+  #decoder(run: RunFeeds, adapter: OnnxAdapter | undefined): InferenceSession | Promise<InferenceSession> {
+    const { decoder, watchedDecoder, adaptedDecoder } = this.#sessions;
+    if (adapter) return adaptedDecoder.get();
+    return run.wantsAttention ? watchedDecoder.get() : decoder;
   }
 
   #top(result: RunResult, run: RunFeeds, row: number, request: TopRequest): SequenceOutput {

@@ -1,8 +1,10 @@
+import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
-import type { Backend, SequenceInput, SequenceOutput, StateScores, TopTokens } from '../backend.ts';
-import { checkCopy, checkPage, checkScore, checkSequence, checkStates } from '../check.ts';
+import type { Backend, DeviceAdapter, SequenceInput, SequenceOutput, StateScores, TopTokens } from '../backend.ts';
+import { batchAdapter, checkCopy, checkPage, checkScore, checkSequence, checkStates } from '../check.ts';
 import { rotaryFrequencies } from '../rotary.ts';
+import { type LayerChanges, ReferenceAdapter, UNCHANGED } from './adapter.ts';
 import {
   attentionWeights,
   linear,
@@ -15,6 +17,7 @@ import {
   weightedSum,
 } from './math.ts';
 import { type KeyValue, SlotPool } from './slot-pool.ts';
+import { ReferenceImageEncoder } from './vision.ts';
 import { type LayerWeights, readWeights, type Weights } from './weights.ts';
 
 /** Options of {@link createReferenceBackend}. */
@@ -33,7 +36,7 @@ export interface ReferenceOptions {
  * What the other backends compute is held against it.
  */
 export async function createReferenceBackend(model: LoadedModel, options: ReferenceOptions): Promise<Backend> {
-  return new ReferenceBackend(model.config, readWeights(model), options);
+  return new ReferenceBackend(model.config, readWeights(model), options, ReferenceImageEncoder.of(model));
 }
 
 /** A sequence on its way through the layers. */
@@ -43,6 +46,8 @@ interface Passage {
   rows: Float64Array[];
   /** Attention received by each context slot, then by each input; summed over inputs, layers and heads. */
   readonly received: Float64Array;
+  /** What an adapter changes, by layer. */
+  readonly adapter: ReferenceAdapter | undefined;
 }
 
 class ReferenceBackend implements Backend {
@@ -50,14 +55,21 @@ class ReferenceBackend implements Backend {
   readonly config: ModelConfig;
   readonly pageSize: number;
   readonly pageCount: number;
+  readonly images: ReferenceImageEncoder | undefined;
   readonly #weights: Weights;
   readonly #frequencies: Float64Array;
   readonly #pool: SlotPool;
   /** `weight · x`, the only place where inputs may be rounded. */
   readonly #linear: typeof linear;
 
-  constructor(config: ModelConfig, weights: Weights, { pageSize, pageCount, roundedBlock }: ReferenceOptions) {
+  constructor(
+    config: ModelConfig,
+    weights: Weights,
+    { pageSize, pageCount, roundedBlock }: ReferenceOptions,
+    images: ReferenceImageEncoder | undefined,
+  ) {
     this.config = config;
+    this.images = images;
     this.pageSize = pageSize;
     this.pageCount = pageCount;
     this.#linear =
@@ -73,15 +85,20 @@ class ReferenceBackend implements Backend {
 
   async forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]> {
     for (const sequence of batch) checkSequence(this.config, this.#slotCount, sequence);
+    const adapter = ReferenceAdapter.of(batchAdapter(batch));
     const passages = batch.map((sequence): Passage => {
       const received = new Float64Array(sequence.context.length + sequence.positions.length);
-      return { sequence, rows: this.#embed(sequence), received };
+      return { sequence, rows: this.#embed(sequence), received, adapter };
     });
     this.#weights.layers.forEach((layer, index) => {
       // One sequence after another inside each layer: a later one reads what an earlier one has just written.
       for (const passage of passages) this.#passLayer(layer, index, passage);
     });
     return passages.map((passage) => this.#output(passage));
+  }
+
+  async loadAdapter(adapter: LoadedAdapter): Promise<DeviceAdapter> {
+    return ReferenceAdapter.read(adapter, this.config.layers);
   }
 
   async project(states: Float32Array, count: number, topK: number): Promise<TopTokens> {
@@ -119,11 +136,12 @@ class ReferenceBackend implements Backend {
     const { rmsNormEpsilon } = this.config;
     const { positions, writes } = passage.sequence;
     const normed = passage.rows.map((x) => rmsNorm(x, layer.inputNorm, rmsNormEpsilon));
-    const fresh = normed.map((x, i) => this.#keyValue(layer, x, positions[i]));
-    const attended = normed.map((x, i) => this.#attention(layer, index, passage, x, i, fresh));
+    const changes = passage.adapter?.layers[index] ?? UNCHANGED;
+    const fresh = normed.map((x, i) => this.#keyValue(layer, changes, x, positions[i]));
+    const attended = normed.map((x, i) => this.#attention(layer, changes, index, passage, x, i, fresh));
     passage.rows = passage.rows
       .map((x, i) => add(x, attended[i]))
-      .map((x) => add(x, this.#feedForward(layer, rmsNorm(x, layer.postNorm, rmsNormEpsilon))));
+      .map((x) => add(x, this.#feedForward(layer, changes, rmsNorm(x, layer.postNorm, rmsNormEpsilon))));
     writes.forEach((slot, i) => {
       this.#pool.write(index, slot, fresh[i]);
     });
@@ -165,15 +183,16 @@ class ReferenceBackend implements Backend {
     });
   }
 
-  #keyValue(layer: LayerWeights, x: Float64Array, position: number): KeyValue {
-    const key = this.#linear(layer.key, x, layer.keyBias);
+  #keyValue(layer: LayerWeights, changes: LayerChanges, x: Float64Array, position: number): KeyValue {
+    const key = changes.k_proj(x, this.#linear(layer.key, x, layer.keyBias));
     for (const head of this.#heads(key)) this.#normAndRotate(head, layer.keyNorm, position);
-    return { key, value: this.#linear(layer.value, x, layer.valueBias) };
+    return { key, value: changes.v_proj(x, this.#linear(layer.value, x, layer.valueBias)) };
   }
 
   /** All heads of input `i` over what its mask row shows: context slots first, then the call's own inputs. */
   #attention(
     layer: LayerWeights,
+    changes: LayerChanges,
     layerIndex: number,
     { sequence, received }: Passage,
     x: Float64Array,
@@ -190,7 +209,7 @@ class ReferenceBackend implements Backend {
     const rows = visible.map((j) =>
       j < context.length ? this.#pool.read(layerIndex, context[j]) : fresh[j - context.length],
     );
-    const query = this.#linear(layer.query, x, layer.queryBias);
+    const query = changes.q_proj(x, this.#linear(layer.query, x, layer.queryBias));
     const joined = new Float64Array(heads * headDim);
     this.#heads(query).forEach((head, h) => {
       this.#normAndRotate(head, layer.queryNorm, positions[i]);
@@ -203,13 +222,14 @@ class ReferenceBackend implements Backend {
       });
       joined.set(weightedSum(weights, values, headDim), h * headDim);
     });
-    return this.#linear(layer.output, joined);
+    return changes.o_proj(joined, this.#linear(layer.output, joined));
   }
 
-  #feedForward(layer: LayerWeights, x: Float64Array): Float64Array {
-    const up = this.#linear(layer.up, x);
-    const gated = this.#linear(layer.gate, x).map((value, i) => silu(value) * up[i]);
-    return this.#linear(layer.down, gated);
+  #feedForward(layer: LayerWeights, changes: LayerChanges, x: Float64Array): Float64Array {
+    const up = changes.up_proj(x, this.#linear(layer.up, x));
+    const gate = changes.gate_proj(x, this.#linear(layer.gate, x));
+    const gated = gate.map((value, i) => silu(value) * up[i]);
+    return changes.down_proj(gated, this.#linear(layer.down, gated));
   }
 
   #heads(row: Float64Array): Float64Array[] {

@@ -45,6 +45,14 @@ export function rmsNorm(x: Float64Array, weight: Float32Array, epsilon: number):
   return x.map((value, i) => value * scale * weight[i]);
 }
 
+/** `x` brought to a mean of zero and a variance of one, times a learned weight, plus a learned bias (Ba et al., 2016). */
+export function layerNorm(x: Float64Array, weight: Float32Array, bias: Float32Array, epsilon: number): Float64Array {
+  const mean = x.reduce((sum, value) => sum + value, 0) / x.length;
+  const variance = x.reduce((sum, value) => sum + (value - mean) ** 2, 0) / x.length;
+  const scale = 1 / Math.sqrt(variance + epsilon);
+  return x.map((value, i) => (value - mean) * scale * weight[i] + bias[i]);
+}
+
 /** Turns each pair (i, i + half) of one head by `position × frequency[i]` (RoPE, Su et al., 2021), in place. */
 export function rotate(head: Float64Array, position: number, frequencies: Float64Array): void {
   const half = frequencies.length;

@@ -1,10 +1,9 @@
 import type { BatchCall } from '../call.ts';
 
 /** The call that leaves next, alone: the one that came first, whatever its priority. A run counts as newly come with each token. */
-export function earliest(forwards: readonly BatchCall[], projections: readonly BatchCall[]): BatchCall | undefined {
+export function earliest(...ready: readonly (readonly BatchCall[])[]): BatchCall | undefined {
   let found: BatchCall | undefined;
-  for (const call of forwards) if (!found || cameBefore(call, found)) found = call;
-  for (const call of projections) if (!found || cameBefore(call, found)) found = call;
+  for (const calls of ready) for (const call of calls) if (!found || cameBefore(call, found)) found = call;
   return found;
 }
 

@@ -10,9 +10,14 @@ const SHORT_TOKENS = 16;
 export function checkBatch(batch: Batch, limits: BatchLimits): void {
   const forwards = batch.forwards.map((grant) => grant.call as WorldCall);
   const projections = batch.projections as WorldCall[];
+  if (batch.encodings.length > 0) {
+    checkEncodings(batch, limits);
+    return;
+  }
   assert.ok(forwards.length + projections.length > 0, 'an empty batch');
   assert.equal(new Set([...forwards, ...projections]).size, forwards.length + projections.length, 'a call twice');
   checkLimits(batch, limits);
+  assert.ok(new Set(forwards.map(({ variant }) => variant)).size <= 1, 'calls of different variants in one batch');
   /** Calls of this batch that leave with it whole, with their place. */
   const whole = new Map<WorldCall, number>();
   for (const [place, grant] of batch.forwards.entries()) {
@@ -30,6 +35,22 @@ export function checkBatch(batch: Batch, limits: BatchLimits): void {
     whole.set(call, forwards.length + place);
   }
   checkQueueOrder(forwards, projections, whole);
+}
+
+/** Encodings go alone, and past the limit only one by itself. */
+function checkEncodings({ forwards, projections, encodings }: Batch, { maxCalls, maxTokens }: BatchLimits): void {
+  assert.deepEqual([forwards.length, projections.length], [0, 0], 'encodings beside others');
+  assert.equal(new Set(encodings).size, encodings.length, 'a call twice');
+  assert.ok(encodings.length <= maxCalls, `${encodings.length} encodings`);
+  const tokens = encodings.reduce((sum, call) => sum + call.tokens, 0);
+  assert.ok(tokens <= maxTokens || encodings.length === 1, `${tokens} inputs of several encodings`);
+  const whole = new Map<WorldCall, number>();
+  for (const [place, call] of (encodings as WorldCall[]).entries()) {
+    assert.ok(!call.late, `${call.name} lacks what it needs`);
+    checkStart(call, whole);
+    whole.set(call, place);
+  }
+  checkQueueOrder(encodings as WorldCall[], [], whole);
 }
 
 /** Calls, inputs and distributions of one batch are within its limits; only a call that cannot be cut goes past them, and alone. */
@@ -101,15 +122,20 @@ function checkNeeds(grant: Grant, before: readonly Grant[]): void {
 /** No call that could have gone stayed behind, but for want of room. */
 export function checkFull(batch: Batch, ready: readonly WorldCall[], limits: BatchLimits): void {
   const { maxCalls, maxTokens } = limits;
+  if (batch.encodings.length > 0) {
+    checkEncodingsFull(batch, ready, limits);
+    return;
+  }
   const taken = new Set([...batch.forwards.map((grant) => grant.call), ...batch.projections]);
   const calls = batch.forwards.length;
   const tokens = sum(batch.forwards);
   const short = Math.max(1, Math.min(SHORT_TOKENS, maxTokens >> 2));
   for (const call of ready) {
     if (taken.has(call)) continue;
+    if (call.kind === 'encode') continue;
     if (call.kind === 'project') {
       assert.ok(calls > 0 || batch.projections.length === maxCalls, `${call.name} was left behind`);
-    } else if (calls > 0) {
+    } else if (calls > 0 && call.variant === batch.forwards[0]?.call.variant) {
       // A short call leaves a place and a quarter of the inputs to long ones.
       const full = call.tokens <= short ? calls >= maxCalls - 1 : calls >= maxCalls;
       const reserve = call.tokens <= short ? Math.max(1, maxTokens >> 2) : 0;
@@ -117,6 +143,17 @@ export function checkFull(batch: Batch, ready: readonly WorldCall[], limits: Bat
       assert.ok(full || tokens + fits > maxTokens - reserve, `${call.name} was left behind`);
     }
   }
+}
+
+function checkEncodingsFull(
+  { encodings }: Batch,
+  ready: readonly WorldCall[],
+  { maxCalls, maxTokens }: BatchLimits,
+): void {
+  const left = ready.filter((call) => call.kind === 'encode' && !encodings.includes(call)).map((call) => call.tokens);
+  if (left.length === 0 || encodings.length === maxCalls) return;
+  const tokens = encodings.reduce((sum, call) => sum + call.tokens, 0);
+  assert.ok(tokens + Math.max(...left) > maxTokens, 'an encoding was left behind');
 }
 
 function sum(grants: readonly Grant[]): number {

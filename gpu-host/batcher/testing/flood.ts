@@ -6,7 +6,7 @@ import type { BatchQueue } from '../queue.ts';
 import { Scoreboard } from '../scoreboard.ts';
 import type { BatchLimits } from '../select.ts';
 import { urgency } from '../urgency.ts';
-import { shape } from './operations.ts';
+import { shape, variant } from './operations.ts';
 import { SimCall, type SimShape } from './sim-call.ts';
 
 const MAX_PRIORITY = 10;
@@ -31,6 +31,7 @@ export const floodSetups: fc.Arbitrary<FloodSetup> = fc.record({
       tokens: fc.oneof(fc.constant(1), fc.integer({ min: 2, max: 60 })),
       chunkable: fc.boolean(),
       run: fc.boolean(),
+      variant,
     }),
     { minLength: 3, maxLength: 8 },
   ),
@@ -53,7 +54,7 @@ export function floodOperations(length: number): fc.Arbitrary<FloodOperation[]> 
         space: fc.nat({ max: 1 }),
         queue: fc.nat({ max: VICTIM_QUEUES - 1 }),
         // A run takes as many steps as it has tokens, each as a new call; so what is behind one has no bound of its own.
-        shape: shape.map((made) => ({ ...made, run: false })),
+        shape: shape.map((made) => ({ ...made, run: false, late: false })),
       }),
     },
     { weight: 4, arbitrary: fc.record({ type: fc.constant('step' as const), ms: fc.integer({ min: 1, max: 3 }) }) },
@@ -76,7 +77,8 @@ interface Victim {
  *
  * The bound: let a call come at time t with priority p. After t + (`maxPriority` - p) × `agingMs` nothing that comes later goes before it.
  * Of the calls that are then as urgent as it or more (its own blockers among them, which it has lent its urgency), every batch takes
- * at least one, with a quarter of the batch's inputs or all of its own. So it leaves within as many batches as these have quarters left.
+ * at least one, with a quarter of the batch's inputs or all of its own. So it leaves within as many batches as these have quarters left; after
+ * an encoding one batch of others may come before the next.
  */
 export class Flood {
   readonly #batcher: Batcher;
@@ -128,7 +130,7 @@ export class Flood {
 
   #push(queue: BatchQueue, made: SimShape): SimCall {
     const call = new SimCall(queue, made);
-    if (call.kind === 'forward' || call.kind === 'project') this.#open.add(call);
+    if (call.kind === 'forward' || call.kind === 'project' || call.kind === 'encode') this.#open.add(call);
     this.#batcher.push(call, this.#nowMs);
     return call;
   }
@@ -164,7 +166,7 @@ export class Flood {
       let bound = 0;
       for (const call of this.#open) {
         if (urgency(call, agingMs) <= victim.urgencyMs)
-          bound += call.chunkable() ? Math.ceil(call.tokens / quarter) : 1;
+          bound += call.kind === 'encode' ? 2 : call.chunkable() ? Math.ceil(call.tokens / quarter) : 1;
       }
       victim.deadline = this.#batches + bound;
       this.settled++;
@@ -172,7 +174,8 @@ export class Flood {
   }
 
   #checkDeadlines(batch: Batch): void {
-    const leaving = new Set<BatchCall>([...batch.forwards.map((grant) => grant.call), ...batch.projections]);
+    const { forwards, projections, encodings } = batch;
+    const leaving = new Set<BatchCall>([...forwards.map((grant) => grant.call), ...projections, ...encodings]);
     for (const { call, deadline } of this.#victims) {
       if (deadline === undefined || leaving.has(call)) continue;
       assert.ok(
@@ -190,7 +193,7 @@ export class Flood {
       if (done.left > 0) this.#batcher.resume(done, this.#nowMs);
       else this.#finish(done);
     }
-    for (const call of batch.projections) this.#finish(call as SimCall);
+    for (const call of [...batch.projections, ...batch.encodings]) this.#finish(call as SimCall);
     this.#batcher.ended(this.#nowMs);
   }
 

@@ -13,7 +13,7 @@ export type Operation =
   | { readonly type: 'step'; readonly ms: number; readonly dice: number }
   | { readonly type: 'priority'; readonly space: number; readonly queue: number; readonly priority: number }
   | { readonly type: 'close'; readonly space: number; readonly queue: number; readonly maxPriority: number }
-  /** A paused run may go on. */
+  /** A paused run may go on, or what a call needs comes. */
   | { readonly type: 'consume'; readonly dice: number };
 
 const dice = fc.nat({ max: 0x7fffffff });
@@ -34,8 +34,20 @@ const tokens = fc.oneof(
   { weight: 2, arbitrary: fc.integer({ min: 13, max: 120 }) },
 );
 
+/** Most calls are of the model, some of one of its adapters. */
+export const variant = fc.constantFrom(undefined, undefined, undefined, 'a', 'b');
+
 const forward: fc.Arbitrary<SimShape> = fc
-  .record({ tokens, chunkable: fc.boolean(), run: fc.nat({ max: 7 }), pages, fills: pages, inputs: embeds, outputs })
+  .record({
+    tokens,
+    chunkable: fc.boolean(),
+    run: fc.nat({ max: 7 }),
+    pages,
+    fills: pages,
+    inputs: embeds,
+    outputs,
+    variant,
+  })
   .map((made) => ({
     kind: 'forward',
     reads: [...made.pages, ...made.inputs],
@@ -44,11 +56,16 @@ const forward: fc.Arbitrary<SimShape> = fc
     tokens: made.tokens,
     chunkable: made.chunkable,
     run: made.run === 0 && made.tokens > 1 && made.tokens <= 12,
+    variant: made.variant,
   }));
 
 export const shape: fc.Arbitrary<SimShape> = fc.oneof(
   { weight: 7, arbitrary: forward },
   { weight: 3, arbitrary: embeds.map((reads) => ({ kind: 'project' as const, reads })) },
+  {
+    weight: 2,
+    arbitrary: fc.record({ kind: fc.constant('encode' as const), writes: embeds, tokens, late: fc.boolean() }),
+  },
   {
     weight: 2,
     arbitrary: fc.record({ kind: fc.constantFrom('instant' as const, 'idle' as const), reads: some, writes: some }),

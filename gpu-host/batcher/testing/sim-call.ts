@@ -10,6 +10,9 @@ export interface SimShape {
   readonly tokens?: number;
   readonly chunkable?: boolean;
   readonly run?: boolean;
+  /** Whether it comes without something that it needs. */
+  readonly late?: boolean;
+  readonly variant?: string | undefined;
 }
 
 /** How two calls of one address space may meet: as they like; in one batch, in order; one after the other. */
@@ -20,20 +23,31 @@ export class SimCall extends BatchCall {
   readonly shape: SimShape;
   readonly name: string;
   left: number;
+  /** What it needs is still to come. */
+  late: boolean;
 
   constructor(queue: BatchQueue, shape: SimShape, name = '') {
     super(shape.kind, queue);
     this.shape = shape;
     this.name = name;
     this.left = shape.tokens ?? 1;
+    this.late = shape.late ?? false;
   }
 
   override get tokens(): number {
     return this.shape.run ? 1 : this.left;
   }
 
+  override get incomplete(): boolean {
+    return this.late;
+  }
+
   override get continues(): boolean {
     return this.shape.run ?? false;
+  }
+
+  override get variant(): string | undefined {
+    return this.shape.variant;
   }
 
   override chunkable(): boolean {

@@ -48,9 +48,10 @@ export class Trace {
       const call = grant.call as SimCall;
       return grant.tokens > 1 || call.left > 1 ? `${call.name}:${grant.tokens}` : call.name;
     });
+    const { projections, encodings } = decision.batch;
     return {
       batch: decision.batch,
-      names: [...names, ...decision.batch.projections.map((call) => (call as SimCall).name)],
+      names: [...names, ...[...projections, ...encodings].map((call) => (call as SimCall).name)],
     };
   }
 
@@ -62,7 +63,7 @@ export class Trace {
       if (call.left > 0) this.batcher.resume(call, this.nowMs);
       else this.batcher.finish(call, this.nowMs);
     }
-    for (const call of batch.projections) this.batcher.finish(call, this.nowMs);
+    for (const call of [...batch.projections, ...batch.encodings]) this.batcher.finish(call, this.nowMs);
     this.batcher.ended(this.nowMs);
   }
 

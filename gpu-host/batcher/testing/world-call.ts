@@ -35,12 +35,12 @@ export class WorldCall extends SimCall {
   }
 
   get onDevice(): boolean {
-    return this.kind === 'forward' || this.kind === 'project';
+    return this.kind === 'forward' || this.kind === 'project' || this.kind === 'encode';
   }
 
   /** Whether it must not be kept from the device: everything before it is out of the way. */
   get ready(): boolean {
-    if (!this.onDevice || this.finished || this.dropped || this.held || this.gone) return false;
+    if (!this.onDevice || this.finished || this.dropped || this.held || this.late || this.gone) return false;
     if (this.started) return true;
     return (
       this.ahead.every((other) => other.gone || other.dropped) &&

@@ -24,7 +24,9 @@ export class World {
   #batch: Batch | undefined;
   /** Calls that are not done. */
   #open: WorldCall[][] = [];
+  /** Calls that wait to be resumed. */
   #held: WorldCall[] = [];
+  #encodedBefore = false;
   /** Calls without a step that take their time. */
   #slow: WorldCall[] = [];
   #endMs = Number.NEGATIVE_INFINITY;
@@ -118,6 +120,7 @@ export class World {
     open.push(call);
     this.#open[space] = open;
     this.pushed.push(call);
+    if (call.late) this.#held.push(call);
     this.batcher.push(call, this.nowMs);
   }
 
@@ -141,6 +144,7 @@ export class World {
     const [call] = this.#held.splice(index, 1);
     if (!call) return;
     call.held = false;
+    call.late = false;
     this.batcher.resume(call, this.nowMs);
   }
 
@@ -167,13 +171,17 @@ export class World {
     checkBatch(batch, this.limits);
     if (this.policy.kind === 'eager') checkAlone(batch, ready);
     else checkFull(batch, ready, this.limits);
+    const isEncoding = batch.encodings.length > 0;
+    const starves = isEncoding && this.#encodedBefore && ready.some((call) => call.kind !== 'encode');
+    if (this.policy.kind !== 'eager') assert.ok(!starves, 'two encodings in a row before others');
+    this.#encodedBefore = isEncoding;
     this.#batch = batch;
     this.batches++;
     for (const { call, tokens } of batch.forwards) {
       (call as WorldCall).started = true;
       (call as WorldCall).gone = !call.continues && tokens === call.tokens;
     }
-    for (const call of batch.projections as WorldCall[]) {
+    for (const call of [...batch.projections, ...batch.encodings] as WorldCall[]) {
       call.started = true;
       call.gone = true;
     }
@@ -188,7 +196,7 @@ export class World {
       this.#finish(call as WorldCall);
       this.#instants();
     }
-    const rest = [...batch.forwards.filter(({ call }) => !failed.has(call)), ...batch.projections];
+    const rest = [...batch.forwards.filter(({ call }) => !failed.has(call)), ...batch.projections, ...batch.encodings];
     for (const part of dice.shuffled(rest)) {
       if ('call' in part) this.#accept(part.call as WorldCall, part.tokens, dice);
       else this.#finish(part as WorldCall);
@@ -256,7 +264,7 @@ export class World {
 
 /** One call, the one that came first of those that could go. */
 function checkAlone(batch: Batch, ready: readonly WorldCall[]): void {
-  const [call, ...more] = [...batch.forwards.map((grant) => grant.call), ...batch.projections];
+  const [call, ...more] = [...batch.forwards.map((grant) => grant.call), ...batch.projections, ...batch.encodings];
   assert.deepEqual(more, []);
   for (const other of ready) {
     const later =

@@ -32,18 +32,19 @@ export function visibleSlots(pages: readonly PlainPage[]): PlainSlot[] {
 }
 
 /**
- * What a forward writes for its inputs: a number that depends on each input's token and position and on all that it sees, in order, just
- * as keys and values do. A slot that was taken from somewhere else is right only when everything before it was the same.
+ * What a forward writes for its inputs: a number that depends on the adapter, each input's token and position and all that it sees, in order,
+ * just as keys and values do. A slot that was taken from somewhere else is right only when everything before it was the same.
  */
 export function forwardValues(
   context: readonly PlainSlot[],
   tokens: readonly number[],
   positions: readonly number[],
+  adapter: string | undefined,
 ): number[] {
   const values: number[] = [];
   for (const [i, token] of tokens.entries()) {
     const position = positions[i] as number;
-    let value = mix(mix(0x9e3779b9, token), position);
+    let value = mix(mix(mix(0x9e3779b9, adapter?.length ?? 0), token), position);
     for (const seen of context) if (seen.position < position) value = mix(mix(value, seen.value), seen.position);
     for (let j = 0; j < i; j++) {
       if ((positions[j] as number) < position) value = mix(mix(value, values[j] as number), positions[j] as number);

@@ -10,6 +10,7 @@ export type WriteCall =
       readonly keep: number;
       readonly bend: Bend;
       readonly pick: number;
+      readonly adapter: number;
     }
   /** Any pages, any positions. */
   | {
@@ -19,6 +20,7 @@ export type WriteCall =
       readonly into: readonly number[];
       readonly tokens: readonly number[];
       readonly first: number;
+      readonly adapter: number;
     };
 
 /**
@@ -85,7 +87,17 @@ const bend = fc.oneof(
     arbitrary: fc.constantFrom('omit' as const, 'reorder' as const, 'elsewhere' as const, 'overlap' as const),
   },
 );
-const text = fc.record({ kind: fc.constant('text' as const), who, tokens, keep: fc.nat({ max: 2 }), bend, pick });
+// Mostly an inferlet's own, so that texts of one adapter meet as well.
+const adapter = fc.oneof({ weight: 9, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.nat({ max: 2 }) });
+const text = fc.record({
+  kind: fc.constant('text' as const),
+  who,
+  tokens,
+  keep: fc.nat({ max: 2 }),
+  bend,
+  pick,
+  adapter,
+});
 const forward = fc.record({
   kind: fc.constant('forward' as const),
   who,
@@ -93,6 +105,7 @@ const forward = fc.record({
   into: picks,
   tokens,
   first: fc.nat({ max: 20 }),
+  adapter,
 });
 const call: fc.Arbitrary<WriteCall> = fc.oneof({ weight: 3, arbitrary: text }, { weight: 1, arbitrary: forward });
 

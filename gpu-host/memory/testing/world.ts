@@ -7,7 +7,7 @@ import type { FrozenPage, PageSnapshot } from '../space-snapshot.ts';
 import { addressOf, applySlotCopy, applyTokenCopy, refusal } from './copies.ts';
 import { makeMemory, type TestMemory } from './memory.ts';
 import { copyOf, emptyPage, type PlainPage, samePage } from './plain-pages.ts';
-import { ACTORS, type Operation, PAGE_SIZE, type Setting } from './schedule.ts';
+import { ACTORS, type Operation, PAGE_SIZE, type Setting, type WriteCall } from './schedule.ts';
 import { type Prepared, prepareWrite, type WriteShape } from './write.ts';
 
 /** An inferlet: its space, and what the oracle says that its addresses hold. */
@@ -307,6 +307,7 @@ export class World {
         tokens: call.tokens,
         first: call.first,
         keep: 0,
+        adapter: adapterOf(call),
       };
     }
     const { bend } = call;
@@ -330,6 +331,7 @@ export class World {
       tokens: call.tokens,
       first: bend === 'overlap' ? Math.max(0, filled - 1 - (call.pick % 3)) : filled,
       keep: call.keep,
+      adapter: adapterOf(call),
     };
   }
 
@@ -389,4 +391,9 @@ export class World {
     };
     if (!samePage(found, expected)) assert.deepEqual(found, expected);
   }
+}
+
+/** Inferlets have the model alone or one of two adapters, and now and then compute with another one. */
+function adapterOf({ who, adapter }: WriteCall): string | undefined {
+  return [undefined, 'a', 'bb'][(who + adapter) % 3];
 }

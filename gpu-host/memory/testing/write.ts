@@ -14,6 +14,8 @@ export interface WriteShape {
   readonly tokens: readonly number[];
   readonly first: number;
   readonly keep: number;
+  /** The adapter that computes; undefined for the model alone. */
+  readonly adapter: string | undefined;
 }
 
 /** A forward whose slots are reserved, as the engine has it between preparing a batch and its end. */
@@ -45,7 +47,7 @@ export function prepareWrite(world: World, actor: Actor, shape: WriteShape): Pre
   });
   if (!done) return undefined;
   const context = visibleSlots(shape.inPages.map((address) => pages.get(address) as PlainPage));
-  for (const [i, value] of forwardValues(context, shape.tokens, positions).entries()) {
+  for (const [i, value] of forwardValues(context, shape.tokens, positions, shape.adapter).entries()) {
     const [page, slot] = room[i] as [PlainPage, number];
     page.slots[slot] = { position: positions[i] as number, value };
   }
@@ -58,11 +60,12 @@ interface ResolvedShape {
   readonly tokens: readonly number[];
   readonly positions: readonly number[];
   readonly keep: number;
+  readonly adapter: string | undefined;
 }
 
 function prepare(world: World, actor: Actor, shape: ResolvedShape): Prepared {
   const { space } = actor;
-  const { inPages, outPages, tokens, positions, keep } = shape;
+  const { inPages, outPages, tokens, positions, keep, adapter } = shape;
   const run = space.beginPrefix({
     inPages,
     outPages,
@@ -70,6 +73,7 @@ function prepare(world: World, actor: Actor, shape: ResolvedShape): Prepared {
     tokens: Uint32Array.from(tokens),
     keep,
     causal: true,
+    adapter,
   });
   const taken = run?.taken ?? 0;
   assert.ok(taken <= Math.max(0, tokens.length - keep));
@@ -82,7 +86,7 @@ function prepare(world: World, actor: Actor, shape: ResolvedShape): Prepared {
   const seen = gather(actor, context);
   for (const [i, { page, slot }] of slots.entries()) fillSlot(page, slot, positions[taken + i] as number);
   run?.reserve(Uint32Array.from(tokens.slice(taken)));
-  return new Reserved(world.kit.device, run, slots, seen, tokens.slice(taken), positions.slice(taken));
+  return new Reserved(world.kit.device, run, slots, seen, tokens.slice(taken), positions.slice(taken), adapter);
 }
 
 /** Physical slots and positions of what a call sees. */
@@ -107,6 +111,7 @@ class Reserved implements Prepared {
   readonly #context: readonly { slot: number; position: number }[];
   readonly #tokens: readonly number[];
   readonly #positions: readonly number[];
+  readonly #adapter: string | undefined;
 
   constructor(
     device: ArrayDevice,
@@ -115,7 +120,9 @@ class Reserved implements Prepared {
     context: readonly { slot: number; position: number }[],
     tokens: readonly number[],
     positions: readonly number[],
+    adapter: string | undefined,
   ) {
+    this.#adapter = adapter;
     this.#device = device;
     this.#run = run;
     this.#slots = slots;
@@ -127,7 +134,7 @@ class Reserved implements Prepared {
 
   compute(): void {
     const context = this.#context.map(({ slot, position }) => ({ position, value: this.#device.read(slot).value }));
-    for (const [i, value] of forwardValues(context, this.#tokens, this.#positions).entries()) {
+    for (const [i, value] of forwardValues(context, this.#tokens, this.#positions, this.#adapter).entries()) {
       this.#device.write(this.#writes[i] as number, value, this.#positions[i] as number);
     }
     this.#run?.commit();

@@ -25,6 +25,7 @@ export const SIDE_FILES = [
   'tokenizer_config.json',
   'special_tokens_map.json',
   'chat_template.jinja',
+  'preprocessor_config.json',
 ] as const;
 
 /**

@@ -7,7 +7,13 @@ import type { Checksum } from './checksum.ts';
 import { type DownloadProgress, download, HttpStatusError } from './download.ts';
 
 const REQUIRED = ['config.json', 'tokenizer.json'];
-const OPTIONAL = ['generation_config.json', 'tokenizer_config.json', 'special_tokens_map.json', 'chat_template.jinja'];
+const OPTIONAL = [
+  'generation_config.json',
+  'tokenizer_config.json',
+  'special_tokens_map.json',
+  'chat_template.jinja',
+  'preprocessor_config.json',
+];
 const SINGLE = 'model.safetensors';
 const INDEX = 'model.safetensors.index.json';
 const HEAD_TIMEOUT_MS = 30_000;

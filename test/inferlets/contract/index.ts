@@ -5,6 +5,7 @@ import { type CaseReport, type Cases, report } from './case.ts';
 import { forwardCases, fusedCases, introspectCases, outputCases, queueCases } from './compute.ts';
 import { grammarCases } from './grammar.ts';
 import { closedSession, runtimeCases, sessionCases, tokenizeCases } from './host.ts';
+import { imageCases } from './image.ts';
 import { allocateCases, fileCases } from './memory.ts';
 import {
   childCases,
@@ -24,6 +25,7 @@ export const run = defineInferlet(async (input: { part: string; origin?: string 
     memory: [allocateCases, fileCases],
     grammar: [grammarCases],
     adapter: [adapterCases],
+    image: [imageCases],
     platform: [storeCases, messagingCases, httpCases(origin), childCases],
     files: [exchangeCases, closedExchange],
     denied: [deniedCases(origin)],

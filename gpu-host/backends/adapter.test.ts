@@ -1,0 +1,180 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import type { LoadedModel } from '#gpu-host/models/load.ts';
+import { type RandomAdapterOptions, randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
+import type { Backend, DeviceAdapter, SequenceInput } from './backend.ts';
+import { InvalidInput } from './check.ts';
+import { createOnnxBackend } from './onnx/index.ts';
+import { BLOCK_SIZE } from './onnx/weights.ts';
+import { createReferenceBackend } from './reference/index.ts';
+import { dequantizedModel } from './testing/dequantize.ts';
+import { MASK_KINDS, MASK_POOL, type Scenario, take } from './testing/mask-kinds.ts';
+import { mergedModel } from './testing/merged-model.ts';
+import { VARIANTS } from './testing/models.ts';
+import { Random, relativeError, run, sequence, values, wholeVocabulary } from './testing/scenario.ts';
+
+/** Largest relative error between two ways to compute the same in float32, and of the reference, which merges nothing. */
+const TOLERANCE = 1e-4;
+const EXACT = 1e-5;
+/** An input that was rounded to another level on either side, and what comes after it. */
+const ROUNDED_APART = 1;
+
+const ADAPTERS: Readonly<Record<string, RandomAdapterOptions>> = {
+  'every projection, rank 3': { rank: 3 },
+  'queries and values, rank 2, scaled by the root': { rank: 2, alpha: 3, rslora: true, targets: ['q_proj', 'v_proj'] },
+  'the feed-forward part, rank 1': { rank: 1, targets: ['gate_proj', 'down_proj'] },
+};
+
+describe('low-rank adapters', () => {
+  let directory: string;
+  before(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'pie-adapters-'));
+  });
+  after(() => rm(directory, { recursive: true, force: true }));
+
+  const make = async (variant: string, options: RandomAdapterOptions, seed = 5) => {
+    const at = await mkdtemp(join(directory, 'm-'));
+    const model = await randomModel(join(at, 'model'), VARIANTS[variant] ?? {}, 41);
+    return { at, model, adapter: await randomAdapter(join(at, 'adapter'), model.config, seed, options) };
+  };
+
+  for (const variant of ['grouped queries', 'Qwen 2', 'Qwen 3']) {
+    for (const [name, options] of Object.entries(ADAPTERS)) {
+      test(`${variant}, ${name}: the same as a model with merged weights, over every kind of mask`, async (context) => {
+        const { at, model, adapter } = await make(variant, options);
+        const merged = await mergedModel(model, adapter.directory, join(at, 'merged'));
+        await using backends = await open(model, merged);
+        const { reference, onnx, oracle } = backends;
+        const [referenceAdapter, onnxAdapter] = [await reference.loadAdapter(adapter), await onnx.loadAdapter(adapter)];
+        let changed = 0;
+        let worst = 0;
+        for (const [kind, scenarioOf] of Object.entries(MASK_KINDS)) {
+          const scenario = wanted(scenarioOf(model.config, new Random(31)), model);
+          const expected = await numbers(oracle, scenario);
+          const exact = relativeError(await numbers(reference, scenario, referenceAdapter), expected);
+          const error = relativeError(await numbers(onnx, scenario, onnxAdapter), expected);
+          assert.ok(exact <= EXACT, `reference, ${kind}: ${exact}`);
+          assert.ok(error <= TOLERANCE, `onnx, ${kind}: ${error}`);
+          worst = Math.max(worst, error);
+          changed = Math.max(changed, relativeError(await numbers(onnx, scenario), expected));
+        }
+        assert.ok(changed > 0.05, `the adapter hardly changes anything: ${changed}`);
+        context.diagnostic(`largest relative error of onnx ${worst.toExponential(1)}; without the adapter ${changed}`);
+      });
+    }
+  }
+
+  for (const bits of [8, 4] as const) {
+    test(`${bits} bits: the weights stay quantised, the low-rank part is not rounded`, async (context) => {
+      const { at, model, adapter } = await make('grouped queries', { rank: 3 });
+      const onnx = await createOnnxBackend(model, { ...MASK_POOL, bits, threads: 1, cacheDirectory: at });
+      const oracle = await createReferenceBackend(await dequantizedModel(model, bits, bits, at), {
+        ...MASK_POOL,
+        roundedBlock: BLOCK_SIZE,
+      });
+      try {
+        const [onnxAdapter, oracleAdapter] = [await onnx.loadAdapter(adapter), await oracle.loadAdapter(adapter)];
+        const errors: number[] = [];
+        for (const [kind, scenarioOf] of Object.entries(MASK_KINDS)) {
+          const scenario = wanted(scenarioOf(model.config, new Random(31)), model);
+          const expected = await numbers(oracle, scenario, oracleAdapter);
+          const error = relativeError(await numbers(onnx, scenario, onnxAdapter), expected);
+          assert.ok(error <= ROUNDED_APART, `${kind}: ${error}`);
+          errors.push(error);
+        }
+        const median = errors.toSorted((a, b) => a - b)[errors.length >> 1];
+        context.diagnostic(`median relative error ${median.toExponential(1)}`);
+        // How other processors' kernels round is not known.
+        if (process.arch === 'x64') assert.ok(median <= TOLERANCE, `median ${median}`);
+      } finally {
+        await onnx.dispose();
+      }
+    });
+  }
+
+  test('one session serves adapters of other ranks and targets, and the model alone between them', async () => {
+    const { at, model, adapter } = await make('grouped queries', { rank: 3 });
+    const other = await randomAdapter(join(at, 'other'), model.config, 6, { rank: 1, targets: ['k_proj', 'o_proj'] });
+    const onnx = await createOnnxBackend(model, { ...MASK_POOL, bits: 32, threads: 1 });
+    const prompt = sequence(model.config, new Random(3).tokens(model.config, 12), wantsStates(12));
+    try {
+      const said: Float32Array[] = [];
+      for (const each of [adapter, undefined, other, adapter, undefined]) {
+        const loaded = each && (await onnx.loadAdapter(each));
+        said.push((await run(onnx, { ...prompt, ...(loaded ? { adapter: loaded } : {}) }))[0]);
+      }
+      const [first, plain, second, again, plainAgain] = said;
+      assert.deepEqual(again, first);
+      assert.deepEqual(plainAgain, plain);
+      for (const [a, b] of [
+        [first, plain],
+        [second, plain],
+        [first, second],
+      ])
+        assert.ok(relativeError(a, b) > 0.05);
+    } finally {
+      await onnx.dispose();
+    }
+  });
+
+  test('a batch of two adapters, an adapter of another backend and attention under an adapter are refused', async () => {
+    const { model, adapter } = await make('grouped queries', { rank: 1 });
+    await using backends = await open(model, model);
+    const { reference, onnx } = backends;
+    const plain = sequence(model.config, Uint32Array.of(1, 2));
+    for (const [backend, stranger] of [
+      [reference, onnx],
+      [onnx, reference],
+    ] as const) {
+      const loaded = await backend.loadAdapter(adapter);
+      const refused = (text: RegExp, ...batch: SequenceInput[]) =>
+        assert.rejects(backend.forward(batch), (error) => error instanceof InvalidInput && text.test(error.message));
+      await refused(/different adapters/, { ...plain, adapter: loaded }, plain);
+      await refused(/another backend/, { ...plain, adapter: await stranger.loadAdapter(adapter) });
+      await refused(/[Aa]ttention/, { ...plain, adapter: loaded, attention: true });
+    }
+  });
+});
+
+async function open(model: LoadedModel, merged: LoadedModel) {
+  const reference = await createReferenceBackend(model, MASK_POOL);
+  const onnx = await createOnnxBackend(model, { ...MASK_POOL, bits: 32, threads: 1 });
+  const oracle = await createReferenceBackend(merged, MASK_POOL);
+  return { reference, onnx, oracle, [Symbol.asyncDispose]: () => onnx.dispose() };
+}
+
+function wantsStates(rows: number): Pick<SequenceInput, 'output'> {
+  return { output: { kind: 'states', rows } };
+}
+
+/** A scenario whose batch is asked for its states, and then for its distributions. */
+function wanted({ before: steps, batch }: Scenario, { config }: LoadedModel): Scenario[] {
+  return [
+    { before: steps, batch: batch.map((each) => ({ ...each, ...wantsStates(each.positions.length) })) },
+    {
+      before: [],
+      batch: batch.map((each) => ({ ...each, output: wholeVocabulary(config, each.positions.length) })),
+    },
+  ];
+}
+
+/** All numbers of a scenario in a fixed order. */
+async function numbers(
+  backend: Backend,
+  scenarios: readonly Scenario[],
+  adapter?: DeviceAdapter,
+): Promise<Float32Array> {
+  const adapted = (batch: readonly SequenceInput[]) => (adapter ? batch.map((each) => ({ ...each, adapter })) : batch);
+  const parts: number[] = [];
+  for (const { before: steps, batch } of scenarios) {
+    await take(
+      backend,
+      steps.map((step) => (step.kind === 'forward' ? { ...step, batch: adapted(step.batch) } : step)),
+    );
+    for (const output of await backend.forward(adapted(batch))) parts.push(...values(output));
+  }
+  return Float32Array.from(parts);
+}

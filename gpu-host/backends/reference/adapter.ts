@@ -1,0 +1,50 @@
+import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
+import { PROJECTIONS, type Projection } from '#gpu-host/models/adapter-config.ts';
+import type { DeviceAdapter } from '../backend.ts';
+import { InvalidInput } from '../check.ts';
+import { linear } from './math.ts';
+
+/** Adds to what a projection made of `x` what an adapter makes of it. */
+type Change = (x: Float64Array, projected: Float64Array) => Float64Array;
+
+/** What an adapter does to each projection of one layer. */
+export type LayerChanges = Readonly<Record<Projection, Change>>;
+
+/** No adapter. */
+export const UNCHANGED = layerOf(() => (_x, projected) => projected);
+
+/** A low-rank adapter as the reference computes it: `projected + scale · B · (A · x)`. */
+export class ReferenceAdapter implements DeviceAdapter {
+  readonly bytes: number;
+  readonly layers: readonly LayerChanges[];
+
+  private constructor(bytes: number, layers: readonly LayerChanges[]) {
+    this.bytes = bytes;
+    this.layers = layers;
+  }
+
+  static read(adapter: LoadedAdapter, layerCount: number): ReferenceAdapter {
+    const layers = Array.from({ length: layerCount }, (_, layer) =>
+      layerOf((projection) => {
+        const matrices = adapter.read(layer, projection);
+        if (matrices === undefined) return UNCHANGED[projection];
+        const { a, b } = matrices;
+        return (x, projected) => {
+          const change = linear(b, linear(a, x));
+          return projected.map((value, i) => value + adapter.scale * change[i]);
+        };
+      }),
+    );
+    return new ReferenceAdapter(adapter.bytes, layers);
+  }
+
+  /** Throws `InvalidInput` for another backend's. */
+  static of(adapter: DeviceAdapter | undefined): ReferenceAdapter | undefined {
+    if (adapter === undefined || adapter instanceof ReferenceAdapter) return adapter;
+    throw new InvalidInput('The adapter was made by another backend.');
+  }
+}
+
+function layerOf(change: (projection: Projection) => Change): LayerChanges {
+  return Object.fromEntries(PROJECTIONS.map((name) => [name, change(name)])) as Record<Projection, Change>;
+}

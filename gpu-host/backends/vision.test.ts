@@ -1,0 +1,106 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import type { LoadedModel } from '#gpu-host/models/load.ts';
+import { type RandomVisionOptions, randomVisionModel } from '#gpu-host/models/vision/random-model.ts';
+import type { Backend } from './backend.ts';
+import { InvalidInput } from './check.ts';
+import { createOnnxBackend } from './onnx/index.ts';
+import { createReferenceBackend } from './reference/index.ts';
+
+const SIDE = 12;
+const SIGLIP = { image_processor_type: 'SiglipImageProcessor', size: { height: SIDE, width: SIDE } };
+
+/** Every way in which a tower may differ, over the names that versions of transformers give the weights. */
+const MODELS: Readonly<Record<'clip' | 'full' | 'siglip', RandomVisionOptions>> = {
+  clip: {},
+  full: {
+    tower: { hidden_act: 'gelu', layer_norm_eps: 1e-4 },
+    llava: { vision_feature_select_strategy: 'full', vision_feature_layer: -1 },
+    names: 'nested',
+  },
+  siglip: {
+    tower: { model_type: 'siglip_vision_model', vision_use_head: false, patch_size: 5 },
+    llava: { vision_feature_select_strategy: 'full', vision_feature_layer: 2, multimodal_projector_bias: false },
+    names: 'flat',
+    preprocessor: SIGLIP,
+  },
+};
+
+/** What transformers 5.18 computes of the same weights in float64 (`fixtures/vision-golden.py`), to six digits after the point. */
+const golden = JSON.parse(readFileSync(new URL('./fixtures/vision-golden.json', import.meta.url), 'utf8')) as Record<
+  string,
+  number[][]
+>;
+const GOLDEN_ERROR = 2e-6;
+/** Of values up to 25 in float32. */
+const ONNX_ERROR = 5e-5;
+
+const picture = (k: number) => Uint8Array.from({ length: 3 * SIDE * SIDE }, (_, i) => (i * 37 * k) % 256);
+
+function largestError(found: readonly Float32Array[], expected: readonly ArrayLike<number>[]): number {
+  assert.deepEqual(
+    found.map(({ length }) => length),
+    expected.map(({ length }) => length),
+  );
+  return Math.max(...found.flatMap((row, i) => Array.from(row, (value, k) => Math.abs(value - expected[i]![k]!))));
+}
+
+describe('vision towers', () => {
+  let directory: string;
+  const opened: Backend[] = [];
+  before(() => {
+    directory = mkdtempSync(join(tmpdir(), 'pie-vision-'));
+  });
+  after(async () => {
+    for (const backend of opened) await backend.dispose();
+    rmSync(directory, { recursive: true, force: true });
+  });
+
+  const pool = { pageSize: 8, pageCount: 2 };
+  const open = async (model: LoadedModel): Promise<[Backend, Backend]> => {
+    const pair: [Backend, Backend] = [
+      await createReferenceBackend(model, pool),
+      await createOnnxBackend(model, { ...pool, bits: 32, threads: 1 }),
+    ];
+    opened.push(...pair);
+    return pair;
+  };
+
+  for (const [name, options] of Object.entries(MODELS)) {
+    it(`${name}: the reference agrees with transformers, ONNX with the reference, alone and together`, async () => {
+      const model = await randomVisionModel(join(directory, name), options, 5);
+      const [reference, onnx] = await open(model);
+      const pictures = [picture(1), picture(2)];
+      const expected = await reference.images!.encode(pictures);
+      const error = largestError(expected, golden[name]!);
+      assert.ok(error < GOLDEN_ERROR, `reference: ${error}`);
+      const together = await onnx.images!.encode(pictures);
+      assert.ok(largestError(together, expected) < ONNX_ERROR, `onnx: ${largestError(together, expected)}`);
+      for (const [i, each] of pictures.entries()) {
+        const alone = await onnx.images!.encode([each]);
+        assert.ok(largestError(alone, [expected[i]!]) < ONNX_ERROR);
+      }
+    });
+  }
+
+  it('counts the rows that it hands out', async () => {
+    const sizes: number[] = [];
+    for (const [name, options] of Object.entries(MODELS)) {
+      const { vision, config } = await randomVisionModel(join(directory, `${name}-rows`), options, 6);
+      assert.equal(vision?.embedSize, config.hiddenSize);
+      sizes.push(vision!.embeds);
+    }
+    assert.deepEqual(sizes, [9, 10, 4]);
+  });
+
+  it('refuses pictures of another size', async () => {
+    const model = await randomVisionModel(join(directory, 'sizes'), {}, 7);
+    for (const backend of await open(model)) {
+      await assert.rejects(backend.images!.encode([picture(1), new Uint8Array(5)]), InvalidInput);
+      assert.deepEqual(await backend.images!.encode([]), []);
+    }
+  });
+});

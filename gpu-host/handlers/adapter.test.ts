@@ -1,0 +1,270 @@
+import assert from 'node:assert/strict';
+import { writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { test } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
+import type { SequenceInput } from '../backends/backend.ts';
+import { createReferenceBackend } from '../backends/reference/index.ts';
+import { mergedModel } from '../backends/testing/merged-model.ts';
+import type { StepRequest } from '../protocol/client.ts';
+import {
+  must,
+  NONE,
+  Oracle,
+  range,
+  startTestHost,
+  type TestHost,
+  type TestHostOptions,
+  tagOf,
+} from '../testing/host.ts';
+import { ids, same, Workbench } from '../testing/workbench.ts';
+import { wrapBackend } from '../testing/wrapped-backend.ts';
+import { Adapters } from './adapters.ts';
+
+const ADAPTERS = {
+  pirate: { seed: 3, rank: 3 },
+  quiet: { seed: 4, rank: 1, targets: ['q_proj', 'v_proj', 'down_proj'] },
+} as const;
+/** Who computes: the model alone, or with an adapter. */
+type Who = keyof typeof ADAPTERS | undefined;
+const EVERYBODY: readonly Who[] = [undefined, 'pirate', 'quiet'];
+/** Longer than three pages of eight. */
+const TEXT = Array.from({ length: 30 }, (_, i) => (i * 37 + 11) % 96);
+
+/** A host of a model with two adapters, and for each of them a model with merged weights to ask. */
+async function start(options: TestHostOptions = {}) {
+  const host = await startTestHost({ adapters: ADAPTERS, ...options });
+  const oracles = new Map<Who, Oracle>([[undefined, await Oracle.of(host.model)]]);
+  for (const [name, { directory }] of host.adapters) {
+    const merged = await mergedModel(host.model, directory, join(host.directory, `merged-${name}`));
+    oracles.set(name as Who, await Oracle.of(merged));
+  }
+  return { host, oracleOf: (who: Who) => oracles.get(who)!, [Symbol.asyncDispose]: () => host[Symbol.asyncDispose]() };
+}
+
+async function bench(host: TestHost, oracle: Oracle, name: string): Promise<Workbench> {
+  return new Workbench(host, oracle, await host.connect(), name);
+}
+
+function request(who: Who, tokens: readonly number[], from: number, pages: Uint32Array): StepRequest {
+  return {
+    tokens: Uint32Array.from(tokens),
+    positions: range(from, from + tokens.length),
+    inPages: pages,
+    outPages: pages,
+    mask: undefined,
+    rows: 1,
+    output: { tag: 'distributions', val: 5 },
+    ...(who === undefined ? {} : { adapter: who }),
+  };
+}
+
+async function said(b: Workbench, ...args: Parameters<typeof request>) {
+  const { distributions, cachedTokens } = must(await b.inferlet.step(b.queue, request(...args)));
+  return { distribution: distributions[0]!, cachedTokens };
+}
+
+/** Prefills a text in pages of its own and decodes greedily, a step a token. */
+async function decode(b: Workbench, who: Who, prompt: readonly number[], count: number): Promise<number[]> {
+  const pages = b.pages(Math.ceil((prompt.length + count) / 8));
+  const made: number[] = [];
+  let tokens = prompt;
+  for (let from = 0; made.length < count; ) {
+    const { distribution } = await said(b, who, tokens, from, pages);
+    from += tokens.length;
+    tokens = [distribution.tokens[0]!];
+    made.push(tokens[0]!);
+  }
+  b.inferlet.freePages(b.queue, pages);
+  return made;
+}
+
+for (const backend of ['reference', 'onnx'] as const) {
+  test(`steps and forwards say what a model with merged weights says, whole and in chunks (${backend})`, async () => {
+    await using made = await start({ backend, model: { maxBatchTokens: 7, prefixCache: false } });
+    const { host, oracleOf } = made;
+    for (const who of ['pirate', 'quiet'] as const) {
+      const oracle = oracleOf(who);
+      const b = await bench(host, oracle, who);
+      assert.deepEqual(await decode(b, who, TEXT, 6), await oracle.greedy(TEXT, 6));
+      // Embeds, forward, distribution: the last two are one step, and the state goes through the model's own head.
+      const pages = b.pages(4);
+      const embeds = b.embeds(TEXT.length + 2);
+      const [first, last] = [embeds[TEXT.length]!, embeds[TEXT.length + 1]!];
+      b.inferlet.embedText(b.queue, Uint32Array.from(TEXT), range(0, TEXT.length), embeds.slice(0, TEXT.length));
+      const before = host.host.engines[0]!.stats.fusedProjections;
+      b.inferlet.forwardWithAdapter(b.queue, who, NONE, embeds.slice(0, 5), pages, ids(first), undefined);
+      const short = await b.inferlet.nextDistribution(b.queue, first, 5);
+      same(must(short), await oracle.top(TEXT.slice(0, 5), [...range(0, 5)], 1, 5));
+      assert.equal(host.host.engines[0]!.stats.fusedProjections - before, 1);
+      const rest = embeds.slice(5, TEXT.length);
+      b.inferlet.forwardWithAdapter(b.queue, who, pages, rest, pages, ids(last), undefined);
+      const expected = await oracle.top(TEXT, [...TEXT.keys()], 1, 5);
+      same(must(await b.inferlet.nextDistribution(b.queue, last, 5)), expected);
+      const scores = must(await b.inferlet.logProbabilities(b.queue, last, expected.tokens));
+      scores.forEach((score, i) => {
+        assert.ok(Math.abs(score - expected.logProbabilities[i]!) < 1e-4);
+      });
+      // A copy that is written to, and a mask.
+      const fork = must(b.inferlet.sharePages(b.queue, pages));
+      const forked = await said(b, who, [9], TEXT.length, fork);
+      same(forked.distribution, await oracle.top([...TEXT, 9], [...range(0, 31)], 1, 5), 'a fork');
+      const own = await said(b, who, [8], TEXT.length, pages);
+      same(own.distribution, await oracle.top([...TEXT, 8], [...range(0, 31)], 1, 5), 'the original');
+      await b.inferlet.close();
+    }
+  });
+
+  test(`adapters and none at the same moment do not mix, and those of one share batches (${backend})`, async () => {
+    const batches: (readonly SequenceInput[])[] = [];
+    await using made = await start({
+      backend,
+      pageCount: 256,
+      wrap: (inner) =>
+        wrapBackend(inner, {
+          forward: (batch) => {
+            batches.push(batch);
+            return inner.forward(batch);
+          },
+        }),
+    });
+    const { host, oracleOf } = made;
+    const texts = EVERYBODY.flatMap((who) =>
+      [0, 1, 2, 3].map((i) => ({ who, prompt: TEXT.map((token) => (token + 7 * i) % 96).slice(0, 9 + i) })),
+    );
+    const all = await Promise.all(
+      texts.map(async ({ who, prompt }, i) => {
+        const b = await bench(host, oracleOf(who), `text ${i}`);
+        return decode(b, who, prompt, 8);
+      }),
+    );
+    for (const [i, { who, prompt }] of texts.entries())
+      assert.deepEqual(all[i], await oracleOf(who).greedy(prompt, 8), `${who ?? 'the model'}, text ${i}`);
+    for (const batch of batches) assert.equal(new Set(batch.map(({ adapter }) => adapter)).size, 1);
+    const shared = new Set(batches.filter(({ length }) => length > 1).map(([first]) => first?.adapter));
+    assert.equal(shared.size, EVERYBODY.length, 'each of them had batches of several');
+  });
+
+  test(`a prefix is found by who computed it only (${backend})`, async () => {
+    await using made = await start({ backend });
+    const { host, oracleOf } = made;
+    for (const [round, cached] of [0, 24].entries()) {
+      for (const who of EVERYBODY) {
+        const b = await bench(host, oracleOf(who), `${who} ${round}`);
+        const { distribution, cachedTokens } = await said(b, who, TEXT, 0, b.pages(5));
+        same(distribution, await b.oracle.top(TEXT, [...TEXT.keys()], 1, 5), `${who} in round ${round}`);
+        assert.equal(cachedTokens, cached, `${who} in round ${round}`);
+      }
+    }
+    // What an adapter computed goes on without it as its owner wants it, and the tree learns nothing of that.
+    const b = await bench(host, oracleOf(undefined), 'mixed');
+    const pages = b.pages(4);
+    await said(b, 'pirate', TEXT.slice(0, 8), 0, pages);
+    must(await b.inferlet.exportPages(b.queue, pages.slice(0, 1), 'of-a-pirate', false));
+    const { prefix } = host.host.stats().models[0]!;
+    const [mixed] = must(await b.inferlet.importPages(b.queue, 'of-a-pirate')).pages;
+    const own = Uint32Array.of(mixed!, ...b.pages(3));
+    const { distribution } = await said(b, undefined, TEXT.slice(8), 8, own);
+    const alone = await b.oracle.top(TEXT, [...TEXT.keys()], 1, 5);
+    assert.ok(Math.abs(distribution.logProbabilities[0]! - alone.logProbabilities[0]!) > 1e-3);
+    assert.equal(host.host.stats().models[0]!.prefix.hitTokens, prefix.hitTokens);
+    const later = await bench(host, oracleOf(undefined), 'later');
+    same((await said(later, undefined, TEXT, 0, later.pages(5))).distribution, alone);
+  });
+}
+
+test('adapters are listed, loaded once, and leave the device for others when it has no room', async () => {
+  let loads = 0;
+  const wrap: TestHostOptions['wrap'] = (inner) =>
+    wrapBackend(inner, {
+      loadAdapter: (adapter) => {
+        loads++;
+        return inner.loadAdapter(adapter);
+      },
+    });
+  await using probe = await start();
+  const room = probe.host.adapters.get('pirate')!.bytes;
+  await using made = await start({ wrap, model: { adapterMemoryBytes: room } });
+  const b = await bench(made.host, made.oracleOf('quiet'), 'x');
+  const loaded = async () =>
+    must(await b.inferlet.listAdapters(b.queue)).map(({ name, rank, loaded: there }) => `${name} ${rank} ${there}`);
+  assert.deepEqual(await loaded(), ['pirate 3 false', 'quiet 1 false']);
+  const results = await Promise.all([1, 2, 3].map(() => b.inferlet.loadAdapter(b.queue, 'pirate')));
+  assert.deepEqual(results.map(tagOf), ['ok', 'ok', 'ok']);
+  assert.equal(loads, 1);
+  assert.deepEqual(await loaded(), ['pirate 3 true', 'quiet 1 false']);
+  assert.deepEqual(await decode(b, 'quiet', [5, 6, 7], 3), await b.oracle.greedy([5, 6, 7], 3));
+  assert.equal(loads, 2);
+  assert.deepEqual(await loaded(), ['pirate 3 false', 'quiet 1 true']);
+  // Both at once, again and again: each is right, however often they change places.
+  const names = ['pirate', 'quiet', 'pirate', 'quiet'] as const;
+  const texts = await Promise.all(
+    names.map(async (who, i) => decode(await bench(made.host, made.oracleOf(who), `both ${i}`), who, [9, 8, 7], 4)),
+  );
+  for (const [i, who] of names.entries()) assert.deepEqual(texts[i], await made.oracleOf(who).greedy([9, 8, 7], 4));
+});
+
+test('an adapter that several ask for at once is read once, and loads ahead of their use wait for each other', async () => {
+  await using made = await start();
+  const { model, adapters: known } = made.host;
+  const backend = await createReferenceBackend(model, { pageSize: 8, pageCount: 1 });
+  const reading: string[] = [];
+  const adapters = new Adapters(
+    {
+      async loadAdapter(adapter) {
+        const name = basename(adapter.directory);
+        reading.push(`${name} begins`);
+        await setImmediate();
+        reading.push(`${name} ends`);
+        return backend.loadAdapter(adapter);
+      },
+    },
+    known,
+  );
+  const { load, use } = { load: (name: string) => adapters.load(name), use: (name: string) => adapters.use(name) };
+  const all = await Promise.all([load('pirate'), load('quiet'), use('pirate'), use('pirate'), load('pirate')]);
+  assert.equal(new Set(all).size, 2);
+  const [pirate, quiet] = ['adapter-pirate', 'adapter-quiet'];
+  assert.deepEqual(reading, [`${pirate} begins`, `${pirate} ends`, `${quiet} begins`, `${quiet} ends`]);
+  assert.equal(adapters.bytes, (all[0]?.bytes ?? 0) + (all[1]?.bytes ?? 0));
+  await assert.rejects(load('nobody'), /no adapter named nobody/);
+  assert.equal(await load('quiet'), all[1], 'a failure holds nobody up');
+});
+
+test('what cannot be computed says why, and what depends on it fails with the cause', async () => {
+  await using made = await start({ model: { adapterMemoryBytes: 1 } });
+  const b = await bench(made.host, made.oracleOf(undefined), 'x');
+  const failure = async (name: string) => {
+    const pages = b.pages(1);
+    const outcome = await b.inferlet.step(b.queue, { ...request(undefined, [1, 2], 0, pages), adapter: name });
+    const after = await b.inferlet.step(b.queue, request(undefined, [3], 2, pages));
+    const forward = b.embeds(2);
+    b.inferlet.embedText(b.queue, ids(1), ids(0), forward.slice(0, 1));
+    b.inferlet.forwardWithAdapter(b.queue, name, NONE, forward.slice(0, 1), NONE, forward.slice(1), undefined);
+    const state = await b.inferlet.nextDistribution(b.queue, forward[1]!, 1);
+    const text = outcome.tag === 'err' ? outcome.val.val : '';
+    await b.inferlet.synchronize(b.queue);
+    const load = tagOf(await b.inferlet.loadAdapter(b.queue, name));
+    return { codes: [outcome, after, state].map(tagOf), load, text };
+  };
+  const missing = await failure('nobody');
+  assert.deepEqual(missing.codes, ['not-found', 'dependency-failed', 'dependency-failed']);
+  assert.equal(missing.load, 'not-found');
+  assert.match(missing.text, /no adapter named nobody; ask list-adapters/);
+  const large = await failure('pirate');
+  assert.deepEqual(large.codes, ['limit-exceeded', 'dependency-failed', 'dependency-failed']);
+  assert.match(large.text, /MiB.*adapter_memory_mb/);
+  await writeFile(join(made.host.adapters.get('quiet')!.directory, 'adapter_model.safetensors'), 'changed');
+  const changed = await failure('quiet');
+  assert.equal(changed.codes[0], 'unavailable');
+  assert.match(changed.text, /was changed/);
+  // Others go on.
+  assert.deepEqual(await decode(b, undefined, [1, 2, 3], 3), await b.oracle.greedy([1, 2, 3], 3));
+
+  await using bare = await startTestHost();
+  const none = await bench(bare, await Oracle.of(bare.model), 'y');
+  assert.equal(tagOf(await none.inferlet.loadAdapter(none.queue, 'pirate')), 'unsupported');
+  assert.deepEqual(must(await none.inferlet.listAdapters(none.queue)), []);
+  assert.equal(none.connection.models[0]!.traits.includes('adapter'), false);
+  assert.ok(b.connection.models[0]!.traits.includes('adapter'));
+});

@@ -1,0 +1,251 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { Backend } from '../backends/backend.ts';
+import { createReferenceBackend } from '../backends/reference/index.ts';
+import type { GpuInferlet, Outcome } from '../protocol/client.ts';
+import { err, handlerError, ok } from '../protocol/errors.ts';
+import { must, NONE, range, startTestHost, type TestHost, type TestHostOptions, tagOf } from '../testing/host.ts';
+import { wrapBackend } from '../testing/wrapped-backend.ts';
+
+const SIDE = 12;
+/** Embeds of one picture of the tiny tower. */
+const EMBEDS = 9;
+const TOP = 5;
+const ERROR = 1e-4;
+
+const picture = (seed: number) => Uint8Array.from({ length: 3 * SIDE * SIDE }, (_, i) => (i * 37 * seed) % 256);
+const given = (seed: number): Promise<Outcome<Uint8Array>> => Promise.resolve(ok(picture(seed)));
+
+/** A part of a text: tokens, or the picture of a seed. */
+type Part = readonly number[] | { readonly picture: number };
+
+/** What follows a text, by a backend of its own that is handed all of it at once. */
+class Oracle {
+  readonly #backend: Backend;
+  readonly #table: Float32Array;
+
+  constructor(backend: Backend, table: Float32Array) {
+    this.#backend = backend;
+    this.#table = table;
+  }
+
+  static async of({ model }: TestHost): Promise<Oracle> {
+    const backend = await createReferenceBackend(model, { pageSize: 8, pageCount: 1 });
+    return new Oracle(backend, model.tensors.read('model.embed_tokens.weight'));
+  }
+
+  async top(text: readonly Part[]): Promise<readonly number[]> {
+    const { hiddenSize } = this.#backend.config;
+    const rows: Float32Array[] = [];
+    for (const part of text) {
+      if ('picture' in part) rows.push(...(await this.embeds(part.picture)));
+      else for (const token of part) rows.push(this.#table.slice(token * hiddenSize, (token + 1) * hiddenSize));
+    }
+    const embeds = new Float32Array(rows.length * hiddenSize);
+    for (const [i, row] of rows.entries()) embeds.set(row, i * hiddenSize);
+    const [output] = await this.#backend.forward([
+      {
+        inputs: { kind: 'embeds', embeds },
+        positions: range(0, rows.length),
+        ...{ context: NONE, mask: 'causal', writes: NONE, output: { kind: 'top', rows: 1, topK: TOP } },
+      },
+    ]);
+    return output?.kind === 'top' ? [...output.logProbabilities] : [];
+  }
+
+  async embeds(seed: number): Promise<Float32Array[]> {
+    const [values] = await this.#backend.images!.encode([picture(seed)]);
+    const size = this.#backend.config.hiddenSize;
+    return Array.from({ length: EMBEDS }, (_, i) => values!.slice(i * size, (i + 1) * size));
+  }
+}
+
+/** An inferlet with one queue and one text. */
+class Writer {
+  readonly inferlet: GpuInferlet;
+  readonly queue: number;
+  readonly pages: Uint32Array;
+  #length = 0;
+
+  constructor(inferlet: GpuInferlet, pages = 6) {
+    this.inferlet = inferlet;
+    this.queue = inferlet.createQueue('tiny');
+    this.pages = must(inferlet.allocatePages(this.queue, pages));
+  }
+
+  image(
+    pixels: Promise<Outcome<Uint8Array>>,
+    count = EMBEDS,
+  ): { embeds: Uint32Array; done: Promise<Outcome<undefined>> } {
+    const embeds = must(this.inferlet.allocateEmbeds(this.queue, count));
+    const positions = range(this.#length, this.#length + count);
+    return { embeds, done: this.inferlet.embedImage(this.queue, positions, embeds, pixels) };
+  }
+
+  /** Appends to the text, one call a part. */
+  async write(text: readonly Part[]): Promise<void> {
+    for (const part of text) {
+      const isPicture = 'picture' in part;
+      const count = isPicture ? EMBEDS : part.length;
+      const positions = range(this.#length, this.#length + count);
+      if (isPicture) {
+        const { embeds, done } = this.image(given(part.picture));
+        this.inferlet.forward(this.queue, this.pages, embeds, this.pages, NONE, undefined);
+        must(await done);
+      } else {
+        const rest = { inPages: this.pages, outPages: this.pages, mask: undefined };
+        const output = { tag: 'none' } as const;
+        const tokens = Uint32Array.from(part);
+        must(await this.inferlet.step(this.queue, { tokens, positions, ...rest, rows: 0, output }));
+      }
+      this.#length += count;
+    }
+  }
+
+  async next(token: number): Promise<readonly number[]> {
+    const { distributions } = must(
+      await this.inferlet.step(this.queue, {
+        ...{ tokens: Uint32Array.of(token), positions: Uint32Array.of(this.#length), mask: undefined, rows: 1 },
+        ...{ inPages: this.pages, outPages: NONE, output: { tag: 'distributions', val: TOP } },
+      }),
+    );
+    return [...distributions[0]!.logProbabilities];
+  }
+}
+
+function close(found: readonly number[], expected: readonly number[]): void {
+  assert.equal(found.length, expected.length);
+  for (const [i, value] of found.entries())
+    assert.ok(Math.abs(value - expected[i]!) < ERROR, `${found} is not ${expected}`);
+}
+
+describe('embed-image', () => {
+  const start = (options: TestHostOptions = {}) => startTestHost({ vision: {}, ...options });
+  const open = async (host: TestHost, maxPages = 16) =>
+    new Writer((await host.connect()).openInferlet({ id: 'i', maxPages, arrival: 1 }));
+
+  for (const backend of ['reference', 'onnx'] as const) {
+    it(`puts a picture into a text (${backend})`, async () => {
+      await using host = await start({ backend });
+      const oracle = await Oracle.of(host);
+      const writer = await open(host);
+      const text: Part[] = [[5, 6, 7], { picture: 3 }, [8, 9, 10, 11], { picture: 4 }, [12, 13]];
+      await writer.write(text);
+      close(await writer.next(14), await oracle.top([...text, [14]]));
+      const { embeds, done } = writer.image(given(3));
+      must(await done);
+      const expected = await oracle.embeds(3);
+      const read = await Promise.all(Array.from(embeds, (embed) => writer.inferlet.readEmbed(writer.queue, embed)));
+      for (const [i, outcome] of read.entries()) close([...must(outcome)], [...expected[i]!]);
+      assert.equal(tagOf(await writer.inferlet.nextDistribution(writer.queue, embeds[0]!, 3)), 'invalid-argument');
+    });
+  }
+
+  it('never takes what follows a picture for what follows another one, or none', async () => {
+    await using host = await start();
+    const oracle = await Oracle.of(host);
+    const after = [...range(20, 40)];
+    // The picture's embeds share a page with the tokens before them, and one with those behind.
+    const texts: Part[][] = [1, 2].map((seed) => [[5, 6, 7], { picture: seed }, after]);
+    texts.push([[5, 6, 7], [...range(50, 50 + EMBEDS)], after]);
+    const found: boolean[] = [];
+    for (const text of [...texts, ...texts]) {
+      const before = host.host.stats().models[0]!.prefix.hitTokens;
+      const writer = await open(host);
+      await writer.write(text);
+      close(await writer.next(1), await oracle.top([...text, [1]]));
+      found.push(host.host.stats().models[0]!.prefix.hitTokens > before);
+    }
+    assert.deepEqual(
+      found,
+      [false, false, false, false, false, true],
+      'only the text without a picture is found again',
+    );
+  });
+
+  it('keeps its place in the queue until its pixels come, and holds up nobody else', async () => {
+    await using host = await start();
+    const oracle = await Oracle.of(host);
+    const [writer, other] = [await open(host), await open(host)];
+    const pixels = Promise.withResolvers<Outcome<Uint8Array>>();
+    const { embeds, done } = writer.image(pixels.promise);
+    writer.inferlet.forward(writer.queue, NONE, embeds, writer.pages, NONE, undefined);
+    let isDone = false;
+    const synchronized = writer.inferlet.synchronize(writer.queue).then((outcome) => {
+      isDone = true;
+      return outcome;
+    });
+    await other.write([[5, 6]]);
+    close(await other.next(7), await oracle.top([[5, 6, 7]]));
+    assert.equal(isDone, false);
+    pixels.resolve(ok(picture(2)));
+    must(await done);
+    must(await synchronized);
+  });
+
+  it('encodes pictures of several inferlets in one step', async () => {
+    const batches: number[] = [];
+    await using host = await start({
+      wrap: (inner) => {
+        const { config } = inner.images!;
+        const encode = (images: readonly Uint8Array[]) => {
+          batches.push(images.length);
+          return inner.images!.encode(images);
+        };
+        return wrapBackend(inner, { images: { config, encode } });
+      },
+    });
+    const connection = await host.connect();
+    const writers = range(0, 4).map((i) => i);
+    const dones = Array.from(writers, (i) => {
+      const writer = new Writer(connection.openInferlet({ id: `i${i}`, maxPages: 8, arrival: i }));
+      return writer.image(given(i + 1)).done;
+    });
+    for (const outcome of await Promise.all(dones)) must(outcome);
+    assert.deepEqual(batches, [4]);
+  });
+
+  it('fails with what is wrong with the picture, and so does what needs it', async () => {
+    await using host = await start();
+    const writer = await open(host);
+    const bad = writer.image(Promise.resolve(err(handlerError('invalid-argument', 'no picture'))));
+    writer.inferlet.forward(writer.queue, NONE, bad.embeds, writer.pages, NONE, undefined);
+    assert.deepEqual(await bad.done, err(handlerError('invalid-argument', 'no picture')));
+    assert.equal(tagOf(await writer.inferlet.readEmbed(writer.queue, bad.embeds[0]!)), 'dependency-failed');
+    assert.equal(tagOf(await writer.inferlet.synchronize(writer.queue)), 'invalid-argument');
+
+    const calls: Promise<Outcome<undefined>>[] = [
+      writer.image(given(1), EMBEDS - 1).done,
+      writer.image(Promise.resolve(ok(new Uint8Array(7)))).done,
+      writer.image(Promise.reject(new Error('lost'))).done,
+      writer.inferlet.embedImage(writer.queue, range(0, EMBEDS), range(900, 900 + EMBEDS), given(1)),
+    ];
+    const tags = (await Promise.all(calls)).map(tagOf);
+    assert.deepEqual(tags, ['invalid-argument', 'invalid-argument', 'internal', 'not-owned']);
+    // The place of a failed one can be taken again.
+    const again = writer.inferlet.embedImage(writer.queue, range(0, EMBEDS), bad.embeds, given(1));
+    must(await again);
+    must(await writer.inferlet.readEmbed(writer.queue, bad.embeds[0]!));
+  });
+
+  it('lets go of what an inferlet leaves behind, pictures that never came among them', async () => {
+    await using host = await start();
+    const writer = await open(host);
+    const never = writer.image(new Promise(() => {}));
+    const state = must(writer.inferlet.allocateEmbeds(writer.queue, 1));
+    writer.inferlet.forward(writer.queue, NONE, never.embeds, writer.pages, state, undefined);
+    await writer.inferlet.close();
+    assert.equal(tagOf(await never.done), 'cancelled');
+    const { pages, waitingCalls, inferlets } = host.host.stats().models[0]!;
+    assert.deepEqual([pages.owned, waitingCalls, inferlets], [0, 0, 0]);
+  });
+
+  it('is a trait of models with a tower only', async () => {
+    await using seeing = await start();
+    await using blind = await startTestHost();
+    const traits = async (host: TestHost) => (await host.connect()).models[0]!.traits.includes('input-image');
+    assert.deepEqual([await traits(seeing), await traits(blind)], [true, false]);
+    const writer = await open(blind);
+    assert.equal(tagOf(await writer.image(given(1)).done), 'unsupported');
+  });
+});

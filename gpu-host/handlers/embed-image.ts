@@ -1,0 +1,103 @@
+import type { KeyVisitor } from '../batcher/call.ts';
+import { fault } from '../memory/fault.ts';
+import type { VisionConfig } from '../models/vision/config.ts';
+import { towerRows } from '../models/vision/config.ts';
+import type { EmbedImageOperation } from '../protocol/decode-calls.ts';
+import type { HandlerError } from '../protocol/errors.ts';
+import { embedKey, HostCall, type ModelContext } from './call.ts';
+import type { HostQueue, OpenImage } from './space.ts';
+
+/**
+ * `embed-image` of `wit/input-image.wit`: a picture through the vision tower. It takes its place in its queue before its pixels are there, which
+ * the runtime decodes meanwhile; then it goes with other pictures in a step of their own.
+ */
+export class EmbedImageCall extends HostCall implements OpenImage {
+  readonly #operation: EmbedImageOperation;
+  readonly #vision: VisionConfig | undefined;
+  /** Told when the pixels are there, or will not come. */
+  readonly #arrived: (call: EmbedImageCall, bytes: number) => void;
+  #pixels: Uint8Array | undefined;
+  #refused: HandlerError | undefined;
+
+  constructor(
+    queue: HostQueue,
+    id: number,
+    operation: EmbedImageOperation,
+    { backend }: ModelContext,
+    arrived: (call: EmbedImageCall, bytes: number) => void,
+  ) {
+    super('encode', queue, id);
+    this.#operation = operation;
+    this.#vision = backend.images?.config;
+    this.#arrived = arrived;
+    queue.space.images.set(id, this);
+  }
+
+  /** What it costs a step: rows of the tower. */
+  override get tokens(): number {
+    return this.#vision ? towerRows(this.#vision) : 1;
+  }
+
+  override get incomplete(): boolean {
+    return this.#pixels === undefined && this.#refused === undefined;
+  }
+
+  pixels(pixels: Uint8Array): void {
+    if (!this.incomplete) return;
+    this.#pixels = pixels;
+    this.#arrived(this, pixels.length);
+  }
+
+  refuse(why: HandlerError): void {
+    if (!this.incomplete) return;
+    this.#refused = why;
+    this.#arrived(this, 0);
+  }
+
+  /** The picture for the device. @throws CallFault when the call cannot be done */
+  prepare(): Uint8Array {
+    if (this.#refused) throw fault(this.#refused.tag, this.#refused.val);
+    if (!this.#vision) throw fault('unsupported', 'this model takes no images; ask runtime.model-traits');
+    const { positions, embeds } = this.#operation;
+    const { embeds: count, embedSize, imageSize } = this.#vision;
+    if (positions.length !== count || embeds.length !== count) {
+      throw fault(
+        'invalid-argument',
+        `${positions.length} positions and ${embeds.length} embeds for an image of ${count} embeds; ask image-embeds`,
+      );
+    }
+    const pixels = this.#pixels ?? NO_PIXELS;
+    const bytes = 3 * imageSize * imageSize;
+    if (pixels.length !== bytes)
+      throw fault('invalid-argument', `${pixels.length} bytes of pixels; ${bytes} are expected`);
+    const { embeds: held } = this.hostQueue.space;
+    held.checkHeld(embeds);
+    held.checkStateRoom(count * embedSize * Float32Array.BYTES_PER_ELEMENT);
+    return pixels;
+  }
+
+  /** Takes what the device made of the picture. */
+  accept(values: Float32Array): void {
+    const { positions, embeds } = this.#operation;
+    const size = values.length / embeds.length;
+    const { embeds: held } = this.hostQueue.space;
+    // Others of the same step may have taken the room.
+    held.checkStateRoom(values.byteLength);
+    for (let i = 0; i < embeds.length; i++) {
+      // Each on its own, so that one that is kept does not keep them all.
+      held.setImage(embeds[i] as number, values.slice(i * size, (i + 1) * size), positions[i] as number);
+    }
+    this.replyDone();
+  }
+
+  override visitKeys(visit: KeyVisitor): void {
+    for (const embed of this.#operation.embeds) visit(embedKey(embed), 'write');
+  }
+
+  protected override poison(cause: HandlerError): void {
+    const { embeds } = this.hostQueue.space;
+    embeds.fail(this.#operation.embeds, cause, this.hostQueue);
+  }
+}
+
+const NO_PIXELS = new Uint8Array(0);

@@ -1,0 +1,128 @@
+import { statSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { type AdapterConfig, type Projection, parseAdapterConfig } from './adapter-config.ts';
+import type { ModelConfig } from './config.ts';
+import { causeText, ModelError } from './errors.ts';
+import { expectedTensors, readJson } from './load.ts';
+import { readSafetensorsHeader, readTensor, type TensorInfo } from './safetensors.ts';
+
+/** The low-rank change of one projection: `scale · B · A` is added to its matrix (Hu et al., LoRA, 2021, section 4.1). */
+export interface LowRank {
+  /** `rank × columns`, row-major. */
+  readonly a: Float32Array;
+  /** `rows × rank`, row-major. */
+  readonly b: Float32Array;
+}
+
+/** An adapter in PEFT layout whose names and shapes have been checked. Matrices are read when asked for. */
+export interface LoadedAdapter extends AdapterConfig {
+  /** Absolute path of the directory with adapter_config.json and adapter_model.safetensors. */
+  readonly directory: string;
+  /** Bytes of all matrices as 32-bit floats. */
+  readonly bytes: number;
+  /**
+   * The matrices of one projection, from disk; undefined when the adapter does not change it.
+   * @throws ModelError `malformed-weights` when the file is another one than was checked, or holds numbers that are none
+   */
+  read(layer: number, projection: Projection): LowRank | undefined;
+}
+
+/**
+ * Opens an adapter's directory in the layout of Hugging Face's PEFT, for a model of this config.
+ *
+ * @throws ModelError naming the file, the field, the tensor that is missing or in excess, or the tensor of a wrong shape.
+ */
+export async function loadAdapter(directory: string, model: ModelConfig): Promise<LoadedAdapter> {
+  const root = resolve(directory);
+  const config = parseAdapterConfig(await readJson(join(root, 'adapter_config.json')));
+  const file = join(root, 'adapter_model.safetensors');
+  const checked = versionOf(file);
+  const tensors = readSafetensorsHeader(file);
+  const expected = adapterTensors(model, config);
+  let bytes = 0;
+  for (const [name, shape] of expected) {
+    checkShape(name, tensors.get(name), shape);
+    bytes += 4 * shape.reduce((product, dimension) => product * dimension, 1);
+  }
+  const names = new Set(expected.map(([name]) => name));
+  for (const name of tensors.keys()) {
+    if (names.has(name)) continue;
+    throw new ModelError('unsupported-adapter', `${file}: "${name}" belongs to no projection that the adapter targets`);
+  }
+  const tensor = (name: string): Float32Array => {
+    if (versionOf(file) !== checked)
+      throw new ModelError('malformed-weights', `${file} was changed since it was checked`, {
+        hint: 'restart the GPU host to use the new one',
+      });
+    const values = readTensor(tensors.get(name) as TensorInfo);
+    if (!values.every(Number.isFinite))
+      throw new ModelError('malformed-weights', `${file}: "${name}" holds numbers that are not finite`);
+    return values;
+  };
+  return {
+    ...config,
+    directory: root,
+    bytes,
+    read(layer, projection) {
+      if (!config.targets.includes(projection)) return undefined;
+      const [a, b] = tensorNames(layer, projection);
+      return { a: tensor(a), b: tensor(b) };
+    },
+  };
+}
+
+/** Every tensor that an adapter of these targets has, with its shape. */
+export function adapterTensors(
+  model: ModelConfig,
+  { rank, targets }: Pick<AdapterConfig, 'rank' | 'targets'>,
+): [name: string, shape: readonly number[]][] {
+  const shapes = new Map(expectedTensors(model));
+  return Array.from({ length: model.layers }, (_, layer) => layer).flatMap((layer) =>
+    targets.flatMap((projection): [string, readonly number[]][] => {
+      const [rows = 0, columns = 0] = shapes.get(weightName(layer, projection)) ?? [];
+      const [a, b] = tensorNames(layer, projection);
+      return [
+        [a, [rank, columns]],
+        [b, [rows, rank]],
+      ];
+    }),
+  );
+}
+
+/** The tensor of a model that an adapter changes by a projection's matrices. */
+export function weightName(layer: number, projection: Projection): string {
+  return `${moduleName(layer, projection)}.weight`;
+}
+
+function tensorNames(layer: number, projection: Projection): [a: string, b: string] {
+  const module = `base_model.model.${moduleName(layer, projection)}`;
+  return [`${module}.lora_A.weight`, `${module}.lora_B.weight`];
+}
+
+function moduleName(layer: number, projection: Projection): string {
+  const part = 'qkvo'.includes(projection[0] as string) ? 'self_attn' : 'mlp';
+  return `model.layers.${layer}.${part}.${projection}`;
+}
+
+function checkShape(name: string, info: TensorInfo | undefined, shape: readonly number[]): void {
+  if (info === undefined) {
+    throw new ModelError('missing-tensor', `the adapter lacks "${name}" of shape [${shape.join(', ')}]`, {
+      hint: 'the adapter and the model do not belong together, or not every layer was adapted',
+    });
+  }
+  if (info.shape.length === shape.length && info.shape.every((dimension, i) => dimension === shape[i])) return;
+  throw new ModelError(
+    'wrong-shape',
+    `"${name}" has shape [${info.shape.join(', ')}]; the model and adapter_config.json imply [${shape.join(', ')}]`,
+  );
+}
+
+/** Another one for another content, as far as size and time tell. */
+function versionOf(file: string): string {
+  try {
+    const { size, mtimeNs } = statSync(file, { bigint: true });
+    return `${size} ${mtimeNs}`;
+  } catch (cause) {
+    throw new ModelError('missing-file', `${file} cannot be read: ${causeText(cause)}`, { cause });
+  }
+}

@@ -1,0 +1,160 @@
+import { z } from 'zod';
+import type { ModelConfig } from '../config.ts';
+import { ModelError } from '../errors.ts';
+import { splitLlava } from './llava.ts';
+import { type ImagePreparation, parsePreparation } from './preparation.ts';
+
+/** A vision tower and its projector: how a picture becomes embeds of the text model (LLaVA 1.5: Liu et al., 2023, section 3). */
+export interface VisionConfig {
+  /** CLIP's has a class token and a norm before its first layer, SigLIP's a bias on its patches. */
+  readonly tower: 'clip' | 'siglip';
+  readonly hiddenSize: number;
+  readonly intermediateSize: number;
+  readonly heads: number;
+  /** Layers that are computed: those up to the one whose output the projector takes. */
+  readonly layers: number;
+  /** Side of the square picture and of a patch, pixels. */
+  readonly imageSize: number;
+  readonly patchSize: number;
+  readonly activation: Activation;
+  readonly layerNormEpsilon: number;
+  /** Whether the class token's row is one of the embeds. */
+  readonly keepsClassToken: boolean;
+  readonly projectorActivation: Activation;
+  readonly projectorBias: boolean;
+  /** Values of an embed: the text model's hidden size. */
+  readonly embedSize: number;
+  /** Embeds of one picture. */
+  readonly embeds: number;
+  readonly preparation: ImagePreparation;
+}
+
+/** `x · sigmoid(1.702 x)`; the exact GELU; its approximation by a tanh (Hendrycks and Gimpel, 2016). */
+export type Activation = 'quick-gelu' | 'gelu' | 'gelu-tanh';
+
+const ACTIVATIONS: Readonly<Record<string, Activation>> = {
+  quick_gelu: 'quick-gelu',
+  gelu: 'gelu',
+  gelu_pytorch_tanh: 'gelu-tanh',
+  gelu_new: 'gelu-tanh',
+};
+
+/** Above it a picture's pixels would not fit a frame of the protocol. */
+const MAX_IMAGE_SIZE = 1024;
+
+const size = z
+  .int()
+  .min(1)
+  .max(1 << 20);
+const TOWERS = {
+  clip_vision_model: { tower: 'clip', patch_size: 32, hidden_act: 'quick_gelu', layer_norm_eps: 1e-5 },
+  siglip_vision_model: { tower: 'siglip', patch_size: 16, hidden_act: 'gelu_pytorch_tanh', layer_norm_eps: 1e-6 },
+} as const;
+
+const towerSchema = z.looseObject({
+  model_type: z.string(),
+  hidden_size: size.default(768),
+  intermediate_size: size.default(3072),
+  num_hidden_layers: size.max(1024).default(12),
+  num_attention_heads: size.max(4096).default(12),
+  num_channels: z.int().default(3),
+  image_size: size.default(224),
+  patch_size: size.nullish(),
+  hidden_act: z.string().nullish(),
+  layer_norm_eps: z.number().positive().max(1).nullish(),
+});
+
+const llavaSchema = z.looseObject({
+  vision_config: towerSchema,
+  vision_feature_layer: z.union([z.int(), z.array(z.int()).min(1)]).default(-2),
+  vision_feature_select_strategy: z.string().default('default'),
+  projector_hidden_act: z.string().default('gelu'),
+  multimodal_projector_bias: z.boolean().default(true),
+});
+
+/**
+ * Reads the vision part of a parsed `config.json`, with the parsed `preprocessor_config.json`; undefined for models without one.
+ *
+ * @throws ModelError `malformed-config`, or `unsupported-model` with what is not supported
+ */
+export function parseVision(json: unknown, preprocessor: unknown, text: ModelConfig): VisionConfig | undefined {
+  const split = splitLlava(json);
+  if (!split) return undefined;
+  const parsed = llavaSchema.safeParse(split.file);
+  if (!parsed.success) {
+    const issue = parsed.error.issues[0];
+    throw new ModelError('malformed-config', `config.json: "${issue?.path.join('.')}": ${issue?.message}`);
+  }
+  const { vision_config: file, ...llava } = parsed.data;
+  const kind = TOWERS[file.model_type as keyof typeof TOWERS];
+  if (kind === undefined) throw refused(`vision towers of type "${file.model_type}" are not supported`);
+  if (file.num_channels !== 3) throw refused(`a vision tower of ${file.num_channels} channels is not supported`);
+  const patchSize = file.patch_size ?? kind.patch_size;
+  if (file.image_size < patchSize) throw refused(`pictures of ${file.image_size} pixels in patches of ${patchSize}`);
+  if (file.image_size > MAX_IMAGE_SIZE) throw refused(`pictures of more than ${MAX_IMAGE_SIZE} pixels a side`);
+  if (file.hidden_size % file.num_attention_heads !== 0) {
+    throw refused(`${file.num_attention_heads} heads cannot share ${file.hidden_size} values`);
+  }
+  if (preprocessor === undefined)
+    throw refused('preprocessor_config.json is missing, which says how pictures are prepared');
+  const keepsClassToken = classTokenOf(llava.vision_feature_select_strategy, kind.tower);
+  const patches = Math.floor(file.image_size / patchSize) ** 2;
+  return {
+    tower: kind.tower,
+    hiddenSize: file.hidden_size,
+    intermediateSize: file.intermediate_size,
+    heads: file.num_attention_heads,
+    layers: layersOf(llava.vision_feature_layer, file.num_hidden_layers),
+    imageSize: file.image_size,
+    patchSize,
+    activation: activationOf(file.hidden_act ?? kind.hidden_act),
+    layerNormEpsilon: file.layer_norm_eps ?? kind.layer_norm_eps,
+    keepsClassToken,
+    projectorActivation: activationOf(llava.projector_hidden_act),
+    projectorBias: llava.multimodal_projector_bias,
+    embedSize: text.hiddenSize,
+    embeds: patches + (keepsClassToken ? 1 : 0),
+    preparation: parsePreparation(preprocessor, file.image_size),
+  };
+}
+
+/** Whole patches along a side; what is left at the right and below is not looked at. */
+export function patchesASide({ imageSize, patchSize }: VisionConfig): number {
+  return Math.floor(imageSize / patchSize);
+}
+
+/** Rows of the tower: one a patch, and the class token's. */
+export function towerRows(config: VisionConfig): number {
+  return patchesASide(config) ** 2 + (config.tower === 'clip' ? 1 : 0);
+}
+
+/** How many layers come before the states that are wanted: those after layer n are number n, those before the first are number 0. */
+function layersOf(layer: number | readonly number[], layers: number): number {
+  const [only, ...more] = typeof layer === 'number' ? [layer] : layer;
+  if (more.length > 0)
+    throw refused('features of several layers of the vision tower (vision_feature_layer) are not supported');
+  const wanted = only < 0 ? layers + 1 + only : only;
+  if (wanted < 0 || wanted > layers) throw refused(`vision_feature_layer ${only} of ${layers} layers`);
+  return wanted;
+}
+
+function classTokenOf(strategy: string, tower: 'clip' | 'siglip'): boolean {
+  if (strategy === 'full') return tower === 'clip';
+  if (strategy !== 'default') throw refused(`vision_feature_select_strategy "${strategy}" is not supported`);
+  // Transformers would leave out the first patch in its place.
+  if (tower === 'siglip')
+    throw refused('SigLIP has no class token to leave out: vision_feature_select_strategy must be "full"');
+  return false;
+}
+
+function activationOf(name: string): Activation {
+  const activation = ACTIVATIONS[name];
+  if (activation === undefined) throw refused(`activation "${name}" of the vision tower is not supported`);
+  return activation;
+}
+
+function refused(what: string): ModelError {
+  return new ModelError('unsupported-model', `config.json: ${what}`, {
+    hint: 'supported: LlavaForConditionalGeneration with a CLIP or SigLIP tower',
+  });
+}

@@ -1,0 +1,74 @@
+import { z } from 'zod';
+import { ModelError } from '../errors.ts';
+
+/** The `model_type` of models with a vision tower. */
+export const LLAVA = 'llava';
+
+const llavaSchema = z.looseObject({
+  model_type: z.literal(LLAVA),
+  text_config: z.looseObject({}),
+  vision_config: z.looseObject({}),
+  bos_token_id: z.unknown().optional(),
+  eos_token_id: z.unknown().optional(),
+  quantization_config: z.unknown().optional(),
+});
+
+/** What transformers takes for fields that a nested config leaves out because they are the class's defaults; the first LLaVA leaves out most. */
+const TEXT_DEFAULTS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
+  llama: {
+    vocab_size: 32_000,
+    hidden_size: 4096,
+    intermediate_size: 11_008,
+    num_hidden_layers: 32,
+    num_attention_heads: 32,
+    max_position_embeddings: 2048,
+    rms_norm_eps: 1e-6,
+    bos_token_id: 1,
+    eos_token_id: 2,
+  },
+  mistral: {
+    vocab_size: 32_000,
+    hidden_size: 4096,
+    intermediate_size: 14_336,
+    num_hidden_layers: 32,
+    num_attention_heads: 32,
+    num_key_value_heads: 8,
+    max_position_embeddings: 131_072,
+    sliding_window: 4096,
+    rms_norm_eps: 1e-6,
+    bos_token_id: 1,
+    eos_token_id: 2,
+  },
+};
+
+/** Whether a parsed `config.json` is that of a model with a vision tower. */
+export function isLlava(json: unknown): boolean {
+  return z.looseObject({ model_type: z.literal(LLAVA) }).safeParse(json).success;
+}
+
+/**
+ * The text model's part of a `config.json`, complete, and the vision part as it is; undefined for models of other types.
+ *
+ * @throws ModelError `malformed-config`
+ */
+export function splitLlava(
+  json: unknown,
+): { text: Record<string, unknown>; file: Record<string, unknown> } | undefined {
+  if (!isLlava(json)) return undefined;
+  const parsed = llavaSchema.safeParse(json);
+  if (!parsed.success) {
+    const issue = parsed.error.issues[0];
+    throw new ModelError('malformed-config', `config.json: "${issue?.path.join('.')}": ${issue?.message}`);
+  }
+  const { text_config, bos_token_id, eos_token_id, quantization_config } = parsed.data;
+  const type = typeof text_config.model_type === 'string' ? text_config.model_type : 'llama';
+  const outer = Object.entries({ bos_token_id, eos_token_id }).filter(([, value]) => value != null);
+  const text: Record<string, unknown> = {
+    model_type: type,
+    ...TEXT_DEFAULTS[type],
+    ...Object.fromEntries(outer),
+    ...text_config,
+  };
+  text.quantization_config ??= quantization_config;
+  return { text, file: parsed.data };
+}

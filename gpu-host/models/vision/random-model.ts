@@ -1,0 +1,108 @@
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { configToJson, type ModelConfig } from '../config.ts';
+import { expectedTensors, type LoadedModel, loadModel } from '../load.ts';
+import { gaussian, randomTensor, tinyConfig, writePlainTokenizer } from '../random-model.ts';
+import { writeSafetensors } from '../safetensors.ts';
+import { parseVision } from './config.ts';
+import { expectedVisionTensors } from './tensors.ts';
+
+/** What {@link randomVisionModel} writes beside the text model. */
+export interface RandomVisionOptions {
+  readonly text?: Partial<ModelConfig>;
+  /** Fields of `vision_config`. A CLIP tower of pictures of 12 pixels a side, patches of 4 and three layers by default. */
+  readonly tower?: Readonly<Record<string, unknown>>;
+  /** Fields of the outer `config.json`. */
+  readonly llava?: Readonly<Record<string, unknown>>;
+  /** Fields of `preprocessor_config.json`. */
+  readonly preprocessor?: Readonly<Record<string, unknown>>;
+  /** Under which names the weights are written: as LLaVA 1.5 came, as transformers 5 writes them, or as it names them in memory. */
+  readonly names?: 'first' | 'flat' | 'nested';
+}
+
+const TOWER = {
+  model_type: 'clip_vision_model',
+  hidden_size: 16,
+  intermediate_size: 24,
+  num_hidden_layers: 3,
+  num_attention_heads: 2,
+  image_size: 12,
+  patch_size: 4,
+};
+
+/** Prefixes of the text model, its head, the tower and the projector. */
+const NAMES = {
+  first: ['language_model.model.', 'language_model.lm_head.', 'vision_tower.vision_model.', ''],
+  flat: ['language_model.model.', 'language_model.lm_head.', 'vision_tower.', ''],
+  nested: ['model.language_model.', 'lm_head.', 'model.vision_tower.', 'model.'],
+} as const;
+
+/**
+ * Writes a tiny random model with a vision tower in the layout of `LlavaForConditionalGeneration` and loads it: for tests, which have no real
+ * vision weights. The same options and seed give the same bytes.
+ */
+export async function randomVisionModel(
+  directory: string,
+  options: RandomVisionOptions,
+  seed: number,
+): Promise<LoadedModel> {
+  const text = tinyConfig(options.text ?? {});
+  const { architectures: _, ...textConfig } = configToJson(text);
+  const config = {
+    architectures: ['LlavaForConditionalGeneration'],
+    model_type: 'llava',
+    text_config: textConfig,
+    vision_config: { ...TOWER, ...options.tower },
+    vision_feature_layer: -2,
+    vision_feature_select_strategy: 'default',
+    projector_hidden_act: 'gelu',
+    image_token_index: 3,
+    ...options.llava,
+  };
+  const side = config.vision_config.image_size;
+  const preprocessor = {
+    image_processor_type: 'CLIPImageProcessor',
+    size: { shortest_edge: side },
+    crop_size: { height: side, width: side },
+    ...options.preprocessor,
+  };
+  const vision = parseVision(config, preprocessor, text);
+  if (!vision) throw new TypeError('the config is not that of a vision model');
+  const random = gaussian(seed);
+  const [model, head, tower, projector] = NAMES[options.names ?? 'first'];
+  const written = (name: string): string => {
+    if (name.startsWith('lm_head.')) return head + name.slice('lm_head.'.length);
+    if (name.startsWith('vision_tower.')) return tower + name.slice('vision_tower.'.length);
+    return name.startsWith('model.') ? model + name.slice('model.'.length) : projector + name;
+  };
+  const tensors = [...expectedTensors(text), ...expectedVisionTensors(vision)].map(([name, shape]) => ({
+    name: written(name),
+    shape,
+    data: () => (isVision(name) ? visionTensor(name, shape, random) : randomTensor(name, shape, random)),
+  }));
+  await mkdir(directory, { recursive: true });
+  await writeFile(join(directory, 'config.json'), JSON.stringify(config, null, 2));
+  await writeFile(join(directory, 'preprocessor_config.json'), JSON.stringify(preprocessor, null, 2));
+  await writeSafetensors(join(directory, 'model.safetensors'), tensors);
+  await writePlainTokenizer(directory, text.vocabularySize);
+  return loadModel(directory);
+}
+
+function isVision(name: string): boolean {
+  return name.startsWith('vision_tower.') || name.startsWith('multi_modal_projector.');
+}
+
+/** Norms around one, biases that show, and everything else scaled so that activations stay near one. */
+function visionTensor(name: string, shape: readonly number[], random: () => number): Float32Array {
+  const size = shape.reduce((product, dimension) => product * dimension, 1);
+  const isNorm = /norm\d?\.weight$/.test(name);
+  const columns = size / (shape[0] ?? 1);
+  const deviation = isNorm
+    ? 0.1
+    : shape.length === 1
+      ? 0.3
+      : name.includes('position')
+        ? 0.5
+        : 1.5 / Math.sqrt(columns);
+  return Float32Array.from({ length: size }, () => (isNorm ? 1 : 0) + deviation * random());
+}

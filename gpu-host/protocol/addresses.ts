@@ -1,0 +1,20 @@
+import { handlerError } from './errors.ts';
+
+/** Addresses are words. */
+export const ADDRESSES = 0x1_0000_0000;
+export const NO_ADDRESSES = handlerError('limit-exceeded', 'the inferlet has used up its addresses on this model');
+
+/** The first of `count` addresses of pages that were never handed out; undefined when there are no more. */
+export function takePageAddresses(space: { nextPage: number }, count: number): number | undefined {
+  const first = space.nextPage;
+  if (first + count > ADDRESSES) return undefined;
+  space.nextPage += count;
+  return first;
+}
+
+/** `count` addresses from `first` on. */
+export function addresses(first: number, count: number): Uint32Array {
+  const list = new Uint32Array(count);
+  for (let i = 0; i < count; i++) list[i] = first + i;
+  return list;
+}

@@ -1,0 +1,30 @@
+import type { Distribution, StepResult } from './calls.ts';
+import { type Outcome, ok } from './errors.ts';
+import type { DecodedResult } from './results.ts';
+
+/* What calls make of their results; undefined for a result of another kind. */
+
+export function distributionOf(result: DecodedResult): Outcome<Distribution> | undefined {
+  return result.kind === 'distribution' ? ok(result.value) : undefined;
+}
+
+export function stepOf(result: DecodedResult): Outcome<StepResult> | undefined {
+  return result.kind === 'step' ? ok(result.value) : undefined;
+}
+
+export function doneOf(result: DecodedResult): Outcome<undefined> | undefined {
+  return result.kind === 'done' ? ok(undefined) : undefined;
+}
+
+export function floatsOf(result: DecodedResult): Outcome<Float32Array> | undefined {
+  return result.kind === 'floats' ? ok(result.values) : undefined;
+}
+
+export function floatOf(result: DecodedResult): Outcome<number> | undefined {
+  const value = result.kind === 'floats' ? result.values[0] : undefined;
+  return value === undefined ? undefined : ok(value);
+}
+
+export function jsonOf<T>(result: DecodedResult): Outcome<T> | undefined {
+  return result.kind === 'text' ? ok(JSON.parse(result.text) as T) : undefined;
+}

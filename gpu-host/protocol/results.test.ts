@@ -1,0 +1,101 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { HANDLER_ERROR_TAGS } from './errors.ts';
+import { FrameReader } from './frames.ts';
+import {
+  type DecodedResult,
+  decodeResults,
+  decodeTerminated,
+  encodeDistribution,
+  encodeDone,
+  encodeError,
+  encodeFloats,
+  encodeImported,
+  encodeRunTokens,
+  encodeStepResult,
+  encodeTerminated,
+  encodeText,
+} from './results.ts';
+import { f32, list, record, text, u32 } from './testing/arbitrary.ts';
+import { FRAME, MAX_JSON_BYTES } from './wire.ts';
+import { FrameWriter } from './words.ts';
+
+const distribution = fc.array(fc.tuple(u32, f32), { maxLength: 20 }).map((pairs) => ({
+  tokens: Uint32Array.from(pairs, ([token]) => token),
+  logProbabilities: Float32Array.from(pairs, ([, value]) => value),
+}));
+
+test('every result comes out as it went in', () => {
+  const result: fc.Arbitrary<{ result: DecodedResult; encode: (writer: FrameWriter, id: number) => boolean }> =
+    fc.oneof(
+      fc.constant({ result: { kind: 'done' as const }, encode: encodeDone }),
+      distribution.map((value) => ({
+        result: { kind: 'distribution' as const, value },
+        encode: (w: FrameWriter, id: number) => encodeDistribution(w, id, value),
+      })),
+      record({ tokens: list, distributions: fc.array(distribution, { maxLength: 4 }), cachedTokens: u32 }).map(
+        (value) => ({
+          result: { kind: 'step' as const, value },
+          encode: (w: FrameWriter, id: number) => encodeStepResult(w, id, value),
+        }),
+      ),
+      record({
+        tokens: list,
+        finished: fc.constantFrom(undefined, 'stop-token' as const, 'max-tokens' as const, 'stopped' as const),
+      }).map((value) => ({
+        result: { kind: 'run' as const, value },
+        encode: (w: FrameWriter, id: number) => encodeRunTokens(w, id, value.tokens, value.finished),
+      })),
+      fc.array(f32, { maxLength: 40 }).map((values) => ({
+        result: { kind: 'floats' as const, values: Float32Array.from(values) },
+        encode: (w: FrameWriter, id: number) => encodeFloats(w, id, Float32Array.from(values)),
+      })),
+      record({ pages: u32, tokens: u32, nextPosition: u32 }).map((counts) => ({
+        result: { kind: 'imported' as const, ...counts },
+        encode: (w: FrameWriter, id: number) => encodeImported(w, id, counts),
+      })),
+      fc.string({ unit: 'grapheme', maxLength: 9000 }).map((json) => ({
+        result: { kind: 'text' as const, text: json },
+        encode: (w: FrameWriter, id: number) => encodeText(w, id, json),
+      })),
+      record({ tag: fc.constantFrom(...HANDLER_ERROR_TAGS), val: fc.string({ unit: 'grapheme' }) }).map((error) => ({
+        result: { kind: 'error' as const, error },
+        encode: (w: FrameWriter, id: number) => encodeError(w, id, error),
+      })),
+    );
+  fc.assert(
+    fc.property(fc.array(fc.tuple(u32, result), { maxLength: 30 }), (results) => {
+      const writer = new FrameWriter();
+      for (const [id, one] of results) assert.equal(one.encode(writer, id), true);
+      const seen: [number, DecodedResult][] = [];
+      new FrameReader().push(writer.take(), (_, reader, end) =>
+        decodeResults(reader, end, (id, one) => seen.push([id, one])),
+      );
+      assert.deepEqual(
+        seen,
+        results.map(([id, one]) => [id, one.result]),
+      );
+    }),
+    { seed: 2, numRuns: 300 },
+  );
+});
+
+test('terminated frames come out as they went in, and text that is too long is refused', () => {
+  fc.assert(
+    fc.property(fc.array(fc.tuple(u32, text), { maxLength: 20 }), (ended) => {
+      const writer = new FrameWriter();
+      for (const [inferlet, cause] of ended) assert.equal(encodeTerminated(writer, inferlet, cause), true);
+      const seen: [number, string][] = [];
+      new FrameReader().push(writer.take(), (kind, reader, end) => {
+        assert.equal(kind, FRAME.terminated);
+        decodeTerminated(reader, end, (inferlet, cause) => seen.push([inferlet, cause]));
+      });
+      assert.deepEqual(seen, ended);
+    }),
+    { seed: 5, numRuns: 100 },
+  );
+  const writer = new FrameWriter();
+  assert.equal(encodeText(writer, 1, 'é'.repeat(MAX_JSON_BYTES / 2)), true);
+  assert.equal(encodeText(writer, 1, 'é'.repeat(MAX_JSON_BYTES / 2 + 1)), false);
+});

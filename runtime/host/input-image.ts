@@ -1,0 +1,64 @@
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { Dimensions } from '#wit/generated/host.ts';
+import { ImageFault } from '../images/fault.ts';
+import { checkImage, readHeader, refuseSize } from '../images/header.ts';
+import type { Inferlet } from './inferlet.ts';
+import type { DeviceQueue } from './queue.ts';
+
+/** `wit/input-image.wit`. Lists are views of the guest's memory. */
+export const inputImage = {
+  'image-dimensions': (_inferlet: Inferlet, image: Uint8Array): Outcome<Dimensions> => {
+    const header = judged(() => readHeader(image));
+    return header.tag === 'ok' ? ok({ width: header.val.width, height: header.val.height }) : header;
+  },
+
+  'image-embeds': (_inferlet: Inferlet, queue: DeviceQueue, size: Dimensions): Outcome<number> => {
+    const offered = queue.offering('input-image');
+    if (offered.tag === 'err') return offered;
+    const refused = refuseSize(size);
+    return refused === null ? ok(queue.model?.vision?.embeds ?? 0) : err(handlerError('invalid-argument', refused));
+  },
+
+  'embed-image': (
+    inferlet: Inferlet,
+    queue: DeviceQueue,
+    image: Uint8Array,
+    positions: Uint32Array,
+    embeds: Uint32Array,
+  ): Promise<Outcome<undefined>> => {
+    const offered = queue.offering('input-image');
+    if (offered.tag === 'err') return Promise.resolve(offered);
+    const refused = inferlet.refuseTokens();
+    if (refused) return Promise.resolve(err(refused));
+    inferlet.count(embeds.length, 0);
+    return offered.val.embedImage(queue.id, positions, embeds, pixelsOf(inferlet, queue, image));
+  },
+};
+
+/** What the model takes of a picture: decoded and resized in a worker, once its header is found good. */
+function pixelsOf(inferlet: Inferlet, { model }: DeviceQueue, image: Uint8Array): Promise<Outcome<Uint8Array>> {
+  const { vision } = model ?? {};
+  if (!vision) return Promise.resolve(err(handlerError('unsupported', 'the model takes no images')));
+  const header = judged(() => checkImage(image));
+  if (header.tag === 'err') return Promise.resolve(header);
+  return inferlet.services.images.prepare({
+    tenant: inferlet.description.tenant,
+    // The guest's memory goes on changing, and the worker takes the bytes over.
+    image: image.slice(),
+    preparation: vision.preparation,
+    account: inferlet.imageAccount,
+    signal: inferlet.stopping,
+  });
+}
+
+/** What a look at a picture finds, or what is wrong with it. */
+function judged<T>(
+  look: () => T,
+): { readonly tag: 'ok'; readonly val: T } | { readonly tag: 'err'; readonly val: HandlerError } {
+  try {
+    return ok(look());
+  } catch (error) {
+    if (error instanceof ImageFault) return err(handlerError('invalid-argument', error.message));
+    throw error;
+  }
+}

@@ -1,0 +1,124 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { describe, it } from 'node:test';
+import { crc32, deflateSync } from 'node:zlib';
+import { decode } from './decode.ts';
+import { ImageFault } from './fault.ts';
+import { readHeader, refuseSize } from './header.ts';
+
+interface Golden {
+  readonly size: readonly number[];
+  readonly file: string;
+  readonly pixels: string;
+}
+
+/** Small pictures and what Pillow decodes of them (`fixtures/decode-golden.py`). */
+const { refused, ...pictures } = JSON.parse(
+  readFileSync(new URL('./fixtures/decode-golden.json', import.meta.url), 'utf8'),
+) as Record<string, Golden> & { refused: never };
+const unsupported = refused as unknown as Readonly<Record<string, string>>;
+
+/** Largest and mean difference of a byte: PNG is exact, a JPEG's transform is rounded elsewhere, and chroma is not smoothed here. */
+function errorsOf(name: string): readonly [largest: number, mean: number] {
+  if (name.startsWith('png')) return [0, 0];
+  return name.includes('4:2:0') ? [40, 5] : [4, 1];
+}
+
+const bytes = (base64: string) => new Uint8Array(Buffer.from(base64, 'base64'));
+
+/** A PNG of these chunks; what they hold need not make sense. */
+function png(
+  width: number,
+  height: number,
+  data: Uint8Array,
+  { depth = 8, color = 2, interlace = 0 } = {},
+): Uint8Array {
+  const header = Buffer.alloc(13);
+  header.writeUInt32BE(width, 0);
+  header.writeUInt32BE(height, 4);
+  header.set([depth, color, 0, 0, interlace], 8);
+  const chunk = (type: string, content: Uint8Array) => {
+    const body = Buffer.concat([Buffer.from(type), content]);
+    const [length, sum] = [Buffer.alloc(4), Buffer.alloc(4)];
+    length.writeUInt32BE(content.length);
+    sum.writeUInt32BE(crc32(body));
+    return Buffer.concat([length, body, sum]);
+  };
+  const signature = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
+  const chunks = [chunk('IHDR', header), chunk('IDAT', data), chunk('IEND', new Uint8Array())];
+  return new Uint8Array(Buffer.concat([signature, ...chunks]));
+}
+
+describe('decoding pictures', () => {
+  for (const [name, { size, file, pixels }] of Object.entries(pictures)) {
+    it(`${name}: as Pillow`, () => {
+      const header = readHeader(bytes(file));
+      assert.deepEqual([header.width, header.height], size);
+      const { width, height, data } = decode(bytes(file));
+      assert.deepEqual([width, height], size);
+      const expected = bytes(pixels);
+      assert.equal(data.length, expected.length);
+      const errors = Array.from(data, (value, i) => Math.abs(value - expected[i]!));
+      const [largest, mean] = errorsOf(name);
+      assert.ok(Math.max(...errors) <= largest, `a byte differs by ${Math.max(...errors)}`);
+      const found = errors.reduce((sum, error) => sum + error, 0) / errors.length;
+      assert.ok(found <= mean, `bytes differ by ${found} in the mean`);
+    });
+  }
+
+  it('reads a hand-made pixel', () => {
+    const { data } = decode(png(1, 1, deflateSync(Uint8Array.of(0, 10, 20, 30))));
+    assert.deepEqual([...data], [10, 20, 30]);
+  });
+
+  for (const [name, file] of Object.entries(unsupported)) {
+    it(`refuses ${name}`, () => assert.throws(() => decode(bytes(file)), ImageFault));
+  }
+
+  it('refuses damaged pictures, wherever they are cut or changed, and never fails otherwise', () => {
+    for (const name of [
+      'png palette',
+      'png interlaced color',
+      'jpeg 4:2:0',
+      'jpeg progressive',
+      'jpeg orientation 6',
+    ]) {
+      const whole = bytes(pictures[name]!.file);
+      for (let cut = 0; cut < whole.length; cut += 7) attempt(whole.subarray(0, cut), `${name} cut at ${cut}`);
+      for (let at = 0; at < whole.length; at += 5) {
+        const changed = whole.slice();
+        changed[at] = (changed[at] ?? 0) ^ 0xff;
+        attempt(changed, `${name} changed at ${at}`);
+      }
+    }
+    assert.throws(() => decode(bytes(pictures['png color']!.file).subarray(0, 60)), ImageFault);
+    assert.throws(() => decode(bytes(pictures['jpeg 4:4:4']!.file).subarray(0, 300)), ImageFault);
+  });
+
+  it('refuses what is too large from its header, and what unpacks to more than it says', () => {
+    for (const [width, height] of [
+      [4001, 4000],
+      [16_385, 1],
+      [0, 5],
+    ] as const) {
+      assert.throws(() => decode(png(width, height, deflateSync(new Uint8Array(4)))), ImageFault);
+      assert.notEqual(refuseSize({ width, height }), null);
+    }
+    assert.equal(refuseSize({ width: 4000, height: 4000 }), null);
+    assert.throws(() => decode(new Uint8Array(8 * 1024 * 1024 + 1)), /bytes/);
+    const bomb = deflateSync(new Uint8Array(64 * 1024 * 1024));
+    const before = process.memoryUsage().arrayBuffers;
+    for (const interlace of [0, 1]) attempt(png(8, 8, bomb, { interlace }), 'bomb');
+    assert.throws(() => decode(png(8, 8, bomb, { interlace: 1 })), ImageFault);
+    assert.ok(process.memoryUsage().arrayBuffers - before < 16 * 1024 * 1024);
+  });
+});
+
+/** Decodes, or is refused as what it is: a bad picture. */
+function attempt(image: Uint8Array, what: string): void {
+  try {
+    decode(image);
+  } catch (error) {
+    assert.ok(error instanceof ImageFault, `${what}: ${error}`);
+  }
+}

@@ -1,0 +1,102 @@
+import { inflateSync } from 'node:zlib';
+import jpeg from 'jpeg-js';
+import { PNG } from 'pngjs';
+import { ImageFault } from './fault.ts';
+import { checkImage, MAX_IMAGE_PIXELS } from './header.ts';
+import { oriented } from './orient.ts';
+
+/** Rows of pixels from the top, three bytes each: red, green, blue. */
+export interface Picture {
+  readonly width: number;
+  readonly height: number;
+  readonly data: Uint8Array;
+}
+
+/** Memory of the JPEG decoder: what the largest picture takes, and some. */
+const MAX_JPEG_MEMORY_MB = 512;
+
+/**
+ * Decodes a PNG or JPEG as Pillow's `convert('RGB')` does: transparency is dropped, grey is spread over the three colours, and the picture is
+ * turned as its EXIF says.
+ *
+ * @throws ImageFault when it is too large, not one of them, or damaged
+ */
+export function decode(image: Uint8Array): Picture {
+  const { format, orientation } = checkImage(image);
+  try {
+    return format === 'png' ? decodePng(image) : oriented(decodeJpeg(image), orientation);
+  } catch (cause) {
+    if (cause instanceof ImageFault) throw cause;
+    const why = cause instanceof Error ? cause.message : String(cause);
+    throw new ImageFault(`the ${format.toUpperCase()} cannot be decoded: ${why}`);
+  }
+}
+
+function decodeJpeg(image: Uint8Array): Picture {
+  const { width, height, data } = jpeg.decode(image, {
+    useTArray: true,
+    formatAsRGBA: false,
+    tolerantDecoding: false,
+    maxResolutionInMP: MAX_IMAGE_PIXELS / 1e6,
+    maxMemoryUsageInMB: MAX_JPEG_MEMORY_MB,
+  });
+  return { width, height, data };
+}
+
+function decodePng(image: Uint8Array): Picture {
+  const { width, height, data } = PNG.sync.read(essentialPng(image));
+  const colors = new Uint8Array(width * height * 3);
+  for (let from = 0, to = 0; to < colors.length; from += 4, to += 3) {
+    colors[to] = data[from] ?? 0;
+    colors[to + 1] = data[from + 1] ?? 0;
+    colors[to + 2] = data[from + 2] ?? 0;
+  }
+  return { width, height, data: colors };
+}
+
+const KEPT_CHUNKS = new Set(['IHDR', 'PLTE', 'IDAT', 'IEND']);
+
+/**
+ * The chunks that the colours come from. The others are left out: transparency, for which the decoder would blacken colours, and whatever it
+ * would read beside. The decoder bounds what it unpacks but for interlaced pictures, which are unpacked here first.
+ */
+function essentialPng(image: Uint8Array): Buffer {
+  const view = new DataView(image.buffer, image.byteOffset, image.byteLength);
+  const kept = [image.subarray(0, 8)];
+  const packed: Uint8Array[] = [];
+  for (let at = 8; at + 12 <= image.length; ) {
+    const end = at + 12 + view.getUint32(at);
+    const type = String.fromCharCode(...image.subarray(at + 4, at + 8));
+    if (end > image.length) throw new ImageFault('the PNG ends inside a chunk: the picture is damaged');
+    if (KEPT_CHUNKS.has(type)) kept.push(image.subarray(at, end));
+    if (type === 'IDAT') packed.push(image.subarray(at + 8, end - 4));
+    at = end;
+  }
+  const isInterlaced = view.getUint8(28) !== 0;
+  if (isInterlaced) inflateSync(Buffer.concat(packed), { maxOutputLength: interlacedBytes(view) });
+  return Buffer.concat(kept);
+}
+
+/** Values of a pixel by colour type. */
+const CHANNELS: Readonly<Record<number, number>> = { 0: 1, 2: 3, 3: 1, 4: 2, 6: 4 };
+/** Passes of Adam7: where each begins, and how far its pixels are apart. */
+const PASSES = [
+  [0, 0, 8, 8],
+  [4, 0, 8, 8],
+  [0, 4, 4, 8],
+  [2, 0, 4, 4],
+  [0, 2, 2, 4],
+  [1, 0, 2, 2],
+  [0, 1, 1, 2],
+] as const;
+
+/** Unpacked bytes of an interlaced picture: a filter byte and the pixels of each row of each pass. */
+function interlacedBytes(view: DataView): number {
+  const [width, height, depth] = [view.getUint32(16), view.getUint32(20), view.getUint8(24)];
+  const bits = depth * (CHANNELS[view.getUint8(25)] ?? 4);
+  return PASSES.reduce((sum, [x, y, stepX, stepY]) => {
+    const columns = Math.ceil((width - x) / stepX);
+    const rows = Math.ceil((height - y) / stepY);
+    return columns > 0 && rows > 0 ? sum + rows * (1 + Math.ceil((columns * bits) / 8)) : sum;
+  }, 0);
+}

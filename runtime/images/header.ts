@@ -1,0 +1,131 @@
+import { ImageFault } from './fault.ts';
+
+/** What the first bytes of a picture say of it. */
+export interface ImageHeader {
+  readonly format: 'png' | 'jpeg';
+  /** Pixels as they are shown, after turning. */
+  readonly width: number;
+  readonly height: number;
+  /** EXIF's orientation, 1 to 8: 1 is upright, from 5 on width and height are exchanged. */
+  readonly orientation: number;
+}
+
+/** Most bytes, and most pixels, of a picture that is taken. */
+export const MAX_IMAGE_BYTES = 8 * 1024 * 1024;
+export const MAX_IMAGE_PIXELS = 16_000_000;
+/** Longest side: a picture one pixel high would else be as costly as one of the square of its width. */
+export const MAX_IMAGE_SIDE = 16_384;
+
+/** Segments before a JPEG's size; each has at most 64 KiB. */
+const MAX_SEGMENTS = 1024;
+const PNG_SIGNATURE = [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a];
+
+/**
+ * Reads format and size of a PNG or JPEG; what follows the header is not looked at.
+ *
+ * @throws ImageFault for anything else, and for kinds of JPEG that are not decoded here
+ */
+export function readHeader(image: Uint8Array): ImageHeader {
+  if (PNG_SIGNATURE.every((byte, i) => image[i] === byte)) return pngHeader(image);
+  if (image[0] === 0xff && image[1] === 0xd8) return jpegHeader(image);
+  throw new ImageFault('neither a PNG nor a JPEG: convert the picture to one of them');
+}
+
+/** Why a picture of that size is not taken, or null. */
+export function refuseSize({ width, height }: { readonly width: number; readonly height: number }): string | null {
+  if (width < 1 || height < 1) return 'a picture without pixels';
+  if (width * height > MAX_IMAGE_PIXELS) {
+    return `a picture of ${width} × ${height} pixels; ${MAX_IMAGE_PIXELS} are the limit: make it smaller`;
+  }
+  if (width <= MAX_IMAGE_SIDE && height <= MAX_IMAGE_SIDE) return null;
+  return `a picture of ${width} × ${height} pixels; a side has at most ${MAX_IMAGE_SIDE}: cut it`;
+}
+
+/** @throws ImageFault when the picture is not taken */
+export function checkImage(image: Uint8Array): ImageHeader {
+  if (image.length > MAX_IMAGE_BYTES) {
+    throw new ImageFault(`a picture of ${image.length} bytes; ${MAX_IMAGE_BYTES} are the limit: make it smaller`);
+  }
+  const header = readHeader(image);
+  const refused = refuseSize(header);
+  if (refused !== null) throw new ImageFault(refused);
+  return header;
+}
+
+function viewOf(image: Uint8Array): DataView {
+  return new DataView(image.buffer, image.byteOffset, image.byteLength);
+}
+
+function pngHeader(image: Uint8Array): ImageHeader {
+  const view = viewOf(image);
+  // The first chunk: its length, IHDR, width, height.
+  if (image.length < 33 || view.getUint32(8) !== 13 || view.getUint32(12) !== 0x49484452) throw truncated('PNG');
+  return { format: 'png', width: view.getUint32(16), height: view.getUint32(20), orientation: 1 };
+}
+
+function jpegHeader(image: Uint8Array): ImageHeader {
+  const view = viewOf(image);
+  let orientation = 1;
+  let at = 2;
+  for (let segments = 0; segments < MAX_SEGMENTS; segments++) {
+    if (image[at] !== 0xff) throw truncated('JPEG');
+    // Any number of them may stand before a marker.
+    while (image[at] === 0xff) at++;
+    const marker = image[at] ?? 0;
+    if (at + 3 > image.length) throw truncated('JPEG');
+    const length = view.getUint16(at + 1);
+    const from = at + 3;
+    const end = at + 1 + length;
+    // The scan, or the end, before the size.
+    if (length < 2 || marker === 0xda || marker === 0xd9) throw truncated('JPEG');
+    if (isFrame(marker)) {
+      if (from + 6 > image.length) throw truncated('JPEG');
+      return frameHeader(view, from, marker, orientation);
+    }
+    if (marker === 0xe1 && end <= image.length) orientation = orientationOf(image.subarray(from, end)) ?? orientation;
+    at = end;
+  }
+  throw new ImageFault(`a JPEG with more than ${MAX_SEGMENTS} segments before its size: save it anew`);
+}
+
+/** Start-of-frame markers: C0 to CF but for DHT, JPG and DAC. */
+function isFrame(marker: number): boolean {
+  return marker >= 0xc0 && marker <= 0xcf && marker !== 0xc4 && marker !== 0xc8 && marker !== 0xcc;
+}
+
+function frameHeader(view: DataView, at: number, marker: number, orientation: number): ImageHeader {
+  const depth = view.getUint8(at);
+  const [height, width] = [view.getUint16(at + 1), view.getUint16(at + 3)];
+  const components = view.getUint8(at + 5);
+  const kinds = 'baseline and progressive ones of 8 bits, grey or in colour, are taken: convert it';
+  if (marker > 0xc2) throw new ImageFault(`a lossless or arithmetic-coded JPEG; ${kinds}`);
+  if (depth !== 8) throw new ImageFault(`a JPEG of ${depth} bits; ${kinds}`);
+  if (components !== 1 && components !== 3)
+    throw new ImageFault(`a JPEG of ${components} components (CMYK?); ${kinds}`);
+  if (width === 0 || height === 0) throw new ImageFault(`a JPEG that does not say its size; ${kinds}`);
+  const [shownWidth, shownHeight] = orientation >= 5 ? [height, width] : [width, height];
+  return { format: 'jpeg', width: shownWidth, height: shownHeight, orientation };
+}
+
+/** Tag 0x0112 of the first directory of an EXIF segment; undefined when there is none. */
+function orientationOf(segment: Uint8Array): number | undefined {
+  if (!'Exif\0\0'.split('').every((letter, i) => segment[i] === letter.charCodeAt(0))) return undefined;
+  const view = viewOf(segment.subarray(6));
+  if (view.byteLength < 8) return undefined;
+  const little = view.getUint16(0) === 0x4949;
+  const first = view.getUint32(4, little);
+  if (first + 2 > view.byteLength) return undefined;
+  const entries = view.getUint16(first, little);
+  for (let i = 0; i < entries; i++) {
+    const entry = first + 2 + 12 * i;
+    if (entry + 12 > view.byteLength) return undefined;
+    if (view.getUint16(entry, little) !== 0x0112) continue;
+    const value = view.getUint16(entry + 8, little);
+    return value >= 1 && value <= 8 ? value : undefined;
+  }
+  return undefined;
+}
+
+function truncated(format: string): ImageFault {
+  return new ImageFault(`a ${format} that ends or goes wrong before its size: the picture is damaged`);
+}

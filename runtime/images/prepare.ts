@@ -1,0 +1,46 @@
+import type { Color, ImagePreparation } from '#gpu-host/models/vision/preparation.ts';
+import type { Picture } from './decode.ts';
+import { type Rows, resample } from './resample.ts';
+
+/**
+ * The square of pixels that a model takes of a picture, `size × size`, three bytes each: filled up to a square where the model wants that,
+ * resized, and cut in the middle, as the image processors of transformers do with Pillow. Normalising is left to the device.
+ */
+export function prepare(picture: Picture, { size, pad, shortestEdge, filter }: ImagePreparation): Uint8Array {
+  const source = pad ? filledUp(picture, pad) : rowsOf(picture);
+  if (shortestEdge === null) return resample(source, { width: size, height: size, left: 0, top: 0, size }, filter);
+  const { width, height } = source;
+  const long = Math.trunc((shortestEdge * Math.max(width, height)) / Math.min(width, height));
+  const [toWidth, toHeight] = width <= height ? [shortestEdge, long] : [long, shortestEdge];
+  const window = {
+    width: toWidth,
+    height: toHeight,
+    left: Math.floor((toWidth - size) / 2),
+    top: Math.floor((toHeight - size) / 2),
+    size,
+  };
+  return resample(source, window, filter);
+}
+
+function rowsOf({ width, height, data }: Picture): Rows {
+  return { width, height, row: (y) => data.subarray(3 * width * y, 3 * width * (y + 1)) };
+}
+
+/** A square with the picture in its middle; one row of it is made at a time. */
+function filledUp(picture: Picture, color: Color): Rows {
+  const { width, height } = picture;
+  const side = Math.max(width, height);
+  const [left, top] = [Math.floor((side - width) / 2), Math.floor((side - height) / 2)];
+  const inner = rowsOf(picture);
+  const empty = Uint8Array.from({ length: 3 * side }, (_, i) => color[i % 3] ?? 0);
+  const row = empty.slice();
+  return {
+    width: side,
+    height: side,
+    row: (y) => {
+      if (y < top || y >= top + height) return empty;
+      row.set(inner.row(y - top), 3 * left);
+      return row;
+    },
+  };
+}

@@ -1,0 +1,123 @@
+import type { ResizeFilter } from '#gpu-host/models/vision/preparation.ts';
+
+/** A picture of which rows are asked one by one, three bytes a pixel. */
+export interface Rows {
+  readonly width: number;
+  readonly height: number;
+  row(y: number): Uint8Array;
+}
+
+/** Which part of a resized picture is wanted. */
+export interface Window {
+  /** Size of the whole resized picture. */
+  readonly width: number;
+  readonly height: number;
+  /** The part: a square of `size` pixels a side, from here on. */
+  readonly left: number;
+  readonly top: number;
+  readonly size: number;
+}
+
+/** Bits after the point of a weight, as Pillow's 8-bit resizing has them. */
+const PRECISION_BITS = 22;
+
+const FILTERS: Readonly<Record<ResizeFilter, { readonly reach: number; weight(x: number): number }>> = {
+  bilinear: { reach: 1, weight: (x) => Math.max(0, 1 - Math.abs(x)) },
+  bicubic: { reach: 2, weight: cubic },
+  lanczos: { reach: 3, weight: (x) => (x >= -3 && x < 3 ? sinc(x) * sinc(x / 3) : 0) },
+};
+
+/** Keys' cubic with a = −1/2 (1981). */
+function cubic(x: number): number {
+  const a = -0.5;
+  const t = Math.abs(x);
+  if (t < 1) return ((a + 2) * t - (a + 3)) * t * t + 1;
+  if (t < 2) return (((t - 5) * t + 8) * t - 4) * a;
+  return 0;
+}
+
+function sinc(x: number): number {
+  return x === 0 ? 1 : Math.sin(x * Math.PI) / (x * Math.PI);
+}
+
+/**
+ * Resizes a picture with antialiasing, and hands out part of the result: Pillow's `Image.resize`, integer for integer (`Resample.c`: weights of 22
+ * bits; columns first, rounded to bytes, then rows; a side that keeps its length is left alone). Only what the part needs is computed.
+ */
+export function resample(source: Rows, { width, height, left, top, size }: Window, filter: ResizeFilter): Uint8Array {
+  const columns = weightsOf(source.width, width, left, size, filter);
+  const lines = weightsOf(source.height, height, top, size, filter);
+  const firstLine = lines.starts[0] ?? 0;
+  const endLine = Math.max(...lines.starts.map((start, i) => start + (lines.counts[i] ?? 0)));
+  const between = new Uint8Array((endLine - firstLine) * size * 3);
+  for (let y = firstLine; y < endLine; y++) {
+    const row = source.row(y);
+    for (let x = 0, to = (y - firstLine) * size * 3; x < size; x++, to += 3) {
+      mix(row, 3 * (columns.starts[x] ?? 0), 3, columns, x, between, to);
+    }
+  }
+  const result = new Uint8Array(size * size * 3);
+  for (let y = 0, to = 0; y < size; y++) {
+    const start = ((lines.starts[y] ?? 0) - firstLine) * size * 3;
+    for (let x = 0; x < size; x++, to += 3) mix(between, start + 3 * x, 3 * size, lines, y, result, to);
+  }
+  return result;
+}
+
+/** For each of some places of a resized line: the first place of the source that counts, how many do, and what each weighs. */
+interface Weights {
+  readonly starts: readonly number[];
+  readonly counts: readonly number[];
+  readonly values: readonly Int32Array[];
+}
+
+function weightsOf(from: number, to: number, first: number, count: number, filter: ResizeFilter): Weights {
+  const starts: number[] = [];
+  const values: Int32Array[] = [];
+  const { reach, weight } = FILTERS[filter];
+  const scale = from / to;
+  const stretch = Math.max(1, scale);
+  for (let i = 0; i < count; i++) {
+    if (from === to) {
+      starts.push(first + i);
+      values.push(Int32Array.of(1 << PRECISION_BITS));
+      continue;
+    }
+    const center = (first + i + 0.5) * scale;
+    const start = Math.max(0, Math.trunc(center - reach * stretch + 0.5));
+    const end = Math.min(from, Math.trunc(center + reach * stretch + 0.5));
+    const exact = Array.from({ length: end - start }, (_, k) => weight((k + start - center + 0.5) / stretch));
+    const sum = exact.reduce((total, value) => total + value, 0);
+    starts.push(start);
+    values.push(Int32Array.from(exact, (value) => fixed(sum === 0 ? value : value / sum)));
+  }
+  return { starts, counts: values.map(({ length }) => length), values };
+}
+
+function fixed(value: number): number {
+  return Math.trunc(value * 2 ** PRECISION_BITS + (value < 0 ? -0.5 : 0.5));
+}
+
+/** One pixel: three sums over `from`, whose pixels are `step` bytes apart. */
+function mix(from: Uint8Array, at: number, step: number, weights: Weights, place: number, to: Uint8Array, end: number) {
+  const values = weights.values[place] ?? NOTHING;
+  let red = 1 << (PRECISION_BITS - 1);
+  let green = red;
+  let blue = red;
+  for (let k = 0, i = at; k < values.length; k++, i += step) {
+    const value = values[k] as number;
+    red += value * (from[i] as number);
+    green += value * (from[i + 1] as number);
+    blue += value * (from[i + 2] as number);
+  }
+  to[end] = byteOf(red);
+  to[end + 1] = byteOf(green);
+  to[end + 2] = byteOf(blue);
+}
+
+const NOTHING = new Int32Array(0);
+
+function byteOf(sum: number): number {
+  const value = sum >> PRECISION_BITS;
+  return Math.max(0, Math.min(255, value));
+}

@@ -1,0 +1,106 @@
+import assert from 'node:assert/strict';
+import { after, describe, it } from 'node:test';
+import jpeg from 'jpeg-js';
+import { PNG } from 'pngjs';
+import type { ImagePreparation } from '#gpu-host/models/vision/preparation.ts';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { ImageAccount } from './account.ts';
+import { ImageService } from './service.ts';
+
+const PREPARATION: ImagePreparation = {
+  ...{ size: 4, pad: null, shortestEdge: 4, filter: 'bicubic' },
+  ...{ scale: 1 / 255, mean: [0, 0, 0], deviation: [1, 1, 1] },
+};
+
+/** A picture of one colour. */
+function picture(value: number, size = 4): Uint8Array {
+  const png = new PNG({ width: size, height: size });
+  png.data.fill(value);
+  return new Uint8Array(PNG.sync.write(png));
+}
+
+/** A JPEG that takes a tenth of a second and more to decode. */
+function large(): Uint8Array {
+  const data = Uint8Array.from({ length: 1500 * 1500 * 4 }, (_, i) => (i * 7919) >> 3);
+  return new Uint8Array(jpeg.encode({ width: 1500, height: 1500, data }, 20).data);
+}
+
+const tagOf = (outcome: Outcome<unknown>) => (outcome.tag === 'ok' ? 'ok' : outcome.val.tag);
+
+describe('the image service', () => {
+  const opened: ImageService[] = [];
+  const open = (options: ConstructorParameters<typeof ImageService>[0] = {}) => {
+    const service = new ImageService(options);
+    opened.push(service);
+    return service;
+  };
+  after(() => Promise.all(opened.map((service) => service.close())));
+
+  const ask = (service: ImageService, image: Uint8Array, more: { tenant?: string; account?: ImageAccount } = {}) =>
+    service.prepare({
+      ...{ tenant: 'a', account: new ImageAccount(), preparation: PREPARATION },
+      ...{ signal: new AbortController().signal, image, ...more },
+    });
+
+  it('prepares pictures in threads that it keeps and then lets go, and charges for them', async () => {
+    const service = open({ idleMs: 50 });
+    const charged: number[] = [];
+    const account = new ImageAccount({ charge: (ms) => charged.push(ms), usedUp: () => false });
+    const values = [10, 20, 30, 40, 50];
+    const outcomes = await Promise.all(values.map((value) => ask(service, picture(value), { account })));
+    const found = outcomes.map((outcome) => (outcome.tag === 'ok' ? [...new Set(outcome.val)] : outcome));
+    assert.deepEqual(
+      found,
+      values.map((value) => [value]),
+    );
+    assert.ok(charged.length === values.length && charged.some((ms) => ms > 0));
+    assert.equal(service.workers, 2);
+    await eventually(() => service.workers === 0, 'the idle workers end');
+    assert.equal(tagOf(await ask(service, picture(1))), 'ok');
+  });
+
+  it('says what is wrong with a picture, and goes on', async () => {
+    const service = open({ maxWorkers: 1 });
+    const [bad, good] = await Promise.all([ask(service, new Uint8Array(9)), ask(service, picture(1))]);
+    assert.equal(tagOf(bad), 'invalid-argument');
+    assert.equal(tagOf(good), 'ok');
+  });
+
+  it('ends what takes too long, and nothing else', async () => {
+    const service = open({ maxWorkers: 1, decodeMs: 20 });
+    const started = await ask(service, picture(1));
+    assert.equal(tagOf(started), 'ok');
+    const [slow, next] = await Promise.all([ask(service, large()), ask(service, picture(2))]);
+    assert.equal(tagOf(slow), 'limit-exceeded');
+    assert.equal(tagOf(next), 'ok');
+  });
+
+  it('lets tenants take turns', async () => {
+    const service = open({ maxWorkers: 1 });
+    const order: string[] = [];
+    const asked = ['a', 'a', 'a', 'a', 'b'].map((tenant, i) =>
+      ask(service, picture(i), { tenant }).then(() => order.push(tenant)),
+    );
+    await Promise.all(asked);
+    // The first two were in line before the other tenant came.
+    assert.deepEqual(order, ['a', 'a', 'b', 'a', 'a']);
+  });
+
+  it('holds no more than an account and the process may, and nothing after it is closed', async () => {
+    const service = open({ maxWorkers: 1 });
+    const account = new ImageAccount();
+    const many = Array.from({ length: 70 }, (_, i) => ask(service, picture(i), { account }));
+    const tags = (await Promise.all(many)).map(tagOf);
+    assert.equal(tags.filter((tag) => tag === 'ok').length, 64);
+    assert.equal(tags.filter((tag) => tag === 'limit-exceeded').length, 6);
+    assert.equal(tagOf(await ask(service, picture(1), { account })), 'ok');
+    const spent = new ImageAccount({ charge: () => undefined, usedUp: () => true });
+    assert.equal(tagOf(await ask(service, picture(1), { account: spent })), 'limit-exceeded');
+    const pending = [ask(service, picture(1)), ask(service, picture(2))];
+    await service.close();
+    assert.deepEqual((await Promise.all(pending)).map(tagOf), ['closed', 'closed']);
+    assert.equal(tagOf(await ask(service, picture(3))), 'closed');
+    assert.equal(service.workers, 0);
+  });
+});
