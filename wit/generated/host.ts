@@ -376,7 +376,7 @@ export interface FileExchangeFile {
 }
 
 
-/** What an inferlet may know of itself and of the platform. Every call here is answered at once, except `sleep`. */
+/** What an inferlet may know of itself and of the platform. Every call here is answered at once, in about a microsecond, except `sleep`. */
 export interface RuntimeHost {
   /** Version of the contract that the host implements, such as `0.1.0`. */
   version(): string;
@@ -412,7 +412,10 @@ export interface RuntimeHost {
   sleep(milliseconds: number): Promise<Outcome<undefined, HandlerError>>;
 }
 
-/** The conversation with the client that invoked this inferlet. */
+/**
+ * The conversation with the client that invoked this inferlet. Sending costs some microseconds; `flush` a round trip to the event log, about a
+ * millisecond.
+ */
 export interface SessionHost {
   /**
    * Sends one `message` event. It is queued and returns at once; a queue past its bound (1 MiB not yet written) answers
@@ -428,6 +431,7 @@ export interface SessionHost {
 /**
  * A logical order of calls on one model. Calls are issued without waiting and run in queue order; between queues there is no order.
  * A call that fails, fails every later call of its queue that depends on it, with its cause; `synchronize` reports the first error.
+ * Issuing a call costs some microseconds; waiting for one a round trip to the device's host, about 0.1 ms, besides what it computes.
  */
 export interface QueueHost {
   /** The pages and embeds used with this queue belong to `model`. An unknown model makes every call on the queue fail with `not-found`. */
@@ -439,6 +443,8 @@ export interface QueueHost {
  * A KV page has `page-size` slots; a slot holds a key, a value, a position and the flags *filled* and *masked*.
  * An embed holds one token's embedding or one output state, and a position: the token's, or for a state the one after its input's,
  * so that a state can be fed back as the next input.
+ * Allocating, freeing, sharing and copying travel with the calls around them and cost no round trip; names (export, import, …) cost one each, and
+ * persistent ones the disk's time.
  */
 export interface AllocateHost {
   /** Slots of one KV page (8 to 32, 16 by default). */
@@ -488,7 +494,10 @@ export interface AllocateHost {
   listExports(queue: Queue): Promise<Outcome<readonly ExportInfo[], HandlerError>>;
 }
 
-/** The transformer over KV pages. */
+/**
+ * The transformer over KV pages. A forward returns at once and is computed in a batch with those of others: decoding costs a share of reading the
+ * weights once, prefill is bound by arithmetic, about two operations a weight and input.
+ */
 export interface ForwardHost {
   /**
    * Computes `in-embeds` over the filled, unmasked slots of `in-pages` and over each other. The i-th input's key and value go to the i-th
@@ -501,13 +510,13 @@ export interface ForwardHost {
   maskPage(queue: Queue, page: number, slots: number): void;
 }
 
-/** Tokens to embeds. */
+/** Tokens to embeds. It travels with the forward behind it and costs no time of its own. */
 export interface InputTextHost {
   /** Writes the embedding of `tokens[i]`, at `positions[i]`, into `embeds[i]`. The three lists are equally long. */
   embedText(queue: Queue, tokens: Uint32Array, positions: Uint32Array, embeds: Uint32Array): void;
 }
 
-/** States to tokens. */
+/** States to tokens. Asked in the same queue right behind the forward that writes the state, it is answered by the same device step. */
 export interface OutputTextHost {
   /** Distribution of the token that follows the state in `embed`, cut to the `top-k` most probable (1 to the tenant's cap, 256 by default). */
   nextDistribution(queue: Queue, embed: number, topK: number): Promise<Outcome<Distribution, HandlerError>>;
@@ -519,14 +528,14 @@ export interface OutputTextHost {
   readEmbed(queue: Queue, embed: number): Promise<Outcome<Float32Array, HandlerError>>;
 }
 
-/** Embed, forward and sample in one call: a token costs one crossing. */
+/** Embed, forward and sample in one call: a token costs one crossing, and with `run` less than one. */
 export interface FusedHost {
   /** Starts decoding; failures are reported by `next`. */
   readonly Run: new (queue: Queue, request: RunRequest) => Run;
   step(queue: Queue, request: StepRequest): Promise<Outcome<StepResult, HandlerError>>;
 }
 
-/** Text to tokens and back. It needs no device and is answered at once. */
+/** Text to tokens and back. It needs no device and is answered at once, about a microsecond a token. */
 export interface TokenizeHost {
   readonly Detokenizer: new (model: string) => Detokenizer;
   /** Token ids of `text`, without special tokens around it; special tokens written in the text are recognised when `special` is true. */
@@ -549,6 +558,7 @@ export interface TokenizeHost {
 /**
  * Grammars that hold decoding to a format. Compiled and matched in the runtime; the mask travels with the fused call and is applied on the
  * device before a token is picked. Calls of one matcher run in order.
+ * Compiling takes milliseconds, a mask about 0.2 ms where the text is at a place that no matcher was at before, else microseconds.
  */
 export interface GrammarHost {
   /** Starts compiling; failures are reported by `ready` and by its matchers. */
@@ -562,7 +572,10 @@ export interface GrammarHost {
   step(queue: Queue, matcher: Matcher, request: StepRequest): Promise<Outcome<StepResult, HandlerError>>;
 }
 
-/** What the model looked at, for strategies that evict what nobody looks at. */
+/**
+ * What the model looked at, for strategies that evict what nobody looks at. Such a forward computes its attention a second time, and runs in
+ * batches of its own.
+ */
 export interface IntrospectHost {
   /**
    * `forward`, and the attention that each slot received from it: summed over the inputs, averaged over layers and heads. First `page-size`
@@ -574,7 +587,7 @@ export interface IntrospectHost {
 /**
  * The cache as files (Symphony, HotOS '25). A file is a sequence of tokens' keys and values, named or not, of one model. Whoever opens a
  * name sees what was saved last; whoever holds its lock may save anew. Names are the tenant's; those under `system/` are written by operators
- * and readable by every tenant.
+ * and readable by every tenant. A file that is opened shares its pages: opening and saving cost a round trip, and nothing a token.
  */
 export interface KvFilesHost {
   /**

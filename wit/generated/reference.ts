@@ -91,7 +91,7 @@ export const reference: ContractReference = {
   {
    "name": "runtime",
    "id": "pie:inferlet/runtime@0.1.0",
-   "docs": "What an inferlet may know of itself and of the platform. Every call here is answered at once, except `sleep`.",
+   "docs": "What an inferlet may know of itself and of the platform. Every call here is answered at once, in about a microsecond, except `sleep`.",
    "needs": "Always there.",
    "types": [
     {
@@ -342,7 +342,7 @@ export const reference: ContractReference = {
   {
    "name": "session",
    "id": "pie:inferlet/session@0.1.0",
-   "docs": "The conversation with the client that invoked this inferlet.",
+   "docs": "The conversation with the client that invoked this inferlet. Sending costs some microseconds; `flush` a round trip to the event log, about a\nmillisecond.",
    "needs": "Always there.",
    "types": [
     {
@@ -397,7 +397,7 @@ export const reference: ContractReference = {
   {
    "name": "queue",
    "id": "pie:inferlet/queue@0.1.0",
-   "docs": "A logical order of calls on one model. Calls are issued without waiting and run in queue order; between queues there is no order.\nA call that fails, fails every later call of its queue that depends on it, with its cause; `synchronize` reports the first error.",
+   "docs": "A logical order of calls on one model. Calls are issued without waiting and run in queue order; between queues there is no order.\nA call that fails, fails every later call of its queue that depends on it, with its cause; `synchronize` reports the first error.\nIssuing a call costs some microseconds; waiting for one a round trip to the device's host, about 0.1 ms, besides what it computes.",
    "needs": "Always there.",
    "types": [
     {
@@ -439,7 +439,7 @@ export const reference: ContractReference = {
   {
    "name": "allocate",
    "id": "pie:inferlet/allocate@0.1.0",
-   "docs": "Memory of the model's device. Addresses are `u32`s in the inferlet's own space, one space a model, never reused within an invocation.\nA KV page has `page-size` slots; a slot holds a key, a value, a position and the flags *filled* and *masked*.\nAn embed holds one token's embedding or one output state, and a position: the token's, or for a state the one after its input's,\nso that a state can be fed back as the next input.",
+   "docs": "Memory of the model's device. Addresses are `u32`s in the inferlet's own space, one space a model, never reused within an invocation.\nA KV page has `page-size` slots; a slot holds a key, a value, a position and the flags *filled* and *masked*.\nAn embed holds one token's embedding or one output state, and a position: the token's, or for a state the one after its input's,\nso that a state can be fed back as the next input.\nAllocating, freeing, sharing and copying travel with the calls around them and cost no round trip; names (export, import, …) cost one each, and\npersistent ones the disk's time.",
    "needs": "Trait `allocate` of the model.",
    "types": [
     {
@@ -616,7 +616,7 @@ export const reference: ContractReference = {
   {
    "name": "forward",
    "id": "pie:inferlet/forward@0.1.0",
-   "docs": "The transformer over KV pages.",
+   "docs": "The transformer over KV pages. A forward returns at once and is computed in a batch with those of others: decoding costs a share of reading the\nweights once, prefill is bound by arithmetic, about two operations a weight and input.",
    "needs": "Trait `forward` of the model.",
    "types": [
     {
@@ -659,7 +659,7 @@ export const reference: ContractReference = {
   {
    "name": "input-text",
    "id": "pie:inferlet/input-text@0.1.0",
-   "docs": "Tokens to embeds.",
+   "docs": "Tokens to embeds. It travels with the forward behind it and costs no time of its own.",
    "needs": "Trait `input-text` of the model.",
    "types": [],
    "calls": [
@@ -676,7 +676,7 @@ export const reference: ContractReference = {
   {
    "name": "output-text",
    "id": "pie:inferlet/output-text@0.1.0",
-   "docs": "States to tokens.",
+   "docs": "States to tokens. Asked in the same queue right behind the forward that writes the state, it is answered by the same device step.",
    "needs": "Trait `output-text` of the model.",
    "types": [
     {
@@ -735,7 +735,7 @@ export const reference: ContractReference = {
   {
    "name": "fused",
    "id": "pie:inferlet/fused@0.1.0",
-   "docs": "Embed, forward and sample in one call: a token costs one crossing.",
+   "docs": "Embed, forward and sample in one call: a token costs one crossing, and with `run` less than one.",
    "needs": "Trait `fused` of the model.",
    "types": [
     {
@@ -972,7 +972,7 @@ export const reference: ContractReference = {
   {
    "name": "tokenize",
    "id": "pie:inferlet/tokenize@0.1.0",
-   "docs": "Text to tokens and back. It needs no device and is answered at once.",
+   "docs": "Text to tokens and back. It needs no device and is answered at once, about a microsecond a token.",
    "needs": "Trait `tokenize` of the model.",
    "types": [
     {
@@ -1109,7 +1109,7 @@ export const reference: ContractReference = {
   {
    "name": "grammar",
    "id": "pie:inferlet/grammar@0.1.0",
-   "docs": "Grammars that hold decoding to a format. Compiled and matched in the runtime; the mask travels with the fused call and is applied on the\ndevice before a token is picked. Calls of one matcher run in order.",
+   "docs": "Grammars that hold decoding to a format. Compiled and matched in the runtime; the mask travels with the fused call and is applied on the\ndevice before a token is picked. Calls of one matcher run in order.\nCompiling takes milliseconds, a mask about 0.2 ms where the text is at a place that no matcher was at before, else microseconds.",
    "needs": "Trait `grammar` of the model.",
    "types": [
     {
@@ -1250,7 +1250,7 @@ export const reference: ContractReference = {
   {
    "name": "introspect",
    "id": "pie:inferlet/introspect@0.1.0",
-   "docs": "What the model looked at, for strategies that evict what nobody looks at.",
+   "docs": "What the model looked at, for strategies that evict what nobody looks at. Such a forward computes its attention a second time, and runs in\nbatches of its own.",
    "needs": "Trait `introspect` of the model.",
    "types": [],
    "calls": [
@@ -1267,7 +1267,7 @@ export const reference: ContractReference = {
   {
    "name": "kv-files",
    "id": "pie:inferlet/kv-files@0.1.0",
-   "docs": "The cache as files (Symphony, HotOS '25). A file is a sequence of tokens' keys and values, named or not, of one model. Whoever opens a\nname sees what was saved last; whoever holds its lock may save anew. Names are the tenant's; those under `system/` are written by operators\nand readable by every tenant.",
+   "docs": "The cache as files (Symphony, HotOS '25). A file is a sequence of tokens' keys and values, named or not, of one model. Whoever opens a\nname sees what was saved last; whoever holds its lock may save anew. Names are the tenant's; those under `system/` are written by operators\nand readable by every tenant. A file that is opened shares its pages: opening and saving cost a round trip, and nothing a token.",
    "needs": "Trait `kv-files` of the model.",
    "types": [
     {
