@@ -6,7 +6,7 @@ export interface Env {
   /** Address of a Node gateway, such as `https://origin.example.com`. */
   readonly ORIGIN_URL: string;
   /** A service binding that reaches the origin without the public network; optional. */
-  readonly ORIGIN?: { fetch(request: Request): Promise<Response> };
+  readonly ORIGIN?: { fetch(request: Request | string, init?: RequestInit): Promise<Response> };
 }
 
 /** What workerd hands to a handler, as far as the app uses it. */
@@ -32,7 +32,7 @@ export default {
       const binding = env.ORIGIN;
       const control = new OriginControlPlane({
         url: env.ORIGIN_URL,
-        ...(binding === undefined ? {} : { fetch: (forwarded: Request) => binding.fetch(forwarded) }),
+        ...(binding === undefined ? {} : { fetch: (url: string, init: RequestInit) => binding.fetch(url, init) }),
       });
       app = createApp(control, {
         heartbeatMs: HEARTBEAT_MS,

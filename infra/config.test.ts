@@ -3,7 +3,9 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
-import { ConfigError, loadConfig } from './config.ts';
+import { ConfigError, loadConfig, redisShareMb } from './config.ts';
+import { processStages } from './processes.ts';
+import type { ChildSpec } from './supervisor/child.ts';
 
 const home = mkdtempSync(path.join(os.tmpdir(), 'pie-config-'));
 after(() => rmSync(home, { recursive: true, force: true }));
@@ -21,6 +23,18 @@ test('defaults: a private Redis, one GPU host with stories15m', () => {
     config.gpuHosts[0]?.models.map((model) => [model.name, model.backend, model.bits]),
     [['stories15m', 'onnx', 32]],
   );
+});
+
+test('a Redis of our own has a share of the memory, unless the file says how much', () => {
+  const { redis } = withToml('');
+  assert.ok(redis.kind === 'private' && redis.maxMemoryMb >= 256 && redis.maxMemoryMb < os.totalmem() / 2 ** 20);
+  assert.deepEqual([redisShareMb(100), redisShareMb(64 * 1024)], [256, 16 * 1024]);
+  const set = withToml('[redis]\nmax_memory_mb = 300\n');
+  assert.ok(set.redis.kind === 'private' && set.redis.maxMemoryMb === 300);
+  const [[spec]] = processStages(set) as [[ChildSpec]];
+  assert.equal(spec.args[spec.args.indexOf('--maxmemory') + 1], '300mb');
+  assert.equal(spec.args[spec.args.indexOf('--maxmemory-policy') + 1], 'noeviction');
+  assert.throws(() => withToml('[redis]\nmax_memory_mb = 1\n'), ConfigError);
 });
 
 test('the environment wins over the file', () => {

@@ -83,7 +83,7 @@ export interface Config {
   readonly port: number;
   /** `private`: a redis-server of our own on a unix socket. */
   readonly redis:
-    | { readonly kind: 'private'; readonly socket: string }
+    | { readonly kind: 'private'; readonly socket: string; readonly maxMemoryMb: number }
     | { readonly kind: 'external'; readonly url: string };
   readonly gpuHosts: readonly GpuHostConfig[];
   readonly runtime: RuntimeConfig;
@@ -186,6 +186,7 @@ const fileSchema = z.strictObject({
       max_waiting: z.int().min(0).max(1_000_000).default(10_000),
     })
     .prefault({}),
+  redis: z.strictObject({ max_memory_mb: z.int().min(64).max(16_777_216).optional() }).default({}),
   http: z
     .strictObject({
       private_hosts: z
@@ -233,7 +234,11 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
     port: env.PIE_PORT ?? file.gateway.port ?? 8787,
     redis:
       env.REDIS_URL === undefined
-        ? { kind: 'private', socket: path.join(runDirectory, 'redis.sock') }
+        ? {
+            kind: 'private',
+            socket: path.join(runDirectory, 'redis.sock'),
+            maxMemoryMb: file.redis.max_memory_mb ?? redisShareMb(machineMemoryMb()),
+          }
         : { kind: 'external', url: env.REDIS_URL },
     gpuHosts: [
       {
@@ -261,6 +266,15 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
     logsDirectory: path.join(home, 'logs'),
     artifactsDirectory: path.join(home, 'artifacts'),
   };
+}
+
+/** What a Redis of our own may take of a machine's memory: a quarter, for models and runtimes are beside it, and it forks to compact its log. */
+export const redisShareMb = (memoryMb: number): number => Math.max(256, Math.floor(memoryMb / 4));
+
+/** Memory of the machine, or of the container. */
+function machineMemoryMb(): number {
+  const constrained = process.constrainedMemory();
+  return Math.floor(Math.min(os.totalmem(), constrained > 0 ? constrained : Number.POSITIVE_INFINITY) / 2 ** 20);
 }
 
 type File = z.output<typeof fileSchema>;

@@ -38,7 +38,7 @@ export function processStages(config: Config): ChildSpec[][] {
     node('runtime-1', 'runtime/main.ts', GPU_HOST_READY_TIMEOUT_MS, drainMs, { PIE_RUNTIME_ID: 'runtime-1' }),
     node('gateway', 'gateway/main.ts', READY_TIMEOUT_MS, drainMs),
   ];
-  return config.redis.kind === 'private' ? [[privateRedis(config, config.redis.socket)], rest] : [rest];
+  return config.redis.kind === 'private' ? [[privateRedis(config, config.redis)], rest] : [rest];
 }
 
 /** The order in which {@link processStages} are stopped: who speaks to clients first, who holds state last. */
@@ -61,7 +61,7 @@ code=$?
 kill $watcher 2>/dev/null
 exit $code`;
 
-function privateRedis(config: Config, socket: string): ChildSpec {
+function privateRedis(config: Config, { socket, maxMemoryMb }: Config['redis'] & { kind: 'private' }): ChildSpec {
   const directory = path.join(config.home, 'redis');
   mkdirSync(directory, { recursive: true, mode: 0o700 });
   const settings = {
@@ -72,6 +72,8 @@ function privateRedis(config: Config, socket: string): ChildSpec {
     appendonly: 'yes',
     appendfsync: 'everysec',
     save: '',
+    // Past it whoever stores is refused; without it the machine's memory would end, and all that runs with it.
+    maxmemory: `${maxMemoryMb}mb`,
     'maxmemory-policy': 'noeviction',
     loglevel: 'notice',
     daemonize: 'no',

@@ -1,12 +1,12 @@
 /**
- * The supervisor's program, behind `npm start` and `pie up`: pulls the models, starts every process, deploys the bundled functions, streams
- * one story as proof, and serves until it is told to stop.
+ * The supervisor's program, behind `npm start` and `pie up`: pulls the models, starts every process, deploys the first bundled functions, streams
+ * one story as proof, and serves until it is told to stop; the other bundled functions are deployed meanwhile.
  */
-import { existsSync, readdirSync } from 'node:fs';
 import net from 'node:net';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { missingRedisServer } from './bootstrap/redis-server.js';
+import { bundledFunctions, deployBundled, deployRest, FIRST_FUNCTIONS } from './bundled.ts';
 import { type Config, ConfigError, loadConfig } from './config.ts';
 import { claimHome } from './home.ts';
 import { LIFELINE_VARIABLE } from './lifeline.ts';
@@ -18,7 +18,8 @@ import { Supervisor, type SupervisorEvent } from './supervisor/supervisor.ts';
 const HELP = `Starts the platform and serves until Ctrl-C.
 
   --no-story      do not stream the story that proves that everything works
-  --no-functions  do not deploy the bundled functions
+  --functions a,b deploy these bundled functions, and then serve; without it those that everything begins with, the others while it serves
+  --no-functions  deploy none
   --json          one JSON object a line instead of text
   --help
 
@@ -30,6 +31,7 @@ async function main(): Promise<number> {
     options: {
       'no-story': { type: 'boolean', default: false },
       'no-functions': { type: 'boolean', default: false },
+      functions: { type: 'string' },
       json: { type: 'boolean', default: false },
       help: { type: 'boolean', short: 'h', default: false },
     },
@@ -58,23 +60,27 @@ async function main(): Promise<number> {
   try {
     await assertPortFree(config);
     for (const model of new Set(config.gpuHosts.flatMap((host) => host.models.map((entry) => entry.source)))) {
-      const pull = await runProgram(config, ['gpu-host/models/main.ts', 'pull', model], {
+      const pulled = await runProgram(config, ['gpu-host/models/main.ts', 'pull', model], {
         output: flags.json ? 'progress' : 'inherit',
         signal: stopping.signal,
       });
       if (stopping.signal.aborted) return 130;
-      if (pull.code !== 0) throw new ConfigError(`The model ${model} could not be had.\n${pull.stderr}`.trim());
+      if (pulled !== 0) throw new ConfigError(`The model ${model} could not be had.`);
     }
     for (const stage of processStages(config)) {
       await Promise.race([supervisor.start(stage), stopped]);
       if (stopping.signal.aborted) return 130;
     }
-    if (!flags['no-functions']) await deployBundled(config, stopping.signal, say);
+    const wanted = flags['no-functions'] ? [] : flags.functions?.split(',').filter((name) => name !== '');
+    await deployBundled(config, wanted ?? FIRST_FUNCTIONS, stopping.signal);
     if (!flags['no-story'] && !flags.json && !stopping.signal.aborted) await streamStory(config, stopping.signal, say);
     const url = `http://${config.host}:${config.port}`;
     tell({ kind: 'serving', url, home: config.home, pids: supervisor.pids(), logs: config.logsDirectory });
     if (!stopping.signal.aborted) say(welcome(config, url, performance.now() - startedAt));
+    const rest = wanted === undefined ? bundledFunctions(config).filter((name) => !FIRST_FUNCTIONS.includes(name)) : [];
+    const deploying = deployRest(config, rest, stopping.signal, say);
     await stopped;
+    await deploying;
     return 0;
   } finally {
     const force = () => {
@@ -131,32 +137,14 @@ async function assertPortFree(config: Config): Promise<void> {
   await new Promise((resolve) => server.close(resolve));
 }
 
-async function deployBundled(config: Config, signal: AbortSignal, say: (line: string) => void): Promise<void> {
-  const folder = path.join(config.root, 'functions');
-  const names = readdirSync(folder).filter((name) => existsSync(path.join(folder, name, 'pie.json')));
-  const results = await Promise.all(
-    names.map(async (name) => {
-      const run = await runProgram(config, ['gateway/cli/bin.js', 'deploy', path.join('functions', name), '--json'], {
-        output: 'capture',
-        signal,
-      });
-      return { name, ...run };
-    }),
-  );
-  if (signal.aborted) return;
-  const failed = results.find((result) => result.code !== 0);
-  if (failed) throw new ConfigError(`Deploying ${failed.name} failed.\n${failed.stderr || failed.stdout}`.trim());
-  say(`  deployed ${names.join(', ')}`);
-}
-
 async function streamStory(config: Config, signal: AbortSignal, say: (line: string) => void): Promise<void> {
   say('\nA story, straight from an inferlet:\n');
   const input = JSON.stringify({ prompt: '', maxTokens: 64, temperature: 0 });
-  const story = await runProgram(config, ['gateway/cli/bin.js', 'invoke', 'text-completion', '--input', input], {
+  const code = await runProgram(config, ['gateway/cli/bin.js', 'invoke', 'text-completion', '--input', input], {
     output: 'inherit',
     signal,
   });
-  if (story.code !== 0 && !signal.aborted) throw new ConfigError('The story failed; the logs say more.');
+  if (code !== 0 && !signal.aborted) throw new ConfigError('The story failed; the logs say more.');
 }
 
 function welcome(config: Config, url: string, tookMs: number): string {

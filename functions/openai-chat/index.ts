@@ -46,7 +46,7 @@ export const run = serve(async (input: Input, invocation) => {
     throw new RequestError('`top_logprobs` needs `logprobs` to be true.', 'top_logprobs');
   }
   const conversation = await conversationOf(input);
-  using ctx = begin(conversation);
+  using ctx = begin(conversation, 'messages');
   const prompt = ctx.length;
   const head = stamp('chatcmpl-', invocation, model);
   const includeUsage = stream_options?.include_usage === true;

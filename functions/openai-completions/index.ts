@@ -1,7 +1,14 @@
 import { Context, sendJson } from '@pie/inferlet';
-import { type ChoiceOptions, choicesOf, finishOf, generate, stopsOf } from '../openai-shared/generate.ts';
-import { completionLogprobs, promptLogs, TokenTexts } from '../openai-shared/logprobs.ts';
-import { RequestError, serve, stamp } from '../openai-shared/request.ts';
+import {
+  type ChoiceOptions,
+  choicesOf,
+  finishOf,
+  generate,
+  type PlacedLog,
+  stopsOf,
+} from '../openai-shared/generate.ts';
+import { completionLogprobs, type PromptLog, promptLogs, TokenTexts } from '../openai-shared/logprobs.ts';
+import { prompting, RequestError, serve, stamp } from '../openai-shared/request.ts';
 import type { SamplingInput } from '../openai-shared/sampling.ts';
 import { type Usage, usageOf } from '../openai-shared/usage.ts';
 
@@ -56,7 +63,7 @@ export const run = serve(async (input: Input, invocation) => {
 async function complete(input: Input, prompt: string | readonly number[], firstIndex: number, show: Show) {
   const { model, n = 1, echo = false, logprobs, max_tokens: maxTokens = MAX_TOKENS } = input;
   using ctx = new Context({ model });
-  ctx.fill(prompt);
+  prompting('prompt', () => ctx.fill(prompt));
   const promptTokens = ctx.length;
   const texts = logprobs === undefined ? undefined : new TokenTexts(model);
   const before = texts && echo ? await promptLogs(ctx, logprobs ?? 0) : [];
@@ -73,17 +80,15 @@ async function complete(input: Input, prompt: string | readonly number[], firstI
       stop: stopsOf(input.stop),
       topLogprobs: logprobs,
     };
-    let offset = echoed.length;
-    const shownLogs = (logs: Parameters<typeof completionLogprobs>[1], from: number) =>
-      texts ? completionLogprobs(texts, logs, from) : null;
-    if (echo) await show({ text: echoed, index, logprobs: shownLogs(before, 0), finish_reason: null });
-    const generated = await generate(fork, options, { maxTokens }, async ({ text, logs }) => {
-      await show({ text, index, logprobs: shownLogs(logs, offset), finish_reason: null });
-      offset += text.length;
-    });
+    const shownLogs = (logs: readonly PromptLog[]) => (texts ? completionLogprobs(texts, logs) : null);
+    const behind = (logs: readonly PlacedLog[]) => logs.map((log) => ({ ...log, at: echoed.length + log.at }));
+    if (echo) await show({ text: echoed, index, logprobs: shownLogs(before), finish_reason: null });
+    const generated = await generate(fork, options, { maxTokens }, ({ text, logs }) =>
+      show({ text, index, logprobs: shownLogs(behind(logs)), finish_reason: null }),
+    );
     const finish = finishOf(generated.reason);
     await show({ text: '', index, logprobs: null, finish_reason: finish });
-    const logs = shownLogs([...before, ...generated.logs], 0);
+    const logs = shownLogs([...before, ...behind(generated.logs)]);
     return {
       shown: { text: echoed + generated.text, index, logprobs: logs, finish_reason: finish },
       tokens: generated.tokens,

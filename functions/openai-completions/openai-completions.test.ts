@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import type OpenAI from 'openai';
 import { BadRequestError } from 'openai';
 import { CHAT, callFunction, STORIES, TINY, TINY_REFERENCE } from '#test/harness/functions.ts';
 import { tokenCounter } from '#test/harness/tokens.ts';
@@ -150,6 +151,30 @@ describe('openai-completions', () => {
     assert.ok(words((await ask({ frequency_penalty: 2, presence_penalty: 2 })).text) > words(plain));
   });
 
+  it('places tokens where they are in the text, whatever is held back, echoed or cut off', async () => {
+    const client = await openAiClient();
+    const request = { model: STORIES, prompt: PROMPT, temperature: 0, max_tokens: 12, logprobs: 0 };
+    const plain = (await client.completions.create(request)).choices[0]?.text ?? '';
+    // Text that begins like a stop string is held back; the last stop is found, in the middle of what is said.
+    const stops = [`${plain.slice(1, 8)}X`, `${plain.slice(12, 15)}X`, plain.slice(20, 24)];
+    for (const more of [{ stop: stops }, { stop: stops, echo: true }, { stop: stops.slice(0, 2) }]) {
+      const { choices } = await client.completions.create({ ...request, ...more });
+      const pieces: OpenAI.CompletionChoice[] = [];
+      for await (const chunk of await client.completions.create({ ...request, ...more, stream: true }))
+        pieces.push(...chunk.choices);
+      const text = pieces.map((piece) => piece.text).join('');
+      const streamed = (of: 'tokens' | 'text_offset') => pieces.flatMap(({ logprobs }) => [...(logprobs?.[of] ?? [])]);
+      const { tokens = [], text_offset: offsets = [] } = choices[0]?.logprobs ?? {};
+      assert.equal(text, choices[0]?.text);
+      assert.deepEqual([streamed('tokens'), streamed('text_offset')], [tokens, offsets]);
+      assert.ok(tokens.length > 4 && tokens.join('').startsWith(text));
+      // The last one may begin before a stop string and end in it.
+      for (const [i, token] of tokens.slice(0, -1).entries())
+        assert.equal(text.slice(offsets[i], (offsets[i] ?? 0) + token.length), token);
+      assert.ok((offsets.at(-1) ?? 0) < text.length);
+    }
+  });
+
   it('counts what the prefix cache had', async () => {
     const client = await openAiClient();
     const prompt = `A story that nobody has told before, number ${Date.now()}: there were three foxes in a wood and`;
@@ -177,6 +202,8 @@ describe('openai-completions', () => {
     await refused({ temperature: 'hot' }, 'temperature');
     await refused({ logit_bias: { 99999: 1 } }, 'logit_bias.99999');
     await refused({ reasoning: 'hard' }, 'reasoning');
-    await refused({ prompt: 'word '.repeat(300), stream: true }, undefined, 'context_length_exceeded');
+    await refused({ prompt: 'word '.repeat(300), stream: true }, 'prompt', 'context_length_exceeded');
+    // More than is even tokenized.
+    await refused({ prompt: 'word '.repeat(200_000) }, 'prompt', 'context_length_exceeded');
   });
 });

@@ -8,9 +8,9 @@ import { checkTools, schemaConstraint, type Tool } from '../openai-shared/tools.
 import { cachedTokens } from '../openai-shared/usage.ts';
 import { Output } from './output.ts';
 
-/** An item of the conversation as clients write it: a message, a call, or what came of a call. */
+/** An item of the conversation as clients write it: a message, a call, what came of a call, or another model's thoughts, which are left out. */
 interface Item {
-  readonly type?: 'message' | 'function_call' | 'function_call_output';
+  readonly type?: 'message' | 'function_call' | 'function_call_output' | 'reasoning';
   readonly role?: 'system' | 'developer' | 'user' | 'assistant';
   readonly content?: string | readonly ContentPart[];
   readonly call_id?: string;
@@ -53,11 +53,11 @@ export const run = serve(async (input: Input, invocation) => {
     throw new RequestError(text, 'previous_response_id');
   }
   const conversation = await conversationOf(input);
-  using ctx = begin(conversation);
+  using ctx = begin(conversation, 'input');
   const prompt = ctx.length;
   const { id, created, ...head } = stamp('resp_', invocation, model);
   const base = { id, object: 'response', created_at: created, ...head, ...echoed(input) };
-  const texts = include.length > 0 ? new TokenTexts(model) : undefined;
+  const texts = include.includes('message.output_text.logprobs') ? new TokenTexts(model) : undefined;
 
   let sequence = 0;
   const send = async (type: string, event: object) => {
@@ -156,6 +156,7 @@ function messageOf(item: Item, at: string): ChatMessage[] {
     if (value !== undefined) return value;
     throw new RequestError(`\`${member}\` is missing.`, `${at}.${member}`);
   };
+  if (item.type === 'reasoning') return [];
   if (item.type === 'function_call_output') {
     return [{ role: 'tool', content: textOf(item.output, `${at}.output`), tool_call_id: need('call_id') }];
   }

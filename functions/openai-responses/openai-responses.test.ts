@@ -100,7 +100,11 @@ describe('openai-responses', () => {
     assert.ok(['UTC', 'CET'].includes(JSON.parse(call.arguments).zone));
     const answered = await client.responses.create({
       ...{ model: CHAT, tools: [clock], tool_choice: 'none', temperature: 0, max_output_tokens: 8 },
+      // By habit of clients.
+      ...{ store: false, service_tier: 'auto', prompt_cache_key: 'a', safety_identifier: 'b', truncation: 'disabled' },
+      ...{ text: { verbosity: 'low' }, reasoning: { effort: 'low' }, include: ['reasoning.encrypted_content'] },
       input: [
+        { type: 'reasoning', id: 'rs_1', summary: [] },
         { role: 'user', content: [{ type: 'input_text', text: QUESTION }] },
         call,
         { type: 'function_call_output', call_id: call.call_id, output: '12:00' },

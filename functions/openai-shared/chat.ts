@@ -1,7 +1,6 @@
-import { type ChatMessage, type Constraint, Context, detokenize, regex } from '@pie/inferlet';
-import { type ChoiceOptions, finishOf, type Generated, generate, type Piece } from './generate.ts';
-import { RequestError } from './request.ts';
-import type { TokenLog } from './sampling.ts';
+import { type ChatMessage, type Constraint, Context, InferletError, regex } from '@pie/inferlet';
+import { type ChoiceOptions, finishOf, type Generated, generate, type Piece, type PlacedLog } from './generate.ts';
+import { prompting, RequestError } from './request.ts';
 import { argumentsOf, type CallFormat, callFormat, forcedNames, type Tool } from './tools.ts';
 
 /** A conversation to be answered, in neither API's words. */
@@ -32,21 +31,20 @@ export interface Call {
 export interface Answer {
   readonly text: string;
   readonly calls: readonly Call[];
-  readonly logs: readonly TokenLog[];
+  readonly logs: readonly PlacedLog[];
   readonly finish: 'stop' | 'length' | 'tool_calls';
-  /** Tokens that the model said, those of its calls' frames included. */
+  /** Tokens of the answer, those of its calls' frames included; an end token is none of them. Never more than the request's most. */
   readonly tokens: number;
 }
 
-/** A context that holds the conversation, ready for the answer. */
-export function begin({ model, messages, tools, toolChoice, templateVariables: variables }: Conversation): Context {
+/** A context that holds the conversation, ready for the answer. `param` is where the request has it. */
+export function begin(conversation: Conversation, param: string): Context {
+  const { model, messages, tools, toolChoice, templateVariables: variables } = conversation;
   const shown = toolChoice === 'none' ? [] : tools;
   const ctx = new Context({ model });
   try {
-    return ctx.chat(messages, {
-      tools: shown.map(({ strict, ...tool }) => ({ type: 'function', function: tool })),
-      variables,
-    });
+    const told = shown.map(({ strict, ...tool }) => ({ type: 'function', function: tool }));
+    return prompting(param, () => ctx.chat(messages, { tools: told, variables }));
   } catch (error) {
     ctx.release();
     throw error;
@@ -71,7 +69,7 @@ class Turn {
   readonly #emit: (part: Part) => Promise<void>;
   readonly #start: number;
   readonly #calls: Call[] = [];
-  readonly #logs: TokenLog[] = [];
+  readonly #logs: PlacedLog[] = [];
   #text = '';
   #generations = 0;
 
@@ -86,12 +84,12 @@ class Turn {
   async run(): Promise<Answer> {
     const { model, tools, toolChoice, constraint } = this.#conversation;
     const forced = forcedNames(tools, toolChoice);
-    if (forced) return this.#end(await this.#call(callFormat(model), forced));
+    if (forced) return this.#answer(await this.#call(callFormat(model), forced));
     if (tools.length === 0 || toolChoice === 'none' || constraint) {
       const said = await this.#say({ constraint });
-      return this.#end(finishOf(said.reason), said.tokens);
+      return this.#answer(finishOf(said.reason));
     }
-    return this.#end(await this.#sayAndCall(callFormat(model)));
+    return this.#answer(await this.#sayAndCall(callFormat(model)));
   }
 
   /** Lets the model speak until it begins a call, which is then held to the grammar, and so on. */
@@ -102,10 +100,7 @@ class Turn {
     for (;;) {
       const from = this.#ctx.length;
       const said = await this.#say(stops);
-      const calls =
-        markerToken === undefined
-          ? said.reason === 'stop-string' && this.#endsWith(marker, from, said.text)
-          : said.reason === 'stop-token' && this.#ctx.tokens.at(-1) === markerToken;
+      const calls = said.stoppedBy === (markerToken ?? marker);
       if (!calls) return this.#calls.length > 0 && said.reason !== 'max-tokens' ? 'tool_calls' : finishOf(said.reason);
       // The call begins as the template writes it, whatever the model has begun.
       this.#ctx.truncate(from);
@@ -118,21 +113,17 @@ class Turn {
     }
   }
 
-  /** Whether the text that follows what was handed over is the marker, not a stop string of the request. */
-  #endsWith(marker: string, from: number, text: string): boolean {
-    const { tokens, model } = this.#ctx;
-    const said = detokenize(tokens.slice(from), { model: model.name });
-    return said.trimStart().startsWith((text + marker).trimStart());
-  }
-
   async #say(how: { constraint?: Constraint; marker?: string; stopTokens?: readonly number[] }): Promise<Generated> {
-    // Between calls, and after the last one, a line break is no text.
-    const shows = ({ text }: { text: string }): boolean => this.#calls.length === 0 || text.trim() !== '';
+    // Between calls, and after the last one, a line break alone is no text.
+    let blank: Piece | undefined = this.#calls.length > 0 ? { text: '', logs: [] } : undefined;
     const said = await generate(this.#ctx, this.#next(), { ...how, maxTokens: this.#left() }, async (piece) => {
-      if (shows(piece)) await this.#emit({ kind: 'text', ...piece });
+      const whole = blank ? { text: blank.text + piece.text, logs: [...blank.logs, ...piece.logs] } : piece;
+      blank = blank && whole.text.trim() === '' ? whole : undefined;
+      if (blank) return;
+      this.#text += whole.text;
+      this.#logs.push(...whole.logs);
+      await this.#emit({ kind: 'text', ...whole });
     });
-    if (shows(said)) this.#text += said.text;
-    this.#logs.push(...said.logs);
     return said;
   }
 
@@ -142,16 +133,15 @@ class Turn {
     const index = this.#calls.length;
     const [only = ''] = names;
     let name = only;
-    if (names.length === 1) this.#ctx.fill(open + name + middle, { special: true });
-    else {
-      this.#ctx.fill(open, { special: true });
+    if (!this.#frame(names.length === 1 ? open + name + middle : open)) return 'length';
+    if (names.length > 1) {
       // With what follows it, so that no name ends within another.
       const border = middle.slice(0, 1);
       const pattern = `(${names.map(escaped).join('|')})${escaped(border)}`;
       const chosen = await this.#silently({ constraint: regex(pattern) });
       if (finishOf(chosen.reason) === 'length') return 'length';
       name = chosen.text.slice(0, chosen.text.length - border.length);
-      this.#ctx.fill(middle.slice(border.length), { special: true });
+      if (!this.#frame(middle.slice(border.length))) return 'length';
     }
     const tool = tools.find((candidate) => candidate.name === name);
     if (!tool) throw new RequestError(`The model called "${name}", which is no tool.`, 'tools');
@@ -161,12 +151,25 @@ class Turn {
     this.#calls.push({ name, arguments: args.text });
     if (finishOf(args.reason) === 'length') return 'length';
     await this.#emit({ kind: 'called', index });
-    this.#ctx.fill(close, { special: true });
-    return 'tool_calls';
+    return this.#frame(close) ? 'tool_calls' : 'length';
+  }
+
+  /** Writes what stands around the parts of a call; false when there is no room for it. */
+  #frame(text: string): boolean {
+    const before = this.#ctx.length;
+    try {
+      this.#ctx.fill(text, { special: true });
+    } catch (error) {
+      if (error instanceof InferletError && error.code === 'context-overflow') return false;
+      throw error;
+    }
+    if (this.#used() <= (this.#conversation.maxTokens ?? Number.POSITIVE_INFINITY)) return true;
+    this.#ctx.truncate(before);
+    return false;
   }
 
   /** Generates what is no text of the answer: neither stop strings nor log-probabilities concern it. */
-  #silently(
+  async #silently(
     how: { constraint: Constraint },
     emit: (text: string) => Promise<void> = async () => {},
   ): Promise<Generated> {
@@ -181,11 +184,15 @@ class Turn {
 
   #left(): number | undefined {
     const { maxTokens } = this.#conversation;
-    return maxTokens === undefined ? undefined : Math.max(0, maxTokens - (this.#ctx.length - this.#start));
+    return maxTokens === undefined ? undefined : Math.max(0, maxTokens - this.#used());
   }
 
-  #end(finish: Answer['finish'], tokens = this.#ctx.length - this.#start): Answer {
-    return { text: this.#text, calls: this.#calls, logs: this.#logs, finish, tokens };
+  #used(): number {
+    return this.#ctx.length - this.#start;
+  }
+
+  #answer(finish: Answer['finish']): Answer {
+    return { text: this.#text, calls: this.#calls, logs: this.#logs, finish, tokens: this.#used() };
   }
 }
 

@@ -1,4 +1,5 @@
 import { type Context, type FinishReason, type GenerateOptions, InferletError } from '@pie/inferlet';
+import { type Place, Places } from './places.ts';
 import { type SamplingInput, samplerOf, type TokenLog } from './sampling.ts';
 
 /** How one choice is generated. */
@@ -13,10 +14,13 @@ export interface ChoiceOptions {
   readonly topLogprobs: number | undefined;
 }
 
-/** Text as it comes, with the log-probabilities of the tokens that came with it (none unless asked for). */
+/** A token of a text, and its place in what was generated. */
+export type PlacedLog = TokenLog & Place;
+
+/** Text as it comes, with the log-probabilities of the tokens that begin in it (none unless asked for). */
 export interface Piece {
   readonly text: string;
-  readonly logs: readonly TokenLog[];
+  readonly logs: readonly PlacedLog[];
 }
 
 export type Emit = (piece: Piece) => Promise<void>;
@@ -25,8 +29,11 @@ export type Emit = (piece: Piece) => Promise<void>;
 export interface Generated {
   readonly text: string;
   readonly reason: FinishReason;
-  readonly logs: readonly TokenLog[];
+  /** Of the text's tokens: those of a stop string that ended it are not among them. */
+  readonly logs: readonly PlacedLog[];
   readonly tokens: number;
+  /** The stop string or the token that ended it, if one did. */
+  readonly stoppedBy: string | number | undefined;
 }
 
 /** Generates on a context and hands out pieces. What the platform's limits cut off ends as if the context were full. */
@@ -43,13 +50,22 @@ export async function generate(
     stop: marker === undefined ? stop : [...stop, marker],
     sampler: samplerOf(sampling, { choice, reply }, logs, topLogprobs ?? 0),
   });
-  let logged = 0;
+  using places = new Places(ctx.model.name, ctx.tokens);
+  const placed: PlacedLog[] = [];
+  let told = 0;
+  let shown = 0;
   let reason: FinishReason = 'stopped';
   try {
     for await (const { text, tokens } of generation.pieces()) {
-      const piece = { text, logs: logs?.slice(logged, logged + tokens.length) ?? [] };
-      logged += tokens.length;
-      if (text !== '' || piece.logs.length > 0) await emit(piece);
+      for (const [i, log] of logs?.splice(0, tokens.length).entries() ?? []) {
+        placed.push({ ...log, ...places.next(tokens[i] ?? log.token) });
+      }
+      if (text === '') continue;
+      shown += text.length;
+      const from = told;
+      // What is held back, for it may become a stop string, is told when it comes out.
+      while ((placed[told]?.at ?? shown) < shown) told++;
+      await emit({ text, logs: placed.slice(from, told) });
     }
     reason = generation.finishReason ?? reason;
   } catch (error) {
@@ -57,8 +73,8 @@ export async function generate(
     if (!cut) throw error;
     reason = 'context-length';
   }
-  const { text, tokens } = generation;
-  return { text, reason, logs: logs?.slice(0, tokens.length) ?? [], tokens: tokens.length };
+  const { text, tokens, stoppedBy } = generation;
+  return { text, reason, logs: placed.slice(0, told), tokens: tokens.length, stoppedBy };
 }
 
 /** The API's word for why a choice has ended. */

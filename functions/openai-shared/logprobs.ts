@@ -9,6 +9,7 @@ import {
   settle,
   tokenize as tokenizer,
 } from '@pie/inferlet/raw';
+import { type Place, Places } from './places.ts';
 import { type TokenLog, tokenLog } from './sampling.ts';
 
 /** One token as the APIs show it. */
@@ -57,21 +58,16 @@ export const chatLogprobs = (texts: TokenTexts, logs: readonly TokenLog[]) =>
   }));
 
 /** A log entry of a text's first token, which nothing comes before, has no probability. */
-export type PromptLog = TokenLog | { readonly token: number; readonly logprob: null; readonly top: null };
+export type PromptLog = (TokenLog | { readonly token: number; readonly logprob: null; readonly top: null }) & Place;
 
-/** `logprobs` of the completions API. `offset` is the place of the first token in the text. */
-export function completionLogprobs(texts: TokenTexts, logs: readonly PromptLog[], offset: number) {
-  const tokens = logs.map(({ token }) => texts.text(token));
-  let at = offset;
+/** `logprobs` of the completions API. */
+export function completionLogprobs(texts: TokenTexts, logs: readonly PromptLog[]) {
   return {
-    tokens,
+    // At its very beginning a text shows less of a token: no space.
+    tokens: logs.map(({ token, adds }) => (adds !== '' && texts.text(token).endsWith(adds) ? adds : texts.text(token))),
     token_logprobs: logs.map(({ logprob }) => logprob),
     top_logprobs: logs.map(({ top }) => top && Object.fromEntries(top.map((t) => [texts.text(t.token), t.logprob]))),
-    text_offset: tokens.map((text) => {
-      const before = at;
-      at += text.length;
-      return before;
-    }),
+    text_offset: logs.map(({ at }) => at),
   };
 }
 
@@ -82,7 +78,10 @@ const ROWS = 64;
 export async function promptLogs({ model, tokens }: Context, topLogprobs: number): Promise<PromptLog[]> {
   using queue = new Queue(model.name);
   const pages = attempt(() => allocate.allocatePages(queue, Math.ceil(tokens.length / model.pageSize)));
-  const logs: Promise<TokenLog>[] = [];
+  using places = new Places(model.name);
+  const logs: Promise<PromptLog>[] = [];
+  const [first] = tokens;
+  const begins = first !== undefined && { token: first, ...places.next(first) };
   for (let start = 0; start < tokens.length - 1; start += ROWS) {
     const inputs = tokens.slice(start, Math.min(start + ROWS, tokens.length - 1));
     const embeds = attempt(() => allocate.allocateEmbeds(queue, inputs.length * 2));
@@ -93,11 +92,13 @@ export async function promptLogs({ model, tokens }: Context, topLogprobs: number
     for (const [i, state] of Array.from(states).entries()) {
       const token = tokens[start + i + 1] as number;
       const own = settle(outputText.logProbabilities(queue, state, Uint32Array.of(token)));
+      const place = places.next(token);
       const best = topLogprobs > 0 ? settle(outputText.nextDistribution(queue, state, topLogprobs)) : NONE;
       logs.push(
         Promise.all([own, best]).then(([[logprob = 0], distribution]) => ({
           ...tokenLog(distribution, token, topLogprobs),
           logprob,
+          ...place,
         })),
       );
     }
@@ -105,9 +106,8 @@ export async function promptLogs({ model, tokens }: Context, topLogprobs: number
   }
   const scored = await Promise.all(logs);
   allocate.freePages(queue, pages);
-  const [first] = tokens;
-  const begun = first === undefined || first === specialTokens(model.name).bos;
-  return begun ? scored : [{ token: first, logprob: null, top: null }, ...scored];
+  if (!begins || begins.token === specialTokens(model.name).bos) return scored;
+  return [{ ...begins, logprob: null, top: null }, ...scored];
 }
 
 const NONE = Promise.resolve({ tokens: [], logProbabilities: [] });

@@ -29,6 +29,19 @@ export function serve<Input>(handler: (input: Input, invocation: Invocation) => 
   });
 }
 
+/** How a prompt fails that is too long. */
+const TOO_LONG: ReadonlySet<string> = new Set(['context-overflow', 'limit-exceeded']);
+
+/** Begins with a prompt, which is a parameter of the request. What the platform will not even tokenize at once is too long for a context, too. */
+export function prompting<T>(param: string, begin: () => T): T {
+  try {
+    return begin();
+  } catch (error) {
+    if (!(error instanceof InferletError) || !TOO_LONG.has(error.code)) throw error;
+    throw new RequestError(`The prompt is too long: ${error.message}`, param, 'context_length_exceeded');
+  }
+}
+
 /** What is the request's own fault; throws everything else again. */
 function refusalOf(error: unknown): RequestError {
   if (error instanceof RequestError) return error;

@@ -2,7 +2,7 @@ import { OpenAPIHono } from '@hono/zod-openapi';
 import type { Context } from 'hono';
 import { HTTPException } from 'hono/http-exception';
 import { methodNotAllowed } from 'hono/method-not-allowed';
-import { unlimited, type WithTimeLimit } from '#scheduler/functions/time-limit.ts';
+import type { WithTimeLimit } from '#scheduler/functions/time-limit.ts';
 import { type AppEnv, type AppSettings, DEFAULT_LIMITS, type Limits } from './context.ts';
 import type { ControlPlane } from './control.ts';
 import { GatewayError } from './errors/gateway-error.ts';
@@ -34,7 +34,7 @@ export interface AppOptions {
   readonly shutdown?: AbortSignal;
   /** Version of the platform. */
   readonly version?: string;
-  /** Bounds the checking of inputs against schemas that their authors wrote; nothing by default. */
+  /** Bounds the time of checking inputs against schemas that their authors wrote; without it large checks are refused by their size. */
   readonly withTimeLimit?: WithTimeLimit;
   /** Where faults go, with their causes. Nothing of it reaches clients. */
   readonly log?: AppSettings['log'];
@@ -58,7 +58,7 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
     draining: options.draining ?? options.shutdown,
     shutdown: options.shutdown,
     version: options.version ?? '0.0.0',
-    withTimeLimit: options.withTimeLimit ?? unlimited,
+    withTimeLimit: options.withTimeLimit,
     log: options.log ?? (() => undefined),
   };
   const app = new OpenAPIHono<AppEnv>({

@@ -52,7 +52,7 @@ export interface AppSettings {
   readonly draining: AbortSignal | undefined;
   readonly shutdown: AbortSignal | undefined;
   readonly version: string;
-  readonly withTimeLimit: WithTimeLimit;
+  readonly withTimeLimit: WithTimeLimit | undefined;
   readonly log: (record: LogRecord) => void;
 }
 

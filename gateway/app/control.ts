@@ -10,7 +10,7 @@ export interface ControlPlane {
   /** Who holds this key, or null. */
   authenticate(apiKey: string): Promise<Principal | null>;
 
-  /** The newest version of each function of the tenant, by name. */
+  /** The newest version of each function that the tenant may invoke, by name. */
   functions(call: Call): Promise<readonly FunctionVersion[]>;
   /** One version, the newest when none is named; null when there is none. */
   function(call: Call, reference: FunctionReference): Promise<FunctionVersion | null>;
@@ -101,6 +101,8 @@ export interface FunctionVersion {
   readonly componentBytes: number;
   /** ISO 8601. */
   readonly createdAt: string;
+  /** Of the platform: it stands in for a function that the tenant does not have. */
+  readonly platform?: true;
 }
 
 export interface Deployment {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { execFile, execFileSync } from 'node:child_process';
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { type ChildProcess, execFile, execFileSync } from 'node:child_process';
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
@@ -20,17 +20,24 @@ let directory = '';
 before(() => {
   directory = mkdtempSync(path.join(os.tmpdir(), 'pie-cli-'));
   mkdirSync(path.join(directory, 'taken/something'), { recursive: true });
+  writeFileSync(path.join(directory, 'file'), '');
 });
 after(() => rmSync(directory, { recursive: true, force: true }));
 
 /** Runs the real command in a home of its own. */
-function pie(args: readonly string[], env: NodeJS.ProcessEnv = {}, bin = BIN): Promise<Result> {
+function pie(
+  args: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+  bin = BIN,
+  watch: (child: ChildProcess) => void = () => undefined,
+): Promise<Result> {
   const { PIE_URL: _url, PIE_API_KEY: _key, ...rest } = process.env;
   const options = { cwd: directory, timeout: 15_000, env: { ...rest, PIE_HOME: path.join(directory, 'home'), ...env } };
   return new Promise((resolve) => {
     const child = execFile(process.execPath, [bin, ...args], options, (_, stdout, stderr) =>
       resolve({ code: child.exitCode ?? -1, stdout, stderr }),
     );
+    watch(child);
   });
 }
 
@@ -55,6 +62,7 @@ describe('usage', () => {
     ['a source that is not there', ['deploy', 'none.ts'], /none\.ts does not exist/],
     ['two readers of standard input', ['invoke', 'x', '--interactive', '--input', '-'], /cannot be both/],
     ['a name that no function can have', ['new', 'Hello'], /"Hello" is no name of a function[\s\S]*lower-case/],
+    ['a project where a file is', ['new', 'file'], /file is there already, and no folder/],
     ['a folder that is not empty', ['new', 'taken'], /taken is there already, and not empty/],
     ['an unknown template', ['new', 'x', '--template', 'poem'], /Allowed choices are completion, chat, agent/],
     ['nothing to develop', ['dev', 'none.ts'], /none\.ts does not exist/],
@@ -74,7 +82,7 @@ describe('usage', () => {
     for (const command of ['up', 'new', 'dev', 'deploy', 'invoke', 'list', 'models', 'cancel', 'logs', 'doctor']) {
       assert.match(stdout, new RegExp(`^  ${command}\\b`, 'm'));
     }
-    assert.match(stdout, /Exit codes/);
+    for (const code of Object.values(EXIT)) assert.match(stdout, new RegExp(`Exit codes[^]*\\b${code} `));
     assert.match((await pie(['invoke', '--help'])).stdout, /Examples:[\s\S]*pie invoke text-completion/);
     assert.match((await pie(['models', 'pull', '--help'])).stdout, /stories15m/);
   });
@@ -94,6 +102,25 @@ describe('usage', () => {
     const script = `source ${file}; COMP_WORDS=(pie models p); COMP_CWORD=2; _pie; echo "\${COMPREPLY[@]}"; COMP_WORDS=(pie dep); COMP_CWORD=1; _pie; echo "\${COMPREPLY[@]}"`;
     assert.equal(execFileSync('bash', ['-c', script], { encoding: 'utf8' }), 'pull\ndeploy\n');
     assert.match((await pie(['completion', 'fish'])).stdout, /complete -c pie/);
+  });
+});
+
+describe('pie new', () => {
+  it('leaves nothing behind at Ctrl-C', async () => {
+    const aside = path.join(directory, 'aside');
+    mkdirSync(aside);
+    const { code } = await pie(['new', 'hello'], { TMPDIR: aside }, BIN, (child) => {
+      const begun = setInterval(() => {
+        // What is packed lies in there.
+        if (readdirSync(aside, { recursive: true }).length < 3) return;
+        clearInterval(begun);
+        child.kill('SIGINT');
+      }, 20);
+      child.once('exit', () => clearInterval(begun));
+    });
+    assert.equal(code, EXIT.interrupted);
+    assert.deepEqual(readdirSync(aside), []);
+    assert.equal(existsSync(path.join(directory, 'hello')), false);
   });
 });
 

@@ -32,7 +32,7 @@ export interface Call {
   /** Values by camel-cased long flag. */
   readonly options: Readonly<Record<string, unknown>>;
   readonly terminal: Terminal;
-  /** Aborts at Ctrl-C, for handlers that do nothing better with it. */
+  /** Aborts at Ctrl-C or SIGTERM, for handlers that do nothing better with it. */
   readonly signal: AbortSignal;
   /** The platform's client. Throws {@link Failure} when no credentials are found or the address does not answer. */
   connect(): Promise<{ client: PieClient; credentials: Credentials }>;

@@ -3,7 +3,7 @@ import os from 'node:os';
 import path from 'node:path';
 import type { Deployed, PieClient } from '../client/client.ts';
 import { type Built, buildComponent } from './builder.ts';
-import type { FunctionSource, Manifest } from './function-source.ts';
+import type { FunctionSource } from './function-source.ts';
 
 /** What became of a source. */
 export interface Deployment {
@@ -30,13 +30,8 @@ export async function deployFunction(
   signal?.throwIfAborted();
   onBuilt?.(component.byteLength);
   const startedAt = performance.now();
-  const deployed = await client.deploy(forPlatform(source.manifest), component, signal === undefined ? {} : { signal });
+  const deployed = await client.deploy(source.manifest, component, signal === undefined ? {} : { signal });
   return { deployed, built, bytes: component.byteLength, deployMs: performance.now() - startedAt };
-}
-
-/** Without what is there for editors. */
-function forPlatform({ $schema: _, ...manifest }: Manifest): Manifest {
-  return manifest as Manifest;
 }
 
 async function componentOf(

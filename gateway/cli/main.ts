@@ -31,7 +31,7 @@ async function main(): Promise<number> {
     if (parsed === null) return EXIT.ok;
     const { command, args, options } = parsed;
     terminal = new Terminal({ json: options.json === true });
-    process.once('SIGINT', interrupt);
+    process.once('SIGINT', interrupt).once('SIGTERM', interrupt);
     return (await command.run({ args, options, terminal, signal: interrupted.signal, connect })) ?? EXIT.ok;
   } catch (thrown) {
     if (readerLeft) return EXIT.ok;
@@ -41,7 +41,7 @@ async function main(): Promise<number> {
     if (failure.exitCode === EXIT.internal && failure.cause instanceof Error) console.error(failure.cause.stack);
     return failure.exitCode;
   } finally {
-    process.off('SIGINT', interrupt);
+    process.off('SIGINT', interrupt).off('SIGTERM', interrupt);
   }
 }
 

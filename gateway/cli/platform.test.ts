@@ -122,6 +122,25 @@ describe('pie deploy', () => {
     assert.equal((await pie(['invoke', 'little-one'])).code, EXIT.refused);
   });
 
+  it('takes several, and deploys those that can be', async () => {
+    const [good, bad, other] = ['good', 'bad', 'other'].map((name) => path.join(home, `${name}.js`)) as [
+      string,
+      string,
+      string,
+    ];
+    writeFileSync(good, 'export const run = () => 1;');
+    writeFileSync(bad, 'export const run = ;');
+    writeFileSync(other, 'export const run = () => 2;');
+    const { code, stdout, stderr } = await pie(['deploy', good, bad, other, '--json']);
+    assert.equal(code, EXIT.refused);
+    const deployed = stdout.trim().split('\n');
+    assert.deepEqual(deployed.map((line) => (JSON.parse(line) as { name: string }).name).sort(), ['good', 'other']);
+    assert.match((JSON.parse(stderr) as { error: { message: string } }).error.message, /^bad: .*bad\.js:1:20/);
+    assert.equal(await ok(['invoke', 'other']), '2\n');
+    assert.match((await pie(['deploy', good, other])).stderr, /2 of 2[\s\S]*Deployed 2 functions, 0 of them new/);
+    assert.equal((await pie(['deploy', good, other, '--name', 'both'])).code, EXIT.usage);
+  });
+
   it('shows file and line of a fault, and stores nothing', async () => {
     const source = path.join(home, 'faulty.ts');
     writeFileSync(source, 'const a = 1;\nexport const run = () => a +;\n');
@@ -233,7 +252,7 @@ describe('an invocation on its own', () => {
     writeFileSync(path.join(home, 'note.txt'), 'abc');
     const put = ['files', 'put', id, 'note.txt', '--name', 'given.txt', '--type', 'text/plain'];
     assert.equal(await ok(put), 'given.txt  3 B  text/plain\n');
-    assert.match(await ok(['attach', id]), /^file turned\.txt \(3 bytes\)\n$/);
+    assert.equal(await ok(['attach', id]), 'file turned.txt (3 bytes)\n{\n  "bytes": 3\n}\n');
     const file = { name: 'turned.txt', mediaType: 'text/plain', bytes: 3 };
     assert.deepEqual(JSON.parse(await ok(['files', 'list', id, '--json'])), [{ ...file, name: 'given.txt' }, file]);
     assert.match(await ok(['files', 'list', id]), /given\.txt +3 B +text\/plain/);

@@ -2,6 +2,8 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { after, before, describe, it } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { serve } from '../node/server.ts';
 import { startCuttingProxy } from '../testing/cutting-proxy.ts';
 import { ECHO_SCHEMA } from '../testing/http/harness.ts';
@@ -158,6 +160,35 @@ describe('PieClient', () => {
     stop.abort(new Error('enough'));
     await assert.rejects(next, { message: 'enough' });
     await assert.rejects(client.functions({ signal: stop.signal }), { message: 'enough' });
+  });
+
+  it('stops in the middle of an answer, whatever was collected in the meantime', { timeout: 20_000 }, async () => {
+    let left: () => void = () => undefined;
+    const closed = new Promise<void>((resolve) => {
+      left = resolve;
+    });
+    const slow = createServer((socket) => {
+      socket.on('error', () => undefined).on('close', left);
+      socket.write('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhello');
+    });
+    slow.listen(0, '127.0.0.1');
+    await once(slow, 'listening');
+    const wired = new PieClient({ url: `http://127.0.0.1:${(slow.address() as AddressInfo).port}`, apiKey: 'x' });
+    const stop = new AbortController();
+    const file = wired.file('inv', 'a', { signal: stop.signal });
+    const ended = assert.rejects(file, { name: 'AbortError' });
+    await once(slow, 'connection');
+    setFlagsFromString('--expose-gc');
+    const collect = runInNewContext('gc') as () => void;
+    // What the answer hangs on dies some turns after the answer has begun.
+    for (let i = 0; i < 10; i++) {
+      await new Promise((resolve) => setTimeout(resolve, 10));
+      collect();
+    }
+    stop.abort();
+    await ended;
+    await closed;
+    slow.close();
   });
 
   it('reads and follows logs', async () => {

@@ -219,6 +219,7 @@ export class PieClient {
       try {
         for await (const frame of readFrames(response.body ?? emptyBody(), {
           idleTimeoutMs: this.#http.idleTimeoutMs,
+          signal: query.signal,
         })) {
           if (frame.event !== 'log') continue;
           const entry = JSON.parse(frame.data) as LogEntry;

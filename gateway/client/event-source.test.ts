@@ -76,4 +76,18 @@ describe('readFrames', () => {
     assert.deepEqual(frames, ['1']);
     assert.equal(cancelled, true);
   });
+
+  it('stops with the reason of its signal, even when the connection does not', { timeout: 10_000 }, async () => {
+    let cancelled = false;
+    const body = new ReadableStream<Uint8Array>({
+      cancel: () => {
+        cancelled = true;
+      },
+    });
+    const stop = new AbortController();
+    const next = readFrames(body, { idleTimeoutMs: 60_000, signal: stop.signal }).next();
+    stop.abort(new Error('enough'));
+    await assert.rejects(next, { message: 'enough' });
+    assert.equal(cancelled, true);
+  });
 });

@@ -89,11 +89,14 @@ function lineEnd(buffer: string, from: number): { at: number; next: number } | n
 export interface FrameOptions {
   /** Fails when nothing at all, heartbeats included, comes for so long. */
   readonly idleTimeoutMs: number;
+  /** Fails with its reason when it aborts, whatever the connection does. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 /**
  * The frames of a response. Ends with the stream, whether or not it is complete: that is for the caller to judge. The body is cancelled
- * when the caller stops early. Throws `TimeoutError` (DOMException) when the stream stays silent, and whatever the connection throws.
+ * when the caller stops early. Throws `TimeoutError` (DOMException) when the stream stays silent, the signal's reason, and whatever the connection
+ * throws.
  */
 export async function* readFrames(body: ReadableStream<Uint8Array>, options: FrameOptions): AsyncGenerator<Frame> {
   const reader = body.getReader();
@@ -101,7 +104,7 @@ export async function* readFrames(body: ReadableStream<Uint8Array>, options: Fra
   const parser = new FrameParser();
   try {
     for (;;) {
-      const { done, value } = await within(options.idleTimeoutMs, reader.read());
+      const { done, value } = await within(options, () => reader.read());
       if (done) return;
       yield* parser.push(decoder.decode(value, { stream: true }));
     }
@@ -111,19 +114,22 @@ export async function* readFrames(body: ReadableStream<Uint8Array>, options: Fra
   }
 }
 
-async function within<T>(timeoutMs: number, work: Promise<T>): Promise<T> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
+async function within<T>({ idleTimeoutMs, signal }: FrameOptions, work: () => Promise<T>): Promise<T> {
+  signal?.throwIfAborted();
+  let release = (): void => undefined;
+  const enough = new Promise<never>((_, reject) => {
+    const silent = () => reject(new DOMException(`The stream was silent for ${idleTimeoutMs} ms.`, 'TimeoutError'));
+    const timer = setTimeout(silent, idleTimeoutMs);
+    const abort = () => reject(signal?.reason);
+    signal?.addEventListener('abort', abort, { once: true });
+    release = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', abort);
+    };
+  });
   try {
-    return await Promise.race([
-      work,
-      new Promise<never>((_, reject) => {
-        timer = setTimeout(
-          () => reject(new DOMException(`The stream was silent for ${timeoutMs} ms.`, 'TimeoutError')),
-          timeoutMs,
-        );
-      }),
-    ]);
+    return await Promise.race([work(), enough]);
   } finally {
-    clearTimeout(timer);
+    release();
   }
 }

@@ -1,11 +1,14 @@
 import { errorFromResponse, PieError } from './errors.ts';
 
+/** As the global one, of which it is enough. */
+export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
+
 export interface ClientOptions {
   /** Address of the gateway, such as `http://127.0.0.1:8787`. */
   readonly url: string;
   readonly apiKey: string;
   /** `globalThis.fetch` by default; in workerd a service binding's. */
-  readonly fetch?: (request: Request) => Promise<Response>;
+  readonly fetch?: Fetch;
   /** A request that must answer at once fails after this; 60,000 by default. Streams and deployments have no such limit. */
   readonly timeoutMs?: number;
   /** How long a broken stream is tried to be taken up again, and a refused connection to be made; 30,000 by default. */
@@ -31,13 +34,13 @@ export class Http {
   readonly idleTimeoutMs: number;
   readonly #base: string;
   readonly #apiKey: string;
-  readonly #fetch: (request: Request) => Promise<Response>;
+  readonly #fetch: Fetch;
   readonly #timeoutMs: number;
 
   constructor(options: ClientOptions) {
     this.#base = options.url.replace(/\/+$/, '');
     this.#apiKey = options.apiKey;
-    this.#fetch = options.fetch ?? ((request) => globalThis.fetch(request));
+    this.#fetch = options.fetch ?? ((url, init) => globalThis.fetch(url, init));
     this.#timeoutMs = options.timeoutMs ?? 60_000;
     this.reconnectMs = options.reconnectMs ?? 30_000;
     this.idleTimeoutMs = options.idleTimeoutMs ?? 60_000;
@@ -56,14 +59,13 @@ export class Http {
           );
     let response: Response;
     try {
-      response = await this.#fetch(
-        new Request(`${this.#base}${path}`, {
-          method: options.method ?? 'GET',
-          headers: { accept: 'application/json', ...options.headers, authorization: `Bearer ${this.#apiKey}` },
-          body: options.body ?? null,
-          signal,
-        }),
-      );
+      // Not by way of a Request of our own: the signal is followed no longer than that object lives, which nothing would hold on to.
+      response = await this.#fetch(`${this.#base}${path}`, {
+        method: options.method ?? 'GET',
+        headers: { accept: 'application/json', ...options.headers, authorization: `Bearer ${this.#apiKey}` },
+        body: options.body ?? null,
+        signal,
+      });
     } catch (cause) {
       if (options.signal?.aborted === true) throw options.signal.reason;
       throw new PieError('connection-failed', `${this.#base} cannot be reached: ${reasonOf(cause)}.`, {

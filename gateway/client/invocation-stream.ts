@@ -1,5 +1,5 @@
 import { errorFromEvent, errorFromResponse, PieError } from './errors.ts';
-import { readFrames } from './event-source.ts';
+import { type Frame, readFrames } from './event-source.ts';
 import { eventOf, type PieEvent } from './events.ts';
 import { type Http, pause } from './http.ts';
 
@@ -78,7 +78,7 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
 
   async *#events(response: Response): AsyncGenerator<PieEvent> {
     if (response.body === null) return;
-    for await (const frame of readFrames(response.body, { idleTimeoutMs: this.#http.idleTimeoutMs })) {
+    for await (const frame of this.#frames(response.body)) {
       const event = eventOf(frame);
       if (event === null) continue;
       if (!frame.hasId) {
@@ -90,6 +90,10 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
       this.#lastEventId = event.id;
       yield event;
     }
+  }
+
+  #frames(body: ReadableStream<Uint8Array>): AsyncGenerator<Frame> {
+    return readFrames(body, { idleTimeoutMs: this.#http.idleTimeoutMs, signal: this.#options.signal });
   }
 
   async #reopen(): Promise<Response> {

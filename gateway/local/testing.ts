@@ -128,7 +128,7 @@ export class TestInferlet {
     const deadline = AbortSignal.timeout(timeoutMs);
     const signal = options.signal === undefined ? deadline : AbortSignal.any([deadline, options.signal]);
     const stream = await this.#client.invoke(this.name, input, { signal, cancelOnDisconnect: true });
-    const talking = this.#say(stream.id, send);
+    const talking = this.#say(stream.id, send, signal);
     const messages: string[] = [];
     const logs: { level: string; message: string }[] = [];
     for await (const event of stream) {
@@ -148,10 +148,10 @@ export class TestInferlet {
   }
 
   /** An invocation that has ended takes no messages; its own end says what happened. */
-  async #say(id: string, messages: readonly string[]): Promise<void> {
+  async #say(id: string, messages: readonly string[], signal: AbortSignal): Promise<void> {
     try {
-      for (const message of messages) await this.#client.send(id, message);
-      await this.#client.closeSession(id);
+      for (const message of messages) await this.#client.send(id, message, { signal });
+      await this.#client.closeSession(id, { signal });
     } catch {
       // See above.
     }

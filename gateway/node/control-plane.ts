@@ -1,6 +1,11 @@
 import { FUNCTION_NAME, parseManifest, resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { FunctionVersion as StoredVersion } from '#scheduler/functions/types.ts';
-import { MAX_FILES, MAX_FILES_BYTES } from '#scheduler/invocations/file-rules.ts';
+import {
+  MAX_FAMILY_FILES_BYTES,
+  MAX_FILES,
+  MAX_FILES_BYTES,
+  MAX_TENANT_FILES_BYTES,
+} from '#scheduler/invocations/file-rules.ts';
 import type { FileInfo } from '#scheduler/invocations/files.ts';
 import { newInvocationId } from '#scheduler/invocations/id.ts';
 import { hasEnded, type Invocation, type InvocationLimits } from '#scheduler/invocations/types.ts';
@@ -75,7 +80,7 @@ export class NodeControlPlane implements ControlPlane {
 
   functions({ principal }: Call): Promise<readonly FunctionVersion[]> {
     return translating(async () => {
-      const stored = await this.#scheduler.functions.list(principal.tenant);
+      const stored = await this.#scheduler.functions.visible(principal.tenant);
       return stored.map(toFunctionVersion).sort((a, b) => (a.name < b.name ? -1 : 1));
     });
   }
@@ -94,7 +99,7 @@ export class NodeControlPlane implements ControlPlane {
   versions({ principal }: Call, name: string): Promise<readonly FunctionVersion[]> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return [];
-      return (await this.#scheduler.functions.versions(principal.tenant, name)).map(toFunctionVersion);
+      return (await this.#scheduler.functions.visibleVersions(principal.tenant, name)).map(toFunctionVersion);
     });
   }
 
@@ -230,6 +235,17 @@ export class NodeControlPlane implements ControlPlane {
           throw new GatewayError(
             'body-too-large',
             `The files of ${id} would have more than ${MAX_FILES_BYTES} bytes together.`,
+          );
+        case 'family-full':
+          throw new GatewayError(
+            'body-too-large',
+            `The files of ${id}, its parents and their children would have more than ${MAX_FAMILY_FILES_BYTES} bytes together.`,
+          );
+        case 'tenant-full':
+          throw new GatewayError(
+            'too-many-requests',
+            `The stored files of this tenant would have more than ${MAX_TENANT_FILES_BYTES} bytes together.`,
+            { hint: 'The files of an invocation are kept for a day after its end; fetch less, or try again later.' },
           );
       }
     });

@@ -12,6 +12,7 @@ export function toFunctionVersion(stored: StoredVersion): FunctionVersion {
     componentHash: stored.componentHash,
     componentBytes: stored.componentBytes,
     createdAt: new Date(stored.createdAt).toISOString(),
+    ...(stored.platform && { platform: true }),
   };
 }
 

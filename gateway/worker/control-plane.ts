@@ -23,13 +23,13 @@ import { GatewayError } from '../app/errors/gateway-error.ts';
 import { PieClient } from '../client/client.ts';
 import { errorFromEvent, PieError } from '../client/errors.ts';
 import { readFrames } from '../client/event-source.ts';
-import { Http } from '../client/http.ts';
+import { type Fetch, Http } from '../client/http.ts';
 
 export interface OriginOptions {
   /** Address of a Node gateway. */
   readonly url: string;
   /** A service binding's fetch; the global one by default. */
-  readonly fetch?: (request: Request) => Promise<Response>;
+  readonly fetch?: Fetch;
 }
 
 /** How long a key that the origin has accepted is believed. The origin checks every call again, so nothing is granted by this. */
@@ -134,7 +134,7 @@ export class OriginControlPlane implements ControlPlane {
     );
     if (response.body === null) return;
     try {
-      for await (const frame of readFrames(response.body, { idleTimeoutMs: IDLE_TIMEOUT_MS })) {
+      for await (const frame of readFrames(response.body, { idleTimeoutMs: IDLE_TIMEOUT_MS, signal: call.signal })) {
         const event = EVENT_NAMES.find((name) => name === frame.event);
         if (event === undefined) continue;
         if (frame.hasId) yield { seq: Number(frame.id), event, data: frame.data };

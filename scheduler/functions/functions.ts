@@ -65,7 +65,24 @@ export class Functions {
     const own = await this.get(tenant, name, version);
     if (own !== null || !SHARED_FUNCTIONS.includes(name)) return own;
     const shared = await this.get(PLATFORM_TENANT, name, version);
-    return shared && { ...shared, tenant };
+    return shared && lent(shared, tenant);
+  }
+
+  /** What a tenant can invoke by name: the served version of each of its functions, and those of the platform that stand in ({@link find}). */
+  async visible(tenant: string): Promise<FunctionVersion[]> {
+    const own = await this.list(tenant);
+    const missing = SHARED_FUNCTIONS.filter((name) => !own.some((version) => version.name === name));
+    const shared = await Promise.all(missing.map((name) => this.find(tenant, name)));
+    return [...own, ...shared.filter((version) => version !== null)];
+  }
+
+  /** What a tenant can invoke by name and version: its own, newest first, then the platform's. */
+  async visibleVersions(tenant: string, name: string): Promise<FunctionVersion[]> {
+    const own = await this.versions(tenant, name);
+    if (tenant === PLATFORM_TENANT || !SHARED_FUNCTIONS.includes(name)) return own;
+    const shared = await this.versions(PLATFORM_TENANT, name);
+    const others = shared.filter(({ version }) => !own.some((mine) => mine.version === version));
+    return [...own, ...others.map((version) => lent(version, tenant))];
   }
 
   /** The served version of each of a tenant's functions, by name. */
@@ -105,6 +122,11 @@ export class Functions {
       `${name} is being deployed again and again; remove it once that is over.`,
     );
   }
+}
+
+/** The platform's function as a tenant has it. */
+function lent(shared: FunctionVersion, tenant: string): FunctionVersion {
+  return { ...shared, tenant, platform: true };
 }
 
 /** A version's name among the users of its component. */

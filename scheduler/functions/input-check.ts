@@ -1,5 +1,6 @@
 import { type OutputUnit, type Schema, Validator } from '@cfworker/json-schema';
-import { TimeLimitError, unlimited, type WithTimeLimit } from './time-limit.ts';
+import { checkSize, LONGEST_CHECK, SHORT_CHECK, sizeOf } from './check-size.ts';
+import { TimeLimitError, type WithTimeLimit } from './time-limit.ts';
 
 /** A version of a function, as far as its inputs are checked. */
 export interface CheckedFunction {
@@ -19,10 +20,12 @@ export interface InputFault {
 
 interface Compiled {
   readonly validator: Validator;
+  readonly size: number;
+  /** Whether checking may take more than its size says. */
   readonly mayBeSlow: boolean;
 }
 
-/** Keywords that can make checking take exponential (patterns, references) or quadratic time. */
+/** Keywords with which checking can take exponential (patterns, references) or quadratic time; with all others it takes its size at most. */
 const SLOW =
   /"(?:pattern|patternProperties|propertyNames|format|uniqueItems|contains|\$ref|\$recursiveRef|\$dynamicRef)":/;
 
@@ -35,10 +38,10 @@ const MAX_VALIDATORS = 500;
  */
 export class InputChecker {
   readonly #validators = new Map<string, Compiled>();
-  readonly #withTimeLimit: WithTimeLimit;
+  readonly #withTimeLimit: WithTimeLimit | undefined;
 
-  /** @param withTimeLimit used for schemas whose checking may take more than linear time. */
-  constructor(withTimeLimit: WithTimeLimit = unlimited) {
+  /** @param withTimeLimit used for whatever is not certainly short; without it such checks are refused by their size. */
+  constructor(withTimeLimit?: WithTimeLimit) {
     this.#withTimeLimit = withTimeLimit;
   }
 
@@ -47,16 +50,24 @@ export class InputChecker {
     const schema = fn.manifest.input;
     if (schema === undefined) return null;
     try {
-      const { validator, mayBeSlow } = this.#compiled(fn, schema as Schema);
-      const { valid, errors } = mayBeSlow
-        ? this.#withTimeLimit(() => validator.validate(input))
-        : validator.validate(input);
-      if (valid) return null;
-      const { field, message } = explain(errors);
-      return { field, message: `The input of "${fn.name}" is not valid: ${message}` };
+      const { validator, size, mayBeSlow } = this.#compiled(fn, schema as Schema);
+      const check = () => {
+        const { valid, errors } = validator.validate(input);
+        return valid ? null : explain(errors);
+      };
+      const fault = this.#bounded(check, checkSize(size, input), mayBeSlow);
+      return fault && { field: fault.field, message: `The input of "${fn.name}" is not valid: ${fault.message}` };
     } catch (cause) {
       return unchecked(fn.name, cause);
     }
+  }
+
+  /** @throws TimeLimitError when it takes, or without a clock may take, too long */
+  #bounded<T>(check: () => T, size: number, mayBeSlow: boolean): T {
+    if (size <= SHORT_CHECK && !mayBeSlow) return check();
+    if (this.#withTimeLimit) return this.#withTimeLimit(check);
+    if (size > LONGEST_CHECK) throw new TimeLimitError();
+    return check();
   }
 
   #compiled(fn: CheckedFunction, schema: Schema): Compiled {
@@ -66,6 +77,7 @@ export class InputChecker {
     if (this.#validators.size >= MAX_VALIDATORS && oldest.done !== true) this.#validators.delete(oldest.value);
     const compiled = {
       validator: new Validator(schema, '2020-12', true),
+      size: sizeOf(schema),
       mayBeSlow: SLOW.test(JSON.stringify(schema)),
     };
     this.#validators.set(fn.version, compiled);
@@ -78,7 +90,7 @@ function unchecked(name: string, cause: unknown): InputFault {
   if (cause instanceof TimeLimitError) {
     return {
       message: `The input of "${name}" takes too long to be checked.`,
-      hint: 'Deploy the function with a simpler `input` schema: patterns without nested repetition, no `uniqueItems` over long lists.',
+      hint: 'Send a smaller input, or deploy the function with a simpler `input` schema: fewer alternatives for the items of long lists, patterns without nested repetition, no `uniqueItems` over long lists.',
     };
   }
   // A RangeError: schema and input recurse without end. Anything else: the schema itself is broken (an unknown $ref, a bad pattern).

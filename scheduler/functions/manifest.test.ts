@@ -28,6 +28,7 @@ describe('manifest', () => {
       main: 'src/main.ts',
     };
     assert.deepEqual(parseManifest(manifest), { ok: true, manifest });
+    assert.deepEqual(parseManifest({ $schema: './pie.schema.json', ...manifest }), { ok: true, manifest });
     assert.deepEqual(resolveLimits(manifest as Manifest), { ...DEFAULT_LIMITS, cpuMs: 1000, tokens: 5 });
     assert.deepEqual(manifestModels(manifest as Manifest), manifest.model);
     assert.deepEqual(manifestModels({ name: 'a', model: 'm' }), ['m']);

@@ -136,9 +136,16 @@ export function parseManifest(value: unknown): ManifestOutcome {
   if (jsonBytes(value) > MAX_MANIFEST_BYTES) {
     return { ok: false, errors: [{ field: '', message: `must not be larger than ${MAX_MANIFEST_BYTES} bytes` }] };
   }
-  const parsed = manifestSchema.safeParse(value);
+  const parsed = manifestSchema.safeParse(withoutSchema(value));
   if (parsed.success) return { ok: true, manifest: parsed.data };
   return { ok: false, errors: parsed.error.issues.flatMap(toFieldErrors) };
+}
+
+/** Without what is there for editors alone. */
+function withoutSchema(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null || !('$schema' in value)) return value;
+  const { $schema: _, ...manifest } = value;
+  return manifest;
 }
 
 /** Size as JSON text; what has none (a cycle, a bigint) is too large for any limit. */

@@ -9,6 +9,3 @@ export class TimeLimitError extends Error {
     super('It took too long.');
   }
 }
-
-/** For platforms that bound each request's CPU time themselves, as workerd's hosts do. */
-export const unlimited: WithTimeLimit = (work) => work();

@@ -14,4 +14,6 @@ export interface FunctionVersion {
   readonly createdAt: number;
   /** What the build told of itself: timings in ms, sizes in bytes. */
   readonly build?: Readonly<Record<string, unknown>>;
+  /** It is the platform's, found for a tenant that has none of that name. Never stored. */
+  readonly platform?: true;
 }

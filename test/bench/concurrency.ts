@@ -19,7 +19,7 @@ export const concurrency: Bench = {
   name: 'concurrency',
   summary: `${CLIENTS} invocations at once against the same ${CLIENTS} one after another`,
   async run({ repetitions, quick, progress }) {
-    await using platform = await Platform.start();
+    await using platform = await Platform.start({ functions: ['text-completion'] });
     const stats = await connectStats(platform);
     const inputs = Array.from({ length: CLIENTS }, (_, i) => ({
       prompt: `Once upon a time, number ${i}`,

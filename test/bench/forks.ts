@@ -18,7 +18,7 @@ export const forks: Bench = {
   name: 'forks',
   summary: `${FORKS} forks of a context within one inferlet, against one`,
   async run({ repetitions, quick, progress }) {
-    await using platform = await Platform.start();
+    await using platform = await Platform.start({ functions: ['parallel-generation'] });
     const stats = await connectStats(platform);
     const wallMs = async (branches: number): Promise<number> => {
       const input = {

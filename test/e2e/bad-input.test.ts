@@ -12,7 +12,7 @@ const MEBIBYTE = 1 << 20;
 let platform: Platform;
 let directory: string;
 before(async () => {
-  platform = await Platform.start();
+  platform = await Platform.start({ functions: ['text-completion'] });
   directory = await mkdtemp(path.join(os.tmpdir(), 'pie-bad-'));
 });
 after(async () => {

@@ -11,7 +11,7 @@ const WITHIN_MS = 5000;
 
 let platform: Platform;
 before(async () => {
-  platform = await Platform.start();
+  platform = await Platform.start({ functions: ['text-completion'] });
 });
 after(() => platform?.[Symbol.asyncDispose]());
 

@@ -7,7 +7,7 @@ const CLIENTS = 32;
 const STARTS = ['Once upon a time', 'The dog', 'Lily', 'One day', 'Tom and', 'In the park', 'A small bird', 'The sun'];
 
 test('32 at once tell what the same 32 tell one after another', async () => {
-  await using platform = await Platform.start();
+  await using platform = await Platform.start({ functions: ['text-completion'] });
   const inputs = Array.from({ length: CLIENTS }, (_, i) => ({
     prompt: `${STARTS[i % STARTS.length]}${' and'.repeat(i >> 3)}`,
     maxTokens: 32,

@@ -9,7 +9,7 @@ const STORY = { prompt: '', maxTokens: 48, temperature: 0 };
 let platform: Platform;
 let story: string;
 before(async () => {
-  platform = await Platform.start();
+  platform = await Platform.start({ functions: ['text-completion'] });
   const deploy = await platform.pie([
     'deploy',
     path.join(ROOT, 'test/inferlets/hostile'),

@@ -12,7 +12,7 @@ import { freePort, isAlive, Platform, ROOT } from '#test/harness/platform.ts';
 test('Ctrl-C drains: the running story ends with a result, no process is left; a second start finds what was deployed', async () => {
   const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
   try {
-    const first = await Platform.start({ home });
+    const first = await Platform.start({ home, functions: ['text-completion'] });
     assert.equal((await stat(path.join(home, 'credentials.json'))).mode & 0o777, 0o600);
     const source = path.join(home, 'hello.ts');
     await writeFile(

@@ -5,7 +5,7 @@ import { readEvents, terminal, text } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
 
 test('a story streams from the Node origin through the gateway in workerd', async () => {
-  await using platform = await Platform.start();
+  await using platform = await Platform.start({ functions: ['text-completion'] });
   const worker = await startWorker(platform.url);
   try {
     const response = await fetch(`${worker.url}/v1/functions/text-completion/invocations`, {

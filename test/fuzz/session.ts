@@ -85,6 +85,8 @@ export class HostileSession {
       maxPages: word(random, 16),
       maxPriority: word(random, 10),
       arrival: word(random, 1 + random.below(1000)),
+      family: random.pick(['', 'fuzz', text(random, 'family')]),
+      familyPages: word(random, 24),
     });
     for (let queues = 1 + random.below(2); queues > 0; queues--) this.#openQueue(writer, inferlet);
   }

@@ -7,6 +7,7 @@ import os from 'node:os';
 import path from 'node:path';
 import readline from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { FIRST_FUNCTIONS } from '#infra/bundled.ts';
 
 export const ROOT = path.resolve(fileURLToPath(new URL('../..', import.meta.url)));
 
@@ -41,7 +42,8 @@ export class Platform implements AsyncDisposable {
     this.environment = { ...process.env, PIE_HOME: home, PIE_PORT: String(port), NODE_OPTIONS: '', ...options.env };
     for (const name of ['REDIS_URL', 'PIE_URL', 'PIE_API_KEY'])
       if (!(name in (options.env ?? {}))) delete this.environment[name];
-    const flags = options.functions === false ? ['--no-functions'] : [];
+    const functions = options.functions ?? FIRST_FUNCTIONS;
+    const flags = functions === false ? ['--no-functions'] : ['--functions', functions.join(',')];
     this.#supervisor = spawn(process.execPath, ['infra/up.ts', '--json', ...flags], {
       cwd: ROOT,
       env: this.environment,
@@ -170,8 +172,8 @@ export interface StartOptions {
   readonly keepHome?: boolean;
   /** Text of its pie.toml. */
   readonly config?: string;
-  /** False leaves the bundled functions out. */
-  readonly functions?: boolean;
+  /** The bundled functions that it has, those that come first by default; false for none. */
+  readonly functions?: false | readonly string[];
 }
 
 export async function freePort(): Promise<number> {

@@ -18,7 +18,8 @@ function documented(name: string, functionName: string, required: string, input:
     summary: `OpenAI-compatible: ${name}`,
     description:
       `Served by the function \`${functionName}\`; \`GET /v1/functions/${functionName}\` shows every parameter under \`manifest.input\`. ` +
-      'A client that leaves takes its invocation with it. `content-location` names that invocation.',
+      'A client that leaves takes its invocation with it, so `Idempotency-Key` means nothing here: what is sent again is answered anew. ' +
+      '`content-location` names the invocation.',
     body: {
       type: 'object',
       required: ['model', required],

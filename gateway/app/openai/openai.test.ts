@@ -20,6 +20,13 @@ async function manifestOf(name: string): Promise<{ name: string }> {
   return manifest;
 }
 
+interface Shown {
+  readonly name: string;
+  readonly platform?: true;
+}
+/** What the routes of functions answer: one, or a list under either name. */
+type Seen = Shown & { readonly functions?: Shown[]; readonly versions?: Shown[] };
+
 let platform: TestPlatform;
 let worker: Awaited<ReturnType<typeof startWorker>>;
 const known = new Set<string>();
@@ -58,11 +65,11 @@ for (const [where, url] of [
 ] as const) {
   describe(`the OpenAI-compatible routes ${where}`, () => {
     const client = (apiKey = platform.apiKey) => new OpenAI({ baseURL: `${url()}/v1`, apiKey, maxRetries: 0 });
-    const raw = (body: object): Promise<Response> =>
+    const raw = (body: object | string, headers: Record<string, string> = {}): Promise<Response> =>
       fetch(`${url()}/v1/chat/completions`, {
         method: 'POST',
-        headers: { authorization: `Bearer ${platform.apiKey}`, 'content-type': 'application/json' },
-        body: JSON.stringify(body),
+        headers: { authorization: `Bearer ${platform.apiKey}`, 'content-type': 'application/json', ...headers },
+        body: typeof body === 'string' ? body : JSON.stringify(body),
       });
 
     it('stream what the function sends, through heartbeats, and end with [DONE]', async () => {
@@ -183,6 +190,28 @@ for (const [where, url] of [
       assert.equal((await served).id, 'chatcmpl-2');
     });
 
+    it('answer each request on its own, whatever its Idempotency-Key', async () => {
+      const key = { 'idempotency-key': 'again' };
+      const [first, second] = [raw(REQUEST, key), raw({ ...REQUEST, n: 2 }, key)];
+      const attempts = [await taken(), await taken()];
+      for (const attempt of attempts) await attempt.succeed({ id: attempt.id });
+      const ids = await Promise.all(
+        [first, second].map(async (asked) => ((await (await asked).json()) as { id: string }).id),
+      );
+      assert.deepEqual(ids.sort(), attempts.map(({ id }) => id).sort());
+    });
+
+    it('refuse what is nested too deep, with its place', async () => {
+      const deep = `${'['.repeat(20_000)}${']'.repeat(20_000)}`;
+      const body = JSON.stringify({ ...REQUEST, chat_template_kwargs: { a: ['*'] } }).replace('"*"', deep);
+      const response = await raw(body);
+      const { error } = (await response.json()) as { error: { code: string; param: string } };
+      assert.deepEqual(
+        [response.status, error.code, error.param],
+        [400, 'invalid-parameter', 'chat_template_kwargs.a[0]'],
+      );
+    });
+
     it('know models by their aliases', async () => {
       const { id, ...model } = await client().models.retrieve('gpt-4o-mini');
       assert.deepEqual([id, { ...model }], ['gpt-4o-mini', { ...model, object: 'model', aliasOf: 'tiny' }]);
@@ -206,7 +235,17 @@ for (const [where, url] of [
         await sleep(5);
       await (await platform.attempt(record.id)).succeed({ id: 'chatcmpl-4' });
       await asking;
+      const seen = async (route: string) => {
+        const headers = { authorization: `Bearer ${theirs.apiKey}` };
+        const answer = (await (await fetch(`${url()}/v1/functions${route}`, { headers })).json()) as Seen;
+        const all = answer.functions ?? answer.versions ?? [answer];
+        return all.filter(({ name }) => name === 'openai-chat').map(({ platform: lent = false }) => lent);
+      };
+      for (const route of ['', '/openai-chat', '/openai-chat/versions'])
+        assert.deepEqual(await seen(route), [true], route);
       await platform.register({ name: 'openai-chat', input: { type: 'object', required: ['secret'] } }, tenant);
+      assert.deepEqual(await seen(''), [false]);
+      assert.deepEqual(await seen('/openai-chat/versions'), [false, true]);
       await assert.rejects(theirs.chat.completions.create(REQUEST), (error) => {
         assert.ok(error instanceof BadRequestError, String(error));
         assert.equal(error.param, 'secret');

@@ -7,6 +7,7 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { readJson } from '../http/body.ts';
 import { type App, define, problems, SECURITY } from '../routes/define.ts';
 import { findFunction } from '../routes/functions.ts';
+import { assertDepth } from '../validation/depth.ts';
 import { InputChecker } from '../validation/input.ts';
 import { OpenAiAnswers, type StreamStyle } from './answer.ts';
 import { type Documented, ROUTES } from './documents.ts';
@@ -36,15 +37,13 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
     const call = callOf(c, 'invoke');
     const { value } = await readJson(c.req.raw, settings.limits.inputBytes);
     const body = objectOf(value);
+    assertDepth(body);
     const model = await findModel(control, call, modelOf(body));
     const fn = await findFunction(control, call, functionName);
     const input = { ...body, model: model.aliasOf ?? model.name };
     inputs.check(fn, input);
-    const { id } = await control.invoke(call, {
-      function: fn,
-      input: JSON.stringify(input),
-      idempotencyKey: c.req.header('idempotency-key')?.slice(0, 256),
-    });
+    // Without the client's Idempotency-Key: an answer ends with its client, so that a repetition cannot join it and is answered anew.
+    const { id } = await control.invoke(call, { function: fn, input: JSON.stringify(input) });
     return body.stream === true ? answers.stream(c, call, id, style) : answers.whole(c, call, id);
   };
 

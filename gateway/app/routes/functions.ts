@@ -99,7 +99,8 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       operationId: 'listFunctions',
       tags: ['Functions'],
       summary: 'List functions',
-      description: 'The current version of each function of the tenant, by name.',
+      description:
+        'The current version of each function that the tenant may invoke, by name: its own, and those of the platform, which are marked.',
       security: SECURITY,
       responses: { 200: json(z.object({ functions: z.array(FunctionSchema) }), 'The functions'), ...problems() },
     }),
@@ -129,7 +130,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       operationId: 'listVersions',
       tags: ['Functions'],
       summary: 'List the versions of a function',
-      description: 'Newest first.',
+      description: 'Newest first; those of the platform, which are marked, after the tenant’s own.',
       security: SECURITY,
       request: { params: nameParam },
       responses: {

@@ -22,6 +22,10 @@ export const FunctionSchema = z
     componentHash: z.string().openapi({ description: 'sha256, hexadecimal' }),
     componentBytes: z.int(),
     createdAt: timestamp,
+    platform: z
+      .literal(true)
+      .optional()
+      .openapi({ description: 'Of the platform: it stands in for a function that the tenant does not have' }),
   })
   .openapi('Function');
 

@@ -7,7 +7,7 @@ import { GatewayError } from '../errors/gateway-error.ts';
 export class InputChecker {
   readonly #checker: Checker;
 
-  /** @param withTimeLimit used for schemas whose checking may take more than linear time. */
+  /** @param withTimeLimit used for whatever is not certainly short; without it such checks are refused by their size. */
   constructor(withTimeLimit?: WithTimeLimit) {
     this.#checker = new Checker(withTimeLimit);
   }

@@ -11,6 +11,8 @@ export interface FollowOptions {
   readonly logs: boolean;
   /** Each message on its own line. */
   readonly lines: boolean;
+  /** Log lines are shown by somebody else: none here. */
+  readonly logsElsewhere?: boolean;
   /** Called with every event, before it is shown. */
   readonly onEvent?: (event: PieEvent) => void;
 }
@@ -18,7 +20,7 @@ export interface FollowOptions {
 /** Shows an invocation's events until it ends. Returns the exit code of a success; throws {@link Failure} for a failed invocation. */
 export async function follow(stream: InvocationStream, options: FollowOptions): Promise<number> {
   const { terminal } = options;
-  let messages = 0;
+  let said = 0;
   let atLineStart = true;
   const startedAt = performance.now();
   const endLine = async () => {
@@ -27,10 +29,9 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
   };
   for await (const event of stream) {
     options.onEvent?.(event);
-    terminal.value(event);
+    if (event.event !== 'log' || options.logsElsewhere !== true) terminal.value(event);
     switch (event.event) {
       case 'message': {
-        messages++;
         if ('file' in event.data) {
           const { name, bytes } = event.data.file;
           await endLine();
@@ -40,6 +41,7 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
         const content = 'text' in event.data ? event.data.text : Buffer.from(event.data.base64, 'base64');
         const line = typeof content === 'string' && isJsonValue(content);
         if (line) await endLine();
+        said += content.length;
         await terminal.write(content);
         if (content.length > 0)
           atLineStart = typeof content === 'string' ? content.endsWith('\n') : content.at(-1) === 10;
@@ -52,8 +54,8 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
       case 'result': {
         await endLine();
         const { output, usage } = event.data;
-        // What was streamed is the answer; without it the result is.
-        if (messages === 0) terminal.print(JSON.stringify(output, null, 2));
+        // What was said is the answer, files apart; without it the result is.
+        if (said === 0) terminal.print(JSON.stringify(output, null, 2));
         if (terminal.interactive) terminal.note(summary(output, usage, performance.now() - startedAt));
         return EXIT.ok;
       }

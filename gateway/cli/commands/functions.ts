@@ -21,7 +21,7 @@ export const list: Command = {
         f.version,
         bytes(f.componentBytes),
         ago(f.createdAt),
-        f.manifest.description ?? '',
+        `${f.manifest.description ?? ''}${f.platform === true ? ' (the platform’s)' : ''}`.trim(),
       ]),
       'No function is deployed yet. Next: pie deploy functions/text-completion',
     );

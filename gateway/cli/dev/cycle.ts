@@ -1,6 +1,7 @@
 import { statSync } from 'node:fs';
 import path from 'node:path';
 import type { PieClient } from '../../client/client.ts';
+import { PieError } from '../../client/errors.ts';
 import { follow } from '../commands/follow.ts';
 import { deployFunction } from '../deployment.ts';
 import { type Failure, toFailure } from '../failure.ts';
@@ -54,10 +55,19 @@ export async function invokeOnce(
 ): Promise<void> {
   try {
     const stream = await client.invoke(name, input, { signal, cancelOnDisconnect: true });
-    await client.closeSession(stream.id, { signal });
-    await follow(stream, { terminal, logs: false, lines: false });
+    await endSession(client, stream.id, signal);
+    await follow(stream, { terminal, logs: false, logsElsewhere: true, lines: false });
   } catch (error) {
     if (!signal.aborted) report(toFailure(error), terminal);
+  }
+}
+
+/** Tells an invocation that nothing follows. One that has ended needs no telling. */
+async function endSession(client: PieClient, id: string, signal: AbortSignal): Promise<void> {
+  try {
+    await client.closeSession(id, { signal });
+  } catch (error) {
+    if (!(error instanceof PieError && error.code === 'conflict')) throw error;
   }
 }
 

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Failure } from '../failure.ts';
@@ -31,9 +31,11 @@ export async function createProject(
   signal: AbortSignal,
 ): Promise<readonly string[]> {
   assertName(name);
-  const existed = existsSync(folder);
+  const existed = statSync(folder, { throwIfNoEntry: false });
+  const advice = 'Name another project, or remove it.';
+  if (existed?.isDirectory() === false) throw new Failure(`${folder} is there already, and no folder.`, { advice });
   if (existed && readdirSync(folder).length > 0) {
-    throw new Failure(`${folder} is there already, and not empty.`, { advice: 'Name another project, or remove it.' });
+    throw new Failure(`${folder} is there already, and not empty.`, { advice });
   }
   try {
     const tarballs = await vendor(path.join(folder, VENDOR), signal);

@@ -1,11 +1,10 @@
-import { execFile } from 'node:child_process';
-import { mkdirSync, readdirSync } from 'node:fs';
+import { spawn } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import os from 'node:os';
 import path from 'node:path';
-import { promisify } from 'node:util';
 import { INSTALLED, packageFolder, pinnedNode, ROOT } from '#infra/install.ts';
 import { Failure } from '../failure.ts';
 
-const run = promisify(execFile);
 const PACK_LIMIT_MS = 120_000;
 /** Writes the tarballs of a clone; a package does not have it. */
 const PACKAGE_PROGRAM = path.join(ROOT, 'infra', 'package', 'main.ts');
@@ -13,29 +12,60 @@ const PACKAGE_PROGRAM = path.join(ROOT, 'infra', 'package', 'main.ts');
 /** Tarballs of this Pie and its library, by package name, as names of files. */
 export type Tarballs = Readonly<Record<'pie' | '@pie/inferlet', string>>;
 
-/** Writes both packages into a folder: a clone makes them, an installed Pie packs itself again. Throws {@link Failure}. */
+/** Writes both packages into a folder: a clone makes them, an installed Pie packs itself again. Throws {@link Failure}, or the signal's reason. */
 export async function vendor(folder: string, signal: AbortSignal): Promise<Tarballs> {
   mkdirSync(folder, { recursive: true });
-  const options = { timeout: PACK_LIMIT_MS, killSignal: 'SIGKILL', signal } as const;
   try {
     if (INSTALLED) {
       const library = packageFolder('@pie/inferlet') ?? path.join(ROOT, 'node_modules/@pie/inferlet');
       const args = ['pack', '--ignore-scripts', '--loglevel=error', '--pack-destination', folder, ROOT, library];
-      await run('npm', args, { ...options, cwd: folder });
+      await run('npm', args, folder, signal);
     } else {
-      await run(pinnedNode(), [PACKAGE_PROGRAM, folder], { ...options, cwd: ROOT });
+      await run(pinnedNode(), [PACKAGE_PROGRAM, folder], ROOT, signal);
     }
   } catch (cause) {
     signal.throwIfAborted();
     throw new Failure('The packages for the project could not be made.', {
       code: 'pack-failed',
-      why: (cause as { stderr?: string }).stderr?.trim() || (cause instanceof Error ? cause.message : String(cause)),
+      why: cause instanceof Error ? cause.message : String(cause),
       advice: 'Check that npm can be run, then try again.',
       cause,
     });
   }
   const files = readdirSync(folder);
   return { pie: tarball(files, 'pie-'), '@pie/inferlet': tarball(files, 'pie-inferlet-') };
+}
+
+/** Runs a program to its end, with a folder for what it puts aside. Whatever ends it, its children end with it, and nothing is left of that folder. */
+async function run(program: string, args: readonly string[], cwd: string, signal: AbortSignal): Promise<void> {
+  const aside = mkdtempSync(path.join(os.tmpdir(), 'pie-new-'));
+  const limit = AbortSignal.any([signal, AbortSignal.timeout(PACK_LIMIT_MS)]);
+  // A group of its own: its children would go on when it is killed alone.
+  const child = spawn(program, args, {
+    cwd,
+    detached: true,
+    stdio: ['ignore', 'ignore', 'pipe'],
+    env: { ...process.env, TMPDIR: aside },
+  });
+  const kill = () => {
+    if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
+  };
+  limit.addEventListener('abort', kill, { once: true });
+  let said = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    said = (said + text).slice(-2000);
+  });
+  try {
+    const code = await new Promise<number | null>((resolve, reject) => {
+      child.once('error', reject).once('close', resolve);
+    });
+    if (code === 0) return;
+    if (limit.aborted && !signal.aborted) throw new Error(`it was not done within ${PACK_LIMIT_MS / 1000} s`);
+    throw new Error(said.trim() || `${path.basename(program)} ended with ${code}`);
+  } finally {
+    limit.removeEventListener('abort', kill);
+    rmSync(aside, { recursive: true, force: true, maxRetries: 10 });
+  }
 }
 
 /** The names are npm's: scope, name and version with dashes. */

@@ -157,7 +157,10 @@ async function throughThePlatform(directory: string, { repetitions, quick, progr
 }
 
 async function platformRate(bits: GgufBits): Promise<number> {
-  await using platform = await Platform.start({ env: { PIE_BITS: String(bits), PIE_MODEL: 'stories15m' } });
+  await using platform = await Platform.start({
+    functions: ['text-completion'],
+    env: { PIE_BITS: String(bits), PIE_MODEL: 'stories15m' },
+  });
   const inputs = Array.from({ length: CLIENTS }, (_, i) => ({
     prompt: `Once upon a time, number ${i}`,
     maxTokens: CLIENT_TOKENS,

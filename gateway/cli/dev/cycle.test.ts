@@ -1,0 +1,40 @@
+import assert from 'node:assert/strict';
+import { PassThrough } from 'node:stream';
+import { text } from 'node:stream/consumers';
+import { after, before, describe, it } from 'node:test';
+import { type CallOptions, PieClient } from '../../client/client.ts';
+import { TestPlatform } from '../../testing/platform.ts';
+import { Terminal } from '../terminal.ts';
+import { invokeOnce } from './cycle.ts';
+
+describe('invokeOnce', () => {
+  let platform: TestPlatform;
+  before(async () => {
+    platform = await TestPlatform.start();
+    await platform.register({ name: 'short' });
+  });
+  after(() => platform.stop());
+
+  it('shows what an invocation came to that ended before it could be told that nothing follows, its log lines apart', async () => {
+    /** Ends the invocation, with a log line, in the way of the request. */
+    class Slow extends PieClient {
+      override async closeSession(id: string, options?: CallOptions): Promise<void> {
+        const attempt = await platform.attempt(id);
+        await attempt.append({ event: 'log', data: { level: 'info', message: 'shown elsewhere' } });
+        await attempt.succeed('done');
+        await super.closeSession(id, options);
+      }
+    }
+    const out = new PassThrough();
+    const terminal = new Terminal({ json: true, out: out as unknown as NodeJS.WriteStream });
+    const client = new Slow({ url: platform.url, apiKey: platform.apiKey });
+    await invokeOnce(client, 'short', {}, terminal, new AbortController().signal);
+    out.end();
+    const lines = (await text(out)).trim().split('\n');
+    const events = lines.map((line) => JSON.parse(line) as { event?: string; data?: { output?: unknown } });
+    assert.deepEqual(
+      events.map(({ event, data }) => [event, data?.output]),
+      [['result', 'done']],
+    );
+  });
+});

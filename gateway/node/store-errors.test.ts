@@ -1,0 +1,11 @@
+import assert from 'node:assert/strict';
+import { it } from 'node:test';
+import { StoreError } from '#scheduler/store/errors.ts';
+import { translating } from './store-errors.ts';
+
+it('a store that is full says what to do, and is no other error than one that does not answer', async () => {
+  const said = (text: string) => translating(() => Promise.reject(StoreError.from(new Error(text))));
+  const full = "OOM command not allowed when used memory > 'maxmemory'.";
+  await assert.rejects(said(full), { code: 'store-unavailable', message: /full/, hint: /max_memory_mb/ });
+  await assert.rejects(said('LOADING Redis is loading'), { code: 'store-unavailable', message: /does not answer/ });
+});

@@ -1,0 +1,11 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { bundledFunctions, FIRST_FUNCTIONS } from './bundled.ts';
+import { ROOT } from './install.ts';
+
+test('every first function is there, and each of the others comes once after them', () => {
+  const names = bundledFunctions({ root: ROOT });
+  assert.deepEqual(names.slice(0, FIRST_FUNCTIONS.length), FIRST_FUNCTIONS);
+  assert.equal(new Set(names).size, names.length);
+  assert.ok(names.length > FIRST_FUNCTIONS.length);
+});

@@ -1,0 +1,58 @@
+import { existsSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+import { type Config, ConfigError } from './config.ts';
+import { runProgram } from './programs.ts';
+
+/** What a platform has before it serves: the story that proves it, and what its routes and its first examples need. The rest comes while it serves. */
+export const FIRST_FUNCTIONS: readonly string[] = [
+  'text-completion',
+  'chat-completion',
+  'openai-chat',
+  'openai-completions',
+  'openai-responses',
+  'parallel-generation',
+  'echo-session',
+];
+
+/** Names of the functions that came with this Pie, the first ones first. */
+export function bundledFunctions({ root }: Pick<Config, 'root'>): string[] {
+  const folder = path.join(root, 'functions');
+  const all = readdirSync(folder).filter((name) => existsSync(path.join(folder, name, 'pie.json')));
+  return [
+    ...FIRST_FUNCTIONS.filter((name) => all.includes(name)),
+    ...all.filter((name) => !FIRST_FUNCTIONS.includes(name)),
+  ];
+}
+
+/** Deploys bundled functions in one process, a few at a time, and shows how far it is. Throws {@link ConfigError} when one fails. */
+export async function deployBundled(config: Config, names: readonly string[], signal: AbortSignal): Promise<void> {
+  if (names.length === 0) return;
+  const known = bundledFunctions(config);
+  const unknown = names.find((name) => !known.includes(name));
+  if (unknown !== undefined) throw new ConfigError(`There is no bundled function "${unknown}".`);
+  const code = await runProgram(config, ['gateway/cli/bin.js', 'deploy', ...sourcesOf(names)], {
+    output: 'progress',
+    signal,
+  });
+  if (code !== 0 && !signal.aborted) throw new ConfigError('Not every bundled function could be deployed.');
+}
+
+/**
+ * Deploys bundled functions one after the other, behind everything else that this machine does. Says when it begins and ends; a failure is
+ * said, and harms nothing else. Ends early, without a word, when the signal aborts.
+ */
+export async function deployRest(
+  config: Config,
+  names: readonly string[],
+  signal: AbortSignal,
+  say: (line: string) => void,
+): Promise<void> {
+  if (names.length === 0 || signal.aborted) return;
+  say(`\nDeploying ${names.length} more functions in the background; \`pie list\` shows them as they come.`);
+  const args = ['gateway/cli/bin.js', 'deploy', '--jobs', '1', '--json', ...sourcesOf(names)];
+  const code = await runProgram(config, args, { output: 'progress', signal, background: true });
+  if (signal.aborted) return;
+  say(code === 0 ? `Deployed ${names.length} more functions.` : 'Some functions could not be deployed; see above.');
+}
+
+const sourcesOf = (names: readonly string[]): string[] => names.map((name) => path.join('functions', name));
