@@ -20,6 +20,10 @@ export interface Keys {
   files(id: string): string;
   /** Hash: the contents of those files, name to bytes. */
   fileContents(id: string): string;
+  /** Hash: `bytes` of a tenant's stored files, and those of each of its invocations by id. */
+  fileUsage(tenant: string): string;
+  /** Sorted set: a tenant's ended invocations with files, by when those are forgotten (ms since the epoch). */
+  fileExpiries(tenant: string): string;
   /** Hash: child invocations that have not ended, id to the runtime that runs them. */
   readonly children: string;
   /** Counter: the last arrival number given out. */
@@ -76,6 +80,10 @@ export interface Keys {
   line(tenant: string, name: string): string;
   /** Hash: `bytes` of a line's messages, `last` number given out. */
   lineState(tenant: string, name: string): string;
+  /** Hash: `bytes` of all lines of a tenant, and those of each by its key. */
+  linesUsage(tenant: string): string;
+  /** Sorted set: keys of a tenant's lines, by when they are forgotten (ms since the epoch). */
+  linesExpiries(tenant: string): string;
   /** Channel: something was put into a line. */
   lineChannel(tenant: string, name: string): string;
 }
@@ -98,6 +106,8 @@ export function createKeys(prefix = 'pie'): Keys {
     inboxChannel: (id) => at('invocation', id, 'inbox-channel'),
     files: (id) => at('invocation', id, 'files'),
     fileContents: (id) => at('invocation', id, 'file-contents'),
+    fileUsage: (tenant) => at('file-usage', tenant),
+    fileExpiries: (tenant) => at('file-expiries', tenant),
     children: at('children'),
     arrivals: at('arrivals'),
     waiting: (tenant) => at('waiting', tenant),
@@ -126,6 +136,8 @@ export function createKeys(prefix = 'pie'): Keys {
     broadcastChannel: (processId) => at('broadcasts', processId),
     line: (tenant, name) => at('line', tenant, name, 'messages'),
     lineState: (tenant, name) => at('line', tenant, name, 'state'),
+    linesUsage: (tenant) => at('lines', tenant, 'usage'),
+    linesExpiries: (tenant) => at('lines', tenant, 'expiries'),
     lineChannel: (tenant, name) => at('line', tenant, name, 'channel'),
   };
 }

@@ -22,9 +22,10 @@ import { Reaper } from './runtimes/reaper.ts';
 import { Runtimes } from './runtimes/runtimes.ts';
 import { Channels } from './store/channels.ts';
 import { Store, type StoreOptions } from './store/store.ts';
+import { Vital } from './store/vital.ts';
 
 export interface SchedulerOptions extends StoreOptions {
-  /** Opens a connection as `connectionOptions()` says; called for commands, for subscriptions, and once for each worker. */
+  /** Opens a connection as `connectionOptions()` says; called for commands, for subscriptions, twice in a runtime (see `Vital`), and once for each worker. */
   readonly connect: () => Redis;
   readonly retention?: Partial<Retention>;
   /** How long a follower of events waits for Redis to come back; 4,500 ms by default. */
@@ -68,6 +69,7 @@ export class Scheduler {
   readonly messaging: Messaging;
   readonly #options: SchedulerOptions;
   readonly #channels: Channels;
+  readonly #vital: Vital;
   readonly #connections: readonly Redis[];
 
   constructor(options: SchedulerOptions) {
@@ -80,6 +82,7 @@ export class Scheduler {
     const retention = { ...DEFAULT_RETENTION, ...options.retention };
     this.#options = options;
     this.#channels = channels;
+    this.#vital = new Vital(options.connect, options);
     this.#connections = [commands, subscriber];
     this.store = store;
     this.invocations = new Invocations(store, retention);
@@ -87,10 +90,10 @@ export class Scheduler {
     this.logs = new FunctionLogs(store, channels);
     this.inbox = new Inbox(store, channels);
     this.files = new Files(store, channels);
-    this.control = new Control(store, channels, retention);
+    this.control = new Control(store, this.#vital, retention);
     this.queue = new AdmissionQueue(store);
     this.active = new ActiveJobs(store, retention);
-    this.runtimes = new Runtimes(store, this.active, this.invocations, options.leaseMs);
+    this.runtimes = new Runtimes(store, this.active, this.invocations, this.#vital, options.leaseMs);
     this.functions = new Functions(store);
     this.blobs = new Blobs(store);
     this.builds = new Builds(store, channels, this.runtimes);
@@ -158,6 +161,7 @@ export class Scheduler {
     await this.reaper.stop();
     this.messaging.close();
     this.#channels.close();
+    this.#vital.close();
     await Promise.all([this.queue.close(), this.builds.close()]);
     for (const connection of this.#connections) connection.disconnect();
   }

@@ -4,31 +4,21 @@ import type { Inferlet } from './inferlet.ts';
 
 /**
  * Waits for something that is no device, in the inferlet's name: completes with the reason when the inferlet is stopped first, with an error
- * when the call throws, and never rejects. What the call does when nobody waits any more is its own matter.
+ * when the call throws, and never rejects. The call counts as under way until it settles itself, whether anybody still waits or not.
+ *
+ * @param bytes what the call carries; it makes its copies before it returns, and is not made when too much is under way
  */
-export function ask<T>(inferlet: Inferlet, call: () => Promise<Outcome<T>>): Promise<Outcome<T>> {
-  const { stopped, stopping, hooks } = inferlet;
+export function ask<T>(inferlet: Inferlet, call: () => Promise<Outcome<T>>, bytes = 0): Promise<Outcome<T>> {
+  const { stopped, outgoing, interruptions, hooks } = inferlet;
   if (stopped) return Promise.resolve(err(stopped));
-  return hooks.waits.during(
-    new Promise((resolve) => {
-      const stop = () => resolve(err(inferlet.stopped ?? ENDED));
-      stopping.addEventListener('abort', stop, { once: true });
-      call()
-        .catch((error: unknown) => err(fromStore(error)))
-        .then((outcome) => {
-          stopping.removeEventListener('abort', stop);
-          resolve(outcome);
-        });
-    }),
-  );
+  const work = outgoing.during(bytes, () => call().catch((error: unknown) => err(fromStore(error))));
+  return hooks.waits.during(interruptions.until(work));
 }
 
 /** What a failed call of the platform's store comes to for an inferlet. */
-function fromStore(error: unknown): HandlerError {
+export function fromStore(error: unknown): HandlerError {
   const { code, message } = StoreError.from(error);
   if (code === 'store-unavailable')
     return handlerError('unavailable', `the platform's store cannot be reached now: ${message}`);
   return handlerError('internal', message);
 }
-
-const ENDED = handlerError('terminated', 'the invocation has ended');

@@ -1,20 +1,32 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { Ending, Message } from '#wit/generated/host.ts';
+import { ask, fromStore } from './ask.ts';
 import type { Inferlet } from './inferlet.ts';
+import { messageBytes } from './message-bytes.ts';
+import { Takes } from './takes.ts';
 
 /** A child that runs, as its parent sees it. */
 export interface RunningChild {
   /** Its invocation's id. */
   readonly id: string;
   /** Resolves when it has its terminal event. Never rejects. */
-  readonly ended: Promise<Ending>;
+  readonly ended: Promise<unknown>;
+  /** How it ended, once it has. @throws StoreError */
+  ending(): Promise<Outcome<Ending>>;
   /** Puts a message into its inbox. */
   send(message: Message): Promise<Outcome<undefined>>;
   /** No more messages follow. */
   closeInbox(): Promise<void>;
   /** What it sends, from its beginning to its end, or until the signal aborts. */
-  messages(signal: AbortSignal): AsyncIterator<Message, void>;
+  messages(signal: AbortSignal): MessageReader;
   cancel(reason: string): void;
+}
+
+/** Reads what a child sends. Whoever has it closes it. */
+export interface MessageReader {
+  /** The next message, null after the last; one call after the other. @throws StoreError */
+  next(): Promise<Message | null>;
+  close(): void;
 }
 
 /** Launches the children of one inferlet; `lifecycle/children.ts` implements it. */
@@ -36,17 +48,20 @@ export class ChildHandle {
   #sending: Promise<unknown>;
   #sendingCount = 0;
   #sendingBytes = 0;
-  #messages: AsyncIterator<Message, void> | null = null;
+  readonly #received: Takes<Message>;
+  #messages: MessageReader | null = null;
+  #closed = false;
+  #dropped = false;
 
   constructor(inferlet: Inferlet, name: string, input: string) {
     this.#inferlet = inferlet;
+    this.#received = new Takes(inferlet, () => this.#receive(), messageBytes);
     const refused = inferlet.childHandles.take(this);
     this.#child = refused ? Promise.resolve(err(refused)) : launched(inferlet, name, input);
     this.#sending = this.#child;
-    // Of one that has ended nothing is left to be released.
-    this.#child.then(async (outcome) => {
-      if (outcome.tag === 'ok') await outcome.val.ended;
-      inferlet.childHandles.give(this);
+    // One that never began needs nothing of what a handle keeps.
+    this.#child.then(({ tag }) => {
+      if (tag === 'err') inferlet.childHandles.give(this);
     });
   }
 
@@ -55,26 +70,17 @@ export class ChildHandle {
   }
 
   send(message: Message): Promise<Outcome<undefined>> {
-    const bytes = message.tag === 'text' ? Buffer.byteLength(message.val) : message.val.length;
+    const bytes = messageBytes(message);
     if (this.#sendingCount >= MAX_SENDING || this.#sendingBytes + bytes > MAX_SENDING_BYTES) {
       const text = `${this.#sendingCount} messages are on their way to this child; await them and send again`;
       return Promise.resolve(err(handlerError('limit-exceeded', text)));
     }
-    this.#sendingCount++;
-    this.#sendingBytes += bytes;
-    // Bytes are a view of the guest's memory, which goes on changing.
-    const own: Message = message.tag === 'text' ? message : { tag: 'bytes', val: message.val.slice() };
-    const sent = this.#next(async () => {
-      const child = await this.#child;
-      return child.tag === 'ok' ? child.val.send(own) : child;
-    }).finally(() => {
-      this.#sendingCount--;
-      this.#sendingBytes -= bytes;
-    });
-    return this.#inferlet.hooks.waits.during(this.#inferlet.interruptions.until(sent));
+    return ask(this.#inferlet, () => this.#send(message, bytes), bytes);
   }
 
   close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
     this.#next(async () => {
       const child = await this.#child;
       if (child.tag === 'ok') await child.val.closeInbox();
@@ -83,17 +89,16 @@ export class ChildHandle {
   }
 
   receive(): Promise<Outcome<Message>> {
-    return this.#during(async (child) => {
-      this.#messages ??= child.messages(this.#inferlet.stopping);
-      const next = await this.#messages.next();
-      return next.done
-        ? err(handlerError('closed', 'the child has ended, and all that it sent was read'))
-        : ok(next.value);
-    });
+    return this.#received.next();
   }
 
   wait(): Promise<Outcome<Ending>> {
-    return this.#during(async (child) => ok(await child.ended));
+    const ended = this.#during(async (child) => {
+      await child.ended;
+      return ok(undefined);
+    });
+    const ending = ended.then((outcome) => (outcome.tag === 'ok' ? this.#ending() : outcome));
+    return this.#inferlet.unread.kept(ending, (how) => (how.tag === 'success' ? Buffer.byteLength(how.val) : 0));
   }
 
   cancel(reason = 'Its parent cancelled it.'): void {
@@ -103,9 +108,44 @@ export class ChildHandle {
   }
 
   drop(): void {
+    if (this.#dropped) return;
+    this.#dropped = true;
     this.#inferlet.childHandles.give(this);
     this.cancel('Its parent dropped it.');
-    this.#messages?.return?.().catch(() => undefined);
+    this.#messages?.close();
+    this.#received.close();
+  }
+
+  #send(message: Message, bytes: number): Promise<Outcome<undefined>> {
+    this.#sendingCount++;
+    this.#sendingBytes += bytes;
+    // Bytes are a view of the guest's memory, which goes on changing.
+    const own: Message = message.tag === 'text' ? message : { tag: 'bytes', val: message.val.slice() };
+    return this.#next(async () => {
+      const child = await this.#child;
+      return child.tag === 'ok' ? child.val.send(own) : child;
+    }).finally(() => {
+      this.#sendingCount--;
+      this.#sendingBytes -= bytes;
+    });
+  }
+
+  async #receive(): Promise<Outcome<Message>> {
+    const child = await this.#child;
+    if (child.tag === 'err') return child;
+    if (this.#dropped) return err(ALL_READ);
+    try {
+      this.#messages ??= child.val.messages(this.#inferlet.stopping);
+      const message = await this.#messages.next();
+      return message ? ok(message) : err(ALL_READ);
+    } catch (error) {
+      return err(fromStore(error));
+    }
+  }
+
+  async #ending(): Promise<Outcome<Ending>> {
+    const child = await this.#child;
+    return child.tag === 'ok' ? ask(this.#inferlet, () => child.val.ending()) : child;
   }
 
   /** After whatever was begun before it, however that went. */
@@ -130,6 +170,8 @@ function launched(inferlet: Inferlet, name: string, input: string): Promise<Outc
     return err(handlerError('internal', `the child could not be launched: ${text}`));
   });
 }
+
+const ALL_READ = handlerError('closed', 'the child has ended, and all that it sent was read');
 
 /** `wit/children.wit`. */
 export const children = {

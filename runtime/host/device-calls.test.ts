@@ -1,6 +1,13 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import type { ExportInfo, FileInfo, Imported, StepResult } from '#gpu-host/protocol/calls.ts';
+import type {
+  AdapterInfo,
+  Distribution,
+  ExportInfo,
+  FileInfo,
+  Imported,
+  StepResult,
+} from '#gpu-host/protocol/calls.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
@@ -40,7 +47,7 @@ describe('calls of an inferlet to a GPU host', () => {
   const opened: TestInferlet[] = [];
 
   before(async () => {
-    host = await TestGpuHost.start();
+    host = await TestGpuHost.start({ adapter: 'other' });
     connection = await GpuHostConnection.connect(host.address);
   });
   after(async () => {
@@ -180,6 +187,67 @@ describe('calls of an inferlet to a GPU host', () => {
         ...['tiny', { tag: 'json' }],
       );
       assert.equal(await failure(grammar.ready()), 'unsupported');
+    });
+  });
+
+  describe('adapter', () => {
+    const request = (guest: TestInferlet) => ({
+      ...{ tokens: text(20), positions: count(20), inPages: u32(), outPages: pages(guest, 2), mask: undefined },
+      ...{ rows: 1, output: { tag: 'distributions', val: TOP } },
+    });
+    const adapted = (guest: TestInferlet, name = 'other') =>
+      guest.call<Promise<Outcome<StepResult>>>('adapter', 'step', guest.queue, name, request(guest));
+
+    it('is listed, loaded, and computes its own by step and by forward', async () => {
+      const guest = inferlet();
+      const list = () => guest.call<Promise<Outcome<readonly AdapterInfo[]>>>('adapter', 'list-adapters', guest.queue);
+      const load = (name: string) =>
+        guest.call<Promise<Outcome<undefined>>>('adapter', 'load-adapter', guest.queue, name);
+      assert.deepEqual(value(await list()), [{ name: 'other', rank: 2, loaded: false }]);
+      assert.equal(await failure(load('nobody')), 'not-found');
+      value(await load('other'));
+      assert.equal(value(await list())[0]?.loaded, true);
+
+      const own = value(await adapted(guest)).distributions[0]?.logProbabilities ?? [];
+      const embeds = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-embeds', guest.queue, 21));
+      const [inputs, states] = [embeds.slice(0, 20), embeds.slice(20)];
+      guest.call('input-text', 'embed-text', guest.queue, text(20), count(20), inputs);
+      const lists = [u32(), inputs, u32(), states, undefined];
+      guest.call('adapter', 'forward-with-adapter', guest.queue, 'other', ...lists);
+      const state = states[0] ?? 0;
+      const next = guest.call<Promise<Outcome<Distribution>>>(
+        'output-text',
+        'next-distribution',
+        guest.queue,
+        state,
+        TOP,
+      );
+      close(value(await next).logProbabilities, own);
+      const plain = (await expected(text(20))).at(-1)?.logProbabilities ?? [];
+      assert.throws(() => close(own, plain));
+      assert.equal(await failure(adapted(guest, 'nobody')), 'not-found');
+    });
+
+    it('counts as what it computes, and what the cache had of it', async () => {
+      const [first, second] = [inferlet({ tenant: 'counted' }), inferlet({ tenant: 'counted' })];
+      await adapted(first);
+      await adapted(second);
+      const counts = [first, second].map(({ inferlet: { inputTokens, cachedTokens } }) => [inputTokens, cachedTokens]);
+      assert.deepEqual(counts, [
+        [20, 0],
+        [20, 16],
+      ]);
+    });
+
+    it('is refused where the model does not offer it', async () => {
+      const { summary } = inferlet().queue.model ?? {};
+      assert.ok(summary);
+      const guest = inferlet({ model: { summary: { ...summary, traits: ['allocate', 'forward', 'fused'] } } });
+      assert.equal(await failure(adapted(guest)), 'unsupported');
+      for (const [name, ...args] of [['list-adapters'], ['load-adapter', 'other']] as const) {
+        const outcome = guest.call<Promise<Outcome<unknown>>>('adapter', name, guest.queue, ...args);
+        assert.equal(await failure(outcome), 'unsupported');
+      }
     });
   });
 

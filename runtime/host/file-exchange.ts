@@ -1,27 +1,29 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import { fileFault, MAX_FILE_BYTES, MAX_FILES, MAX_FILES_BYTES } from '#scheduler/invocations/file-rules.ts';
-import type { StoredFile } from '#scheduler/invocations/files.ts';
-import { StoreError } from '#scheduler/store/errors.ts';
+import {
+  fileFault,
+  MAX_FAMILY_FILES_BYTES,
+  MAX_FILE_BYTES,
+  MAX_FILES,
+  MAX_FILES_BYTES,
+  MAX_TENANT_FILES_BYTES,
+} from '#scheduler/invocations/file-rules.ts';
 import type { FileExchangeFile, FileExchangeFileInfo } from '#wit/generated/host.ts';
+import { ask } from './ask.ts';
+import { DroppableWait, Holdings } from './holdings.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { OwnFiles } from './own.ts';
+import { Place } from './unread.ts';
 
-/** Bytes of files that an inferlet may have on their way out at once. */
-const MAX_SENDING_BYTES = 2 * MAX_FILE_BYTES;
 /** Calls of `receive-file` that may wait at once. */
 const MAX_RECEIVING = 64;
-/** Bytes of files that came in and that the inferlet has not read yet; one more file may come on top. */
-const MAX_UNREAD_BYTES = 2 * MAX_FILE_BYTES;
 
 const NO_FILES = handlerError('unsupported', 'this host exchanges no files');
 const NO_MORE = handlerError('closed', 'the file is not there, and the client has closed the session');
 
-/** One inferlet's transfers: bounded in bytes on their way, whether the inferlet reads what it asked for or not. */
+/** One inferlet's transfers. */
 export class FileTransfers {
   readonly #inferlet: Inferlet;
-  #sendingBytes = 0;
-  #receiving = 0;
-  #unreadBytes = 0;
+  readonly #receiving = new Holdings(MAX_RECEIVING, 'waits for files');
   /** One content after the other is fetched, so that the bound on what is unread holds. */
   #fetching: Promise<unknown> = Promise.resolve();
 
@@ -35,40 +37,36 @@ export class FileTransfers {
       const tag = content.length > MAX_FILE_BYTES ? 'limit-exceeded' : 'invalid-argument';
       return refused(handlerError(tag, fault));
     }
-    if (this.#sendingBytes + content.length > MAX_SENDING_BYTES) {
-      const text = `${this.#sendingBytes} bytes of files are on their way; await them and send again`;
-      return refused(handlerError('limit-exceeded', text));
-    }
     // The list is a view of the guest's memory, which goes on changing.
-    const bytes = content.slice();
-    this.#sendingBytes += bytes.length;
-    const sent = this.#with((files) => this.#put(files, name, mediaType, bytes)).finally(() => {
-      this.#sendingBytes -= bytes.length;
-    });
-    return this.#wait(sent);
+    return this.#ask((files) => this.#put(files, name, mediaType, content.slice()), content.length);
   }
 
   receive(name: string): Promise<Outcome<FileExchangeFile>> {
     const fault = fileFault(name, 'text/plain', 0);
     if (fault !== null) return refused(handlerError('invalid-argument', fault));
-    if (this.#receiving >= MAX_RECEIVING) {
-      const text = `${MAX_RECEIVING} files are waited for already; await some of them first`;
-      return refused(handlerError('limit-exceeded', text));
-    }
-    this.#receiving++;
-    const received = this.#with(async (files) => {
-      if (!(await files.appears(name, this.#inferlet.stopping))) return err(NO_MORE);
-      return this.#fetch(files, name);
-    }).finally(() => {
-      this.#receiving--;
+    const { unread, outgoing, stopped } = this.#inferlet;
+    const wait = new DroppableWait();
+    const full = stopped ?? outgoing.refusal(0) ?? this.#receiving.take(wait);
+    if (full) return refused(full);
+    const place = new Place(unread, () => wait.drop());
+    const received = this.#ask(async (files): Promise<Outcome<FileExchangeFile>> => {
+      try {
+        if (await files.appears(name, wait.signal)) return await this.#fetch(files, name, place, wait.signal);
+        return err(NO_MORE);
+      } finally {
+        this.#receiving.give(wait);
+      }
     });
-    return this.#wait(received);
+    return place.of(received);
   }
 
   list(): Promise<Outcome<readonly FileExchangeFileInfo[]>> {
-    return this.#wait(
-      this.#with(async (files) => ok((await files.list()).map((file) => ({ ...file, size: BigInt(file.size) })))),
-    );
+    return this.#ask(async (files) => ok((await files.list()).map((file) => ({ ...file, size: BigInt(file.size) }))));
+  }
+
+  /** Ends every wait. */
+  stop(): void {
+    this.#receiving.dropAll();
   }
 
   async #put(files: OwnFiles, name: string, mediaType: string, bytes: Uint8Array): Promise<Outcome<undefined>> {
@@ -80,56 +78,43 @@ export class FileTransfers {
         return err(handlerError('limit-exceeded', `an invocation has at most ${MAX_FILES} files`));
       case 'too-large':
         return err(handlerError('limit-exceeded', `the files of an invocation have at most ${MAX_FILES_BYTES} bytes`));
+      case 'family-full':
+        return err(
+          handlerError(
+            'limit-exceeded',
+            `the files of an invocation and all its children have at most ${MAX_FAMILY_FILES_BYTES} bytes together`,
+          ),
+        );
+      case 'tenant-full':
+        return err(
+          handlerError(
+            'limit-exceeded',
+            `the stored files of this tenant have at most ${MAX_TENANT_FILES_BYTES} bytes; those of ended invocations go after a day`,
+          ),
+        );
       case 'ended':
       case 'unknown':
         return err(handlerError('closed', 'the invocation has ended'));
     }
   }
 
-  #fetch(files: OwnFiles, name: string): Promise<Outcome<FileExchangeFile>> {
+  #fetch(files: OwnFiles, name: string, place: Place, dropped: AbortSignal): Promise<Outcome<FileExchangeFile>> {
     const fetched = this.#fetching.then(async (): Promise<Outcome<FileExchangeFile>> => {
-      if (this.#unreadBytes > MAX_UNREAD_BYTES) {
-        const text = `${this.#unreadBytes} bytes of files came in and were not read; read them first`;
-        return err(handlerError('limit-exceeded', text));
-      }
-      const file = await files.get(name);
-      return file ? ok(this.#unread(file)) : err(NO_MORE);
+      const full = this.#inferlet.unread.refusal(1);
+      if (full) return err(full);
+      const file = dropped.aborted ? null : await files.get(name);
+      if (!file) return err(NO_MORE);
+      const { mediaType, content } = file;
+      const noRoom = place.offer(content.length);
+      return noRoom ? err(noRoom) : ok({ mediaType, content });
     });
     this.#fetching = fetched.catch(() => undefined);
     return fetched;
   }
 
-  /** The file, whose content counts as unread until it is handed to the guest. */
-  #unread({ mediaType, content }: StoredFile): FileExchangeFile {
-    let unread: number = content.length;
-    this.#unreadBytes += unread;
-    const read = () => {
-      this.#unreadBytes -= unread;
-      unread = 0;
-      return content;
-    };
-    return {
-      mediaType,
-      get content() {
-        return read();
-      },
-    };
-  }
-
-  #wait<T>(work: Promise<Outcome<T>>): Promise<Outcome<T>> {
-    const { hooks, interruptions } = this.#inferlet;
-    return hooks.waits.during(interruptions.until(work));
-  }
-
-  async #with<T>(work: (files: OwnFiles) => Promise<Outcome<T>>): Promise<Outcome<T>> {
+  async #ask<T>(work: (files: OwnFiles) => Promise<Outcome<T>>, bytes = 0): Promise<Outcome<T>> {
     const { own } = this.#inferlet;
-    if (!own) return err(NO_FILES);
-    try {
-      return await work(own.files);
-    } catch (error) {
-      const { code, message } = StoreError.from(error);
-      return err(handlerError(code === 'store-unavailable' ? 'unavailable' : 'internal', message));
-    }
+    return own ? ask(this.#inferlet, () => work(own.files), bytes) : err(NO_FILES);
   }
 }
 

@@ -5,6 +5,20 @@ export interface Droppable {
   drop(): void;
 }
 
+/** A wait that ends when it is dropped. */
+export class DroppableWait implements Droppable {
+  readonly #dropped = new AbortController();
+
+  /** Aborts when nobody waits any more. */
+  get signal(): AbortSignal {
+    return this.#dropped.signal;
+  }
+
+  drop(): void {
+    this.#dropped.abort();
+  }
+}
+
 /** Resources of one kind that an inferlet holds, up to a bound. */
 export class Holdings {
   readonly #most: number;

@@ -55,6 +55,7 @@ describe('http', () => {
     '/bomb': (_request, response) =>
       response.setHeader('content-encoding', 'gzip').end(gzipSync(Buffer.alloc(64 * MIB), { level: 9 })),
     '/never': () => undefined,
+    '/unread': (request) => void request.pause(),
     '/slow': (_request, response) => void response.write('first '),
     '/endless': (_request, response) => {
       written = 0;
@@ -314,7 +315,7 @@ describe('http', () => {
   describe('bodies', () => {
     it('come decompressed, and the head does not say otherwise', async () => {
       const guest = inferlet();
-      for (const path of ['/gzip', '/br', '/deflate', '/raw', '/twice']) {
+      for (const path of ['/gzip', '/deflate', '/raw', '/twice']) {
         const exchange = begin(guest, path);
         const { headers } = value(await head(guest, exchange));
         assert.ok(!headers.some(({ name }) => name === 'content-encoding' || name === 'content-length'), path);
@@ -323,6 +324,13 @@ describe('http', () => {
       const strange = begin(guest, '/strange');
       assert.ok(value(await head(guest, strange)).headers.some(({ name }) => name === 'content-encoding'));
       assert.equal(await whole(guest, strange), 'uryyb');
+      // A decoder of Brotli takes as much memory as the sender likes: it is neither asked for nor decoded.
+      const { headers } = await echo(guest, {});
+      assert.equal(headers['accept-encoding'], 'gzip, deflate');
+      const brotli = begin(guest, '/br');
+      assert.ok(value(await head(guest, brotli)).headers.some(({ value: encoding }) => encoding === 'br'));
+      const piece = value(await read(guest, brotli));
+      assert.deepEqual(piece && Buffer.from(piece), brotliCompressSync(TEXT));
       assert.equal(await whole(guest, begin(guest, '/gzip', { method: 'HEAD' })), '');
       assert.match(await failure(guest, '/broken'), /^unavailable/);
     });
@@ -387,6 +395,36 @@ describe('http', () => {
       const [first, second] = await rest;
       assert.equal(first.tag, 'ok');
       assert.equal(second.tag === 'err' && second.val.tag, 'closed');
+    });
+
+    it('with its place in the body’s bytes that are on their way, which are 32 MiB', async () => {
+      const guest = inferlet();
+      const body = new Uint8Array(4 * MIB);
+      const post = (path: string) => begin(guest, path, { method: 'POST', body });
+      const first = Array.from({ length: 8 }, () => post(`http://${otherHost}/unread`));
+      assert.equal(guest.inferlet.outgoing.bytes, 32 * MIB);
+      const refused = await head(guest, post('/text'));
+      assert.equal(refused.tag === 'err' && refused.val.tag, 'limit-exceeded');
+      first[0]?.drop();
+      // This server takes the whole of it: nothing is on its way when the response is read.
+      const answered = post('/echo');
+      value(await head(guest, answered));
+      assert.equal(guest.inferlet.outgoing.bytes, 28 * MIB);
+      await guest.end();
+      assert.deepEqual([guest.inferlet.outgoing.bytes, guest.inferlet.outgoing.calls], [0, 0]);
+    });
+
+    it('and leaves a share to other tenants, however many inferlets one has', async () => {
+      const http = client({ lookup: () => new Promise(() => undefined) });
+      const grants = { hosts: ['slow.test'] };
+      const greedy = Array.from({ length: 64 }, () => inferlet({ http, tenant: 'greedy', grants }));
+      for (const guest of greedy) for (let i = 0; i < 64; i++) begin(guest, 'http://slow.test/');
+      const other = inferlet({ http, tenant: 'other', grants });
+      const before = http.exchanges;
+      begin(other, 'http://slow.test/');
+      assert.equal(http.exchanges, before + 1);
+      for (const guest of [...greedy, other]) await guest.end();
+      assert.equal(http.exchanges, 0);
     });
 
     it('when it is dropped, with the connection', async () => {

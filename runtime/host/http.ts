@@ -8,7 +8,7 @@ export const http = {
   '[constructor]exchange': (inferlet: Inferlet, request: Request): Exchange => new Exchange(inferlet, request),
   '[method]exchange.head': (inferlet: Inferlet, self: Exchange): Promise<Outcome<ResponseHead>> =>
     inferlet.hooks.waits.during(self.head()),
-  '[method]exchange.read': (inferlet: Inferlet, self: Exchange): Promise<Outcome<Uint8Array | undefined>> =>
-    inferlet.hooks.waits.during(self.read()),
+  '[method]exchange.read': (_inferlet: Inferlet, self: Exchange): Promise<Outcome<Uint8Array | undefined>> =>
+    self.read(),
   '[resource-drop]exchange': (_inferlet: Inferlet, self: Exchange): void => self.drop(),
 };

@@ -1,18 +1,24 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
+import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 import type { GpuHostConnection, GpuInferlet, ModelSummary } from '#gpu-host/protocol/client.ts';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
-import type { ModelMetadata } from '#wit/generated/host.ts';
+import type { Message, ModelMetadata } from '#wit/generated/host.ts';
 import { GrammarAccount, type GrammarService } from '../grammar/service.ts';
+import { ImageAccount } from '../images/account.ts';
 import { type InferletHooks, NO_HOOKS } from '../lifecycle/waiting.ts';
 import { FileTransfers } from './file-exchange.ts';
 import { Holdings } from './holdings.ts';
 import { Interruptions } from './interruptions.ts';
+import { messageBytes } from './message-bytes.ts';
+import { Outgoing } from './outgoing.ts';
 import type { OwnServices } from './own.ts';
 import type { Services } from './services.ts';
 import type { Session } from './session-state.ts';
 import { Sleepers } from './sleepers.ts';
+import { Takes } from './takes.ts';
+import { Unread } from './unread.ts';
 
 /** A model that an inferlet may use, and where it runs. */
 export interface GrantedModel {
@@ -22,6 +28,8 @@ export interface GrantedModel {
   readonly tokenizer: Tokenizer | null;
   /** Null when the model's directory cannot be read from here. */
   readonly metadata: ModelMetadata | null;
+  /** How it takes pictures; null when it takes none, or its directory cannot be read from here. */
+  readonly vision: VisionConfig | null;
   /** Compiles and matches grammars over the tokenizer's vocabulary. */
   readonly grammars: Pick<GrammarService, 'compile'>;
 }
@@ -59,6 +67,7 @@ const MAX_FILES = 1024;
 const MAX_EXCHANGES = 64;
 const MAX_SUBSCRIPTIONS = 64;
 const MAX_CHILD_HANDLES = 1024;
+const MAX_PULLS = 64;
 
 /**
  * What one inferlet has from the platform while it runs: the context of every host function. `release` gives everything back.
@@ -71,15 +80,25 @@ export class Inferlet {
   readonly hooks: InferletHooks;
   readonly own: OwnServices | null;
   readonly interruptions = new Interruptions();
+  /** Its calls under way, and what they carry. */
+  readonly outgoing = new Outgoing();
+  /** What its calls came back with and it has not read. */
+  readonly unread = new Unread();
+  /** Its client's messages. */
+  readonly received = new Takes<Message>(this, () => this.session.receive(), messageBytes);
   readonly childHandles = new Holdings(MAX_CHILD_HANDLES, 'children');
   readonly transfers = new FileTransfers(this);
   readonly grammars = new Holdings(MAX_GRAMMARS, 'grammars');
   /** Bounds its grammars' calls, and charges it for the time of their workers. */
   readonly grammarAccount: GrammarAccount;
+  /** The same of its pictures. */
+  readonly imageAccount: ImageAccount;
   readonly matchers = new Holdings(MAX_MATCHERS, 'matchers');
   readonly files = new Holdings(MAX_FILES, 'files');
   readonly exchanges = new Holdings(MAX_EXCHANGES, 'requests');
   readonly subscriptions = new Holdings(MAX_SUBSCRIPTIONS, 'subscriptions');
+  /** Its waits for messages of lines. */
+  readonly pulls = new Holdings(MAX_PULLS, 'pulls that wait');
   readonly #stopping = new AbortController();
   readonly #devices = new Map<GpuHostConnection, GpuInferlet>();
   /** Those of them that were opened for a place in line and not used yet. */
@@ -105,6 +124,7 @@ export class Inferlet {
     this.hooks = hooks;
     this.own = own;
     this.grammarAccount = new GrammarAccount(hooks.cpu);
+    this.imageAccount = new ImageAccount(hooks.cpu);
   }
 
   /** Why it was asked to stop, or null. */
@@ -217,6 +237,8 @@ export class Inferlet {
     this.sleepers.stop(reason);
     this.session.stop(reason);
     this.interruptions.stop(reason);
+    this.pulls.dropAll();
+    this.transfers.stop();
     this.own?.children.stop(reason);
     this.#stopping.abort();
   }

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
+import { getEventListeners } from 'node:events';
 import { after, before, describe, it } from 'node:test';
 import { handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
-import { openTestScheduler } from '#scheduler/testing/fixture.ts';
+import { eventually, openTestScheduler } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import type { Envelope, Message } from '#wit/generated/host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
@@ -88,6 +89,71 @@ describe('messaging', () => {
     assert.equal(value(await broadcast(sender, 'many', text('x'))), 64);
     await guest.end();
     assert.equal(value(await broadcast(sender, 'many', text('x'))), 0);
+  });
+
+  it('hands messages to the readers that are left, in order, and counts what is not read', async () => {
+    const [guest, sender] = [inferlet(), inferlet()];
+    const news = subscribe(guest, 'readers');
+    value(await ready(guest, news));
+    const unreadNext = () => guest.callOnly<Promise<Outcome<Envelope>>>('messaging', '[method]subscription.next', news);
+    const [first, second, third] = [unreadNext(), unreadNext(), unreadNext()];
+    TestInferlet.letGo(first);
+    assert.equal(failureOf(await first), 'closed');
+    value(await broadcast(sender, 'readers', text('a')));
+    value(await broadcast(sender, 'readers', text('bc')));
+    assert.deepEqual([value(await second).message, value(await third).message], [text('a'), text('bc')]);
+    assert.equal(guest.inferlet.unread.bytes, 3);
+    // Taken for a reader that was dropped before it came: the next one gets it.
+    const dropped = unreadNext();
+    TestInferlet.letGo(dropped);
+    value(await broadcast(sender, 'readers', text('d')));
+    assert.deepEqual(value(await next(guest, news)).message, text('d'));
+    for (const each of [second, third]) TestInferlet.letGo(each);
+    assert.equal(guest.inferlet.unread.bytes, 0);
+    const waiting = Array.from({ length: 16 }, unreadNext);
+    assert.equal(failureOf(await unreadNext()), 'limit-exceeded');
+    guest.call('messaging', '[resource-drop]subscription', news);
+    for (const each of waiting) assert.equal(failureOf(await each), 'closed');
+  });
+
+  it('waits for 64 messages of lines at most, and no longer than somebody wants them', async () => {
+    const [guest, sender, other] = [inferlet(), inferlet(), inferlet()];
+    const pulls = Array.from({ length: 64 }, (_, i) =>
+      guest.callOnly<Promise<Outcome<Envelope>>>('messaging', 'pull', `line-${i}`),
+    );
+    assert.equal(failureOf(await call(guest, 'pull', 'line-64')), 'limit-exceeded');
+    TestInferlet.letGo(pulls[0] as (typeof pulls)[0]);
+    await eventually(() => guest.inferlet.pulls.size === 63, 'a dropped pull ends');
+    value(await call(sender, 'push', 'line-0', text('for whoever is there')));
+    assert.deepEqual(value(await call<Envelope>(other, 'pull', 'line-0')).message, text('for whoever is there'));
+    value(await call(sender, 'push', 'line-1', text('x')));
+    value((await pulls[1]) as Outcome<Envelope>);
+    assert.deepEqual([guest.inferlet.pulls.size, guest.inferlet.unread.bytes], [62, 1]);
+    await guest.end();
+    await eventually(() => guest.inferlet.outgoing.calls === 0, 'its pulls end with it');
+  });
+
+  it('has so many calls under way, whether they are awaited or not', async () => {
+    const [guest, sender] = [inferlet(), inferlet()];
+    const val = new Uint8Array(2 ** 20);
+    const pushes = Array.from({ length: 33 }, () => call(guest, 'push', 'flood', { tag: 'bytes', val }));
+    pushes.push(call(guest, 'broadcast', 'flood', { tag: 'bytes', val }));
+    assert.equal(guest.inferlet.outgoing.bytes, 32 * 2 ** 20);
+    assert.deepEqual((await Promise.all(pushes.slice(32))).map(failureOf), ['limit-exceeded', 'limit-exceeded']);
+    // Stopped: nobody waits any more, and the calls go on all the same.
+    guest.inferlet.stop(handlerError('cancelled', 'enough'));
+    assert.equal(failureOf(await (pushes[0] as (typeof pushes)[0])), 'cancelled');
+    assert.equal(guest.inferlet.outgoing.bytes, 32 * 2 ** 20);
+    await eventually(() => guest.inferlet.outgoing.bytes === 0, 'they settle');
+    assert.equal(getEventListeners(sender.inferlet.stopping, 'abort').length, 0);
+    const quick = Array.from({ length: 1025 }, () => call(sender, 'push', 'quick', text('x')));
+    assert.equal(getEventListeners(sender.inferlet.stopping, 'abort').length, 0);
+    assert.equal((await Promise.all(quick)).map(failureOf).filter((tag) => tag === 'limit-exceeded').length, 1);
+    for (let i = 0; i < 2000; i++)
+      sender.call('messaging', '[resource-drop]subscription', subscribe(sender, `churn-${i}`));
+    // Each came and went: two calls.
+    assert.ok(sender.inferlet.outgoing.calls <= 1025, `${sender.inferlet.outgoing.calls} calls`);
+    await eventually(() => sender.inferlet.outgoing.calls === 0, 'all are gone');
   });
 
   it('loses no message of a line to an inferlet that ends while it waits', async () => {

@@ -1,4 +1,5 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { MAX_LINES_BYTES } from '#scheduler/messaging/lines.ts';
 import {
   MAX_MESSAGE_BYTES,
   type Message as Sent,
@@ -7,8 +8,11 @@ import {
 import type { Next, Subscription } from '#scheduler/messaging/subscription.ts';
 import type { Envelope, Message } from '#wit/generated/host.ts';
 import { ask } from './ask.ts';
-import type { Droppable } from './holdings.ts';
+import { type Droppable, DroppableWait } from './holdings.ts';
 import type { Inferlet } from './inferlet.ts';
+import { messageBytes } from './message-bytes.ts';
+import { Takes } from './takes.ts';
+import { Place } from './unread.ts';
 
 const NAME = /^[A-Za-z0-9._/-]{1,128}$/;
 
@@ -16,33 +20,46 @@ const NAME = /^[A-Za-z0-9._/-]{1,128}$/;
 class InferletSubscription implements Droppable {
   readonly #inferlet: Inferlet;
   readonly #subscription: Outcome<Subscription>;
+  readonly #messages: Takes<Envelope>;
+  #dropped = false;
 
   constructor(inferlet: Inferlet, topic: string) {
     this.#inferlet = inferlet;
-    const refused = checkCall(inferlet, topic) ?? inferlet.stopped ?? inferlet.subscriptions.take(this);
-    const { services, description } = inferlet;
-    this.#subscription = refused
+    const { services, description, subscriptions, outgoing, stopped } = inferlet;
+    const refused = checkCall(inferlet, topic) ?? stopped ?? outgoing.refusal(0) ?? subscriptions.take(this);
+    const subscribed: Outcome<Subscription> = refused
       ? err(refused)
       : ok(services.messaging.broadcasts.subscribe(description.tenant, topic));
+    if (subscribed.tag === 'ok') this.#underWay(subscribed.val.ready);
+    this.#subscription = subscribed;
+    const next = async () => (subscribed.tag === 'ok' ? outcomeOf(await subscribed.val.next()) : subscribed);
+    this.#messages = new Takes(inferlet, next, envelopeBytes);
   }
 
   ready(): Promise<Outcome<undefined>> {
-    return this.#ask((subscription) => subscription.ready.then(() => ok(undefined)));
+    const subscription = this.#subscription;
+    if (subscription.tag === 'err') return Promise.resolve(subscription);
+    return ask(this.#inferlet, () => subscription.val.ready.then(() => ok(undefined)));
   }
 
   next(): Promise<Outcome<Envelope>> {
-    return this.#ask((subscription) => subscription.next().then(outcomeOf));
+    return this.#messages.next();
   }
 
   drop(): void {
+    if (this.#dropped) return;
+    this.#dropped = true;
     this.#inferlet.subscriptions.give(this);
-    if (this.#subscription.tag === 'ok') this.#subscription.val.close();
+    this.#messages.close();
+    if (this.#subscription.tag === 'ok') this.#underWay(this.#subscription.val.close());
   }
 
-  #ask<T>(call: (subscription: Subscription) => Promise<Outcome<T>>): Promise<Outcome<T>> {
-    const subscription = this.#subscription;
-    if (subscription.tag === 'err') return Promise.resolve(subscription);
-    return ask(this.#inferlet, () => call(subscription.val));
+  /** Coming and going are calls as well, so that whoever does nothing else is held up by them. */
+  #underWay(call: Promise<void>): void {
+    const { outgoing } = this.#inferlet;
+    const end = () => outgoing.end(0);
+    outgoing.begin(0);
+    call.then(end, end);
   }
 }
 
@@ -51,8 +68,10 @@ export const messaging = {
   broadcast: (inferlet: Inferlet, topic: string, message: Message): Promise<Outcome<number>> => {
     const refused = checkCall(inferlet, topic) ?? checkMessage(message);
     if (refused) return Promise.resolve(err(refused));
-    const { tenant, broadcasts, envelope } = sending(inferlet, message);
-    return ask(inferlet, async () => ok(await broadcasts.broadcast(tenant, topic, envelope)));
+    const { description, services } = inferlet;
+    const broadcast = async () =>
+      ok(await services.messaging.broadcasts.broadcast(description.tenant, topic, sentBy(inferlet, message)));
+    return ask(inferlet, broadcast, messageBytes(message));
   },
 
   '[constructor]subscription': (inferlet: Inferlet, topic: string): InferletSubscription =>
@@ -67,32 +86,49 @@ export const messaging = {
   push: (inferlet: Inferlet, name: string, message: Message): Promise<Outcome<undefined>> => {
     const refused = checkCall(inferlet, name) ?? checkMessage(message);
     if (refused) return Promise.resolve(err(refused));
-    const { tenant, lines, envelope } = sending(inferlet, message);
-    return ask(inferlet, async () => {
-      const outcome = await lines.push(tenant, name, envelope);
+    const { description, services } = inferlet;
+    const push = async (): Promise<Outcome<undefined>> => {
+      const outcome = await services.messaging.lines.push(description.tenant, name, sentBy(inferlet, message));
       if (outcome.kind === 'ok') return ok(undefined);
+      if (outcome.kind === 'tenant-full') {
+        const full = `all lines of this tenant together take ${outcome.bytes} of ${MAX_LINES_BYTES} bytes; push again when some messages were pulled`;
+        return err(handlerError('limit-exceeded', full));
+      }
       const text = `${outcome.messages} messages of ${outcome.bytes} bytes wait in the line ${name}; push again when some were pulled`;
       return err(handlerError('limit-exceeded', text));
-    });
+    };
+    return ask(inferlet, push, messageBytes(message));
   },
 
   pull: (inferlet: Inferlet, name: string): Promise<Outcome<Envelope>> => {
-    const refused = checkCall(inferlet, name);
+    const { description, services, stopped, outgoing, unread, pulls } = inferlet;
+    const wait = new DroppableWait();
+    const refused =
+      checkCall(inferlet, name) ?? stopped ?? outgoing.refusal(0) ?? unread.refusal(1) ?? pulls.take(wait);
     if (refused) return Promise.resolve(err(refused));
-    const { description, services, stopping } = inferlet;
-    return ask(inferlet, async () => {
-      const envelope = await services.messaging.lines.pull(description.tenant, name, stopping);
-      return envelope ? ok(toWit(envelope)) : err(inferlet.stopped ?? CLOSING);
-    });
+    const place = new Place(unread, () => wait.drop());
+    const pull = async (): Promise<Outcome<Envelope>> => {
+      try {
+        const pulled = await services.messaging.lines.pull(description.tenant, name, wait.signal);
+        if (!pulled) return err(inferlet.stopped ?? CLOSING);
+        const envelope = toWit(pulled);
+        place.take(envelopeBytes(envelope));
+        return ok(envelope);
+      } finally {
+        pulls.give(wait);
+      }
+    };
+    return place.of(ask(inferlet, pull));
   },
 };
 
 /** A message with its sender; the bytes of `message` may be a view of the guest's memory. */
-function sending({ description, services }: Inferlet, { tag, val }: Message) {
+function sentBy({ description }: Inferlet, { tag, val }: Message): SentEnvelope {
   const message: Sent = tag === 'text' ? { text: val } : { bytes: val.slice() };
-  const { broadcasts, lines } = services.messaging;
-  return { broadcasts, lines, tenant: description.tenant, envelope: { sender: description.id, message } };
+  return { sender: description.id, message };
 }
+
+const envelopeBytes = ({ message }: Envelope): number => messageBytes(message);
 
 function outcomeOf(next: Next): Outcome<Envelope> {
   switch (next.kind) {
@@ -129,8 +165,8 @@ function checkCall({ description }: Inferlet, name: string): HandlerError | null
   return handlerError('invalid-argument', text);
 }
 
-function checkMessage({ tag, val }: Message): HandlerError | null {
-  const bytes = tag === 'text' ? Buffer.byteLength(val) : val.length;
+function checkMessage(message: Message): HandlerError | null {
+  const bytes = messageBytes(message);
   if (bytes <= MAX_MESSAGE_BYTES) return null;
   return handlerError(
     'limit-exceeded',

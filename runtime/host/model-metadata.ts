@@ -2,6 +2,8 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { parseConfig } from '#gpu-host/models/config.ts';
 import { expectedTensors, readJson } from '#gpu-host/models/load.ts';
+import { readVision } from '#gpu-host/models/vision/read.ts';
+import { expectedVisionTensors } from '#gpu-host/models/vision/tensors.ts';
 import type { ModelSummary } from '#gpu-host/protocol/client.ts';
 import type { ModelMetadata } from '#wit/generated/host.ts';
 
@@ -12,7 +14,9 @@ export async function readMetadata({ directory, bits }: ModelSummary): Promise<M
   const file = await readJson(join(directory, 'config.json'));
   const config = parseConfig(file);
   const names = namesSchema.safeParse(file);
-  const parameters = expectedTensors(config).reduce(
+  const vision = await readVision(directory);
+  const tensors = [...expectedTensors(config), ...(vision ? expectedVisionTensors(vision) : [])];
+  const parameters = tensors.reduce(
     (sum, [, shape]) => sum + BigInt(shape.reduce((product, size) => product * size, 1)),
     0n,
   );

@@ -1,4 +1,6 @@
 import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
+import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
+import { readVision } from '#gpu-host/models/vision/read.ts';
 import type { GpuHostConnection, ModelSummary } from '#gpu-host/protocol/client.ts';
 import type { ModelMetadata } from '#wit/generated/host.ts';
 import type { GrantedModel } from './inferlet.ts';
@@ -12,6 +14,7 @@ export class Models {
   readonly #connections: readonly GpuHostConnection[];
   readonly #tokenizers = new Map<string, Promise<Tokenizer | null>>();
   readonly #metadata = new Map<string, Promise<ModelMetadata | null>>();
+  readonly #vision = new Map<string, Promise<VisionConfig | null>>();
   readonly #grammars: GrantedModel['grammars'];
   readonly #onError: (error: unknown) => void;
 
@@ -43,8 +46,12 @@ export class Models {
         if (!offer) return [];
         const grammars = this.#grammars;
         return [
-          Promise.all([this.#tokenizer(offer.summary.directory), this.#metadataOf(offer.summary)]).then(
-            ([tokenizer, metadata]) => [name, { ...offer, tokenizer, metadata, grammars }] as const,
+          Promise.all([
+            this.#tokenizer(offer.summary.directory),
+            this.#metadataOf(offer.summary),
+            this.#visionOf(offer.summary),
+          ]).then(
+            ([tokenizer, metadata, vision]) => [name, { ...offer, tokenizer, metadata, vision, grammars }] as const,
           ),
         ];
       }),
@@ -77,6 +84,22 @@ export class Models {
     return reading;
   }
 
+  #visionOf({ directory, traits }: ModelSummary): Promise<VisionConfig | null> {
+    if (!traits.includes('input-image')) return NO_VISION;
+    let reading = this.#vision.get(directory);
+    if (!reading) {
+      reading = readVision(directory).then(
+        (vision) => vision ?? null,
+        (error: unknown) => {
+          this.#onError(error);
+          return null;
+        },
+      );
+      this.#vision.set(directory, reading);
+    }
+    return reading;
+  }
+
   #tokenizer(directory: string): Promise<Tokenizer | null> {
     let loading = this.#tokenizers.get(directory);
     if (!loading) {
@@ -89,3 +112,5 @@ export class Models {
     return loading;
   }
 }
+
+const NO_VISION = Promise.resolve(null);

@@ -68,4 +68,16 @@ describe('runtime', () => {
     }
     await guest.end();
   });
+
+  it('keeps no timer of a sleep that was dropped', async () => {
+    const guest = new TestInferlet(null);
+    const sleep = () => guest.callOnly<Promise<{ readonly tag: string }>>('runtime', 'sleep', 1_000_000);
+    const [kept, dropped] = [sleep(), sleep()];
+    TestInferlet.letGo(dropped);
+    assert.equal((await dropped).tag, 'err');
+    assert.equal(guest.inferlet.sleepers.size, 1);
+    await guest.end();
+    assert.equal((await kept).tag, 'err');
+    assert.equal(guest.inferlet.sleepers.size, 0);
+  });
 });

@@ -1,5 +1,6 @@
 import type { KeyValues } from '#scheduler/key-values/key-values.ts';
 import type { Messaging } from '#scheduler/messaging/messaging.ts';
+import type { ImageService } from '../images/service.ts';
 import type { HttpClient } from './http/client.ts';
 
 /** What a runtime offers to all its inferlets besides devices. */
@@ -7,4 +8,6 @@ export interface Services {
   readonly keyValues: KeyValues;
   readonly messaging: Messaging;
   readonly http: HttpClient;
+  /** Decodes and resizes pictures. */
+  readonly images: Pick<ImageService, 'prepare'>;
 }

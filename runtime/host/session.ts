@@ -5,5 +5,5 @@ import type { Inferlet } from './inferlet.ts';
 export const session = {
   send: (inferlet: Inferlet, message: Message) => inferlet.session.send(message),
   flush: (inferlet: Inferlet) => inferlet.session.flush(),
-  receive: (inferlet: Inferlet) => inferlet.hooks.waits.during(inferlet.session.receive()),
+  receive: (inferlet: Inferlet) => inferlet.received.next(),
 };

@@ -1,4 +1,5 @@
-import { err, type HandlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { lettingGo } from '../lowering/let-go.ts';
 
 /** The timers of one inferlet. */
 export class Sleepers {
@@ -9,24 +10,26 @@ export class Sleepers {
   sleep(milliseconds: number): Promise<Outcome<undefined>> {
     const stopped = this.#stopped;
     if (stopped) return Promise.resolve(err(stopped));
-    return new Promise((resolve) => {
-      const timer = setTimeout(
-        () => {
-          this.#waiting.delete(timer);
-          resolve(ok(undefined));
-        },
-        Math.min(milliseconds, 2 ** 31 - 1),
-      );
-      this.#waiting.set(timer, resolve);
-    });
+    const { promise, resolve } = Promise.withResolvers<Outcome<undefined>>();
+    const end = (outcome: Outcome<undefined>) => {
+      clearTimeout(timer);
+      this.#waiting.delete(timer);
+      resolve(outcome);
+    };
+    const timer = setTimeout(() => end(ok(undefined)), Math.min(milliseconds, 2 ** 31 - 1));
+    this.#waiting.set(timer, end);
+    return lettingGo(promise, () => end(err(DROPPED)));
+  }
+
+  /** Timers that run: of futures that nobody dropped. */
+  get size(): number {
+    return this.#waiting.size;
   }
 
   stop(reason: HandlerError): void {
     this.#stopped ??= reason;
-    for (const [timer, resolve] of this.#waiting) {
-      clearTimeout(timer);
-      resolve(err(reason));
-    }
-    this.#waiting.clear();
+    for (const end of [...this.#waiting.values()]) end(err(reason));
   }
 }
+
+const DROPPED = handlerError('closed', 'the future was dropped');

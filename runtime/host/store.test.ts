@@ -93,4 +93,31 @@ describe('store', () => {
     const other = new TestInferlet(null, { grants: { store: 'write' }, services: { keyValues: away.keyValues } });
     assert.equal(await failure(other, 'get', 'small'), 'unavailable');
   });
+
+  it('keeps 32 MiB of what an inferlet does not read, until it reads or drops it', async () => {
+    const guest = inferlet();
+    value(await call(guest, 'set', 'large', new Uint8Array(MAX_VALUE_BYTES), undefined));
+    const get = () => guest.callOnly<Promise<Outcome<Entry | undefined>>>('store', 'get', 'large');
+    const tags = async (answers: Promise<Outcome<unknown>>[]) =>
+      (await Promise.all(answers)).map((outcome) => (outcome.tag === 'err' ? outcome.val.tag : 'ok'));
+    const first = Array.from({ length: 33 }, get);
+    assert.deepEqual(await tags(first), [...Array(32).fill('ok'), 'limit-exceeded']);
+    assert.deepEqual(await tags([guest.callOnly('store', 'list-keys', '', undefined, 10)]), ['limit-exceeded']);
+    for (const answer of first.slice(0, 2)) TestInferlet.letGo(answer);
+    // One that is dropped before it is settled takes no room at all.
+    const dropped = get();
+    TestInferlet.letGo(dropped);
+    await dropped;
+    assert.deepEqual(await tags([get(), get(), get()]), ['ok', 'ok', 'limit-exceeded']);
+    for (const answer of first) TestInferlet.letGo(answer);
+    assert.equal(guest.inferlet.unread.bytes, 2 * MAX_VALUE_BYTES);
+  });
+
+  it('sends 32 MiB at once', async () => {
+    const guest = inferlet();
+    const value = new Uint8Array(MAX_VALUE_BYTES);
+    const sets = Array.from({ length: 33 }, () => failure(guest, 'set', 'flood', value, undefined));
+    assert.deepEqual(await Promise.all(sets), [...Array(32).fill('ok'), 'limit-exceeded']);
+    assert.equal(await failure(guest, 'set', 'flood', value, undefined), 'ok');
+  });
 });

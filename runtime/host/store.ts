@@ -11,8 +11,12 @@ const MAX_LISTED_KEYS = 1000;
 /** `wit/store.wit`. */
 export const store = {
   get: (inferlet: Inferlet, key: string): Promise<Outcome<Entry | undefined>> =>
-    call(inferlet, 'read', checkKey(key), async ({ keyValues }, tenant) =>
-      ok((await keyValues.get(tenant, key)) ?? undefined),
+    inferlet.unread.kept(
+      call(inferlet, 'read', checkKey(key), async ({ keyValues }, tenant) => {
+        const entry = await keyValues.get(tenant, key);
+        return ok(entry ? { ...entry, value: alone(entry.value) } : undefined);
+      }),
+      (entry) => entry?.value.length ?? 0,
     ),
 
   set: (
@@ -47,8 +51,11 @@ export const store = {
     after: string | undefined,
     limit: number,
   ): Promise<Outcome<readonly string[]>> =>
-    call(inferlet, 'read', checkListing(prefix, after, limit), async ({ keyValues }, tenant) =>
-      ok(await keyValues.list(tenant, prefix, after, limit)),
+    inferlet.unread.kept(
+      call(inferlet, 'read', checkListing(prefix, after, limit), async ({ keyValues }, tenant) =>
+        ok(await keyValues.list(tenant, prefix, after, limit)),
+      ),
+      (keys) => keys.reduce((sum, key) => sum + Buffer.byteLength(key), 0),
     ),
 };
 
@@ -62,16 +69,21 @@ function write<T>(
   answer: (version: bigint | undefined) => Outcome<T>,
 ): Promise<Outcome<T>> {
   const refused = checkKey(key) ?? checkValue(value) ?? fault;
-  const own = refused ? value : value.slice();
-  return call(inferlet, 'write', refused, async ({ keyValues }, tenant) => {
-    const outcome: WriteOutcome = await keyValues.write(tenant, key, own, options);
+  const set = async ({ keyValues }: Inferlet['services'], tenant: string): Promise<Outcome<T>> => {
+    const outcome: WriteOutcome = await keyValues.write(tenant, key, value.slice(), options);
     if (outcome.kind === 'full') {
       return limit(
         `the tenant's store has ${outcome.keys} keys and ${outcome.bytes} bytes, and no room for this one; delete what is not needed`,
       );
     }
     return answer(outcome.kind === 'written' ? outcome.version : undefined);
-  });
+  };
+  return call(inferlet, 'write', refused, set, value.length);
+}
+
+/** The same bytes without the others of the answer that they came in. */
+function alone(bytes: Uint8Array): Uint8Array {
+  return bytes.length * 2 < bytes.buffer.byteLength ? bytes.slice() : bytes;
 }
 
 function call<T>(
@@ -79,11 +91,12 @@ function call<T>(
   needs: 'read' | 'write',
   fault: HandlerError | null,
   make: (services: Inferlet['services'], tenant: string) => Promise<Outcome<T>>,
+  bytes = 0,
 ): Promise<Outcome<T>> {
   const { description, services } = inferlet;
   const refused = checkGrant(description.grants.store, needs) ?? fault;
   if (refused) return Promise.resolve(err(refused));
-  return ask(inferlet, () => make(services, description.tenant));
+  return ask(inferlet, () => make(services, description.tenant), bytes);
 }
 
 function checkGrant(granted: 'none' | 'read' | 'write', needs: 'read' | 'write'): HandlerError | null {

@@ -4,19 +4,23 @@ import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-hos
 import type { ChatMessage, SpecialTokenIds } from '#wit/generated/host.ts';
 import type { GrantedModel, Inferlet } from './inferlet.ts';
 
-/** Characters of one call for each token of the model's context, and at least; tokenizing blocks the thread, so it is bounded. */
+/** Everybody's calls wait while one is answered: what one of them may name takes some tens of milliseconds. */
+export const MAX_TEXT_CHARACTERS = 32_768;
+const MAX_TOKENS = 131_072;
+/** Characters of a conversation for each token of the model's context, and at least. */
 const CHARACTERS_PER_TOKEN = 16;
-const MIN_TEXT_CHARACTERS = 65_536;
-const MAX_TOKENS = 262_144;
+const MIN_CHAT_CHARACTERS = 65_536;
+/** What is in a message counts as two values. */
+const MAX_MESSAGES = 8192;
 
 /** `wit/tokenize.wit`. */
 export const tokenize = {
   tokenize: (inferlet: Inferlet, model: string, text: string, special: boolean): Outcome<Uint32Array> =>
-    withTokenizer(inferlet, model, (tokenizer, granted) => {
-      const limit = textLimit(granted);
-      if (text.length > limit) return tooLong('text', text.length, limit);
-      return ok(tokenizer.encode(text, { special }));
-    }),
+    withTokenizer(inferlet, model, (tokenizer) =>
+      text.length > MAX_TEXT_CHARACTERS
+        ? tooLong('text', text.length, MAX_TEXT_CHARACTERS, 'cut it at the end of a line')
+        : ok(tokenizer.encode(text, { special })),
+    ),
 
   detokenize: (inferlet: Inferlet, model: string, tokens: Uint32Array, special: boolean): Outcome<string> =>
     withTokenizer(inferlet, model, (tokenizer) =>
@@ -42,18 +46,24 @@ export const tokenize = {
     messages: readonly ChatMessage[],
     addGenerationPrompt: boolean,
   ): Outcome<string> =>
-    withTokenizer(inferlet, model, (tokenizer) => {
+    withTokenizer(inferlet, model, (tokenizer, granted) => {
       if (tokenizer.chatTemplate === null) return err(handlerError('unsupported', `${model} has no chat template`));
-      return ok(tokenizer.applyChatTemplate(messages, addGenerationPrompt));
+      if (messages.length > MAX_MESSAGES) {
+        const text = `the conversation has ${messages.length} messages; ${MAX_MESSAGES} is the limit of one call`;
+        return err(handlerError('limit-exceeded', text));
+      }
+      const limit = chatLimit(granted);
+      const characters = messages.reduce((sum, { role, content }) => sum + role.length + content.length, 0);
+      if (characters > limit) return tooLong('conversation', characters, limit);
+      return bounded(tokenizer.applyChatTemplate(messages, addGenerationPrompt), limit);
     }),
 
   'render-chat': (inferlet: Inferlet, model: string, variables: string): Outcome<string> =>
     withTokenizer(inferlet, model, (tokenizer, granted) => {
       if (tokenizer.chatTemplate === null) return err(handlerError('unsupported', `${model} has no chat template`));
-      const limit = textLimit(granted);
+      const limit = chatLimit(granted);
       if (variables.length > limit) return tooLong('variables', variables.length, limit);
-      const rendered = tokenizer.renderChat(parseVariables(variables));
-      return rendered.length > limit ? tooLong('rendered chat', rendered.length, limit) : ok(rendered);
+      return bounded(tokenizer.renderChat(parseVariables(variables)), limit);
     }),
 
   '[constructor]detokenizer': (inferlet: Inferlet, model: string) => new StreamingDetokenizer(inferlet, model),
@@ -83,9 +93,12 @@ class StreamingDetokenizer {
   }
 }
 
-/** Characters that one call may tokenize, render, or be given to render. */
-const textLimit = ({ summary }: GrantedModel): number =>
-  Math.max(MIN_TEXT_CHARACTERS, summary.contextLength * CHARACTERS_PER_TOKEN);
+/** Characters that one call may render, or be given to render. */
+const chatLimit = ({ summary }: GrantedModel): number =>
+  Math.max(MIN_CHAT_CHARACTERS, summary.contextLength * CHARACTERS_PER_TOKEN);
+
+const bounded = (rendered: string, limit: number): Outcome<string> =>
+  rendered.length > limit ? tooLong('rendered chat', rendered.length, limit) : ok(rendered);
 
 const variablesSchema = z.record(z.string(), z.unknown());
 
@@ -134,8 +147,13 @@ function asHandlerError(error: unknown): HandlerError {
   return handlerError('invalid-argument', message);
 }
 
-const tooLong = (what: string, length: number, limit: number): Outcome<never> =>
-  err(handlerError('limit-exceeded', `the ${what} has ${length} characters; ${limit} is the limit of one call`));
+const tooLong = (what: string, length: number, limit: number, advice = 'send less'): Outcome<never> =>
+  err(
+    handlerError(
+      'limit-exceeded',
+      `the ${what} has ${length} characters; ${limit} is the limit of one call, ${advice}`,
+    ),
+  );
 
 const tooMany = (count: number): Outcome<string> =>
   err(handlerError('limit-exceeded', `${count} tokens at once; ${MAX_TOKENS} is the limit of one call`));

@@ -7,8 +7,8 @@ import { newInvocationId } from '#scheduler/invocations/id.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 
-/** Characters of a child's input; a client's may have as many bytes. */
-const MAX_INPUT = 4 << 20;
+/** Characters of a child's input: it is parsed and checked in one turn of the event loop, while all inferlets of this runtime wait. */
+const MAX_INPUT = 256 << 10;
 
 /** What making a child's job needs of the platform. */
 export interface ChildJobs {
@@ -48,7 +48,9 @@ export async function findFunction(
 export function checkInput({ inputs }: ChildJobs, version: FunctionVersion, input: string): Outcome<undefined> {
   const refused = (text: string) => err(handlerError('invalid-argument', text));
   if (input.length > MAX_INPUT)
-    return refused(`the input has ${input.length} characters; ${MAX_INPUT} is the limit, send the rest as messages`);
+    return refused(
+      `the input has ${input.length} characters; ${MAX_INPUT} is the limit of a child's, send the rest as messages`,
+    );
   let value: unknown;
   try {
     value = JSON.parse(input);

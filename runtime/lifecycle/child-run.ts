@@ -1,42 +1,36 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { EventLog } from '#scheduler/invocations/event-log.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import type { Ending, Message } from '#wit/generated/host.ts';
-import type { RunningChild } from '../host/children.ts';
+import type { MessageReader, RunningChild } from '../host/children.ts';
+import { ChildMessages } from './child-messages.ts';
+import { outputOf } from './result-event.ts';
 import type { Stop } from './stopping.ts';
 
-/** Events of one read: what a parent that reads slowly may make this process hold. */
-const READ_COUNT = 8;
-const RETRY_MS = 200;
+/** Characters of a result that are kept here for whoever asks how the child ended; a longer one is read from its log. */
+const MAX_KEPT_RESULT = 4096;
 
 export interface ChildRunOptions {
-  readonly job: InvocationJob;
+  readonly id: string;
   readonly inbox: Inbox;
   readonly events: EventLog;
 }
 
 /**
- * One child while it runs. What it sends is read from its event log, the same that its client could follow: nothing is kept here for a
- * parent that reads late or never.
+ * One child as long as its parent holds it: little is kept here of one that has ended. What it sent, and a long result, are read from its
+ * event log.
  */
 export class ChildRun implements RunningChild {
-  readonly job: InvocationJob;
+  readonly id: string;
   readonly #options: ChildRunOptions;
   readonly #stop = new AbortController();
-  readonly #ended = Promise.withResolvers<Ending>();
-  /** Whether a client asked for its cancellation. */
-  cancelledByClient = false;
+  /** With null when it succeeded with a result that is not kept. */
+  readonly #ended = Promise.withResolvers<Ending | null>();
 
   constructor(options: ChildRunOptions) {
-    this.job = options.job;
+    this.id = options.id;
     this.#options = options;
-  }
-
-  get id(): string {
-    return this.job.id;
   }
 
   /** Aborts with a `Stop`. */
@@ -44,13 +38,24 @@ export class ChildRun implements RunningChild {
     return this.#stop.signal;
   }
 
-  get ended(): Promise<Ending> {
+  get ended(): Promise<unknown> {
     return this.#ended.promise;
   }
 
   /** It has its terminal event. */
   settle(ending: Ending): void {
-    this.#ended.resolve(ending);
+    const long = ending.tag === 'success' && ending.val.length > MAX_KEPT_RESULT;
+    this.#ended.resolve(long ? null : ending);
+  }
+
+  async ending(): Promise<Outcome<Ending>> {
+    const kept = await this.#ended.promise;
+    if (kept) return ok(kept);
+    const last = await this.#options.events.last(this.id);
+    const output = last?.event === 'result' ? outputOf(last.data) : null;
+    return output === null
+      ? err(handlerError('closed', 'the result of the child is not kept any more'))
+      : ok({ tag: 'success', val: output });
   }
 
   stop(reason: Stop): void {
@@ -87,30 +92,9 @@ export class ChildRun implements RunningChild {
     return this.#options.inbox.close(this.id);
   }
 
-  async *messages(signal: AbortSignal): AsyncGenerator<Message, void> {
-    let last = 0;
-    while (!signal.aborted) {
-      try {
-        for await (const event of this.#options.events.follow(this.id, last, signal, READ_COUNT)) {
-          last = event.seq;
-          const message = event.event === 'message' ? messageOf(event.data) : null;
-          if (message) yield message;
-        }
-        return;
-      } catch (error) {
-        // Its record is gone: nothing more can come.
-        if (StoreError.from(error).code === 'invalid-argument') return;
-        if (StoreError.from(error).code !== 'store-unavailable') throw error;
-        await sleep(RETRY_MS);
-      }
-    }
+  messages(signal: AbortSignal): MessageReader {
+    const messages = new ChildMessages(this.#options.events, this.id, signal);
+    this.#ended.promise.then(() => messages.end());
+    return messages;
   }
-}
-
-/** What a `message` event says; null for one that tells of a file. */
-function messageOf(data: string): Message | null {
-  const content = JSON.parse(data) as { readonly text?: string; readonly base64?: string };
-  if (content.text !== undefined) return { tag: 'text', val: content.text };
-  if (content.base64 !== undefined) return { tag: 'bytes', val: Buffer.from(content.base64, 'base64') };
-  return null;
 }

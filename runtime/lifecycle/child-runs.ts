@@ -1,10 +1,10 @@
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
-import type { Control } from '#scheduler/invocations/control.ts';
 import type { EventLog } from '#scheduler/invocations/event-log.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
 import type { AttemptOutcome } from '#scheduler/invocations/types.ts';
+import { Shares } from '#scheduler/policies/shares.ts';
 import type { Ending } from '#wit/generated/host.ts';
 import type { ChildJobs } from './child-job.ts';
 import { ChildRun } from './child-run.ts';
@@ -12,14 +12,13 @@ import type { Family } from './family.ts';
 import { isLost, untilStored } from './stored.ts';
 import type { Verdict } from './verdict.ts';
 
-/** Children that one runtime runs at once: each holds an instance's memory, and none waits for a slot. */
+/** Children that one runtime runs at once, of all tenants: each holds an instance's memory, and none waits for a slot. */
 const MAX_RUNS = 1024;
 
 export interface ChildRunsOptions {
   readonly invocations: Invocations;
   readonly inbox: Inbox;
   readonly events: EventLog;
-  readonly control: Control;
   readonly runtimeId: string;
   readonly jobs: ChildJobs;
   /** Runs a child from its beginning to its end; null when `begin` was refused. */
@@ -49,6 +48,7 @@ export interface Origin {
 export class ChildRuns {
   readonly #options: ChildRunsOptions;
   readonly #runs = new Map<string, ChildRun>();
+  readonly #places = new Shares(MAX_RUNS);
 
   constructor(options: ChildRunsOptions) {
     this.#options = options;
@@ -63,39 +63,52 @@ export class ChildRuns {
     return this.#options.jobs;
   }
 
-  /** Why this runtime takes no child now, or null. */
-  refusal(): HandlerError | null {
-    if (this.#runs.size < MAX_RUNS) return null;
-    return handlerError('unavailable', `this runtime runs ${MAX_RUNS} children already; try again later`);
+  /** Takes a place for a child of a tenant; null, or why there is none. Whoever enters leaves. */
+  enter(tenant: string): HandlerError | null {
+    if (this.#places.enter(tenant)) return null;
+    const text = `this runtime runs ${this.#places.total} children (${MAX_RUNS} are the most), and as many of this tenant as it may; try again later`;
+    return handlerError('unavailable', text);
+  }
+
+  leave(tenant: string): void {
+    this.#places.leave(tenant);
   }
 
   /** A client asks for a child's cancellation; false when none of that id runs here. */
   cancel(id: string, message: string): boolean {
     const run = this.#runs.get(id);
     if (!run) return false;
-    run.cancelledByClient = true;
     run.cancel(message);
     return true;
   }
 
-  create(job: InvocationJob): ChildRun {
+  create({ id }: InvocationJob): ChildRun {
     const { inbox, events } = this.#options;
-    return new ChildRun({ job, inbox, events });
+    return new ChildRun({ id, inbox, events });
   }
 
   /**
    * Starts a child. `begun` resolves once its record is stored, with null, or with why it never begins. `ended` resolves when it has its
    * terminal event, or never will have one from here; `run.settle` is the caller's. Neither rejects.
    */
-  start(run: ChildRun, origin: Origin): { begun: Promise<HandlerError | null>; ended: Promise<Ending> } {
+  start(
+    run: ChildRun,
+    job: InvocationJob,
+    origin: Origin,
+  ): { begun: Promise<HandlerError | null>; ended: Promise<Ending> } {
     const begun = Promise.withResolvers<HandlerError | null>();
     this.#runs.set(run.id, run);
-    const ended = this.#live(run, origin, begun.resolve).finally(() => this.#runs.delete(run.id));
+    const ended = this.#live(run, job, origin, begun.resolve).finally(() => this.#runs.delete(run.id));
     return { begun: begun.promise, ended };
   }
 
-  async #live(run: ChildRun, origin: Origin, begun: (refused: HandlerError | null) => void): Promise<Ending> {
-    const { job, signal } = run;
+  async #live(
+    run: ChildRun,
+    job: InvocationJob,
+    origin: Origin,
+    begun: (refused: HandlerError | null) => void,
+  ): Promise<Ending> {
+    const { signal } = run;
     const { family, depth } = origin;
     let verdict: Verdict | null;
     try {
@@ -107,7 +120,6 @@ export class ChildRuns {
     }
     // Answered only when it has not begun.
     begun(handlerError(isLost(signal) ? 'terminated' : 'cancelled', 'the parent has ended; nothing begins for it'));
-    if (run.cancelledByClient) await this.#settled(job.id);
     switch (verdict?.kind) {
       case 'result':
         return { tag: 'success', val: verdict.output };
@@ -156,11 +168,6 @@ export class ChildRuns {
       onError?.(error);
       return failure('internal', 'It could not be ended.');
     }
-  }
-
-  async #settled(id: string): Promise<void> {
-    const { control, runtimeId, onError } = this.#options;
-    await control.settled(runtimeId, id).catch((error) => onError?.(error));
   }
 }
 

@@ -190,6 +190,38 @@ describe('children', () => {
     assert.equal(platform.runtime.running, 0);
   });
 
+  it('leave a place in their log when they have ended, and no more, to a parent that has not read it all', async () => {
+    const { scheduler, redis } = platform;
+    const child = { do: 'chatter', count: 12, size: 3 };
+    const id = await platform.submit(family, { do: 'hoard', name: 'family', input: child });
+    const own = String((await namedBy(id)).child);
+    const events = async () => (await scheduler.events.read(id, 0)).filter(({ event }) => event === 'message');
+    await eventually(async () => (await events()).length === 2, 'the child has ended');
+    const probe = redis.connect();
+    const followed = async () => (await probe.pubsub('NUMSUB', scheduler.store.keys.live(own)))[1];
+    await eventually(async () => Number(await followed()) === 0, 'nobody listens to it');
+    probe.disconnect();
+    await scheduler.inbox.push(id, { text: 'go on' });
+    const { first, second, heard, end } = output(await platform.transcript(id));
+    assert.deepEqual([first, second, end], ['0...', 'go on', 'closed']);
+    assert.deepEqual(
+      heard,
+      Array.from({ length: 11 }, (_, i) => `${i + 1}...`),
+    );
+  });
+
+  it('tell how they ended as often as asked, a long result word for word', async () => {
+    for (const [text, count] of [
+      ['x', 3],
+      ['é,"usage":', 100_000],
+    ] as const) {
+      const ending = { tag: 'success', val: JSON.stringify(text.repeat(count)) };
+      const input = { do: 'verbatim', text, count };
+      const told = output(await invoke({ do: 'twice', name: 'family', input }));
+      assert.deepEqual(told, [ending, ending]);
+    }
+  });
+
   it('are cancelled by their parent, by dropping them, and by a client', async () => {
     const cancelled = await invoke({ do: 'cancel', name: 'family', input: { do: 'stubborn' } });
     assert.equal((output(cancelled).val as Record<string, string>).code, 'cancelled');
@@ -214,6 +246,32 @@ describe('children', () => {
     await eventually(async () => (await platform.freePages()) === PAGES, 'all pages are free');
     assert.equal(platform.runtime.running, 0);
     assert.equal((await platform.scheduler.invocations.children()).size, 0);
+    assert.deepEqual(platform.errors, []);
+  });
+});
+
+describe('a family whose logs are full', () => {
+  let platform: TestPlatform;
+  before(async () => {
+    platform = await TestPlatform.start({
+      pageCount: 4,
+      runtime: { concurrency: 2 },
+      retention: { familyBytes: 20_000 },
+    });
+  });
+  after(() => platform.stop());
+
+  it('ends with output-limit, its children and itself, rather than with another result', async () => {
+    const source = await readFile(new URL('../testing/fixtures/family.js', import.meta.url), 'utf8');
+    const version = await platform.deploy(source, { name: 'family', limits: LIMITS, grants: { launch: '*' } });
+    const input = { do: 'echo', value: 'x'.repeat(6000) };
+    const many = { do: 'many', name: 'family', inputs: [input, input, input], next: 'wait' };
+    const transcript = await platform.invoke(version, many);
+    assert.equal(transcript.end.data.code, 'output-limit');
+    const records = await platform.scheduler.invocations.recent('default', 'family');
+    const codes = records.filter(({ parent }) => parent !== null).map(({ failure }) => failure?.code ?? 'ok');
+    assert.equal(codes.filter((code) => code === 'ok').length, 2, 'two results had room');
+    assert.equal(codes.filter((code) => code === 'output-limit').length, 1);
     assert.deepEqual(platform.errors, []);
   });
 });

@@ -53,8 +53,7 @@ export class Children implements ChildLauncher {
   }
 
   async launch(reference: string, input: string): Promise<Outcome<RunningChild>> {
-    const { family, depth } = this.#parent;
-    const refused = this.#refusal(reference) ?? this.#runs.refusal() ?? family.enter(depth);
+    const refused = this.#refusal(reference) ?? this.#enter();
     if (refused) return err(refused);
     const launching = this.#launch(reference, input);
     this.#keep(this.#leaving(launching));
@@ -96,6 +95,21 @@ export class Children implements ChildLauncher {
     return handlerError('unsupported', text);
   }
 
+  /** Takes a child's place in its family and in this runtime. */
+  #enter(): HandlerError | null {
+    const { family, depth, job } = this.#parent;
+    const refused = this.#runs.enter(job.tenant);
+    if (refused) return refused;
+    const full = family.enter(depth);
+    if (full) this.#runs.leave(job.tenant);
+    return full;
+  }
+
+  #leave(begun: boolean): void {
+    this.#parent.family.leave(begun);
+    this.#runs.leave(this.#parent.job.tenant);
+  }
+
   async #launch(reference: string, input: string): Promise<Launching> {
     const failed = (error: HandlerError): Launching => ({
       run: null,
@@ -110,9 +124,10 @@ export class Children implements ChildLauncher {
     if (this.#stopped) return failed(handlerError('cancelled', this.#stopped.message));
     this.#parent.takePlaces();
     const leftMs = this.#parent.deadlineAt - Date.now();
-    const run = this.#runs.create(childJob(this.#runs.jobs, job, family.root, found.val, input, leftMs));
+    const child = childJob(this.#runs.jobs, job, family.root, found.val, input, leftMs);
+    const run = this.#runs.create(child);
     this.#running.add(run);
-    const { begun, ended } = this.#runs.start(run, {
+    const { begun, ended } = this.#runs.start(run, child, {
       epoch,
       depth: this.#parent.depth + 1,
       family,
@@ -134,8 +149,12 @@ export class Children implements ChildLauncher {
 
   /** Gives a child's place back once it has ended, or is known never to begin, before anybody hears of it. */
   async #leaving(launching: Promise<Launching>): Promise<void> {
-    const left = launching.then(({ run, ended }) => ended.finally(() => run && this.#running.delete(run)));
-    const ending = await left.finally(() => this.#parent.family.leave());
+    let begun = false;
+    const left = launching.then(({ run, outcome, ended }) => {
+      begun = outcome.tag === 'ok';
+      return ended.finally(() => run && this.#running.delete(run));
+    });
+    const ending = await left.finally(() => this.#leave(begun));
     const { run } = await launching;
     if (run && ending) run.settle(ending);
   }

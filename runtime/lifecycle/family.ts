@@ -5,6 +5,8 @@ import type { SharedLimits } from '../host/own.ts';
 
 /** Children that one root may have at once, theirs included. */
 export const MAX_CHILDREN = 64;
+/** Children that one root may have in all, those that have ended included: each leaves a record and a log behind. */
+export const MAX_LAUNCHES = 4096;
 /** Generations below a root. */
 export const MAX_DEPTH = 8;
 
@@ -17,10 +19,11 @@ export class Family implements SharedLimits {
   readonly pages: SharedPages;
   #tokens = 0;
   #children = 0;
+  #launches = 0;
 
   constructor(root: InvocationJob) {
     this.root = root;
-    this.pages = new SharedPages(root.limits.pages);
+    this.pages = new SharedPages(root.id, root.limits.pages);
   }
 
   /** Children that run. */
@@ -48,11 +51,18 @@ export class Family implements SharedLimits {
       const text = `${MAX_CHILDREN} children of ${this.root.function} run already; wait for some of them to end`;
       return handlerError('limit-exceeded', text);
     }
+    if (this.#launches >= MAX_LAUNCHES) {
+      const text = `${this.root.function} and its children have launched ${MAX_LAUNCHES} children; no root may have more in all`;
+      return handlerError('limit-exceeded', text);
+    }
     this.#children++;
+    this.#launches++;
     return null;
   }
 
-  leave(): void {
+  /** Gives a place back. @param begun whether a child began there; otherwise it counts as never launched */
+  leave(begun: boolean): void {
     this.#children--;
+    if (!begun) this.#launches--;
   }
 }

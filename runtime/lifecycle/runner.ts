@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
-import type { Control } from '#scheduler/invocations/control.ts';
 import type { EventLog } from '#scheduler/invocations/event-log.ts';
 import type { Files } from '#scheduler/invocations/files.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
@@ -20,6 +19,7 @@ import { Family } from './family.ts';
 import { inboxSource } from './inbox-source.ts';
 import { LaunchError, type Launched, type Launcher } from './launch.ts';
 import { type AttemptLog, Outbox } from './outbox.ts';
+import { resultData } from './result-event.ts';
 import { type Stop, Stopping } from './stopping.ts';
 import { isLost, untilStored } from './stored.ts';
 import { type Verdict, verdictOf } from './verdict.ts';
@@ -30,7 +30,6 @@ export interface RunnerOptions {
   readonly inbox: Inbox;
   readonly events: EventLog;
   readonly files: Files;
-  readonly control: Control;
   /** How children are made of a tenant's functions. */
   readonly jobs: ChildJobs;
   readonly launcher: Launcher;
@@ -48,6 +47,14 @@ export interface RunnerOptions {
   /** Told of errors that no caller sees. */
   readonly onError?: (error: unknown) => void;
 }
+
+/** The store takes any error. */
+const NO_ROOM: Verdict = {
+  kind: 'error',
+  code: 'output-limit',
+  message:
+    'The invocation and its children have logged as much as they may together, and this result finds no room: return less, or send less.',
+};
 
 /** One run of an inferlet that is about to begin. */
 type Run = ChildAttempt;
@@ -252,7 +259,7 @@ export class InvocationRunner {
     }
     const terminal: TerminalEvent =
       verdict.kind === 'result'
-        ? { event: 'result', data: `{"output":${verdict.output},"usage":${JSON.stringify(usage)}}` }
+        ? { event: 'result', data: resultData(verdict.output, usage) }
         : {
             event: 'error',
             data: JSON.stringify({ code: verdict.code, message: verdict.message, usage }),
@@ -260,6 +267,7 @@ export class InvocationRunner {
             message: verdict.message,
           };
     const outcome = await outbox.finish((seq) => this.#options.invocations.finish(job.id, epoch, seq, terminal, usage));
+    if (outcome === 'full') return this.#finish(attempt, NO_ROOM, usage);
     return outcome === 'ok' ? verdict : { kind: 'silent' };
   }
 }

@@ -43,7 +43,11 @@ const NOT_A_STRING = /expected string: FromJs/;
 export function verdictOf(evidence: Evidence): Verdict {
   const { ending, stop, outboxEnd } = evidence;
   if (stop?.code === 'runtime-lost' || outboxEnd === 'lost') return { kind: 'silent' };
-  if (outboxEnd === 'full') return failure('output-limit', 'The invocation wrote more events than its log takes.');
+  if (outboxEnd === 'full')
+    return failure(
+      'output-limit',
+      'The invocation wrote more events than its log takes, or than it may with all its children.',
+    );
   if (outboxEnd === 'broken') return failure('internal', 'An event could not be written.');
   if (stop) return failure(stop.code, stop.message);
   return ending.kind === 'trapped' ? trapped(evidence, ending.trap) : returned(evidence, ending.ok, ending.text);

@@ -1,7 +1,7 @@
-import type { Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
+import type { Vital } from '../store/vital.ts';
 import { endingArguments, errorData } from './ending.ts';
 import { DEFAULT_RETENTION, type Retention } from './retention.ts';
 
@@ -11,16 +11,18 @@ import { DEFAULT_RETENTION, type Retention } from './retention.ts';
 export type CancelOutcome = 'cancelled' | 'requested' | 'ended' | 'unknown';
 
 const CANCEL = loadScript(new URL('./scripts/cancel.lua', import.meta.url));
+const TELL = loadScript(new URL('./scripts/tell.lua', import.meta.url));
 
 /** Cancels: from anybody to the runtime that owns the invocation. */
 export class Control {
   readonly #store: Store;
-  readonly #channels: Channels;
+  readonly #vital: Vital;
   readonly #retention: Retention;
 
-  constructor(store: Store, channels: Channels, retention: Retention = DEFAULT_RETENTION) {
+  /** @param vital for the runtimes' side. */
+  constructor(store: Store, vital: Vital, retention: Retention = DEFAULT_RETENTION) {
     this.#store = store;
-    this.#channels = channels;
+    this.#vital = vital;
     this.#retention = retention;
   }
 
@@ -31,12 +33,9 @@ export class Control {
   async requestCancel(id: string, reason: string): Promise<CancelOutcome> {
     const { keys, args } = endingArguments(this.#store, this.#retention, id);
     const reply = await this.#store.script(CANCEL, keys, [...args, reason, errorData('cancelled', reason)]);
-    const [outcome, runtimeId] = Array.isArray(reply) ? reply : [];
-    if (outcome === 'requested') {
-      await this.tell(String(runtimeId), id, reason);
+    const [outcome] = Array.isArray(reply) ? reply : [];
+    if (outcome === 'requested' || outcome === 'cancelled' || outcome === 'ended' || outcome === 'unknown')
       return outcome;
-    }
-    if (outcome === 'cancelled' || outcome === 'ended' || outcome === 'unknown') return outcome;
     throw new StoreError('store-corrupt', `cancel answered ${JSON.stringify(reply)}.`);
   }
 
@@ -47,9 +46,10 @@ export class Control {
    * @returns the function that stops listening.
    */
   async onCancel(runtimeId: string, listener: (id: string, reason: string) => void): Promise<() => void> {
-    const { keys } = this.#store;
+    const { store, channels } = this.#vital;
+    const { keys } = store;
     const catchUp = () => {
-      this.#store
+      store
         .call((redis) => redis.hgetall(keys.cancels(runtimeId)))
         .then((cancels) => {
           for (const [id, reason] of Object.entries(cancels)) listener(id, reason);
@@ -57,7 +57,7 @@ export class Control {
         // Redis is away again; `resumed` comes again.
         .catch(() => undefined);
     };
-    const stop = await this.#channels.listen(keys.cancelChannel(runtimeId), {
+    const stop = await channels.listen(keys.cancelChannel(runtimeId), {
       message: (payload) => {
         const text = payload.toString('utf8');
         const at = text.indexOf('\0');
@@ -69,21 +69,15 @@ export class Control {
     return stop;
   }
 
-  /** Forgets the cancel of an invocation that its runtime has ended. */
+  /** Forgets the cancel of a job that its runtime has let go before it began; the end of one that runs takes it back. */
   async settled(runtimeId: string, id: string): Promise<void> {
     await this.#store.call((redis) => redis.hdel(this.#store.keys.cancels(runtimeId), id));
   }
 
-  /** Tells a runtime of a cancel that concerns a job which it holds. */
+  /** Tells a runtime of a cancel that concerns a job which it holds and has not begun. */
   async tell(runtimeId: string, id: string, reason: string): Promise<void> {
     const { keys } = this.#store;
-    await this.#store.call((redis) =>
-      redis
-        .multi()
-        .hset(keys.cancels(runtimeId), id, reason)
-        .pexpire(keys.cancels(runtimeId), this.#retention.eventsMs)
-        .publish(keys.cancelChannel(runtimeId), `${id}\0${reason}`)
-        .exec(),
-    );
+    const args = [keys.cancelChannel(runtimeId), id, reason, this.#retention.eventsMs];
+    await this.#store.script(TELL, [keys.cancels(runtimeId)], args);
   }
 }

@@ -3,7 +3,7 @@ import type { Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
-import { FollowCursor } from './follow.ts';
+import { FollowCursor, type WaitingEvents } from './follow.ts';
 import { parseEntry, parseLive } from './live.ts';
 import { hasEnded, type InvocationEvent, type InvocationStatus } from './types.ts';
 
@@ -14,6 +14,12 @@ const IDLE_READ_MS = 5000;
 /** A follower gives up when Redis stays away this long, so that its client hears of it within 5 s. */
 export const MAX_OUTAGE_MS = 4500;
 const RETRY_MS = 100;
+
+/** What a follower may hold of events that its reader has not come to. */
+export interface FollowHeld extends WaitingEvents {
+  /** Entries of one read; 512 by default. */
+  readonly readCount?: number;
+}
 
 /** The events of invocations: a stream to replay, a channel for the live tail. */
 export class EventLog {
@@ -37,20 +43,28 @@ export class EventLog {
     return entries.map(parseEntry);
   }
 
+  /** The last event so far; null when there is none, or none any more. @throws StoreError */
+  async last(id: string): Promise<InvocationEvent | null> {
+    const entries = await this.#store.call((redis) =>
+      redis.xrevrange(this.#store.keys.events(id), '+', '-', 'COUNT', 1),
+    );
+    return entries.map(parseEntry)[0] ?? null;
+  }
+
   /**
    * Every event after `afterSeq` in order, without gap or duplicate: what is stored, then what comes. Ends after the terminal event, or
    * when the signal aborts. A short absence of Redis is waited out.
    *
-   * @param readCount entries of one read: how many events a reader that stands still may hold.
+   * @param held what a reader that stands still may make this process hold.
    * @throws StoreError `store-unavailable` when Redis stays away (4.5 s by default), `invalid-argument` when there is no such invocation.
    */
   async *follow(
     id: string,
     afterSeq: number,
     signal?: AbortSignal,
-    readCount = READ_COUNT,
+    { readCount = READ_COUNT, ...waiting }: FollowHeld = {},
   ): AsyncGenerator<InvocationEvent> {
-    const cursor = new FollowCursor(afterSeq);
+    const cursor = new FollowCursor(afterSeq, waiting);
     const wakeup = new Wakeup();
     const interrupted = () => {
       cursor.interrupted();
@@ -116,10 +130,7 @@ export class EventLog {
 
   /** The terminal event that a reader of lost events still waits for, if it does. */
   async #terminal(id: string, cursor: FollowCursor): Promise<Iterable<InvocationEvent>> {
-    const entries = await this.#store.call((redis) =>
-      redis.xrevrange(this.#store.keys.events(id), '+', '-', 'COUNT', 1),
-    );
-    const last = entries.map(parseEntry)[0];
-    return last === undefined ? [] : cursor.ended(last);
+    const last = await this.last(id);
+    return last === null ? [] : cursor.ended(last);
   }
 }

@@ -2,6 +2,10 @@
 export const MAX_FILE_BYTES = 16 * 1024 * 1024;
 /** Bytes of all files of one invocation. */
 export const MAX_FILES_BYTES = 64 * 1024 * 1024;
+/** Bytes of all files of an invocation and its children together, names and descriptions included. */
+export const MAX_FAMILY_FILES_BYTES = 128 * 1024 * 1024;
+/** Bytes of all files of one tenant, likewise: those of ended invocations count as long as they are kept. */
+export const MAX_TENANT_FILES_BYTES = 1024 * 1024 * 1024;
 /** Files of one invocation. */
 export const MAX_FILES = 256;
 /** What a file's name looks like: it stands in URLs and commands. */

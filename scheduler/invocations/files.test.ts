@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { Scheduler } from '../scheduler.ts';
+import { Channels } from '../store/channels.ts';
+import { durably } from '../store/testing/lost-writes.ts';
 import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { MAX_FILE_BYTES, MAX_FILES } from './file-rules.ts';
+import { Files } from './files.ts';
 
 const TYPE = 'application/octet-stream';
 
@@ -74,7 +77,8 @@ describe('files', () => {
   });
 
   test('whoever waits for one hears when it comes, and when none can come', async () => {
-    const { id } = await running();
+    // A busy Redis writes late, and one that is killed has lost that.
+    const { id } = await durably(redis, running);
     const never = new AbortController();
     const wait = (name: string) => scheduler.files.appears(id, name, never.signal);
     const [first, second, third] = [wait('a'), wait('b'), wait('c')];
@@ -90,6 +94,57 @@ describe('files', () => {
     const aborted = scheduler.files.appears(other, 'a', never.signal);
     never.abort();
     assert.equal(await aborted, false);
+  });
+
+  test('a family has one budget, which ended children still use; a tenant has one, which forgotten files give back', async () => {
+    const channels = new Channels(redis.connect());
+    const files = new Files(scheduler.store, channels, { familyBytes: 1000, tenantBytes: 1500 });
+    const tenant = 'bounded';
+    const begin = async (whose = tenant) => {
+      const record = submission({ tenant: whose });
+      await scheduler.invocations.create(record);
+      const begun = await scheduler.invocations.beginAttempt(record.id, 'r1');
+      assert.ok('epoch' in begun);
+      return { ...record, ...begun };
+    };
+    const root = await begin();
+    const child = async (parent: { id: string; epoch: number }) => {
+      const record = { ...submission({ tenant }), parent: parent.id, parentEpoch: parent.epoch, root: root.id };
+      const begun = await scheduler.invocations.beginChild({ ...record, arrival: 1, runtimeId: 'r1' }, record.id);
+      assert.ok('epoch' in begun);
+      return { ...record, ...begun };
+    };
+    const put = (id: string, bytes: number, name = 'f') => files.put(id, name, TYPE, new Uint8Array(bytes));
+    try {
+      const [first, second] = [await child(root), await child(root)];
+      const grandchild = await child(first);
+      assert.equal(await put(grandchild.id, 600), 'ok');
+      await scheduler.invocations.fail(grandchild.id, 'internal', 'over');
+      assert.equal(await put(second.id, 600), 'family-full');
+      assert.equal(await put(root.id, 200), 'ok');
+      assert.equal(await put(root.id, 500), 'family-full');
+      assert.equal(await put(root.id, 10), 'ok', 'what is replaced counts no more');
+      assert.equal(await put(second.id, 100), 'ok');
+
+      const other = await begin();
+      assert.equal(await put(other.id, 700), 'tenant-full');
+      assert.equal(await put((await begin('neighbour')).id, 700), 'ok', 'of another tenant');
+      await eventually(async () => (await put(other.id, 700)) === 'ok', 'the first child’s file is forgotten');
+      const { redis: client, keys } = scheduler.store;
+      for (const { id } of [first, second, root, other]) await scheduler.invocations.fail(id, 'internal', 'over');
+      const last = await begin();
+      await eventually(async () => {
+        assert.equal(await put(last.id, 1), 'ok');
+        return (await client.hlen(keys.fileUsage(tenant))) === 2;
+      }, 'nothing else is counted');
+      assert.equal(await client.zcard(keys.fileExpiries(tenant)), 0);
+      assert.equal(
+        await client.hget(keys.fileUsage(tenant), 'bytes'),
+        await client.hget(keys.fileUsage(tenant), last.id),
+      );
+    } finally {
+      channels.close();
+    }
   });
 
   test('they are kept as long as the events, and none comes after the end', async () => {

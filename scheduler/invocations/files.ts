@@ -4,7 +4,7 @@ import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
-import { fileFault, MAX_FILES, MAX_FILES_BYTES } from './file-rules.ts';
+import { fileFault, MAX_FAMILY_FILES_BYTES, MAX_FILES, MAX_FILES_BYTES, MAX_TENANT_FILES_BYTES } from './file-rules.ts';
 
 /** A file of an invocation, put there by its client or by itself. */
 export interface FileInfo {
@@ -18,10 +18,14 @@ export interface StoredFile extends FileInfo {
   readonly content: Uint8Array;
 }
 
-/** `ended`: the invocation has its terminal event, or belongs to another attempt. `too-many`: files. `too-large`: all files together. */
-export type PutFileOutcome = 'ok' | 'unknown' | 'ended' | 'too-many' | 'too-large';
+/**
+ * `ended`: the invocation has its terminal event, or belongs to another attempt. `too-many`: files. `too-large`: all files together.
+ * `family-full`: all files of its root's family together. `tenant-full`: all files of its tenant together.
+ */
+export type PutFileOutcome = 'ok' | 'unknown' | 'ended' | 'too-many' | 'too-large' | 'family-full' | 'tenant-full';
 
 const SCRIPTS = {
+  get: loadScript(new URL('./scripts/file-get.lua', import.meta.url)),
   put: loadScript(new URL('./scripts/file-put.lua', import.meta.url)),
   look: loadScript(new URL('./scripts/file-look.lua', import.meta.url)),
 };
@@ -32,6 +36,8 @@ const PUT_OUTCOMES: Readonly<Record<string, PutFileOutcome>> = {
   [-1]: 'ended',
   [-2]: 'too-many',
   [-3]: 'too-large',
+  [-4]: 'family-full',
+  [-5]: 'tenant-full',
 };
 
 /** A file of that size takes longer than other calls. */
@@ -40,14 +46,26 @@ const FILE_DEADLINE_MS = 15_000;
 const IDLE_LOOK_MS = 5000;
 const RETRY_MS = 200;
 
+/** What may be stored, in bytes. */
+export interface FileBounds {
+  /** All files of an invocation and its children. */
+  readonly familyBytes: number;
+  /** All files of one tenant. */
+  readonly tenantBytes: number;
+}
+
+const DEFAULT_BOUNDS: FileBounds = { familyBytes: MAX_FAMILY_FILES_BYTES, tenantBytes: MAX_TENANT_FILES_BYTES };
+
 /** Files between clients and their invocations: bounded, and kept as long as the invocation's events. */
 export class Files {
   readonly #store: Store;
   readonly #channels: Channels;
+  readonly #bounds: FileBounds;
 
-  constructor(store: Store, channels: Channels) {
+  constructor(store: Store, channels: Channels, bounds: FileBounds = DEFAULT_BOUNDS) {
     this.#store = store;
     this.#channels = channels;
+    this.#bounds = bounds;
   }
 
   /**
@@ -65,7 +83,10 @@ export class Files {
     const reply = await this.#store.script(
       SCRIPTS.put,
       [keys.invocation(id), keys.files(id), keys.fileContents(id)],
-      [keys.inboxChannel(id), name, bytes, JSON.stringify(info), MAX_FILES, MAX_FILES_BYTES, epoch ?? ''],
+      [
+        ...[keys.inboxChannel(id), name, bytes, JSON.stringify(info), epoch ?? '', this.#store.clock()],
+        ...[MAX_FILES, MAX_FILES_BYTES, this.#bounds.familyBytes, this.#bounds.tenantBytes],
+      ],
       FILE_DEADLINE_MS,
     );
     const outcome = PUT_OUTCOMES[String(reply)];
@@ -76,13 +97,15 @@ export class Files {
   /** A file, or null when it is not there. */
   async get(id: string, name: string): Promise<StoredFile | null> {
     const { keys } = this.#store;
-    const replies = await this.#store.call(
-      (redis) => redis.multi().hget(keys.files(id), name).hgetBuffer(keys.fileContents(id), name).exec(),
+    const found = await this.#store.scriptBuffers(
+      SCRIPTS.get,
+      [keys.files(id), keys.fileContents(id)],
+      [name],
       FILE_DEADLINE_MS,
     );
-    const [info, content] = (replies ?? []).map(([, reply]) => reply);
-    if (typeof info !== 'string' || !Buffer.isBuffer(content)) return null;
-    return { ...parseInfo(info), content };
+    const [info, content] = found;
+    if (!Buffer.isBuffer(info) || !Buffer.isBuffer(content)) return null;
+    return { ...parseInfo(info.toString('utf8')), content };
   }
 
   /** What is there now, by name. */

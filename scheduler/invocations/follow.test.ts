@@ -32,7 +32,7 @@ test('any mix of writing, reading, live messages and interruptions gives every e
       (actions, length, start, readCount, maxWaiting) => {
         const all = log(length);
         const afterSeq = start % length;
-        const cursor = new FollowCursor(afterSeq, maxWaiting);
+        const cursor = new FollowCursor(afterSeq, { maxWaiting });
         const seen: number[] = [];
         const take = (events: Iterable<InvocationEvent>) => {
           for (const event of events) seen.push(event.seq);

@@ -1,5 +1,13 @@
 import { type InvocationEvent, isTerminal } from './types.ts';
 
+/** Live events held for a slow reader; past either bound they are dropped and read from the log. */
+export interface WaitingEvents {
+  /** 1,024 by default. */
+  readonly maxWaiting?: number;
+  /** Characters of their data; 4 Mi by default. */
+  readonly maxWaitingLength?: number;
+}
+
 /**
  * Merges what is read from a log with what arrives live into one sequence without gap or duplicate. Pure: it holds no connection and
  * never waits. While `behind`, the log must be read after `last`; events that arrive meanwhile are kept, since that read may be older.
@@ -19,11 +27,7 @@ export class FollowCursor {
   #waitingLength = 0;
   #interruptions = 0;
 
-  /**
-   * @param maxWaiting live events held for a slow reader; past it they are dropped and read from the log.
-   * @param maxWaitingLength characters of their data, likewise.
-   */
-  constructor(afterSeq: number, maxWaiting = 1024, maxWaitingLength = 4 << 20) {
+  constructor(afterSeq: number, { maxWaiting = 1024, maxWaitingLength = 4 << 20 }: WaitingEvents = {}) {
     this.last = afterSeq;
     this.#afterSeq = afterSeq;
     this.#maxWaiting = maxWaiting;
@@ -53,11 +57,11 @@ export class FollowCursor {
     return this.#interruptions;
   }
 
-  /** Events read from the log after `last`; `complete` when it held no more. */
-  *replay(read: number, events: readonly InvocationEvent[], complete: boolean): Generator<InvocationEvent> {
+  /** Events read from the log after `last`; `complete` when it held no more. They are taken out of the list as they are handed out. */
+  *replay(read: number, events: InvocationEvent[], complete: boolean): Generator<InvocationEvent> {
     // An interruption during the read may have lost events that are younger than it.
     if (complete && read === this.#interruptions) this.behind = false;
-    for (const event of events) if (event.seq > this.last) yield this.#handOut(event);
+    for (const event of emptying(events)) if (event.seq > this.last) yield this.#handOut(event);
   }
 
   /** The waiting live events that follow on, one by one. */
@@ -89,4 +93,10 @@ export class FollowCursor {
     if (isTerminal(event.event)) this.done = true;
     return event;
   }
+}
+
+/** Each of a list, which lets go of it: whoever stands still in between holds only what is to come. */
+function* emptying(events: InvocationEvent[]): Generator<InvocationEvent> {
+  events.reverse();
+  for (let event = events.pop(); event !== undefined; event = events.pop()) yield event;
 }

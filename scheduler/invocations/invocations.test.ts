@@ -211,6 +211,46 @@ describe('invocations', () => {
     }
   });
 
+  test('all logs of a family share one bound, results included; an error always finds room', async () => {
+    const small = openTestScheduler(redis, { retention: { familyBytes: 1000 } });
+    const result = (bytes: number): TerminalEvent => ({ event: 'result', data: `"${'x'.repeat(bytes - 2)}"` });
+    try {
+      const root = await begun(small);
+      const children = await Promise.all(
+        [1, 2].map(async (i) => {
+          const record = { ...submission(), parent: root.id, parentEpoch: root.epoch, root: root.id };
+          const child = await small.invocations.beginChild({ ...record, arrival: 1, runtimeId: 'r1' }, `token ${i}`);
+          assert.ok('epoch' in child);
+          return { id: record.id, epoch: child.epoch };
+        }),
+      );
+      const [first, second] = children;
+      assert.ok(first && second);
+      assert.equal(await small.invocations.append(first.id, first.epoch, 1, [message('a'.repeat(300))]), 'ok');
+      assert.equal(await small.invocations.finish(first.id, first.epoch, 2, result(400), null), 'ok');
+      assert.equal(await small.invocations.append(second.id, second.epoch, 1, [message('a'.repeat(100))]), 'full');
+      assert.equal(await small.invocations.finish(root.id, root.epoch, 1, result(110), null), 'full');
+      assert.equal(await small.invocations.finish(root.id, root.epoch, 1, result(10), null), 'ok');
+      const error: TerminalEvent = { event: 'error', data: '{}', code: 'output-limit', message: 'm'.repeat(400) };
+      assert.equal(await small.invocations.finish(second.id, second.epoch, 1, error, null), 'ok');
+      assert.equal(await small.invocations.append((await begun(small)).id, 1, 1, []), 'ok');
+    } finally {
+      await small.close();
+    }
+  });
+
+  test('the cancel of a running invocation is listed until its end, and never after', async () => {
+    const { redis: client, keys } = scheduler.store;
+    const cancels = () => client.hgetall(keys.cancels('r1'));
+    const { id, epoch } = await begun(scheduler);
+    assert.equal(await scheduler.control.requestCancel(id, 'enough'), 'requested');
+    assert.deepEqual(await cancels(), { [id]: 'enough' });
+    assert.equal(await scheduler.invocations.finish(id, epoch, 1, RESULT, null), 'ok');
+    assert.deepEqual(await cancels(), {});
+    assert.equal(await scheduler.control.requestCancel(id, 'enough'), 'ended');
+    assert.deepEqual(await cancels(), {});
+  });
+
   test('an ended invocation is kept as long as the retention says, and a running one for ever', async () => {
     const keeping = openTestScheduler(redis, { retention: { recordMs: 60_000, eventsMs: 30_000 } });
     try {

@@ -75,7 +75,7 @@ export class Invocations {
         record.maxWaiting ?? -1,
         ...['tenant', tenant, 'function', name, 'version', record.version],
         ...['restartable', record.restartable ? 1 : 0],
-        ...this.#logFields(tenant, name),
+        ...this.#placeFields(tenant, name),
       ],
     );
     const [created, value] = tuple(reply);
@@ -110,7 +110,13 @@ export class Invocations {
     const reply = await this.#store.script(
       SCRIPTS.beginAttempt,
       [this.#store.keys.invocation(id)],
-      [runtimeId, this.#store.clock(), token],
+      [
+        runtimeId,
+        this.#store.clock(),
+        token,
+        this.#store.keys.cancels(runtimeId),
+        this.#store.keys.cancelChannel(runtimeId),
+      ],
     );
     const [begun, first, nextSeq, attempt] = tuple(reply);
     if (begun === 1) return { epoch: Number(first), nextSeq: Number(nextSeq), attempt: Number(attempt) };
@@ -132,8 +138,10 @@ export class Invocations {
         ...[id, child.submittedAt, child.deadlineMs, this.#retention.recentInvocations, this.#retention.recentMs],
         ...[child.runtimeId, token, child.parentEpoch, this.#store.clock()],
         ...['tenant', tenant, 'function', name, 'version', child.version, 'restartable', 0],
-        ...['arrival', child.arrival, 'parent', child.parent, 'root', child.root],
-        ...this.#logFields(tenant, name),
+        ...['arrival', child.arrival, 'parent', child.parent, 'parentEpoch', child.parentEpoch, 'root', child.root],
+        ...['rootKey', keys.invocation(child.root)],
+        ...['cancelsKey', keys.cancels(child.runtimeId), 'cancelChannel', keys.cancelChannel(child.runtimeId)],
+        ...this.#placeFields(tenant, name),
       ],
     );
     const [begun, first, nextSeq] = tuple(reply);
@@ -148,12 +156,19 @@ export class Invocations {
     return new Map(Object.entries(all));
   }
 
-  /** Ends a child whose runtime is dead. */
-  async loseChild(id: string, runtimeId: string): Promise<FailOutcome> {
+  /** Ends a child whose runtime is dead, and answers true; one whose parent's attempt still runs is left alone. */
+  async loseChild(id: string, runtimeId: string): Promise<boolean> {
+    const { keys } = this.#store;
+    const [parent, parentEpoch] = await this.#store.call((redis) =>
+      redis.hmget(keys.invocation(id), 'parent', 'parentEpoch'),
+    );
+    const [status, epoch] =
+      parent == null ? [] : await this.#store.call((redis) => redis.hmget(keys.invocation(parent), 'status', 'epoch'));
+    if (status === 'running' && epoch === parentEpoch) return false;
     const outcome = await this.fail(id, 'runtime-lost', 'The runtime that ran this invocation was lost.', runtimeId);
     // The end took it off the list, unless its record had gone before.
-    if (outcome !== 'ok') await this.#store.call((redis) => redis.hdel(this.#store.keys.children, id));
-    return outcome;
+    if (outcome !== 'ok') await this.#store.call((redis) => redis.hdel(keys.children, id));
+    return true;
   }
 
   /**
@@ -175,6 +190,7 @@ export class Invocations {
         this.#store.clock(),
         this.#retention.logLines,
         this.#retention.logMs,
+        this.#retention.familyBytes,
       ];
       for (const { event, data } of chunk) args.push(event, checkedData(data));
       const reply = await this.#store.script(SCRIPTS.append, [keys.invocation(id), keys.events(id)], args);
@@ -189,7 +205,8 @@ export class Invocations {
 
   /**
    * Ends an invocation with its terminal event, numbered `seq`. The status follows from the event: `succeeded` for a result, `cancelled`
-   * for an error with that code, else `failed`. Idempotent for the same epoch and number.
+   * for an error with that code, else `failed`. Idempotent for the same epoch and number. A result for which its family has no room is
+   * answered `full`: end it with an error, which is always taken.
    *
    * @throws SequenceGap like `append`.
    */
@@ -213,10 +230,12 @@ export class Invocations {
       failed?.code ?? '',
       failed?.message ?? '',
       usage === null ? '' : JSON.stringify(usage),
+      this.#retention.familyBytes,
     ]);
     if (reply === 1) return 'ok';
     if (reply === 0) return 'stale';
     if (reply === -1) return 'ended';
+    if (reply === -2) return 'full';
     throw gap(id, seq, reply) ?? unexpected('finish', reply);
   }
 
@@ -240,10 +259,13 @@ export class Invocations {
     throw unexpected('fail', reply);
   }
 
-  /** Where the function's log is; the scripts that write to it read that from the record. */
-  #logFields(tenant: string, name: string): string[] {
+  /** Where the function's log is, and where the tenant's files are counted; the scripts that write there read that from the record. */
+  #placeFields(tenant: string, name: string): string[] {
     const { keys } = this.#store;
-    return ['logs', keys.logs(tenant, name), 'logsChannel', keys.logsChannel(tenant, name)];
+    return [
+      ...['logs', keys.logs(tenant, name), 'logsChannel', keys.logsChannel(tenant, name)],
+      ...['fileUsageKey', keys.fileUsage(tenant), 'fileExpiriesKey', keys.fileExpiries(tenant)],
+    ];
   }
 }
 

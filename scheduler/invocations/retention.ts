@@ -8,6 +8,8 @@ export interface Retention {
   readonly maxEvents: number;
   /** Bytes of event data that one invocation may log. */
   readonly maxBytes: number;
+  /** Bytes of all events that an invocation and its children leave together, results and 64 bytes an event included. */
+  readonly familyBytes: number;
   /** About how many lines a function's log keeps, over all its invocations. */
   readonly logLines: number;
   /** A function's log, after its last line. */
@@ -25,13 +27,14 @@ const DAY_MS = 24 * HOUR_MS;
 
 /**
  * One day to look at an invocation's events, one week at its record and its function's log. 32 MiB and about 100,000 events are far more
- * than a model's context can stream, and bound what one invocation costs Redis.
+ * than a model's context can stream, and bound what one invocation costs Redis; with all its children it costs twice as much at most.
  */
 export const DEFAULT_RETENTION: Retention = {
   recordMs: 7 * DAY_MS,
   eventsMs: DAY_MS,
   maxEvents: 100_000,
   maxBytes: 32 * 1024 * 1024,
+  familyBytes: 64 * 1024 * 1024,
   logLines: 2000,
   logMs: 7 * DAY_MS,
   recentInvocations: 200,

@@ -131,10 +131,10 @@ export type ChildOutcome =
 
 /**
  * `stale`: a newer epoch owns the invocation (this attempt must stop). `ended`: it has its terminal event.
- * `full`: the log's byte limit would be passed (end the invocation with `output-limit`).
+ * `full`: the byte limit of the log, or of all logs of its root's family, would be passed (end the invocation with `output-limit`).
  */
 export type AppendOutcome = 'ok' | 'stale' | 'ended' | 'full';
-export type FinishOutcome = 'ok' | 'stale' | 'ended';
+export type FinishOutcome = 'ok' | 'stale' | 'ended' | 'full';
 export type FailOutcome = 'ok' | 'ended' | 'unknown';
 
 /** Whether an event ends the log. */

@@ -77,7 +77,8 @@ describe('key-values', () => {
             if (outcome.kind !== 'written') continue;
             assert.ok(outcome.version > highest, 'versions only ever grow');
             highest = outcome.version;
-            const until = ttl === null ? Number.POSITIVE_INFINITY : clock.now + ttl * 1000;
+            const kept = step.do === 'swap' ? before?.until : undefined;
+            const until = ttl === null ? (kept ?? Number.POSITIVE_INFINITY) : clock.now + ttl * 1000;
             model.set(step.key, { value, version: outcome.version, until });
           } else if (step.do === 'delete') {
             assert.equal(await values.delete('t', step.key), model.delete(step.key));

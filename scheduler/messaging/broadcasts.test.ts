@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { openScheduler } from '../scheduler.ts';
@@ -104,6 +105,39 @@ describe('broadcasts', () => {
     let whole = 0;
     while ((await textOf(large)).length === mebibyte.length) whole++;
     assert.equal(whole, Math.floor(MAX_WAITING_BYTES / (mebibyte.length + 4)));
+  });
+
+  test('what waits in many subscriptions counts once, so that it leaves room for others', async () => {
+    const [one] = processes(1) as [ReturnType<typeof processes>[0]];
+    // More in all than may wait in a process, were each counted.
+    const many = Array.from({ length: 100 }, () => one.broadcasts.subscribe('t', 'shared'));
+    await Promise.all(many.map(({ ready }) => ready));
+    const other = one.broadcasts.subscribe('other', 'mine');
+    await other.ready;
+    const mebibyte = 'x'.repeat(2 ** 20 - 10);
+    for (let i = 0; i < 3; i++) assert.equal(await one.broadcasts.broadcast('t', 'shared', envelope(mebibyte)), 100);
+    await one.broadcasts.broadcast('other', 'mine', envelope('heard'));
+    // The last to be told of it: by then all of it waits.
+    assert.equal(await textOf(other), 'heard');
+    for (const each of many) {
+      for (let i = 0; i < 3; i++) assert.equal((await textOf(each)).length, mebibyte.length);
+    }
+  });
+
+  test('a topic that was left while Redis was away is not counted when it is back', async () => {
+    const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
+    const leaving = await joined(one.broadcasts, 'left');
+    await joined(one.broadcasts, 'kept');
+    const [commands] = one.connections as [(typeof one.connections)[0]];
+    commands.disconnect();
+    await once(commands, 'end');
+    const left = leaving.close();
+    assert.equal(await two.broadcasts.broadcast('t', 'left', envelope('x')), 1);
+    await commands.connect();
+    await left;
+    assert.equal(await two.broadcasts.broadcast('t', 'left', envelope('x')), 0);
+    assert.equal(await two.broadcasts.broadcast('t', 'kept', envelope('x')), 1);
+    commands.disconnect();
   });
 
   test('whoever waits is served before anything is kept, and nothing before ready is owed', async () => {

@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Shares } from '../policies/shares.ts';
 import type { Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { type Envelope, encodeEnvelope } from './message.ts';
-import { Subscription, WaitingRoom } from './subscription.ts';
+import { Subscription, Waiting } from './subscription.ts';
 
 const BROADCAST = loadScript(new URL('./scripts/broadcast.lua', import.meta.url));
 /** Longer than a call may be under way, reconnections included. */
@@ -23,6 +24,8 @@ interface Member {
   readonly generation: number;
   /** Whether it has been told that it misses nothing. */
   ready: boolean;
+  /** Whether the connection was lost after that. */
+  missed: boolean;
 }
 
 /** The subscriptions of this process to one topic. */
@@ -31,6 +34,10 @@ interface Topic {
   readonly name: string;
   readonly subscriptions: Map<Subscription, Member>;
   generation: number;
+  /** Redis may not know how many there are. */
+  stale: boolean;
+  /** Under way while it is told. */
+  catchingUp: Promise<void> | null;
 }
 
 /**
@@ -41,7 +48,7 @@ export class Broadcasts {
   readonly #store: Store;
   readonly #channels: Channels;
   readonly #channel: string;
-  readonly #room = new WaitingRoom(MAX_WAITING_BYTES);
+  readonly #room = new Shares(MAX_WAITING_BYTES);
   readonly #topics = new Map<string, Topic>();
   #listening: Promise<() => void> | null = null;
   #closed = false;
@@ -67,14 +74,21 @@ export class Broadcasts {
   /** Subscribes at once; `ready` tells when nothing is missed any more. Whoever subscribes closes. */
   subscribe(tenant: string, name: string): Subscription {
     const id = idOf(tenant, name);
-    const topic = this.#topics.get(id) ?? { tenant, name, subscriptions: new Map(), generation: 0 };
+    const topic = this.#topics.get(id) ?? {
+      tenant,
+      name,
+      subscriptions: new Map(),
+      generation: 0,
+      stale: false,
+      catchingUp: null,
+    };
     this.#topics.set(id, topic);
     const ready = Promise.withResolvers<void>();
-    const subscription = new Subscription(ready.promise, this.#room, (self) => {
+    const subscription = new Subscription(ready.promise, (self) => {
       topic.subscriptions.delete(self);
-      void this.#leave(id, topic);
+      return this.#leave(id, topic);
     });
-    const member = { generation: ++topic.generation, ready: false };
+    const member = { generation: ++topic.generation, ready: false, missed: false };
     topic.subscriptions.set(subscription, member);
     this.#join(topic, member).then(ready.resolve, ready.reject);
     // Whoever does not wait for it hears of it all the same: nothing comes.
@@ -86,14 +100,15 @@ export class Broadcasts {
   close(): void {
     this.#closed = true;
     for (const { subscriptions } of [...this.#topics.values()])
-      for (const each of [...subscriptions.keys()]) each.close();
+      for (const each of [...subscriptions.keys()]) void each.close();
     this.#listening?.then((stop) => stop()).catch(() => undefined);
   }
 
   async #join(topic: Topic, member: Member): Promise<void> {
     this.#listening ??= this.#channels.listen(this.#channel, {
       message: (payload) => this.#arrived(payload),
-      resumed: () => void this.#resumed(),
+      lost: () => this.#lost(),
+      resumed: () => this.#resumed(),
     });
     try {
       await this.#listening;
@@ -128,24 +143,57 @@ export class Broadcasts {
     });
   }
 
+  /** Never rejects. */
   async #leave(id: string, topic: Topic): Promise<void> {
     try {
       await this.#register(topic);
+      this.#forget(id, topic);
     } catch {
-      // Counted until this process registers again, which it does when Redis is back.
+      await this.#catchUp(id, topic);
     }
+  }
+
+  /** A topic that nobody subscribes to is known until Redis knows as much: else it would be counted for hours. */
+  #forget(id: string, topic: Topic): void {
     if (topic.subscriptions.size === 0 && this.#topics.get(id) === topic) this.#topics.delete(id);
   }
 
-  async #resumed(): Promise<void> {
-    const topics = [...this.#topics.values()];
-    for (const { subscriptions } of topics) for (const [each, { ready }] of subscriptions) if (ready) each.interrupt();
-    for (let left = topics; left.length > 0 && !this.#closed; ) {
-      const outcomes = await Promise.allSettled(left.map((topic) => this.#register(topic)));
-      left = left.filter((_, i) => outcomes[i]?.status === 'rejected');
-      const failure = outcomes.find((outcome) => outcome.status === 'rejected');
-      if (failure && StoreError.from(failure.reason).code !== 'store-unavailable') return;
-      if (left.length > 0) await sleep(RETRY_MS, undefined, { ref: false });
+  /** Registers a topic as it is, again and again until Redis has taken it. Never rejects. */
+  #catchUp(id: string, topic: Topic): Promise<void> {
+    topic.stale = true;
+    topic.catchingUp ??= this.#registerStale(topic).then(() => {
+      topic.catchingUp = null;
+      this.#forget(id, topic);
+    });
+    return topic.catchingUp;
+  }
+
+  async #registerStale(topic: Topic): Promise<void> {
+    while (topic.stale && !this.#closed) {
+      topic.stale = false;
+      try {
+        await this.#register(topic);
+      } catch (error) {
+        if (StoreError.from(error).code !== 'store-unavailable') return;
+        topic.stale = true;
+        await sleep(RETRY_MS, undefined, { ref: false });
+      }
+    }
+  }
+
+  #lost(): void {
+    for (const { subscriptions } of this.#topics.values())
+      for (const member of subscriptions.values()) member.missed = member.ready;
+  }
+
+  /** Redis is there, perhaps again, and may have forgotten what was registered. */
+  #resumed(): void {
+    for (const [id, topic] of [...this.#topics]) {
+      for (const [each, member] of topic.subscriptions) {
+        if (member.missed) each.interrupt();
+        member.missed = false;
+      }
+      void this.#catchUp(id, topic);
     }
   }
 
@@ -156,9 +204,9 @@ export class Broadcasts {
     if (!topic) return;
     const generation = Number(payload.toString('latin1', 0, afterGeneration));
     // A copy: what the connection hands out is a part of all that it read at once.
-    const envelope = Buffer.from(payload.subarray(afterTopic + 1));
+    const message = new Waiting(Buffer.from(payload.subarray(afterTopic + 1)), topic.tenant, this.#room);
     for (const [subscription, since] of [...topic.subscriptions])
-      if (since.generation <= generation) subscription.deliver(envelope);
+      if (since.generation <= generation) subscription.deliver(message);
   }
 }
 

@@ -3,9 +3,10 @@ import { randomUUID } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
 import { openScheduler } from '../scheduler.ts';
+import { Channels } from '../store/channels.ts';
 import { eventually } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { type Lines, MAX_LINE_BYTES, MAX_LINE_MESSAGES } from './lines.ts';
+import { Lines, MAX_LINE_BYTES, MAX_LINE_MESSAGES } from './lines.ts';
 import type { Envelope } from './message.ts';
 
 const envelope = (text: string): Envelope => ({ sender: 'me', message: { text } });
@@ -136,6 +137,45 @@ describe('lines', () => {
       outcomes.filter(({ kind }) => kind === 'full'),
       [{ kind: 'full', messages: MAX_LINE_MESSAGES, bytes: MAX_LINE_MESSAGES * 4 }],
     );
+  });
+
+  test('all lines of a tenant have one bound: what is pulled makes room, what is put back takes it, what is forgotten gives it back', async () => {
+    const [scheduler] = processes(1) as [ReturnType<typeof processes>[0]];
+    const { redis: client, keys } = scheduler.store;
+    const channels = new Channels(redis.connect());
+    const [message, perMessage, perLine] = [1000, 64, 512];
+    const big = envelope('x'.repeat(message - 4));
+    const room = 3 * (message + perMessage + perLine);
+    const lines = new Lines(scheduler.store, channels, room);
+    const push = async (name: string) => (await lines.push('t', name, big)).kind;
+    const used = async () => Number(await client.hget(keys.linesUsage('t'), 'bytes'));
+    try {
+      assert.deepEqual([await push('a'), await push('b'), await push('c')], ['ok', 'ok', 'ok']);
+      assert.equal(await used(), room);
+      assert.deepEqual(await lines.push('t', 'd', big), { kind: 'tenant-full', bytes: room });
+      assert.equal((await lines.push('other', 'd', big)).kind, 'ok');
+      await lines.pull('t', 'a', NEVER);
+      assert.equal(await push('d'), 'tenant-full', 'an empty line is one all the same');
+      assert.equal(await push('a'), 'ok');
+
+      const aborter = new AbortController();
+      const abandoned = lines.pull('t', 'b', aborter.signal);
+      aborter.abort();
+      assert.equal(await abandoned, null);
+      await eventually(async () => (await client.zcard(keys.line('t', 'b'))) === 1, 'it is back');
+      assert.equal(await used(), room);
+
+      // As a day without a touch does.
+      await client.del(keys.line('t', 'c'), keys.lineState('t', 'c'));
+      await client.zadd(keys.linesExpiries('t'), 1, keys.line('t', 'c'));
+      assert.equal(await push('e'), 'ok');
+      assert.equal(await used(), room);
+      assert.equal(await push('c'), 'tenant-full');
+      assert.ok((await client.pttl(keys.linesUsage('t'))) > 0);
+    } finally {
+      channels.close();
+      await scheduler.close();
+    }
   });
 
   test('a message whose puller ended while it was on its way goes back before those behind it', async () => {

@@ -7,14 +7,17 @@ import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import { decodeEnvelope, type Envelope, encodeEnvelope } from './message.ts';
 
-/** `full`: what waits already. */
+/** `full`: what waits in the line already. `tenant-full`: what all lines of the tenant take. */
 export type PushOutcome =
   | { readonly kind: 'ok' }
-  | { readonly kind: 'full'; readonly messages: number; readonly bytes: number };
+  | { readonly kind: 'full'; readonly messages: number; readonly bytes: number }
+  | { readonly kind: 'tenant-full'; readonly bytes: number };
 
 /** What may wait in one line. */
 export const MAX_LINE_MESSAGES = 10_000;
 export const MAX_LINE_BYTES = 16 * 2 ** 20;
+/** What all lines of a tenant may take, 64 bytes a message and 512 a line included; an empty line is one until it is forgotten. */
+export const MAX_LINES_BYTES = 64 * 2 ** 20;
 /** A line that nobody touches is forgotten after a day. */
 const LINE_MS = 24 * 3_600_000;
 /** Longer than a call may be under way, reconnections included. */
@@ -54,25 +57,26 @@ export class Lines {
   readonly #channels: Channels;
   readonly #waiting = new Map<string, Waiting>();
   readonly #closed = new AbortController();
+  readonly #tenantBytes: number;
 
-  constructor(store: Store, channels: Channels) {
+  /** @param tenantBytes what all lines of a tenant may take */
+  constructor(store: Store, channels: Channels, tenantBytes = MAX_LINES_BYTES) {
     this.#store = store;
     this.#channels = channels;
+    this.#tenantBytes = tenantBytes;
   }
 
   /** Puts a message at the end of a line. @throws StoreError */
   async push(tenant: string, name: string, envelope: Envelope): Promise<PushOutcome> {
     const { keys } = this.#store;
-    const reply = await this.#store.script(
-      SCRIPTS.push,
-      [keys.line(tenant, name), keys.lineState(tenant, name), keys.reply(randomUUID())],
-      [
-        ...[keys.lineChannel(tenant, name), encodeEnvelope(envelope)],
-        ...[MAX_LINE_MESSAGES, MAX_LINE_BYTES, LINE_MS, REPLY_MS],
-      ],
-    );
-    const [outcome, messages, bytes] = reply as number[];
-    return outcome === 1 ? { kind: 'ok' } : { kind: 'full', messages: Number(messages), bytes: Number(bytes) };
+    const reply = await this.#store.script(SCRIPTS.push, this.#keys(tenant, name, randomUUID()), [
+      ...[keys.lineChannel(tenant, name), encodeEnvelope(envelope)],
+      ...[MAX_LINE_MESSAGES, MAX_LINE_BYTES, LINE_MS, REPLY_MS, this.#tenantBytes],
+    ]);
+    const [outcome, first, second] = reply as number[];
+    if (outcome === 1) return { kind: 'ok' };
+    if (outcome === -2) return { kind: 'tenant-full', bytes: Number(first) };
+    return { kind: 'full', messages: Number(first), bytes: Number(second) };
   }
 
   /**
@@ -172,14 +176,12 @@ export class Lines {
   }
 
   async #take(tenant: string, name: string): Promise<Taken | null> {
-    const { keys } = this.#store;
     const token = randomUUID();
     try {
-      const [found, message] = await this.#store.scriptBuffers(
-        SCRIPTS.pull,
-        [keys.line(tenant, name), keys.lineState(tenant, name), keys.reply(token)],
-        [LINE_MS, TAKEN_MS],
-      );
+      const [found, message] = await this.#store.scriptBuffers(SCRIPTS.pull, this.#keys(tenant, name, token), [
+        LINE_MS,
+        TAKEN_MS,
+      ]);
       if (found !== 1 || !Buffer.isBuffer(message)) return null;
       return { token, envelope: decodeEnvelope(message.subarray(NUMBER_BYTES)) };
     } catch (error) {
@@ -187,6 +189,15 @@ export class Lines {
       this.#giveUp(tenant, name, token);
       throw error;
     }
+  }
+
+  /** Of every script. */
+  #keys(tenant: string, name: string, token: string): string[] {
+    const { keys } = this.#store;
+    return [
+      ...[keys.line(tenant, name), keys.lineState(tenant, name), keys.reply(token)],
+      ...[keys.linesUsage(tenant), keys.linesExpiries(tenant)],
+    ];
   }
 
   /** The message has its puller: it cannot be put back any more. */
@@ -202,11 +213,11 @@ export class Lines {
     const attempts = async (): Promise<void> => {
       while (this.#store.redis.status !== 'end' && performance.now() < until) {
         try {
-          await this.#store.script(
-            SCRIPTS.putBack,
-            [keys.line(tenant, name), keys.lineState(tenant, name), keys.reply(token)],
-            [keys.lineChannel(tenant, name), LINE_MS, TAKEN_MS],
-          );
+          await this.#store.script(SCRIPTS.putBack, this.#keys(tenant, name, token), [
+            keys.lineChannel(tenant, name),
+            LINE_MS,
+            TAKEN_MS,
+          ]);
           return;
         } catch {
           await sleep(RETRY_MS, undefined, { ref: false });

@@ -1,3 +1,4 @@
+import type { Shares } from '../policies/shares.ts';
 import { decodeEnvelope, type Envelope } from './message.ts';
 
 /**
@@ -14,47 +15,49 @@ export type Next =
 export const MAX_WAITING_MESSAGES = 1024;
 export const MAX_WAITING_BYTES = 4 * 2 ** 20;
 
-/** Bytes that wait in all subscriptions of a process, up to a bound. */
-export class WaitingRoom {
-  readonly #most: number;
-  #bytes = 0;
+/** A message that may wait in several subscriptions of a tenant: while it does in any, its bytes count, once. */
+export class Waiting {
+  /** Stays as it is. */
+  readonly encoded: Buffer;
+  readonly #tenant: string;
+  readonly #room: Shares;
+  #places = 0;
 
-  constructor(most: number) {
-    this.#most = most;
+  /** @param room bytes that may wait in all subscriptions of the process */
+  constructor(encoded: Buffer, tenant: string, room: Shares) {
+    this.encoded = encoded;
+    this.#tenant = tenant;
+    this.#room = room;
   }
 
-  get bytes(): number {
-    return this.#bytes;
-  }
-
-  enter(bytes: number): boolean {
-    if (this.#bytes + bytes > this.#most) return false;
-    this.#bytes += bytes;
+  /** Takes a place in one more subscription, unless there is no room. Whoever enters leaves. */
+  enter(): boolean {
+    if (this.#places === 0 && !this.#room.enter(this.#tenant, this.encoded.length)) return false;
+    this.#places++;
     return true;
   }
 
-  leave(bytes: number): void {
-    this.#bytes -= bytes;
+  leave(): void {
+    if (--this.#places === 0) this.#room.leave(this.#tenant, this.encoded.length);
   }
 }
 
-type Waiting = Buffer | { dropped: number } | 'interrupted';
+type Entry = Waiting | { dropped: number } | 'interrupted';
 
 /** The messages of one subscription that wait to be read, bounded: what comes while it is full is dropped, and said once. */
 export class Subscription {
   /** Completes once nothing that is broadcast from now on is missed. @throws StoreError */
   readonly ready: Promise<void>;
-  readonly #room: WaitingRoom;
-  readonly #onClose: (self: Subscription) => void;
+  readonly #onClose: (self: Subscription) => Promise<void>;
   readonly #readers: ((next: Next) => void)[] = [];
-  #waiting: Waiting[] = [];
+  #waiting: Entry[] = [];
   #messages = 0;
   #bytes = 0;
-  #closed = false;
+  #closed: Promise<void> | null = null;
 
-  constructor(ready: Promise<void>, room: WaitingRoom, onClose: (self: Subscription) => void) {
+  /** @param onClose called once; resolves when nobody counts the subscription any more */
+  constructor(ready: Promise<void>, onClose: (self: Subscription) => Promise<void>) {
     this.ready = ready;
-    this.#room = room;
     this.#onClose = onClose;
   }
 
@@ -63,26 +66,27 @@ export class Subscription {
     const first = this.#waiting.shift();
     if (first === undefined) return new Promise((resolve) => this.#readers.push(resolve));
     if (first === 'interrupted') return Promise.resolve({ kind: 'interrupted' });
-    if (!Buffer.isBuffer(first)) return Promise.resolve({ kind: 'dropped', messages: first.dropped });
+    if (!(first instanceof Waiting)) return Promise.resolve({ kind: 'dropped', messages: first.dropped });
+    const { encoded } = first;
     this.#messages--;
-    this.#bytes -= first.length;
-    this.#room.leave(first.length);
-    return Promise.resolve({ kind: 'message', envelope: decodeEnvelope(first) });
+    this.#bytes -= encoded.length;
+    first.leave();
+    return Promise.resolve({ kind: 'message', envelope: decodeEnvelope(encoded) });
   }
 
-  /** A message has come; `encoded` stays as it is. */
-  deliver(encoded: Buffer): void {
+  /** A message has come. */
+  deliver(message: Waiting): void {
+    const { encoded } = message;
     const reader = this.#readers.shift();
     if (reader) {
       reader({ kind: 'message', envelope: decodeEnvelope(encoded) });
       return;
     }
-    const { length } = encoded;
-    const fits = this.#messages < MAX_WAITING_MESSAGES && this.#bytes + length <= MAX_WAITING_BYTES;
-    if (fits && this.#room.enter(length)) {
+    const fits = this.#messages < MAX_WAITING_MESSAGES && this.#bytes + encoded.length <= MAX_WAITING_BYTES;
+    if (fits && message.enter()) {
       this.#messages++;
-      this.#bytes += length;
-      this.#waiting.push(encoded);
+      this.#bytes += encoded.length;
+      this.#waiting.push(message);
       return;
     }
     const last = this.#waiting.at(-1);
@@ -97,14 +101,16 @@ export class Subscription {
     else if (this.#waiting.at(-1) !== 'interrupted') this.#waiting.push('interrupted');
   }
 
-  /** Unsubscribes; whoever waits is told. */
-  close(): void {
-    if (this.#closed) return;
-    this.#closed = true;
-    this.#waiting = [];
-    this.#room.leave(this.#bytes);
+  /** Unsubscribes; whoever waits is told. Resolves when nobody counts it any more, and never rejects. */
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  #close(): Promise<void> {
+    for (const entry of this.#waiting.splice(0)) if (entry instanceof Waiting) entry.leave();
     for (const reader of this.#readers.splice(0)) reader(CLOSED);
-    this.#onClose(this);
+    return this.#onClose(this);
   }
 }
 

@@ -10,6 +10,7 @@ export const LEASE_MS = 2000;
 const RENEWALS_PER_LEASE = 4;
 
 const RENEW = loadScript(new URL('./scripts/renew.lua', import.meta.url));
+const REGISTER = loadScript(new URL('./scripts/register.lua', import.meta.url));
 
 /** A runtime's lease. While it holds, the runtime counts as alive and may hold jobs. */
 export class RuntimeLease {
@@ -39,7 +40,7 @@ export class RuntimeLease {
   /** Adds to what this runtime says of itself, once it knows more: its models, when the GPU hosts have answered. */
   async describe(more: Partial<RuntimeDescription>): Promise<void> {
     this.#description = JSON.stringify({ ...JSON.parse(this.#description), ...more });
-    await this.#store.call((redis) => redis.hset(this.#store.keys.runtimes, this.id, this.#description));
+    await this.#register();
   }
 
   /** What is written down at each renewal. */
@@ -60,10 +61,7 @@ export class RuntimeLease {
   async release(): Promise<void> {
     this.#released = true;
     clearTimeout(this.#timer);
-    const { keys } = this.#store;
-    await this.#store.call((redis) =>
-      redis.multi().hdel(keys.runtimes, this.id).del(keys.alive(this.id)).del(keys.cancels(this.id)).exec(),
-    );
+    await unregister(this.#store, this.id);
   }
 
   #schedule(): void {
@@ -88,12 +86,14 @@ export class RuntimeLease {
 
   async #register(): Promise<void> {
     const { keys } = this.#store;
-    await this.#store.call((redis) =>
-      redis
-        .multi()
-        .hset(keys.runtimes, this.id, this.#description)
-        .set(keys.alive(this.id), JSON.stringify(this.#load()), 'PX', this.#leaseMs)
-        .exec(),
-    );
+    const args = [this.id, this.#leaseMs, JSON.stringify(this.#load()), this.#description];
+    await this.#store.script(REGISTER, [keys.runtimes, keys.alive(this.id)], args);
   }
+}
+
+/** From here on a runtime is none. In no transaction: a Redis at its memory limit refuses those, whatever is in them. */
+export async function unregister(store: Store, runtimeId: string): Promise<void> {
+  const { keys } = store;
+  await store.call((redis) => redis.del(keys.alive(runtimeId), keys.cancels(runtimeId)));
+  await store.call((redis) => redis.hdel(keys.runtimes, runtimeId));
 }

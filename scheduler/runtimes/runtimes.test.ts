@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import type { Scheduler } from '../scheduler.ts';
+import { openScheduler, type Scheduler } from '../scheduler.ts';
 import { collect, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 
@@ -49,6 +49,35 @@ describe('runtimes', () => {
 
   const submit = async (options: Parameters<typeof submission>[0] = {}) =>
     (await scheduler.submit(submission(options))).id;
+
+  test('a lease is renewed, and cancels are heard, however much waits on the other connections', async () => {
+    const connections: ReturnType<typeof redis.connect>[] = [];
+    const connect = () => {
+      const connection = redis.connect();
+      connections.push(connection);
+      return connection;
+    };
+    scheduler = openTestScheduler(redis, { connect, leaseMs: LEASE_MS });
+    const other = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix, leaseMs: LEASE_MS });
+    const lease = await scheduler.runtimes.acquire({ name: 'busy', slots: 1 });
+    const cancels: string[] = [];
+    const stop = await scheduler.control.onCancel(lease.id, (id, reason) => cancels.push(`${id}: ${reason}`));
+    const [commands, subscriber] = connections;
+    // Whatever is sent now comes after an answer that does not come.
+    void commands?.blpop('nothing', 0).catch(() => undefined);
+    subscriber?.disconnect();
+    let renewals = 0;
+    lease.onLost(() => assert.fail('the lease was lost'));
+    lease.reportLoad(() => ({ running: ++renewals, held: 0 }));
+    const running = async () => (await other.runtimes.alive()).map(({ load }) => load?.running);
+    await eventually(async () => Number((await running())[0]) >= 3, 'it is renewed');
+    await other.control.tell(lease.id, 'job', 'enough');
+    await eventually(() => cancels.includes('job: enough'), 'the cancel is heard');
+    stop();
+    await lease.release();
+    assert.deepEqual(await running(), []);
+    await other.close();
+  });
 
   test('a killed runtime: what it ran fails once, what may be restarted runs again elsewhere, what waits is started', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS });
@@ -136,6 +165,62 @@ describe('runtimes', () => {
     assert.equal((await scheduler.events.read(id, 0)).length, events.length, 'nothing after the terminal event');
     const next = await submit();
     await saw(`begun ${next}`);
+  });
+
+  test('a child that a slow runtime launches while it is declared dead ends like the others', async () => {
+    scheduler = openTestScheduler(redis);
+    const { prefix } = scheduler.store.keys;
+    const lease = await scheduler.runtimes.acquire({ name: 'slow', slots: 1 });
+    const begun = Promise.withResolvers<number>();
+    const worker = scheduler.createWorker({
+      lease,
+      capacity: { slots: 1, pages: {} },
+      run: async (job, signal) => {
+        const attempt = await scheduler.invocations.beginAttempt(job.id, lease.id);
+        begun.resolve('epoch' in attempt ? attempt.epoch : 0);
+        await new Promise((resolve) => signal.addEventListener('abort', resolve));
+      },
+    });
+    await worker.start();
+    const root = await submit();
+    const epoch = await begun.promise;
+    const launch = async (parent: string, parentEpoch: number) => {
+      const child = { ...submission(), parent, parentEpoch, root, arrival: 1, runtimeId: lease.id };
+      return { id: child.id, outcome: await scheduler.invocations.beginChild(child, child.id) };
+    };
+    const first = await launch(root, epoch);
+    assert.ok('epoch' in first.outcome);
+    const late: { id: string; outcome: object }[] = [];
+    // Right after each look of the observer at the children, the slow runtime launches two more.
+    const launching = async (parentEpoch: number) => {
+      late.push(await launch(root, epoch), await launch(first.id, parentEpoch));
+    };
+    const observer = openScheduler({
+      prefix,
+      connect: () => {
+        const client = redis.connect();
+        const { hgetall } = client;
+        client.hgetall = async (...args: Parameters<typeof hgetall>) => {
+          const all = await hgetall.apply(client, args);
+          if (args[0] === `${prefix}:children` && 'epoch' in first.outcome) await launching(first.outcome.epoch);
+          return all;
+        };
+        return client;
+      },
+    });
+    assert.equal((await observer.runtimes.recover(lease.id)).failed, 1);
+    assert.equal((await scheduler.invocations.children()).size, 0);
+    const [ofRoot, ofChild, ...more] = late;
+    assert.ok(ofRoot && ofChild);
+    assert.deepEqual(ofRoot.outcome, { refused: 'parent-ended' }, 'the root has been taken before');
+    assert.ok('epoch' in ofChild.outcome, 'the first child had not ended yet');
+    for (const { outcome } of more) assert.deepEqual(outcome, { refused: 'parent-ended' });
+    for (const { id } of [first, ofChild]) {
+      assert.equal((await scheduler.invocations.get(id))?.failure?.code, 'runtime-lost');
+    }
+    await observer.close();
+    await worker.drain(0);
+    await lease.release();
   });
 
   test('a Redis that was away longer than a lease takes nobody’s life', async () => {

@@ -3,7 +3,8 @@ import type { ActiveJobs } from '../admission/active-jobs.ts';
 import type { Invocations } from '../invocations/invocations.ts';
 import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
-import { LEASE_MS, RuntimeLease } from './lease.ts';
+import type { Vital } from '../store/vital.ts';
+import { LEASE_MS, RuntimeLease, unregister } from './lease.ts';
 import type { Recovery, RuntimeDescription, RuntimeInfo, RuntimeLoad } from './types.ts';
 
 type StoredRuntime = Omit<RuntimeInfo, 'alive' | 'load'>;
@@ -13,11 +14,16 @@ export class Runtimes {
   readonly #store: Store;
   readonly #active: ActiveJobs;
   readonly #invocations: Invocations;
+  readonly #vital: Vital;
   readonly #leaseMs: number;
 
-  /** @param leaseMs how long a lease holds; the same in every process. */
-  constructor(store: Store, active: ActiveJobs, invocations: Invocations, leaseMs = LEASE_MS) {
+  /**
+   * @param vital for leases.
+   * @param leaseMs how long a lease holds; the same in every process.
+   */
+  constructor(store: Store, active: ActiveJobs, invocations: Invocations, vital: Vital, leaseMs = LEASE_MS) {
     this.#store = store;
+    this.#vital = vital;
     this.#active = active;
     this.#invocations = invocations;
     this.#leaseMs = leaseMs;
@@ -36,7 +42,7 @@ export class Runtimes {
       id: `${description.name}~${randomBytes(6).toString('hex')}`,
       startedAt: this.#store.clock(),
     };
-    const lease = new RuntimeLease(this.#store, runtime.id, JSON.stringify(runtime), this.#leaseMs);
+    const lease = new RuntimeLease(this.#vital.store, runtime.id, JSON.stringify(runtime), this.#leaseMs);
     await lease.start();
     return lease;
   }
@@ -64,18 +70,13 @@ export class Runtimes {
 
   /**
    * Takes everything that a dead runtime had out of its hands: invocations that had not begun go back to their places in line, restartable
-   * ones as well in a new epoch, the others end with `runtime-lost`, and so does every child: it belongs to an attempt. May be called by several at once, and for a runtime that was slow
-   * rather than dead: that one can write no more, and learns of it when it renews its lease.
+   * ones as well in a new epoch, the others end with `runtime-lost`, and so does every child: it belongs to an attempt. May be called by
+   * several at once, and for a runtime that was slow rather than dead: that one can write no more, and learns of it when it renews its lease.
    */
   async recover(runtimeId: string): Promise<Recovery> {
-    const { keys } = this.#store;
-    await this.#store.call((redis) =>
-      redis.multi().hdel(keys.runtimes, runtimeId).del(keys.alive(runtimeId)).del(keys.cancels(runtimeId)).exec(),
-    );
-    const [recovery] = await Promise.all([
-      this.#take((job) => job.runtimeId === runtimeId),
-      this.#loseChildren(await this.#invocations.children(), (owner) => owner === runtimeId),
-    ]);
+    await unregister(this.#store, runtimeId);
+    const recovery = await this.#take((job) => job.runtimeId === runtimeId);
+    await this.#loseChildren((owner) => owner === runtimeId);
     return recovery;
   }
 
@@ -87,14 +88,25 @@ export class Runtimes {
     const orphans = new Set(
       before.filter((job) => job.runtimeId === null || !registered.has(job.runtimeId)).map(({ id }) => id),
     );
-    await this.#loseChildren(children, (owner) => !registered.has(owner));
-    return this.#take((job) => orphans.has(job.id) && (job.runtimeId === null || !registered.has(job.runtimeId)));
+    const recovery = await this.#take(
+      (job) => orphans.has(job.id) && (job.runtimeId === null || !registered.has(job.runtimeId)),
+    );
+    const dead = new Set([...children.values()].filter((owner) => !registered.has(owner)));
+    await this.#loseChildren((owner) => dead.has(owner));
+    return recovery;
   }
 
-  /** Ends the children of which `lost` is true of their runtime. */
-  async #loseChildren(children: ReadonlyMap<string, string>, lost: (runtimeId: string) => boolean): Promise<void> {
-    const theirs = [...children].filter(([, runtimeId]) => lost(runtimeId));
-    await Promise.all(theirs.map(([id, runtimeId]) => this.#invocations.loseChild(id, runtimeId)));
+  /**
+   * Ends all children of which `lost` is true of their runtime and whose parents have ended: from one generation to the next, until there
+   * are none. A runtime that is slow rather than dead may launch more meanwhile, for parents that have not ended yet, and once it has
+   * registered again it has new ones of living parents, which are its own.
+   */
+  async #loseChildren(lost: (runtimeId: string) => boolean): Promise<void> {
+    for (;;) {
+      const theirs = [...(await this.#invocations.children())].filter(([, runtimeId]) => lost(runtimeId));
+      const ended = await Promise.all(theirs.map(([id, runtimeId]) => this.#invocations.loseChild(id, runtimeId)));
+      if (!ended.includes(true)) return;
+    }
   }
 
   async #take(which: (job: { id: string; runtimeId: string | null }) => boolean): Promise<Recovery> {

@@ -1,6 +1,7 @@
 /**
  * Why a call of the store failed.
- * `store-unavailable`: Redis did not answer in time; the call may or may not have taken effect, and may be made again.
+ * `store-unavailable`: Redis did not answer in time; the call may or may not have taken effect, and may be made again. Or its memory is
+ * used up (`full`): nothing was stored.
  * `store-corrupt`: Redis refused the command, or what is stored has not the expected shape: a fault of the platform.
  * `invalid-argument`: the caller broke the contract of the call (an unknown invocation).
  * `sequence-gap`: an event's number does not follow the last one of its log; see `SequenceGap`.
@@ -14,7 +15,9 @@ export type StoreErrorCode =
   | 'too-many-waiting';
 
 /** Answers of a Redis that cannot serve now but may later. */
-const NOT_NOW = /^(LOADING|BUSY|OOM|MISCONF|READONLY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS)\b/;
+const NOT_NOW = /^(LOADING|BUSY|MISCONF|READONLY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS)\b/;
+/** Redis is at `maxmemory`; a transaction hides that behind an error of its own. */
+const FULL = /^OOM\b/;
 const CONNECTION_CODES = [
   'ECONNREFUSED',
   'ECONNRESET',
@@ -28,20 +31,30 @@ const CONNECTION_CODES = [
 const CONNECTION_MESSAGE =
   /connection (is )?clos|command timed out|max retries per request|stream isn't writeable|connect etimedout/i;
 
+const FULL_TEXT =
+  'The memory of Redis is used up: it stores nothing more until events and files of ended invocations are forgotten (a day after their ' +
+  'end) and stored values are deleted, or until it is given more: `[redis] max_memory_mb` in pie.toml, `maxmemory` of a Redis of your own.';
+
 /** The one error that the classes of this room throw. */
 export class StoreError extends Error {
   readonly code: StoreErrorCode;
+  /** Redis refused to store anything more, for its memory is used up. */
+  readonly full: boolean;
 
-  constructor(code: StoreErrorCode, message: string, options?: { cause?: unknown }) {
+  constructor(code: StoreErrorCode, message: string, options: { cause?: unknown; full?: boolean } = {}) {
     super(message, options);
     this.name = 'StoreError';
     this.code = code;
+    this.full = options.full ?? false;
   }
 
   /** Turns anything caught into a `StoreError`; the cause is kept for the log. */
   static from(error: unknown): StoreError {
     if (error instanceof StoreError) return error;
     const text = error instanceof Error ? error.message : String(error);
+    if (FULL.test(text) || previousErrors(error).some((earlier) => FULL.test(earlier))) {
+      return new StoreError('store-unavailable', FULL_TEXT, { cause: error, full: true });
+    }
     if (isConnectionError(error) || NOT_NOW.test(text)) {
       return new StoreError('store-unavailable', `Redis cannot be reached or cannot serve now: ${text}`, {
         cause: error,
@@ -63,6 +76,12 @@ export class SequenceGap extends StoreError {
     super('sequence-gap', message);
     this.lastSeq = lastSeq;
   }
+}
+
+/** What ioredis says of the commands of a transaction that Redis has thrown away. */
+function previousErrors(error: unknown): string[] {
+  if (!(error instanceof Error && 'previousErrors' in error && Array.isArray(error.previousErrors))) return [];
+  return error.previousErrors.map((earlier) => (earlier instanceof Error ? earlier.message : String(earlier)));
 }
 
 /** Whether an error says that the connection to Redis failed: it reconnects by itself, and the calls report it. */

@@ -49,7 +49,12 @@ export class Store {
   }
 
   /** Like `script`, for replies that hold bytes: strings come as buffers. */
-  scriptBuffers(script: Script, keys: readonly string[], args: readonly Argument[]): Promise<unknown[]> {
+  scriptBuffers(
+    script: Script,
+    keys: readonly string[],
+    args: readonly Argument[],
+    deadlineMs?: number,
+  ): Promise<unknown[]> {
     const run = async (redis: Redis, name: string, text: string): Promise<unknown[]> => {
       const command = new Command(name, [text, keys.length, ...keys, ...args], { replyEncoding: null });
       const reply = await redis.sendCommand(command);
@@ -63,7 +68,7 @@ export class Store {
         if (!isUnknownScript(error)) throw error;
         return run(redis, 'eval', script.lua);
       }
-    });
+    }, deadlineMs);
   }
 
   /**

@@ -380,7 +380,10 @@ declare module 'pie:inferlet/fused@0.1.0' {
   export {};
 }
 
-/** Text to tokens and back. It needs no device and is answered at once, about a microsecond a token. */
+/**
+ * Text to tokens and back. It needs no device and is answered at once, about a microsecond a token. `limit-exceeded` past
+ * 32,768 characters in one call (cut at the end of a line), 131,072 tokens, or 8,192 messages of a chat.
+ */
 declare module 'pie:inferlet/tokenize@0.1.0' {
   import type { Handle } from 'pie:inferlet/types@0.1.0';
   export interface SpecialTokenIds {
@@ -705,7 +708,7 @@ declare module 'pie:inferlet/messaging@0.1.0' {
   export function broadcast(topic: string, message: MessageInput): Future<Outcome<number>>;
   /**
    * Puts a message at the end of a line, where it waits to be pulled: by one inferlet, once. `limit-exceeded` when the line holds 10,000
-   * messages or 16 MiB. A line that nobody touches is forgotten after a day.
+   * messages or 16 MiB, or all lines of the tenant 64 MiB. A line that nobody touches is forgotten after a day.
    */
   export function push(name: string, message: MessageInput): Future<Outcome<undefined>>;
   /** Takes the first message of a line; waits for one when there is none. */
@@ -781,12 +784,12 @@ declare module 'pie:inferlet/children@0.1.0' {
   export class Child implements Handle {
     /**
      * Launches the newest version of a function of this tenant (`name`), or a given one (`name@version`), with JSON text as its input, which
-     * the function's schema must accept. `started` reports failures.
+     * the function's schema must accept: at most 262,144 characters. `started` reports failures.
      */
     constructor(name: string, input: string);
     /**
      * The child's invocation id. `not-found` for no such function, `invalid-argument` for an input that its schema refuses,
-     * `limit-exceeded` past 64 children at once of one root, or a depth of 8.
+     * `limit-exceeded` past 64 children at once of one root, 4,096 in all, or a depth of 8.
      */
     started(): Future<Outcome<string>>;
     /** A message into the child's session. `closed` once the child has ended. */
@@ -806,7 +809,8 @@ declare module 'pie:inferlet/children@0.1.0' {
 }
 
 /**
- * Files between the client and this invocation, for what is too large for a message: at most 16 MiB each, 64 MiB and 256 files an invocation.
+ * Files between the client and this invocation, for what is too large for a message: at most 16 MiB each, 64 MiB and 256 files an invocation,
+ * 128 MiB with its children and 1 GiB a tenant.
  * Names have 1 to 128 characters of letters, digits, `.`, `_`, `-`. They are kept as long as the invocation's events. Over HTTP they are
  * `/v1/invocations/{id}/files/{name}`.
  */

@@ -348,7 +348,7 @@ export type Ending =
 export interface Child extends Partial<Disposable> {
   /**
    * The child's invocation id. `not-found` for no such function, `invalid-argument` for an input that its schema refuses,
-   * `limit-exceeded` past 64 children at once of one root, or a depth of 8.
+   * `limit-exceeded` past 64 children at once of one root, 4,096 in all, or a depth of 8.
    */
   started(): Promise<Outcome<string, HandlerError>>;
   /** A message into the child's session. `closed` once the child has ended. */
@@ -535,7 +535,10 @@ export interface FusedHost {
   step(queue: Queue, request: StepRequest): Promise<Outcome<StepResult, HandlerError>>;
 }
 
-/** Text to tokens and back. It needs no device and is answered at once, about a microsecond a token. */
+/**
+ * Text to tokens and back. It needs no device and is answered at once, about a microsecond a token. `limit-exceeded` past
+ * 32,768 characters in one call (cut at the end of a line), 131,072 tokens, or 8,192 messages of a chat.
+ */
 export interface TokenizeHost {
   readonly Detokenizer: new (model: string) => Detokenizer;
   /** Token ids of `text`, without special tokens around it; special tokens written in the text are recognised when `special` is true. */
@@ -666,7 +669,7 @@ export interface MessagingHost {
   broadcast(topic: string, message: Message): Promise<Outcome<number, HandlerError>>;
   /**
    * Puts a message at the end of a line, where it waits to be pulled: by one inferlet, once. `limit-exceeded` when the line holds 10,000
-   * messages or 16 MiB. A line that nobody touches is forgotten after a day.
+   * messages or 16 MiB, or all lines of the tenant 64 MiB. A line that nobody touches is forgotten after a day.
    */
   push(name: string, message: Message): Promise<Outcome<undefined, HandlerError>>;
   /** Takes the first message of a line; waits for one when there is none. */
@@ -690,13 +693,14 @@ export interface HttpHost {
 export interface ChildrenHost {
   /**
    * Launches the newest version of a function of this tenant (`name`), or a given one (`name@version`), with JSON text as its input, which
-   * the function's schema must accept. `started` reports failures.
+   * the function's schema must accept: at most 262,144 characters. `started` reports failures.
    */
   readonly Child: new (name: string, input: string) => Child;
 }
 
 /**
- * Files between the client and this invocation, for what is too large for a message: at most 16 MiB each, 64 MiB and 256 files an invocation.
+ * Files between the client and this invocation, for what is too large for a message: at most 16 MiB each, 64 MiB and 256 files an invocation,
+ * 128 MiB with its children and 1 GiB a tenant.
  * Names have 1 to 128 characters of letters, digits, `.`, `_`, `-`. They are kept as long as the invocation's events. Over HTTP they are
  * `/v1/invocations/{id}/files/{name}`.
  */

@@ -754,7 +754,8 @@ PIE_IMPORT("pie:inferlet/fused@0.1.0", "[resource-drop]run") void pie_raw_fused_
 static inline void pie_fused_run_drop(pie_fused_run self) { pie_raw_fused_run_drop(self.handle); }
 
 /* ---- tokenize ------------------------------------------------------------------------------------------------------ */
-/* Text to tokens and back. It needs no device and is answered at once, about a microsecond a token. */
+/* Text to tokens and back. It needs no device and is answered at once, about a microsecond a token. `limit-exceeded` past
+ * 32,768 characters in one call (cut at the end of a line), 131,072 tokens, or 8,192 messages of a chat. */
 
 typedef struct { bool some; uint32_t value; } pie_option_u32;
 typedef struct {
@@ -1534,7 +1535,7 @@ static inline pie_result pie_messaging_push_wait(pie_messaging_push_future futur
 }
 static inline void pie_messaging_push_forget(pie_messaging_push_future future) { pie_raw_messaging_push_forget(future.handle); }
 /* Puts a message at the end of a line, where it waits to be pulled: by one inferlet, once. `limit-exceeded` when the line holds 10,000
- * messages or 16 MiB. A line that nobody touches is forgotten after a day. */
+ * messages or 16 MiB, or all lines of the tenant 64 MiB. A line that nobody touches is forgotten after a day. */
 static inline pie_messaging_push_future pie_messaging_push(pie_string name, pie_session_message message) {
   return (pie_messaging_push_future){pie_raw_messaging_push((int32_t)name.data, (int32_t)name.length, message.tag, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.data : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.data : 0, message.tag == PIE_SESSION_MESSAGE_TEXT ? (int32_t)message.text.length : message.tag == PIE_SESSION_MESSAGE_BYTES ? (int32_t)message.bytes.length : 0)};
 }
@@ -1656,7 +1657,7 @@ typedef struct { bool failed; union { pie_children_ending ok; pie_error err; }; 
 
 PIE_IMPORT("pie:inferlet/children@0.1.0", "[constructor]child") int32_t pie_raw_children_child_new(int32_t, int32_t, int32_t, int32_t);
 /* Launches the newest version of a function of this tenant (`name`), or a given one (`name@version`), with JSON text as its input, which
- * the function's schema must accept. `started` reports failures. */
+ * the function's schema must accept: at most 262,144 characters. `started` reports failures. */
 static inline pie_children_child pie_children_child_new(pie_string name, pie_string input) {
   return (pie_children_child){pie_raw_children_child_new((int32_t)name.data, (int32_t)name.length, (int32_t)input.data, (int32_t)input.length)};
 }
@@ -1673,7 +1674,7 @@ static inline pie_result_string pie_children_child_started_wait(pie_children_chi
 }
 static inline void pie_children_child_started_forget(pie_children_child_started_future future) { pie_raw_children_child_started_forget(future.handle); }
 /* The child's invocation id. `not-found` for no such function, `invalid-argument` for an input that its schema refuses,
- * `limit-exceeded` past 64 children at once of one root, or a depth of 8. */
+ * `limit-exceeded` past 64 children at once of one root, 4,096 in all, or a depth of 8. */
 static inline pie_children_child_started_future pie_children_child_started(pie_children_child self) {
   return (pie_children_child_started_future){pie_raw_children_child_started(self.handle)};
 }
@@ -1742,7 +1743,8 @@ PIE_IMPORT("pie:inferlet/children@0.1.0", "[resource-drop]child") void pie_raw_c
 static inline void pie_children_child_drop(pie_children_child self) { pie_raw_children_child_drop(self.handle); }
 
 /* ---- file-exchange ------------------------------------------------------------------------------------------------- */
-/* Files between the client and this invocation, for what is too large for a message: at most 16 MiB each, 64 MiB and 256 files an invocation.
+/* Files between the client and this invocation, for what is too large for a message: at most 16 MiB each, 64 MiB and 256 files an invocation,
+ * 128 MiB with its children and 1 GiB a tenant.
  * Names have 1 to 128 characters of letters, digits, `.`, `_`, `-`. They are kept as long as the invocation's events. Over HTTP they are
  * `/v1/invocations/{id}/files/{name}`. */
 

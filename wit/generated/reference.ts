@@ -972,7 +972,7 @@ export const reference: ContractReference = {
   {
    "name": "tokenize",
    "id": "pie:inferlet/tokenize@0.1.0",
-   "docs": "Text to tokens and back. It needs no device and is answered at once, about a microsecond a token.",
+   "docs": "Text to tokens and back. It needs no device and is answered at once, about a microsecond a token. `limit-exceeded` past\n32,768 characters in one call (cut at the end of a line), 131,072 tokens, or 8,192 messages of a chat.",
    "needs": "Trait `tokenize` of the model.",
    "types": [
     {
@@ -1731,7 +1731,7 @@ export const reference: ContractReference = {
     {
      "name": "push",
      "signature": "push: func(name: string, message: message) -> future<result<_, error>>",
-     "docs": "Puts a message at the end of a line, where it waits to be pulled: by one inferlet, once. `limit-exceeded` when the line holds 10,000\nmessages or 16 MiB. A line that nobody touches is forgotten after a day.",
+     "docs": "Puts a message at the end of a line, where it waits to be pulled: by one inferlet, once. `limit-exceeded` when the line holds 10,000\nmessages or 16 MiB, or all lines of the tenant 64 MiB. A line that nobody touches is forgotten after a day.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "limit-exceeded"
@@ -1960,7 +1960,7 @@ export const reference: ContractReference = {
     {
      "name": "child.constructor",
      "signature": "constructor(name: string, input: string)",
-     "docs": "Launches the newest version of a function of this tenant (`name`), or a given one (`name@version`), with JSON text as its input, which\nthe function's schema must accept. `started` reports failures.",
+     "docs": "Launches the newest version of a function of this tenant (`name`), or a given one (`name@version`), with JSON text as its input, which\nthe function's schema must accept: at most 262,144 characters. `started` reports failures.",
      "cost": "Issued without waiting.",
      "errors": [],
      "c": "pie_children_child_new"
@@ -1968,7 +1968,7 @@ export const reference: ContractReference = {
     {
      "name": "child.started",
      "signature": "started: func() -> future<result<string, error>>",
-     "docs": "The child's invocation id. `not-found` for no such function, `invalid-argument` for an input that its schema refuses,\n`limit-exceeded` past 64 children at once of one root, or a depth of 8.",
+     "docs": "The child's invocation id. `not-found` for no such function, `invalid-argument` for an input that its schema refuses,\n`limit-exceeded` past 64 children at once of one root, 4,096 in all, or a depth of 8.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "not-found",
@@ -2028,7 +2028,7 @@ export const reference: ContractReference = {
   {
    "name": "file-exchange",
    "id": "pie:inferlet/file-exchange@0.1.0",
-   "docs": "Files between the client and this invocation, for what is too large for a message: at most 16 MiB each, 64 MiB and 256 files an invocation.\nNames have 1 to 128 characters of letters, digits, `.`, `_`, `-`. They are kept as long as the invocation's events. Over HTTP they are\n`/v1/invocations/{id}/files/{name}`.",
+   "docs": "Files between the client and this invocation, for what is too large for a message: at most 16 MiB each, 64 MiB and 256 files an invocation,\n128 MiB with its children and 1 GiB a tenant.\nNames have 1 to 128 characters of letters, digits, `.`, `_`, `-`. They are kept as long as the invocation's events. Over HTTP they are\n`/v1/invocations/{id}/files/{name}`.",
    "needs": "Always there.",
    "types": [
     {

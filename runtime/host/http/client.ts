@@ -2,6 +2,7 @@ import type { LookupAddress } from 'node:dns';
 import { lookup, Resolver } from 'node:dns/promises';
 import { isIP } from 'node:net';
 import { hostMatches } from '#scheduler/functions/grants.ts';
+import { Shares } from '#scheduler/policies/shares.ts';
 import { isPublicAddress } from './addresses.ts';
 
 /** Addresses of a host name. The signal aborts when nobody waits for them any more. */
@@ -16,7 +17,7 @@ export interface HttpClientOptions {
   readonly lookup?: Lookup;
 }
 
-/** Requests under way of all inferlets of a runtime. */
+/** Requests under way of all inferlets of a runtime; tenants share them. */
 const MAX_EXCHANGES = 4096;
 const DNS_TIMEOUT_MS = 5000;
 const DNS_TRIES = 2;
@@ -31,7 +32,7 @@ export class HttpClient {
   readonly userAgent: string;
   readonly #privateHosts: readonly string[];
   readonly #lookup: Lookup | undefined;
-  #exchanges = 0;
+  readonly #exchanges = new Shares(MAX_EXCHANGES);
 
   constructor({ privateHosts = [], version, lookup: own }: HttpClientOptions) {
     this.userAgent = `pie/${version}`;
@@ -41,18 +42,16 @@ export class HttpClient {
 
   /** Requests under way. */
   get exchanges(): number {
-    return this.#exchanges;
+    return this.#exchanges.total;
   }
 
-  /** Counts one request more, unless there are too many. Whoever is let in leaves. */
-  enter(): boolean {
-    if (this.#exchanges >= MAX_EXCHANGES) return false;
-    this.#exchanges++;
-    return true;
+  /** Counts one request of a tenant more, unless there are too many. Whoever is let in leaves. */
+  enter(tenant: string): boolean {
+    return this.#exchanges.enter(tenant);
   }
 
-  leave(): void {
-    this.#exchanges--;
+  leave(tenant: string): void {
+    this.#exchanges.leave(tenant);
   }
 
   /**

@@ -1,10 +1,11 @@
-import { type IncomingMessage, request as requestHttp } from 'node:http';
+import { type ClientRequest, type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import type { Readable } from 'node:stream';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { Header, Request, ResponseHead } from '#wit/generated/host.ts';
 import type { Droppable } from '../holdings.ts';
 import type { Inferlet } from '../inferlet.ts';
+import { Takes } from '../takes.ts';
 import { type HttpClient, RefusedAddress } from './client.ts';
 import { decoded } from './decode.ts';
 import { type Hop, parseRequest, redirected } from './request.ts';
@@ -27,15 +28,21 @@ export class Exchange implements Droppable {
   #body: AsyncIterator<Buffer> | null = null;
   #rest: Buffer = EMPTY;
   #bodyBytes = 0;
-  /** Reads answer in order. */
-  #reading: Promise<unknown> = Promise.resolve();
+  readonly #pieces: Takes<Uint8Array | undefined>;
   /** Why nothing more comes; `complete` when all has come. */
   #ended: HandlerError | 'complete' | null = null;
   #counted = false;
+  /** Bytes of the request's body that are held until it is sent. */
+  #held = -1;
 
   /** Lists of `request` may be views of the guest's memory. */
   constructor(inferlet: Inferlet, request: Request) {
     this.#inferlet = inferlet;
+    this.#pieces = new Takes(
+      inferlet,
+      () => this.#read(),
+      (piece) => piece?.length ?? 0,
+    );
     const hop = this.#begin(request);
     if (hop.tag === 'err') {
       this.#end(hop.val);
@@ -52,24 +59,33 @@ export class Exchange implements Droppable {
 
   /** The next piece of the body; undefined after the last. */
   read(): Promise<Outcome<Uint8Array | undefined>> {
-    const piece = this.#reading.then(() => this.#read());
-    this.#reading = piece;
-    return piece;
+    return this.#pieces.next();
   }
 
   drop(): void {
     this.#end(DROPPED);
+    this.#pieces.close();
   }
 
   #begin(request: Request): Outcome<Hop> {
-    const { services, description, exchanges, stopped } = this.#inferlet;
-    const refused = stopped ?? exchanges.take(this);
+    const { services, description, exchanges, outgoing, stopped } = this.#inferlet;
+    const bytes = request.body?.length ?? 0;
+    const refused = stopped ?? outgoing.refusal(bytes) ?? exchanges.take(this);
     if (refused) return err(refused);
     const { userAgent } = services.http;
     const hop = parseRequest(request, description.grants, { userAgent, traceparent: description.traceparent });
     if (hop.tag === 'err') return hop;
-    this.#counted = services.http.enter();
-    return this.#counted ? hop : err(BUSY);
+    this.#counted = services.http.enter(description.tenant);
+    if (!this.#counted) return err(BUSY);
+    outgoing.begin(bytes);
+    this.#held = bytes;
+    return hop;
+  }
+
+  /** The request's body is not held any more. */
+  #sent(): void {
+    if (this.#held >= 0) this.#inferlet.outgoing.end(this.#held);
+    this.#held = -1;
   }
 
   async #send(first: Hop, { timeoutMs = DEFAULT_TIMEOUT_MS, redirects }: Request): Promise<Outcome<ResponseHead>> {
@@ -79,10 +95,10 @@ export class Exchange implements Droppable {
     let hop = first;
     try {
       for (let left = redirects; ; left--) {
-        const response = await respond(services.http, hop, this.#connection.signal);
+        const { request, response } = await respond(services.http, hop, this.#connection.signal);
         const { statusCode = 0, headers } = response;
         const next = left > 0 ? redirected(hop, statusCode, headers.location, description.grants) : null;
-        if (next === null) return ok(this.#accept(hop, response));
+        if (next === null) return ok(this.#accept(hop, request, response));
         response.destroy();
         if (next.tag === 'err') return this.#fail(next.val);
         hop = next.val;
@@ -94,8 +110,11 @@ export class Exchange implements Droppable {
     }
   }
 
-  #accept(hop: Hop, response: IncomingMessage): ResponseHead {
+  #accept(hop: Hop, request: ClientRequest, response: IncomingMessage): ResponseHead {
     const { statusCode: status = 0, rawHeaders } = response;
+    // A server may answer before it has taken the whole of the body.
+    if (request.writableFinished) this.#sent();
+    else request.once('finish', () => this.#sent());
     const bodiless = hop.method === 'HEAD' || status === 204 || status === 304;
     const body: Readable = bodiless ? response : decoded(response);
     // What goes wrong is told by the next read.
@@ -139,17 +158,22 @@ export class Exchange implements Droppable {
   #end(reason: HandlerError | 'complete'): void {
     if (this.#ended) return;
     this.#ended = reason;
-    const { exchanges, services, stopping } = this.#inferlet;
+    const { exchanges, services, stopping, description } = this.#inferlet;
     stopping.removeEventListener('abort', this.#onStop);
     exchanges.give(this);
-    if (this.#counted) services.http.leave();
+    if (this.#counted) services.http.leave(description.tenant);
+    this.#sent();
     this.#rest = EMPTY;
     this.#connection.abort();
   }
 }
 
 /** Connects, sends, and waits for the head of the response. The connection is this request's alone; the signal ends it at any time. */
-async function respond(client: HttpClient, hop: Hop, signal: AbortSignal): Promise<IncomingMessage> {
+async function respond(
+  client: HttpClient,
+  hop: Hop,
+  signal: AbortSignal,
+): Promise<{ readonly request: ClientRequest; readonly response: IncomingMessage }> {
   const { url, method, body } = hop;
   const addresses = await untilAborted(client.addresses(url, signal), signal);
   const send = url.protocol === 'https:' ? requestHttps : requestHttp;
@@ -167,7 +191,7 @@ async function respond(client: HttpClient, hop: Hop, signal: AbortSignal): Promi
         else done(null, first?.address ?? '', first?.family);
       },
     });
-    request.once('response', resolve);
+    request.once('response', (response) => resolve({ request, response }));
     request.on('error', reject);
     request.once('close', () => reject(new Error('the connection was closed before there was a response')));
     request.end(body ?? undefined);

@@ -33,7 +33,7 @@ const REFUSED_HEADERS: readonly string[] = [
   ...['transfer-encoding', 'upgrade', 'expect', 'host', 'content-length'],
 ];
 const CREDENTIALS: readonly string[] = ['authorization', 'cookie'];
-const ENCODINGS = 'gzip, deflate, br';
+const ENCODINGS = 'gzip, deflate';
 
 /** Checks a request; lists of it may be views of the guest's memory, those of the result are not. */
 export function parseRequest(request: Request, grants: Grants, defaults: HeaderDefaults): Outcome<Hop> {

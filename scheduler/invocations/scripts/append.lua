@@ -13,9 +13,10 @@
   ARGV[6] now, ms
   ARGV[7] about how many lines the function's log keeps
   ARGV[8] how long the function's log is kept after its last line, ms
-  ARGV[9...] pairs: event, data
+  ARGV[9] how many bytes all events of its root's family may have, terminal ones and 64 bytes for each included
+  ARGV[10...] pairs: event, data
 
-  Returns 1 appended, 0 stale epoch (or no such record), -1 ended, -2 byte limit passed (nothing was appended).
+  Returns 1 appended, 0 stale epoch (or no such record), -1 ended, -2 byte limit passed, its own or its family's (nothing was appended).
           {-3, number of the log's last event} a gap in the numbers.
 ]]
 local record, events = KEYS[1], KEYS[2]
@@ -39,12 +40,14 @@ if firstSeq > seq + 1 then
 end
 
 --- @include "./include/function-log.lua"
+--- @include "./include/family.lua"
 
-local added = 0
+local added, count = 0, 0
 local current = firstSeq
-for i = 9, #ARGV, 2 do
+for i = 10, #ARGV, 2 do
   if current > seq then
     added = added + #ARGV[i + 1]
+    count = count + 1
   end
   current = current + 1
 end
@@ -55,10 +58,15 @@ end
 if bytes + added > tonumber(ARGV[5]) then
   return -2
 end
+local family = familyOf(record)
+local familyAdded = added + count * EVENT_BYTES
+if tonumber(redis.call('HGET', family, 'familyBytes') or 0) + familyAdded > tonumber(ARGV[9]) then
+  return -2
+end
 
 local live = {}
 current = firstSeq
-for i = 9, #ARGV, 2 do
+for i = 10, #ARGV, 2 do
   if current > seq then
     local event, data = ARGV[i], ARGV[i + 1]
     redis.call('XADD', events, 'MAXLEN', '~', ARGV[4], current .. '-0', 'e', event, 'd', data)
@@ -70,5 +78,6 @@ for i = 9, #ARGV, 2 do
   current = current + 1
 end
 redis.call('HSET', record, 'seq', last, 'bytes', bytes + added)
+redis.call('HINCRBY', family, 'familyBytes', familyAdded)
 redis.call('PUBLISH', ARGV[1], table.concat(live, '\0'))
 return 1

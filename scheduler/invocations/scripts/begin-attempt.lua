@@ -6,6 +6,8 @@
   ARGV[1] runtime id
   ARGV[2] now, ms
   ARGV[3] a token of this call, so that a command sent twice begins one attempt
+  ARGV[4] the runtime's cancels (hash)
+  ARGV[5] the channel on which it hears of them
 
   Returns {1, epoch, number of the attempt's first event, attempt}
           {0, 'ended' | 'already-ran' | 'unknown'}
@@ -34,5 +36,6 @@ local waiting, id = unpack(redis.call('HMGET', record, 'waitingKey', 'id'))
 if waiting then
   redis.call('ZREM', waiting, id)
 end
-redis.call('HSET', record, 'status', 'running', 'epoch', nextEpoch, 'runtimeId', ARGV[1], 'startedAt', ARGV[2], 'token', ARGV[3])
+redis.call('HSET', record, 'status', 'running', 'epoch', nextEpoch, 'runtimeId', ARGV[1], 'startedAt', ARGV[2], 'token', ARGV[3],
+  'cancelsKey', ARGV[4], 'cancelChannel', ARGV[5])
 return {1, nextEpoch, tonumber(seq) + 1, attempt}

@@ -10,19 +10,27 @@
   ARGV[9] reason
   ARGV[10] data of the error event
 
-  Returns {'cancelled'}, {'requested', runtime id}, {'ended'} or {'unknown'}. The first reason stays.
+  Returns {'cancelled'}, {'requested'} (its runtime has been told), {'ended'} or {'unknown'}. The first reason stays.
 ]]
+--- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/end-arguments.lua"
 --- @include "./include/end-invocation.lua"
 --- @include "./include/platform-failure.lua"
 
-local status, epoch, seq, runtimeId = unpack(redis.call('HMGET', KEYS[1], 'status', 'epoch', 'seq', 'runtimeId'))
+local status, epoch, seq = unpack(redis.call('HMGET', KEYS[1], 'status', 'epoch', 'seq'))
 if not status then
   return {'unknown'}
 end
 if status == 'running' then
   redis.call('HSETNX', KEYS[1], 'cancelReason', ARGV[9])
-  return {'requested', runtimeId}
+  -- In the same step, so that the invocation's end finds what it has to take back.
+  local cancels, channel = unpack(redis.call('HMGET', KEYS[1], 'cancelsKey', 'cancelChannel'))
+  if cancels then
+    redis.call('HSET', cancels, ARGV[1], ARGV[9])
+    redis.call('PEXPIRE', cancels, ARGV[6])
+    redis.call('PUBLISH', channel, ARGV[1] .. '\0' .. ARGV[9])
+  end
+  return {'requested'}
 end
 if status ~= 'queued' then
   return {'ended'}

@@ -36,16 +36,16 @@ if idempotencyMs > 0 then
   end
 end
 -- What is past its deadline waits no more, whoever forgot to say so.
-redis.call('ZREMRANGEBYSCORE', waiting, '-inf', submittedAt)
-local before = redis.call('ZCARD', waiting)
+local before = redis.call('ZCOUNT', waiting, '(' .. submittedAt, '+inf')
 if maxWaiting >= 0 and before >= maxWaiting then
   return {-1, before}
 end
+-- The first write, and one that a Redis at its memory limit refuses.
+local arrival = redis.call('INCR', arrivals)
 if idempotencyMs > 0 then
   redis.call('SET', idempotency, id, 'PX', idempotencyMs)
 end
-
-local arrival = redis.call('INCR', arrivals)
+redis.call('ZREMRANGEBYSCORE', waiting, '-inf', submittedAt)
 redis.call('HSET', record, 'id', id, 'status', 'queued', 'arrival', arrival, 'epoch', 0, 'attempts', 0, 'seq', 0, 'bytes', 0,
   'submittedAt', ARGV[2], 'deadlineMs', ARGV[3], 'waitingKey', waiting, unpack(ARGV, 8))
 redis.call('ZADD', waiting, submittedAt + deadlineMs, id)

@@ -14,6 +14,7 @@
 
   Returns 1 ended by this call, -1 ended before, 0 no such record, -2 owned by another runtime.
 ]]
+--- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/end-arguments.lua"
 --- @include "./include/end-invocation.lua"
 --- @include "./include/platform-failure.lua"

@@ -9,15 +9,22 @@
   ARGV[2] name
   ARGV[3] content
   ARGV[4] JSON text of the file
-  ARGV[5] how many files there may be
-  ARGV[6] how many bytes they may have in all
-  ARGV[7] epoch of the inferlet's attempt, or '' for the client
+  ARGV[5] epoch of the inferlet's attempt, or '' for the client
+  ARGV[6] now, ms
+  ARGV[7] how many files there may be
+  ARGV[8] how many bytes they may have in all
+  ARGV[9] how many bytes all files of its root's family may have, names and descriptions included
+  ARGV[10] how many bytes all files of its tenant may have, likewise
 
-  Returns 1 put, 0 no such record, -1 ended, or not that attempt's any more, -2 too many files, -3 too many bytes.
+  Returns 1 put, 0 no such record, -1 ended, or not that attempt's any more, -2 too many files, -3 too many bytes,
+          -4 of its family, -5 of its tenant.
 ]]
+--- @include "./include/family.lua"
+--- @include "./include/file-usage.lua"
+
 local record, files, contents = KEYS[1], KEYS[2], KEYS[3]
-local name, content, epoch = ARGV[2], ARGV[3], ARGV[7]
-local status, current, bytes = unpack(redis.call('HMGET', record, 'status', 'epoch', 'fileBytes'))
+local name, content, info, epoch = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local status, current, bytes, id = unpack(redis.call('HMGET', record, 'status', 'epoch', 'fileBytes', 'id'))
 if not status then
   return 0
 end
@@ -29,14 +36,27 @@ if epoch ~= '' and epoch ~= current then
 end
 local before = redis.call('HSTRLEN', contents, name)
 local total = tonumber(bytes or 0) - before + #content
-if redis.call('HEXISTS', files, name) == 0 and redis.call('HLEN', files) >= tonumber(ARGV[5]) then
+local added = #name + #info + #content
+if redis.call('HEXISTS', files, name) == 1 then
+  added = #info - redis.call('HSTRLEN', files, name) + #content - before
+elseif redis.call('HLEN', files) >= tonumber(ARGV[7]) then
   return -2
 end
-if total > tonumber(ARGV[6]) then
+if total > tonumber(ARGV[8]) then
   return -3
 end
+local family = familyOf(record)
+if tonumber(redis.call('HGET', family, 'familyFileBytes') or 0) + added > tonumber(ARGV[9]) then
+  return -4
+end
+forgetFiles(record, tonumber(ARGV[6]))
+if fileUsage(record) + added > tonumber(ARGV[10]) then
+  return -5
+end
 redis.call('HSET', contents, name, content)
-redis.call('HSET', files, name, ARGV[4])
+redis.call('HSET', files, name, info)
 redis.call('HSET', record, 'fileBytes', total, 'filesKey', files, 'fileContentsKey', contents)
+redis.call('HINCRBY', family, 'familyFileBytes', added)
+addFileUsage(record, id, added)
 redis.call('PUBLISH', ARGV[1], 'file')
 return 1

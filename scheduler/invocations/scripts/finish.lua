@@ -15,12 +15,16 @@
   ARGV[14] failure code, or ''
   ARGV[15] failure message, or ''
   ARGV[16] usage as JSON text, or ''
+  ARGV[17] how many bytes all events of its root's family may have; an error is always taken
 
-  Returns 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended otherwise.
+  Returns 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended otherwise; -2 its family has
+          no room for this result.
           {-3, number of the log's last event} when the number is not the next one.
 ]]
+--- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/end-arguments.lua"
 --- @include "./include/end-invocation.lua"
+--- @include "./include/family.lua"
 
 local status, epoch, seq = unpack(redis.call('HMGET', KEYS[1], 'status', 'epoch', 'seq'))
 if not status then
@@ -38,6 +42,13 @@ end
 if tonumber(ARGV[10]) ~= tonumber(seq) + 1 then
   return {-3, tonumber(seq)}
 end
+
+local family = familyOf(KEYS[1])
+local added = #ARGV[12] + EVENT_BYTES
+if ARGV[11] == 'result' and tonumber(redis.call('HGET', family, 'familyBytes') or 0) + added > tonumber(ARGV[17]) then
+  return -2
+end
+redis.call('HINCRBY', family, 'familyBytes', added)
 
 local a = endArguments()
 a.epoch = epoch

@@ -6,6 +6,7 @@
 
   Returns 1, or 0 when there is no such record.
 ]]
+--- @include "../../store/scripts/even-when-full.lua"
 if redis.call('EXISTS', KEYS[1]) == 0 then
   return 0
 end

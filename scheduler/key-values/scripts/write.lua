@@ -7,7 +7,7 @@
   ARGV[1..2] see include/stored.lua
   ARGV[3] key
   ARGV[4] value
-  ARGV[5] when it is forgotten, ms since the epoch, or '' for never
+  ARGV[5] when it is forgotten, ms since the epoch, or '' for never (over a given version: for when what was there is)
   ARGV[6] the version that must be there (8 bytes), 'none' when there must be no value, or '' for whatever is there
   ARGV[7] bytes that the tenant may store, keys and 8 bytes a value included
   ARGV[8] keys that the tenant may store
@@ -66,7 +66,7 @@ end
 if expiresAt ~= '' then
   redis.call('ZADD', expiries, expiresAt, key)
   schedule()
-elseif expiry then
+elseif expiry and expected == '' then
   redis.call('ZREM', expiries, key)
   schedule()
 end

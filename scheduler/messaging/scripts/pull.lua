@@ -5,12 +5,15 @@
   KEYS[1] line (sorted set)
   KEYS[2] state (hash)
   KEYS[3] reply to this call (string): number and message; empty when the call was given up
+  KEYS[4..5] see include/line-usage.lua
 
   ARGV[1] after what time untouched the line is forgotten, ms
   ARGV[2] how long the reply is remembered, ms
 
   Returns {1, number (8 bytes) and message}, or {0} when there is none.
 ]]
+--- @include "./include/line-usage.lua"
+
 local known = redis.call('GET', KEYS[3])
 if known == '' then
   return {0}
@@ -23,7 +26,6 @@ if not first then
   return {0}
 end
 redis.call('HINCRBY', KEYS[2], 'bytes', 8 - #first)
-redis.call('PEXPIRE', KEYS[1], ARGV[1])
-redis.call('PEXPIRE', KEYS[2], ARGV[1])
+countLine(ARGV[1])
 redis.call('SET', KEYS[3], first, 'PX', ARGV[2])
 return {1, first}

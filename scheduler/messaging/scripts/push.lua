@@ -4,6 +4,7 @@
   KEYS[1] line (sorted set): number (8 bytes) and message, by number
   KEYS[2] state (hash): bytes, last number
   KEYS[3] reply to this call (string)
+  KEYS[4..5] see include/line-usage.lua
 
   ARGV[1] channel of the line
   ARGV[2] the message
@@ -11,9 +12,12 @@
   ARGV[4] how many bytes may wait
   ARGV[5] after what time untouched the line is forgotten, ms
   ARGV[6] how long the reply is remembered, ms
+  ARGV[7] how many bytes all lines of the tenant may take
 
-  Returns {1} added, {-1, messages, bytes} full: what waits.
+  Returns {1} added, {-1, messages, bytes} full: what waits; {-2, bytes} all lines of the tenant are full.
 ]]
+--- @include "./include/line-usage.lua"
+
 if redis.call('EXISTS', KEYS[3]) == 1 then
   return {1}
 end
@@ -22,11 +26,15 @@ local bytes = tonumber(redis.call('HGET', KEYS[2], 'bytes') or 0)
 if count >= tonumber(ARGV[3]) or bytes + #ARGV[2] > tonumber(ARGV[4]) then
   return {-1, count, bytes}
 end
+local all = linesBytes()
+local known = redis.call('HEXISTS', KEYS[4], KEYS[1]) == 1
+if all + #ARGV[2] + MESSAGE_BYTES + (known and 0 or LINE_BYTES) > tonumber(ARGV[7]) then
+  return {-2, all}
+end
 local number = redis.call('HINCRBY', KEYS[2], 'last', 1)
 redis.call('HINCRBY', KEYS[2], 'bytes', #ARGV[2])
 redis.call('ZADD', KEYS[1], number, struct.pack('>I8', number) .. ARGV[2])
-redis.call('PEXPIRE', KEYS[1], ARGV[5])
-redis.call('PEXPIRE', KEYS[2], ARGV[5])
+countLine(ARGV[5])
 redis.call('SET', KEYS[3], '1', 'PX', ARGV[6])
 redis.call('PUBLISH', ARGV[1], '')
 return {1}

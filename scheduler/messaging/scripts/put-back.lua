@@ -4,6 +4,7 @@
   KEYS[1] line (sorted set)
   KEYS[2] state (hash)
   KEYS[3] reply to the pull (string)
+  KEYS[4..5] see include/line-usage.lua
 
   ARGV[1] channel of the line
   ARGV[2] after what time untouched the line is forgotten, ms
@@ -11,6 +12,9 @@
 
   Returns 1 when a message was put back, else 0.
 ]]
+--- @include "../../store/scripts/even-when-full.lua"
+--- @include "./include/line-usage.lua"
+
 local taken = redis.call('GET', KEYS[3])
 redis.call('SET', KEYS[3], '', 'PX', ARGV[3])
 if not taken or taken == '' then
@@ -18,7 +22,6 @@ if not taken or taken == '' then
 end
 redis.call('ZADD', KEYS[1], struct.unpack('>I8', taken), taken)
 redis.call('HINCRBY', KEYS[2], 'bytes', #taken - 8)
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
-redis.call('PEXPIRE', KEYS[2], ARGV[2])
+countLine(ARGV[2])
 redis.call('PUBLISH', ARGV[1], '')
 return 1

@@ -9,6 +9,7 @@
 
   Returns 1 renewed, 0 the runtime is not registered (any more).
 ]]
+--- @include "../../store/scripts/even-when-full.lua"
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   return 0
 end

@@ -1,4 +1,5 @@
 --- @include "./function-log.lua"
+--- @include "./file-usage.lua"
 
 -- Ends an invocation that has not ended: its one terminal event, its final record, its retention.
 -- KEYS[1] record, KEYS[2] events, KEYS[3] inbox, KEYS[4] deadlines. `a` names the values:
@@ -16,14 +17,18 @@ local function endInvocation(a)
   if waiting then
     redis.call('ZREM', waiting, a.id)
   end
-  -- A child is listed as its runtime's until here, and files live as long as events: the record says where both are.
-  local children, files, contents = unpack(redis.call('HMGET', KEYS[1], 'childrenKey', 'filesKey', 'fileContentsKey'))
+  -- A child is listed as its runtime's until here, as is a cancel, and files live as long as events: the record says where they are.
+  local children, cancels, files, contents = unpack(redis.call('HMGET', KEYS[1], 'childrenKey', 'cancelsKey', 'filesKey', 'fileContentsKey'))
   if children then
     redis.call('HDEL', children, a.id)
+  end
+  if cancels then
+    redis.call('HDEL', cancels, a.id)
   end
   if files then
     redis.call('PEXPIRE', files, a.eventsMs)
     redis.call('PEXPIRE', contents, a.eventsMs)
+    expireFiles(KEYS[1], a.id, tonumber(a.now) + tonumber(a.eventsMs))
   end
   if a.event == 'error' then
     functionLog(KEYS[1], a.seq, a.event, a.data, a.now, a.logLines, a.logMs)

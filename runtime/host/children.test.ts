@@ -1,0 +1,64 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { ok } from '#gpu-host/protocol/errors.ts';
+import { TestInferlet } from '../testing/inferlet.ts';
+import type { ChildLauncher, RunningChild } from './children.ts';
+
+/** Launches children that end at once and write down what they are asked. */
+function launcher() {
+  const asked: string[] = [];
+  const child: RunningChild = {
+    id: 'child',
+    ended: Promise.resolve(),
+    ending: async () => ok({ tag: 'success', val: 'x'.repeat(1 << 20) }),
+    send: async () => ok(undefined),
+    closeInbox: async () => void asked.push('close'),
+    messages: () => ({ next: async () => ({ tag: 'text', val: 'again' }), close: () => void asked.push('unfollow') }),
+    cancel: () => void asked.push('cancel'),
+  };
+  const children: ChildLauncher = { launch: async () => ok(child), stop: () => undefined };
+  return { asked, children };
+}
+
+function parent() {
+  const { asked, children } = launcher();
+  const guest = new TestInferlet(null, { own: { children } });
+  const launch = () => guest.call<object>('children', '[constructor]child', 'x', '{}');
+  const of = <T>(child: object, what: string) => guest.callOnly<Promise<T>>('children', `[method]child.${what}`, child);
+  return { guest, asked, launch, of };
+}
+
+describe('a child', () => {
+  it('is told once that no more messages follow', async () => {
+    const { guest, asked, launch, of } = parent();
+    const child = launch();
+    for (let i = 0; i < 1000; i++) void of(child, 'close');
+    await of(child, 'started');
+    await guest.end();
+    assert.equal(asked.filter((what) => what === 'close').length, 1);
+  });
+
+  it('counts until it is dropped, and what it holds is let go with its parent', async () => {
+    const { guest, asked, launch, of } = parent();
+    const [kept, dropped] = [launch(), launch()];
+    for (const child of [kept, dropped]) {
+      await of(child, 'wait');
+      await of(child, 'receive');
+    }
+    assert.equal(guest.inferlet.childHandles.size, 2);
+    guest.call('children', '[resource-drop]child', dropped);
+    assert.equal(guest.inferlet.childHandles.size, 1);
+    assert.equal(asked.filter((what) => what === 'unfollow').length, 1);
+    await guest.end();
+    assert.equal(asked.filter((what) => what === 'unfollow').length, 2);
+    assert.equal(guest.inferlet.childHandles.size, 0);
+  });
+
+  it('answers with 32 MiB that are not read, and no more', async () => {
+    const { launch, of } = parent();
+    const child = launch();
+    const endings = Array.from({ length: 33 }, () => of<{ readonly tag: string }>(child, 'wait'));
+    const tags = (await Promise.all(endings)).map(({ tag }) => tag);
+    assert.deepEqual(tags, [...Array(32).fill('ok'), 'err']);
+  });
+});

@@ -1,0 +1,165 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { PNG } from 'pngjs';
+import type { LoadedModel } from '#gpu-host/models/load.ts';
+import { randomVisionModel } from '#gpu-host/models/vision/random-model.ts';
+import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import type { Dimensions } from '#wit/generated/host.ts';
+import { decode } from '../images/decode.ts';
+import { prepare } from '../images/prepare.ts';
+import { ImageService } from '../images/service.ts';
+import { TestGpuHost } from '../testing/gpu-host.ts';
+import { TestInferlet } from '../testing/inferlet.ts';
+
+const EMBEDS = 9;
+const count = (length: number) => Uint32Array.from({ length }, (_, i) => i);
+
+/** A PNG of these colours. */
+function png(width: number, height: number, colors: Uint8Array): Uint8Array {
+  const made = new PNG({ width, height });
+  for (let pixel = 0; pixel < width * height; pixel++) {
+    made.data.set(colors.subarray(3 * pixel, 3 * pixel + 3), 4 * pixel);
+    made.data[4 * pixel + 3] = 255;
+  }
+  return new Uint8Array(PNG.sync.write(made));
+}
+
+const picture = (width: number, height: number) =>
+  png(
+    width,
+    height,
+    Uint8Array.from({ length: 3 * width * height }, (_, i) => (i * 29 + (i >> 4) * 7) % 256),
+  );
+
+function value<T>(outcome: Outcome<T>): T {
+  if (outcome.tag === 'ok') return outcome.val;
+  assert.fail(`${outcome.val.tag}: ${outcome.val.val}`);
+}
+
+const tagOf = (outcome: Outcome<unknown>) => (outcome.tag === 'ok' ? 'ok' : outcome.val.tag);
+
+describe('input-image', () => {
+  let directory: string;
+  let model: LoadedModel;
+  let host: TestGpuHost;
+  let connection: GpuHostConnection;
+  const images = new ImageService();
+  const opened: TestInferlet[] = [];
+
+  before(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'pie-image-'));
+    model = await randomVisionModel(join(directory, 'model'), {}, 3);
+    host = await TestGpuHost.start({ model: model.directory });
+    connection = await GpuHostConnection.connect(host.address);
+  });
+  after(async () => {
+    await Promise.all(opened.map((inferlet) => inferlet.end()));
+    connection.close();
+    await host.stop();
+    await images.close();
+    await rm(directory, { recursive: true, force: true });
+  });
+
+  const open = (tokens = 1000, vision = model.vision ?? null) => {
+    const guest = new TestInferlet(connection, { tokens, services: { images }, model: { vision } });
+    opened.push(guest);
+    return guest;
+  };
+  const embedsOf = (guest: TestInferlet, number = EMBEDS) =>
+    value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-embeds', guest.queue, number));
+  const embed = (guest: TestInferlet, image: Uint8Array, embeds: Uint32Array) =>
+    guest.call<Promise<Outcome<undefined>>>(
+      'input-image',
+      'embed-image',
+      guest.queue,
+      image,
+      count(embeds.length),
+      embeds,
+    );
+
+  it('reads the size of a picture, and says how many embeds it takes', () => {
+    const guest = open();
+    const size = (image: Uint8Array) => guest.call<Outcome<Dimensions>>('input-image', 'image-dimensions', image);
+    assert.deepEqual(value(size(picture(30, 20))), { width: 30, height: 20 });
+    // The first bytes will do.
+    assert.deepEqual(value(size(picture(30, 20).subarray(0, 40))), { width: 30, height: 20 });
+    assert.equal(tagOf(size(new Uint8Array(40))), 'invalid-argument');
+    assert.equal(tagOf(size(new Uint8Array())), 'invalid-argument');
+    const embeds = (width: number, height: number) =>
+      guest.call<Outcome<number>>('input-image', 'image-embeds', guest.queue, { width, height });
+    assert.equal(value(embeds(30, 20)), EMBEDS);
+    for (const [width, height] of [
+      [0, 1],
+      [5000, 5000],
+      [20_000, 1],
+    ] as const)
+      assert.equal(tagOf(embeds(width, height)), 'invalid-argument');
+  });
+
+  it('encodes a picture as it is prepared, from the bytes that were given', async () => {
+    const guest = open();
+    const image = picture(40, 25);
+    const embeds = embedsOf(guest);
+    const done = embed(guest, image, embeds);
+    // The list is a view of the guest's memory.
+    const kept = image.slice();
+    image.fill(0);
+    value(await done);
+    assert.equal(guest.inferlet.inputTokens, EMBEDS);
+    assert.ok(model.vision);
+    const { size } = model.vision.preparation;
+    // A picture of the model's own size is taken as it is.
+    const prepared = embedsOf(guest);
+    value(await embed(guest, png(size, size, prepare(decode(kept), model.vision.preparation)), prepared));
+    const other = embedsOf(guest);
+    value(await embed(guest, picture(41, 25), other));
+    const read = async (address: number) =>
+      value(await guest.call<Promise<Outcome<Float32Array>>>('output-text', 'read-embed', guest.queue, address));
+    for (const [i, address] of embeds.entries()) {
+      assert.deepEqual(await read(address), await read(prepared[i] ?? 0));
+      assert.notDeepEqual(await read(address), await read(other[i] ?? 0));
+    }
+  });
+
+  it('fails with what is wrong, and so does what needs its embeds', async () => {
+    const guest = open();
+    for (const image of [
+      new Uint8Array(100),
+      picture(30, 20).subarray(0, 60),
+      picture(17_000, 1),
+      new Uint8Array(9 * 1024 * 1024),
+    ]) {
+      const embeds = embedsOf(guest);
+      const outcome = await embed(guest, image, embeds);
+      assert.equal(tagOf(outcome), 'invalid-argument');
+      const read = guest.call<Promise<Outcome<Float32Array>>>('output-text', 'read-embed', guest.queue, embeds[0]);
+      assert.equal(tagOf(await read), 'dependency-failed');
+    }
+    assert.equal(tagOf(await embed(guest, picture(4, 4), embedsOf(guest, 3))), 'invalid-argument');
+    value(await embed(guest, picture(4, 4), embedsOf(guest)));
+  });
+
+  it('is refused past the tokens, and where the model does not offer it', async () => {
+    const spent = open(EMBEDS);
+    value(await embed(spent, picture(4, 4), embedsOf(spent)));
+    spent.inferlet.count(1, 0);
+    assert.equal(tagOf(await embed(spent, picture(4, 4), embedsOf(spent))), 'limit-exceeded');
+    const blind = open(1000, null);
+    assert.equal(tagOf(await embed(blind, picture(4, 4), embedsOf(blind))), 'unsupported');
+    const embeds = blind.call<Outcome<number>>('input-image', 'image-embeds', blind.queue, { width: 4, height: 4 });
+    assert.equal(tagOf(embeds), 'unsupported');
+  });
+
+  it('answers at its end what is still being decoded', async () => {
+    const guest = open();
+    const pending = Array.from({ length: 20 }, () => embed(guest, picture(600, 600), embedsOf(guest)));
+    await guest.end();
+    const tags = new Set((await Promise.all(pending)).map(tagOf));
+    assert.ok(tags.has('cancelled'));
+    for (const tag of tags) assert.ok(tag === 'cancelled' || tag === 'ok', tag);
+  });
+});

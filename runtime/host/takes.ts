@@ -1,0 +1,93 @@
+import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import type { Inferlet } from './inferlet.ts';
+import { Place } from './unread.ts';
+
+/** Calls that may wait at one source. */
+const MAX_WAITING = 16;
+
+interface Reader<T> {
+  readonly place: Place;
+  readonly resolve: (outcome: Outcome<T>) => void;
+}
+
+/**
+ * One inferlet's reads of a source that hands out each thing once: a subscription, a body, a session. One is taken at a time, and only while
+ * the inferlet reads what it gets; what was taken for a reader that has been dropped meanwhile goes to the next.
+ */
+export class Takes<T> {
+  readonly #inferlet: Inferlet;
+  readonly #take: () => Promise<Outcome<T>>;
+  readonly #bytesOf: (value: T) => number;
+  readonly #readers: Reader<T>[] = [];
+  #taking = false;
+  /** Taken for nobody that is left; counted as unread. */
+  #left: { readonly outcome: Outcome<T>; readonly place: Place } | null = null;
+
+  /** @param take never rejects */
+  constructor(inferlet: Inferlet, take: () => Promise<Outcome<T>>, bytesOf: (value: T) => number) {
+    this.#inferlet = inferlet;
+    this.#take = take;
+    this.#bytesOf = bytesOf;
+  }
+
+  next(): Promise<Outcome<T>> {
+    const { stopped, interruptions, hooks } = this.#inferlet;
+    const refused = stopped ?? (this.#readers.length < MAX_WAITING ? null : TOO_MANY);
+    if (refused) return Promise.resolve(err(refused));
+    const { promise, resolve } = Promise.withResolvers<Outcome<T>>();
+    const place: Place = new Place(this.#inferlet.unread, () => this.#leave(place));
+    this.#readers.push({ place, resolve });
+    this.#pump();
+    return place.of(hooks.waits.during(interruptions.until(promise)));
+  }
+
+  /** Forgets what was taken for nobody. */
+  close(): void {
+    this.#left?.place.letGo();
+    this.#left = null;
+  }
+
+  #pump(): void {
+    const left = this.#left;
+    if (this.#taking || this.#readers.length === 0) return;
+    if (left) {
+      this.close();
+      this.#arrived(left.outcome);
+      return;
+    }
+    const refused = this.#inferlet.stopped ?? this.#inferlet.unread.refusal(1);
+    if (refused) {
+      for (const { resolve } of this.#readers.splice(0)) resolve(err(refused));
+      return;
+    }
+    this.#taking = true;
+    this.#take().then((outcome) => {
+      this.#taking = false;
+      this.#arrived(outcome);
+    });
+  }
+
+  #arrived(outcome: Outcome<T>): void {
+    const reader = this.#readers.shift();
+    const place = reader?.place ?? new Place(this.#inferlet.unread);
+    if (outcome.tag === 'ok') place.take(this.#bytesOf(outcome.val));
+    if (!reader) {
+      this.#left = { outcome, place };
+      return;
+    }
+    reader.resolve(outcome);
+    this.#pump();
+  }
+
+  /** A reader whose future was dropped before it had anything; nothing happens to one that was answered. */
+  #leave(place: Place): void {
+    const at = this.#readers.findIndex((reader) => reader.place === place);
+    if (at >= 0) this.#readers.splice(at, 1)[0]?.resolve(err(DROPPED));
+  }
+}
+
+const TOO_MANY: HandlerError = handlerError(
+  'limit-exceeded',
+  `${MAX_WAITING} calls wait here already; await some of them first`,
+);
+const DROPPED = handlerError('closed', 'the future was dropped');

@@ -1,0 +1,72 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { compileChatTemplate, MAX_CHAT_VALUES } from '#gpu-host/models/chat-template.ts';
+import { pullModel } from '#gpu-host/models/pull.ts';
+import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
+import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
+import { TestInferlet } from '../testing/inferlet.ts';
+import { MAX_TEXT_CHARACTERS } from './tokenize.ts';
+
+describe('what one call may tokenize and render', () => {
+  let host: TestGpuHost;
+  let connection: GpuHostConnection;
+  let guest: TestInferlet;
+
+  before(async () => {
+    const { directory } = await pullModel('minimind2-small');
+    host = await TestGpuHost.start();
+    connection = await GpuHostConnection.connect(host.address);
+    const tokenizer = await loadTokenizer(directory);
+    guest = new TestInferlet(connection, { model: { tokenizer } });
+  });
+  after(async () => {
+    await guest.end();
+    connection.close();
+    await host.stop();
+  });
+
+  const call = (name: string, ...args: unknown[]): string => {
+    const outcome = guest.call<Outcome<unknown>>('tokenize', name, TEST_MODEL, ...args);
+    return outcome.tag === 'ok' ? 'ok' : `${outcome.val.tag}: ${outcome.val.val}`;
+  };
+
+  it('is bounded in characters, and the error says what to do', () => {
+    assert.equal(call('tokenize', 'a'.repeat(MAX_TEXT_CHARACTERS), false), 'ok');
+    assert.match(call('tokenize', 'a'.repeat(MAX_TEXT_CHARACTERS + 1), false), /^limit-exceeded: .* cut it/);
+    assert.match(call('detokenize', new Uint32Array(200_000), false), /^limit-exceeded/);
+  });
+
+  it('is bounded in messages and their characters before anything is made of them', () => {
+    const said = (content: string) => ({ role: 'user', content });
+    assert.equal(call('chat-template', [said('hi')], true), 'ok');
+    // Only its length may be asked for.
+    const many = new Proxy([] as object[], {
+      get: (_target, key) => (key === 'length' ? 1_000_000 : assert.fail(`${String(key)} of the list was read`)),
+    });
+    assert.match(call('chat-template', many, true), /^limit-exceeded: .*1000000 messages; 8192 is the limit/);
+    const long = [said('a'.repeat(40_000)), said('a'.repeat(40_000))];
+    assert.match(call('chat-template', long, true), /^limit-exceeded: the conversation has 80008 characters/);
+    assert.match(call('render-chat', JSON.stringify({ messages: long })), /^limit-exceeded/);
+    const values = JSON.stringify({ messages: [said('hi')], other: Array.from({ length: 31_000 }, () => 1) });
+    assert.equal(call('render-chat', values.slice(0, 65_536)), call('render-chat', values), 'as many characters fit');
+  });
+
+  it('is bounded in values, which are counted before they become Jinja’s', () => {
+    const render = compileChatTemplate('{{ x | length }}', {});
+    assert.equal(render({ x: Array.from({ length: MAX_CHAT_VALUES - 1 }, () => []) }), `${MAX_CHAT_VALUES - 1}`);
+    const more = { x: Array.from({ length: MAX_CHAT_VALUES }, () => []) };
+    assert.throws(() => render(more), { code: 'invalid-messages', message: /more than 32768 values/ });
+  });
+
+  it('spends the time of one render, whatever a single step takes', () => {
+    let looks = 0;
+    const rows = Array.from({ length: 2000 }, (_, i) => i);
+    const template = '{% for row in rows %}{% set text = tools | tojson %}{% set seen = look() %}{% endfor %}';
+    const render = compileChatTemplate(template, {});
+    const tools = Array.from({ length: 20_000 }, (_, i) => `${i}`);
+    assert.throws(() => render({ rows, tools, look: () => ++looks }), { message: /too long/ });
+    assert.ok(looks < 200, `${looks} times 20,000 values were written as JSON`);
+  });
+});

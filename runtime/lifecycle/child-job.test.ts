@@ -1,0 +1,56 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { InputChecker } from '#scheduler/functions/input-check.ts';
+import { timeLimit } from '#scheduler/functions/vm-time-limit.ts';
+import { type ChildJobs, checkInput } from './child-job.ts';
+import { Family, MAX_CHILDREN, MAX_LAUNCHES } from './family.ts';
+
+const LIMITS = { cpuMs: 1, wallMs: 1, memoryMb: 1, pages: 1, tokens: 1 };
+
+test('an input is held against its schema for a bounded time, and is bounded itself', () => {
+  const jobs: ChildJobs = { functionOf: async () => null, inputs: new InputChecker(timeLimit(20)), limits: LIMITS };
+  const alternatives = Array.from({ length: 900 }, (_, i) => ({ const: i }));
+  const manifest = { name: 'f', input: { type: 'array', items: { anyOf: alternatives } } };
+  const version = {
+    tenant: 't',
+    name: 'f',
+    version: 'v',
+    manifest,
+    componentHash: '',
+    componentBytes: 0,
+    createdAt: 0,
+  };
+  const check = (input: string) => {
+    const outcome = checkInput(jobs, version, input);
+    return outcome.tag === 'ok' ? 'ok' : outcome.val.val;
+  };
+  assert.equal(check('[899]'), 'ok');
+  assert.match(check('[900]'), /does not match any/);
+  assert.match(check(`[${'899,'.repeat(60_000)}899]`), /takes too long to be checked/);
+  assert.match(check(`[${'899,'.repeat(70_000)}899]`), /280005 characters; 262144 is the limit of a child's/);
+});
+
+test('a root launches so many children in all, and those that never began do not count', () => {
+  const job = {
+    id: 'r',
+    tenant: 't',
+    function: 'f',
+    version: 'v',
+    input: '',
+    arrival: 1,
+    submittedAt: 0,
+    deadlineMs: 1,
+  };
+  const family = new Family({ ...job, limits: LIMITS });
+  for (let i = 0; i < MAX_LAUNCHES; i++) {
+    assert.equal(family.enter(0), null);
+    family.leave(false);
+  }
+  for (let i = 0; i < MAX_LAUNCHES; i++) {
+    assert.equal(family.enter(0), null);
+    family.leave(true);
+  }
+  assert.match(family.enter(0)?.val ?? '', new RegExp(`have launched ${MAX_LAUNCHES} children`));
+  assert.equal(family.children, 0);
+  assert.ok(MAX_CHILDREN < MAX_LAUNCHES);
+});

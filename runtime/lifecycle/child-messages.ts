@@ -1,0 +1,112 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { EventLog } from '#scheduler/invocations/event-log.ts';
+import type { InvocationEvent } from '#scheduler/invocations/types.ts';
+import { StoreError } from '#scheduler/store/errors.ts';
+import type { Message } from '#wit/generated/host.ts';
+
+/** What is held of a child that runs for a parent that reads slowly: two of the largest messages, and some that are small. */
+const HELD = { readCount: 2, maxWaitingLength: 64 * 1024 };
+/** Events of one read of the log of a child that has ended, and the characters of them that are kept for the next call. */
+const READ_COUNT = 8;
+const MAX_AHEAD_LENGTH = 16 * 1024;
+const RETRY_MS = 200;
+
+/**
+ * What a child sends, read from its event log, the same that its client could follow: nothing is kept here for a parent that reads late or
+ * never. The log is followed while the child runs only, so that of one that has ended no more is left than a place in it.
+ */
+export class ChildMessages {
+  readonly #events: EventLog;
+  readonly #id: string;
+  readonly #signal: AbortSignal;
+  #following: AsyncGenerator<InvocationEvent, void> | null = null;
+  #ahead: InvocationEvent[] = [];
+  #last = 0;
+  #taking = false;
+  #ended = false;
+
+  /** @param signal nobody reads any more once it aborts */
+  constructor(events: EventLog, id: string, signal: AbortSignal) {
+    this.#events = events;
+    this.#id = id;
+    this.#signal = signal;
+  }
+
+  /** The next message; null after the last. One call after the other. @throws StoreError for a fault of the platform */
+  async next(): Promise<Message | null> {
+    this.#taking = true;
+    try {
+      for (;;) {
+        const event = await this.#eventThroughOutage();
+        if (!event) return null;
+        this.#last = event.seq;
+        const message = event.event === 'message' ? messageOf(event.data) : null;
+        if (message) return message;
+      }
+    } finally {
+      this.#taking = false;
+      if (this.#ended) this.#unfollow();
+    }
+  }
+
+  /** The child has ended: whatever it sent is in its log. */
+  end(): void {
+    this.#ended = true;
+    if (!this.#taking) this.#unfollow();
+  }
+
+  /** Nobody reads any more. */
+  close(): void {
+    this.#ahead = [];
+    this.end();
+  }
+
+  async #eventThroughOutage(): Promise<InvocationEvent | null> {
+    while (!this.#signal.aborted) {
+      try {
+        return await this.#event();
+      } catch (error) {
+        this.#unfollow();
+        const { code } = StoreError.from(error);
+        // Its record is gone: nothing more can come.
+        if (code === 'invalid-argument') return null;
+        if (code !== 'store-unavailable') throw error;
+        await sleep(RETRY_MS);
+      }
+    }
+    return null;
+  }
+
+  async #event(): Promise<InvocationEvent | null> {
+    if (this.#ended) return this.#stored();
+    this.#following ??= this.#events.follow(this.#id, this.#last, this.#signal, HELD);
+    const next = await this.#following.next();
+    return next.done ? null : next.value;
+  }
+
+  async #stored(): Promise<InvocationEvent | null> {
+    const ahead = this.#ahead.shift();
+    if (ahead) return ahead;
+    const [first, ...others] = await this.#events.read(this.#id, this.#last, READ_COUNT);
+    let length = 0;
+    for (const event of others) {
+      length += event.data.length;
+      if (length > MAX_AHEAD_LENGTH) break;
+      this.#ahead.push(event);
+    }
+    return first ?? null;
+  }
+
+  #unfollow(): void {
+    this.#following?.return().catch(() => undefined);
+    this.#following = null;
+  }
+}
+
+/** What a `message` event says; null for one that tells of a file. */
+function messageOf(data: string): Message | null {
+  const content = JSON.parse(data) as { readonly text?: string; readonly base64?: string };
+  if (content.text !== undefined) return { tag: 'text', val: content.text };
+  if (content.base64 !== undefined) return { tag: 'bytes', val: Buffer.from(content.base64, 'base64') };
+  return null;
+}

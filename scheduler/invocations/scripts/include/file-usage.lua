@@ -1,0 +1,43 @@
+-- Bytes of all stored files of a tenant. The record of each of its invocations says where they are counted:
+--   usageKey (hash): `bytes` in all, and by invocation;
+--   expiriesKey (sorted set): ended invocations by when their files are forgotten.
+
+-- How many ended invocations one call forgets.
+local FORGOTTEN_AT_ONCE = 256
+
+local function fileUsage(record)
+  local usage = redis.call('HGET', record, 'fileUsageKey')
+  return usage and tonumber(redis.call('HGET', usage, 'bytes') or 0) or 0
+end
+
+local function addFileUsage(record, id, bytes)
+  local usage = redis.call('HGET', record, 'fileUsageKey')
+  if usage then
+    redis.call('HINCRBY', usage, 'bytes', bytes)
+    redis.call('HINCRBY', usage, id, bytes)
+  end
+end
+
+-- An invocation has ended: its files go at that time.
+local function expireFiles(record, id, at)
+  local usage, expiries = unpack(redis.call('HMGET', record, 'fileUsageKey', 'fileExpiriesKey'))
+  if usage and redis.call('HEXISTS', usage, id) == 1 then
+    redis.call('ZADD', expiries, at, id)
+  end
+end
+
+-- Gives back what the files had that are forgotten by now.
+local function forgetFiles(record, now)
+  local usage, expiries = unpack(redis.call('HMGET', record, 'fileUsageKey', 'fileExpiriesKey'))
+  if not usage then
+    return
+  end
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', expiries, '-inf', now, 'LIMIT', 0, FORGOTTEN_AT_ONCE)) do
+    redis.call('HINCRBY', usage, 'bytes', -tonumber(redis.call('HGET', usage, id) or 0))
+    redis.call('HDEL', usage, id)
+    redis.call('ZREM', expiries, id)
+  end
+  if redis.call('HLEN', usage) == 1 then
+    redis.call('DEL', usage)
+  end
+end

@@ -1,0 +1,32 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { Shares } from './shares.ts';
+
+describe('shares of a pool', () => {
+  it('leave a quarter for whoever comes after the greediest', () => {
+    const shares = new Shares(100);
+    const taken = (tenant: string) => {
+      let count = 0;
+      while (shares.enter(tenant)) count++;
+      return count;
+    };
+    assert.equal(taken('greedy'), 50);
+    assert.equal(taken('second'), 25);
+    assert.equal(taken('third'), 25);
+    assert.equal(taken('fourth'), 0);
+    assert.equal(shares.total, 100);
+  });
+
+  it('are given back', () => {
+    const shares = new Shares(8);
+    assert.ok(shares.enter('a', 4));
+    assert.ok(!shares.enter('a', 1));
+    shares.leave('a', 3);
+    assert.ok(shares.enter('b', 2));
+    assert.ok(shares.enter('a', 1));
+    assert.equal(shares.total, 4);
+    shares.leave('a', 2);
+    shares.leave('b', 2);
+    assert.equal(shares.total, 0);
+  });
+});

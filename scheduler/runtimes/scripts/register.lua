@@ -1,0 +1,16 @@
+--[[
+  Registers a runtime, or what it says of itself now; its lease begins anew.
+
+  KEYS[1] registered runtimes (hash)
+  KEYS[2] the runtime's alive key
+  ARGV[1] runtime id
+  ARGV[2] how long the lease holds, ms
+  ARGV[3] load as JSON text
+  ARGV[4] what it says of itself, as JSON text
+
+  Returns 1.
+]]
+--- @include "../../store/scripts/even-when-full.lua"
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[4])
+redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[2])
+return 1

@@ -1,0 +1,85 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import type { RuntimeLease } from '../runtimes/lease.ts';
+import type { Scheduler } from '../scheduler.ts';
+import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { StoreError } from './errors.ts';
+
+const isFull = (error: unknown) => error instanceof StoreError && error.code === 'store-unavailable' && error.full;
+
+describe('a Redis whose memory is used up', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  const leases: RuntimeLease[] = [];
+  before(async () => {
+    redis = await TestRedis.start();
+    scheduler = openTestScheduler(redis);
+  });
+  after(async () => {
+    await Promise.all(leases.map((lease) => lease.release()));
+    await scheduler.close();
+    await redis.stop();
+  });
+
+  test('refuses what would be stored, lets everything end, keeps runtimes alive, and takes all again once it has room', async () => {
+    const { invocations, files, inbox, messaging, runtimes, control } = scheduler;
+    const { redis: client, keys } = scheduler.store;
+    const lease = await runtimes.acquire({ name: 'r', slots: 1 });
+    leases.push(lease);
+    const begin = async () => {
+      const record = submission();
+      await invocations.create(record);
+      const begun = await invocations.beginAttempt(record.id, lease.id);
+      assert.ok('epoch' in begun);
+      return { id: record.id, epoch: begun.epoch };
+    };
+    const [first, second, third] = [await begin(), await begin(), await begin()];
+    const waiting = submission();
+    await invocations.create(waiting);
+    assert.equal((await messaging.lines.push('t', 'line', { sender: 's', message: { text: 'before' } })).kind, 'ok');
+    assert.equal(await inbox.push(first.id, { text: 'before' }), 'ok');
+    assert.equal(await files.put(third.id, 'f', 'text/plain', new Uint8Array(3)), 'ok');
+    await client.set('filler', Buffer.alloc(8 * 2 ** 20));
+    await client.config('SET', 'maxmemory', '6mb');
+
+    const event = { event: 'message', data: '{"text":"x"}' } as const;
+    for (const stored of [
+      () => invocations.create(submission()),
+      () => invocations.append(first.id, first.epoch, 1, [event]),
+      () => files.put(first.id, 'f', 'text/plain', new Uint8Array(10)),
+      () => inbox.push(first.id, { text: 'x' }),
+      () => messaging.lines.push('t', 'line', { sender: 's', message: { text: 'x' } }),
+      () =>
+        client
+          .multi()
+          .set('a', '1')
+          .exec()
+          .catch((error) => Promise.reject(StoreError.from(error))),
+    ]) {
+      await assert.rejects(stored, isFull);
+    }
+    await assert.rejects(invocations.create(submission()), { message: /memory of Redis is used up.*max_memory_mb/ });
+
+    assert.equal(await control.requestCancel(first.id, 'enough'), 'requested');
+    assert.equal(await control.requestCancel(waiting.id, 'enough'), 'cancelled');
+    assert.equal((await files.get(third.id, 'f'))?.content.length, 3);
+    await inbox.close(first.id);
+    const result = { event: 'result', data: '{}' } as const;
+    assert.equal(await invocations.finish(first.id, first.epoch, 1, result, null), 'ok');
+    assert.equal(await invocations.fail(second.id, 'internal', 'over'), 'ok');
+    assert.ok(await messaging.lines.pull('t', 'line', AbortSignal.timeout(5000)));
+    await client.del(keys.alive(lease.id));
+    await eventually(async () => (await client.exists(keys.alive(lease.id))) === 1, 'the lease is renewed');
+    const successor = await runtimes.acquire({ name: 'r', slots: 1 });
+    leases.push(successor);
+    assert.deepEqual(
+      (await runtimes.alive()).map(({ id }) => id),
+      [successor.id],
+    );
+
+    await client.del('filler');
+    assert.equal(await invocations.append(third.id, third.epoch, 1, [event]), 'ok');
+    await begin();
+  });
+});
