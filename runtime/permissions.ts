@@ -6,7 +6,7 @@ const SWITCH = 'PIE_RUNTIME_PERMISSIONS';
 
 /**
  * Puts this process under Node's permission model: it may read files (models lie anywhere), write artifacts, connect, start children
- * (builds and planning, which have rights of their own) and worker threads (grammars, which may only read their own code). No addons, no
+ * (builds and planning, which have rights of their own) and worker threads (grammars and pictures, which may only read their own code). No addons, no
  * inspector. Flags are read when a process starts, so its image is replaced once: the same process id, arguments and standard streams. Call it
  * before anything is opened.
  */

@@ -14,6 +14,7 @@ import { GrammarService } from './grammar/service.ts';
 import { HttpClient } from './host/http/client.ts';
 import { Models } from './host/models.ts';
 import { hostTable } from './host/table.ts';
+import { ImageService } from './images/service.ts';
 import { InvocationRunner } from './lifecycle/runner.ts';
 import { compileWorld, deviceBusy } from './lowering/compile.ts';
 import { SliceRunner } from './lowering/slice-runner.ts';
@@ -71,6 +72,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     options.gpuHosts.map((address) => GpuHostConnection.connect(address, { deadlineMs })),
   );
   const grammars = new GrammarService();
+  const images = new ImageService();
   const models = new Models(connections, grammars, onError);
   await lease.describe({ models: models.list() });
   const compiled = compileWorld(world, hostTable);
@@ -97,7 +99,6 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     inbox: scheduler.inbox,
     events: scheduler.events,
     files: scheduler.files,
-    control: scheduler.control,
     jobs: {
       // A named version never changes; which one is served may.
       functionOf: (tenant, name, version) =>
@@ -119,6 +120,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       keyValues: scheduler.keyValues,
       messaging: scheduler.messaging,
       http: new HttpClient({ version: world.version, privateHosts: options.privateHosts ?? [] }),
+      images,
     },
     slices,
     observePages: (job, peak) => observe(job, peak),
@@ -161,6 +163,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       pool.close();
       for (const connection of connections) connection.close();
       await grammars.close();
+      await images.close();
       await lease.release();
     },
   };

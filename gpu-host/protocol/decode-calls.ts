@@ -44,6 +44,10 @@ export interface OpenInferletOperation {
   /** The invocation's id. */
   readonly name: string;
   readonly tenant: string;
+  /** Whose pages count together with its own; empty when nobody's do. */
+  readonly family: string;
+  /** Most pages of the whole family on each model. */
+  readonly familyPages: number;
 }
 
 /** The calls that take part in the order of a queue. */
@@ -205,6 +209,8 @@ function decodeCall(reader: WordReader, op: number, { inferlet, queue, id }: Hea
         arrival: reader.wide(),
         name: reader.text(),
         tenant: reader.text(),
+        family: reader.text(),
+        familyPages: reader.u32(),
       };
     case OP.closeInferlet:
       return { op: 'close-inferlet', inferlet, queue, id };

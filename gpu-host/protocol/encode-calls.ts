@@ -31,6 +31,8 @@ export function encodeOpenInferlet(
   writer.putWide(fields.arrival);
   writer.putText(fields.name);
   writer.putText(fields.tenant);
+  writer.putText(fields.family);
+  writer.put(fields.familyPages);
   return writer.end();
 }
 

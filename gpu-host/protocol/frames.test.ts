@@ -56,7 +56,10 @@ interface Made {
 const made: fc.Arbitrary<Made> = header.chain(({ inferlet, queue, id }) => {
   const plain = { inferlet, queue, id: 0 };
   const all: fc.Arbitrary<Made>[] = [
-    record({ maxPages: u32, maxPriority: u32, arrival: fc.maxSafeNat(), name: text, tenant: text }).map((fields) => ({
+    record({
+      ...{ maxPages: u32, maxPriority: u32, arrival: fc.maxSafeNat(), name: text, tenant: text },
+      ...{ family: text, familyPages: u32 },
+    }).map((fields) => ({
       call: { op: 'open-inferlet', inferlet, queue: 0, id: 0, ...fields },
       encode: (w) => encodeOpenInferlet(w, inferlet, fields),
     })),

@@ -41,7 +41,8 @@ export class Issuer {
       const { id: name, tenant = DEFAULT_TENANT, maxPages, maxPriority = DEFAULT_MAX_PRIORITY, arrival } = options;
       this.#link = link;
       link.inferlets.set(handle, this);
-      encodeOpenInferlet(link.writer, handle, { name, tenant, maxPages, maxPriority, arrival });
+      const { family = '', maxPages: familyPages = 0 } = options.sharedPages ?? {};
+      encodeOpenInferlet(link.writer, handle, { name, tenant, maxPages, maxPriority, arrival, family, familyPages });
       link.scheduleFlush();
     } else {
       this.#dead = link.lost;

@@ -25,7 +25,7 @@ test('a shared page counts once, until its last address is given back', () => {
 });
 
 test('pages held together with others count together, and are given back by a close', () => {
-  const shared = new SharedPages(10);
+  const shared = new SharedPages('family', 10);
   const [first, second] = [1, 2].map(() => new PageBudget(8, 100, shared, 'm'));
   assert.ok(first && second);
   first.allocate(1, 6);

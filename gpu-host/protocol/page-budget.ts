@@ -1,16 +1,19 @@
 import { type HandlerError, handlerError } from './errors.ts';
 
 /**
- * Pages that several inferlets hold together, by model: those of one root share its limit. Counted on this side only, like all of a
- * `PageBudget`: the host holds each inferlet to its own limit.
+ * Pages that several inferlets hold together, by model: those of one root share its limit. Like all of a `PageBudget` this is a count of
+ * addresses; the host, which is told the family's name and limit, counts the copies as well.
  */
 export class SharedPages {
   readonly maxPages: number;
+  /** Tells families apart; not empty. */
+  readonly family: string;
   readonly #held = new Map<string, number>();
   readonly #peak = new Map<string, number>();
 
   /** @param maxPages of all together, per model */
-  constructor(maxPages: number) {
+  constructor(family: string, maxPages: number) {
+    this.family = family;
     this.maxPages = maxPages;
   }
 

@@ -1,7 +1,7 @@
 import { endianness } from 'node:os';
 
 /** Version of the frames; a peer that speaks another is refused. */
-export const PROTOCOL_VERSION = 2;
+export const PROTOCOL_VERSION = 3;
 
 /** Longest frame, header included. A call that does not fit one frame is refused by the client. */
 export const MAX_FRAME_BYTES = 4 * 1024 * 1024;

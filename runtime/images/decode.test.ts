@@ -26,6 +26,14 @@ function errorsOf(name: string): readonly [largest: number, mean: number] {
 
 const bytes = (base64: string) => new Uint8Array(Buffer.from(base64, 'base64'));
 
+function chunk(type: string, content: Uint8Array): Buffer {
+  const body = Buffer.concat([Buffer.from(type), content]);
+  const [length, sum] = [Buffer.alloc(4), Buffer.alloc(4)];
+  length.writeUInt32BE(content.length);
+  sum.writeUInt32BE(crc32(body));
+  return Buffer.concat([length, body, sum]);
+}
+
 /** A PNG of these chunks; what they hold need not make sense. */
 function png(
   width: number,
@@ -37,13 +45,6 @@ function png(
   header.writeUInt32BE(width, 0);
   header.writeUInt32BE(height, 4);
   header.set([depth, color, 0, 0, interlace], 8);
-  const chunk = (type: string, content: Uint8Array) => {
-    const body = Buffer.concat([Buffer.from(type), content]);
-    const [length, sum] = [Buffer.alloc(4), Buffer.alloc(4)];
-    length.writeUInt32BE(content.length);
-    sum.writeUInt32BE(crc32(body));
-    return Buffer.concat([length, body, sum]);
-  };
   const signature = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
   const chunks = [chunk('IHDR', header), chunk('IDAT', data), chunk('IEND', new Uint8Array())];
   return new Uint8Array(Buffer.concat([signature, ...chunks]));
@@ -105,12 +106,23 @@ describe('decoding pictures', () => {
       assert.notEqual(refuseSize({ width, height }), null);
     }
     assert.equal(refuseSize({ width: 4000, height: 4000 }), null);
-    assert.throws(() => decode(new Uint8Array(8 * 1024 * 1024 + 1)), /bytes/);
+    // Before anything is looked at: any number of bytes may stand before a JPEG's size.
+    const long = new Uint8Array(8 * 1024 * 1024 + 1).fill(0xff).fill(0xd8, 1, 2);
+    for (const look of [decode, readHeader]) assert.throws(() => look(long), /bytes/);
     const bomb = deflateSync(new Uint8Array(64 * 1024 * 1024));
     const before = process.memoryUsage().arrayBuffers;
     for (const interlace of [0, 1]) attempt(png(8, 8, bomb, { interlace }), 'bomb');
     assert.throws(() => decode(png(8, 8, bomb, { interlace: 1 })), ImageFault);
     assert.ok(process.memoryUsage().arrayBuffers - before < 16 * 1024 * 1024);
+  });
+
+  it('refuses a second header, which no bound would hold for, and does not look behind the end', () => {
+    const small = png(1, 1, deflateSync(Uint8Array.of(0, 1, 2, 3)));
+    const large = png(5000, 4000, deflateSync(new Uint8Array(4000 * 15_001)));
+    const header = 33;
+    assert.throws(() => decode(new Uint8Array([...small.subarray(0, header), ...large.subarray(8)])), /size twice/);
+    const behind = decode(new Uint8Array([...small, ...large.subarray(8)]));
+    assert.deepEqual([behind.width, behind.height, ...behind.data], [1, 1, 1, 2, 3]);
   });
 });
 

@@ -58,7 +58,8 @@ const KEPT_CHUNKS = new Set(['IHDR', 'PLTE', 'IDAT', 'IEND']);
 
 /**
  * The chunks that the colours come from. The others are left out: transparency, for which the decoder would blacken colours, and whatever it
- * would read beside. The decoder bounds what it unpacks but for interlaced pictures, which are unpacked here first.
+ * would read beside. The decoder bounds what it unpacks but for interlaced pictures, which are unpacked here first. It would take its size from
+ * the last header, and all bounds are those of the first: there must be one only.
  */
 function essentialPng(image: Uint8Array): Buffer {
   const view = new DataView(image.buffer, image.byteOffset, image.byteLength);
@@ -68,9 +69,10 @@ function essentialPng(image: Uint8Array): Buffer {
     const end = at + 12 + view.getUint32(at);
     const type = String.fromCharCode(...image.subarray(at + 4, at + 8));
     if (end > image.length) throw new ImageFault('the PNG ends inside a chunk: the picture is damaged');
+    if (type === 'IHDR' && at > 8) throw new ImageFault('a PNG that tells its size twice: the picture is damaged');
     if (KEPT_CHUNKS.has(type)) kept.push(image.subarray(at, end));
     if (type === 'IDAT') packed.push(image.subarray(at + 8, end - 4));
-    at = end;
+    at = type === 'IEND' ? image.length : end;
   }
   const isInterlaced = view.getUint8(28) !== 0;
   if (isInterlaced) inflateSync(Buffer.concat(packed), { maxOutputLength: interlacedBytes(view) });

@@ -23,9 +23,12 @@ const PNG_SIGNATURE = [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a];
 /**
  * Reads format and size of a PNG or JPEG; what follows the header is not looked at.
  *
- * @throws ImageFault for anything else, and for kinds of JPEG that are not decoded here
+ * @throws ImageFault for anything else, for more bytes than are taken, and for kinds of JPEG that are not decoded here
  */
 export function readHeader(image: Uint8Array): ImageHeader {
+  if (image.length > MAX_IMAGE_BYTES) {
+    throw new ImageFault(`a picture of ${image.length} bytes; ${MAX_IMAGE_BYTES} are the limit: make it smaller`);
+  }
   if (PNG_SIGNATURE.every((byte, i) => image[i] === byte)) return pngHeader(image);
   if (image[0] === 0xff && image[1] === 0xd8) return jpegHeader(image);
   throw new ImageFault('neither a PNG nor a JPEG: convert the picture to one of them');
@@ -43,9 +46,6 @@ export function refuseSize({ width, height }: { readonly width: number; readonly
 
 /** @throws ImageFault when the picture is not taken */
 export function checkImage(image: Uint8Array): ImageHeader {
-  if (image.length > MAX_IMAGE_BYTES) {
-    throw new ImageFault(`a picture of ${image.length} bytes; ${MAX_IMAGE_BYTES} are the limit: make it smaller`);
-  }
   const header = readHeader(image);
   const refused = refuseSize(header);
   if (refused !== null) throw new ImageFault(refused);

@@ -2,6 +2,7 @@ import type { WitFunction, WitInterface, WitWorld } from '#wit/generate/model.ts
 import type { CompiledWorld, HostFunction, HostTable } from './compile.ts';
 import { Execution, type ExecutionOptions } from './execution.ts';
 import type { Guest } from './guest.ts';
+import { letGoOf } from './let-go.ts';
 import type { JcoInstantiate } from './record.ts';
 
 /** A component run by jco's own glue: the fallback for what the lean lowering cannot link, and the oracle of its tests. */
@@ -163,9 +164,16 @@ function glueFunction(
       const { prototype = null } = classes.get(`${result.interface}/${result.resource}`) ?? {};
       return Object.create(prototype, { [VALUE]: { value } }) as unknown;
     }
+    if (result?.kind === 'future') return handedOver(value as Promise<unknown>);
     if (result?.kind !== 'result') return value;
     const outcome = value as { tag: 'ok' | 'err'; val: unknown };
     if (outcome.tag === 'err') throw new ResultError(outcome.val);
     return outcome.val;
   };
+}
+
+/** The glue takes a value as soon as it is there, and says nothing of futures that are dropped. */
+function handedOver(promise: Promise<unknown>): Promise<unknown> {
+  const letGo = letGoOf(promise);
+  return letGo ? promise.finally(letGo) : promise;
 }

@@ -1,3 +1,4 @@
+import { letGoOf } from './let-go.ts';
 import { GuestTrap } from './trap.ts';
 
 /** Most handles (resources, futures, waitable sets) that one inferlet may hold at once. */
@@ -32,6 +33,8 @@ export class FutureHandle {
   target = -1;
   /** Resumes a blocking read. */
   wake: (() => void) | null = null;
+  /** Tells the host that the value was read, or never will be. */
+  letGo: (() => void) | null = null;
   constructor(type: FutureType) {
     this.type = type;
   }
@@ -356,6 +359,7 @@ export class Guest {
   addFuture(promise: Promise<unknown>, type: FutureType): number {
     const future = new FutureHandle(type);
     future.index = this.add(future);
+    future.letGo = letGoOf(promise);
     type.pending++;
     promise.then(
       (value) => this.#settle(future, value),
@@ -365,6 +369,15 @@ export class Guest {
       },
     );
     return future.index;
+  }
+
+  /** Takes a future from the guest, whether it was settled or not. */
+  dropFuture(index: number, type: FutureType): void {
+    const future = this.future(index, type);
+    if (future.target >= 0) this.trap('a future is dropped while it is read');
+    if (future.set) future.set.members--;
+    this.remove(index);
+    letGo(future);
   }
 
   #settle(future: FutureHandle, value: unknown): void {
@@ -390,8 +403,15 @@ export class Guest {
     future.value = undefined;
     if (this.u8.length === 0) this.refresh();
     future.type.store(this, target, value);
+    letGo(future);
     this.spend(future);
   }
+}
+
+function letGo(future: FutureHandle): void {
+  const tell = future.letGo;
+  future.letGo = null;
+  tell?.();
 }
 
 /** Puts a completed read into its set's line and wakes who waits there. */

@@ -93,10 +93,7 @@ export function futureIntrinsic(
     case 'drop-readable':
       return plain((handle: number) => {
         g.enter();
-        const future = g.future(handle, type);
-        if (future.target >= 0) g.trap('a future is dropped while it is read');
-        if (future.set) future.set.members--;
-        g.remove(handle);
+        g.dropFuture(handle, type);
       });
     default:
       return plain(() => {

@@ -11,6 +11,7 @@ import type { Ending } from './execution.ts';
 import { instantiateGlue } from './glue.ts';
 import { MAX_HANDLES } from './guest.ts';
 import { instantiate } from './instance.ts';
+import { lettingGo } from './let-go.ts';
 import type { JcoInstantiate } from './record.ts';
 import { SliceRunner } from './slice-runner.ts';
 
@@ -47,6 +48,25 @@ const FORGETFUL = `
     const queue = new Queue('tiny');
     for (let i = 0; i < Number(input); i++) await queue.synchronize().read();
     return input;
+  }`;
+
+/** Reads two futures, drops one that is settled and one that is not, and forgets one. */
+const HOLDER = `
+  import { Queue } from 'pie:inferlet/queue@0.1.0';
+  import { sleep } from 'pie:inferlet/runtime@0.1.0';
+  export async function run() {
+    const queue = new Queue('tiny');
+    const read = queue.synchronize();
+    await read.read();
+    read.drop();
+    await queue.synchronize().read();
+    const settled = queue.synchronize();
+    await sleep(1).read();
+    settled.drop();
+    queue.synchronize().drop();
+    globalThis.kept = queue.synchronize();
+    await sleep(1).read();
+    return 'done';
   }`;
 
 describe('the lean lowering', () => {
@@ -94,6 +114,30 @@ describe('the lean lowering', () => {
     // The queue and the set that the engine waits on.
     assert.ok(execution.guest.held <= 2, `${execution.guest.held} handles are held`);
     execution.dispose();
+  });
+
+  it('tells the host once of each future that the guest has read or dropped', async () => {
+    const told: string[] = [];
+    let count = 0;
+    const { host } = recordingHost();
+    const answers = [
+      () => Promise.resolve({ tag: 'ok' }),
+      () => new Promise((resolve) => setImmediate(resolve, { tag: 'ok' })),
+      () => Promise.resolve({ tag: 'ok' }),
+      () => new Promise(() => undefined),
+      () => Promise.resolve({ tag: 'ok' }),
+    ];
+    const synchronize = () => {
+      const name = `future ${count}`;
+      return lettingGo(answers[count++]?.() ?? Promise.reject(new Error('too many calls')), () => told.push(name));
+    };
+    const table = { ...host, queue: { ...host.queue, '[method]queue.synchronize': synchronize } };
+    const holder = await testProgram(await testArtifact(await testComponent(HOLDER)));
+    const execution = instantiate(holder, compileWorld(world, table), OPTIONS);
+    assert.deepEqual(await execution.start(''), { kind: 'returned', ok: true, text: 'done' });
+    execution.dispose();
+    // The last is neither read nor dropped.
+    assert.deepEqual(told, ['future 0', 'future 1', 'future 2', 'future 3']);
   });
 
   it('hands on what run throws as the glue does', async () => {

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { randomModel } from '#gpu-host/models/random-model.ts';
+import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import { parseReadyLine } from '#infra/ready.ts';
 
 /** Name of the model that a test's GPU host serves: tiny, random, on the reference backend, unless a source is given. */
@@ -20,6 +20,8 @@ export interface TestGpuHostOptions {
   readonly model?: string;
   /** Settings of the model in the host's configuration beside the usual ones. */
   readonly settings?: Readonly<Record<string, unknown>>;
+  /** Give the random model a random adapter of this name. */
+  readonly adapter?: string;
 }
 
 /** A GPU host of a test's own: a process, on a socket in a temporary directory. */
@@ -35,7 +37,12 @@ export class TestGpuHost {
   static async start(options: TestGpuHostOptions = {}): Promise<TestGpuHost> {
     const directory = await mkdtemp(join(tmpdir(), 'pie-gpu-'));
     const model = options.model ?? join(directory, 'model');
-    if (options.model === undefined) await randomModel(model, {}, 7);
+    const { config: shape } = options.model === undefined ? await randomModel(model, {}, 7) : { config: undefined };
+    const adapters = [];
+    if (shape && options.adapter !== undefined) {
+      await randomAdapter(join(directory, 'adapter'), shape, 8);
+      adapters.push({ name: options.adapter, source: `file:${join(directory, 'adapter')}` });
+    }
     const config = {
       name: 'gpu-host-test',
       address: join(directory, 'gpu.sock'),
@@ -49,6 +56,7 @@ export class TestGpuHost {
             maxBatchTokens: 512,
             maxBatchSequences: 64,
             threads: 0,
+            adapters,
           },
           ...options.settings,
         },

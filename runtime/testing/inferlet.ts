@@ -1,10 +1,12 @@
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { type Grants, NO_GRANTS } from '#scheduler/functions/grants.ts';
 import { type GrantedModel, Inferlet } from '../host/inferlet.ts';
+import type { OwnServices } from '../host/own.ts';
 import { DeviceQueue } from '../host/queue.ts';
 import type { Services } from '../host/services.ts';
 import { Session } from '../host/session-state.ts';
 import { hostTable } from '../host/table.ts';
+import { letGoOf } from '../lowering/let-go.ts';
 import { TEST_MODEL } from './gpu-host.ts';
 
 export interface TestInferletOptions {
@@ -21,6 +23,8 @@ export interface TestInferletOptions {
   /** Milliseconds since the Unix epoch. */
   readonly deadlineAt?: number;
   readonly traceparent?: string;
+  /** What the test needs of what an invocation has for itself. */
+  readonly own?: Partial<OwnServices>;
 }
 
 /** An inferlet without a guest: a test calls its host functions itself, by WIT interface and core name. */
@@ -38,7 +42,10 @@ export class TestInferlet {
         ? [
             [
               TEST_MODEL,
-              { summary, connection, tokenizer: null, metadata: null, grammars: NO_GRAMMARS, ...options.model },
+              {
+                ...{ summary, connection, tokenizer: null, metadata: null, vision: null, grammars: NO_GRAMMARS },
+                ...options.model,
+              },
             ],
           ]
         : [];
@@ -62,13 +69,27 @@ export class TestInferlet {
         ...{ limits: { pages, tokens }, models: new Map(granted) },
       },
       session,
-      only(options.services ?? {}),
+      only(options.services ?? {}, SERVICES),
+      undefined,
+      options.own ? only(options.own, OWN) : null,
     );
     this.queue = new DeviceQueue(this.inferlet, TEST_MODEL);
   }
 
-  /** Calls a host function; its result is whatever the caller knows it to be. */
+  /** Calls a host function, as a guest that reads each answer once it is there; the result is whatever the caller knows it to be. */
   call<T>(interfaceName: string, coreName: string, ...args: readonly unknown[]): T {
+    const answer = this.callOnly<T>(interfaceName, coreName, ...args);
+    if (answer instanceof Promise) answer.then(() => TestInferlet.letGo(answer));
+    return answer;
+  }
+
+  /** Reads an answer that was not read, or drops its future. */
+  static letGo(answer: Promise<unknown>): void {
+    letGoOf(answer)?.();
+  }
+
+  /** Calls a host function, as a guest that does not read what it answers. */
+  callOnly<T>(interfaceName: string, coreName: string, ...args: readonly unknown[]): T {
     const call = hostTable[interfaceName]?.[coreName] as ((...all: unknown[]) => T) | undefined;
     if (!call) throw new Error(`the host has no ${interfaceName} ${coreName}`);
     return call(this.inferlet, ...args);
@@ -80,17 +101,18 @@ export class TestInferlet {
 }
 
 /** Services of which a test has handed in those that it calls. */
-function only(given: Partial<Services>): Services {
-  const get = (name: keyof Services): never => {
+function only<T extends object>(given: Partial<T>, names: readonly (keyof T & string)[]): T {
+  const get = (name: string): never => {
     throw new Error(`no use of ${name} was expected`);
   };
   const absent = Object.fromEntries(
-    SERVICES.map((name) => [name, { enumerable: true, get: () => given[name] ?? get(name) }]),
+    names.map((name) => [name, { enumerable: true, get: () => given[name] ?? get(name) }]),
   );
-  return Object.defineProperties({}, absent) as Services;
+  return Object.defineProperties({}, absent) as T;
 }
 
-const SERVICES = ['keyValues', 'messaging', 'http'] as const satisfies readonly (keyof Services)[];
+const SERVICES = ['keyValues', 'messaging', 'http', 'images'] as const satisfies readonly (keyof Services)[];
+const OWN = ['children', 'files', 'shared'] as const satisfies readonly (keyof OwnServices)[];
 
 /** For models without a tokenizer, which have no grammars. */
 const NO_GRAMMARS: GrantedModel['grammars'] = {

@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { DEFAULT_LIMITS, type Manifest, resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import type { Retention } from '#scheduler/invocations/retention.ts';
 import type { InvocationEvent } from '#scheduler/invocations/types.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
@@ -22,6 +23,7 @@ const DEADLINE_MS = 20_000;
 export interface TestPlatformOptions {
   readonly pageCount?: number;
   readonly runtime?: Partial<RuntimeOptions>;
+  readonly retention?: Partial<Retention>;
 }
 
 /** What an invocation said, from its start to its end. */
@@ -53,10 +55,10 @@ export class TestPlatform {
   readonly #gpuHost: TestGpuHost;
   #probe: GpuHostConnection | undefined;
 
-  private constructor(directory: string, redis: TestRedis, gpuHost: TestGpuHost) {
+  private constructor(directory: string, redis: TestRedis, gpuHost: TestGpuHost, retention: Partial<Retention> = {}) {
     this.#directory = directory;
     this.redis = redis;
-    this.scheduler = openScheduler({ connect: redis.connect });
+    this.scheduler = openScheduler({ connect: redis.connect, retention });
     this.#gpuHost = gpuHost;
     this.runtime = undefined as never;
   }
@@ -67,7 +69,7 @@ export class TestPlatform {
       TestRedis.start({ appendOnly: true }),
       TestGpuHost.start(options.pageCount === undefined ? {} : { pages: options.pageCount }),
     ]);
-    const platform = new TestPlatform(directory, redis, gpuHost);
+    const platform = new TestPlatform(directory, redis, gpuHost, options.retention);
     platform.runtime = await platform.startRuntime(options.runtime);
     return platform;
   }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { world } from '#wit/generated/world.ts';
@@ -32,9 +32,11 @@ after(() => rm(root, { recursive: true, force: true }));
 
 async function project(name: string, text: string, more: Readonly<Record<string, string>> = {}): Promise<string> {
   const directory = join(root, name);
-  await mkdir(directory, { recursive: true });
   const files = { 'pie.json': `{"name": "${name}", "main": "main.c"}`, 'main.c': text, ...more };
-  for (const [file, content] of Object.entries(files)) await writeFile(join(directory, file), content);
+  for (const [file, content] of Object.entries(files)) {
+    await mkdir(dirname(join(directory, file)), { recursive: true });
+    await writeFile(join(directory, file), content);
+  }
   return directory;
 }
 
@@ -102,6 +104,23 @@ describe('a folder whose main is a C file', () => {
     );
     assert.match(stdio.message, /fd_write.* of WASI/);
     assert.match(stdio.hint, /pie_append/);
+  });
+
+  it('is never taken for an option or a file of options', async () => {
+    // Read as options, it is a program without a fault.
+    const options = `-DTAKEN\nreal.c`;
+    for (const main of ['@x.c', '-DTAKEN.c', '@sub/x.c']) {
+      const directory = await project('options', '', {
+        'pie.json': JSON.stringify({ name: 'options', main }),
+        'real.c': `${HEAD}${RUN} { (void)input; return (pie_result_string_string){.ok = PIE_TEXT("1")}; }`,
+        'x.c': options,
+        'sub/x.c': options,
+        [main]: options,
+      });
+      const outcome = await build(directory);
+      assert.ok(!outcome.ok, `${main} was built`);
+      assert.match(outcome.message, /begins with - or @/);
+    }
   });
 });
 

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
-import { dirname, extname, join, relative, resolve } from 'node:path';
+import { dirname, extname, join, normalize, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Source } from '../component/source.ts';
 import { BuildError, type Diagnostic } from '../outcome.ts';
@@ -46,7 +46,8 @@ export interface Compiled {
 /**
  * Compiles a C file and what it includes into a core module, with limits on time and memory. wasi-libc is linked where it is installed.
  * @param scratch where a folder may be for that time
- * @throws {NoCompilerError} without clang or its linker; BuildError with the faults' places when the source does not compile
+ * @throws {NoCompilerError} without clang or its linker; BuildError with the faults' places when the source does not compile, or when its
+ *   name could be taken for an option
  */
 export async function compileC(source: Source, scratch: string): Promise<Compiled> {
   const directory = await mkdtemp(join(resolve(scratch), '.native-'));
@@ -54,7 +55,7 @@ export async function compileC(source: Source, scratch: string): Promise<Compile
     const output = join(directory, 'main.wasm');
     const dependencies = join(directory, 'main.d');
     const libc = (await clang(['--target=wasm32-wasi', '-print-file-name=libc.a'], source.directory)).output.trim();
-    const entry = relative(source.directory, source.entry);
+    const entry = inputPath(source);
     const args = [...FLAGS, '-MMD', '-MF', dependencies, entry, ...(libc === 'libc.a' ? [] : ['-lc']), '-o', output];
     const { code, errors } = await clang(args, source.directory);
     if (code !== 0) throw await failure(errors, source.directory);
@@ -64,6 +65,17 @@ export async function compileC(source: Source, scratch: string): Promise<Compile
   } finally {
     await rm(directory, { recursive: true, force: true });
   }
+}
+
+/** The source as clang takes it for a file and nothing else: what begins with `-` is an option to it, and `@file` is a file of options. */
+function inputPath({ directory, entry }: Source): string {
+  const path = relative(directory, entry);
+  if (!path.split(/[/\\]/).some((segment) => /^[-@]/.test(segment))) return `./${path}`;
+  throw new BuildError(
+    'build-failed',
+    `The name ${path} begins with - or @, which compilers take for an option.`,
+    'Rename the file or the folder.',
+  );
 }
 
 interface Ran {
@@ -122,7 +134,7 @@ async function failure(errors: string, directory: string): Promise<BuildError> {
     if (file === undefined || text === undefined) continue;
     const lines = (await readFile(resolve(directory, file), 'utf8').catch(() => '')).split('\n');
     const at = { line: Number(row), column: Number(column) };
-    diagnostics.push({ file, ...at, text, source: lines[at.line - 1] ?? '' });
+    diagnostics.push({ file: normalize(file), ...at, text, source: lines[at.line - 1] ?? '' });
   }
   const [first] = diagnostics;
   if (first) {
