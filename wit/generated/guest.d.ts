@@ -1,7 +1,10 @@
 // Generated from wit/*.wit by `npm run generate`. Do not edit: a test compares this file with its source.
 // Types and values as componentize-qjs gives them to a guest: see wit/generate/emit-guest.ts.
 
-/** Types that every interface shares. */
+/**
+ * Types that every interface shares. An inferlet has at most 1,024 calls of the platform's stores, messages, files, children and network under way, with
+ * 32 MiB in them, and 32 MiB of their results unread: past that a call is `limit-exceeded` until some were read, or dropped.
+ */
 declare module 'pie:inferlet/types@0.1.0' {
   /** A WIT `result` inside a future. (One that a function returns at once is thrown instead: see Thrown.) */
   export type Outcome<T, E = Error> = { readonly tag: 'ok'; readonly val: T } | { readonly tag: 'err'; readonly val: E };
@@ -755,7 +758,7 @@ declare module 'pie:inferlet/http@0.1.0' {
      * `deadline-exceeded` when it takes too long.
      */
     head(): Future<Outcome<ResponseHead>>;
-    /** The next piece of the body, at most 64 KiB, decompressed; none at its end. `limit-exceeded` past 32 MiB in all. */
+    /** The next piece of the body, at most 64 KiB, without gzip or deflate; none at its end. `limit-exceeded` past 32 MiB in all. */
     read(): Future<Outcome<Uint8Array | null>>;
     drop(): void;
     [Symbol.dispose](): void;
@@ -766,7 +769,8 @@ declare module 'pie:inferlet/http@0.1.0' {
 /**
  * Other inferlets, launched by this one (manifest: `grants.launch`, a list of functions or `"*"`; without it `unsupported`). A child is an
  * invocation of its own, with an id, a log and usage; it inherits its root's place in line and runs inside its root's reservation, so it
- * starts at once. It ends with its parent.
+ * starts at once. It ends with its parent. A handle
+ * counts until it is dropped, 1,024 of them, also after the child's end.
  */
 declare module 'pie:inferlet/children@0.1.0' {
   import type { Future, Handle, Outcome } from 'pie:inferlet/types@0.1.0';

@@ -330,7 +330,7 @@ export interface Exchange extends Partial<Disposable> {
    * `deadline-exceeded` when it takes too long.
    */
   head(): Promise<Outcome<ResponseHead, HandlerError>>;
-  /** The next piece of the body, at most 64 KiB, decompressed; none at its end. `limit-exceeded` past 32 MiB in all. */
+  /** The next piece of the body, at most 64 KiB, without gzip or deflate; none at its end. `limit-exceeded` past 32 MiB in all. */
   read(): Promise<Outcome<Uint8Array | undefined, HandlerError>>;
 }
 
@@ -688,7 +688,8 @@ export interface HttpHost {
 /**
  * Other inferlets, launched by this one (manifest: `grants.launch`, a list of functions or `"*"`; without it `unsupported`). A child is an
  * invocation of its own, with an id, a log and usage; it inherits its root's place in line and runs inside its root's reservation, so it
- * starts at once. It ends with its parent.
+ * starts at once. It ends with its parent. A handle
+ * counts until it is dropped, 1,024 of them, also after the child's end.
  */
 export interface ChildrenHost {
   /**

@@ -67,7 +67,8 @@ void pie_append_json(pie_buffer *buffer, pie_string text);
 static inline pie_string pie_text(const pie_buffer *buffer) { return (pie_string){buffer->data, buffer->length}; }
 
 /* ---- types --------------------------------------------------------------------------------------------------------- */
-/* Types that every interface shares. */
+/* Types that every interface shares. An inferlet has at most 1,024 calls of the platform's stores, messages, files, children and network under way, with
+ * 32 MiB in them, and 32 MiB of their results unread: past that a call is `limit-exceeded` until some were read, or dropped. */
 
 /* Why a call failed. The text says what happened and what to do about it; programs match on the case. */
 enum {
@@ -1627,7 +1628,7 @@ static inline pie_result_option_list_u8 pie_http_exchange_read_wait(pie_http_exc
   return result;
 }
 static inline void pie_http_exchange_read_forget(pie_http_exchange_read_future future) { pie_raw_http_exchange_read_forget(future.handle); }
-/* The next piece of the body, at most 64 KiB, decompressed; none at its end. `limit-exceeded` past 32 MiB in all. */
+/* The next piece of the body, at most 64 KiB, without gzip or deflate; none at its end. `limit-exceeded` past 32 MiB in all. */
 static inline pie_http_exchange_read_future pie_http_exchange_read(pie_http_exchange self) {
   return (pie_http_exchange_read_future){pie_raw_http_exchange_read(self.handle)};
 }
@@ -1638,7 +1639,8 @@ static inline void pie_http_exchange_drop(pie_http_exchange self) { pie_raw_http
 /* ---- children ------------------------------------------------------------------------------------------------------ */
 /* Other inferlets, launched by this one (manifest: `grants.launch`, a list of functions or `"*"`; without it `unsupported`). A child is an
  * invocation of its own, with an id, a log and usage; it inherits its root's place in line and runs inside its root's reservation, so it
- * starts at once. It ends with its parent. */
+ * starts at once. It ends with its parent. A handle
+ * counts until it is dropped, 1,024 of them, also after the child's end. */
 
 /* Why a child did not succeed: the code and text of its `error` event. */
 typedef struct {

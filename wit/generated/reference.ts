@@ -10,7 +10,7 @@ export const reference: ContractReference = {
   {
    "name": "types",
    "id": "pie:inferlet/types@0.1.0",
-   "docs": "Types that every interface shares.",
+   "docs": "Types that every interface shares. An inferlet has at most 1,024 calls of the platform's stores, messages, files, children and network under way, with\n32 MiB in them, and 32 MiB of their results unread: past that a call is `limit-exceeded` until some were read, or dropped.",
    "needs": "Always there.",
    "types": [
     {
@@ -1900,7 +1900,7 @@ export const reference: ContractReference = {
     {
      "name": "exchange.read",
      "signature": "read: func() -> future<result<option<list<u8>>, error>>",
-     "docs": "The next piece of the body, at most 64 KiB, decompressed; none at its end. `limit-exceeded` past 32 MiB in all.",
+     "docs": "The next piece of the body, at most 64 KiB, without gzip or deflate; none at its end. `limit-exceeded` past 32 MiB in all.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "limit-exceeded"
@@ -1912,7 +1912,7 @@ export const reference: ContractReference = {
   {
    "name": "children",
    "id": "pie:inferlet/children@0.1.0",
-   "docs": "Other inferlets, launched by this one (manifest: `grants.launch`, a list of functions or `\"*\"`; without it `unsupported`). A child is an\ninvocation of its own, with an id, a log and usage; it inherits its root's place in line and runs inside its root's reservation, so it\nstarts at once. It ends with its parent.",
+   "docs": "Other inferlets, launched by this one (manifest: `grants.launch`, a list of functions or `\"*\"`; without it `unsupported`). A child is an\ninvocation of its own, with an id, a log and usage; it inherits its root's place in line and runs inside its root's reservation, so it\nstarts at once. It ends with its parent. A handle\ncounts until it is dropped, 1,024 of them, also after the child's end.",
    "needs": "Grant `launch` of the manifest.",
    "types": [
     {
