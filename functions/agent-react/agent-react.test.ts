@@ -50,8 +50,8 @@ describe('agent-react', () => {
       ],
     );
     assert.deepEqual(server.requests.map(({ body }) => body.city).sort(), ['Oslo', 'Rome']);
-    // Each token of the conversation was computed once; the last one, which ends the text, not at all.
-    assert.equal(tokens + prefix.hitTokens - before.prefix.hitTokens, output.tokens - 1);
+    // Each token of the conversation was computed once; the one that ends the text is none of them.
+    assert.equal(tokens + prefix.hitTokens - before.prefix.hitTokens, output.tokens);
   });
 
   it('does so with a model that has no chat template, one call a turn', async () => {

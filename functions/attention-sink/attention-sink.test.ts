@@ -14,13 +14,18 @@ describe('attention-sink', () => {
     const wide = await callFunction('attention-sink', { text, window: 96, maxTokens: 20 });
     assert.ok(wide.output.tokens >= 4 * CONTEXT, `${wide.output.tokens} tokens`);
     const bound = SINK + 96 + slack(96) + 1;
-    assert.ok(wide.output.held <= bound, `${wide.output.held}`);
+    const { held, written } = wide.output;
+    assert.ok(held.length <= bound, `${held.length}`);
+    // The first tokens of the text, and its last ones.
+    const beginning = await callFunction('attention-sink', { text: text.slice(0, 40), window: 96 });
+    assert.deepEqual(held.slice(0, SINK), beginning.output.held.slice(0, SINK));
+    assert.deepEqual(held.slice(-written.length), written);
     // What is held, and what is kept of it while it moves.
     const pages = Math.ceil(bound / PAGE) + Math.ceil((SINK + 96) / PAGE) + 1;
     assert.ok((wide.usage.kvPagesPeak ?? 0) <= pages, `${wide.usage.kvPagesPeak} pages`);
     // The text was drawn from the model itself at temperature 0.7; seen whole it has some 2.
     assert.ok(wide.output.perplexity < 4, `${wide.output.perplexity}`);
-    assert.equal(wide.output.written.length, 20);
+    assert.equal(written.length, 20);
   });
 
   it('reads and writes what the reference reads and writes', async () => {

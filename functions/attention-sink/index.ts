@@ -24,5 +24,5 @@ export const run = defineInferlet(async ({ text, sink = 4, window: size = 96, ma
   const { logProbabilities = [] } = await ctx.generate(reading).collect();
   const perplexity = Math.exp(-logProbabilities.reduce((sum, value) => sum + value, 0) / Math.max(1, tokens.length));
   const written = await ctx.generate({ window, maxTokens, ignoreEos: true }).collect();
-  return { perplexity, tokens: tokens.length, held: ctx.length, text: written.text, written: written.tokens };
+  return { perplexity, tokens: tokens.length, held: ctx.tokens, text: written.text, written: written.tokens };
 });

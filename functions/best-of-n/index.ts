@@ -32,9 +32,9 @@ export const run = defineInferlet(async (input: Input) => {
   async function write(picks: Sampler): Promise<Candidate> {
     using ctx = await shared.fork();
     const generation = ctx.generate({ sampler: picks, maxTokens, logProbabilities: rank === 'probability' });
-    const { text, tokens, promptTokens, logProbabilities } = await generation.collect();
+    const { text, tokens, logProbabilities } = await generation.collect();
     if (logProbabilities) return { text, score: logProbabilities.reduce((a, b) => a + b, 0) / tokens.length };
-    ctx.truncate(promptTokens + tokens.length).fill(judge);
+    ctx.fill(judge);
     const [yes = 0, no = 0] = (await select(ctx, [' yes', ' no'])).logProbabilities;
     return { text, score: yes - no };
   }

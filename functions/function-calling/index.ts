@@ -73,7 +73,6 @@ export const run = defineInferlet(async ({ task, apis, model, script, ...input }
       const times = { specTokens, hidden, entropy: await entropy(ctx), wallMs: Date.now() - begun };
       return { answer: runner.plain, calls, tokens: ctx.length, ...times };
     }
-    if (generation.finishReason === 'stop-token') ctx.truncate(ctx.length - 1);
     ctx.fill(`\n${outcomes.map(({ name, content }) => `${name}: ${content}\n`).join('')}Answer:`);
     for (const { name } of forget ? outcomes : []) {
       const place = places.get(name);

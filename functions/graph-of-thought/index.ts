@@ -48,8 +48,7 @@ export const run = defineInferlet(async (input: Input) => {
   async function think(ctx: Context, picks: { thought: Sampler; score: Sampler }): Promise<Thought> {
     using fork = await ctx.fork();
     const said = await fork.generate({ sampler: picks.thought, maxTokens, stop: '\n' }).collect();
-    if (said.finishReason !== 'stop-string') fork.truncate(said.promptTokens + said.tokens.length).fill('\n');
-    const score = await fork.fill(judge).generate({ sampler: picks.score, constraint: SCORE }).collect();
+    const score = await fork.fill(`\n${judge}`).generate({ sampler: picks.score, constraint: SCORE }).collect();
     const text = said.text.trim();
     return { text, score: text === '' ? 0 : Number(score.text) };
   }

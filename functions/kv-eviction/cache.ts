@@ -25,10 +25,13 @@ export class EvictingCache {
   readonly #pageSize: number;
   readonly #contextLength: number;
   #pages: readonly number[] = [];
-  /** Attention that each kept token has received so far, and its position. */
+  /** Which tokens of all that were read are held, in order. */
+  held: readonly number[] = [];
+  /** Attention that each of them has received so far, and its position. */
   #received: number[] = [];
   #positions: number[] = [];
   #next = 0;
+  #read = 0;
   mostHeld = 0;
 
   constructor(options: CacheOptions) {
@@ -70,6 +73,8 @@ export class EvictingCache {
     for (let i = 0; i < held; i++) this.#received[i] = FORGET * (this.#received[i] ?? 0) + (scores[i] ?? 0);
     this.#received.push(...inputScores);
     this.#positions.push(...positions);
+    this.held = [...this.held, ...tokens.map((_, i) => this.#read + i)];
+    this.#read += count;
     this.#next += count;
     this.#pages = pages;
     this.mostHeld = Math.max(this.mostHeld, this.#received.length);
@@ -94,6 +99,7 @@ export class EvictingCache {
     allocate.copyTokens(this.#queue, this.#pages, kept, fresh, positions);
     allocate.freePages(this.#queue, this.#pages);
     this.#pages = fresh;
+    this.held = kept.map((index) => this.held[index] ?? 0);
     this.#received = kept.map((index) => this.#received[index] ?? 0);
     this.#positions = positions;
     this.#next = (positions.at(-1) ?? -1) + 1;

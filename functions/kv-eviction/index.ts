@@ -32,7 +32,8 @@ export const run = defineInferlet(async (input: Input) => {
     ({ next } = await cache.read([next], []));
   }
   const perplexity = Math.exp(surprise / Math.max(1, tokens.length - 1));
-  return { perplexity, tokens: tokens.length, mostHeld: cache.mostHeld, text: detokenize(written, { model }), written };
+  const { mostHeld, held } = cache;
+  return { perplexity, tokens: tokens.length, mostHeld, held, text: detokenize(written, { model }), written };
 });
 
 /** Tokens that are read in one call. */

@@ -1,13 +1,18 @@
 import assert from 'node:assert/strict';
+import path from 'node:path';
 import { describe, it } from 'node:test';
+import { call } from '#test/harness/deploy.ts';
 import {
   callFunction,
+  deployFrom,
   failingFunction,
+  functionsPlatform,
   longStory,
   refusedInput,
   TINY,
   TINY_REFERENCE,
 } from '#test/harness/functions.ts';
+import { ROOT } from '#test/harness/platform.ts';
 
 const CONTEXT = 256;
 const PAGE = 16;
@@ -49,6 +54,34 @@ describe('kv-eviction', () => {
     assert.deepEqual(onnx.output.written, reference.output.written);
     const difference = Math.abs(Math.log(onnx.output.perplexity) - Math.log(reference.output.perplexity));
     assert.ok(difference < 1e-4, `${difference} nats`);
+  });
+
+  it('keeps what the reference says got most attention, old attention counting less', async () => {
+    // A token a byte, behind the one that begins a text: four reads of sixteen, the last of which finds no room.
+    const text = 'The quick brown fox jumps over the lazy dog and then it sleeps.';
+    const [budget, recent, step, forget] = [24, 8, 16, 0.8];
+    const { output } = await callFunction('kv-eviction', { text, budget, recent, model: TINY });
+    assert.equal(output.tokens, 4 * step);
+    await deployFrom(path.join(ROOT, 'functions/kv-eviction/fixtures/attention.ts'), 'kv-eviction-attention');
+    const tokens = [1, ...Buffer.from(text).map((byte) => byte)].map((byte, i) => (i === 0 ? byte : byte + 3));
+    const lengths = [1, 2, 3].map((reads) => reads * step);
+    const input = { tokens, lengths, model: TINY_REFERENCE };
+    const sums: number[][] = await call(await functionsPlatform(), 'kv-eviction-attention', input);
+    const received = tokens.slice(0, 3 * step).map((_, token) =>
+      sums.reduce((sum, all, read) => {
+        const before = sums[read - 1]?.[token] ?? 0;
+        return forget * sum + (all[token] ?? 0) - (all.length > token ? before : 0);
+      }, 0),
+    );
+    const border = received.length - recent;
+    const heavy = Array.from({ length: border }, (_, token) => token)
+      .sort((a, b) => (received[b] ?? 0) - (received[a] ?? 0))
+      .slice(0, budget - recent)
+      .sort((a, b) => a - b);
+    const rest = tokens.map((_, token) => token).slice(border);
+    assert.deepEqual(output.held, [...heavy, ...rest]);
+    // Neither the first ones nor the last ones.
+    assert.ok(heavy.some((token, i) => token !== i) && heavy[0] !== border - heavy.length, `${heavy}`);
   });
 
   it('names what is wrong with its input', async () => {

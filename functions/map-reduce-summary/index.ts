@@ -24,6 +24,10 @@ export const run = defineInferlet(async ({ text, model, script, concurrency, ...
   await instruction.fill('Say in short what happens in this text.\n\nText: ').flush();
   const levels: number[] = [];
   for (let parts = chunksOf(text, chunkTokens, model); ; parts = chunksOf(parts.join(' '), chunkTokens, model)) {
+    if (parts.length >= (levels.at(-1) ?? Number.POSITIVE_INFINITY)) {
+      const text = `${parts.length} summaries came to ${parts.length} parts again: give less to summaryTokens, or more to chunkTokens.`;
+      throw new InferletError('limit-exceeded', text);
+    }
     levels.push(parts.length);
     const jobs = parts.map((part) => ({ part, sampler: next() }));
     parts = await map(

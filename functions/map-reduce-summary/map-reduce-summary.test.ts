@@ -41,6 +41,13 @@ describe('map-reduce-summary', () => {
   });
 
   it('refuses summaries that do not get shorter', async () => {
+    // Two of eight tokens and the space between them are too long for one part of sixteen.
+    const reply = 'Tim was happy and he went home.';
+    const endless = { text: `${reply} ${reply}`, chunkTokens: 16, summaryTokens: 8, script: Array(100).fill(reply) };
+    assert.match(
+      (await failingFunction('map-reduce-summary', endless)).message,
+      /^limit-exceeded: 2 summaries came to 2/,
+    );
     const { message } = await failingFunction('map-reduce-summary', { text: 'x', chunkTokens: 16, summaryTokens: 9 });
     assert.match(message, /invalid-argument: chunkTokens must be at least twice summaryTokens/);
   });

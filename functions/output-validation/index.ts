@@ -17,7 +17,7 @@ export const run = defineInferlet(async (input: Input) => {
   const { prompt, attempts = 5, maxTokens = 32, temperature = 1, seed = 1, model } = input;
   const valid = new RegExp(input.pattern);
   const rejected: string[] = [];
-  const next = scripts(input.script, () => sampler({ temperature, seed: seed + rejected.length }));
+  const next = scripts(input.script, () => sampler({ temperature, seed: (seed + rejected.length) >>> 0 }));
 
   using ctx = new Context({ model });
   using prompted = await ctx.fill(prompt).snapshot();

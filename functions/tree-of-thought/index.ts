@@ -65,7 +65,7 @@ export const run = defineInferlet(async (input: Input) => {
 
 /** One line of the model's after a label; it stays in the context. */
 async function line(ctx: Context, label: string, picks: Sampler, maxTokens: number): Promise<string> {
-  const said = await ctx.fill(label).generate({ sampler: picks, maxTokens, stop: '\n' }).collect();
-  if (said.finishReason !== 'stop-string') ctx.truncate(said.promptTokens + said.tokens.length).fill('\n');
-  return said.text.trim();
+  const { text } = await ctx.fill(label).generate({ sampler: picks, maxTokens, stop: '\n' }).collect();
+  ctx.fill('\n');
+  return text.trim();
 }

@@ -31,7 +31,12 @@ export const inputImage = {
     const refused = inferlet.refuseTokens();
     if (refused) return Promise.resolve(err(refused));
     inferlet.count(embeds.length, 0);
-    return offered.val.embedImage(queue.id, positions, embeds, pixelsOf(inferlet, queue, image));
+    return offered.val.embedImage(
+      queue.id,
+      positions,
+      embeds,
+      inferlet.hooks.waits.during(pixelsOf(inferlet, queue, image)),
+    );
   },
 };
 

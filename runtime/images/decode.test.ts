@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import { crc32, deflateSync } from 'node:zlib';
+import { deflateSync } from 'node:zlib';
 import { decode } from './decode.ts';
 import { ImageFault } from './fault.ts';
 import { readHeader, refuseSize } from './header.ts';
+import { PNG_HEADER_BYTES, png } from './testing/png.ts';
 
 interface Golden {
   readonly size: readonly number[];
@@ -25,30 +26,6 @@ function errorsOf(name: string): readonly [largest: number, mean: number] {
 }
 
 const bytes = (base64: string) => new Uint8Array(Buffer.from(base64, 'base64'));
-
-function chunk(type: string, content: Uint8Array): Buffer {
-  const body = Buffer.concat([Buffer.from(type), content]);
-  const [length, sum] = [Buffer.alloc(4), Buffer.alloc(4)];
-  length.writeUInt32BE(content.length);
-  sum.writeUInt32BE(crc32(body));
-  return Buffer.concat([length, body, sum]);
-}
-
-/** A PNG of these chunks; what they hold need not make sense. */
-function png(
-  width: number,
-  height: number,
-  data: Uint8Array,
-  { depth = 8, color = 2, interlace = 0 } = {},
-): Uint8Array {
-  const header = Buffer.alloc(13);
-  header.writeUInt32BE(width, 0);
-  header.writeUInt32BE(height, 4);
-  header.set([depth, color, 0, 0, interlace], 8);
-  const signature = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
-  const chunks = [chunk('IHDR', header), chunk('IDAT', data), chunk('IEND', new Uint8Array())];
-  return new Uint8Array(Buffer.concat([signature, ...chunks]));
-}
 
 describe('decoding pictures', () => {
   for (const [name, { size, file, pixels }] of Object.entries(pictures)) {
@@ -119,8 +96,7 @@ describe('decoding pictures', () => {
   it('refuses a second header, which no bound would hold for, and does not look behind the end', () => {
     const small = png(1, 1, deflateSync(Uint8Array.of(0, 1, 2, 3)));
     const large = png(5000, 4000, deflateSync(new Uint8Array(4000 * 15_001)));
-    const header = 33;
-    assert.throws(() => decode(new Uint8Array([...small.subarray(0, header), ...large.subarray(8)])), /size twice/);
+    assert.throws(() => decode(new Uint8Array([...small.subarray(0, PNG_HEADER_BYTES), ...large.subarray(8)])), /size twice/);
     const behind = decode(new Uint8Array([...small, ...large.subarray(8)]));
     assert.deepEqual([behind.width, behind.height, ...behind.data], [1, 1, 1, 2, 3]);
   });

@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict';
 import { after, describe, it } from 'node:test';
+import { deflateSync } from 'node:zlib';
 import jpeg from 'jpeg-js';
 import { PNG } from 'pngjs';
 import type { ImagePreparation } from '#gpu-host/models/vision/preparation.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { ImageAccount } from './account.ts';
-import { ImageService } from './service.ts';
+import { type ImageRequest, ImageService } from './service.ts';
+import { png } from './testing/png.ts';
 
 const PREPARATION: ImagePreparation = {
   ...{ size: 4, pad: null, shortestEdge: 4, filter: 'bicubic' },
@@ -26,6 +28,11 @@ function large(): Uint8Array {
   return new Uint8Array(jpeg.encode({ width: 1500, height: 1500, data }, 20).data);
 }
 
+/** A small file of many pixels, which takes a second and more to decode. */
+function slow(): Uint8Array {
+  return png(4000, 4000, deflateSync(new Uint8Array(4000 * 501)), { depth: 1, color: 0 });
+}
+
 const tagOf = (outcome: Outcome<unknown>) => (outcome.tag === 'ok' ? 'ok' : outcome.val.tag);
 
 describe('the image service', () => {
@@ -37,7 +44,7 @@ describe('the image service', () => {
   };
   after(() => Promise.all(opened.map((service) => service.close())));
 
-  const ask = (service: ImageService, image: Uint8Array, more: { tenant?: string; account?: ImageAccount } = {}) =>
+  const ask = (service: ImageService, image: Uint8Array, more: Partial<ImageRequest> = {}) =>
     service.prepare({
       ...{ tenant: 'a', account: new ImageAccount(), preparation: PREPARATION },
       ...{ signal: new AbortController().signal, image, ...more },
@@ -85,6 +92,35 @@ describe('the image service', () => {
     await Promise.all(asked);
     // The first two were in line before the other tenant came.
     assert.deepEqual(order, ['a', 'a', 'b', 'a', 'a']);
+  });
+
+  it('leaves a worker to others, and ends pictures that nobody wants any more', async () => {
+    const service = open();
+    const stop = new AbortController();
+    const begun = ask(service, slow(), { signal: stop.signal });
+    const line: string[] = [];
+    // The second slow one comes before them, and is passed over for as long as they wait.
+    const asked = [ask(service, picture(1), { tenant: 'b' }), ask(service, slow(), { signal: stop.signal })];
+    for (const i of [2, 3, 4]) asked.push(ask(service, picture(i), { tenant: 'b' }));
+    for (const [i, outcome] of asked.entries()) void outcome.then(() => line.push(i === 1 ? 'slow' : 'small'));
+    await asked.at(-1);
+    stop.abort();
+    assert.deepEqual((await Promise.all([begun, asked[1]!])).map(tagOf), ['cancelled', 'cancelled']);
+    assert.deepEqual(line, ['small', 'small', 'small', 'small', 'slow']);
+    assert.equal(tagOf(await ask(service, picture(5))), 'ok');
+  });
+
+  it('gives no tenant more than its share of the line', async () => {
+    const service = open();
+    const stop = new AbortController();
+    const big = () => new Uint8Array(8 * 1024 * 1024);
+    const many = Array.from({ length: 32 }, () => ask(service, big(), { signal: stop.signal, account: new ImageAccount() }));
+    const other = ask(service, picture(1), { tenant: 'b' });
+    assert.equal(tagOf(await other), 'ok');
+    stop.abort();
+    const tags = (await Promise.all(many)).map(tagOf);
+    assert.equal(tags.filter((tag) => tag === 'unavailable').length, 24);
+    assert.equal(tagOf(await ask(service, picture(2))), 'ok');
   });
 
   it('holds no more than an account and the process may, and nothing after it is closed', async () => {

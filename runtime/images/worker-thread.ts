@@ -69,6 +69,18 @@ export class ImageThread {
     });
   }
 
+  /** Nobody wants its picture any more: that is answered with `why`, and the thread is ended if it has begun. */
+  cancel(why: HandlerError): void {
+    if (this.#request === undefined) {
+      if (this.#turn) this.#end(why);
+      return;
+    }
+    const turn = this.#turn;
+    this.#turn = undefined;
+    this.#request = undefined;
+    turn?.resolve(err(why));
+  }
+
   /** Resolves when the thread is gone. */
   end(): Promise<void> {
     this.#end(handlerError('closed', 'the runtime is going down'));

@@ -1,7 +1,7 @@
 import { chatVariables } from './chat.ts';
 import type { Context } from './context.ts';
 import { InferletError } from './errors.ts';
-import { type ModelInfo, model, models, specialTokens, tokenize } from './models.ts';
+import { type ModelInfo, model, models, tokenize } from './models.ts';
 import { attempt, tokenize as text } from './raw.ts';
 import { type Tool, toolSignature, toolSpec } from './tools.ts';
 import type { ToolFormat } from './tools-parser.ts';
@@ -93,23 +93,14 @@ const toolList = (tools: readonly Tool[]): string =>
  * is plain text: special tokens in it are none.
  */
 export function appendOutcomes(ctx: Context, outcomes: readonly ToolOutcome[], dialect: Dialect): void {
-  const { name } = ctx.model;
-  const ends = specialTokens(name).eos;
   if (dialect.turns === 'text') {
-    const last = ctx.tokens.at(-1);
-    if (last !== undefined && ends.includes(last)) ctx.truncate(ctx.length - 1);
     ctx.fill(`\nObservation: ${outcomes.map(({ content }) => content).join('\nObservation: ')}\nThought:`);
     return;
   }
-  for (const [i, piece] of resultTurns(name, outcomes).entries()) {
-    if (piece.content) ctx.fill(piece.text);
-    else {
-      const tokens = tokenize(piece.text, { model: name, special: true });
-      // The model may have written the end of its turn itself.
-      ctx.fill(
-        i === 0 && tokens[0] === ctx.tokens.at(-1) && ends.includes(tokens[0] as number) ? tokens.slice(1) : tokens,
-      );
-    }
+  const { name } = ctx.model;
+  for (const { text, content } of resultTurns(name, outcomes)) {
+    if (content) ctx.fill(text);
+    else ctx.fill(tokenize(text, { model: name, special: true }));
   }
 }
 

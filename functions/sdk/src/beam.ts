@@ -2,6 +2,7 @@ import { type AbortSignalLike, throwIfAborted } from './abort.ts';
 import { type Context, sequenceOf } from './context.ts';
 import { InferletError } from './errors.ts';
 import { detokenize, specialTokens } from './models.ts';
+import { beginText } from './sequence-checks.ts';
 
 /** How beams are searched. */
 export interface BeamOptions {
@@ -47,7 +48,7 @@ const MAX_BEAMS = 128;
 
 /**
  * The most probable continuations of a context, best first, found by keeping the `beams` best of each length (Lowerre, The Harpy Speech
- * Recognition System, 1976). The context stays as it is. Beams share the memory of what they have in common, and all go through the model in
+ * Recognition System, 1976). The context stays as it is; an empty one begins with the model's begin-of-text token. Beams share the memory of what they have in common, and all go through the model in
  * the same batch.
  *
  * @example
@@ -55,6 +56,7 @@ const MAX_BEAMS = 128;
  */
 export async function beamSearch(context: Context, options: BeamOptions): Promise<Beam[]> {
   const { beams, lengthPenalty = 0, signal } = options;
+  beginText(sequenceOf(context));
   checkCount('beams', beams, MAX_BEAMS);
   checkCount('maxTokens', options.maxTokens, Number.POSITIVE_INFINITY);
   const { name, contextLength, vocabularySize } = context.model;

@@ -149,19 +149,18 @@ export class Cache {
       return;
     }
     const { keep, copySlots } = planTruncate(kept + this.#skew, this.#pageSize);
-    this.#cached = kept;
     const rest = this.#pages.slice(keep);
-    if (rest.length === 0) return;
-    this.#pages.length = keep;
-    this.#foreign = Math.min(this.#foreign, keep + (copySlots > 0 ? 1 : 0));
     const source = rest[0];
-    this.#masks.length = Math.min(this.#masks.length, keep + (copySlots > 0 ? 1 : 0));
+    // Nothing is changed when there is no page to be had.
+    const fresh = copySlots > 0 && source !== undefined ? attempt(() => allocate.allocatePages(this.#queue, 1)) : [];
+    this.#cached = kept;
+    if (source === undefined) return;
+    this.#pages.length = keep;
+    this.#foreign = Math.min(this.#foreign, keep + fresh.length);
+    this.#masks.length = Math.min(this.#masks.length, keep + fresh.length);
     if (this.#masks.length > keep) this.#masks[keep] = (this.#masks[keep] ?? 0) & ((1 << copySlots) - 1);
-    if (copySlots > 0 && source !== undefined) {
-      const fresh = attempt(() => allocate.allocatePages(this.#queue, 1));
-      allocate.copySlots(this.#queue, source, 0, fresh[0] as number, 0, copySlots, 0);
-      this.#pages.push(...fresh);
-    }
+    for (const page of fresh) allocate.copySlots(this.#queue, source, 0, page, 0, copySlots, 0);
+    this.#pages.push(...fresh);
     allocate.freePages(this.#queue, rest);
   }
 
@@ -218,12 +217,9 @@ export class Cache {
     this.#compactions++;
   }
 
-  /** Appends tokens `[from, to)` of a cache in the same state as `other`, whose pages must be settled: keys and all, at the positions that follow. */
+  /** Appends tokens `[from, to)` of a cache in the same state as `other`, none of which may be gone and whose pages must be settled: keys and all, at the positions that follow. */
   join(other: CacheState, from: number, to: number): void {
     const pageSize = this.#pageSize;
-    if (other.floor > 0 || other.base > 0) {
-      throw new InferletError('invalid-argument', 'What was opened without its tokens, or has slid, cannot be joined.');
-    }
     const count = to - from;
     if (count <= 0) return;
     const { outPages } = this.access(count);

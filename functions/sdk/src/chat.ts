@@ -1,3 +1,6 @@
+import { detokenize, tokenize, tokenizeContinuation } from './models.ts';
+import { attempt, tokenize as wire } from './raw.ts';
+
 /** A call that the assistant made, in a conversation. */
 export interface ToolCall {
   readonly id?: string;
@@ -40,4 +43,52 @@ export function chatVariables(messages: readonly ChatMessage[], options: ChatOpt
     ...(tools !== undefined && tools.length > 0 && { tools }),
     add_generation_prompt: addGenerationPrompt,
   });
+}
+
+/**
+ * The tokens of a chat. The template's own special tokens are recognised; those that are written in a message, or in a tool, are not: whoever
+ * wrote them could end a turn and begin another. In their place the template is given marks that nobody can guess, and each mark's text is
+ * tokenized apart. A chat without any, which is nearly every one, is tokenized in one piece.
+ */
+export function chatTokens(model: string, messages: readonly ChatMessage[], options: ChatOptions): number[] {
+  const render = (turns: readonly ChatMessage[], tools: ChatOptions['tools']): string =>
+    attempt(() => wire.renderChat(model, chatVariables(turns, { ...options, tools })));
+  const special = specialTexts(model, [messages, options.tools]);
+  if (special.length === 0) return tokenize(render(messages, options.tools), { model, special: true });
+  const key = Array.from({ length: 3 }, () => Math.random().toString(36).slice(2)).join('');
+  const marks = new Map(special.map((text, i) => [text, `${key}x${i}x`]));
+  const marked = <T>(value: T): T =>
+    withTexts(value, (text) => special.reduce((all, one) => all.replaceAll(one, marks.get(one) ?? ''), text));
+  const texts = new Map([...marks].map(([text, mark]) => [mark, text]));
+  const pieces = render(marked(messages), marked(options.tools)).split(new RegExp(`(${key}x\\d+x)`));
+  return pieces.flatMap((piece, i) => {
+    const text = texts.get(piece);
+    const how = { model, special: text === undefined };
+    return i === 0 ? tokenize(piece, how) : tokenizeContinuation(text ?? piece, how);
+  });
+}
+
+/** Special tokens of a model that are written in the texts of a value, longest first. */
+function specialTexts(model: string, value: unknown): string[] {
+  const found = new Set<string>();
+  withTexts(value, (text) => {
+    const tokens = tokenize(text, { model, special: true });
+    const plain = tokenize(text, { model });
+    if (tokens.length === plain.length && tokens.every((token, i) => token === plain[i])) return text;
+    for (const token of new Set(tokens)) {
+      const written = detokenize([token], { model, special: true });
+      if (written !== '' && text.includes(written) && detokenize([token], { model }) === '') found.add(written);
+    }
+    return text;
+  });
+  return [...found].sort((a, b) => b.length - a.length);
+}
+
+/** The same value with each of its texts changed. */
+function withTexts<T>(value: T, change: (text: string) => string): T;
+function withTexts(value: unknown, change: (text: string) => string): unknown {
+  if (typeof value === 'string') return change(value);
+  if (Array.isArray(value)) return value.map((item) => withTexts(item, change));
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, member]) => [key, withTexts(member, change)]));
 }

@@ -1,6 +1,8 @@
 import { type AbortSignalLike, abortable, throwIfAborted } from './abort.ts';
 import { fromWire, type Message, toWire } from './bytes.ts';
 import { InferletError } from './errors.ts';
+import { Inbox, type ReceiveOptions } from './inbox.ts';
+import { toJson } from './json.ts';
 import { attempt, settle, Child as WireChild } from './raw.ts';
 
 /** How a child is launched. */
@@ -29,7 +31,7 @@ export async function launch<Result = unknown>(
   { signal }: LaunchOptions = {},
 ): Promise<Child<Result>> {
   throwIfAborted(signal);
-  const wire = attempt(() => new WireChild(name, JSON.stringify(input ?? null)));
+  const wire = attempt(() => new WireChild(name, toJson(input ?? null)));
   try {
     return new Child<Result>(wire, name, await abortable(settle(wire.started()), signal), signal);
   } catch (error) {
@@ -49,6 +51,7 @@ export class Child<Result = unknown> implements AsyncIterable<Message>, Disposab
   readonly #wire: WireChild;
   readonly #signal: AbortSignalLike | undefined;
   readonly #abort = () => this.cancel();
+  readonly #inbox = new Inbox(async () => fromWire(await settle(this.#wire.receive())));
   #ending: Promise<ChildEnding<Result>> | undefined;
   #dropped = false;
 
@@ -62,23 +65,29 @@ export class Child<Result = unknown> implements AsyncIterable<Message>, Disposab
   }
 
   /** A message into the child's session. Throws `closed` once it has ended. */
-  send(message: Message): Promise<void> {
-    return settle(this.#wire.send(toWire(message)));
+  async send(message: Message): Promise<void> {
+    this.#check();
+    await settle(this.#wire.send(toWire(message)));
   }
 
-  /** A value as JSON text. */
-  sendJson(value: unknown): Promise<void> {
-    return this.send(JSON.stringify(value));
+  /** A value as JSON text. Throws `invalid-argument` for one that JSON has not, such as `undefined`. */
+  async sendJson(value: unknown): Promise<void> {
+    await this.send(toJson(value));
   }
 
   /** Tells the child that no more messages follow. */
   close(): void {
+    this.#check();
     this.#wire.close();
   }
 
-  /** The next message that the child sends. Throws `closed` once it has ended and all were read. */
-  async receive(): Promise<Message> {
-    return fromWire(await settle(this.#wire.receive()));
+  /**
+   * The next message that the child sends. Throws `closed` once it has ended and all were read. With a `signal` whose wait ends, the message is
+   * the next caller's.
+   */
+  async receive(options?: ReceiveOptions): Promise<Message> {
+    this.#check();
+    return this.#inbox.next(options);
   }
 
   /** Messages until the child has ended. */
@@ -103,7 +112,8 @@ export class Child<Result = unknown> implements AsyncIterable<Message>, Disposab
   }
 
   /** How the child ended, once it has. */
-  ending(): Promise<ChildEnding<Result>> {
+  async ending(): Promise<ChildEnding<Result>> {
+    if (!this.#ending) this.#check();
     this.#ending ??= settle(this.#wire.wait()).then(({ tag, val }) =>
       tag === 'success'
         ? { ok: true, result: JSON.parse(val) as Result }
@@ -123,4 +133,11 @@ export class Child<Result = unknown> implements AsyncIterable<Message>, Disposab
     this.#signal?.removeEventListener('abort', this.#abort);
     this.#wire.drop();
   }
+
+  #check(): void {
+    if (this.#dropped) throw new InferletError('closed', GIVEN_BACK);
+  }
 }
+
+const GIVEN_BACK =
+  'This child was cancelled with the scope of its `using`. Await what you need of it (`return await child.result()`) before that ends.';

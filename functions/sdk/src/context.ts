@@ -1,9 +1,9 @@
-import { type ChatMessage, type ChatOptions, chatVariables } from './chat.ts';
+import { type ChatMessage, type ChatOptions, chatTokens } from './chat.ts';
 import { InferletError } from './errors.ts';
 import type { KvFile } from './files.ts';
 import { type Claim, type GenerateOptions, Generation } from './generation.ts';
 import { detokenize, type ModelInfo, model, specialTokens, tokenize, tokenizeContinuation } from './models.ts';
-import { allocate, attempt, Queue, settle, tokenize as text } from './raw.ts';
+import { allocate, attempt, Queue, settle } from './raw.ts';
 import type { Distribution } from './samplers.ts';
 import { type Selection, type SelectOptions, selectOn } from './select.ts';
 import { Sequence } from './sequence.ts';
@@ -11,7 +11,7 @@ import { Snapshot, savedIn } from './snapshot.ts';
 
 export type { ChatMessage, ChatOptions, ToolCall } from './chat.ts';
 
-/** @internal The sequence of a context that is neither released nor generating, for what works on it beside the class. */
+/** @internal The sequence of a context that is neither released nor busy, for what works on it beside the class. */
 export let sequenceOf: (context: Context) => Sequence;
 
 /** What a context is made on. */
@@ -47,7 +47,7 @@ export interface OpenOptions extends ContextOptions {
 export class Context implements Disposable {
   readonly #sequence: Sequence;
   readonly #options: ContextOptions;
-  #generation: Claim | undefined;
+  #claim: Claim | undefined;
   #released = false;
 
   constructor(options?: ContextOptions);
@@ -166,7 +166,8 @@ export class Context implements Disposable {
 
   /**
    * Makes the context the chat `messages`, through the model's chat template, ready for the assistant's answer. Call it again with the
-   * grown list for the next turn: what the two have in common is not computed again. Throws `unsupported` when the model has no template.
+   * grown list for the next turn: what the two have in common is not computed again. Special tokens that are written in a message are text
+   * like any other: no turn ends with them. Throws `unsupported` when the model has no template.
    *
    * @example
    * const messages = [{ role: 'user', content: 'What is the capital of France?' }];
@@ -175,9 +176,7 @@ export class Context implements Disposable {
    */
   chat(messages: readonly ChatMessage[], options: ChatOptions = {}): this {
     this.#check();
-    const { name } = this.model;
-    const rendered = attempt(() => text.renderChat(name, chatVariables(messages, options)));
-    this.#sequence.replace(tokenize(rendered, { model: name, special: true }));
+    this.#sequence.replace(chatTokens(this.model.name, messages, options));
     return this;
   }
 
@@ -189,7 +188,7 @@ export class Context implements Disposable {
     this.#check();
     return new Generation<T>(this.#sequence, options, (generation) => {
       if (generation) this.#check();
-      this.#generation = generation;
+      this.#claim = generation;
     });
   }
 
@@ -254,7 +253,8 @@ export class Context implements Disposable {
   /**
    * Appends another context of the same model with what was computed of it, at the positions that follow (keys are rotated to them): nothing is
    * computed again but what is pending. The other's text knows nothing of this one's, so what follows is not quite what computing both in a row
-   * would give (Gim et al., Prompt Cache, 2024). Needs keys that can be rotated anew (`unsupported` otherwise).
+   * would give (Gim et al., Prompt Cache, 2024). Needs keys that can be rotated anew (`unsupported` otherwise), and all of the other's tokens:
+   * not what was opened without them, or has slid. Nothing else can be done with this context meanwhile.
    * @param options.from the other's first token that is taken; by default all but its begin-of-text token, if this context has text
    *
    * @example
@@ -269,8 +269,18 @@ export class Context implements Disposable {
     }
     const { bos } = specialTokens(this.model.name);
     const { from = this.length > 0 && other.tokens[0] === bos ? 1 : 0 } = options;
-    await this.#sequence.join(sequence, from);
-    return this;
+    if (!(Number.isInteger(from) && from >= 0 && from <= other.tokens.length)) {
+      const text = `from must be the index of one of the other's ${other.tokens.length} tokens, not ${from}.`;
+      throw new InferletError('invalid-argument', text);
+    }
+    // Whoever releases it is heard of by what it waits for.
+    this.#claim = { abandon: () => undefined };
+    try {
+      await this.#sequence.join(sequence, from);
+      return this;
+    } finally {
+      this.#claim = undefined;
+    }
   }
 
   /**
@@ -302,6 +312,9 @@ export class Context implements Disposable {
   /** Drops all tokens from position `length` on. */
   truncate(length: number): this {
     this.#check();
+    if (!(Number.isInteger(length) && length >= 0)) {
+      throw new InferletError('invalid-argument', `length must be a whole number, 0 or more, not ${length}.`);
+    }
     this.#sequence.truncate(length);
     return this;
   }
@@ -309,7 +322,7 @@ export class Context implements Disposable {
   /** Gives the memory back. The context cannot be used afterwards. */
   release(): void {
     if (this.#released) return;
-    this.#generation?.abandon();
+    this.#claim?.abandon();
     this.#released = true;
     this.#sequence.release();
   }
@@ -320,11 +333,9 @@ export class Context implements Disposable {
 
   #check(): void {
     if (this.#released) throw new InferletError('closed', 'The context was released.');
-    if (this.#generation) {
-      throw new InferletError(
-        'invalid-argument',
-        'The context is generating: go through the generation, or stop() it, first.',
-      );
-    }
+    if (this.#claim) throw new InferletError('invalid-argument', BUSY);
   }
 }
+
+const BUSY =
+  'The context is busy: go through its generation, or stop() that, or await what is appended to it, before anything else.';

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import path from 'node:path';
 import { before, describe, it } from 'node:test';
 import { call } from '../../../test/harness/deploy.ts';
+import { invoke, terminal } from '../../../test/harness/events.ts';
 import { CHAT, deployFrom, functionsPlatform, STORIES } from '../../../test/harness/functions.ts';
 import { ROOT } from '../../../test/harness/platform.ts';
 
@@ -30,4 +31,36 @@ describe('the guest library on real models', () => {
       });
     });
   }
+
+  describe('when something goes wrong', () => {
+    before(() => deployFrom(path.join(ROOT, 'functions/sdk/fixtures/faults.ts'), 'sdk-faults'));
+
+    for (const model of [STORIES, CHAT]) {
+      it(`leaves contexts on ${model} right and usable`, async () => {
+        const { holds, errors } = await call(await functionsPlatform(), 'sdk-faults', { model });
+        for (const [what, held] of Object.entries(holds)) assert.equal(held, true, `${what}: ${JSON.stringify(held)}`);
+        assert.ok(Object.keys(holds).length > 10);
+        assert.deepEqual(errors, {
+          adapterAhead: 'unsupported',
+          biasAndConstraint: 'unsupported',
+          biasAndSpeculator: 'unsupported',
+          appendOpened: 'invalid-argument',
+          appendSlid: 'invalid-argument',
+          appendFrom: 'invalid-argument',
+          appendTwice: 'invalid-argument',
+          appendReleased: 'closed',
+          halfToken: 'invalid-argument',
+          noTime: 'invalid-argument',
+          noJson: 'invalid-argument',
+          nobody: 'invalid-argument',
+        });
+      });
+    }
+
+    it('tells half a character in what was thrown', async () => {
+      const end = terminal(await invoke(await functionsPlatform(), 'sdk-faults', { fail: true }));
+      assert.equal(end?.data.code, 'inferlet-error');
+      assert.equal(end?.data.message, 'half a character: \ufffd');
+    });
+  });
 });

@@ -3,7 +3,7 @@ import { Chooser } from './chooser.ts';
 import { InferletError } from './errors.ts';
 import { LookingDecoder } from './looking.ts';
 import { reseed } from './random.ts';
-import { type Run, settle } from './raw.ts';
+import type { Run } from './raw.ts';
 import { type DeviceSampler, type Distribution, draw, type GuestSampler, type Sampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
 
@@ -23,7 +23,7 @@ export interface Decoder {
   readonly late?: boolean;
   /** Logarithms of the probabilities of the tokens that came last, from decoders that were asked for them. */
   readonly logProbabilities?: readonly number[];
-  /** Ends decoding; `rollBack` takes back what the device did beyond the accepted tokens (not worth it once a call has failed). */
+  /** Ends decoding; `rollBack` takes back what the device did beyond the accepted tokens (not worth it for a sequence that is gone). */
   stop(rollBack: boolean): void;
 }
 
@@ -73,6 +73,10 @@ export function decoderFor(
     return new LookingDecoder(sequence, { candidates, choose: drawn }, sampler.seed ?? seed, tells);
   }
   // A run knows nothing of adapters.
+  if (mode === 'ahead' && sequence.adapter !== undefined) {
+    const text = 'With an adapter tokens come one by one: leave `decode` out, or say "step" or "calls".';
+    throw new InferletError('unsupported', text);
+  }
   if (mode === 'step' || (mode === undefined && sequence.adapter !== undefined))
     return new StepDecoder(sequence, sampler, seed);
   return new AheadDecoder(sequence, wireSampler(sampler, sequence, seed), stopTokens);
@@ -126,7 +130,7 @@ class AheadDecoder implements Decoder {
       const fresh = this.#run === undefined;
       this.#run ??= sequence.run(Math.min(left, RUN_TOKENS), this.#sampler, this.#stopTokens);
       const run = this.#run;
-      const { tokens, finished }: RunChunk = await settle(run.next());
+      const { tokens, finished }: RunChunk = await sequence.settle(run.next());
       if (this.#run !== run) return [];
       if (finished !== null) this.#drop();
       this.#written = sequence.cached + tokens.length;
@@ -141,7 +145,7 @@ class AheadDecoder implements Decoder {
     this.#run?.stop();
     this.#drop();
     // What the device wrote beyond the accepted tokens goes.
-    if (ahead && rollBack) this.#sequence.cut(this.#sequence.tokens.length - 1);
+    if (ahead && rollBack) this.#sequence.cut(this.#sequence.tokens.length);
   }
 
   #drop(): void {

@@ -5,6 +5,7 @@ import { specialTokens } from './models.ts';
 import { attempt, Detokenizer, runtime } from './raw.ts';
 import { greedy, type Sampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
+import { beginText } from './sequence-checks.ts';
 import { type Proposal, type Speculator, speculativeDecoder } from './speculation.ts';
 import { StopScanner } from './stop.ts';
 
@@ -18,11 +19,11 @@ export interface GenerateOptions<T = unknown> {
   readonly stop?: string | readonly string[];
   /** Token ids that end the generation besides the model's own. */
   readonly stopTokens?: readonly number[];
-  /** Ends the generation after the piece for which it answers true. */
+  /** Ends the generation after the piece for which it answers true; pieces then come token by token, unless `decode` says otherwise. */
   readonly until?: (piece: Piece, generation: { readonly text: string; readonly tokens: readonly number[] }) => boolean;
   /** Go on past the model's own end-of-text tokens. */
   readonly ignoreEos?: boolean;
-  /** How tokens are decoded: `ahead` for built-in samplers, `step` for custom ones and with a constraint or a window. */
+  /** How tokens are decoded: `ahead` for built-in samplers, `step` for custom ones and with a constraint, a window or `until`. */
   readonly decode?: DecodeMode;
   /** What the text must fit: `jsonSchema`, `typed`, `regex`, `ebnf` or `json`. It ends when nothing may follow. */
   readonly constraint?: Constraint<T>;
@@ -57,7 +58,7 @@ export type FinishReason =
   | 'context-length'
   | 'stopped';
 
-/** Newly decoded tokens and the text that they complete (which may lag behind them, inside a character or a possible stop string). */
+/** New tokens and the text that they complete. Text lags behind them inside a character; inside what may become a stop string both wait. */
 export interface Piece {
   readonly text: string;
   readonly tokens: readonly number[];
@@ -73,7 +74,7 @@ export interface GenerationResult {
   readonly logProbabilities?: readonly number[];
 }
 
-/** What a context knows of the generation that is under way on it. */
+/** What a context knows of what is under way on it alone: a generation, or another context that is appended. */
 export interface Claim {
   /** @internal The context is gone. */
   abandon(): void;
@@ -88,7 +89,10 @@ const PRIMING_TOKENS = 8;
  * what was handed over.
  */
 export class Generation<T = string> implements AsyncIterable<string> {
-  /** Generated token ids so far, without a final stop token. */
+  /**
+   * Token ids handed over so far: what the context holds behind the prompt when this has ended. Without a final stop token, and without those
+   * that begin within a stop string; a token that begins before it is whole.
+   */
   readonly tokens: number[] = [];
   /** Natural logarithm of the probability of each token so far, where they were asked for. */
   readonly logProbabilities: number[] = [];
@@ -98,6 +102,8 @@ export class Generation<T = string> implements AsyncIterable<string> {
   promptTokens = 0;
   /** Set when the generation has ended. */
   finishReason: FinishReason | undefined;
+  /** The stop string or the token that ended it, if one did. */
+  stoppedBy: string | number | undefined;
 
   readonly #sequence: Sequence;
   readonly #options: GenerateOptions<T>;
@@ -114,6 +120,12 @@ export class Generation<T = string> implements AsyncIterable<string> {
   #forwardCalls = 0;
   #left = 0;
   #full = false;
+  /** Tokens of which it is not known yet whether they are handed over, and how much text came before each. */
+  #undecided: Undecided[] = [];
+  /** Length of the text of all decoded tokens. */
+  #decoded = 0;
+  /** Tokens that the sequence was given. */
+  #accepted = 0;
 
   /** @internal Made by `Context.generate`. `claim` tells the context which generation is under way. */
   constructor(sequence: Sequence, options: GenerateOptions<T>, claim: (generation: Claim | undefined) => void) {
@@ -159,11 +171,12 @@ export class Generation<T = string> implements AsyncIterable<string> {
     if (this.#begun) {
       throw new InferletError('invalid-argument', 'A generation can be gone through once; call generate() again.');
     }
+    if (this.#ended) return;
     this.#claim(this);
     this.#begun = true;
     this.#forwardCalls = this.#sequence.forwardCalls;
     const { signal, until } = this.#options;
-    const abort = () => this.#end(true);
+    const abort = () => this.#end();
     let failed = true;
     try {
       if (signal?.aborted) throw abortError(signal);
@@ -171,16 +184,17 @@ export class Generation<T = string> implements AsyncIterable<string> {
       this.#begin();
       while (this.finishReason === undefined) {
         const piece = await this.#next();
-        failed = false;
+        if (piece.text === '' && piece.tokens.length === 0) continue;
         if (until?.(piece, this)) this.finishReason ??= 'until';
-        if (piece.text !== '' || piece.tokens.length > 0) yield piece;
+        failed = false;
+        yield piece;
         failed = true;
         if (signal?.aborted && this.#ended) throw abortError(signal);
       }
       failed = false;
     } finally {
       signal?.removeEventListener('abort', abort);
-      this.#end(!failed);
+      await this.#over(failed);
     }
   }
 
@@ -219,9 +233,10 @@ export class Generation<T = string> implements AsyncIterable<string> {
     }
   }
 
-  /** Ends the generation; the context keeps what was handed over. */
+  /** Ends the generation, also one that has not begun; the context keeps what was handed over. */
   stop(): void {
-    this.#end(true);
+    if (!this.#begun) this.promptTokens = this.#sequence.length;
+    this.#end();
   }
 
   /** @internal The context is gone: whoever waits for this generation is told so. */
@@ -232,47 +247,50 @@ export class Generation<T = string> implements AsyncIterable<string> {
         'The context was released while it was generating. Await the generation (`return await …`) before the scope of `using` ends.',
       );
     }
-    this.#end(false);
+    this.#end();
   }
 
-  #end(rollBack: boolean): void {
-    if (!this.#begun || this.#ended) return;
+  /** Ends it and waits until what was not handed over is taken back. What goes wrong there matters only where nothing has `failed` before. */
+  async #over(failed: boolean): Promise<void> {
+    try {
+      this.#end();
+      await this.#finishing;
+    } catch (error) {
+      if (!failed) throw error;
+    }
+  }
+
+  #end(): void {
+    if (this.#ended) return;
     this.#ended = true;
     this.finishReason ??= 'stopped';
+    if (!this.#begun) return;
     this.#forwardCalls = this.#sequence.forwardCalls - this.#forwardCalls;
     const decoder = this.#decoder;
     this.#decoder = undefined;
     this.#detokenizer?.drop();
     this.#detokenizer = undefined;
+    const gone = this.#abandoned !== undefined;
     const finish = () => {
       try {
-        decoder?.stop(rollBack);
-        // A call that nobody waits for any more has computed the last token.
-        const { tokens, pending } = this.#sequence;
-        if (rollBack && decoder && pending === 0) this.#sequence.cut(tokens.length - 1);
+        if (!gone) this.#sequence.drop(this.#accepted - this.tokens.length);
+        decoder?.stop(!gone);
       } finally {
         this.#claim(undefined);
       }
     };
-    if (rollBack && decoder?.late && this.#waiting) this.#finishing = this.#waiting.then(finish, finish);
+    if (!gone && decoder?.late && this.#waiting) this.#finishing = this.#waiting.then(finish, finish);
     else finish();
   }
 
   #begin(): void {
     const { model, tokens } = this.#sequence;
     const { sampler = greedy(), stop = [], stopTokens = [], ignoreEos = false, maxTokens } = this.#options;
-    const { constraint, window, speculator, logProbabilities = false } = this.#options;
-    const { decode = window && (logProbabilities ? 'calls' : 'step') } = this.#options;
+    const { constraint, window, speculator, until, logProbabilities = false } = this.#options;
+    // A device that is ahead hands several tokens over at once.
+    const { decode = (window || until) && (logProbabilities ? 'calls' : 'step') } = this.#options;
     const { bos, eos } = specialTokens(model.name);
-    if (this.#sequence.length === 0) {
-      if (bos === null) {
-        throw new InferletError(
-          'invalid-argument',
-          `The context is empty and ${model.name} has no token to begin with: fill it first.`,
-        );
-      }
-      this.#sequence.append([bos]);
-    }
+    beginText(this.#sequence);
     // Texts of some models end with the token that begins the next one.
     const own = ignoreEos ? [] : bos === null ? eos : [...eos, bos];
     this.#stopTokens = new Set([...own, ...stopTokens]);
@@ -286,6 +304,9 @@ export class Generation<T = string> implements AsyncIterable<string> {
     attempt(() => primer.push(tokens.slice(-PRIMING_TOKENS)));
     const seed = runtime.random();
     const asked = sampler.kind === 'guest' ? (sampler.begin?.(model) ?? sampler) : sampler;
+    if (asked.kind === 'guest' && asked.also?.length && (constraint || speculator)) {
+      throw new InferletError('unsupported', NO_MORE_CANDIDATES);
+    }
     const stops = [...this.#stopTokens];
     if (constraint) this.#decoder = constraint.decoder(this.#sequence, asked, seed);
     else if (speculator) this.#decoder = speculativeDecoder(this.#sequence, asked, speculator, seed, stops);
@@ -305,45 +326,43 @@ export class Generation<T = string> implements AsyncIterable<string> {
     if (signal?.aborted) throw abortError(signal);
     // It was stopped meanwhile.
     if (this.#ended) return { text: '', tokens: [] };
-    const told = this.#decoder?.logProbabilities;
-    const before = this.tokens.length;
+    const told = this.#decoder?.logProbabilities ?? [];
     const plain = this.#scanner.idle && !decoded.some((token) => this.#stopTokens.has(token));
-    const piece = plain ? this.#take(decoded) : this.#search(decoded);
-    if (told) this.logProbabilities.push(...told.slice(0, this.tokens.length - before));
-    if (this.finishReason !== undefined || !this.#decoder?.over) return piece;
-    const rest = this.#finish('constraint');
-    this.text += rest;
-    return { text: piece.text + rest, tokens: piece.tokens };
+    const text = plain ? this.#take(decoded, told) : this.#search(decoded, told);
+    const rest = this.finishReason === undefined && this.#decoder?.over ? this.#finish('constraint') : '';
+    this.text += text + rest;
+    return { text: text + rest, tokens: this.#handOver() };
   }
 
   /** Takes tokens that end nothing but the count. */
-  #take(decoded: readonly number[]): Piece {
-    this.#sequence.accept(decoded);
-    for (const token of decoded) this.tokens.push(token);
+  #take(decoded: readonly number[], told: readonly number[]): string {
+    this.#accept(decoded);
     this.#left -= decoded.length;
-    let text = this.#push(decoded);
-    if (this.#left <= 0) text += this.#finish(this.#full ? 'context-length' : 'max-tokens');
-    this.text += text;
-    return { text, tokens: decoded };
+    for (const [i, token] of decoded.entries()) {
+      this.#undecided.push({ token, after: this.#decoded, logProbability: told[i] });
+    }
+    const text = this.#push(decoded);
+    return this.#left > 0 ? text : text + this.#finish(this.#full ? 'context-length' : 'max-tokens');
   }
 
   /** Takes tokens one by one up to a stop. */
-  #search(decoded: readonly number[]): Piece {
-    const taken: number[] = [];
-    const accepted: number[] = [];
+  #search(decoded: readonly number[], told: readonly number[]): string {
+    let taken = 0;
     let text = '';
     for (const token of decoded) {
-      accepted.push(token);
+      const logProbability = told[taken++];
       this.#left--;
       if (this.#stopTokens.has(token)) {
+        this.stoppedBy = token;
         text += this.#finish('stop-token');
         break;
       }
-      taken.push(token);
+      this.#undecided.push({ token, after: this.#decoded, logProbability });
       const scanned = this.#scanner.push(this.#push([token]));
       text += scanned.text;
       if (scanned.stop !== undefined) {
         this.finishReason = 'stop-string';
+        this.stoppedBy = scanned.stop;
         break;
       }
       if (this.#left <= 0) {
@@ -351,15 +370,32 @@ export class Generation<T = string> implements AsyncIterable<string> {
         break;
       }
     }
-    this.#sequence.accept(accepted);
-    for (const token of taken) this.tokens.push(token);
-    this.text += text;
-    return { text, tokens: taken };
+    this.#accept(decoded.slice(0, taken));
+    return text;
+  }
+
+  #accept(tokens: readonly number[]): void {
+    this.#sequence.accept(tokens);
+    this.#accepted += tokens.length;
+  }
+
+  /** The tokens of which it is known now that they are no part of a stop string. */
+  #handOver(): number[] {
+    const waits = this.#scanner.holds || this.finishReason === 'stop-string';
+    const end = waits ? this.#undecided.findIndex(({ after }) => after >= this.text.length) : -1;
+    const decided = this.#undecided.splice(0, end < 0 ? this.#undecided.length : end);
+    for (const { token, logProbability } of decided) {
+      this.tokens.push(token);
+      if (logProbability !== undefined) this.logProbabilities.push(logProbability);
+    }
+    return decided.map(({ token }) => token);
   }
 
   #push(tokens: readonly number[]): string {
     const detokenizer = this.#detokenizer;
-    return detokenizer ? attempt(() => detokenizer.push(tokens)) : '';
+    const text = detokenizer ? attempt(() => detokenizer.push(tokens)) : '';
+    this.#decoded += text.length;
+    return text;
   }
 
   /** Ends with `reason`; the text that was held back comes out, cut at a stop string that its very end completes. */
@@ -368,8 +404,19 @@ export class Generation<T = string> implements AsyncIterable<string> {
     const { text, stop } = this.#scanner.push(this.#detokenizer?.finish() ?? '');
     if (stop !== undefined) {
       this.finishReason = 'stop-string';
+      this.stoppedBy = stop;
       return text;
     }
     return text + this.#scanner.finish();
   }
 }
+
+/** A decoded token, the length of the text before it, and how probable it was, where that is told. */
+interface Undecided {
+  readonly token: number;
+  readonly after: number;
+  readonly logProbability: number | undefined;
+}
+
+const NO_MORE_CANDIDATES =
+  'With a constraint or a speculator a sampler sees the most probable tokens only: a bias above 0, and whatever else asks for certain tokens, goes with neither.';

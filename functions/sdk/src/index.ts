@@ -39,6 +39,7 @@ export {
   type Window,
 } from './generation.ts';
 export { fillImage } from './image.ts';
+export type { ReceiveOptions } from './inbox.ts';
 export { defineInferlet, type Invocation, invocation, isCancelled, log, sleep, timeLeftMs } from './inferlet.ts';
 export { entropy, logProbabilities, scores, state } from './inspect.ts';
 export { broadcast, type Envelope, pull, push, Subscription, subscribe } from './messaging.ts';

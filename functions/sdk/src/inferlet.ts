@@ -58,8 +58,14 @@ export const isCancelled = (): boolean => runtime.isCancelled();
 /** Milliseconds of wall time left before the deadline. */
 export const timeLeftMs = (): number => runtime.timeLeft();
 
-/** Waits; throws `cancelled` or `deadline-exceeded` when that happens first. */
-export const sleep = (milliseconds: number): Promise<void> => settle(runtime.sleep(milliseconds));
+/** Longest time that a timer takes, as in browsers. */
+const MAX_SLEEP_MS = 2 ** 31 - 1;
+
+/** Waits, not at all when the time is below 0; throws `cancelled` or `deadline-exceeded` when that happens first. */
+export async function sleep(milliseconds: number): Promise<void> {
+  if (Number.isNaN(milliseconds)) throw new InferletError('invalid-argument', 'NaN is no time to wait for.');
+  await settle(runtime.sleep(Math.min(Math.max(0, Math.ceil(milliseconds)), MAX_SLEEP_MS)));
+}
 
 function parse(text: string): unknown {
   if (text.trim() === '') return undefined;

@@ -1,6 +1,6 @@
 import { type Context, sequenceOf } from './context.ts';
 import { InferletError } from './errors.ts';
-import { allocate, introspect, outputText, settle } from './raw.ts';
+import { allocate, introspect, outputText } from './raw.ts';
 
 /** Natural logarithms of the probabilities of `tokens` to come next, over the whole vocabulary at temperature 1; none is taken. */
 export function logProbabilities(context: Context, tokens: ArrayLike<number>): Promise<number[]> {
@@ -39,7 +39,7 @@ export async function scores(context: Context): Promise<number[]> {
     const inputs = sequence.embed(start, count, count);
     if (write) cache.advance(count);
     sequence.forwardCalls++;
-    const answer = settle(introspect.forwardScores(queue, inPages, inputs, outPages, [], undefined));
+    const answer = sequence.settle(introspect.forwardScores(queue, inPages, inputs, outPages, [], undefined), start);
     allocate.freeEmbeds(queue, inputs);
     const all = await answer;
     for (const [token, slot] of slots.entries()) add(token, all[slot]);

@@ -1,7 +1,7 @@
 import { Chooser } from './chooser.ts';
 import type { Decoder } from './decoders.ts';
 import { InferletError } from './errors.ts';
-import { allocate, outputText, settle } from './raw.ts';
+import { allocate, outputText } from './raw.ts';
 import type { Distribution, GuestSampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
 
@@ -30,17 +30,18 @@ export class LookingDecoder implements Decoder {
   }
 
   async next(): Promise<readonly number[]> {
-    const { queue } = this.#sequence;
-    const embeds = this.#sequence.advance();
+    const sequence = this.#sequence;
+    const { queue, cached } = sequence;
+    const embeds = sequence.advance();
     const state = embeds.at(-1) as number;
-    const ask = (tokens: Uint32Array) => settle(outputText.logProbabilities(queue, state, tokens));
+    const ask = (tokens: Uint32Array) => sequence.settle(outputText.logProbabilities(queue, state, tokens), cached);
     try {
       const [distribution, also] = await Promise.all([
-        settle(outputText.nextDistribution(queue, state, this.#chooser.candidates)),
+        sequence.settle(outputText.nextDistribution(queue, state, this.#chooser.candidates), cached),
         this.#also.length > 0 ? ask(this.#also) : [],
       ]);
       const seen = merge(distribution, this.#also, also);
-      const token = this.#chooser.choose(seen, this.#sequence);
+      const token = this.#chooser.choose(seen, sequence);
       if (this.#tells) {
         const at = Array.prototype.indexOf.call(seen.tokens, token);
         const known = at < 0 ? undefined : seen.logProbabilities[at];

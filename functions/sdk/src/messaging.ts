@@ -1,6 +1,7 @@
 import type { Envelope as WireEnvelope } from 'pie:inferlet/messaging@0.1.0';
 import { fromWire, type Message, toWire } from './bytes.ts';
 import { InferletError } from './errors.ts';
+import { Inbox, type ReceiveOptions } from './inbox.ts';
 import { attempt, settle, Subscription as WireSubscription, messaging as wire } from './raw.ts';
 
 /** A message and who sent it. */
@@ -38,6 +39,7 @@ export async function subscribe(topic: string): Promise<Subscription> {
 /** A subscription; leave it with `using` or {@link unsubscribe}. Leaving a loop over it keeps it: what comes meanwhile waits. */
 export class Subscription implements AsyncIterable<Envelope>, Disposable {
   readonly #wire: WireSubscription;
+  readonly #inbox = new Inbox(async () => envelope(await settle(this.#wire.next())));
   #left = false;
 
   /** @internal Made by {@link subscribe}. */
@@ -47,11 +49,11 @@ export class Subscription implements AsyncIterable<Envelope>, Disposable {
 
   /**
    * The next message. Throws `limit-exceeded`, once, when messages were dropped because 1,024 of them, or 4 MiB, waited to be read;
-   * `closed` after {@link unsubscribe}.
+   * `closed` after {@link unsubscribe}. With a `signal` whose wait ends, the message is the next caller's.
    */
-  async next(): Promise<Envelope> {
+  async next(options?: ReceiveOptions): Promise<Envelope> {
     if (this.#left) throw new InferletError('closed', ENDED);
-    return envelope(await settle(this.#wire.next()));
+    return this.#inbox.next(options);
   }
 
   /** Messages until {@link unsubscribe}. */
@@ -86,7 +88,32 @@ const ENDED = 'This subscription has ended. Await what listens (`return await â€
 /** Puts a message at the end of a line, where it waits to be pulled by one inferlet. Throws `limit-exceeded` when the line is full. */
 export const push = (line: string, message: Message): Promise<void> => settle(wire.push(line, toWire(message)));
 
-/** Takes the first message of a line; waits for one when there is none. */
-export const pull = async (line: string): Promise<Envelope> => envelope(await settle(wire.pull(line)));
+const lines = new Map<string, Inbox<Envelope>>();
+
+/**
+ * Takes the first message of a line; waits for one when there is none. A wait that a `signal` ends is not called off: what it would have taken is
+ * the next caller's in this inferlet, or is pushed back, to the end of the line and with this inferlet as its sender, when it comes and nobody
+ * here waits for it.
+ *
+ * @example
+ * const job = await unless('deadline-exceeded', withTimeout(5000, (signal) => pull('jobs', { signal })));
+ */
+export async function pull(line: string, options?: ReceiveOptions): Promise<Envelope> {
+  const inbox = lines.get(line) ?? lineOf(line);
+  try {
+    return await inbox.next(options);
+  } finally {
+    if (inbox.idle) lines.delete(line);
+  }
+}
+
+function lineOf(line: string): Inbox<Envelope> {
+  const inbox = new Inbox(
+    async () => envelope(await settle(wire.pull(line))),
+    ({ message }) => push(line, message),
+  );
+  lines.set(line, inbox);
+  return inbox;
+}
 
 const envelope = ({ sender, message }: WireEnvelope): Envelope => ({ sender, message: fromWire(message) });

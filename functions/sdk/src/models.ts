@@ -1,6 +1,7 @@
 import type { ModelInfo } from 'pie:inferlet/runtime@0.1.0';
 import type { SpecialTokenIds } from 'pie:inferlet/tokenize@0.1.0';
 import { InferletError } from './errors.ts';
+import { MAX_CALL_CHARACTERS, tokenizeLong } from './long-text.ts';
 import { attempt, runtime, tokenize as text } from './raw.ts';
 
 export type { ModelInfo } from 'pie:inferlet/runtime@0.1.0';
@@ -55,12 +56,16 @@ export function specialTokens(name?: string): SpecialTokenIds {
 }
 
 /**
- * Token ids of `content`, without special tokens around it.
+ * Token ids of `content`, without special tokens around it. A long text is cut where that changes no token; one in which there is no such
+ * place (32,768 characters without a space or a mark) throws `limit-exceeded`.
+ *
  * @param options.special recognise special tokens that are written in the text (never for text that a user wrote)
  */
 export function tokenize(content: string, options: { model?: string; special?: boolean } = {}): number[] {
   const { name } = model(options.model);
-  return attempt(() => text.tokenize(name, content, options.special ?? false));
+  const call = (part: string): number[] => attempt(() => text.tokenize(name, part, options.special ?? false));
+  if (content.length <= MAX_CALL_CHARACTERS) return call(content);
+  return tokenizeLong(content, call, (part) => tokenizeContinuation(part, options));
 }
 
 /**

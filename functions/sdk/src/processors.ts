@@ -55,8 +55,10 @@ export function processors(
 }
 
 /**
- * Divides the probability of each token that the context holds already, or its `last` ones, by `penalty` (above 1 makes them rarer), as CTRL
- * does (Keskar et al., 2019).
+ * Divides the probability of each token that the context holds already, or its `last` ones, by `penalty` (above 1 makes them rarer), before all
+ * are scaled to add up to 1 again. The idea is CTRL's (Keskar et al., 2019), the rule is not: that divides logits above 0 and multiplies those
+ * below, and a device hands out logarithms of probabilities, which do not tell where a model's logits have their 0. So numbers for CTRL's
+ * rule mean something else here, mostly more: its 1.2 takes a logit of 20 down by 3.3, which is a division by 28.
  */
 export function repetitionPenalty(penalty: number, options: { readonly last?: number } = {}): Processor {
   const { last = Number.POSITIVE_INFINITY } = options;
@@ -87,7 +89,7 @@ export function presencePenalty(penalty: number): Processor {
   };
 }
 
-/** Adds to the logits of single tokens, by token id. */
+/** Adds to the logits of single tokens, by token id. One above 0 goes with no constraint and no speculator (`unsupported`). */
 export function logitBias(bias: Readonly<Record<number, number>>): Processor {
   const values = new Map(Object.entries(bias).map(([token, value]) => [Number(token), value]));
   const process = (candidates: Candidates) => adjust(candidates, (token) => values.get(token) ?? 0);

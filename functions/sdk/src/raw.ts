@@ -9,57 +9,63 @@
  * const request = { tokens: [1], positions: [0], inPages: [], outPages: pages, rows: 1, output: { tag: 'distributions', val: 5 } } as const;
  * const { distributions } = await settle(fused.step(queue, request));
  */
-import * as adapter from 'pie:inferlet/adapter@0.1.0';
-import * as allocate from 'pie:inferlet/allocate@0.1.0';
-import * as children from 'pie:inferlet/children@0.1.0';
-import * as fileExchange from 'pie:inferlet/file-exchange@0.1.0';
+import * as wireAdapter from 'pie:inferlet/adapter@0.1.0';
+import * as wireAllocate from 'pie:inferlet/allocate@0.1.0';
+import * as wireChildren from 'pie:inferlet/children@0.1.0';
+import * as wireFileExchange from 'pie:inferlet/file-exchange@0.1.0';
 import * as forward from 'pie:inferlet/forward@0.1.0';
 import * as fused from 'pie:inferlet/fused@0.1.0';
-import * as grammar from 'pie:inferlet/grammar@0.1.0';
-import * as http from 'pie:inferlet/http@0.1.0';
+import * as wireGrammar from 'pie:inferlet/grammar@0.1.0';
+import * as wireHttp from 'pie:inferlet/http@0.1.0';
 import * as inputImage from 'pie:inferlet/input-image@0.1.0';
 import * as inputText from 'pie:inferlet/input-text@0.1.0';
 import * as introspect from 'pie:inferlet/introspect@0.1.0';
-import * as kvFiles from 'pie:inferlet/kv-files@0.1.0';
-import * as messaging from 'pie:inferlet/messaging@0.1.0';
+import * as wireKvFiles from 'pie:inferlet/kv-files@0.1.0';
+import * as wireMessaging from 'pie:inferlet/messaging@0.1.0';
 import * as outputText from 'pie:inferlet/output-text@0.1.0';
-import * as runtime from 'pie:inferlet/runtime@0.1.0';
-import * as session from 'pie:inferlet/session@0.1.0';
-import * as store from 'pie:inferlet/store@0.1.0';
-import * as tokenize from 'pie:inferlet/tokenize@0.1.0';
+import { Queue as WireQueue } from 'pie:inferlet/queue@0.1.0';
+import * as wireRuntime from 'pie:inferlet/runtime@0.1.0';
+import * as wireSession from 'pie:inferlet/session@0.1.0';
+import * as wireStore from 'pie:inferlet/store@0.1.0';
+import * as wireTokenize from 'pie:inferlet/tokenize@0.1.0';
 import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
 import { InferletError } from './errors.ts';
+import { wellFormed } from './well-formed.ts';
 
-export { Child } from 'pie:inferlet/children@0.1.0';
 export { Run } from 'pie:inferlet/fused@0.1.0';
-export { Compiled, Matcher } from 'pie:inferlet/grammar@0.1.0';
-export { Exchange } from 'pie:inferlet/http@0.1.0';
-export { File } from 'pie:inferlet/kv-files@0.1.0';
-export { Subscription } from 'pie:inferlet/messaging@0.1.0';
-export { Queue } from 'pie:inferlet/queue@0.1.0';
-export { Detokenizer } from 'pie:inferlet/tokenize@0.1.0';
+export { Matcher } from 'pie:inferlet/grammar@0.1.0';
 export { InferletError, type InferletErrorCode } from './errors.ts';
 // Not `export * as`: bundlers leave out what is not used of these, and with it the interface from the component.
-export {
-  adapter,
-  allocate,
-  children,
-  fileExchange,
-  forward,
-  fused,
-  grammar,
-  http,
-  inputImage,
-  inputText,
-  introspect,
-  kvFiles,
-  messaging,
-  outputText,
-  runtime,
-  session,
-  store,
-  tokenize,
-};
+export { forward, fused, inputImage, inputText, introspect, outputText };
+
+// Those that take text.
+export const adapter: typeof wireAdapter = /* @__PURE__ */ wellFormed(wireAdapter);
+export const allocate: typeof wireAllocate = /* @__PURE__ */ wellFormed(wireAllocate);
+export const children: typeof wireChildren = /* @__PURE__ */ wellFormed(wireChildren);
+export const fileExchange: typeof wireFileExchange = /* @__PURE__ */ wellFormed(wireFileExchange);
+export const grammar: typeof wireGrammar = /* @__PURE__ */ wellFormed(wireGrammar);
+export const http: typeof wireHttp = /* @__PURE__ */ wellFormed(wireHttp);
+export const kvFiles: typeof wireKvFiles = /* @__PURE__ */ wellFormed(wireKvFiles);
+export const messaging: typeof wireMessaging = /* @__PURE__ */ wellFormed(wireMessaging);
+export const runtime: typeof wireRuntime = /* @__PURE__ */ wellFormed(wireRuntime);
+export const session: typeof wireSession = /* @__PURE__ */ wellFormed(wireSession);
+export const store: typeof wireStore = /* @__PURE__ */ wellFormed(wireStore);
+export const tokenize: typeof wireTokenize = /* @__PURE__ */ wellFormed(wireTokenize);
+
+export const Child: typeof wireChildren.Child = /* @__PURE__ */ wellFormed(wireChildren.Child);
+export type Child = wireChildren.Child;
+export const Compiled: typeof wireGrammar.Compiled = /* @__PURE__ */ wellFormed(wireGrammar.Compiled);
+export type Compiled = wireGrammar.Compiled;
+export const Exchange: typeof wireHttp.Exchange = /* @__PURE__ */ wellFormed(wireHttp.Exchange);
+export type Exchange = wireHttp.Exchange;
+export const File: typeof wireKvFiles.File = /* @__PURE__ */ wellFormed(wireKvFiles.File);
+export type File = wireKvFiles.File;
+export const Subscription: typeof wireMessaging.Subscription = /* @__PURE__ */ wellFormed(wireMessaging.Subscription);
+export type Subscription = wireMessaging.Subscription;
+export const Queue: typeof WireQueue = /* @__PURE__ */ wellFormed(WireQueue);
+export type Queue = WireQueue;
+export const Detokenizer: typeof wireTokenize.Detokenizer = /* @__PURE__ */ wellFormed(wireTokenize.Detokenizer);
+export type Detokenizer = wireTokenize.Detokenizer;
 
 /** The value of a waiting call; throws {@link InferletError} when it failed. */
 export async function settle<T>(future: Future<Outcome<T>>): Promise<T> {

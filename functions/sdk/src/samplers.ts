@@ -46,7 +46,7 @@ export interface GuestSampler {
   readonly kind: 'guest';
   /** How many candidates it wants to see. */
   readonly candidates: number;
-  /** Token ids that it wants to see besides, however improbable they are (not where a constraint rules them out). */
+  /** Token ids that it wants to see besides, however improbable they are; `unsupported` with a constraint or a speculator. */
   readonly also?: readonly number[];
   readonly seed: number | undefined;
   choose(distribution: Distribution, state: SamplingState): number;
@@ -153,7 +153,7 @@ export function draw(distribution: Distribution, options: SamplerOptions, random
 
 /**
  * Divides the probability of tokens that were already said by `penalty` (above 1 makes them rarer), for use before {@link draw} in a
- * custom sampler. The idea is CTRL's (Keskar et al., 2019). The result is ordered again, most probable first.
+ * custom sampler; see `repetitionPenalty` for how that differs from CTRL's. The result is ordered again, most probable first.
  */
 export function penalizeRepetition(distribution: Distribution, said: Iterable<number>, penalty: number): Distribution {
   const seen = new Set(said);

@@ -1,3 +1,5 @@
+import { excerpt } from './excerpt.ts';
+
 /** A function that generated code may call. */
 export type Given = (...args: never[]) => unknown;
 
@@ -48,7 +50,7 @@ export function sandbox(given: Readonly<Record<string, Given>>): (code: string) 
     } catch (error) {
       print(String(error));
     }
-    return lines.join('\n').slice(0, MAX_OUTPUT) || '(no output)';
+    return excerpt(lines.join('\n'), MAX_OUTPUT) || '(no output)';
   };
 }
 

@@ -1,7 +1,7 @@
 import type { Context } from './context.ts';
 import { InferletError } from './errors.ts';
 import { tokenizeContinuation } from './models.ts';
-import { allocate, attempt, inputText, outputText, settle } from './raw.ts';
+import { allocate, attempt, inputText, outputText } from './raw.ts';
 import type { Sequence } from './sequence.ts';
 import { childrenOf, type Trie, treeMask, trieOf } from './trie.ts';
 
@@ -78,7 +78,9 @@ async function tokenScores(sequence: Sequence, { tokens, parents, depths }: Trie
   const scores: number[] = [];
   const asked = [...children].map(async ([parent, nodes]) => {
     const candidates = Uint32Array.from(nodes, (node) => tokens[node] as number);
-    const answers = await settle(outputText.logProbabilities(queue, states[rowOf(parent)] as number, candidates));
+    const answers = await sequence.settle(
+      outputText.logProbabilities(queue, states[rowOf(parent)] as number, candidates),
+    );
     for (const [i, node] of nodes.entries()) scores[node] = answers[i] as number;
   });
   allocate.freeEmbeds(queue, embeds);

@@ -5,8 +5,11 @@ import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
 import { Cache, type CacheState } from './cache.ts';
 import { InferletError } from './errors.ts';
 import { commonPrefix, range } from './pages.ts';
+import { settleOn, takeError } from './queue-errors.ts';
 import { adapter, allocate, attempt, forward, fused, inputText, outputText, Queue, Run, settle } from './raw.ts';
 import type { Distribution } from './samplers.ts';
+import { checkRoom, checkTokens, NOTHING_PENDING, NOTHING_TO_JOIN, UNKNOWN_BEGINNING } from './sequence-checks.ts';
+import type { Saved } from './snapshot.ts';
 
 /** Starts a fused call on a queue: `fused.step`, or one like it. */
 export type StepCall = (queue: Queue, request: StepRequest) => Future<Outcome<StepResult>>;
@@ -18,18 +21,12 @@ export interface SequenceOptions {
   readonly adapter?: string | undefined;
 }
 
-/** What was computed of a sequence at some time: to be restored there, or given back. */
-export interface Saved {
-  readonly tokens: readonly number[];
-  readonly cache: CacheState;
-}
-
 /** Stands for a token that has no id: a part of an image. */
 export const NO_TOKEN = -1;
 
 /**
- * Tokens and the cache of their keys and values, on one queue. Tokens behind the cached ones are pending: the next call computes them. At
- * least one token is pending whenever something is to be sampled, since its state is what the sampling needs.
+ * Tokens and the cache of their keys and values, on one queue. Tokens behind the cached ones are pending: the next call computes them. When
+ * something is asked of what follows and none is pending, the last one is computed once more: its state is what the answer needs.
  */
 export class Sequence {
   readonly model: ModelInfo;
@@ -42,6 +39,8 @@ export class Sequence {
   readonly #fused: boolean;
   /** What the device holds of it. */
   cache: Cache;
+  /** Set when what the device holds was lost and cannot be computed anew. */
+  #lost: InferletError | undefined;
   #released = false;
 
   constructor(model: ModelInfo, options: SequenceOptions, tokens: number[] = [], cache?: CacheState) {
@@ -94,31 +93,14 @@ export class Sequence {
 
   /** Appends tokens without computing them. Throws when they do not exist or do not fit, and then appends none. */
   append(tokens: ArrayLike<number>): void {
-    const { name, vocabularySize } = this.model;
-    for (let i = 0; i < tokens.length; i++) {
-      const token = tokens[i];
-      if (token === undefined || !Number.isInteger(token) || token < 0 || token >= vocabularySize) {
-        throw new InferletError(
-          'invalid-argument',
-          `Token id ${token} (at index ${i}) is outside the vocabulary of ${name}, which has ids 0 to ${vocabularySize - 1}.`,
-        );
-      }
-    }
+    checkTokens(this.model, tokens);
     this.checkRoom(tokens.length);
     for (let i = 0; i < tokens.length; i++) this.tokens.push(tokens[i] as number);
   }
 
   /** Throws `context-overflow` when `count` tokens more do not fit. */
   checkRoom(count: number): void {
-    const { name, contextLength } = this.model;
-    const total = this.length + count;
-    if (total <= contextLength) return;
-    const held = this.length > 0 ? ` on top of the ${this.length} already there` : '';
-    throw new InferletError(
-      'context-overflow',
-      `The prompt has ${count} tokens${held}, but ${name} sees at most ${contextLength} at once. ` +
-        `Leave out at least ${total - contextLength}.`,
-    );
+    checkRoom(this.model, this.length, count);
   }
 
   /** Makes the sequence exactly `tokens`, keeping what is cached of their common beginning. */
@@ -159,7 +141,7 @@ export class Sequence {
 
   /** Computes the pending tokens in one call and picks what follows, on the device; `call` is `fused.step` or one like it. */
   async sample(sampler: WireSampler, call?: StepCall): Promise<readonly number[]> {
-    return (await this.#step(this.pending, { tag: 'sample', val: sampler }, true, call)).tokens;
+    return (await this.#step(this.#due(), { tag: 'sample', val: sampler }, true, call)).tokens;
   }
 
   /** Computes the pending tokens and hands out what may follow, in one call. */
@@ -173,12 +155,12 @@ export class Sequence {
    * and {@link cut} takes the others back.
    */
   verify(drafts: readonly number[], output: Output): Promise<StepResult> {
-    return this.#step(this.pending, output, true, undefined, drafts);
+    return this.#step(this.#due(), output, true, undefined, drafts);
   }
 
   /** Computes the pending tokens by embed and forward. Answers the embeds to free, the last of which is the state after the last token. */
   advance(): number[] {
-    return this.#forward(this.pending, true, true);
+    return this.#forward(this.#due(), true, true);
   }
 
   /** What may follow, without taking it: the last pending token stays pending, and its key and value live for this call only. */
@@ -194,8 +176,8 @@ export class Sequence {
   /** Asks something of the state after the last token, which stays pending. */
   async state<T>(ask: (queue: Queue, embed: number) => Future<Outcome<T>>): Promise<T> {
     const prefill = this.prefill();
-    const embeds = this.#forward(this.pending, false, true);
-    const answer = settle(ask(this.queue, embeds.at(-1) as number));
+    const embeds = this.#forward(this.#due(), false, true);
+    const answer = this.settle(ask(this.queue, embeds.at(-1) as number));
     allocate.freeEmbeds(this.queue, embeds);
     await Promise.all([prefill, answer]);
     return answer;
@@ -220,9 +202,31 @@ export class Sequence {
     this.cache.advance(this.pending - 1);
   }
 
-  /** Ends the cached tokens at `kept`. Needed too when the device may have written further than is accounted for here. */
+  /** Ends the cached tokens at `kept`, if there are more. Needed too when the device may have written further than is accounted for here. */
   cut(kept: number): void {
-    this.cache.cut(kept);
+    this.cache.cut(Math.min(kept, this.cached));
+  }
+
+  /** Takes the last `count` tokens away again. */
+  drop(count: number): void {
+    this.tokens.length -= count;
+    if (this.cached > this.tokens.length) this.cut(this.tokens.length);
+  }
+
+  /**
+   * The value of a call on the queue; `start` is the first of the tokens that it computes, if any. When it fails, those are pending again, and the
+   * queue's error, which is told here, is taken from it: nobody hears of it later.
+   */
+  settle<T>(future: Future<Outcome<T>>, start?: number): Promise<T> {
+    return settleOn(this.queue, future, (unheard) => {
+      if (this.#released) return;
+      try {
+        if (unheard) this.#lose(unheard);
+        else if (start !== undefined) this.cut(start);
+      } catch (thrown) {
+        this.#lose(InferletError.from(thrown));
+      }
+    });
   }
 
   /** Hides tokens `[from, to)` from everything that is computed later, or shows them again. All of them must be cached. */
@@ -253,10 +257,16 @@ export class Sequence {
 
   /** What is here now, to come back to by {@link restore}; {@link discard} gives it back. All but the last token are computed first. */
   async snapshot(): Promise<Saved> {
+    this.#checkLost();
     const prefill = this.prefill();
     const saved = { tokens: this.tokens.slice(), cache: this.cache.share() };
-    await prefill;
-    return saved;
+    try {
+      await prefill;
+      return saved;
+    } catch (error) {
+      await this.#giveUp(saved);
+      throw error;
+    }
   }
 
   /** Becomes what it was at a snapshot of its own. */
@@ -279,14 +289,19 @@ export class Sequence {
 
   /** Appends the tokens of another sequence of the same model from its `from`-th on, with what was computed of them. Its last one is pending here. */
   async join(other: Sequence, from: number): Promise<void> {
+    const { base, floor } = other.cache;
+    if (base > 0 || floor > 0) throw new InferletError('invalid-argument', NOTHING_TO_JOIN);
     const tokens = other.tokens.slice(from);
     if (tokens.length === 0) return;
     this.checkRoom(tokens.length);
-    const computed = this.pending > 0 ? this.compute(this.pending) : undefined;
-    const { cache } = await other.#shared();
-    await computed;
+    const computing = this.pending > 0 ? this.compute(this.pending) : undefined;
+    const [computed, shared] = await Promise.allSettled([computing, other.#shared()]);
+    if (shared.status === 'rejected') throw shared.reason;
+    const { cache, tokens: all } = shared.value;
     try {
-      this.cache.join(cache, from, Math.min(cache.cached, other.tokens.length - 1));
+      if (computed.status === 'rejected') throw computed.reason;
+      if (this.#released) throw new InferletError('closed', 'The context was released while it was appended to.');
+      this.cache.join(cache, from, Math.min(cache.cached, all.length - 1));
       for (const token of tokens) this.tokens.push(token);
     } finally {
       if (cache.pages.length > 0) allocate.freePages(this.queue, cache.pages);
@@ -296,7 +311,8 @@ export class Sequence {
   /** Saves the keys and values of all tokens under a name of the tenant's. */
   async save(name: string, persistent: boolean): Promise<void> {
     const computed = this.pending > 0 ? this.compute(this.pending) : undefined;
-    const saved = settle(allocate.exportPages(this.queue, this.cache.filledPages, name, persistent));
+    this.#checkLost();
+    const saved = this.settle(allocate.exportPages(this.queue, this.cache.filledPages, name, persistent));
     // What goes on from here needs the state of the last token.
     if (this.tokens.length > this.cache.sealed) this.cut(this.tokens.length - 1);
     await Promise.all([computed, saved]);
@@ -320,13 +336,36 @@ export class Sequence {
   /** Its tokens and pages under addresses of their own, which other queues may name. */
   async #shared(): Promise<Saved> {
     const saved = await this.snapshot();
-    // Between queues there is no order: the pages must exist before another queue names them.
-    if (saved.cache.pages.length > 0) await settle(this.queue.synchronize());
-    return saved;
+    if (saved.cache.pages.length === 0) return saved;
+    try {
+      // Between queues there is no order: the pages must exist before another queue names them.
+      await settle(this.queue.synchronize());
+      return saved;
+    } catch (thrown) {
+      this.#lose(InferletError.from(thrown));
+      await this.#giveUp(saved);
+      throw thrown;
+    }
+  }
+
+  /** Nobody knows what the device holds of it: all of it is to be computed anew, or none of it can be. */
+  #lose(error: InferletError): void {
+    if (this.base > 0 || this.cache.sealed > 0) this.#lost ??= error;
+    else this.cache.clear();
+  }
+
+  #checkLost(): void {
+    if (this.#lost) throw this.#lost;
+  }
+
+  /** Gives back what was shared, whether it ever was or not. */
+  async #giveUp(saved: Saved): Promise<void> {
+    this.discard(saved);
+    await takeError(this.queue);
   }
 
   async #fusedDistribution(topK: number, write: boolean, call?: StepCall): Promise<Distribution> {
-    const { distributions } = await this.#step(this.pending, { tag: 'distributions', val: topK }, write, call);
+    const { distributions } = await this.#step(this.#due(), { tag: 'distributions', val: topK }, write, call);
     const [distribution] = distributions;
     if (!distribution) throw new InferletError('internal', 'The device handed out no distribution.');
     return distribution;
@@ -335,8 +374,9 @@ export class Sequence {
   /** Computes the next `count` pending tokens. */
   compute(count: number): Promise<unknown> {
     if (this.#fused) return this.#step(count, { tag: 'none' }, true);
+    const start = this.cached;
     allocate.freeEmbeds(this.queue, this.#forward(count, true));
-    return settle(this.queue.synchronize());
+    return this.settle(this.queue.synchronize(), start);
   }
 
   /** One fused call over the next `count` pending tokens, and drafts behind them. */
@@ -358,9 +398,10 @@ export class Sequence {
     };
     if (write) this.cache.advance(count);
     this.forwardCalls++;
-    if (call) return settle(call(this.queue, request));
     const { adapter: name } = this;
-    return settle(name === undefined ? fused.step(this.queue, request) : adapter.step(this.queue, name, request));
+    if (call) return this.settle(call(this.queue, request), start);
+    const answer = name === undefined ? fused.step(this.queue, request) : adapter.step(this.queue, name, request);
+    return this.settle(answer, start);
   }
 
   /** Embeds and forwards the next `count` pending tokens. Returns the embeds to free, the last one the state when it is wanted. */
@@ -391,12 +432,15 @@ export class Sequence {
 
   /** Index of the first pending token; there must be one when something is asked of the last one's state. */
   next(state: boolean): number {
-    if (state && this.pending === 0) throw new InferletError('invalid-argument', NOTHING_PENDING);
+    this.#checkLost();
+    if (state) this.#due();
     return this.cached;
   }
-}
 
-const UNKNOWN_BEGINNING =
-  'This context was opened without its tokens, so its beginning cannot change: open it with them.';
-const NOTHING_PENDING =
-  'Nothing was filled in since the context was opened, or since an image: what follows begins with new text.';
+  /** How many tokens are pending, at least one: where all are computed, the last is computed once more, for its state. */
+  #due(): number {
+    if (this.pending === 0 && this.tokens.length > this.cache.sealed) this.cut(this.tokens.length - 1);
+    if (this.pending === 0) throw new InferletError('invalid-argument', NOTHING_PENDING);
+    return this.pending;
+  }
+}

@@ -1,4 +1,6 @@
 import { InferletError } from './errors.ts';
+import { Inbox, type ReceiveOptions } from './inbox.ts';
+import { toJson } from './json.ts';
 import { attempt, session as host, settle } from './raw.ts';
 
 const DONE = Promise.resolve();
@@ -22,10 +24,8 @@ export function send(message: string | Uint8Array): Promise<void> {
   }
 }
 
-/** Sends a value as JSON text. */
-export function sendJson(value: unknown): Promise<void> {
-  return send(JSON.stringify(value));
-}
+/** Sends a value as JSON text. Throws `invalid-argument` for one that JSON has not, such as `undefined`. */
+export const sendJson = async (value: unknown): Promise<void> => send(toJson(value));
 
 /** Completes when everything sent so far is in the invocation's event log: what happens next cannot lose it. */
 export async function flush(): Promise<void> {
@@ -34,10 +34,16 @@ export async function flush(): Promise<void> {
   await settle(host.flush());
 }
 
-/** The next message of the client, in order. Throws `closed` once the client can send no more. */
-export async function receive(): Promise<string | Uint8Array> {
-  return (await settle(host.receive())).val;
-}
+const inbox = /* @__PURE__ */ new Inbox(async () => (await settle(host.receive())).val);
+
+/**
+ * The next message of the client, in order. Throws `closed` once the client can send no more. With a `signal` whose wait ends, the message is the
+ * next caller's.
+ *
+ * @example
+ * const answer = await withTimeout(60_000, (signal) => receive({ signal }));
+ */
+export const receive = (options?: ReceiveOptions): Promise<string | Uint8Array> => inbox.next(options);
 
 /**
  * The conversation with the client.

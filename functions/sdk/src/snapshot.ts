@@ -1,4 +1,11 @@
-import type { Saved, Sequence } from './sequence.ts';
+import type { CacheState } from './cache.ts';
+import type { Sequence } from './sequence.ts';
+
+/** What was computed of a sequence at some time: to be restored there, or given back. */
+export interface Saved {
+  readonly tokens: readonly number[];
+  readonly cache: CacheState;
+}
 
 /** @internal What a snapshot holds, and of which sequence. */
 export let savedIn: (snapshot: Snapshot) => { readonly sequence: Sequence; readonly saved: Saved | undefined };

@@ -1,8 +1,9 @@
 import { type Context, sequenceOf } from './context.ts';
-import { decoderFor } from './decoders.ts';
+import { type Decoder, decoderFor } from './decoders.ts';
 import { InferletError } from './errors.ts';
 import type { Sampler } from './samplers.ts';
-import type { Proposal, Speculator } from './speculation.ts';
+import type { Sequence } from './sequence.ts';
+import type { Proposal, Speculation, Speculator } from './speculation.ts';
 
 /**
  * Guesses that what followed the last few tokens before will follow again (Saxena, Prompt Lookup Decoding, 2023): for texts that repeat
@@ -45,29 +46,76 @@ export function draft(context: Context, options: { readonly tokens?: number } = 
           `${sequence.model.name} has a vocabulary of ${sequence.model.vocabularySize} tokens, the model that it drafts for one of ${vocabularySize}.`,
         );
       }
-      return {
-        async propose(tokens, most) {
-          sequence.replace(tokens);
-          const wanted = Math.min(count, most, sequence.model.contextLength - sequence.length);
-          const drafted: number[] = [];
-          // A sampler of the inferlet's has a say in what is verified, not in what is guessed.
-          const own = sampler.kind === 'device' ? sampler : GREEDY;
-          const decoder = decoderFor(sequence, own, undefined, seed, stopTokens);
-          try {
-            while (drafted.length < wanted && !stopTokens.includes(drafted.at(-1) ?? -1)) {
-              const next = await decoder.next(wanted - drafted.length);
-              if (next.length === 0) break;
-              sequence.accept(next);
-              drafted.push(...next);
-            }
-          } finally {
-            decoder.stop(true);
-          }
-          return drafted;
-        },
-      };
+      // A sampler of the inferlet's has a say in what is verified, not in what is guessed.
+      return new Drafting(sequence, sampler.kind === 'device' ? sampler : GREEDY, seed, stopTokens, count);
     },
   };
+}
+
+/** The last proposal of each draft context: the next waits for it, whatever generation it is for. */
+const proposals = new WeakMap<Sequence, Promise<unknown>>();
+
+/** One generation's guesses from a draft model. */
+class Drafting implements Speculation {
+  readonly #sequence: Sequence;
+  readonly #sampler: Sampler;
+  readonly #seed: number;
+  readonly #stopTokens: readonly number[];
+  readonly #count: number;
+  #decoder: Decoder | undefined;
+  #stopped = false;
+
+  constructor(sequence: Sequence, sampler: Sampler, seed: number, stopTokens: readonly number[], count: number) {
+    this.#sequence = sequence;
+    this.#sampler = sampler;
+    this.#seed = seed;
+    this.#stopTokens = stopTokens;
+    this.#count = count;
+  }
+
+  readonly propose: Proposal = (tokens, most) => {
+    const before = proposals.get(this.#sequence);
+    const mine = (before ?? Promise.resolve()).then(() => this.#propose(tokens, most));
+    proposals.set(
+      this.#sequence,
+      mine.catch(() => undefined),
+    );
+    return mine;
+  };
+
+  /** The context holds what was taken from it so far, and can be used for something else at once. */
+  stop(): void {
+    this.#stopped = true;
+    this.#decoder?.stop(true);
+    this.#decoder = undefined;
+  }
+
+  async #propose(tokens: readonly number[], most: number): Promise<readonly number[]> {
+    const sequence = this.#sequence;
+    const wanted = Math.min(this.#count, most, sequence.model.contextLength - tokens.length);
+    // A text that its context has no room for it says nothing of.
+    if (this.#stopped || wanted < 1) return [];
+    sequence.replace(tokens);
+    const decoder = decoderFor(sequence, this.#sampler, undefined, this.#seed, this.#stopTokens);
+    this.#decoder = decoder;
+    const drafted: number[] = [];
+    try {
+      while (drafted.length < wanted && !this.#stopTokens.includes(drafted.at(-1) ?? -1)) {
+        const next = await decoder.next(wanted - drafted.length);
+        // After a stop nothing here is this generation's any more.
+        if (this.#decoder !== decoder) return [];
+        if (next.length === 0) break;
+        sequence.accept(next);
+        drafted.push(...next);
+      }
+      return drafted;
+    } finally {
+      if (this.#decoder === decoder) {
+        decoder.stop(true);
+        this.#decoder = undefined;
+      }
+    }
+  }
 }
 
 /**

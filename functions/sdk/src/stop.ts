@@ -16,12 +16,18 @@ export class StopScanner {
 
   /** @param stops what to look for; empty strings are ignored. */
   constructor(stops: readonly string[]) {
-    this.#stops = stops.filter((stop) => stop.length > 0);
+    // Half a character would be found in the middle of a whole one.
+    this.#stops = stops.filter((stop) => stop.length > 0).map((stop) => stop.toWellFormed());
   }
 
   /** Whether there is nothing to look for, so that text may pass by. */
   get idle(): boolean {
     return this.#stops.length === 0;
+  }
+
+  /** Whether the end of the text may be the beginning of a stop string. */
+  get holds(): boolean {
+    return this.#held !== '';
   }
 
   /** Takes the next piece. Of several stop strings the one that begins first counts, and of those the longest. */

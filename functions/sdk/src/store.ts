@@ -1,5 +1,6 @@
 import { type Message, toBytes, toText } from './bytes.ts';
 import { InferletError } from './errors.ts';
+import { toJson } from './json.ts';
 import { runtime, settle, store as wire } from './raw.ts';
 
 /** A value and the version that {@link store.compareAndSet} compares. */
@@ -55,12 +56,12 @@ export const store = {
 
   /** Writes a value as JSON, whatever was there. Answers its version. */
   setJson(key: string, value: unknown, options: SetOptions = {}): Promise<number> {
-    return store.set(key, stringify(value), options);
+    return store.set(key, toJson(value), options);
   },
 
   /**
    * Writes a value if the key's version is `expected` (`undefined`: if there is no value). Answers the new version, or `undefined` when
-   * somebody else was there before.
+   * somebody else was there before. What has a time to live keeps it.
    */
   async compareAndSet(key: string, expected: number | undefined, value: Message): Promise<number | undefined> {
     return (await settle(wire.compareAndSet(key, expected, toBytes(value)))) ?? undefined;
@@ -68,13 +69,13 @@ export const store = {
 
   /**
    * Replaces a JSON value by what `change` makes of it (`undefined` when there is none), and answers that. Others who write meanwhile lose
-   * nothing: `change` is then asked again with what they wrote. Throws `unavailable` when somebody was faster 64 times.
+   * nothing: `change` is then asked again with what they wrote. What has a time to live keeps it. Throws `unavailable` when somebody was faster 64 times.
    */
   async update<T>(key: string, change: (value: T | undefined) => T | Promise<T>): Promise<T> {
     for (let attempt = 0; attempt < UPDATE_ATTEMPTS; attempt++) {
       const entry = await store.entry(key);
       const next = await change(entry && parse<T>(key, entry.value));
-      if ((await store.compareAndSet(key, entry?.version, stringify(next))) !== undefined) return next;
+      if ((await store.compareAndSet(key, entry?.version, toJson(next))) !== undefined) return next;
       // Not all of those who lost come back at once.
       await settle(runtime.sleep(Math.ceil(Math.random() * Math.min(MAX_BACKOFF_MS, 2 ** attempt))));
     }
@@ -111,10 +112,4 @@ function parse<T>(key: string, value: Uint8Array): T {
       `The value of "${key}" was not written as JSON: read it with store.get.`,
     );
   }
-}
-
-function stringify(value: unknown): string {
-  const text = JSON.stringify(value);
-  if (text !== undefined) return text;
-  throw new InferletError('invalid-argument', `A ${typeof value} is no JSON: it cannot be kept.`);
 }

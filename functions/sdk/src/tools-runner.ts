@@ -1,5 +1,5 @@
-import { type AbortSignalLike, abortable } from './abort.ts';
-import { describe } from './errors.ts';
+import { type AbortSignalLike, abortable, throwIfAborted } from './abort.ts';
+import { describe, InferletError } from './errors.ts';
 import type { Tool, ToolContext } from './tools.ts';
 import { type ParsedCall, ToolCallParser, type ToolFormat } from './tools-parser.ts';
 
@@ -22,6 +22,7 @@ export interface ToolRunnerOptions {
   readonly concurrency?: number;
   /** Most calls of one text; 32 by default. Those beyond are answered with an error. */
   readonly maxCalls?: number;
+  /** When it is aborted, nobody waits for calls under way any more, and those that wait for their turn are not made. */
   readonly signal?: AbortSignalLike;
 }
 
@@ -46,6 +47,9 @@ export class ToolRunner {
 
   constructor(tools: readonly Tool[], options: ToolRunnerOptions = {}) {
     const { format = 'signature', concurrency = 8, maxCalls = 32, signal } = options;
+    if (!(Number.isInteger(concurrency) && concurrency >= 1)) {
+      throw new InferletError('invalid-argument', `concurrency must be a whole number, 1 or more, not ${concurrency}.`);
+    }
     this.#tools = new Map(tools.map((tool) => [tool.name, tool]));
     this.#parser = new ToolCallParser(tools, format);
     this.#concurrency = concurrency;
@@ -89,6 +93,8 @@ export class ToolRunner {
       return outcome(false, `Error: not called, since ${this.#maxCalls} calls are the most.`);
     await this.#enter();
     try {
+      // It may have waited for others.
+      throwIfAborted(this.#context.signal);
       return outcome(true, show(await abortable(tool.call(args, this.#context), this.#context.signal)));
     } catch (error) {
       return outcome(false, `Error: ${describe(error)}`);

@@ -1,4 +1,5 @@
 import { InferletError } from './errors.ts';
+import { excerpt } from './excerpt.ts';
 import type { StandardSchema } from './typed.ts';
 
 /** A JSON schema. */
@@ -64,10 +65,10 @@ function faultsOf(schema: unknown, value: unknown, path: string): string[] {
   const name = path === '' ? 'arguments' : path;
   const types = type === undefined ? [] : Array.isArray(type) ? type : [type];
   if (types.length > 0 && !types.some((one) => isOf(one, value))) {
-    return [`${name} must be ${types.join(' or ')}, not ${JSON.stringify(value)?.slice(0, 80)}`];
+    return [`${name} must be ${types.join(' or ')}, not ${shown(value)}`];
   }
   if (Array.isArray(choices) && !choices.some((choice) => JSON.stringify(choice) === JSON.stringify(value))) {
-    return [`${name} must be one of ${JSON.stringify(choices)}, not ${JSON.stringify(value)?.slice(0, 80)}`];
+    return [`${name} must be one of ${JSON.stringify(choices)}, not ${shown(value)}`];
   }
   if (Array.isArray(value)) return value.flatMap((item, i) => faultsOf(items, item, `${path}[${i}]`));
   if (typeof value !== 'object' || value === null) return [];
@@ -82,6 +83,9 @@ function faultsOf(schema: unknown, value: unknown, path: string): string[] {
   });
   return [...missing.map((key) => `${at(key)} is missing`), ...members];
 }
+
+/** A value as far as it fits a sentence. */
+const shown = (value: unknown): string => excerpt(JSON.stringify(value) ?? String(value), 80);
 
 function isOf(type: unknown, value: unknown): boolean {
   switch (type) {

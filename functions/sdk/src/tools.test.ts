@@ -165,6 +165,29 @@ describe('tools', () => {
     );
   });
 
+  it('make no call that waits when they are aborted', async () => {
+    let calls = 0;
+    const begun = tool({ name: 'wait', call: () => new Promise(() => calls++) });
+    const controller = new AbortController();
+    const runner = new ToolRunner([begun], { concurrency: 1, signal: controller.signal });
+    runner.push('wait() wait() wait()');
+    await new Promise(setImmediate);
+    controller.abort();
+    const outcomes = await runner.outcomes();
+    assert.equal(calls, 1);
+    assert.ok(
+      outcomes.every(({ ok, content }) => !ok && content.startsWith('Error: cancelled')) && outcomes.length === 3,
+    );
+    assert.throws(() => new ToolRunner([begun], { concurrency: 0 }), { code: 'invalid-argument' });
+  });
+
+  it('cut no character in two where they say what is wrong', async () => {
+    const runner = new ToolRunner([add]);
+    for (const length of [77, 78]) runner.push(`add(a="${'x'.repeat(length)}\u{1f600}", b=1) `);
+    const contents = (await runner.outcomes()).map(({ content }) => content);
+    assert.ok(contents.length === 2 && contents.every((content) => content.isWellFormed()), contents.join('\n'));
+  });
+
   it('answer a faulty call with what is wrong', async () => {
     const runner = new ToolRunner([add], { format: 'hermes' });
     runner.push('<tool_call>{"name": "subtract", "arguments": {}}</tool_call>');

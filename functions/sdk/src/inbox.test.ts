@@ -1,0 +1,78 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { Inbox } from './inbox.ts';
+
+const codeOf = (promise: Promise<unknown>): Promise<string> =>
+  promise.then(String, (error) => error.code ?? String(error));
+
+/** A source whose reads are answered by hand, in order. */
+function source() {
+  const reads: PromiseWithResolvers<string>[] = [];
+  const take = () => {
+    const read = Promise.withResolvers<string>();
+    reads.push(read);
+    return read.promise;
+  };
+  return { reads, take };
+}
+
+const aborted = (inbox: Inbox<string>) => {
+  const controller = new AbortController();
+  const waiting = codeOf(inbox.next({ signal: controller.signal }));
+  controller.abort();
+  return waiting;
+};
+
+describe('an inbox', () => {
+  it('keeps what comes for a wait that was ended for the next one', async () => {
+    const { reads, take } = source();
+    const inbox = new Inbox(take);
+    assert.equal(await aborted(inbox), 'cancelled');
+    // The next caller takes the wait over.
+    const next = inbox.next();
+    reads[0]?.resolve('one');
+    assert.equal(await next, 'one');
+    assert.equal(await aborted(inbox), 'cancelled');
+    reads[1]?.resolve('two');
+    await new Promise(setImmediate);
+    assert.equal(inbox.idle, false);
+    assert.equal(await inbox.next(), 'two');
+    assert.equal(reads.length, 2);
+    assert.ok(inbox.idle);
+    assert.equal(await codeOf(inbox.next({ signal: AbortSignal.abort() })), 'cancelled');
+    assert.equal(reads.length, 2);
+  });
+
+  it('serves those who wait in order, one read at a time, and each failure once', async () => {
+    const { reads, take } = source();
+    const inbox = new Inbox(take);
+    const controller = new AbortController();
+    const waits = [inbox.next(), inbox.next({ signal: controller.signal }), inbox.next(), inbox.next()].map(codeOf);
+    controller.abort();
+    assert.equal(await waits[1], 'cancelled');
+    for (const [i, value] of ['a', undefined, 'c'].entries()) {
+      assert.equal(reads.length, i + 1);
+      if (value === undefined) reads[i]?.reject(new Error('b'));
+      else reads[i]?.resolve(value);
+      await new Promise(setImmediate);
+    }
+    assert.deepEqual(await Promise.all(waits), ['a', 'cancelled', 'Error: b', 'c']);
+  });
+
+  it('gives away what nobody wants, and keeps what it cannot give away', async () => {
+    const { reads, take } = source();
+    const given: string[] = [];
+    const inbox = new Inbox(take, async (value) => {
+      if (given.length > 0) throw new Error('full');
+      given.push(value);
+    });
+    for (const value of ['one', 'two']) {
+      assert.equal(await aborted(inbox), 'cancelled');
+      reads.at(-1)?.resolve(value);
+      await new Promise(setImmediate);
+    }
+    assert.deepEqual(given, ['one']);
+    assert.equal(await inbox.next(), 'two');
+    assert.equal(reads.length, 2);
+  });
+});

@@ -1,0 +1,8 @@
+import { InferletError } from './errors.ts';
+
+/** A value as JSON text. Throws `invalid-argument` for what JSON has not: `undefined`, a function, a symbol. */
+export function toJson(value: unknown): string {
+  const text = JSON.stringify(value);
+  if (text !== undefined) return text;
+  throw new InferletError('invalid-argument', `JSON has no ${typeof value}: give null, or a value that it has.`);
+}

@@ -1,0 +1,47 @@
+import { InferletError } from './errors.ts';
+import { type ModelInfo, specialTokens } from './models.ts';
+import type { Sequence } from './sequence.ts';
+
+/** Throws `invalid-argument` when a model does not have all of these tokens. */
+export function checkTokens({ name, vocabularySize }: ModelInfo, tokens: ArrayLike<number>): void {
+  for (let i = 0; i < tokens.length; i++) {
+    const token = tokens[i];
+    if (token === undefined || !Number.isInteger(token) || token < 0 || token >= vocabularySize) {
+      throw new InferletError(
+        'invalid-argument',
+        `Token id ${token} (at index ${i}) is outside the vocabulary of ${name}, which has ids 0 to ${vocabularySize - 1}.`,
+      );
+    }
+  }
+}
+
+/** Throws `context-overflow` when `count` tokens more do not fit behind `length` ones. */
+export function checkRoom({ name, contextLength }: ModelInfo, length: number, count: number): void {
+  const total = length + count;
+  if (total <= contextLength) return;
+  const held = length > 0 ? ` on top of the ${length} already there` : '';
+  throw new InferletError(
+    'context-overflow',
+    `The prompt has ${count} tokens${held}, but ${name} sees at most ${contextLength} at once. ` +
+      `Leave out at least ${total - contextLength}.`,
+  );
+}
+
+/** Gives an empty sequence the model's begin-of-text token: something must come before what follows. Throws when the model has none. */
+export function beginText(sequence: Sequence): void {
+  if (sequence.length > 0) return;
+  const { name } = sequence.model;
+  const { bos } = specialTokens(name);
+  if (bos === null) {
+    const text = `The context is empty and ${name} has no token to begin with: fill it first.`;
+    throw new InferletError('invalid-argument', text);
+  }
+  sequence.append([bos]);
+}
+
+export const UNKNOWN_BEGINNING =
+  'This context was opened without its tokens, so its beginning cannot change: open it with them.';
+export const NOTHING_TO_JOIN =
+  'What was opened without its tokens, or has slid, cannot be appended: its tokens are not known, or gone.';
+export const NOTHING_PENDING =
+  'Nothing was filled in since the context was opened, or since an image: what follows begins with new text.';
