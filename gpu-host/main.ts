@@ -100,8 +100,9 @@ async function openAdapters(entry: ModelEntry, model: LoadedModel): Promise<Read
 function createBackend(entry: ModelEntry, model: LoadedModel): Promise<Backend> {
   const pool = { pageSize: entry.pageSize, pageCount: entry.pages };
   if (entry.backend === 'reference') return createReferenceBackend(model, pool);
-  const { bits, headBits, threads } = entry;
-  return createOnnxBackend(model, { ...pool, bits, headBits, ...(threads > 0 ? { threads } : {}) });
+  const { bits, headBits, threads, adapters = [] } = entry;
+  const more = { adapters: adapters.length > 0, ...(threads > 0 ? { threads } : {}) };
+  return createOnnxBackend(model, { ...pool, bits, headBits, ...more });
 }
 
 /** Longest time that stopping may take; a batch that is longer is cut off. */

@@ -120,6 +120,25 @@ describe('low-rank adapters', () => {
     }
   });
 
+  test('others have the thread between two projections of an adapter that is loaded', async () => {
+    const { model, adapter } = await make('grouped queries', { rank: 1 });
+    const onnx = await createOnnxBackend(model, { ...MASK_POOL, bits: 32, threads: 1, adapters: true });
+    let turns = 0;
+    const count = () => {
+      turns++;
+      timer = setImmediate(count);
+    };
+    let timer = setImmediate(count);
+    try {
+      await onnx.loadAdapter(adapter);
+      const projections = 7 * model.config.layers;
+      assert.ok(turns >= projections, `${turns} turns for ${projections} projections`);
+    } finally {
+      clearImmediate(timer);
+      await onnx.dispose();
+    }
+  });
+
   test('a batch of two adapters, an adapter of another backend and attention under an adapter are refused', async () => {
     const { model, adapter } = await make('grouped queries', { rank: 1 });
     await using backends = await open(model, model);

@@ -268,3 +268,14 @@ test('a picture keeps its place in its queue until it is there, and nobody else 
   assert.deepEqual(trace.batcher.closeQueue(trace.queue('a.1')), [never]);
   assert.deepEqual(trace.steps(), [['freed']]);
 });
+
+test('the model and its adapters take turns, whoever changes between them, and priority holds within each', () => {
+  const trace = new Trace({ maxCalls: 2 });
+  for (const [i, variant] of ['a', 'b', 'a', 'c', 'b', 'a'].entries())
+    trace.push('changes', { kind: 'forward', variant }, `${variant}${i}`);
+  trace.nowMs += 5;
+  for (const name of ['one', 'two', 'three']) trace.decode(name);
+  trace.push('other', { kind: 'forward', variant: 'c' }, 'c');
+  trace.batcher.setPriority(trace.queue('other'), 5);
+  assert.deepEqual(trace.steps(), [['one', 'two'], ['c'], ['three'], ['a0'], ['b1'], ['a2'], ['c3'], ['b4'], ['a5']]);
+});

@@ -10,6 +10,7 @@ import { tOnlyWaitMs } from './policies/t-only.ts';
 import { BatchQueue } from './queue.ts';
 import type { Scoreboard } from './scoreboard.ts';
 import { type BatchLimits, DEFAULT_LIMITS, selectForwards } from './select.ts';
+import { VariantTurns } from './turns.ts';
 import { lendUrgency, relendUrgency, sortByUrgency, urgency } from './urgency.ts';
 
 export type { BatchPolicy } from './policies/policy.ts';
@@ -72,8 +73,9 @@ const WATCH_MS = 0.3;
  * leaves. A plain state machine: the caller tells the time and executes what it is handed (Pie, SOSP '25, section 5.2).
  *
  * Every wait is bounded. Once a call has waited 2 × `maxPriority` × `agingMs`, nothing that comes later goes before it, and each batch
- * takes the most urgent ready call along, which is it, or one at least as urgent (what it waits for has been lent its urgency). Encoding pictures
- * is the one exception: two such steps follow each other only when nothing else is ready, so that decode goes on between them.
+ * takes the most urgent ready call along, which is it, or one at least as urgent (what it waits for has been lent its urgency). There are two
+ * exceptions. Two steps that encode pictures follow each other only when nothing else is ready, so that decode goes on between them. And of
+ * forwards it is the most urgent one of the variant whose turn it is (`VariantTurns`).
  */
 export class Batcher {
   readonly limits: BatchLimits;
@@ -88,6 +90,7 @@ export class Batcher {
   /** Whether the last batch encoded pictures. */
   #encoded = false;
   #forwards: BatchCall[] = [];
+  #turns = new VariantTurns();
   #busy: Batch | undefined;
   /** Projections of the batch of forwards that is being made. */
   #riders: BatchCall[] | undefined;
@@ -246,7 +249,7 @@ export class Batcher {
     const call = queue.front;
     if (call?.state !== 'queued' || call.blockers > 0) return;
     if (call.kind === 'barrier' && queue.outstanding > 0) return;
-    if (call.incomplete) {
+    if (!call.acquire()) {
       call.state = 'paused';
       return;
     }
@@ -364,7 +367,7 @@ export class Batcher {
     const forwards: Grant[] = [];
     const projections: BatchCall[] = [];
     this.#riders = projections;
-    selectForwards(ready, this.limits, (call, tokens) => {
+    selectForwards(ready, this.#turns.next(ready), this.limits, (call, tokens) => {
       if (call.links && call.links.follows > 0) this.rides.softJoins++;
       const after = call.links?.needs;
       forwards.push(after ? { call, tokens, after } : { call, tokens });

@@ -63,9 +63,12 @@ export abstract class BatchCall {
     return undefined;
   }
 
-  /** Whether it needs something that is still to come: when its turn has come it is paused until it is resumed. */
-  get incomplete(): boolean {
-    return false;
+  /**
+   * Its turn has come: it asks for what it needs beside earlier calls, and keeps what is there. False when something is still to come: it is
+   * paused until it is resumed.
+   */
+  acquire(): boolean {
+    return true;
   }
 
   abstract visitKeys(visit: KeyVisitor): void;

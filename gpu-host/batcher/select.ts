@@ -19,18 +19,22 @@ const SHORT_TOKENS = 16;
 export type Taker = (call: BatchCall, tokens: number) => void;
 
 /**
- * Chooses the calls of the next batch, out of `ready` in order of urgency; the most urgent is always among them. `take` is told of each
- * at once and may append calls that become ready by it (the next ones of the same queue, those that follow it in the batch); they are
- * considered after the others.
+ * Chooses the calls of the next batch, which are of `variant`, out of `ready` in order of urgency; the most urgent of the variant is always
+ * among them. `take` is told of each at once and may append calls that become ready by it (the next ones of the same queue, those that follow
+ * it in the batch); they are considered after the others.
  *
- * Only calls of its variant go with it. Short calls go first; while a long one waits they leave it a quarter of the tokens, so that prefill goes on beneath decode and decode
- * keeps its pace. Long calls are cut to what is left.
+ * Short calls go first; while a long one waits they leave it a quarter of the tokens, so that prefill goes on beneath decode and decode keeps
+ * its pace. Long calls are cut to what is left.
  */
-export function selectForwards(ready: readonly BatchCall[], limits: BatchLimits, take: Taker): void {
-  const first = ready[0];
+export function selectForwards(
+  ready: readonly BatchCall[],
+  variant: string | undefined,
+  limits: BatchLimits,
+  take: Taker,
+): void {
+  const first = ready.find((call) => call.variant === variant);
   if (!first) return;
   const { maxCalls, maxTokens } = limits;
-  const { variant } = first;
   let calls = 0;
   let tokens = 0;
   const grant = (call: BatchCall, count: number): void => {
@@ -42,7 +46,7 @@ export function selectForwards(ready: readonly BatchCall[], limits: BatchLimits,
   const counted = ready.length;
   let longsLeft = 0;
   for (const call of ready) if (call.variant === variant && call.tokens > short) longsLeft++;
-  // The most urgent call always goes. If it is long and cannot be cut, it goes before the short ones could take its room.
+  // The most urgent call of them always goes. If it is long and cannot be cut, it goes before the short ones could take its room.
   const whole = first.tokens > short && !first.chunkable();
   if (whole) {
     longsLeft--;
@@ -50,10 +54,10 @@ export function selectForwards(ready: readonly BatchCall[], limits: BatchLimits,
   }
   const longs: BatchCall[] = [];
   let nextLong = 0;
-  for (let at = whole ? 1 : 0; ; ) {
+  for (let at = 0; ; ) {
     for (; at < ready.length; at++) {
       const call = ready[at] as BatchCall;
-      if (call.variant !== variant) continue;
+      if (call.variant !== variant || (whole && call === first)) continue;
       if (call.tokens > short) {
         longs.push(call);
         if (at >= counted) longsLeft++;

@@ -17,7 +17,7 @@ export class AdapterCall extends InstantCall {
 
   override execute(): undefined | Promise<void> {
     if (this.#operation.op === 'load-adapter') {
-      return this.#adapters.load(this.#operation.name).then(() => this.replyDone());
+      return this.#adapters.load(this.#operation.name, this.hostQueue.space).then(() => this.replyDone());
     }
     const text = JSON.stringify(this.#adapters.list());
     this.reply(() => encodeText(this.hostQueue.space.port.writer, this.id, text));

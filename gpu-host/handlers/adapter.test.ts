@@ -6,6 +6,7 @@ import { setImmediate } from 'node:timers/promises';
 import type { SequenceInput } from '../backends/backend.ts';
 import { createReferenceBackend } from '../backends/reference/index.ts';
 import { mergedModel } from '../backends/testing/merged-model.ts';
+import type { LoadedAdapter } from '../models/adapter.ts';
 import type { StepRequest } from '../protocol/client.ts';
 import {
   must,
@@ -204,35 +205,120 @@ test('adapters are listed, loaded once, and leave the device for others when it 
   for (const [i, who] of names.entries()) assert.deepEqual(texts[i], await made.oracleOf(who).greedy([9, 8, 7], 4));
 });
 
-test('an adapter that several ask for at once is read once, and loads ahead of their use wait for each other', async () => {
-  await using made = await start();
-  const { model, adapters: known } = made.host;
+/** The adapters of a model on a device that reads them one by one, each when it is told to. */
+async function gated({ model, adapters: known }: TestHost, maxBytes?: number) {
   const backend = await createReferenceBackend(model, { pageSize: 8, pageCount: 1 });
-  const reading: string[] = [];
-  const adapters = new Adapters(
-    {
-      async loadAdapter(adapter) {
-        const name = basename(adapter.directory);
-        reading.push(`${name} begins`);
-        await setImmediate();
-        reading.push(`${name} ends`);
-        return backend.loadAdapter(adapter);
-      },
-    },
-    known,
+  const reads: { readonly name: string; readonly go: () => void }[] = [];
+  const loadAdapter = async (adapter: LoadedAdapter) => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    reads.push({ name: basename(adapter.directory).slice('adapter-'.length), go: resolve });
+    await promise;
+    return backend.loadAdapter(adapter);
+  };
+  return { adapters: new Adapters({ loadAdapter }, known, maxBytes), reads };
+}
+
+/** Lets others go on until something has come to pass. */
+async function until(condition: () => boolean): Promise<void> {
+  for (let turns = 0; !condition(); turns++) {
+    assert.ok(turns < 10_000, `never: ${condition}`);
+    await setImmediate();
+  }
+}
+
+const spaceOf = (tenant: string) => ({ owner: { tenant } });
+
+test('adapters come one by one, tenants in turn, once for all who ask; what an inferlet asked for ends with it', async () => {
+  await using made = await startTestHost({ adapters: { ...ADAPTERS, late: { seed: 5, rank: 1 } } });
+  const { adapters, reads } = await gated(made);
+  const [first, second, other] = [spaceOf('a'), spaceOf('a'), spaceOf('b')];
+  const ended = adapters.load('quiet', first);
+  const loads = [
+    ...[0, 1, 2].map(() => adapters.load('pirate', second)),
+    adapters.load('late', second),
+    adapters.load('quiet', other),
+  ];
+  adapters.forget(first);
+  await assert.rejects(ended, /has ended/);
+  for (const name of ['pirate', 'quiet', 'late']) {
+    await until(() => reads.at(-1)?.name === name);
+    reads.at(-1)?.go();
+  }
+  await Promise.all(loads);
+  assert.equal(reads.length, 3);
+  assert.ok(adapters.list().every(({ loaded }) => loaded));
+  await assert.rejects(adapters.load('nobody', other), /no adapter named nobody/);
+  await adapters.close();
+});
+
+test('an adapter stays while it is held, and who comes after others that want its room waits behind them', async () => {
+  await using made = await startTestHost({ adapters: ADAPTERS });
+  const { adapters, reads } = await gated(made, made.adapters.get('pirate')!.bytes);
+  const arrived: string[] = [];
+  const want = (name: string, who: string) => ({
+    ...{ name, space: spaceOf(who) },
+    arrived: () => arrived.push(who),
+    failed: (why: unknown) => assert.fail(String(why)),
+  });
+  assert.equal(adapters.hold(want('pirate', 'one')), undefined);
+  await until(() => reads.length === 1);
+  reads[0]!.go();
+  await until(() => arrived.length === 1);
+  assert.ok(adapters.hold(want('pirate', 'two')), 'it is there');
+  assert.equal(adapters.hold(want('quiet', 'three')), undefined);
+  await setImmediate();
+  assert.equal(adapters.hold(want('pirate', 'four')), undefined, 'it is to leave');
+  adapters.release('pirate');
+  await setImmediate();
+  assert.equal(reads.length, 1, 'two still holds it');
+  adapters.release('pirate');
+  await until(() => reads.length === 2);
+  reads[1]!.go();
+  await until(() => arrived.length === 2);
+  adapters.release('quiet');
+  await until(() => reads.length === 3);
+  reads[2]!.go();
+  await until(() => arrived.length === 3);
+  assert.deepEqual(arrived, ['one', 'three', 'four']);
+  assert.deepEqual(
+    reads.map(({ name }) => name),
+    ['pirate', 'quiet', 'pirate'],
   );
-  const { load, use } = { load: (name: string) => adapters.load(name), use: (name: string) => adapters.use(name) };
-  const all = await Promise.all([load('pirate'), load('quiet'), use('pirate'), use('pirate'), load('pirate')]);
-  assert.equal(new Set(all).size, 2);
-  const [pirate, quiet] = ['adapter-pirate', 'adapter-quiet'];
-  assert.deepEqual(reading, [`${pirate} begins`, `${pirate} ends`, `${quiet} begins`, `${quiet} ends`]);
-  assert.equal(adapters.bytes, (all[0]?.bytes ?? 0) + (all[1]?.bytes ?? 0));
-  await assert.rejects(load('nobody'), /no adapter named nobody/);
-  assert.equal(await load('quiet'), all[1], 'a failure holds nobody up');
+});
+
+test('while an adapter is read everybody else goes on; who waited and ended holds nothing', async () => {
+  const { promise: read, resolve } = Promise.withResolvers<void>();
+  await using made = await start({
+    wrap: (inner) =>
+      wrapBackend(inner, {
+        loadAdapter: async (adapter) => {
+          await read;
+          return inner.loadAdapter(adapter);
+        },
+      }),
+  });
+  const waits = await bench(made.host, made.oracleOf('pirate'), 'waits');
+  const ends = await bench(made.host, made.oracleOf('pirate'), 'ends');
+  let came = false;
+  const text = decode(waits, 'pirate', [9, 8, 7], 3).finally(() => {
+    came = true;
+  });
+  const ended = said(ends, 'pirate', [1], 0, ends.pages(1));
+  const gone = assert.rejects(ended, /cancelled/);
+  const plain = await bench(made.host, made.oracleOf(undefined), 'plain');
+  assert.deepEqual(await decode(plain, undefined, [5, 6, 7], 3), await plain.oracle.greedy([5, 6, 7], 3));
+  await ends.inferlet.close();
+  await gone;
+  assert.equal(came, false);
+  resolve();
+  assert.deepEqual(await text, await waits.oracle.greedy([9, 8, 7], 3));
 });
 
 test('what cannot be computed says why, and what depends on it fails with the cause', async () => {
-  await using made = await start({ model: { adapterMemoryBytes: 1 } });
+  await using probe = await start();
+  // Room for the smaller one.
+  const room = probe.host.adapters.get('quiet')!.bytes;
+  await using made = await start({ model: { adapterMemoryBytes: room } });
   const b = await bench(made.host, made.oracleOf(undefined), 'x');
   const failure = async (name: string) => {
     const pages = b.pages(1);

@@ -1,4 +1,6 @@
-import { HostCall, InstantCall } from './call.ts';
+import type { KeyVisitor } from '../batcher/call.ts';
+import type { HandlerError } from '../protocol/errors.ts';
+import { embedKey, HostCall, InstantCall, pageKey } from './call.ts';
 import type { HostQueue } from './space.ts';
 
 /** Something to do once every earlier call of a queue has completed. */
@@ -38,20 +40,36 @@ export function synchronizeCall(queue: HostQueue, id: number): BarrierCall {
   return new BarrierCall(queue, id, (call) => call.reportFailure());
 }
 
-/** A call that was refused when it came; it fails when its turn comes. */
+/** What a call would have made. */
+export interface Outputs {
+  readonly outPages: Uint32Array;
+  readonly outEmbeds: Uint32Array;
+}
+
+/** A call that was refused when it came; it fails when its turn comes, and so does what needs its `outputs`. */
 export class RefusedCall extends InstantCall {
   readonly #why: Error;
+  readonly #outputs: Outputs | undefined;
 
-  constructor(queue: HostQueue, id: number, why: Error) {
+  constructor(queue: HostQueue, id: number, why: Error, outputs?: Outputs) {
     super('instant', queue, id);
     this.#why = why;
+    this.#outputs = outputs;
   }
 
   override execute(): undefined {
     throw this.#why;
   }
 
-  override visitKeys(): void {}
+  override visitKeys(visit: KeyVisitor): void {
+    for (const page of this.#outputs?.outPages ?? []) visit(pageKey(page), 'write');
+    for (const embed of this.#outputs?.outEmbeds ?? []) visit(embedKey(embed), 'write');
+  }
 
-  protected override poison(): void {}
+  protected override poison(cause: HandlerError): void {
+    if (!this.#outputs) return;
+    const { pages, embeds } = this.hostQueue.space;
+    pages.fail(this.#outputs.outPages, cause, this.hostQueue);
+    embeds.fail(this.#outputs.outEmbeds, cause, this.hostQueue);
+  }
 }

@@ -1,4 +1,4 @@
-import type { DeviceAdapter, SequenceInput, SequenceOutput } from '../backends/backend.ts';
+import type { SequenceInput, SequenceOutput } from '../backends/backend.ts';
 import { checkSequence } from '../backends/check.ts';
 import type { Batch, Grant } from '../batcher/batcher.ts';
 import type { BatchCall } from '../batcher/call.ts';
@@ -63,14 +63,7 @@ export class BatchRunner {
   /** Computes the forwards; returns the projections that were answered with them. */
   async #forward(grants: readonly Grant[], projections: readonly ProjectCall[]): Promise<Set<ProjectCall>> {
     const answered = new Set<ProjectCall>();
-    let adapter: DeviceAdapter | undefined;
-    try {
-      adapter = await this.#adapterOf(grants);
-    } catch (error) {
-      for (const { call } of grants) this.#fail(call as DeviceCall, error);
-      return answered;
-    }
-    const prepared = this.#prepare(grants, projections, adapter);
+    const prepared = this.#prepare(grants, projections);
     if (prepared.length === 0) return answered;
     const sequences = prepared.map(({ sequence }) => sequence);
     const startedMs = performance.now();
@@ -89,17 +82,7 @@ export class BatchRunner {
     return answered;
   }
 
-  /** What all of them compute with. @throws CallFault as `Adapters.use` does */
-  #adapterOf(grants: readonly Grant[]): undefined | Promise<DeviceAdapter> {
-    const name = grants[0]?.call.variant;
-    return name === undefined ? undefined : this.#context.adapters.use(name);
-  }
-
-  #prepare(
-    grants: readonly Grant[],
-    projections: readonly ProjectCall[],
-    adapter: DeviceAdapter | undefined,
-  ): Prepared[] {
+  #prepare(grants: readonly Grant[], projections: readonly ProjectCall[]): Prepared[] {
     const prepared: Prepared[] = [];
     for (const grant of grants) {
       const call = grant.call as DeviceCall;
@@ -111,7 +94,7 @@ export class BatchRunner {
       if (call instanceof ForwardCall) call.ride(ridersOf(call, projections));
       this.#try(call, () => {
         checkBefore(grant);
-        prepared.push({ call, grant, sequence: this.#sequence(call, grant.tokens, adapter) });
+        prepared.push({ call, grant, sequence: this.#sequence(call, grant.tokens) });
       });
     }
     // Room for one call may have been made by ending the inferlet of another: that one's slots are somebody else's now.
@@ -122,10 +105,11 @@ export class BatchRunner {
     });
   }
 
-  #sequence(call: DeviceCall, tokens: number, adapter: DeviceAdapter | undefined): SequenceInput {
+  #sequence(call: DeviceCall, tokens: number): SequenceInput {
     // Its space may have been ended for the room of a call before it.
     if (call.hostQueue.space.closed) throw new Error('the inferlet has ended');
     const { backend } = this.#context;
+    const { adapter } = call;
     const prepared = call.prepare(tokens);
     const sequence = adapter ? { ...prepared, adapter } : prepared;
     checkSequence(backend.config, backend.pageSize * backend.pageCount, sequence);

@@ -1,9 +1,10 @@
-import type { Backend, SequenceInput, SequenceOutput } from '../backends/backend.ts';
+import type { Backend, DeviceAdapter, SequenceInput, SequenceOutput } from '../backends/backend.ts';
 import { InvalidInput } from '../backends/check.ts';
 import { BatchCall, type CallKind } from '../batcher/call.ts';
 import { CallFault } from '../memory/fault.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
 import { encodeDone, encodeError } from '../protocol/results.ts';
+import type { AdapterHold } from './adapter-hold.ts';
 import type { Adapters } from './adapters.ts';
 import type { HostQueue } from './space.ts';
 
@@ -56,6 +57,9 @@ export abstract class HostCall extends BatchCall {
     return false;
   }
 
+  /** It is done, or dropped: what it held of the host's is given back. */
+  release(): void {}
+
   /** What the failed call should have made is marked, so that later calls which need it fail with its cause. */
   protected abstract poison(cause: HandlerError): void;
 
@@ -102,6 +106,31 @@ export abstract class InstantCall extends HostCall {
 
 /** A call that computes inputs on the device, in one step or many. */
 export abstract class DeviceCall extends HostCall {
+  readonly #hold: AdapterHold | undefined;
+
+  /** @param hold on the adapter that it computes with, if any */
+  constructor(kind: CallKind, queue: HostQueue, id: number, hold?: AdapterHold) {
+    super(kind, queue, id);
+    this.#hold = hold;
+  }
+
+  override get variant(): string | undefined {
+    return this.#hold?.variant;
+  }
+
+  override acquire(): boolean {
+    return this.#hold?.acquire() ?? true;
+  }
+
+  /** What it computes with beside the model. @throws CallFault when it cannot be had */
+  get adapter(): DeviceAdapter | undefined {
+    return this.#hold?.adapter;
+  }
+
+  override release(): void {
+    this.#hold?.release();
+  }
+
   /** The next inputs for the device, up to `granted`. @throws CallFault when the call cannot be done. */
   abstract prepare(granted: number): SequenceInput;
 

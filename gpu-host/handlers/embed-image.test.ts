@@ -228,6 +228,35 @@ describe('embed-image', () => {
     must(await writer.inferlet.readEmbed(writer.queue, bad.embeds[0]!));
   });
 
+  it('keeps nobody in device memory who only waits for a picture', async () => {
+    const pages = 16;
+    await using host = await start({ pageCount: pages, model: { prefixCache: false, swapMemoryBytes: 1 << 24 } });
+    const connection = await host.connect();
+    const ended: string[] = [];
+    const guest = (id: string, arrival: number) => {
+      const onTerminated = () => ended.push(id);
+      return new Writer(connection.openInferlet({ id, maxPages: pages, arrival, onTerminated }), 10);
+    };
+    const text = [Array.from({ length: 70 }, (_, i) => i)];
+    const older = guest('older', 1);
+    await older.write(text);
+    const pixels = Promise.withResolvers<Outcome<Uint8Array>>();
+    const { done } = older.image(pixels.promise);
+    must(await older.inferlet.synchronize(older.inferlet.createQueue('tiny')));
+    older.inferlet.setWaiting(true);
+    const newer = guest('newer', 2);
+    await newer.write(text);
+    assert.ok(host.host.stats().models[0]!.swappedOutPages > 0);
+    assert.equal(older.inferlet.pendingCalls, 0, 'the runtime sees it wait');
+    await newer.inferlet.close();
+    older.inferlet.setWaiting(false);
+    pixels.resolve(ok(picture(1)));
+    must(await done);
+    const oracle = await Oracle.of(host);
+    close(await older.next(7), await oracle.top([...text, [7]]));
+    assert.deepEqual(ended, []);
+  });
+
   it('lets go of what an inferlet leaves behind, pictures that never came among them', async () => {
     await using host = await start();
     const writer = await open(host);

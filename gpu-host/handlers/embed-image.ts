@@ -31,6 +31,7 @@ export class EmbedImageCall extends HostCall implements OpenImage {
     this.#vision = backend.images?.config;
     this.#arrived = arrived;
     queue.space.images.set(id, this);
+    queue.space.held++;
   }
 
   /** What it costs a step: rows of the tower. */
@@ -38,18 +39,18 @@ export class EmbedImageCall extends HostCall implements OpenImage {
     return this.#vision ? towerRows(this.#vision) : 1;
   }
 
-  override get incomplete(): boolean {
-    return this.#pixels === undefined && this.#refused === undefined;
+  override acquire(): boolean {
+    return this.#pixels !== undefined || this.#refused !== undefined;
   }
 
   pixels(pixels: Uint8Array): void {
-    if (!this.incomplete) return;
+    if (this.acquire()) return;
     this.#pixels = pixels;
     this.#arrived(this, pixels.length);
   }
 
   refuse(why: HandlerError): void {
-    if (!this.incomplete) return;
+    if (this.acquire()) return;
     this.#refused = why;
     this.#arrived(this, 0);
   }

@@ -86,13 +86,19 @@ export class ModelEngine {
       },
       resume: (run) => {
         const { space } = run.hostQueue;
-        space.heldRuns--;
+        space.held--;
         space.noteBusy();
         this.batcher.resume(run, performance.now());
         this.wake();
       },
+      told: (call) => {
+        this.batcher.resume(call, performance.now());
+        this.wake();
+      },
       arrived: (call, bytes) => {
         const { space } = call.hostQueue;
+        space.held--;
+        space.noteBusy();
         call.bytes += bytes;
         space.pendingBytes += bytes;
         this.batcher.resume(call, performance.now());
@@ -106,7 +112,7 @@ export class ModelEngine {
       pause: (call) => {
         const { space } = call.hostQueue;
         this.batcher.pause(call);
-        space.heldRuns++;
+        space.held++;
         space.noteBusy();
       },
     });
@@ -164,6 +170,8 @@ export class ModelEngine {
       released();
       return;
     }
+    // Whoever shares a limit with it may use its part now, though the device may still be at work on it.
+    this.memory.leaveFamily(space.pages);
     this.#dropCalls(space, why);
     this.#closing.push({ space, released });
     if (!this.batcher.busy) this.#releaseClosed();
@@ -183,6 +191,7 @@ export class ModelEngine {
     this.#stopped = true;
     this.#pause.wake();
     if (this.batcher.busy) await new Promise<void>((resolve) => this.#idle.push(resolve));
+    await this.#maker.context.adapters.close();
     await this.registry.close();
     this.#swap?.close();
   }
@@ -254,6 +263,7 @@ export class ModelEngine {
   #finish(call: HostCall): void {
     const { space } = call.hostQueue;
     space.pendingBytes -= call.bytes;
+    call.release();
     if (call instanceof RunCall) space.runs.delete(call.id);
     if (call instanceof EmbedImageCall) space.images.delete(call.id);
     this.batcher.finish(call, performance.now());
@@ -278,8 +288,12 @@ export class ModelEngine {
     space.closed = true;
     space.ended = why;
     for (const queue of space.queues) {
-      for (const dropped of this.batcher.closeQueue(queue.order)) answerEnded(dropped as HostCall);
+      for (const dropped of this.batcher.closeQueue(queue.order) as HostCall[]) {
+        dropped.release();
+        answerEnded(dropped);
+      }
     }
+    this.#maker.context.adapters.forget(space);
   }
 
   #releaseClosed(): void {

@@ -4,6 +4,7 @@ import type { Embed } from '../memory/embeds.ts';
 import { fault } from '../memory/fault.ts';
 import type { ForwardOperation } from '../protocol/decode-calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
+import type { AdapterHold } from './adapter-hold.ts';
 import { DeviceCall, embedKey, type ModelContext, type Progress, pageKey } from './call.ts';
 import { isChunkable } from './chunkable.ts';
 import { type Fusion, fuse } from './fusion.ts';
@@ -27,8 +28,8 @@ export class ForwardCall extends DeviceCall {
   /** Projections that this step answers as well, with the row of each. */
   fusion: Fusion | undefined;
 
-  constructor(queue: HostQueue, id: number, operation: ForwardOperation, model: ModelContext) {
-    super('forward', queue, id);
+  constructor(queue: HostQueue, id: number, operation: ForwardOperation, model: ModelContext, hold?: AdapterHold) {
+    super('forward', queue, id, hold);
     this.operation = operation;
     this.model = model;
     this.#unplanned = new Unplanned(queue.space.pages, model);
@@ -37,10 +38,6 @@ export class ForwardCall extends DeviceCall {
   override get tokens(): number {
     if (this.plan) return this.plan.left;
     return this.#unplanned.inputs(this.operation.inEmbeds.length, () => this.#ask());
-  }
-
-  override get variant(): string | undefined {
-    return this.operation.adapter;
   }
 
   override chunkable(): boolean {

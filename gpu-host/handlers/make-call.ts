@@ -2,7 +2,8 @@ import { fault } from '../memory/fault.ts';
 import type { QueuedOperation } from '../protocol/decode-calls.ts';
 import { MAX_LIST } from '../protocol/wire.ts';
 import { AdapterCall } from './adapter-call.ts';
-import { RefusedCall, synchronizeCall } from './barrier.ts';
+import { AdapterHold } from './adapter-hold.ts';
+import { type Outputs, RefusedCall, synchronizeCall } from './barrier.ts';
 import type { HostCall, ModelContext } from './call.ts';
 import { EmbedImageCall } from './embed-image.ts';
 import { ExportCall } from './exports.ts';
@@ -24,6 +25,8 @@ export interface CallMaker {
   readonly names: NamedPages;
   /** A held run may go on. */
   resume(run: RunCall): void;
+  /** What a call waited for beside earlier calls has come, or will not. */
+  told(call: HostCall): void;
   /** A picture of so many bytes, or the word that there is none, has come. */
   arrived(call: EmbedImageCall, bytes: number): void;
 }
@@ -37,10 +40,17 @@ export function makeCall(queue: HostQueue, id: number, operation: QueuedOperatio
     return new RefusedCall(queue, id, why);
   }
   switch (operation.op) {
-    case 'step':
-      return new StepCall(queue, id, operation.request, context);
+    case 'step': {
+      const { request } = operation;
+      const outputs = { outPages: request.outPages, outEmbeds: NONE };
+      return withAdapter(queue, id, request.adapter, outputs, maker, (hold) => {
+        return new StepCall(queue, id, request, context, hold);
+      });
+    }
     case 'forward':
-      return new ForwardCall(queue, id, operation, context);
+      return withAdapter(queue, id, operation.adapter, operation, maker, (hold) => {
+        return new ForwardCall(queue, id, operation, context, hold);
+      });
     case 'forward-scores':
       return new ForwardScoresCall(queue, id, operation, context);
     case 'run':
@@ -74,4 +84,22 @@ export function makeCall(queue: HostQueue, id: number, operation: QueuedOperatio
     default:
       return new MemoryCall(queue, id, operation, context.backend.config.vocabularySize);
   }
+}
+
+const NONE = new Uint32Array(0);
+
+/** A call that computes with an adapter, if it names one; refused, with what it should have made, when there is none of that name. */
+function withAdapter(
+  queue: HostQueue,
+  id: number,
+  name: string | undefined,
+  outputs: Outputs,
+  { context: { adapters }, told }: CallMaker,
+  make: (hold?: AdapterHold) => HostCall,
+): HostCall {
+  if (name === undefined) return make();
+  const unknown = adapters.refuse(name);
+  if (unknown) return new RefusedCall(queue, id, unknown, outputs);
+  const call = make(new AdapterHold(name, queue.space, adapters, () => told(call)));
+  return call;
 }

@@ -49,8 +49,8 @@ export class ModelSpace {
   readonly runs = new Map<number, OpenRun>();
   /** Calls with a picture by their id, for `image-pixels` and `image-failed`. */
   readonly images = new Map<number, OpenImage>();
-  /** How many runs wait for their consumer. */
-  heldRuns = 0;
+  /** How many runs wait for their consumer, and pictures for their pixels. */
+  held = 0;
   /** Bytes that calls which are not done cost: their arguments, and their keys on the scoreboard. */
   pendingBytes = 0;
   /** No result is wanted any more; memory goes back as soon as the device does not use it. */
@@ -64,9 +64,9 @@ export class ModelSpace {
     this.pages = pages;
   }
 
-  /** Tells the memory whether calls are pending. A held run is none: its pages are resolved anew when it goes on. */
+  /** Tells the memory whether calls are pending. A held one is none: its pages, if it has any, are resolved anew when it goes on. */
   noteBusy(): void {
-    this.pages.busy = this.scoreboard.size > this.heldRuns;
+    this.pages.busy = this.scoreboard.size > this.held;
   }
 }
 

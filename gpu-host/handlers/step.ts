@@ -5,6 +5,7 @@ import type { Distribution, StepRequest } from '../protocol/calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import { encodeStepResult } from '../protocol/results.ts';
 import { MAX_FRAME_WORDS } from '../protocol/wire.ts';
+import type { AdapterHold } from './adapter-hold.ts';
 import { DeviceCall, type ModelContext, type Progress, pageKey } from './call.ts';
 import { checkAllowed, checkTokens, checkTopK } from './checks.ts';
 import { isChunkable } from './chunkable.ts';
@@ -30,8 +31,8 @@ export class StepCall extends DeviceCall {
   #distributions: Distribution[] = [];
   #row = 0;
 
-  constructor(queue: HostQueue, id: number, request: StepRequest, model: ModelContext) {
-    super('forward', queue, id);
+  constructor(queue: HostQueue, id: number, request: StepRequest, model: ModelContext, hold?: AdapterHold) {
+    super('forward', queue, id, hold);
     this.#request = request;
     this.#model = model;
     this.#unplanned = new Unplanned(queue.space.pages, model);
@@ -41,10 +42,6 @@ export class StepCall extends DeviceCall {
     if (this.#plan) return this.#plan.left;
     const { tokens, positions } = this.#request;
     return this.#unplanned.inputs(tokens.length, () => (tokens.length === positions.length ? this.#ask() : undefined));
-  }
-
-  override get variant(): string | undefined {
-    return this.#request.adapter;
   }
 
   override chunkable(): boolean {

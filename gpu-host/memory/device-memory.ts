@@ -1,4 +1,5 @@
 import { chooseVictims, isNewer } from '#scheduler/policies/victims.ts';
+import { Families } from './family.ts';
 import { fault } from './fault.ts';
 import { isCached, largestPosition, type Page, PagePool, type PoolCounts } from './pool.ts';
 import { type PrefixStats, PrefixTree } from './prefix/tree.ts';
@@ -63,6 +64,7 @@ export class DeviceMemory implements SpaceMemory {
   readonly #swap: SwapStore | undefined;
   readonly #terminate: (space: PageSpace, cause: string) => void;
   readonly #spaces = new Set<PageSpace>();
+  readonly #families = new Families();
   /** One page on its way. */
   readonly #buffer: Uint8Array;
   #opened = 0;
@@ -87,13 +89,21 @@ export class DeviceMemory implements SpaceMemory {
   }
 
   openSpace(owner: SpaceOwner): PageSpace {
-    const space = new PageSpace(this, owner, this.#opened++);
+    const family = owner.family && this.#families.join(owner.family);
+    const space = new PageSpace(this, owner, this.#opened++, family);
     this.#spaces.add(space);
     return space;
   }
 
+  /** A space is about to be closed: what it still holds is not its family's any more. */
+  leaveFamily(space: PageSpace): void {
+    const family = space.leaveFamily();
+    if (family) this.#families.leave(family, space.heldPages);
+  }
+
   /** Gives back everything that a space holds; it must not be used any more. */
   closeSpace(space: PageSpace): void {
+    this.leaveFamily(space);
     space.releaseAll();
     this.#spaces.delete(space);
   }

@@ -288,7 +288,7 @@ function mapFound(space: PageSpace, nodes: readonly PrefixNode<Page>[], rooms: r
     if (!room) break;
     const begun = room.page.filled !== 0;
     // A page that has tokens stays for the time being: it counts, and its frame is taken.
-    if (begun && space.heldPages >= Math.min(space.owner.maxPages, pool.total)) break;
+    if (begun && !space.hasRoom) break;
     if (!bringBack(space, page, begun ? undefined : room.page)) break;
     let former = begun ? room.page : undefined;
     if (former) space.keep(former);

@@ -108,6 +108,40 @@ test('copies count against the limit, and one page through two addresses needs o
   kit.memory.audit();
 });
 
+test('the members of a family share a limit, copies included, and who leaves gives its part back', () => {
+  const kit = makeMemory({ pages: 16 });
+  const family = { name: 'root', maxPages: 6 };
+  const [one, two, stranger] = [
+    kit.open({ family }),
+    kit.open({ family }),
+    kit.open({ family: { ...family, name: 'x' } }),
+  ];
+  one.allocate(1, 3);
+  two.allocate(1, 1);
+  write(kit, two, [1], [0]);
+  two.share(Uint32Array.of(1, 1, 1), 2);
+  assert.equal(two.hasRoom, true);
+  write(kit, two, [2], [1]);
+  write(kit, two, [3], [1]);
+  assert.equal(two.hasRoom, false);
+  const refused = faultOf(() => two.emptySlots(Uint32Array.of(4), 1)).error;
+  assert.match(refused.val, /6 pages are held by an invocation and its children together and 1 more/);
+  assert.equal(faultOf(() => one.allocate(9, 1)).error.tag, 'limit-exceeded');
+  stranger.allocate(1, 6);
+
+  two.free(Uint32Array.of(2));
+  write(kit, two, [4], [1]);
+  kit.memory.leaveFamily(two);
+  assert.equal(two.heldPages, 3, 'the device may still be at work on them');
+  one.allocate(9, 3);
+  kit.memory.closeSpace(two);
+  assert.equal(faultOf(() => one.allocate(20, 1)).error.tag, 'limit-exceeded');
+  kit.memory.closeSpace(one);
+  const heir = kit.open({ family });
+  heir.allocate(1, 6);
+  kit.memory.audit();
+});
+
 test('out-pages are filled in order; too few slots and a page named twice are refused', () => {
   const kit = makeMemory({ pages: 4 });
   const space = kit.open();

@@ -1,5 +1,6 @@
 import type { HandlerError } from '../protocol/errors.ts';
 import { Failures } from './failures.ts';
+import type { Family, FamilyName } from './family.ts';
 import { dependencyFault, fault } from './fault.ts';
 import { bitCount, holders, type Page, type PagePool } from './pool.ts';
 import type { PrefixTree } from './prefix/tree.ts';
@@ -15,6 +16,8 @@ export interface SpaceOwner {
   readonly arrival: number;
   /** Most distinct pages, resident or not. */
   readonly maxPages: number;
+  /** With whom it shares another limit. */
+  readonly family?: FamilyName | undefined;
 }
 
 /** What an address stands for. */
@@ -73,9 +76,11 @@ export class PageSpace {
   readonly #held = new Map<Page, number>();
   /** Pages that no address stands for while the call that replaced them may still fail. */
   readonly #kept = new Set<Page>();
+  #family: Family | undefined;
 
   /** Made by `DeviceMemory.openSpace`. */
-  constructor(memory: SpaceMemory, owner: SpaceOwner, order: number) {
+  constructor(memory: SpaceMemory, owner: SpaceOwner, order: number, family?: Family) {
+    this.#family = family;
     this.memory = memory;
     this.pool = memory.pool;
     this.owner = owner;
@@ -94,6 +99,21 @@ export class PageSpace {
   /** Addresses by page. */
   get held(): ReadonlyMap<Page, number> {
     return this.#held;
+  }
+
+  /** Whether one page more is within every limit. */
+  get hasRoom(): boolean {
+    const family = this.#family;
+    return (
+      this.#held.size < Math.min(this.owner.maxPages, this.pool.total) && (!family || family.held < family.maxPages)
+    );
+  }
+
+  /** From here on its pages count in no family; answers the one that it was in. */
+  leaveFamily(): Family | undefined {
+    const family = this.#family;
+    this.#family = undefined;
+    return family;
   }
 
   /** Whether its pages may be swapped out. */
@@ -294,7 +314,7 @@ export class PageSpace {
     if (shared) this.#copyShared(mappings);
   }
 
-  /** @throws CallFault `limit-exceeded` when `more` distinct pages pass the inferlet's limit, or what the pool can ever hold */
+  /** @throws CallFault `limit-exceeded` when `more` distinct pages pass the inferlet's limit or its family's, or what the pool can ever hold */
   checkLimit(more: number): void {
     const wanted = this.#held.size + more;
     const { maxPages } = this.owner;
@@ -308,6 +328,13 @@ export class PageSpace {
       throw fault(
         'limit-exceeded',
         `${this.#held.size} pages are held and ${more} more are needed; the whole pool has ${this.pool.total}`,
+      );
+    }
+    const family = this.#family;
+    if (family && family.held + more > family.maxPages) {
+      throw fault(
+        'limit-exceeded',
+        `${family.held} pages are held by an invocation and its children together and ${more} more are needed; ${family.maxPages} is the limit of the first (manifest: limits.pages)`,
       );
     }
   }
@@ -380,13 +407,18 @@ export class PageSpace {
   }
 
   #hold(page: Page): void {
-    this.#held.set(page, (this.#held.get(page) ?? 0) + 1);
+    const before = this.#held.get(page) ?? 0;
+    this.#held.set(page, before + 1);
+    if (before === 0 && this.#family) this.#family.held++;
   }
 
   #unhold(page: Page): void {
     const left = (this.#held.get(page) ?? 0) - 1;
     if (left > 0) this.#held.set(page, left);
-    else this.#held.delete(page);
+    else {
+      this.#held.delete(page);
+      if (this.#family) this.#family.held--;
+    }
     this.pool.release(page);
   }
 }

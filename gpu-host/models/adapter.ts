@@ -55,7 +55,7 @@ export async function loadAdapter(directory: string, model: ModelConfig): Promis
         hint: 'restart the GPU host to use the new one',
       });
     const values = readTensor(tensors.get(name) as TensorInfo);
-    if (!values.every(Number.isFinite))
+    if (!areFinite(values))
       throw new ModelError('malformed-weights', `${file}: "${name}" holds numbers that are not finite`);
     return values;
   };
@@ -115,6 +115,12 @@ function checkShape(name: string, info: TensorInfo | undefined, shape: readonly 
     'wrong-shape',
     `"${name}" has shape [${info.shape.join(', ')}]; the model and adapter_config.json imply [${shape.join(', ')}]`,
   );
+}
+
+/** A plain loop: with a call for each number this took most of the time of a load. */
+function areFinite(values: Float32Array): boolean {
+  for (let i = 0; i < values.length; i++) if (!Number.isFinite(values[i])) return false;
+  return true;
 }
 
 /** Another one for another content, as far as size and time tell. */

@@ -18,9 +18,9 @@ export type TemplateVariables = Readonly<Record<string, unknown>>;
  * stranger's messages are quadratic.
  */
 const MAX_STEPS = 1_000_000;
-const MAX_RENDER_MS = 1000;
-/** Steps between two looks at the clock. */
-const STEPS_PER_LOOK = 128;
+const MAX_RENDER_MS = 100;
+/** Values in the variables, each message three of them and one: they become Jinja's own in one go, before the first step. */
+export const MAX_CHAT_VALUES = 32_768;
 /** Numbers that `range` hands out at once. */
 const MAX_RANGE = 100_000;
 
@@ -49,10 +49,12 @@ export function compileChatTemplate(
   const program = parse(source);
   return (variables) => {
     try {
+      const clock = new RenderClock();
+      checkSize(variables);
       const environment = new Environment();
       const given = { ...specialTokens, tools: null, documents: null, ...variables };
       for (const [name, value] of Object.entries({ ...GLOBALS, ...given })) environment.set(name, value);
-      return String(new BoundedInterpreter(environment).run(program).value);
+      return String(new BoundedInterpreter(environment, clock).run(program).value);
     } catch (cause) {
       const message = `the chat template refused the messages: ${causeText(cause)}`;
       throw new ModelError('invalid-messages', message, { cause });
@@ -96,14 +98,47 @@ const Unbounded: new (
   evaluate(node: object | undefined, environment: object): object;
 } = Interpreter;
 
-class BoundedInterpreter extends Unbounded {
+/** The time of one rendering, from before its variables are made Jinja's. What the thread did not get of its processor does not count. */
+class RenderClock {
   readonly #endsAt = performance.now() + MAX_RENDER_MS;
+  readonly #cpuEndsAt = cpuMs() + MAX_RENDER_MS;
+
+  get late(): boolean {
+    return performance.now() > this.#endsAt && cpuMs() > this.#cpuEndsAt;
+  }
+}
+
+function cpuMs(): number {
+  const { user, system } = process.threadCpuUsage();
+  return (user + system) / 1000;
+}
+
+class BoundedInterpreter extends Unbounded {
+  readonly #clock: RenderClock;
   #steps = 0;
 
+  constructor(environment: object, clock: RenderClock) {
+    super(environment);
+    this.#clock = clock;
+  }
+
   override evaluate(node: object | undefined, environment: object): object {
-    if (++this.#steps % STEPS_PER_LOOK === 0 && (this.#steps > MAX_STEPS || performance.now() > this.#endsAt)) {
+    // One step may turn all messages into JSON, so every step looks.
+    if (++this.#steps > MAX_STEPS || this.#clock.late) {
       throw new Error('it takes too long over them; send fewer or shorter ones');
     }
     return super.evaluate(node, environment);
+  }
+}
+
+/** @throws Error when there are more values than one rendering may have */
+function checkSize(variables: TemplateVariables): void {
+  const left: unknown[] = [variables];
+  let count = 0;
+  for (let value = left.pop(); value !== undefined; value = left.pop()) {
+    const inner = typeof value === 'object' && value !== null ? Object.values(value) : [];
+    count += inner.length;
+    if (count > MAX_CHAT_VALUES) throw new Error(`they have more than ${MAX_CHAT_VALUES} values; send fewer`);
+    for (const each of inner) left.push(each ?? null);
   }
 }

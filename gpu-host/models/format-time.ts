@@ -1,3 +1,11 @@
+const MONTHS = [
+  ...['January', 'February', 'March', 'April', 'May', 'June'],
+  ...['July', 'August', 'September', 'October', 'November', 'December'],
+];
+const DAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
+/** Letters of a short name. */
+const SHORT = 3;
+
 /** Directives of Python's `strftime` that chat templates use, in English whatever the machine's language. */
 const DIRECTIVES: Readonly<Record<string, (date: Date) => string>> = {
   Y: (date) => String(date.getFullYear()),
@@ -7,10 +15,10 @@ const DIRECTIVES: Readonly<Record<string, (date: Date) => string>> = {
   H: (date) => twoDigits(date.getHours()),
   M: (date) => twoDigits(date.getMinutes()),
   S: (date) => twoDigits(date.getSeconds()),
-  b: (date) => date.toLocaleString('en-US', { month: 'short' }),
-  B: (date) => date.toLocaleString('en-US', { month: 'long' }),
-  a: (date) => date.toLocaleString('en-US', { weekday: 'short' }),
-  A: (date) => date.toLocaleString('en-US', { weekday: 'long' }),
+  b: (date) => month(date).slice(0, SHORT),
+  B: (date) => month(date),
+  a: (date) => day(date).slice(0, SHORT),
+  A: (date) => day(date),
   '%': () => '%',
 };
 
@@ -19,4 +27,6 @@ export function formatTime(date: Date, format: string): string {
   return format.replaceAll(/%([a-zA-Z%])/g, (written, directive: string) => DIRECTIVES[directive]?.(date) ?? written);
 }
 
+const month = (date: Date): string => MONTHS[date.getMonth()] ?? '';
+const day = (date: Date): string => DAYS[date.getDay()] ?? '';
 const twoDigits = (value: number): string => String(value).padStart(2, '0');

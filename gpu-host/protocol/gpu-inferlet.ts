@@ -124,7 +124,7 @@ export interface GpuInferlet {
   readonly heldPages: number;
   /** Those of one model. */
   heldPagesOf(model: string): number;
-  /** Calls whose result is awaited. */
+  /** Calls whose result is awaited, but for pictures whose pixels have not come. */
   readonly pendingCalls: number;
   /** Calls issued since it was opened. */
   readonly issuedCalls: number;

@@ -71,6 +71,7 @@ export class DeviceInferlet implements GpuInferlet {
   #queues = new Map<number, Queue>();
   #spaces = new Map<number, Space>();
   #lastQueue = 0;
+  #unsentPictures = 0;
 
   constructor(link: LinkOrDown, handle: number, options: InferletOptions, models: readonly ModelSummary[]) {
     this.#issuer = new Issuer(link, handle, options);
@@ -91,7 +92,8 @@ export class DeviceInferlet implements GpuInferlet {
   }
 
   get pendingCalls(): number {
-    return this.#issuer.pending;
+    // One without its picture waits for whoever makes that, not for the device.
+    return Math.max(0, this.#issuer.pending - this.#unsentPictures);
   }
 
   get lost(): string | undefined {
@@ -213,7 +215,12 @@ export class DeviceInferlet implements GpuInferlet {
       call = id;
       return encodeEmbedImage(link.writer, this.#handle, queue, id, positions, embeds);
     });
-    if (call !== 0) sendPixels(this.#issuer, call, pixels);
+    if (call === 0) return done;
+    this.#unsentPictures++;
+    const sent = pixels.finally(() => {
+      this.#unsentPictures--;
+    });
+    sendPixels(this.#issuer, call, sent);
     return done;
   }
 

@@ -230,7 +230,8 @@ export class Connection implements ResultLine {
       throw new ProtocolFault('overrun', `more than ${this.#limits.maxInferlets} inferlets are open`);
     }
     const { name: id, tenant, arrival, maxPages, maxPriority } = call;
-    const owner = { id, tenant, arrival, maxPages, maxPriority };
+    const family = call.family === '' ? undefined : { name: call.family, maxPages: call.familyPages };
+    const owner = { id, tenant, arrival, maxPages, maxPriority, family };
     const { maxInferletUnreadBytes } = this.#limits;
     this.#inferlets.set(call.inferlet, new HostInferlet(call.inferlet, owner, this, maxInferletUnreadBytes));
   }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { GpuInferlet, RunHandle } from '../protocol/client.ts';
+import { type GpuInferlet, type RunHandle, SharedPages } from '../protocol/client.ts';
 import { encodeBare, encodeOpenInferlet, encodeWords } from '../protocol/encode-calls.ts';
 import { Link } from '../protocol/link.ts';
 import { OP } from '../protocol/wire.ts';
@@ -69,7 +69,11 @@ test('what is said of a run that is not known ends no connection', async () => {
     onLost: (cause) => losses.push(cause),
   });
   await greeted;
-  encodeOpenInferlet(link.writer, 1, { name: 'x', tenant: 't', maxPages: 4, maxPriority: 10, arrival: 1 });
+  encodeOpenInferlet(link.writer, 1, {
+    ...{ name: 'x', tenant: 't', maxPages: 4, maxPriority: 10, arrival: 1 },
+    family: '',
+    familyPages: 0,
+  });
   encodeWords(link.writer, OP.createQueue, 1, 1, 0, 0);
   encodeBare(link.writer, OP.runStop, 1, 1, 77);
   encodeBare(link.writer, OP.closeQueue, 1, 1, 0);
@@ -114,6 +118,47 @@ test('an inferlet that asks for too many results at once ends itself: each of it
   await inferlet.close();
   const { free, cached } = host.host.stats().models[0]!.pages;
   assert.equal(free + cached, 64);
+});
+
+test('inferlets that share a limit hold no more than it together, copies of shared pages included', async () => {
+  await using host = await startTestHost();
+  const connection = await host.connect();
+  const sharedPages = new SharedPages('root', 8);
+  const heldPages = () => {
+    const { free, cached, total } = host.host.stats().models[0]!.pages;
+    return total - free - cached;
+  };
+  // Each looks as if it held one page, and makes six of it.
+  const copying = async (id: string) => {
+    const inferlet = connection.openInferlet({ id, maxPages: 8, arrival: 1, sharedPages });
+    const queue = inferlet.createQueue('tiny');
+    const step = async (page: number, position: number) => {
+      const call = { tokens: Uint32Array.of(5), positions: Uint32Array.of(position), inPages: NONE, mask: undefined };
+      const outPages = Uint32Array.of(page);
+      return tagOf(await inferlet.step(queue, { ...call, outPages, rows: 0, output: { tag: 'none' } }));
+    };
+    const own = must(inferlet.allocatePages(queue, 1));
+    assert.equal(await step(own[0] as number, 0), 'ok');
+    const tags: string[] = [];
+    for (let i = 0; i < 5; i++) tags.push(await step(must(inferlet.sharePages(queue, own))[0] as number, 1));
+    return { inferlet, tags };
+  };
+  const [first, second] = [await copying('first'), await copying('second')];
+  assert.deepEqual(
+    first.tags,
+    Array.from({ length: 5 }, () => 'ok'),
+  );
+  assert.deepEqual(second.tags, ['ok', 'limit-exceeded', 'limit-exceeded', 'limit-exceeded', 'limit-exceeded']);
+  assert.equal(heldPages(), 8);
+  await first.inferlet.close();
+  const third = await copying('third');
+  assert.deepEqual(
+    third.tags,
+    Array.from({ length: 5 }, () => 'ok'),
+    'it has what the first has given back',
+  );
+  await Promise.all([second, third].map(({ inferlet }) => inferlet.close()));
+  assert.equal(heldPages(), 0);
 });
 
 test('as many results as the bound allows, again and again, end nothing: what was read does not count', async () => {

@@ -16,7 +16,11 @@ async function until(holds: () => boolean): Promise<void> {
 
 /** The first inferlet of a raw peer. */
 function openInferlet(writer: FrameWriter): void {
-  encodeOpenInferlet(writer, 1, { name: 'x', tenant: 't', maxPages: 4, maxPriority: 10, arrival: 1 });
+  encodeOpenInferlet(writer, 1, {
+    ...{ name: 'x', tenant: 't', maxPages: 4, maxPriority: 10, arrival: 1 },
+    family: '',
+    familyPages: 0,
+  });
 }
 
 /** Pages that no inferlet holds. */

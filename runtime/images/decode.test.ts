@@ -96,7 +96,10 @@ describe('decoding pictures', () => {
   it('refuses a second header, which no bound would hold for, and does not look behind the end', () => {
     const small = png(1, 1, deflateSync(Uint8Array.of(0, 1, 2, 3)));
     const large = png(5000, 4000, deflateSync(new Uint8Array(4000 * 15_001)));
-    assert.throws(() => decode(new Uint8Array([...small.subarray(0, PNG_HEADER_BYTES), ...large.subarray(8)])), /size twice/);
+    assert.throws(
+      () => decode(new Uint8Array([...small.subarray(0, PNG_HEADER_BYTES), ...large.subarray(8)])),
+      /size twice/,
+    );
     const behind = decode(new Uint8Array([...small, ...large.subarray(8)]));
     assert.deepEqual([behind.width, behind.height, ...behind.data], [1, 1, 1, 2, 3]);
   });

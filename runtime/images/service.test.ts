@@ -55,14 +55,15 @@ describe('the image service', () => {
     const charged: number[] = [];
     const account = new ImageAccount({ charge: (ms) => charged.push(ms), usedUp: () => false });
     const values = [10, 20, 30, 40, 50];
-    const outcomes = await Promise.all(values.map((value) => ask(service, picture(value), { account })));
+    const asked = values.map((value) => ask(service, picture(value), { account }));
+    assert.equal(service.workers, 2);
+    const outcomes = await Promise.all(asked);
     const found = outcomes.map((outcome) => (outcome.tag === 'ok' ? [...new Set(outcome.val)] : outcome));
     assert.deepEqual(
       found,
       values.map((value) => [value]),
     );
     assert.ok(charged.length === values.length && charged.some((ms) => ms > 0));
-    assert.equal(service.workers, 2);
     await eventually(() => service.workers === 0, 'the idle workers end');
     assert.equal(tagOf(await ask(service, picture(1))), 'ok');
   });
@@ -114,7 +115,9 @@ describe('the image service', () => {
     const service = open();
     const stop = new AbortController();
     const big = () => new Uint8Array(8 * 1024 * 1024);
-    const many = Array.from({ length: 32 }, () => ask(service, big(), { signal: stop.signal, account: new ImageAccount() }));
+    const many = Array.from({ length: 32 }, () =>
+      ask(service, big(), { signal: stop.signal, account: new ImageAccount() }),
+    );
     const other = ask(service, picture(1), { tenant: 'b' });
     assert.equal(tagOf(await other), 'ok');
     stop.abort();

@@ -667,7 +667,7 @@ declare module 'pie:inferlet/store@0.1.0' {
   export function set(key: string, value: Uint8Array | readonly number[], timeToLive?: number | null | undefined): Future<Outcome<number>>;
   /**
    * Writes a value if the key's version is `expected` (none: if there is no value). Completes with the new version, or none when somebody
-   * else was there before: read again.
+   * else was there before: read again. A time to live stays.
    */
   export function compareAndSet(key: string, expected: number | null | undefined, value: Uint8Array | readonly number[]): Future<Outcome<number | null>>;
   /** Whether there was a value to delete. */

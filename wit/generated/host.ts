@@ -644,7 +644,7 @@ export interface StoreHost {
   set(key: string, value: Uint8Array, timeToLive: number | undefined): Promise<Outcome<bigint, HandlerError>>;
   /**
    * Writes a value if the key's version is `expected` (none: if there is no value). Completes with the new version, or none when somebody
-   * else was there before: read again.
+   * else was there before: read again. A time to live stays.
    */
   compareAndSet(key: string, expected: bigint | undefined, value: Uint8Array): Promise<Outcome<bigint | undefined, HandlerError>>;
   /** Whether there was a value to delete. */

@@ -43,6 +43,8 @@ typedef struct {
 typedef struct {
   uint32_t block;
   uint32_t top;
+  uint32_t mark;
+  uint32_t outer;
 } pie_mark_t;
 
 /* Memory of the arena, not cleared; `align` is a power of two. Traps when the inferlet's memory is full. */
@@ -52,14 +54,26 @@ pie_mark_t pie_mark(void);
 /* Gives back all that was taken since `mark`. */
 void pie_release(pie_mark_t mark);
 
-/* ---- Text that grows ---------------------------------------------------------------------------------------------------------- */
+/* ---- Text that grows -----------------------------------------------------------------------------------------------------------
+ *
+ *     pie_buffer text = {0};
+ *     pie_reserve(&text, 1000);
+ *
+ * Its memory is the arena's, too, and what it takes after a mark is given back with it. So a text that is older than the last mark that was
+ * not gone back to must not grow: that traps, and so does appending to one whose memory was given back. Reserve its room before the mark;
+ * up to that, it may be appended to anywhere.
+ */
 
 typedef struct {
   char *data;
   uint32_t length;
   uint32_t capacity;
+  /* The last mark when it took its memory. */
+  uint32_t mark;
 } pie_buffer;
 
+/* Makes room for `bytes` more. */
+void pie_reserve(pie_buffer *buffer, uint32_t bytes);
 void pie_append(pie_buffer *buffer, pie_string text);
 void pie_append_number(pie_buffer *buffer, uint64_t number);
 /* The text as a JSON string, with its quotes. */
@@ -1398,7 +1412,7 @@ static inline pie_result_option_u64 pie_store_compare_and_set_wait(pie_store_com
 }
 static inline void pie_store_compare_and_set_forget(pie_store_compare_and_set_future future) { pie_raw_store_compare_and_set_forget(future.handle); }
 /* Writes a value if the key's version is `expected` (none: if there is no value). Completes with the new version, or none when somebody
- * else was there before: read again. */
+ * else was there before: read again. A time to live stays. */
 static inline pie_store_compare_and_set_future pie_store_compare_and_set(pie_string key, const uint64_t *expected, pie_list_u8 value) {
   return (pie_store_compare_and_set_future){pie_raw_store_compare_and_set((int32_t)key.data, (int32_t)key.length, expected != 0, expected ? (*expected) : 0, (int32_t)value.data, (int32_t)value.length)};
 }
@@ -1829,6 +1843,8 @@ extern void *__libc_malloc(size_t) __attribute__((weak));
 /* Each block is twice as large as the one before. */
 static struct {
   uint32_t start[PIE_BLOCKS], end[PIE_BLOCKS], count, current, top;
+  /* Marks are numbered: how many there were; the last one that was not gone back to, and the one before it, 0 for none. */
+  uint32_t marks, mark, outer;
 } pie_arena;
 
 static bool pie_fits(uint32_t block, uint32_t from, uint32_t bytes, uint32_t align, uint32_t *at) {
@@ -1868,11 +1884,18 @@ void *pie_alloc(uint32_t bytes, uint32_t align) {
   }
 }
 
-pie_mark_t pie_mark(void) { return (pie_mark_t){pie_arena.current, pie_arena.top}; }
+pie_mark_t pie_mark(void) {
+  pie_mark_t mark = {pie_arena.current, pie_arena.top, pie_arena.mark, pie_arena.outer};
+  pie_arena.outer = pie_arena.mark;
+  pie_arena.mark = ++pie_arena.marks;
+  return mark;
+}
 
 void pie_release(pie_mark_t mark) {
   pie_arena.current = mark.block;
   pie_arena.top = mark.top ? mark.top : pie_arena.start[0];
+  pie_arena.mark = mark.mark;
+  pie_arena.outer = mark.outer;
 }
 
 /* The platform's way to a place for what it hands over. */
@@ -1882,15 +1905,26 @@ PIE_EXPORT("cabi_realloc") void *pie_realloc(const char *old, uint32_t old_bytes
   return at;
 }
 
-static void pie_append_bytes(pie_buffer *buffer, const char *data, uint32_t length) {
-  if (buffer->length + length > buffer->capacity) {
-    uint32_t capacity = buffer->capacity ? buffer->capacity : 64;
-    while (capacity < buffer->length + length) capacity *= 2;
-    char *larger = pie_alloc(capacity, 1);
-    for (uint32_t i = 0; i < buffer->length; i++) larger[i] = buffer->data[i];
-    buffer->data = larger;
-    buffer->capacity = capacity;
+void pie_reserve(pie_buffer *buffer, uint32_t bytes) {
+  if (buffer->capacity) {
+    /* The mark after which it took its memory was gone back to. */
+    if (buffer->mark > pie_arena.mark || (buffer->mark > pie_arena.outer && buffer->mark < pie_arena.mark)) __builtin_trap();
+    if (bytes <= buffer->capacity - buffer->length) return;
+    /* What it would take now is given back before it is. */
+    if (buffer->mark != pie_arena.mark) __builtin_trap();
   }
+  if (buffer->length + bytes < bytes || buffer->length + bytes > INT32_MAX) __builtin_trap();
+  uint32_t capacity = buffer->capacity ? buffer->capacity : 64;
+  while (capacity < buffer->length + bytes) capacity *= 2;
+  char *larger = pie_alloc(capacity, 1);
+  for (uint32_t i = 0; i < buffer->length; i++) larger[i] = buffer->data[i];
+  buffer->data = larger;
+  buffer->capacity = capacity;
+  buffer->mark = pie_arena.mark;
+}
+
+static void pie_append_bytes(pie_buffer *buffer, const char *data, uint32_t length) {
+  pie_reserve(buffer, length);
   for (uint32_t i = 0; i < length; i++) buffer->data[buffer->length++] = data[i];
 }
 

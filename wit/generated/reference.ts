@@ -1658,7 +1658,7 @@ export const reference: ContractReference = {
     {
      "name": "compare-and-set",
      "signature": "compare-and-set: func(key: string, expected: option<u64>, value: list<u8>) -> future<result<option<u64>, error>>",
-     "docs": "Writes a value if the key's version is `expected` (none: if there is no value). Completes with the new version, or none when somebody\nelse was there before: read again.",
+     "docs": "Writes a value if the key's version is `expected` (none: if there is no value). Completes with the new version, or none when somebody\nelse was there before: read again. A time to live stays.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_store_compare_and_set"

@@ -22,21 +22,23 @@ export class OnnxAdapter implements DeviceAdapter {
     this.bytes = Object.values(feeds).reduce((sum, { size }) => sum + 4 * size, 0);
   }
 
-  /** Reads it layer by layer, and lets others have the thread in between. */
+  /** Reads it projection by projection, and lets others have the thread in between. */
   static async read(adapter: LoadedAdapter, model: LoadedModel): Promise<OnnxAdapter> {
     const feeds: Record<string, Tensor> = {};
     for (let layer = 0; layer < model.config.layers; layer++) {
-      await setImmediate();
       for (const linear of Object.values(layerLinears(model.config, layer, 32))) {
-        const parts = linear.parts.map((part) => ({
-          rows: model.tensors.info(part).shape[0] ?? 0,
-          change: adapter.read(layer, projectionOf(part)),
-        }));
+        const changed = linear.parts.filter((part) => adapter.targets.includes(projectionOf(part)));
+        const stack = new Stack(linear, adapter.rank * changed.length);
+        let firstRow = 0;
+        for (const part of linear.parts) {
+          await setImmediate();
+          const change = adapter.read(layer, projectionOf(part));
+          if (change) stack.add(change, adapter, firstRow);
+          firstRow += model.tensors.info(part).shape[0] ?? 0;
+        }
         const { down, up } = adapterInputs(linear);
-        const rank = adapter.rank * parts.filter(({ change }) => change !== undefined).length;
-        const stacked = stack(parts, rank, linear, adapter);
-        feeds[down] = new Tensor('float32', stacked.down, [rank, linear.columns]);
-        feeds[up] = new Tensor('float32', stacked.up, [rank, linear.rows]);
+        feeds[down] = new Tensor('float32', stack.down, [stack.rank, linear.columns]);
+        feeds[up] = new Tensor('float32', stack.up, [stack.rank, linear.rows]);
       }
     }
     return new OnnxAdapter(feeds);
@@ -53,29 +55,33 @@ export class OnnxAdapter implements DeviceAdapter {
  * The matrices of projections that are multiplied as one, as one pair: every `A` below the last, and every `B`, transposed, in the columns of
  * its own projection. The zeros beside them cost less than a multiplication for each projection.
  */
-function stack(
-  parts: readonly { readonly rows: number; readonly change: LowRank | undefined }[],
-  rank: number,
-  { rows, columns }: LinearLayer,
-  adapter: Pick<LoadedAdapter, 'rank' | 'scale'>,
-): { readonly down: Float32Array; readonly up: Float32Array } {
-  const down = new Float32Array(rank * columns);
-  const up = new Float32Array(rank * rows);
-  let first = 0;
-  let firstRow = 0;
-  for (const { rows: own, change } of parts) {
-    if (change !== undefined) {
-      down.set(change.a, first * columns);
-      for (let row = 0; row < own; row++) {
-        for (let k = 0; k < adapter.rank; k++) {
-          up[(first + k) * rows + firstRow + row] = adapter.scale * change.b[row * adapter.rank + k];
-        }
-      }
-      first += adapter.rank;
-    }
-    firstRow += own;
+class Stack {
+  readonly rank: number;
+  readonly down: Float32Array;
+  readonly up: Float32Array;
+  readonly #rows: number;
+  readonly #columns: number;
+  #first = 0;
+
+  constructor({ rows, columns }: LinearLayer, rank: number) {
+    this.rank = rank;
+    this.down = new Float32Array(rank * columns);
+    this.up = new Float32Array(rank * rows);
+    this.#rows = rows;
+    this.#columns = columns;
   }
-  return { down, up };
+
+  /** Adds those of the projection whose outputs begin at `firstRow`. */
+  add({ a, b }: LowRank, { rank, scale }: Pick<LoadedAdapter, 'rank' | 'scale'>, firstRow: number): void {
+    this.down.set(a, this.#first * this.#columns);
+    const { up } = this;
+    const own = b.length / rank;
+    for (let k = 0; k < rank; k++) {
+      const to = (this.#first + k) * this.#rows + firstRow;
+      for (let row = 0, from = k; row < own; row++, from += rank) up[to + row] = scale * (b[from] as number);
+    }
+    this.#first += rank;
+  }
 }
 
 /** The projection whose weights a tensor holds. */

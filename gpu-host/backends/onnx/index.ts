@@ -43,6 +43,8 @@ export interface OnnxBackendOptions {
    * processes keep the cores busy, one thread fewer is faster (two threads on two busy cores took twice as long as one).
    */
   readonly threads?: number;
+  /** Whether adapters will be loaded: the decoder that takes them is then made at start, and with the first of them otherwise. */
+  readonly adapters?: boolean;
   /** Where quantised weights are kept between starts; `$XDG_CACHE_HOME/pie/quantized` by default. */
   readonly cacheDirectory?: string;
 }
@@ -68,7 +70,9 @@ export async function createOnnxBackend(model: LoadedModel, options: OnnxBackend
     adaptedDecoder: new LazySession(() => decoder({ adapter: true })),
     head: new LazySession(() => session(buildHead(model, headBits, quantized))),
   };
-  return new OnnxBackend(model, options, pool, sessions);
+  // Making it holds the thread for long: at start, where that is known to be needed, and not while others compute.
+  if (options.adapters) await sessions.adaptedDecoder.get();
+  return new OnnxBackend(model, options, pool, sessions, await OnnxImageEncoder.open(model, options.threads));
 }
 
 /** What one model runs on. Those made when first wanted cost a second copy of their weights. */
@@ -96,11 +100,17 @@ class OnnxBackend implements Backend {
   readonly #head: Head;
   readonly #padding: PaddingMeter;
 
-  constructor(model: LoadedModel, options: OnnxBackendOptions, pool: KvPool, sessions: Sessions) {
+  constructor(
+    model: LoadedModel,
+    options: OnnxBackendOptions,
+    pool: KvPool,
+    sessions: Sessions,
+    images: OnnxImageEncoder | undefined,
+  ) {
     const { config } = model;
     const { bits, headBits = bits } = options;
     this.#model = model;
-    this.images = OnnxImageEncoder.of(model, options.threads);
+    this.images = images;
     this.config = config;
     this.pageSize = options.pageSize;
     this.pageCount = options.pageCount;

@@ -3,24 +3,28 @@ import type { LoadedModel } from '#gpu-host/models/load.ts';
 import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 import type { ImageEncoder } from '../backend.ts';
 import { checkImages } from '../check.ts';
-import { LazySession } from './lazy-session.ts';
 import { floats } from './outputs.ts';
 import { sessionOptions } from './session-options.ts';
 import { buildVision } from './vision-graph.ts';
 
-/** A vision tower and its projector in a session of their own, made with the first picture. */
+/** A vision tower and its projector in a session of their own. */
 export class OnnxImageEncoder implements ImageEncoder {
   readonly config: VisionConfig;
-  readonly #session: LazySession;
+  readonly #session: InferenceSession;
 
-  constructor(model: LoadedModel, config: VisionConfig, threads: number | undefined) {
+  private constructor(config: VisionConfig, session: InferenceSession) {
     this.config = config;
-    this.#session = new LazySession(() => InferenceSession.create(buildVision(model, config), sessionOptions(threads)));
+    this.#session = session;
   }
 
-  /** Of a model with a tower. */
-  static of(model: LoadedModel, threads: number | undefined): OnnxImageEncoder | undefined {
-    return model.vision && new OnnxImageEncoder(model, model.vision, threads);
+  /** Of a model with a tower; undefined for others. */
+  static async open(model: LoadedModel, threads: number | undefined): Promise<OnnxImageEncoder | undefined> {
+    const { vision } = model;
+    if (!vision) return undefined;
+    return new OnnxImageEncoder(
+      vision,
+      await InferenceSession.create(buildVision(model, vision), sessionOptions(threads)),
+    );
   }
 
   async encode(images: readonly Uint8Array[]): Promise<readonly Float32Array[]> {
@@ -32,9 +36,8 @@ export class OnnxImageEncoder implements ImageEncoder {
     images.forEach((image, i) => {
       pixels.set(image, i * imageBytes);
     });
-    const session = await this.#session.get();
     const shape = [images.length, imageSize, imageSize, 3];
-    const result = await session.run({ pixels: new Tensor('uint8', pixels, shape) });
+    const result = await this.#session.run({ pixels: new Tensor('uint8', pixels, shape) });
     const all = floats(result.embeds);
     const values = embeds * embedSize;
     // Slices, since embeds live on one by one.

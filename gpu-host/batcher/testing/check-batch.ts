@@ -37,6 +37,33 @@ export function checkBatch(batch: Batch, limits: BatchLimits): void {
   checkQueueOrder(forwards, projections, whole);
 }
 
+/** The turns of the model and its adapters, batch by batch. */
+export class TurnChecker {
+  #before: string | undefined | null = null;
+  /** For each variant with a ready call that was passed over: the variants that went instead. */
+  readonly #passed = new Map<string | undefined, (string | undefined)[]>();
+
+  /** The model waits for one batch of forwards at most; an adapter for one of each other adapter, and of the model before each of these and itself. */
+  check({ forwards }: Batch, ready: readonly WorldCall[]): void {
+    if (forwards.length === 0) return;
+    const chosen = forwards[0]?.call.variant;
+    const waiting = new Set(ready.filter(({ kind }) => kind === 'forward').map(({ variant }) => variant));
+    for (const variant of this.#passed.keys()) if (!waiting.has(variant)) this.#passed.delete(variant);
+    for (const variant of waiting) {
+      const passed = [...(this.#passed.get(variant) ?? []), chosen];
+      const twice = passed.filter((other) => other === chosen).length > 1;
+      if (variant === chosen) this.#passed.delete(variant);
+      else {
+        if (variant === undefined) assert.equal(passed.length, 1, 'calls without an adapter wait for several batches');
+        else assert.ok(chosen === undefined || !twice, `${chosen} goes twice while ${variant} waits`);
+        assert.ok(chosen !== undefined || this.#before !== undefined, `${variant} waits for two batches of the model`);
+        this.#passed.set(variant, passed);
+      }
+    }
+    this.#before = chosen;
+  }
+}
+
 /** Encodings go alone, and past the limit only one by itself. */
 function checkEncodings({ forwards, projections, encodings }: Batch, { maxCalls, maxTokens }: BatchLimits): void {
   assert.deepEqual([forwards.length, projections.length], [0, 0], 'encodings beside others');
@@ -46,7 +73,6 @@ function checkEncodings({ forwards, projections, encodings }: Batch, { maxCalls,
   assert.ok(tokens <= maxTokens || encodings.length === 1, `${tokens} inputs of several encodings`);
   const whole = new Map<WorldCall, number>();
   for (const [place, call] of (encodings as WorldCall[]).entries()) {
-    assert.ok(!call.late, `${call.name} lacks what it needs`);
     checkStart(call, whole);
     whole.set(call, place);
   }
@@ -70,6 +96,7 @@ function checkLimits(batch: Batch, limits: BatchLimits): void {
 /** Whatever the call conflicts with is done; or goes before it in this batch, where the conflict is soft or a projection rides. */
 function checkStart(call: WorldCall, whole: ReadonlyMap<WorldCall, number>): void {
   assert.ok(!call.finished && !call.dropped && !call.held && !call.gone, `${call.name} goes twice`);
+  assert.ok(!call.late, `${call.name} lacks what it needs`);
   for (const { earlier, conflict } of call.conflicts) {
     if (earlier.finished || earlier.dropped) continue;
     const before = whole.has(earlier);

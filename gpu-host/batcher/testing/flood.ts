@@ -6,7 +6,7 @@ import type { BatchQueue } from '../queue.ts';
 import { Scoreboard } from '../scoreboard.ts';
 import type { BatchLimits } from '../select.ts';
 import { urgency } from '../urgency.ts';
-import { shape, variant } from './operations.ts';
+import { ADAPTERS, shape, variant } from './operations.ts';
 import { SimCall, type SimShape } from './sim-call.ts';
 
 const MAX_PRIORITY = 10;
@@ -62,6 +62,14 @@ export function floodOperations(length: number): fc.Arbitrary<FloodOperation[]> 
   return fc.array(operation, { maxLength: length, size: 'max' });
 }
 
+/** Batches of forwards among which each variant has one, while it has ready calls: one of each adapter, and of the model before each. */
+const TURNS = 2 * ADAPTERS.length;
+
+/** Batches that a call goes through, when each has room for a `quarter` of a batch's inputs. */
+function parts(call: BatchCall, quarter: number): number {
+  return call.chunkable() ? Math.ceil(call.tokens / quarter) : 1;
+}
+
 /** One of those that must not starve. */
 interface Victim {
   readonly call: SimCall;
@@ -78,7 +86,7 @@ interface Victim {
  * The bound: let a call come at time t with priority p. After t + (`maxPriority` - p) × `agingMs` nothing that comes later goes before it.
  * Of the calls that are then as urgent as it or more (its own blockers among them, which it has lent its urgency), every batch takes
  * at least one, with a quarter of the batch's inputs or all of its own. So it leaves within as many batches as these have quarters left; after
- * an encoding one batch of others may come before the next.
+ * an encoding one batch of others may come before the next, and a forward may have to wait for the turn of its variant.
  */
 export class Flood {
   readonly #batcher: Batcher;
@@ -166,7 +174,7 @@ export class Flood {
       let bound = 0;
       for (const call of this.#open) {
         if (urgency(call, agingMs) <= victim.urgencyMs)
-          bound += call.kind === 'encode' ? 2 : call.chunkable() ? Math.ceil(call.tokens / quarter) : 1;
+          bound += call.kind === 'encode' ? 2 : call.kind === 'project' ? 1 : TURNS * parts(call, quarter);
       }
       victim.deadline = this.#batches + bound;
       this.settled++;

@@ -34,8 +34,9 @@ const tokens = fc.oneof(
   { weight: 2, arbitrary: fc.integer({ min: 13, max: 120 }) },
 );
 
+export const ADAPTERS = ['a', 'b'] as const;
 /** Most calls are of the model, some of one of its adapters. */
-export const variant = fc.constantFrom(undefined, undefined, undefined, 'a', 'b');
+export const variant = fc.constantFrom(undefined, undefined, undefined, ...ADAPTERS);
 
 const forward: fc.Arbitrary<SimShape> = fc
   .record({
@@ -47,6 +48,7 @@ const forward: fc.Arbitrary<SimShape> = fc
     inputs: embeds,
     outputs,
     variant,
+    late: fc.nat({ max: 5 }),
   })
   .map((made) => ({
     kind: 'forward',
@@ -57,6 +59,7 @@ const forward: fc.Arbitrary<SimShape> = fc
     chunkable: made.chunkable,
     run: made.run === 0 && made.tokens > 1 && made.tokens <= 12,
     variant: made.variant,
+    late: made.late === 0,
   }));
 
 export const shape: fc.Arbitrary<SimShape> = fc.oneof(

@@ -38,8 +38,8 @@ export class SimCall extends BatchCall {
     return this.shape.run ? 1 : this.left;
   }
 
-  override get incomplete(): boolean {
-    return this.late;
+  override acquire(): boolean {
+    return !this.late;
   }
 
   override get continues(): boolean {

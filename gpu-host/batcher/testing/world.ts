@@ -6,7 +6,7 @@ import type { BatchPolicy } from '../policies/policy.ts';
 import type { BatchQueue } from '../queue.ts';
 import { Scoreboard } from '../scoreboard.ts';
 import type { BatchLimits } from '../select.ts';
-import { checkBatch, checkFull } from './check-batch.ts';
+import { checkBatch, checkFull, TurnChecker } from './check-batch.ts';
 import { Dice } from './dice.ts';
 import { type Operation, QUEUES_PER_SPACE, SPACES } from './operations.ts';
 import type { SimShape } from './sim-call.ts';
@@ -27,6 +27,7 @@ export class World {
   /** Calls that wait to be resumed. */
   #held: WorldCall[] = [];
   #encodedBefore = false;
+  #turns = new TurnChecker();
   /** Calls without a step that take their time. */
   #slow: WorldCall[] = [];
   #endMs = Number.NEGATIVE_INFINITY;
@@ -170,7 +171,10 @@ export class World {
     assert.ok(!this.#batch, 'two batches at once');
     checkBatch(batch, this.limits);
     if (this.policy.kind === 'eager') checkAlone(batch, ready);
-    else checkFull(batch, ready, this.limits);
+    else {
+      checkFull(batch, ready, this.limits);
+      this.#turns.check(batch, ready);
+    }
     const isEncoding = batch.encodings.length > 0;
     const starves = isEncoding && this.#encodedBefore && ready.some((call) => call.kind !== 'encode');
     if (this.policy.kind !== 'eager') assert.ok(!starves, 'two encodings in a row before others');

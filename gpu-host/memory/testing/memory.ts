@@ -1,5 +1,6 @@
 import { tmpdir } from 'node:os';
 import { DeviceMemory } from '../device-memory.ts';
+import type { FamilyName } from '../family.ts';
 import { CallFault } from '../fault.ts';
 import type { PageSpace } from '../space.ts';
 import { SwapStore } from '../swap/store.ts';
@@ -22,7 +23,7 @@ export interface TestMemory {
   readonly device: ArrayDevice;
   readonly swap: SwapStore | undefined;
   /** Opens a space; `arrival` is its number unless told. */
-  open(options?: { arrival?: number; maxPages?: number; tenant?: string }): PageSpace;
+  open(options?: { arrival?: number; maxPages?: number; tenant?: string; family?: FamilyName }): PageSpace;
 }
 
 /** Memory over a device that is an array. */
@@ -55,9 +56,9 @@ export function makeMemory(options: TestMemoryOptions): TestMemory {
     memory,
     device,
     swap,
-    open({ arrival, maxPages = pages, tenant = 'tenant' } = {}) {
+    open({ arrival, maxPages = pages, tenant = 'tenant', family } = {}) {
       const number = opened++;
-      return memory.openSpace({ id: `inferlet-${number}`, tenant, arrival: arrival ?? number, maxPages });
+      return memory.openSpace({ id: `inferlet-${number}`, tenant, arrival: arrival ?? number, maxPages, family });
     },
   };
 }

@@ -106,6 +106,37 @@ describe('a folder whose main is a C file', () => {
     assert.match(stdio.hint, /pie_append/);
   });
 
+  it('traps where a text would grow into memory that is given back, and not where it has its room', async () => {
+    const quote = 'pie_append(&text, PIE_TEXT("\\""));';
+    const append = 'pie_append(&text, PIE_TEXT("abcd"));';
+    const reserved = `pie_reserve(&text, 200); ${quote}`;
+    const inner = `pie_mark_t inner = pie_mark(); ${append} pie_release(inner);`;
+    const own = 'pie_buffer own = {0}; for (int k = 0; k < 50; k++) pie_append(&own, PIE_TEXT("xyz"));';
+    /** What is done before a loop, in each turn between a mark and its release, and what is said; null where it traps. */
+    const cases: readonly (readonly [before: string, turn: string, said: string | null])[] = [
+      [reserved, append, `"${'abcd'.repeat(30)}"`],
+      [reserved, inner, `"${'abcd'.repeat(30)}"`],
+      [quote, own, '""'],
+      [quote, append, null],
+      ['', append, null],
+      [quote, inner, null],
+    ];
+    const bodies = cases.map(([before, turn], i) => {
+      const scratch = "for (char *at = pie_alloc(16, 1), *end = at + 16; at < end; at++) *at = '#';";
+      const loop = `for (int i = 0; i < 30; i++) { pie_mark_t mark = pie_mark(); ${turn} ${scratch} pie_release(mark); }`;
+      return `if (input.data[0] == '${i}') { ${before} ${loop} }`;
+    });
+    const result = '(pie_result_string_string){.ok = pie_text(&text)}';
+    const text = `${HEAD}${RUN} { pie_buffer text = {0};\n${bodies.join('\n')}\n${quote} return ${result}; }`;
+    const outcome = await build(await project('marks', text));
+    assert.ok(outcome.ok, outcome.ok ? '' : outcome.message);
+    for (const [i, [, , said]] of cases.entries()) {
+      const running = run(outcome.component, `${i}`);
+      if (said === null) await assert.rejects(running, WebAssembly.RuntimeError, `case ${i}`);
+      else assert.equal(await running, said, `case ${i}`);
+    }
+  });
+
   it('is never taken for an option or a file of options', async () => {
     // Read as options, it is a program without a fault.
     const options = `-DTAKEN\nreal.c`;

@@ -9,6 +9,8 @@ extern void *__libc_malloc(size_t) __attribute__((weak));
 /* Each block is twice as large as the one before. */
 static struct {
   uint32_t start[PIE_BLOCKS], end[PIE_BLOCKS], count, current, top;
+  /* Marks are numbered: how many there were; the last one that was not gone back to, and the one before it, 0 for none. */
+  uint32_t marks, mark, outer;
 } pie_arena;
 
 static bool pie_fits(uint32_t block, uint32_t from, uint32_t bytes, uint32_t align, uint32_t *at) {
@@ -48,11 +50,18 @@ void *pie_alloc(uint32_t bytes, uint32_t align) {
   }
 }
 
-pie_mark_t pie_mark(void) { return (pie_mark_t){pie_arena.current, pie_arena.top}; }
+pie_mark_t pie_mark(void) {
+  pie_mark_t mark = {pie_arena.current, pie_arena.top, pie_arena.mark, pie_arena.outer};
+  pie_arena.outer = pie_arena.mark;
+  pie_arena.mark = ++pie_arena.marks;
+  return mark;
+}
 
 void pie_release(pie_mark_t mark) {
   pie_arena.current = mark.block;
   pie_arena.top = mark.top ? mark.top : pie_arena.start[0];
+  pie_arena.mark = mark.mark;
+  pie_arena.outer = mark.outer;
 }
 
 /* The platform's way to a place for what it hands over. */
@@ -62,15 +71,26 @@ PIE_EXPORT("cabi_realloc") void *pie_realloc(const char *old, uint32_t old_bytes
   return at;
 }
 
-static void pie_append_bytes(pie_buffer *buffer, const char *data, uint32_t length) {
-  if (buffer->length + length > buffer->capacity) {
-    uint32_t capacity = buffer->capacity ? buffer->capacity : 64;
-    while (capacity < buffer->length + length) capacity *= 2;
-    char *larger = pie_alloc(capacity, 1);
-    for (uint32_t i = 0; i < buffer->length; i++) larger[i] = buffer->data[i];
-    buffer->data = larger;
-    buffer->capacity = capacity;
+void pie_reserve(pie_buffer *buffer, uint32_t bytes) {
+  if (buffer->capacity) {
+    /* The mark after which it took its memory was gone back to. */
+    if (buffer->mark > pie_arena.mark || (buffer->mark > pie_arena.outer && buffer->mark < pie_arena.mark)) __builtin_trap();
+    if (bytes <= buffer->capacity - buffer->length) return;
+    /* What it would take now is given back before it is. */
+    if (buffer->mark != pie_arena.mark) __builtin_trap();
   }
+  if (buffer->length + bytes < bytes || buffer->length + bytes > INT32_MAX) __builtin_trap();
+  uint32_t capacity = buffer->capacity ? buffer->capacity : 64;
+  while (capacity < buffer->length + bytes) capacity *= 2;
+  char *larger = pie_alloc(capacity, 1);
+  for (uint32_t i = 0; i < buffer->length; i++) larger[i] = buffer->data[i];
+  buffer->data = larger;
+  buffer->capacity = capacity;
+  buffer->mark = pie_arena.mark;
+}
+
+static void pie_append_bytes(pie_buffer *buffer, const char *data, uint32_t length) {
+  pie_reserve(buffer, length);
   for (uint32_t i = 0; i < length; i++) buffer->data[buffer->length++] = data[i];
 }
 

@@ -41,6 +41,8 @@ typedef struct {
 typedef struct {
   uint32_t block;
   uint32_t top;
+  uint32_t mark;
+  uint32_t outer;
 } pie_mark_t;
 
 /* Memory of the arena, not cleared; `align` is a power of two. Traps when the inferlet's memory is full. */
@@ -50,14 +52,26 @@ pie_mark_t pie_mark(void);
 /* Gives back all that was taken since `mark`. */
 void pie_release(pie_mark_t mark);
 
-/* ---- Text that grows ---------------------------------------------------------------------------------------------------------- */
+/* ---- Text that grows -----------------------------------------------------------------------------------------------------------
+ *
+ *     pie_buffer text = {0};
+ *     pie_reserve(&text, 1000);
+ *
+ * Its memory is the arena's, too, and what it takes after a mark is given back with it. So a text that is older than the last mark that was
+ * not gone back to must not grow: that traps, and so does appending to one whose memory was given back. Reserve its room before the mark;
+ * up to that, it may be appended to anywhere.
+ */
 
 typedef struct {
   char *data;
   uint32_t length;
   uint32_t capacity;
+  /* The last mark when it took its memory. */
+  uint32_t mark;
 } pie_buffer;
 
+/* Makes room for `bytes` more. */
+void pie_reserve(pie_buffer *buffer, uint32_t bytes);
 void pie_append(pie_buffer *buffer, pie_string text);
 void pie_append_number(pie_buffer *buffer, uint64_t number);
 /* The text as a JSON string, with its quotes. */

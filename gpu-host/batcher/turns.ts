@@ -1,0 +1,31 @@
+import type { BatchCall } from './call.ts';
+
+/**
+ * Whose batch the next one of forwards is: the model's alone, or that of one of its adapters. Were it always the most urgent call's, then one
+ * queue whose calls change adapters would hold up everybody with batches of a single call. So they take turns: the model's own calls never
+ * wait for more than one batch of others, and adapters go round, the one that has waited for its turn longest first.
+ */
+export class VariantTurns {
+  /** Adapters that had a batch, the latest last. */
+  readonly #served = new Set<string>();
+  #wasPlain = false;
+
+  /** The variant of the next batch, of those in `ready`, which are in order of urgency. There must be one. */
+  next(ready: readonly BatchCall[]): string | undefined {
+    const waiting = new Set<string | undefined>();
+    for (const { variant } of ready) waiting.add(variant);
+    this.#wasPlain = waiting.has(undefined) && !(this.#wasPlain && waiting.size > 1);
+    if (this.#wasPlain) return undefined;
+    waiting.delete(undefined);
+    const chosen = this.#longestSince(waiting as ReadonlySet<string>);
+    this.#served.delete(chosen);
+    this.#served.add(chosen);
+    return chosen;
+  }
+
+  #longestSince(waiting: ReadonlySet<string>): string {
+    for (const variant of waiting) if (!this.#served.has(variant)) return variant;
+    for (const variant of this.#served) if (waiting.has(variant)) return variant;
+    throw new Error('a turn was asked for without a ready call');
+  }
+}

@@ -1,0 +1,64 @@
+import type { DeviceAdapter } from '../backends/backend.ts';
+import type { AdapterWant } from './adapter-line.ts';
+import type { Adapters } from './adapters.ts';
+import type { ModelSpace } from './space.ts';
+
+/** One call's hold on the adapter that it computes with: from its turn, or from when the adapter has come, until it is done. */
+export class AdapterHold implements AdapterWant {
+  readonly name: string;
+  readonly space: ModelSpace;
+  readonly #adapters: Adapters;
+  /** Told when the adapter has come, or will not. */
+  readonly #told: () => void;
+  #state: 'unasked' | 'waiting' | 'held' | 'refused' | 'over' = 'unasked';
+  #adapter: DeviceAdapter | undefined;
+  #why: unknown;
+
+  constructor(name: string, space: ModelSpace, adapters: Adapters, told: () => void) {
+    this.name = name;
+    this.space = space;
+    this.#adapters = adapters;
+    this.#told = told;
+  }
+
+  /** With whom the call shares a batch: one that has been refused fails in anybody's. */
+  get variant(): string | undefined {
+    return this.#state === 'refused' ? undefined : this.name;
+  }
+
+  /** The adapter, once `acquire` was true or `told` was called. @throws what the adapter was refused with */
+  get adapter(): DeviceAdapter {
+    if (this.#state === 'refused') throw this.#why;
+    if (!this.#adapter) throw new Error(`a call computes without its adapter ${this.name}`);
+    return this.#adapter;
+  }
+
+  /** Asks for it; false when it, or the word that it will not come, is still to come. */
+  acquire(): boolean {
+    if (this.#state === 'unasked') {
+      this.#adapter = this.#adapters.hold(this);
+      this.#state = this.#adapter ? 'held' : 'waiting';
+    }
+    return this.#state !== 'waiting';
+  }
+
+  arrived(adapter: DeviceAdapter): void {
+    this.#adapter = adapter;
+    this.#state = 'held';
+    this.#told();
+  }
+
+  failed(why: unknown): void {
+    this.#why = why;
+    this.#state = 'refused';
+    this.#told();
+  }
+
+  /** The call is done, or dropped. */
+  release(): void {
+    if (this.#state === 'held') this.#adapters.release(this.name);
+    if (this.#state === 'waiting') this.#adapters.drop(this);
+    this.#state = 'over';
+    this.#adapter = undefined;
+  }
+}
