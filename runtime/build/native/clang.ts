@@ -15,12 +15,16 @@ const MAX_OUTPUT_CHARACTERS = 1_000_000;
 /** An overflow of the stack runs into address 0 and traps, since the stack lies first. */
 const STACK_BYTES = 65_536;
 
-const FLAGS = [
-  '--target=wasm32-wasi',
-  ...['-std=c11', '-O2', '-mbulk-memory', '-nostdlib', '-DPIE_MAIN', `-I${INCLUDE}`],
+const TARGET = '--target=wasm32-wasi';
+const COMPILE_FLAGS = [
+  ...[TARGET, '-c', '-std=c11', '-O2', '-mbulk-memory', '-DPIE_MAIN', `-I${INCLUDE}`],
   ...['-Werror=implicit-function-declaration', '-Werror=return-type', '-Werror=int-conversion'],
-  ...['-Wl,--no-entry', '-Wl,--strip-all', '-Wl,--stack-first', `-Wl,-z,stack-size=${STACK_BYTES}`],
   ...['-fno-color-diagnostics', '-fno-caret-diagnostics'],
+];
+/** Without an optimisation level, which would have clang run whatever `wasm-opt` is on the path. */
+const LINK_FLAGS = [
+  ...[TARGET, '-nostdlib', '-Wl,--no-entry', '-Wl,--strip-all', '-Wl,--stack-first'],
+  ...[`-Wl,-z,stack-size=${STACK_BYTES}`, '-fno-color-diagnostics'],
 ];
 
 const INSTALL =
@@ -54,11 +58,14 @@ export async function compileC(source: Source, scratch: string): Promise<Compile
   try {
     const output = join(directory, 'main.wasm');
     const dependencies = join(directory, 'main.d');
-    const libc = (await clang(['--target=wasm32-wasi', '-print-file-name=libc.a'], source.directory)).output.trim();
-    const entry = inputPath(source);
-    const args = [...FLAGS, '-MMD', '-MF', dependencies, entry, ...(libc === 'libc.a' ? [] : ['-lc']), '-o', output];
-    const { code, errors } = await clang(args, source.directory);
-    if (code !== 0) throw await failure(errors, source.directory);
+    const object = join(directory, 'main.o');
+    const libc = (await clang([TARGET, '-print-file-name=libc.a'], source.directory)).output.trim();
+    const compile = [...COMPILE_FLAGS, '-MMD', '-MF', dependencies, inputPath(source), '-o', object];
+    const link = [...LINK_FLAGS, object, ...(libc === 'libc.a' ? [] : ['-lc']), '-o', output];
+    for (const args of [compile, link]) {
+      const { code, errors } = await clang(args, source.directory);
+      if (code !== 0) throw await failure(errors, source.directory);
+    }
     const module = await readFile(output);
     refuseWasi(module);
     return { module, files: projectFiles(await readFile(dependencies, 'utf8'), source.directory) };
