@@ -13,6 +13,8 @@ import { runPinned } from './run.js';
 const ROOMS = ['wit', 'infra', 'scheduler', 'gpu-host', 'runtime', 'gateway', 'functions/sdk'].map(
   (room) => `${room}/**/*.test.ts`,
 );
+/** Of one file: what hangs is told, and the rest goes on. */
+const TIMEOUT = '--test-timeout=240000';
 const FUNCTIONS = [
   '--test',
   '--test-isolation=none',
@@ -32,9 +34,9 @@ const steps =
         ['Lint', ['node_modules/@biomejs/biome/bin/biome', 'check', '.']],
         ['Models', ['gpu-host/models/main.ts', 'pull', 'stories15m']],
         ['Models', ['gpu-host/models/main.ts', 'pull', 'minimind2-small']],
-        ['Tests of each room', ['--test', '--test-concurrency=2', ...ROOMS]],
+        ['Tests of each room', ['--test', '--test-concurrency=2', TIMEOUT, ...ROOMS]],
         ['Tests of the functions', FUNCTIONS],
-        ['Tests of the whole', ['--test', '--test-concurrency=1', 'test/**/*.test.ts']],
+        ['Tests of the whole', ['--test', '--test-concurrency=1', TIMEOUT, 'test/**/*.test.ts']],
       ];
 
 try {
