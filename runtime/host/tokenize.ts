@@ -47,7 +47,13 @@ export const tokenize = {
     addGenerationPrompt: boolean,
   ): Outcome<string> =>
     withTokenizer(inferlet, model, (tokenizer, granted) => {
-      if (tokenizer.chatTemplate === null) return err(handlerError('unsupported', `${model} has no chat template`));
+      if (tokenizer.chatTemplate === null)
+        return err(
+          handlerError(
+            'unsupported',
+            `${model} has no chat template, so it cannot chat; take a model that has one, or continue plain text`,
+          ),
+        );
       if (messages.length > MAX_MESSAGES) {
         const text = `the conversation has ${messages.length} messages; ${MAX_MESSAGES} is the limit of one call`;
         return err(handlerError('limit-exceeded', text));
@@ -60,7 +66,13 @@ export const tokenize = {
 
   'render-chat': (inferlet: Inferlet, model: string, variables: string): Outcome<string> =>
     withTokenizer(inferlet, model, (tokenizer, granted) => {
-      if (tokenizer.chatTemplate === null) return err(handlerError('unsupported', `${model} has no chat template`));
+      if (tokenizer.chatTemplate === null)
+        return err(
+          handlerError(
+            'unsupported',
+            `${model} has no chat template, so it cannot chat; take a model that has one, or continue plain text`,
+          ),
+        );
       const limit = chatLimit(granted);
       if (variables.length > limit) return tooLong('variables', variables.length, limit);
       return bounded(tokenizer.renderChat(parseVariables(variables)), limit);
