@@ -122,12 +122,24 @@ export function encodeForward(
   scoresId = 0,
 ): boolean {
   begin(writer, scoresId === 0 ? OP.forward : OP.forwardScores, inferlet, queue, scoresId);
+  putForward(writer, inPages, inEmbeds, outPages, outEmbeds, mask);
+  return writer.end();
+}
+
+/** What every kind of forward carries. */
+function putForward(
+  writer: FrameWriter,
+  inPages: Uint32Array | readonly number[],
+  inEmbeds: Uint32Array | readonly number[],
+  outPages: Uint32Array | readonly number[],
+  outEmbeds: Uint32Array | readonly number[],
+  mask: Mask | undefined,
+): void {
   writer.putList(inPages);
   writer.putList(inEmbeds);
   writer.putList(outPages);
   writer.putList(outEmbeds);
   putMask(writer, mask);
-  return writer.end();
 }
 
 export function encodeForwardWithAdapter(
@@ -143,11 +155,7 @@ export function encodeForwardWithAdapter(
 ): boolean {
   begin(writer, OP.forwardWithAdapter, inferlet, queue, 0);
   writer.putText(adapter);
-  writer.putList(inPages);
-  writer.putList(inEmbeds);
-  writer.putList(outPages);
-  writer.putList(outEmbeds);
-  putMask(writer, mask);
+  putForward(writer, inPages, inEmbeds, outPages, outEmbeds, mask);
   return writer.end();
 }
 

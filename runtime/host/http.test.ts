@@ -1,29 +1,22 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { createServer, type IncomingHttpHeaders, type RequestListener, type Server } from 'node:http';
+import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, it } from 'node:test';
-import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync } from 'node:zlib';
+import { brotliCompressSync } from 'node:zlib';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import { handlerError } from '#gpu-host/protocol/errors.ts';
 import type { Request, ResponseHead } from '#wit/generated/host.ts';
+import { answers, type Seen, TEXT } from '../testing/http-answers.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
 import { HttpClient, type HttpClientOptions } from './http/client.ts';
 import type { Exchange } from './http/exchange.ts';
 
 const MIB = 2 ** 20;
-const TEXT = 'All work and no play makes Jack a dull boy. '.repeat(5000);
 
 function value<T>(outcome: Outcome<T>): T {
   if (outcome.tag === 'ok') return outcome.val;
   assert.fail(`${outcome.val.tag}: ${outcome.val.val}`);
-}
-
-interface Seen {
-  readonly method: string;
-  readonly url: string;
-  readonly headers: IncomingHttpHeaders;
-  readonly body: string;
 }
 
 describe('http', () => {
@@ -37,23 +30,7 @@ describe('http', () => {
   let written = 0;
 
   const routes: Readonly<Record<string, RequestListener>> = {
-    '/text': (_request, response) => response.setHeader('x-two', ['a', 'b']).end('hello'),
-    '/echo': async (request, response) => {
-      const pieces: Buffer[] = [];
-      for await (const piece of request) pieces.push(piece as Buffer);
-      const { method = '', url = '', headers } = request;
-      response.end(JSON.stringify({ method, url, headers, body: Buffer.concat(pieces).toString() } satisfies Seen));
-    },
-    '/gzip': (_request, response) => response.setHeader('content-encoding', 'gzip').end(gzipSync(TEXT)),
-    '/br': (_request, response) => response.setHeader('content-encoding', 'br').end(brotliCompressSync(TEXT)),
-    '/deflate': (_request, response) => response.setHeader('content-encoding', 'deflate').end(deflateSync(TEXT)),
-    '/raw': (_request, response) => response.setHeader('content-encoding', 'deflate').end(deflateRawSync(TEXT)),
-    '/twice': (_request, response) =>
-      response.setHeader('content-encoding', 'deflate, gzip').end(gzipSync(deflateSync(TEXT))),
-    '/strange': (_request, response) => response.setHeader('content-encoding', 'rot13').end('uryyb'),
-    '/broken': (_request, response) => response.setHeader('content-encoding', 'gzip').end('this is no gzip'),
-    '/bomb': (_request, response) =>
-      response.setHeader('content-encoding', 'gzip').end(gzipSync(Buffer.alloc(64 * MIB), { level: 9 })),
+    ...answers,
     '/never': () => undefined,
     '/unread': (request) => void request.pause(),
     '/slow': (_request, response) => void response.write('first '),

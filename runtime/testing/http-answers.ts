@@ -1,0 +1,35 @@
+import type { IncomingHttpHeaders, RequestListener } from 'node:http';
+import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync } from 'node:zlib';
+
+const MIB = 2 ** 20;
+/** What every encoded answer decodes to. */
+export const TEXT = 'All work and no play makes Jack a dull boy. '.repeat(5000);
+
+/** What `/echo` says of a request. */
+export interface Seen {
+  readonly method: string;
+  readonly url: string;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+}
+
+/** Answers of a test's server that end by themselves, by path: plain, echoed, and in every encoding, good and bad. */
+export const answers: Readonly<Record<string, RequestListener>> = {
+  '/text': (_request, response) => response.setHeader('x-two', ['a', 'b']).end('hello'),
+  '/echo': async (request, response) => {
+    const pieces: Buffer[] = [];
+    for await (const piece of request) pieces.push(piece as Buffer);
+    const { method = '', url = '', headers } = request;
+    response.end(JSON.stringify({ method, url, headers, body: Buffer.concat(pieces).toString() } satisfies Seen));
+  },
+  '/gzip': (_request, response) => response.setHeader('content-encoding', 'gzip').end(gzipSync(TEXT)),
+  '/br': (_request, response) => response.setHeader('content-encoding', 'br').end(brotliCompressSync(TEXT)),
+  '/deflate': (_request, response) => response.setHeader('content-encoding', 'deflate').end(deflateSync(TEXT)),
+  '/raw': (_request, response) => response.setHeader('content-encoding', 'deflate').end(deflateRawSync(TEXT)),
+  '/twice': (_request, response) =>
+    response.setHeader('content-encoding', 'deflate, gzip').end(gzipSync(deflateSync(TEXT))),
+  '/strange': (_request, response) => response.setHeader('content-encoding', 'rot13').end('uryyb'),
+  '/broken': (_request, response) => response.setHeader('content-encoding', 'gzip').end('this is no gzip'),
+  '/bomb': (_request, response) =>
+    response.setHeader('content-encoding', 'gzip').end(gzipSync(Buffer.alloc(64 * MIB), { level: 9 })),
+};
