@@ -1,3 +1,8 @@
+import type { Operations } from './control/operations.ts';
+import type { Quotas } from './control/quotas.ts';
+import type { Releases } from './control/releases.ts';
+import type { Secrets } from './control/secrets.ts';
+import type { Tenants } from './control/tenants.ts';
 import type { ErrorCode } from './errors/codes.ts';
 
 /**
@@ -7,6 +12,12 @@ import type { ErrorCode } from './errors/codes.ts';
  * ends when `call.signal` aborts, or earlier by a deadline of the implementation's own.
  */
 export interface ControlPlane {
+  readonly releases: Releases;
+  readonly secrets: Secrets;
+  readonly tenants: Tenants;
+  readonly quotas: Quotas;
+  readonly operations: Operations;
+
   /** Who holds this key, or null. */
   authenticate(apiKey: string): Promise<Principal | null>;
 
@@ -51,8 +62,8 @@ export interface ControlPlane {
   health(): Promise<Health>;
 }
 
-export const SCOPES = ['invoke', 'deploy', 'admin'] as const;
-/** What a key may do. `admin` includes the others. */
+export const SCOPES = ['invoke', 'deploy', 'admin', 'operator'] as const;
+/** What a key may do. `admin` includes `invoke` and `deploy`; `operator` includes `admin`, and acts on every tenant. */
 export type Scope = (typeof SCOPES)[number];
 
 /** Whom a request acts for. */
@@ -75,7 +86,7 @@ export interface Call {
 
 export interface FunctionReference {
   readonly name: string;
-  /** The newest when absent. */
+  /** A version or an alias; `live` when absent. */
   readonly version?: string | undefined;
 }
 

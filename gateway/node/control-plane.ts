@@ -10,6 +10,11 @@ import type { FileInfo } from '#scheduler/invocations/files.ts';
 import { newInvocationId } from '#scheduler/invocations/id.ts';
 import { hasEnded, type Invocation, type InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
+import type { Operations } from '../app/control/operations.ts';
+import type { Quotas } from '../app/control/quotas.ts';
+import type { Releases } from '../app/control/releases.ts';
+import type { Secrets } from '../app/control/secrets.ts';
+import type { Tenants } from '../app/control/tenants.ts';
 import type {
   Call,
   ControlPlane,
@@ -32,8 +37,13 @@ import type {
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import type { Keys } from './keys.ts';
 import { readLogs } from './logs.ts';
+import { NodeOperations } from './operations.ts';
 import { toFunctionVersion, toInvocationState, toModels } from './present.ts';
+import { NodeQuotas } from './quotas.ts';
+import { NodeReleases } from './releases.ts';
+import { NodeSecrets } from './secrets.ts';
 import { translating, translatingStream } from './store-errors.ts';
+import { NodeTenants } from './tenants.ts';
 
 export interface NodeControlPlaneOptions {
   /** What a function gets whose manifest asks for nothing. */
@@ -56,6 +66,11 @@ const DEFAULT_QUEUE_MS = 300_000;
 
 /** The control plane on Redis: what the gateway of Node serves. */
 export class NodeControlPlane implements ControlPlane {
+  readonly releases: Releases;
+  readonly secrets: Secrets;
+  readonly tenants: Tenants;
+  readonly quotas: Quotas;
+  readonly operations: Operations;
   readonly #scheduler: Scheduler;
   readonly #keys: Keys;
   readonly #limits: InvocationLimits;
@@ -66,6 +81,11 @@ export class NodeControlPlane implements ControlPlane {
   readonly #stored = new WeakMap<FunctionVersion, StoredVersion>();
 
   constructor(scheduler: Scheduler, keys: Keys, options: NodeControlPlaneOptions) {
+    this.releases = new NodeReleases();
+    this.secrets = new NodeSecrets();
+    this.tenants = new NodeTenants();
+    this.quotas = new NodeQuotas();
+    this.operations = new NodeOperations();
     this.#scheduler = scheduler;
     this.#keys = keys;
     this.#limits = options.limits;

@@ -1,3 +1,8 @@
+import type { Operations } from '../app/control/operations.ts';
+import type { Quotas } from '../app/control/quotas.ts';
+import type { Releases } from '../app/control/releases.ts';
+import type { Secrets } from '../app/control/secrets.ts';
+import type { Tenants } from '../app/control/tenants.ts';
 import type {
   Call,
   ControlPlane,
@@ -24,6 +29,11 @@ import { PieClient } from '../client/client.ts';
 import { errorFromEvent, PieError } from '../client/errors.ts';
 import { readFrames } from '../client/event-source.ts';
 import { type Fetch, Http } from '../client/http.ts';
+import { OriginOperations } from './operations.ts';
+import { OriginQuotas } from './quotas.ts';
+import { OriginReleases } from './releases.ts';
+import { OriginSecrets } from './secrets.ts';
+import { OriginTenants } from './tenants.ts';
 
 export interface OriginOptions {
   /** Address of a Node gateway. */
@@ -47,12 +57,22 @@ interface Origin {
 
 /** The control plane by HTTP: a gateway at the edge that forwards to a Node gateway, which holds everything. */
 export class OriginControlPlane implements ControlPlane {
+  readonly releases: Releases;
+  readonly secrets: Secrets;
+  readonly tenants: Tenants;
+  readonly quotas: Quotas;
+  readonly operations: Operations;
   readonly #options: OriginOptions;
   /** Keys stay out of what is handed around: only the principal object leads to its own. */
   readonly #origins = new WeakMap<Principal, Origin>();
   readonly #believed = new Map<string, { principal: Principal; until: number }>();
 
   constructor(options: OriginOptions) {
+    this.releases = new OriginReleases();
+    this.secrets = new OriginSecrets();
+    this.tenants = new OriginTenants();
+    this.quotas = new OriginQuotas();
+    this.operations = new OriginOperations();
     this.#options = options;
   }
 

@@ -11,7 +11,7 @@ export interface CodeEntry {
   readonly openAiCode?: string;
 }
 
-export type ErrorStatus = 400 | 401 | 403 | 404 | 405 | 409 | 413 | 415 | 422 | 429 | 500 | 503 | 504;
+export type ErrorStatus = 400 | 401 | 403 | 404 | 405 | 409 | 413 | 415 | 422 | 429 | 431 | 500 | 503 | 504;
 
 /**
  * Every error that a client of the HTTP API can meet, as a problem or as the `error` event of a stream. The set is closed: programs match
@@ -122,7 +122,7 @@ export const CODES = {
   forbidden: {
     status: 403,
     title: 'The API key may not do this',
-    hint: 'Use a key with the named scope: `invoke`, `deploy` or `admin`.',
+    hint: 'Use a key with the named scope: `invoke`, `deploy`, `admin` or `operator`.',
     explanation: 'The key is known, but lacks the scope that this route asks for.',
   },
   'malformed-json': {
@@ -174,6 +174,124 @@ export const CODES = {
     title: 'Too many requests',
     hint: 'Wait as long as `Retry-After` says, then send the request again.',
     explanation: 'A limit of the tenant or of the platform is reached for now.',
+  },
+  'unknown-tenant': {
+    status: 404,
+    title: 'No such tenant',
+    hint: '`pie tenants list` shows them, to an operator.',
+    explanation: 'There is no tenant by that name, or the key may not see it.',
+  },
+  'unknown-alias': {
+    status: 404,
+    title: 'No such alias',
+    hint: '`pie alias list` shows the aliases of a function.',
+    explanation: 'The function has no alias by that name.',
+  },
+  'unknown-key': {
+    status: 404,
+    title: 'No such key',
+    hint: '`pie keys list` shows the keys of a tenant.',
+    explanation: 'The tenant has no key with that id (any more).',
+  },
+  'unknown-secret': {
+    status: 404,
+    title: 'No such secret',
+    hint: '`pie secrets list` shows the names; `pie secrets set` stores one.',
+    explanation: 'The tenant has no secret of that name.',
+  },
+  'tenant-suspended': {
+    status: 403,
+    title: 'The tenant is suspended',
+    hint: 'Ask the operator of the platform.',
+    explanation: 'An operator has suspended the tenant: its keys are refused and nothing of it is started.',
+  },
+  'invalid-alias': {
+    status: 422,
+    title: 'The alias is not valid',
+    hint: 'An alias is a short lower-case name; its weights are whole percents that sum to 100.',
+    explanation: 'The name of the alias, a version that it names, or the weights are wrong. Nothing was changed.',
+  },
+  'invalid-secret': {
+    status: 422,
+    title: 'The secret is not valid',
+    hint: 'Names are upper-case letters, digits and `_`; a value has at most 16 KiB.',
+    explanation: 'The name or the value of the secret breaks its rules. Nothing was stored.',
+  },
+  'invalid-quota': {
+    status: 422,
+    title: 'The quota is not valid',
+    hint: '`pie quota list` shows the names; a limit is a whole number, 0 or more.',
+    explanation: 'The quota, its limit or its expiry is wrong. Nothing was changed.',
+  },
+  'invalid-webhook': {
+    status: 422,
+    title: 'The webhook is not valid',
+    hint: 'Give an https URL of a public host.',
+    explanation: 'The address for the notification cannot be used: not a URL, not https, or of a private network.',
+  },
+  'idempotency-in-flight': {
+    status: 409,
+    title: 'The first request with this key is still being served',
+    hint: 'Attach to the named invocation, or try again after `Retry-After`.',
+    explanation: 'The `Idempotency-Key` belongs to an invocation that has not ended; `invocation` names it.',
+  },
+  'idempotency-key-reused': {
+    status: 422,
+    title: 'The idempotency key was used for something else',
+    hint: 'Use a new key for every invocation that is meant to be another.',
+    explanation: 'A request with this `Idempotency-Key` had another function or another body.',
+  },
+  'headers-too-large': {
+    status: 431,
+    title: 'The headers are too large',
+    hint: 'Send less in headers; all together may have 16 KiB.',
+    explanation: 'The headers of the request pass the limit of the server. Nothing was read beyond them.',
+  },
+  'quota-requests': {
+    status: 429,
+    title: 'The quota of requests is used up',
+    hint: 'Wait as long as `Retry-After` says; `pie quota` shows what is left.',
+    explanation: 'The tenant, or this function of it, may not start more invocations in this minute, day or month.',
+  },
+  'quota-concurrency': {
+    status: 429,
+    title: 'Too many invocations at once',
+    hint: 'Wait for some of them to end; `pie ps` shows them.',
+    explanation: 'As many invocations of the tenant (or of this function) run and wait in line as may.',
+  },
+  'quota-tokens': {
+    status: 429,
+    title: 'The quota of tokens is used up',
+    hint: 'Wait until the window ends, as `Retry-After` says; `pie quota` shows what is left.',
+    explanation:
+      'The tokens that the tenant, or this function of it, may embed and sample in this minute, day or month are used up. A running invocation is ended with this code.',
+  },
+  'quota-gpu-time': {
+    status: 429,
+    title: 'The quota of GPU time is used up',
+    hint: 'Wait until the window ends, as `Retry-After` says; `pie quota` shows what is left.',
+    explanation:
+      'The device time of the tenant, or of this function, is used up for this minute, day or month. A running invocation is ended with this code.',
+  },
+  'quota-cpu-time': {
+    status: 429,
+    title: 'The quota of CPU time is used up',
+    hint: 'Wait until the window ends, as `Retry-After` says; `pie quota` shows what is left.',
+    explanation:
+      'The CPU time of the tenant, or of this function, is used up for this minute, day or month. A running invocation is ended with this code.',
+  },
+  'quota-pages': {
+    status: 429,
+    title: 'The quota of KV pages is used up',
+    hint: 'Hold fewer pages at once, or run fewer invocations at a time.',
+    explanation: 'The invocations of the tenant would hold more KV pages at once than it may.',
+  },
+  'quota-storage': {
+    status: 429,
+    title: 'The quota of storage is used up',
+    hint: 'Delete stored values, files or versions; `pie quota` shows what is used.',
+    explanation:
+      'Stored values, files and components of the tenant would pass its quota of storage. Nothing was stored.',
   },
   'runtime-unavailable': {
     status: 503,

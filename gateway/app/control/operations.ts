@@ -1,0 +1,56 @@
+import type { Call, InvocationState, InvocationStatus } from '../control.ts';
+
+export interface InvocationQuery {
+  /** Another tenant than the caller's: operators only. */
+  readonly tenant?: string | undefined;
+  readonly function?: string | undefined;
+  readonly status?: InvocationStatus | undefined;
+  readonly limit: number;
+  /** Opaque; from an earlier page. */
+  readonly cursor?: string | undefined;
+}
+
+export interface InvocationPage {
+  /** Newest first. */
+  readonly invocations: readonly (InvocationState & { readonly tenant: string })[];
+  readonly cursor: string | null;
+}
+
+/** Memory and batches of one model on one device, over the last seconds. */
+export interface ModelLoad {
+  readonly model: string;
+  readonly pages: number;
+  readonly freePages: number;
+  readonly cachedPages: number;
+  /** Mean sequences of a batch; null when there was none. */
+  readonly batchSize: number | null;
+  /** Part of the time that the device computed, 0 to 1. */
+  readonly utilisation: number;
+  /** Part of the prompt tokens found in the prefix cache, 0 to 1; null when there were none. */
+  readonly hitRate: number | null;
+}
+
+export interface PlatformLoad {
+  readonly runtimes: readonly {
+    readonly name: string;
+    readonly alive: boolean;
+    readonly slots: number;
+    readonly running: number;
+  }[];
+  readonly models: readonly ModelLoad[];
+  readonly waiting: number;
+  readonly running: number;
+  readonly tenants: readonly {
+    readonly tenant: string;
+    readonly waiting: number;
+    readonly running: number;
+    readonly weight: number;
+  }[];
+}
+
+/** What goes on: for people who operate the platform. */
+export interface Operations {
+  invocations(call: Call, query: InvocationQuery): Promise<InvocationPage>;
+  /** Operators only. */
+  load(call: Call): Promise<PlatformLoad>;
+}
