@@ -1,9 +1,11 @@
 /** `pie bench NAME`: measures a platform that it starts itself, each number against another of the same run. */
 import { parseArgs } from 'node:util';
+import { admission } from './admission.ts';
 import { batching } from './batching.ts';
 import { type Bench, machine } from './bench.ts';
 import { concurrency } from './concurrency.ts';
 import { engine } from './engine/engine.ts';
+import { flood } from './flood.ts';
 import { forks } from './forks.ts';
 import { generate } from './generate.ts';
 import { isolation } from './isolation.ts';
@@ -12,7 +14,19 @@ import { prefix } from './prefix.ts';
 import { pressure } from './pressure.ts';
 import { table } from './statistics.ts';
 
-const BENCHES: readonly Bench[] = [generate, launch, concurrency, forks, isolation, engine, batching, prefix, pressure];
+const BENCHES: readonly Bench[] = [
+  generate,
+  launch,
+  concurrency,
+  forks,
+  isolation,
+  engine,
+  batching,
+  prefix,
+  pressure,
+  admission,
+  flood,
+];
 
 const HELP = `Usage: pie bench NAME [--repetitions N] [--quick] [--json]
 

@@ -1,5 +1,8 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
+import { deployFunction } from '#gateway/cli/deployment.ts';
+import { findFunction } from '#gateway/cli/function-source.ts';
+import { PieClient } from '#gateway/client/client.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { ModelStats } from '#gpu-host/protocol/host.ts';
 import { loadConfig } from '#infra/config.ts';
@@ -17,6 +20,19 @@ export async function deploy(platform: Platform, ...names: readonly string[]): P
     ]);
     assert.equal(code, 0, stderr);
   }
+}
+
+/** Deploys an inferlet of `test/inferlets` with more in its manifest than is there. Answers the version. */
+export async function deployWith(
+  platform: Platform,
+  folder: string,
+  more: Readonly<Record<string, unknown>>,
+  apiKey: string = platform.apiKey,
+): Promise<string> {
+  const source = findFunction(path.join(ROOT, 'test/inferlets', folder), undefined);
+  const client = new PieClient({ url: platform.url, apiKey });
+  const { deployed } = await deployFunction(client, { ...source, manifest: { ...source.manifest, ...more } });
+  return deployed.version;
 }
 
 /** The output of an invocation that must succeed. */

@@ -134,13 +134,14 @@ export class Platform implements AsyncDisposable {
     });
   }
 
-  /** Runs the `pie` command against this platform. */
+  /** Runs the `pie` command against this platform, with its key or another. */
   pie(
     args: readonly string[],
-    options: { input?: string; cwd?: string; onOutput?: () => void } = {},
+    options: { input?: string; cwd?: string; onOutput?: () => void; apiKey?: string } = {},
   ): Promise<ProgramResult> {
+    const { apiKey } = options;
     return runProgram(process.execPath, [path.join(ROOT, 'gateway/cli/bin.js'), ...args], {
-      env: this.environment,
+      env: apiKey === undefined ? this.environment : { ...this.environment, PIE_URL: this.url, PIE_API_KEY: apiKey },
       cwd: options.cwd ?? ROOT,
       input: options.input,
       onOutput: options.onOutput,

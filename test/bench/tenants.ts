@@ -1,0 +1,54 @@
+import type { Platform } from '#test/harness/platform.ts';
+
+/** A tenant of a platform, by its own key. */
+export interface TenantClient {
+  readonly name: string;
+  readonly apiKey: string;
+  fetch(route: string, init?: RequestInit): Promise<Response>;
+}
+
+/** Makes a tenant with a key that may do everything in it. */
+export async function createTenant(platform: Platform, name: string): Promise<TenantClient> {
+  const post = async (route: string, body: object): Promise<Record<string, unknown>> => {
+    const response = await platform.fetch(route, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    });
+    if (!response.ok) throw new Error(`${route}: ${response.status} ${await response.text()}`);
+    return (await response.json()) as Record<string, unknown>;
+  };
+  await post('/v1/tenants', { name });
+  const apiKey = String((await post(`/v1/tenants/${name}/keys`, { name: 'all', scopes: ['admin'] })).apiKey);
+  return {
+    name,
+    apiKey,
+    fetch: (route, init = {}) =>
+      fetch(`${platform.url}${route}`, {
+        ...init,
+        headers: { authorization: `Bearer ${apiKey}`, ...(init.headers as Record<string, string>) },
+      }),
+  };
+}
+
+/** Invokes without waiting; answers the id. */
+export async function submit(tenant: Pick<TenantClient, 'fetch'>, name: string, input: unknown): Promise<string> {
+  const response = await tenant.fetch(`/v1/functions/${name}/invocations`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', prefer: 'respond-async' },
+    body: JSON.stringify(input),
+  });
+  if (response.status !== 202) throw new Error(`${response.status} ${await response.text()}`);
+  return ((await response.json()) as { id: string }).id;
+}
+
+/** Invokes, waits for the outcome, and answers how long it waited for its turn, ms. */
+export async function waitOf(tenant: Pick<TenantClient, 'fetch'>, name: string, input: unknown): Promise<number> {
+  const response = await tenant.fetch(`/v1/functions/${name}/invocations`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(input),
+  });
+  if (!response.ok) throw new Error(`${response.status} ${await response.text()}`);
+  return ((await response.json()) as { usage: { queuedMs: number } }).usage.queuedMs;
+}

@@ -1,0 +1,115 @@
+import assert from 'node:assert/strict';
+import { readEvents, type StreamEvent } from '#test/harness/events.ts';
+import { type Platform, until } from '#test/harness/platform.ts';
+
+/** An invocation that is followed to its end, through whatever dies meanwhile. */
+export interface Watched {
+  readonly id: string;
+  readonly restartable: boolean;
+  /** Its name in the store: what it wrote there says how often it ran. */
+  readonly mark: string;
+  readonly events: StreamEvent[];
+  /** When each event came, ms since the epoch. */
+  readonly at: number[];
+  readonly ended: Promise<void>;
+}
+
+const END_WITHIN_MS = 30_000;
+
+/** Invokes without waiting for the answer's end, and follows the events, connecting again as often as it takes. */
+export async function watch(
+  platform: Platform,
+  input: Readonly<Record<string, unknown>> & { readonly mark: string },
+  options: { readonly restartable: boolean; readonly onEvent?: (event: StreamEvent) => void },
+): Promise<Watched> {
+  const { restartable, onEvent = () => undefined } = options;
+  const response = await platform.fetch(`/v1/functions/${restartable ? 'counted-again' : 'counted'}/invocations`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', prefer: 'respond-async' },
+    body: JSON.stringify(input),
+  });
+  assert.equal(response.status, 202, await response.clone().text());
+  const { id } = (await response.json()) as { id: string };
+  const events: StreamEvent[] = [];
+  const at: number[] = [];
+  const take = (event: StreamEvent) => {
+    events.push(event);
+    at.push(Date.now());
+    onEvent(event);
+  };
+  return { id, restartable, mark: input.mark, events, at, ended: follow(platform, id, events, take) };
+}
+
+async function follow(
+  platform: Platform,
+  id: string,
+  events: readonly StreamEvent[],
+  take: (event: StreamEvent) => void,
+): Promise<void> {
+  const giveUp = Date.now() + END_WITHIN_MS;
+  while (!isOver(events)) {
+    if (Date.now() > giveUp) throw new Error(`${id} did not end; last: ${JSON.stringify(events.at(-1))}`);
+    const signal = AbortSignal.timeout(END_WITHIN_MS);
+    try {
+      const response = await platform.fetch(`/v1/invocations/${id}/events`, {
+        headers: { 'last-event-id': events.at(-1)?.id ?? '0' },
+        signal,
+      });
+      await readEvents(response, take);
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+}
+
+export const isOver = (events: readonly StreamEvent[]): boolean =>
+  ['result', 'error'].includes(events.at(-1)?.event ?? '');
+
+/** What must hold of every invocation that has ended, whatever happened to it. Answers how it ended: `result`, or the code of its error. */
+export async function checkEnded(platform: Platform, watched: Watched): Promise<string> {
+  const { id, events, mark, restartable } = watched;
+  const told = `${mark} (${id}): ${JSON.stringify(events.slice(-3))}`;
+  assert.deepEqual(
+    events.map((event) => Number(event.id)),
+    events.map((_, i) => i + 1),
+    `numbered without a gap; ${told}`,
+  );
+  const terminals = events.filter(({ event }) => event === 'result' || event === 'error');
+  assert.equal(terminals.length, 1, told);
+  assert.equal(terminals[0], events.at(-1), told);
+
+  const stored = await readEvents(await platform.fetch(`/v1/invocations/${id}/events`));
+  assert.deepEqual(stored, events, `the log is what was streamed; ${told}`);
+
+  const state = (await (await platform.fetch(`/v1/invocations/${id}`)).json()) as {
+    status: string;
+    usage?: Record<string, number>;
+  };
+  const tokens = events.filter(({ event }) => event === 'message').length;
+  assert.equal(state.usage?.outputTokens ?? 0, tokens, `charged for the tokens that reached the log; ${told}`);
+
+  const starts = events.filter(({ event }) => event === 'start').length;
+  const ran = await timesRun(platform, mark);
+  if (!restartable)
+    assert.ok(starts <= 1 && ran <= 1, `not restartable, and ran ${ran} times, begun ${starts}; ${told}`);
+  assert.ok(ran <= starts + 1, told);
+  return terminals[0]?.event === 'result' ? 'result' : String(terminals[0]?.data.code);
+}
+
+async function timesRun(platform: Platform, mark: string): Promise<number> {
+  let ran = -1;
+  await until(
+    'the store can be asked',
+    async () => {
+      const response = await platform.fetch('/v1/functions/counted/invocations', {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ read: mark }),
+      });
+      if (response.ok) ran = ((await response.json()) as { output: { ran: number } }).output.ran;
+      return response.ok;
+    },
+    20_000,
+  );
+  return ran;
+}

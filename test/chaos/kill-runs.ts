@@ -1,0 +1,86 @@
+import assert from 'node:assert/strict';
+import { Random } from '#runtime/grammar/testing/random.ts';
+import { deployWith } from '#test/harness/deploy.ts';
+import type { StreamEvent } from '#test/harness/events.ts';
+import { Platform } from '#test/harness/platform.ts';
+import { checkEnded, type Watched, watch } from './invocations.ts';
+
+/** A runtime's death is known, and told to clients, within this. */
+const KNOWN_WITHIN_MS = 3000;
+/** Invocations that run at once: fewer than are started, so that some wait when the runtime dies. */
+const SLOTS = 4;
+const STARTED = 6;
+
+/** Where in the life of an invocation the runtime is killed. */
+export const PHASES = ['submitted', 'started', 'prefill', 'decoding', 'listening', 'child', 'ending'] as const;
+export type Phase = (typeof PHASES)[number];
+
+export interface KillRun {
+  readonly seed: number;
+  readonly phase: Phase;
+  /** How each of its invocations ended: `result`, or the code of an error. */
+  readonly endings: readonly string[];
+  /** From the kill to the `runtime-lost` of each invocation that ended with it, ms. */
+  readonly knownAfterMs: readonly number[];
+}
+
+/** A platform for `runs` of killing its runtime. */
+export async function startPlatform(): Promise<Platform> {
+  const platform = await Platform.start({ functions: false, config: `[runtime]\nconcurrency = ${SLOTS}\n` });
+  await deployWith(platform, 'counted', {});
+  await deployWith(platform, 'counted', { name: 'counted-again', restartable: true });
+  return platform;
+}
+
+/** Starts some invocations, kills the runtime in a phase of the first, and checks what became of all of them. */
+export async function killRun(platform: Platform, seed: number): Promise<KillRun> {
+  const random = new Random(seed);
+  const phase = PHASES[seed % PHASES.length] ?? 'decoding';
+  const delayMs = random.integer(0, 12);
+  const tokens = random.integer(24, 64);
+  const killAfter = random.integer(1, tokens - 2);
+
+  const restarted = platform.restarted('runtime-1');
+  let killedAt = 0;
+  const kill = () => {
+    if (killedAt > 0) return;
+    killedAt = Number.POSITIVE_INFINITY;
+    setTimeout(() => {
+      killedAt = Date.now();
+      process.kill(platform.pid('runtime-1'), 'SIGKILL');
+    }, delayMs);
+  };
+  const onEvent = (event: StreamEvent) => {
+    if (phase === 'started' || phase === 'prefill' || phase === 'listening' || phase === 'child') {
+      if (event.event === 'start') kill();
+    } else if (phase === 'decoding' && event.id === String(1 + killAfter)) kill();
+    else if (phase === 'ending' && event.id === String(1 + tokens)) kill();
+  };
+  const watched: Watched[] = [];
+  for (let i = 0; i < STARTED; i++) {
+    const restartable = i % 2 === 1;
+    const input = {
+      mark: `run-${seed}-${i}`,
+      tokens,
+      context: phase === 'prefill' ? 160 : 8,
+      ...(i === 0 && { child: phase === 'child', listen: phase === 'listening' }),
+    };
+    watched.push(await watch(platform, input, { restartable, ...(i === 0 && { onEvent }) }));
+  }
+  if (phase === 'submitted') kill();
+  await restarted;
+  await Promise.all(watched.map(({ ended }) => ended));
+
+  const endings: string[] = [];
+  for (const each of watched) endings.push(await checkEnded(platform, each));
+  const knownAfterMs = watched
+    .filter((_, i) => endings[i] === 'runtime-lost')
+    .map(({ at }) => (at.at(-1) ?? 0) - killedAt);
+  for (const ms of knownAfterMs) assert.ok(ms <= KNOWN_WITHIN_MS, `seed ${seed}: its death was told after ${ms} ms`);
+  for (const [i, ending] of endings.entries()) {
+    // What may start again does; only what never may ends with its runtime.
+    const fine = watched[i]?.restartable ? ['result'] : ['result', 'runtime-lost'];
+    assert.ok(fine.includes(ending), `seed ${seed}, ${phase}, invocation ${i}: ${ending}`);
+  }
+  return { seed, phase, endings, knownAfterMs };
+}

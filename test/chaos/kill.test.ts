@@ -1,0 +1,25 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import type { Platform } from '#test/harness/platform.ts';
+import { killRun, PHASES, startPlatform } from './kill-runs.ts';
+
+/** Each phase once or twice; `npm run chaos` makes two hundred. */
+const RUNS = process.env.PIE_TEST_ALL ? 200 : PHASES.length + 3;
+const SEED = 1;
+
+let platform: Platform;
+before(async () => {
+  platform = await startPlatform();
+});
+after(() => platform?.[Symbol.asyncDispose]());
+
+test(`the runtime killed ${RUNS} times: one end for each invocation, charged for what it said, none run twice that may not`, async () => {
+  const phases = new Set<string>();
+  for (let seed = SEED; seed < SEED + RUNS; seed++) phases.add((await killRun(platform, seed)).phase);
+  assert.equal(phases.size, PHASES.length);
+  for (const status of ['running', 'queued']) {
+    const response = await platform.fetch(`/v1/invocations?status=${status}`);
+    const { invocations } = (await response.json()) as { invocations: readonly unknown[] };
+    assert.deepEqual(invocations, [], `nothing is left ${status}, children included`);
+  }
+});

@@ -1,0 +1,44 @@
+/** `npm run chaos`: kills the runtime again and again, in every phase of an invocation's life, and checks what became of everything. */
+import { parseArgs } from 'node:util';
+import cliProgress from 'cli-progress';
+import { type KillRun, killRun, startPlatform } from './kill-runs.ts';
+
+const { values } = parseArgs({
+  options: { runs: { type: 'string', default: '200' }, seed: { type: 'string', default: '1' } },
+});
+const runs = Number(values.runs);
+const first = Number(values.seed);
+if (!(Number.isInteger(runs) && runs > 0 && Number.isInteger(first) && first >= 0)) {
+  console.error('usage: npm run chaos -- [--runs 200] [--seed 1]');
+  process.exit(2);
+}
+await using platform = await startPlatform();
+const bar = new cliProgress.SingleBar({
+  format: 'kills [{bar}] {value}/{total} {eta_formatted} left',
+  stream: process.stderr,
+  noTTYOutput: true,
+  notTTYSchedule: 10_000,
+});
+bar.start(runs, 0);
+const done: KillRun[] = [];
+const failures: string[] = [];
+for (let seed = first; seed < first + runs; seed++) {
+  try {
+    done.push(await killRun(platform, seed));
+  } catch (error) {
+    failures.push(`seed ${seed}: ${error instanceof Error ? error.message : String(error)}`);
+  }
+  bar.increment();
+}
+bar.stop();
+const known = done.flatMap(({ knownAfterMs }) => knownAfterMs).sort((a, b) => a - b);
+const endings: Record<string, number> = {};
+for (const ending of done.flatMap((run) => run.endings)) endings[ending] = (endings[ending] ?? 0) + 1;
+console.log(
+  JSON.stringify(
+    { runs: done.length, endings, knownAfterMs: { median: known[known.length >> 1], most: known.at(-1) }, failures },
+    null,
+    2,
+  ),
+);
+process.exitCode = failures.length === 0 ? 0 : 1;

@@ -1,0 +1,118 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { PieClient } from '#gateway/client/client.ts';
+import { deployWith } from '#test/harness/deploy.ts';
+import { invoke, type StreamEvent, terminal, text } from '#test/harness/events.ts';
+import { Platform } from '#test/harness/platform.ts';
+
+const STREAMS = 200;
+const TICKS = 12;
+const EVERY_MS = 120;
+/** Of a split by 90 and 10. */
+const DRAWS = 1000;
+/** Standard deviations of a binomial count that a fair split stays within, all but once in 30,000 runs. */
+const SIGMAS = 4;
+
+let platform: Platform;
+let client: PieClient;
+before(async () => {
+  platform = await Platform.start({ functions: false });
+  client = new PieClient({ url: platform.url, apiKey: platform.apiKey });
+});
+after(() => platform?.[Symbol.asyncDispose]());
+
+/** Streams that begin one after the other, as many at once as `STREAMS`, until `stop` is called; each is then read to its end. */
+function load(name: string): { live: () => number; stop: () => Promise<StreamEvent[][]> } {
+  let stopped = false;
+  let live = 0;
+  const done: StreamEvent[][] = [];
+  const one = async (offset: number) => {
+    await sleep(offset);
+    while (!stopped) {
+      live++;
+      try {
+        done.push(await invoke(platform, name, { ticks: TICKS, everyMs: EVERY_MS }));
+      } finally {
+        live--;
+      }
+    }
+  };
+  const all = Promise.all(Array.from({ length: STREAMS }, (_, i) => one((i / STREAMS) * TICKS * EVERY_MS)));
+  return {
+    live: () => live,
+    stop: async () => {
+      stopped = true;
+      await all;
+      return done;
+    },
+  };
+}
+
+/** Each stream is whole, and of one version from its first tick to its result. */
+function versionsOf(streams: readonly StreamEvent[][]): Map<string, number> {
+  const versions = new Map<string, number>();
+  for (const events of streams) {
+    const end = terminal(events);
+    assert.equal(end?.event, 'result', JSON.stringify(end?.data));
+    const version = String(end?.data.output.version);
+    const expected = Array.from({ length: TICKS }, (_, tick) => `${version} ${tick}`).join('');
+    assert.equal(text(events), expected);
+    versions.set(version, (versions.get(version) ?? 0) + 1);
+  }
+  return versions;
+}
+
+test(`deploy, change, split 90/10, roll back and delete under ${STREAMS} live streams: none is lost`, {
+  timeout: 180_000,
+}, async () => {
+  const first = await deployWith(platform, 'ticker', {});
+  const streams = load('ticker');
+  await sleep(TICKS * EVERY_MS);
+  assert.ok(streams.live() >= STREAMS * 0.9, `${streams.live()} streams are live`);
+
+  const second = await deployWith(platform, 'ticker', { description: 'the second' });
+  assert.notEqual(second, first);
+  await sleep(TICKS * EVERY_MS);
+
+  await client.setAlias('ticker', 'live', {
+    shares: [
+      { version: second, weight: 90 },
+      { version: first, weight: 10 },
+    ],
+  });
+  const drawn = new Map<string, number>();
+  const draw = async () => {
+    const { version } = await client.submit('ticker', { ticks: 0 });
+    drawn.set(version, (drawn.get(version) ?? 0) + 1);
+  };
+  for (let i = 0; i < DRAWS; i += 20) await Promise.all(Array.from({ length: 20 }, draw));
+  const bound = SIGMAS * Math.sqrt(DRAWS * 0.9 * 0.1);
+  const nine = drawn.get(second) ?? 0;
+  assert.ok(Math.abs(nine - DRAWS * 0.9) <= bound, `${nine} of ${DRAWS}`);
+  assert.equal(nine + (drawn.get(first) ?? 0), DRAWS);
+
+  const back = await client.rollback('ticker', {});
+  assert.deepEqual(back.to, [{ version: second, weight: 100 }], 'one step back: as it was before the split');
+  const before = await client.rollback('ticker', {});
+  assert.deepEqual(before.to, [{ version: first, weight: 100 }], 'and one more');
+  await sleep(TICKS * EVERY_MS);
+
+  const seen = versionsOf(await streams.stop());
+  assert.deepEqual([...seen.keys()].sort(), [first, second].sort());
+
+  // Removed while as many run: those end in their own time, and nothing can be begun meanwhile.
+  const last = Array.from({ length: STREAMS }, () => {
+    let begun: () => void = () => undefined;
+    const started = new Promise<void>((resolve) => {
+      begun = resolve;
+    });
+    const events = invoke(platform, 'ticker', { ticks: TICKS, everyMs: EVERY_MS * 3 }, { onEvent: () => begun() });
+    return { started, events };
+  });
+  await Promise.all(last.map(({ started }) => started));
+  await client.removeFunction('ticker');
+  await assert.rejects(client.submit('ticker', {}), { code: 'unknown-function' });
+  const streamed = await Promise.all(last.map(({ events }) => events));
+  assert.deepEqual([...versionsOf(streamed)], [[first, STREAMS]]);
+});

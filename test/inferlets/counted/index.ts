@@ -1,0 +1,48 @@
+/**
+ * Generates token by token and sends each one before it asks for the next, so that the messages of its log are the tokens that it was charged for. What it
+ * does first is to write down that it ran.
+ */
+import { defineInferlet, launch, model, receive, send, sleep, store } from '@pie/inferlet';
+import { allocate, fused, Queue, settle } from '@pie/inferlet/raw';
+
+interface Input {
+  /** Names this invocation in the store. */
+  readonly mark?: string;
+  /** Answers how often the invocation of that mark ran, and does nothing else. */
+  readonly read?: string;
+  /** Tokens of the prompt. */
+  readonly context?: number;
+  readonly tokens?: number;
+  /** Waits so long after each token. */
+  readonly pauseMs?: number;
+  /** Waits for a message of its client first. */
+  readonly listen?: boolean;
+  /** Launches a child that does the same, and waits for it. */
+  readonly child?: boolean;
+}
+
+const GREEDY = { tag: 'sample', val: { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 } } as const;
+
+export const run = defineInferlet(async (input: Input) => {
+  const { mark = '', read, context = 8, tokens = 16, pauseMs = 0, listen = false, child = false } = input;
+  if (read !== undefined) return { ran: (await store.getJson<number>(read)) ?? 0 };
+  await store.update<number>(mark, (times = 0) => times + 1);
+  if (listen) await receive();
+  if (child) await (await launch('counted', { mark: `${mark}-child`, tokens })).result();
+  const { name, pageSize } = model();
+  using queue = new Queue(name);
+  const pages = allocate.allocatePages(queue, Math.ceil((context + tokens) / pageSize));
+  const prompt = Array.from({ length: context }, (_, i) => (i === 0 ? 1 : 300 + ((i * 37) % 20_000)));
+  let next = prompt;
+  let position = 0;
+  for (let i = 0; i < tokens; i++) {
+    const positions = next.map((_, at) => position + at);
+    const step = { tokens: next, positions, inPages: pages, outPages: pages, rows: 1, output: GREEDY } as const;
+    const token = (await settle(fused.step(queue, step))).tokens[0] ?? 0;
+    await send(String(token));
+    position += next.length;
+    next = [token];
+    if (pauseMs > 0) await sleep(pauseMs);
+  }
+  return { tokens };
+});

@@ -1,0 +1,19 @@
+/** Says which version it is, again and again, without a model. */
+import { defineInferlet, invocation, receive, send, sleep } from '@pie/inferlet';
+
+interface Input {
+  readonly ticks?: number;
+  readonly everyMs?: number;
+  /** Waits for a message of its client first. */
+  readonly hold?: boolean;
+}
+
+export const run = defineInferlet(async ({ ticks = 10, everyMs = 50, hold = false }: Input) => {
+  const { functionVersion: version } = invocation();
+  if (hold) await receive();
+  for (let tick = 0; tick < ticks; tick++) {
+    await send(`${version} ${tick}`);
+    await sleep(everyMs);
+  }
+  return { version, ticks };
+});
