@@ -7,10 +7,10 @@ import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { connectionOptions } from '#scheduler/store/connection.ts';
 import { deployWith } from '#test/harness/deploy.ts';
 import { Platform } from '#test/harness/platform.ts';
+import { createTenant, submit, type TenantClient, waitOf } from '#test/harness/tenants.ts';
 import type { Bench } from './bench.ts';
 import { tell } from './clients.ts';
 import { format, formatSpread, quantile, spread } from './statistics.ts';
-import { createTenant, submit, type TenantClient, waitOf } from './tenants.ts';
 
 const SLOTS = 32;
 const QUEUED = [100, 1000, 10_000] as const;

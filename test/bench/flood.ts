@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Platform } from '#test/harness/platform.ts';
+import { createTenant, submit, waitOf } from '#test/harness/tenants.ts';
 import type { Bench } from './bench.ts';
 import { format, quantile } from './statistics.ts';
-import { createTenant, submit, waitOf } from './tenants.ts';
 
 const FLOOD = 2000;
 const EVERY_MS = 1000;

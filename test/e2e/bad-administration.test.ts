@@ -1,0 +1,270 @@
+import assert from 'node:assert/strict';
+import http from 'node:http';
+import { after, before, test } from 'node:test';
+import { loadConfig } from '#infra/config.ts';
+import { connectRedis } from '#infra/redis.ts';
+import { deployWith } from '#test/harness/deploy.ts';
+import { json } from '#test/harness/events.ts';
+import { Platform } from '#test/harness/platform.ts';
+
+let platform: Platform;
+let version: string;
+before(async () => {
+  platform = await Platform.start({ functions: false });
+  version = await deployWith(platform, 'ticker', {});
+});
+after(() => platform?.[Symbol.asyncDispose]());
+
+/** Everything that is kept, but for what says how things are going: leases, metrics, when a key was last used, what was refused. */
+async function stored(): Promise<Record<string, string>> {
+  const redis = connectRedis(loadConfig(platform.environment));
+  try {
+    const keys = (await redis.keys('pie:*')).sort();
+    const kept = keys.filter(
+      (key) => !/:(alive|runtimes|metrics|capacity|usage|minutes?|last-used)\b|^pie:bull:|^pie:key:/.test(key),
+    );
+    const dumps = await Promise.all(
+      kept.map(async (key) => [key, (await redis.dumpBuffer(key))?.toString('base64') ?? '']),
+    );
+    return Object.fromEntries(dumps);
+  } finally {
+    redis.disconnect();
+  }
+}
+
+interface Bad {
+  readonly what: string;
+  readonly method: string;
+  readonly route: () => string;
+  readonly body?: unknown;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly code: string;
+}
+
+const LIVE = () => '/v1/functions/ticker/aliases/live';
+const INVOKE = () => '/v1/functions/ticker/invocations';
+const share = (weight: number, of?: string) => ({ version: of ?? version, weight });
+
+const BAD: readonly Bad[] = [
+  {
+    what: 'weights that do not sum to 100',
+    method: 'PUT',
+    route: LIVE,
+    get body() {
+      return { shares: [share(90)] };
+    },
+    code: 'invalid-alias',
+  },
+  {
+    what: 'a weight that is no whole percent',
+    method: 'PUT',
+    route: LIVE,
+    get body() {
+      return { shares: [share(99.5), share(0.5)] };
+    },
+    code: 'invalid-alias',
+  },
+  {
+    what: 'a version named twice',
+    method: 'PUT',
+    route: LIVE,
+    get body() {
+      return { shares: [share(50), share(50)] };
+    },
+    code: 'invalid-alias',
+  },
+  {
+    what: 'a version that is not there',
+    method: 'PUT',
+    route: LIVE,
+    body: { shares: [share(100, 'ffffffffffff')] },
+    code: 'invalid-alias',
+  },
+  {
+    what: 'an alias that looks like a version',
+    method: 'PUT',
+    route: () => '/v1/functions/ticker/aliases/0123456789ab',
+    get body() {
+      return { shares: [share(100)] };
+    },
+    code: 'invalid-alias',
+  },
+  {
+    what: 'a quota without a name of one',
+    method: 'PUT',
+    route: () => '/v1/quotas?tenant=default',
+    body: { quota: 'wishes-per-day', limit: 3 },
+    code: 'invalid-quota',
+  },
+  {
+    what: 'a limit below nothing',
+    method: 'PUT',
+    route: () => '/v1/quotas?tenant=default',
+    body: { quota: 'kv-pages', limit: -1 },
+    code: 'invalid-quota',
+  },
+  {
+    what: 'an override that is over already',
+    method: 'PUT',
+    route: () => '/v1/quotas?tenant=default',
+    body: { quota: 'kv-pages', limit: 1, expiresAt: '2020-01-01T00:00:00Z' },
+    code: 'invalid-quota',
+  },
+  {
+    what: 'a quota of nobody',
+    method: 'PUT',
+    route: () => '/v1/quotas?tenant=nobody',
+    body: { quota: 'kv-pages', limit: 1 },
+    code: 'unknown-tenant',
+  },
+  {
+    what: 'a tenant with a name that is none',
+    method: 'POST',
+    route: () => '/v1/tenants',
+    body: { name: 'No Name' },
+    code: 'invalid-input',
+  },
+  {
+    what: 'a key with a scope that is none',
+    method: 'POST',
+    route: () => '/v1/keys',
+    body: { name: 'x', scopes: ['everything'] },
+    code: 'invalid-input',
+  },
+  {
+    what: 'a key that has expired before it is made',
+    method: 'POST',
+    route: () => '/v1/keys',
+    body: { name: 'x', scopes: ['invoke'], expiresAt: '2020-01-01T00:00:00Z' },
+    code: 'invalid-input',
+  },
+  {
+    what: 'a secret with a name that is none',
+    method: 'PUT',
+    route: () => '/v1/secrets/lower-case',
+    body: { value: 'x' },
+    code: 'invalid-secret',
+  },
+  {
+    what: 'a secret too long to be one',
+    method: 'PUT',
+    route: () => '/v1/secrets/LONG',
+    body: { value: 'x'.repeat(17 * 1024) },
+    code: 'invalid-secret',
+  },
+  {
+    what: 'a webhook that is no URL',
+    method: 'POST',
+    route: INVOKE,
+    body: {},
+    headers: { 'webhook-url': 'somewhere' },
+    code: 'invalid-webhook',
+  },
+  {
+    what: 'a webhook to this machine',
+    method: 'POST',
+    route: INVOKE,
+    body: {},
+    headers: { 'webhook-url': 'https://127.0.0.1/hook' },
+    code: 'invalid-webhook',
+  },
+  {
+    what: 'a webhook to a private network',
+    method: 'POST',
+    route: INVOKE,
+    body: {},
+    headers: { 'webhook-url': 'https://10.1.2.3/hook' },
+    code: 'invalid-webhook',
+  },
+  {
+    what: 'a webhook to where clouds keep their keys',
+    method: 'POST',
+    route: INVOKE,
+    body: {},
+    headers: { 'webhook-url': 'https://169.254.169.254/latest' },
+    code: 'invalid-webhook',
+  },
+  {
+    what: 'a webhook to a private network in version 6',
+    method: 'POST',
+    route: INVOKE,
+    body: {},
+    headers: { 'webhook-url': 'https://[fd00::1]/hook' },
+    code: 'invalid-webhook',
+  },
+  {
+    what: 'a time to cancel that is none',
+    method: 'POST',
+    route: INVOKE,
+    body: {},
+    headers: { 'cancel-after': 'soon' },
+    code: 'invalid-input',
+  },
+];
+
+for (const bad of BAD) {
+  test(`${bad.what}: ${bad.code}, and nothing is stored`, async () => {
+    const before = await stored();
+    const response = await platform.fetch(bad.route(), {
+      method: bad.method,
+      headers: { 'content-type': 'application/json', ...bad.headers },
+      body: JSON.stringify(bad.body),
+    });
+    const problem = await json(response);
+    assert.equal(problem.code, bad.code, JSON.stringify(problem));
+    assert.ok(response.status >= 400 && response.status < 500);
+    assert.equal(response.headers.get('content-type'), 'application/problem+json');
+    for (const member of ['type', 'title', 'detail', 'hint', 'requestId'])
+      assert.equal(typeof problem[member], 'string', member);
+    assert.deepEqual(await stored(), before);
+  });
+}
+
+for (const [what, manifest, field] of [
+  ['a field that is none', { name: 'bad', wishes: 1 }, '/wishes'],
+  [
+    'pages expected of a model, below nothing',
+    { name: 'bad', expectedPages: { stories15m: -1 } },
+    '/expectedPages/stories15m',
+  ],
+  ['a secret with a name that is none', { name: 'bad', secrets: ['lower-case'] }, '/secrets/0'],
+  ['an environment that is no text', { name: 'bad', environment: { A: 1 } }, '/environment/A'],
+] as const) {
+  test(`a manifest with ${what}: the field is named, and nothing is stored`, async () => {
+    const before = await stored();
+    const form = new FormData();
+    form.set('manifest', JSON.stringify(manifest));
+    form.set(
+      'component',
+      new Blob([Uint8Array.of(0, 0x61, 0x73, 0x6d, 0x0d, 0, 1, 0)], { type: 'application/wasm' }),
+      'c.wasm',
+    );
+    const response = await platform.fetch('/v1/functions/bad', { method: 'PUT', body: form });
+    const problem = await json(response);
+    assert.equal(problem.code, 'invalid-manifest', JSON.stringify(problem));
+    assert.equal(problem.field, field);
+    assert.deepEqual(await stored(), before);
+  });
+}
+
+test('headers too large: a status and a code, and nothing is stored', async () => {
+  const before = await stored();
+  const { status, body } = await new Promise<{ status: number; body: string }>((resolve, reject) => {
+    const request = http.request(
+      `${platform.url}/v1/functions`,
+      { headers: { 'x-large': 'x'.repeat(64 * 1024) } },
+      (response) => {
+        let body = '';
+        response.setEncoding('utf8').on('data', (text: string) => {
+          body += text;
+        });
+        response.on('end', () => resolve({ status: response.statusCode ?? 0, body }));
+      },
+    );
+    request.on('error', reject);
+    request.end();
+  });
+  assert.equal(status, 431);
+  assert.equal(JSON.parse(body).code, 'headers-too-large');
+  assert.deepEqual(await stored(), before);
+});

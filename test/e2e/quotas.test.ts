@@ -1,0 +1,180 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { deployWith } from '#test/harness/deploy.ts';
+import { json, readEvents, type StreamEvent, terminal } from '#test/harness/events.ts';
+import { Platform, until } from '#test/harness/platform.ts';
+import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
+
+/** A limit is noticed within the time between two reports of an attempt that says something: a few tokens late. */
+const TOKENS_LATE = 64;
+
+let platform: Platform;
+let count = 0;
+before(async () => {
+  platform = await Platform.start({ functions: false });
+});
+after(() => platform?.[Symbol.asyncDispose]());
+
+/** A new tenant with the inferlets of these tests. */
+async function tenantWith(...folders: readonly string[]): Promise<TenantClient> {
+  const tenant = await createTenant(platform, `tenant-${++count}`);
+  for (const folder of folders) await deployWith(platform, folder, {}, tenant.apiKey);
+  return tenant;
+}
+
+async function setQuota(tenant: TenantClient, quota: string, limit: number): Promise<void> {
+  const response = await platform.fetch(`/v1/quotas?tenant=${tenant.name}`, {
+    method: 'PUT',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ quota, limit }),
+  });
+  assert.equal(response.status, 200, await response.text());
+}
+
+/** What the API says of a quota. */
+async function used(tenant: TenantClient, quota: string): Promise<number> {
+  const { quotas } = await json(await tenant.fetch('/v1/quotas'));
+  const found = quotas.find((each: { quota: string }) => each.quota === quota);
+  assert.ok(found, `${quota} is listed`);
+  return found.used;
+}
+
+const post = (tenant: TenantClient, name: string, input: object, headers: Record<string, string> = {}) =>
+  tenant.fetch(`/v1/functions/${name}/invocations`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...headers },
+    body: JSON.stringify(input),
+  });
+
+async function stream(tenant: TenantClient, name: string, input: object): Promise<StreamEvent[]> {
+  const response = await post(tenant, name, input, { accept: 'text/event-stream' });
+  assert.equal(response.status, 200, await response.clone().text());
+  return readEvents(response);
+}
+
+async function assertRefused(response: Response, code: string, status = 429): Promise<void> {
+  const problem = await json(response);
+  assert.equal(response.status, status, JSON.stringify(problem));
+  assert.equal(problem.code, code);
+}
+
+/** The sum over all invocations of a tenant. */
+async function usageOf(tenant: TenantClient, pick: (usage: Record<string, number>) => number): Promise<number> {
+  const { invocations } = await json(await tenant.fetch('/v1/invocations?limit=100'));
+  return invocations.reduce((sum: number, { usage = {} }: { usage?: Record<string, number> }) => sum + pick(usage), 0);
+}
+
+describe('each quota', () => {
+  test('requests: the one too many is refused until the window ends; headers, API and command say one number', async () => {
+    const tenant = await tenantWith('ticker');
+    await setQuota(tenant, 'requests-per-day', 3);
+    for (let i = 1; i <= 3; i++) {
+      const response = await post(tenant, 'ticker', { ticks: 0 });
+      assert.equal(response.status, 200);
+      assert.match(response.headers.get('ratelimit') ?? '', new RegExp(`"requests-per-day";r=${3 - i};t=\\d+`));
+      assert.match(response.headers.get('ratelimit-policy') ?? '', /"requests-per-day";q=3;w=86400/);
+    }
+    const refused = await post(tenant, 'ticker', { ticks: 0 });
+    const midnight = Math.ceil((new Date().setUTCHours(24, 0, 0, 0) - Date.now()) / 1000);
+    const retryAfter = Number(refused.headers.get('retry-after'));
+    assert.ok(Math.abs(retryAfter - midnight) <= 2, `${retryAfter} s to the end of the day, ${midnight}`);
+    await assertRefused(refused, 'quota-requests');
+    assert.equal(await used(tenant, 'requests-per-day'), 3);
+    const { stdout } = await platform.pie(['quota', '--json'], { apiKey: tenant.apiKey });
+    const quotas = JSON.parse(stdout) as { quota: string; used: number; limit: number }[];
+    const shown = quotas.find(({ quota }) => quota === 'requests-per-day');
+    assert.deepEqual([shown?.used, shown?.limit], [3, 3]);
+    const { invocations } = await json(await tenant.fetch('/v1/invocations'));
+    assert.equal(invocations.length, 3, 'what was refused left nothing');
+  });
+
+  test('tokens: a running invocation is ended, the next is refused; what is counted is what ran', async () => {
+    const tenant = await tenantWith('counted');
+    await setQuota(tenant, 'tokens-per-day', 40);
+    const events = await stream(tenant, 'counted', { mark: 'm', tokens: 200 });
+    assert.equal(terminal(events)?.data.code, 'quota-tokens', JSON.stringify(terminal(events)?.data));
+    assert.ok(terminal(events)?.data.usage.outputTokens > 0);
+    await assertRefused(await post(tenant, 'counted', { mark: 'n' }), 'quota-tokens');
+    const ran = await usageOf(tenant, ({ inputTokens = 0, outputTokens = 0 }) => inputTokens + outputTokens);
+    assert.equal(await used(tenant, 'tokens-per-day'), ran);
+    assert.ok(ran >= 40 && ran <= 40 + TOKENS_LATE, `${ran} of 40`);
+  });
+
+  test('GPU time', async () => {
+    const tenant = await tenantWith('counted');
+    await setQuota(tenant, 'gpu-ms-per-day', 30);
+    const events = await stream(tenant, 'counted', { mark: 'm', tokens: 230 });
+    assert.equal(terminal(events)?.data.code, 'quota-gpu-time', JSON.stringify(terminal(events)?.data));
+    await assertRefused(await post(tenant, 'counted', { mark: 'n' }), 'quota-gpu-time');
+    const ran = await usageOf(tenant, ({ gpuMs = 0 }) => gpuMs);
+    assert.ok(Math.abs((await used(tenant, 'gpu-ms-per-day')) - ran) < 1e-3 * ran + 1e-3);
+  });
+
+  test('CPU time', async () => {
+    const tenant = await tenantWith('hostile');
+    await setQuota(tenant, 'cpu-ms-per-day', 200);
+    const events = await stream(tenant, 'hostile', { misdeed: 'spin' });
+    assert.equal(terminal(events)?.data.code, 'quota-cpu-time', JSON.stringify(terminal(events)?.data));
+    await assertRefused(await post(tenant, 'hostile', { misdeed: 'spin' }), 'quota-cpu-time');
+    const ran = await usageOf(tenant, ({ cpuMs = 0 }) => cpuMs);
+    assert.ok(Math.abs((await used(tenant, 'cpu-ms-per-day')) - ran) < 1e-3 * ran + 1e-3);
+  });
+
+  test('invocations at once: one more waits in line, one beyond the line is refused', async () => {
+    const tenant = await tenantWith('ticker');
+    await setQuota(tenant, 'concurrent-invocations', 1);
+    await setQuota(tenant, 'waiting-invocations', 1);
+    const async = { prefer: 'respond-async' };
+    const first = await json(await post(tenant, 'ticker', { ticks: 0, hold: true }, async));
+    const second = await json(await post(tenant, 'ticker', { ticks: 0 }, async));
+    const status = async (id: string) => (await json(await tenant.fetch(`/v1/invocations/${id}`))).status;
+    await until('the first runs', async () => (await status(first.id)) === 'running');
+    assert.equal(await status(second.id), 'queued');
+    await assertRefused(await post(tenant, 'ticker', { ticks: 0 }, async), 'quota-concurrency');
+    assert.equal(await used(tenant, 'concurrent-invocations'), 1);
+    assert.equal(await used(tenant, 'waiting-invocations'), 1);
+    const message = { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"text":"go"}' };
+    await tenant.fetch(`/v1/invocations/${first.id}/messages`, message);
+    await until('the second had its turn', async () => (await status(second.id)) === 'succeeded');
+    assert.equal(await used(tenant, 'concurrent-invocations'), 0);
+  });
+
+  test('KV pages', async () => {
+    const tenant = await tenantWith('counted');
+    await setQuota(tenant, 'kv-pages', 4);
+    const events = await stream(tenant, 'counted', { mark: 'm', context: 160, tokens: 4 });
+    assert.equal(terminal(events)?.data.code, 'quota-pages', JSON.stringify(terminal(events)?.data));
+    const small = await stream(tenant, 'counted', { mark: 'n', context: 8, tokens: 4 });
+    assert.equal(terminal(small)?.event, 'result', JSON.stringify(terminal(small)?.data));
+  });
+
+  test('storage: values, files and components are one number', async () => {
+    const tenant = await tenantWith('counted');
+    const before = await used(tenant, 'storage-bytes').catch(() => 0);
+    await setQuota(tenant, 'storage-bytes', 1);
+    assert.ok((await used(tenant, 'storage-bytes')) > 1_000_000, `the component counts; ${before}`);
+    const source = await platform.pie(['deploy', 'test/inferlets/ticker'], { apiKey: tenant.apiKey });
+    assert.notEqual(source.code, 0);
+    assert.match(source.stderr, /quota-storage|storage/);
+    const { functions } = await json(await tenant.fetch('/v1/functions'));
+    assert.ok(!functions.some(({ name }: { name: string }) => name === 'ticker'));
+    const events = await stream(tenant, 'counted', { mark: 'm', tokens: 2 });
+    assert.equal(terminal(events)?.event, 'error', 'its first act is to store a value');
+    assert.match(JSON.stringify(terminal(events)?.data), /storage-bytes/);
+    const listening = await json(await post(tenant, 'counted', { read: 'm' }));
+    assert.equal(listening.output.ran, 0, 'nothing was stored');
+  });
+
+  test('a function of its own: the tenant goes on', async () => {
+    const tenant = await tenantWith('ticker', 'counted');
+    const response = await platform.fetch(`/v1/quotas?tenant=${tenant.name}`, {
+      method: 'PUT',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ quota: 'requests-per-day', function: 'ticker', limit: 1 }),
+    });
+    assert.equal(response.status, 200, await response.text());
+    assert.equal((await post(tenant, 'ticker', { ticks: 0 })).status, 200);
+    await assertRefused(await post(tenant, 'ticker', { ticks: 0 }), 'quota-requests');
+    assert.equal((await post(tenant, 'counted', { read: 'x' })).status, 200);
+  });
+});
