@@ -59,7 +59,7 @@ describe('the gateway as a process', () => {
     assert.match(made.apiKey, /^pie_[0-9A-Za-z]{32}$/);
     assert.equal((await stat(path.join(home, 'credentials.json'))).mode & 0o777, 0o600);
     const self = await new PieClient(made).self();
-    assert.deepEqual([self.tenant, self.scopes], ['default', ['invoke', 'deploy', 'admin']]);
+    assert.deepEqual([self.tenant, self.scopes], ['default', ['invoke', 'deploy', 'admin', 'operator']]);
     const stored = await platform.scheduler.store.call((redis) => redis.keys('pie:key:*'));
     assert.ok(stored.length > 0 && stored.every((key) => !key.includes(made.apiKey)));
     assert.equal(await end(first.child, 'SIGTERM'), 0);
@@ -68,7 +68,7 @@ describe('the gateway as a process', () => {
     assert.deepEqual(await credentials(), { url: second.url, apiKey: made.apiKey });
     await end(second.child, 'SIGTERM');
 
-    await platform.keys.remove(made.apiKey);
+    assert.equal(await platform.scheduler.apiKeys.remove('default', self.keyId), 'removed');
     const third = await start();
     const renewed = await credentials();
     assert.notEqual(renewed.apiKey, made.apiKey);

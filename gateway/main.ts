@@ -3,30 +3,65 @@ import { type Config, loadConfig } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
 import { announceReady } from '#infra/ready.ts';
 import { connectRedis } from '#infra/redis.ts';
-import { openScheduler } from '#scheduler/scheduler.ts';
+import { publishMetrics } from '#infra/telemetry/publisher.ts';
+import { openTelemetry } from '#infra/telemetry/telemetry.ts';
+import { Reach } from '#scheduler/addresses/reach.ts';
+import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
+import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import type { LogRecord } from './app/context.ts';
 import { NodeControlPlane } from './node/control-plane.ts';
 import { ensureCredentials } from './node/credentials.ts';
-import { Keys } from './node/keys.ts';
+import { platformMetrics, watchPlatform } from './node/platform-metrics.ts';
+import { observeRequests } from './node/request-observer.ts';
 import { serve } from './node/server.ts';
+import { sessionSecret } from './node/session-secret.ts';
+import { webhookPayload } from './node/webhook-payload.ts';
+
+/** Tells this process from others: gateways on several machines are named apart. */
+const NAME = process.env.PIE_GATEWAY_ID ?? 'gateway';
 
 /** The gateway's process: HTTP for clients on one side, Redis on the other. */
 async function main(): Promise<void> {
   const config = loadConfig();
   const onError = (error: unknown) => log({ level: 'warn', message: 'in the background', error });
-  const scheduler = openScheduler({ connect: () => connectRedis(config), onError });
-  const keys = new Keys(scheduler.store);
-  const control = new NodeControlPlane(scheduler, keys, {
+  const masterKeys = openMasterKeys(config.home, { create: true });
+  const { retention } = config;
+  const scheduler = openScheduler({ connect: () => connectRedis(config), masterKeys, retention, onError });
+  const reach = new Reach(config.http);
+  const control = new NodeControlPlane(scheduler, {
     limits: config.runtime.limits,
-    maxWaiting: config.admission.maxWaiting,
     modelAliases: modelAliases(config),
+    reach,
   });
-  const server = await serve(control, { host: config.host, port: config.port, version: platformVersion(), log });
-  await ensureCredentials(config.home, server.url, keys);
+  await scheduler.quotas.setDefaults({ ...config.quotas, 'waiting-invocations': config.admission.maxWaiting });
+  const telemetry = await openTelemetry({ settings: config.telemetry, room: 'gateway', process: NAME });
+  const { meter } = telemetry;
+  const collect = () => telemetry.collect();
+  watchPlatform(meter, scheduler);
+  const server = await serve(control, {
+    ...{ host: config.host, port: config.port, version: platformVersion(), log },
+    sessionSecret: await sessionSecret(masterKeys),
+    observer: observeRequests(telemetry),
+    metrics: platformMetrics({ scheduler, process: NAME, collect, public: config.telemetry.metricsPublic }),
+  });
+  const stopPublishing = publishMetrics({
+    meter,
+    snapshots: async () => [{ process: NAME, families: await collect() }],
+    publish: (process, text) => scheduler.metrics.publish(process, text),
+    ping: () => scheduler.ping(),
+    onError,
+  });
+  await ensureCredentials(config.home, server.url, scheduler);
   scheduler.reaper.start();
+  void resealSecrets(scheduler, onError);
+  const webhooks = scheduler.createWebhooks({ reach, payload: webhookPayload(scheduler), version: platformVersion() });
+  webhooks.start();
 
   const drain = async () => {
+    stopPublishing();
     await server.close(config.drainMs);
+    await webhooks.stop();
+    await telemetry.close();
     await scheduler.close();
     process.exit(0);
   };
@@ -34,6 +69,15 @@ async function main(): Promise<void> {
   // Without its supervisor there is no time to wait for anybody; clients are told to come back.
   exitWithParent(() => server.close(0));
   announceReady({ address: server.url });
+}
+
+/** After a rotation of the master key; nothing is left to do otherwise. One tenant's fault keeps nobody else's back. */
+async function resealSecrets({ tenants, secrets }: Scheduler, onError: (error: unknown) => void): Promise<void> {
+  try {
+    for (const { name } of await tenants.list()) await secrets.reseal(name).catch(onError);
+  } catch (error) {
+    onError(error);
+  }
 }
 
 function fail(error: unknown): never {

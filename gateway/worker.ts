@@ -7,6 +7,8 @@ export interface Env {
   readonly ORIGIN_URL: string;
   /** A service binding that reaches the origin without the public network; optional. */
   readonly ORIGIN?: { fetch(request: Request | string, init?: RequestInit): Promise<Response> };
+  /** Seals the dashboard's sessions, 32 characters or more (`wrangler secret put SESSION_SECRET`); without it they end with the isolate. */
+  readonly SESSION_SECRET?: string;
 }
 
 /** What workerd hands to a handler, as far as the app uses it. */
@@ -37,6 +39,8 @@ export default {
       app = createApp(control, {
         heartbeatMs: HEARTBEAT_MS,
         firstFrameMs: FIRST_FRAME_MS,
+        clientAddress: (c) => c.req.header('cf-connecting-ip') ?? '',
+        ...(env.SESSION_SECRET === undefined ? {} : { sessionSecret: new TextEncoder().encode(env.SESSION_SECRET) }),
         log: ({ level, ...record }) => console[level](JSON.stringify({ ...record, error: String(record.error) })),
       });
       apps.set(env, app);

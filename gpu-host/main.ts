@@ -3,6 +3,8 @@ import { join } from 'node:path';
 import { type GpuHostConfig, loadConfig, type ModelEntry } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
 import { announceReady } from '#infra/ready.ts';
+import type { TelemetrySettings } from '#infra/telemetry/settings.ts';
+import { openTelemetry, type Telemetry } from '#infra/telemetry/telemetry.ts';
 import type { Backend } from './backends/backend.ts';
 import { createOnnxBackend } from './backends/onnx/index.ts';
 import { createReferenceBackend } from './backends/reference/index.ts';
@@ -12,18 +14,26 @@ import { fingerprint } from './models/fingerprint.ts';
 import { type LoadedModel, loadModel } from './models/load.ts';
 import { pullModel } from './models/pull.ts';
 import { parseSource } from './models/source.ts';
+import { hostFamilies } from './protocol/host-metrics.ts';
 import { GpuHost, type HostedModel } from './server.ts';
 
 /** The GPU host process: loads its models, listens, and serves until it is told to stop or its supervisor is gone. */
 async function main(): Promise<void> {
-  const config = hostConfig();
+  const { config, telemetry: settings } = hostConfig();
   const startedMs = performance.now();
   const models: HostedModel[] = [];
   // One after the other: loading is bound by memory bandwidth, and a failure should name its model.
   for (const entry of config.models) models.push(await openModel(entry, config.kvDirectory));
-  const host = new GpuHost(models);
+  const telemetry = await openTelemetry({
+    settings,
+    room: 'gpu-host',
+    process: config.name,
+    families: () => hostFamilies(host.stats()),
+  });
+  const { tracer, vitals } = telemetry;
+  const host = new GpuHost(models, { vitals, ...(tracer && { tracer }) });
   const address = await host.listen(config.address);
-  const stop = stopOnce(host, models);
+  const stop = stopOnce(host, models, telemetry);
   exitWithParent(stop);
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void stop());
   announceReady({
@@ -35,18 +45,21 @@ async function main(): Promise<void> {
   });
 }
 
+/** Nothing is exported. */
+const NO_TELEMETRY: TelemetrySettings = { sampleRatio: 1, serviceNamespace: 'pie', metricsPublic: false };
+
 /** This process' part of the configuration: `PIE_GPU_HOST_NAME` names it; `PIE_GPU_HOST_CONFIG` is a JSON file that replaces it. */
-function hostConfig(): GpuHostConfig {
+function hostConfig(): { config: GpuHostConfig; telemetry: TelemetrySettings } {
   const file = process.env.PIE_GPU_HOST_CONFIG;
-  if (file) return JSON.parse(readFileSync(file, 'utf8')) as GpuHostConfig;
-  const { gpuHosts } = loadConfig();
+  if (file) return { config: JSON.parse(readFileSync(file, 'utf8')) as GpuHostConfig, telemetry: NO_TELEMETRY };
+  const { gpuHosts, telemetry } = loadConfig();
   const name = process.env.PIE_GPU_HOST_NAME;
   const config = name ? gpuHosts.find((host) => host.name === name) : gpuHosts[0];
   if (!config)
     throw new Error(
       `the configuration has no GPU host named ${name}; it has ${gpuHosts.map((host) => host.name).join(', ')}`,
     );
-  return config;
+  return { config, telemetry };
 }
 
 async function openModel(entry: ModelEntry, kvDirectory: string | undefined): Promise<HostedModel> {
@@ -107,12 +120,15 @@ function createBackend(entry: ModelEntry, model: LoadedModel): Promise<Backend> 
 
 /** Longest time that stopping may take; a batch that is longer is cut off. */
 const STOP_DEADLINE_MS = 1500;
+/** Of it, what the last spans may take. */
+const FLUSH_DEADLINE_MS = 500;
 
-function stopOnce(host: GpuHost, models: readonly HostedModel[]): () => Promise<void> {
+function stopOnce(host: GpuHost, models: readonly HostedModel[], telemetry: Telemetry): () => Promise<void> {
   let stopping: Promise<void> | undefined;
   const stop = async (): Promise<void> => {
     setTimeout(() => process.exit(0), STOP_DEADLINE_MS).unref();
     await host.close();
+    await telemetry.close(FLUSH_DEADLINE_MS);
     for (const { backend } of models) await backend.dispose();
     process.exit(0);
   };

@@ -1,6 +1,10 @@
+import { randomUUID } from 'node:crypto';
 import { createServer, type Server, type Socket } from 'node:net';
+import type { Tracer } from '@opentelemetry/api';
+import type { Vitals } from '#infra/telemetry/vitals.ts';
 import { ModelEngine } from './handlers/engine.ts';
 import { type HostedModel, maxTopK, traitsOf } from './handlers/model.ts';
+import { Tenants } from './memory/tenants.ts';
 import type { GpuHostStats, HostHello, ModelStats } from './protocol/host.ts';
 import { Connection, type ConnectionLimits, DEFAULT_CONNECTION_LIMITS } from './server/connection.ts';
 import { listen } from './server/listen.ts';
@@ -10,7 +14,14 @@ export type { HostedModel } from './handlers/model.ts';
 
 export interface GpuHostOptions {
   readonly limits?: Partial<ConnectionLimits>;
+  /** Makes spans of batches whose inferlets are traced. */
+  readonly tracer?: Tracer;
+  /** Reads how the process is. */
+  readonly vitals?: () => Vitals;
 }
+
+/** Tenants of which `stats` tells: those that hold most. */
+const MAX_TENANTS = 1000;
 
 /**
  * A GPU host: models that are loaded, behind a socket. One instance owns its backends' devices; it runs in its own process
@@ -19,17 +30,21 @@ export interface GpuHostOptions {
 export class GpuHost {
   readonly engines: readonly ModelEngine[];
   #limits: ConnectionLimits;
+  readonly #tenants = new Tenants();
   #server: Server | undefined;
   #connections = new Set<Connection>();
   #touched = new Set<Connection>();
+  readonly #hostId = randomUUID();
   #flushing = false;
   #sinceMs = performance.now();
+  #vitals: (() => Vitals) | undefined;
 
   /** @throws TraitError when a model claims a trait without those that it needs. */
   constructor(models: readonly HostedModel[], options: GpuHostOptions = {}) {
     for (const model of models) checkTraits(model.name, traitsOf(model));
     this.#limits = { ...DEFAULT_CONNECTION_LIMITS, ...options.limits };
-    this.engines = models.map((model) => new ModelEngine(model, () => this.#flush()));
+    this.#vitals = options.vitals;
+    this.engines = models.map((model) => new ModelEngine(model, this.#tenants, () => this.#flush(), options.tracer));
   }
 
   /**
@@ -52,6 +67,8 @@ export class GpuHost {
       elapsedMs: nowMs - this.#sinceMs,
       connections: this.#connections.size,
       models: this.engines.map(modelStats),
+      tenants: this.#tenants.stats(MAX_TENANTS),
+      ...(this.#vitals && { vitals: this.#vitals() }),
     };
     if (reset) {
       this.#sinceMs = nowMs;
@@ -105,6 +122,7 @@ export class GpuHost {
 
   #hello(): HostHello {
     return {
+      hostId: this.#hostId,
       processId: process.pid,
       models: this.engines.map(({ model, model: { name, backend, directory, bits = 32 } }) => ({
         name,
@@ -148,6 +166,8 @@ function modelStats(engine: ModelEngine): ModelStats {
     deviceBusyMs: stats.deviceBusyMs,
     meanStepMs: stats.batches === 0 ? 0 : stats.forwardMs / stats.batches,
     graceMs: stats.graceMs,
+    waitCounts: [...stats.waitCounts],
+    waitMs: stats.waitMs,
     paddingShare: model.backend.paddingShare?.() ?? 0,
   };
 }

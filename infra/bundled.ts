@@ -30,7 +30,7 @@ export async function deployBundled(config: Config, names: readonly string[], si
   const known = bundledFunctions(config);
   const unknown = names.find((name) => !known.includes(name));
   if (unknown !== undefined) throw new ConfigError(`There is no bundled function "${unknown}".`);
-  const code = await runProgram(config, ['gateway/cli/bin.js', 'deploy', ...sourcesOf(names)], {
+  const code = await runProgram(config, ['gateway/cli/bin.js', 'deploy', ...BUNDLED, ...sourcesOf(names)], {
     output: 'progress',
     signal,
   });
@@ -49,10 +49,13 @@ export async function deployRest(
 ): Promise<void> {
   if (names.length === 0 || signal.aborted) return;
   say(`\nDeploying ${names.length} more functions in the background; \`pie list\` shows them as they come.`);
-  const args = ['gateway/cli/bin.js', 'deploy', '--jobs', '1', '--json', ...sourcesOf(names)];
+  const args = ['gateway/cli/bin.js', 'deploy', ...BUNDLED, '--jobs', '1', '--json', ...sourcesOf(names)];
   const code = await runProgram(config, args, { output: 'progress', signal, background: true });
   if (signal.aborted) return;
   say(code === 0 ? `Deployed ${names.length} more functions.` : 'Some functions could not be deployed; see above.');
 }
+
+/** Whoever rolled a bundled function back wants it to stay so over restarts: only new content is served. */
+const BUNDLED = ['--if-new', '--message', 'came with Pie'];
 
 const sourcesOf = (names: readonly string[]): string[] => names.map((name) => path.join('functions', name));

@@ -98,6 +98,28 @@ test('hosts with private addresses that functions may be granted', () => {
   assert.deepEqual(withToml(`[http]\nprivate_hosts = ${JSON.stringify(hosts)}`).http.privateHosts, hosts);
 });
 
+test('telemetry: off without an endpoint; the standard variables win', () => {
+  const off = { sampleRatio: 1, serviceNamespace: 'pie', metricsPublic: false };
+  assert.deepEqual(withToml('').telemetry, off);
+  const text = '[telemetry]\notlp_endpoint = "http://127.0.0.1:4318/"\nsample_ratio = 0.5\nmetrics_public = true\n';
+  const set = { ...off, otlpEndpoint: 'http://127.0.0.1:4318', sampleRatio: 0.5, metricsPublic: true };
+  assert.deepEqual(withToml(text).telemetry, set);
+  const variables = {
+    OTEL_EXPORTER_OTLP_ENDPOINT: 'https://collector:4318',
+    OTEL_TRACES_SAMPLER_ARG: '0.1',
+    OTEL_SERVICE_NAME: 'inference',
+  };
+  assert.deepEqual(withToml(text, variables).telemetry, {
+    ...set,
+    otlpEndpoint: 'https://collector:4318',
+    sampleRatio: 0.1,
+    serviceName: 'inference',
+  });
+  assert.equal(withToml(text, { OTEL_SDK_DISABLED: 'true' }).telemetry.otlpEndpoint, undefined);
+  assert.throws(() => withToml('[telemetry]\notlp_endpoint = "collector:4318"'), /telemetry\.otlp_endpoint/);
+  assert.throws(() => withToml('', { OTEL_TRACES_SAMPLER_ARG: '2' }), /OTEL_TRACES_SAMPLER_ARG/);
+});
+
 test('an empty variable counts as unset', () => {
   assert.equal(withToml('', { PIE_PORT: '', REDIS_URL: '' }).port, 8787);
 });
@@ -147,4 +169,40 @@ test('a wrong variable is refused', () => {
 test('sockets of a home with a long path go where their path is short', () => {
   const config = loadConfig({ PIE_HOME: path.join(home, 'x'.repeat(120)) });
   assert.ok(Buffer.byteLength(config.runDirectory) <= 80);
+});
+
+test('retention: defaults, times with units, and what cannot be kept for longer than what it hangs on', () => {
+  const DAY_MS = 86_400_000;
+  assert.deepEqual(withToml('').retention, {
+    recordMs: 7 * DAY_MS,
+    eventsMs: DAY_MS,
+    resultsMs: DAY_MS,
+    filesMs: DAY_MS,
+    logMs: 7 * DAY_MS,
+    logLines: 2000,
+    idempotencyMs: DAY_MS,
+  });
+  const set = withToml(
+    '[retention]\nrecords = "30d"\nevents = "90m"\nresults = "2h"\nidempotency = "30s"\nlog_lines = 50\n',
+  );
+  const { recordMs, eventsMs, resultsMs, idempotencyMs, logLines } = set.retention;
+  assert.deepEqual(
+    [recordMs, eventsMs, resultsMs, idempotencyMs, logLines],
+    [30 * DAY_MS, 5_400_000, 7_200_000, 30_000, 50],
+  );
+  for (const wrong of [
+    'records = 7',
+    'records = "7"',
+    'records = "0d"',
+    'records = "367d"',
+    'records = "1h"',
+    'events = "8d"',
+    'files = "8d"',
+    'results = "1h"',
+    'results = "8d"',
+    'idempotency = "2d"',
+    'log_lines = 5',
+    'evnets = "1d"',
+  ])
+    assert.throws(() => withToml(`[retention]\n${wrong}\n`), ConfigError, wrong);
 });

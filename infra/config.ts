@@ -5,6 +5,8 @@ import path from 'node:path';
 import { parse as parseToml } from 'smol-toml';
 import { z } from 'zod';
 import { defaultHome, ROOT } from './install.ts';
+import { type RetentionConfig, retentionSchema } from './retention.ts';
+import type { TelemetrySettings } from './telemetry/settings.ts';
 
 /** One model that a GPU host serves: an entry `[[model]]` of `pie.toml`. */
 export interface ModelEntry {
@@ -93,8 +95,12 @@ export interface Config {
     /** Invocations of one tenant that may wait for their turn; more are refused. */
     readonly maxWaiting: number;
   };
+  /** What every tenant may use for which nothing else is set, by the name of the quota (`tokens-per-day`); unlimited what is missing. */
+  readonly quotas: Readonly<Partial<Record<string, number>>>;
   /** Hosts with private addresses that functions may be granted: `host`, `*.domain`, with `:port` for one port only. */
   readonly http: { readonly privateHosts: readonly string[] };
+  readonly telemetry: TelemetrySettings;
+  readonly retention: RetentionConfig;
   /** Time that a drain gives running invocations. */
   readonly drainMs: number;
   /** Sockets and the pid file; short, since a socket's path is limited to 107 bytes. */
@@ -165,6 +171,30 @@ const modelSchema = z
 /** A host name or an address, with a port or without. */
 const HOST = /^((\*\.)?[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(:([1-9][0-9]{0,4}|\*))?$/;
 
+/** Base URL of an OTLP/HTTP receiver. */
+const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http or https URL, such as http://127.0.0.1:4318' });
+
+/** More cannot stand in the headers that tell of limits. */
+const quota = z.int().min(0).max(999_999_999_999_999).optional();
+
+const quotasSchema = z.strictObject({
+  requests_per_minute: quota,
+  requests_per_day: quota,
+  requests_per_month: quota,
+  tokens_per_minute: quota,
+  tokens_per_day: quota,
+  tokens_per_month: quota,
+  gpu_ms_per_minute: quota,
+  gpu_ms_per_day: quota,
+  gpu_ms_per_month: quota,
+  cpu_ms_per_minute: quota,
+  cpu_ms_per_day: quota,
+  cpu_ms_per_month: quota,
+  concurrent_invocations: quota,
+  kv_pages: quota,
+  storage_bytes: quota,
+});
+
 const fileSchema = z.strictObject({
   model: z.array(modelSchema).min(1).optional(),
   gateway: z.strictObject({ host: z.string().optional(), port: z.int().min(0).max(65_535).optional() }).default({}),
@@ -186,6 +216,7 @@ const fileSchema = z.strictObject({
       max_waiting: z.int().min(0).max(1_000_000).default(10_000),
     })
     .prefault({}),
+  quotas: quotasSchema.prefault({}),
   redis: z.strictObject({ max_memory_mb: z.int().min(64).max(16_777_216).optional() }).default({}),
   http: z
     .strictObject({
@@ -197,6 +228,15 @@ const fileSchema = z.strictObject({
         .default([]),
     })
     .prefault({}),
+  telemetry: z
+    .strictObject({
+      otlp_endpoint: httpUrl.optional(),
+      sample_ratio: z.number().min(0).max(1).default(1),
+      service_namespace: z.string().min(1).max(100).default('pie'),
+      metrics_public: z.boolean().default(false),
+    })
+    .prefault({}),
+  retention: retentionSchema.prefault({}),
   drain_ms: z.int().min(0).default(10_000),
 });
 
@@ -211,6 +251,10 @@ const environmentSchema = z.object({
   PIE_THREADS: z.coerce.number().int().min(0).max(256).optional(),
   PIE_GPU_HOST: z.string().min(1).optional(),
   REDIS_URL: z.string().min(1).optional(),
+  OTEL_EXPORTER_OTLP_ENDPOINT: httpUrl.optional(),
+  OTEL_TRACES_SAMPLER_ARG: z.coerce.number().min(0).max(1).optional(),
+  OTEL_SERVICE_NAME: z.string().min(1).max(100).optional(),
+  OTEL_SDK_DISABLED: z.string().optional(),
 });
 
 /** Longest directory that leaves room for a socket's name. */
@@ -260,7 +304,10 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
       },
     },
     admission: { overcommit: file.admission.overcommit, maxWaiting: file.admission.max_waiting },
+    quotas: Object.fromEntries(Object.entries(file.quotas).map(([name, limit]) => [name.replaceAll('_', '-'), limit])),
     http: { privateHosts: file.http.private_hosts },
+    telemetry: telemetrySettings(file, env),
+    retention: file.retention,
     drainMs: file.drain_ms,
     runDirectory,
     logsDirectory: path.join(home, 'logs'),
@@ -279,6 +326,18 @@ function machineMemoryMb(): number {
 
 type File = z.output<typeof fileSchema>;
 type Environment = z.output<typeof environmentSchema>;
+
+function telemetrySettings({ telemetry }: File, env: Environment): TelemetrySettings {
+  const off = env.OTEL_SDK_DISABLED?.toLowerCase() === 'true';
+  const endpoint = off ? undefined : (env.OTEL_EXPORTER_OTLP_ENDPOINT ?? telemetry.otlp_endpoint);
+  return {
+    ...(endpoint !== undefined && { otlpEndpoint: endpoint.replace(/\/+$/, '') }),
+    sampleRatio: env.OTEL_TRACES_SAMPLER_ARG ?? telemetry.sample_ratio,
+    serviceNamespace: telemetry.service_namespace,
+    ...(env.OTEL_SERVICE_NAME !== undefined && { serviceName: env.OTEL_SERVICE_NAME }),
+    metricsPublic: telemetry.metrics_public,
+  };
+}
 
 function modelEntries(file: File, env: Environment): ModelEntry[] {
   const entries = file.model ?? [modelSchema.parse({ name: env.PIE_MODEL ?? 'stories15m' })];

@@ -1,9 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { hostFamilies } from '#gpu-host/protocol/host-metrics.ts';
 import { loadConfig } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
 import { announceReady } from '#infra/ready.ts';
 import { connectRedis } from '#infra/redis.ts';
+import type { ProcessFamilies } from '#infra/telemetry/prometheus.ts';
+import { publishMetrics } from '#infra/telemetry/publisher.ts';
+import { openTelemetry } from '#infra/telemetry/telemetry.ts';
+import { vitalFamilies } from '#infra/telemetry/vitals.ts';
 import { openScheduler } from '#scheduler/scheduler.ts';
+import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { connectionOptions } from '#scheduler/store/connection.ts';
 import { startRuntime } from './runtime.ts';
 
@@ -17,11 +23,15 @@ export async function runProcess(): Promise<void> {
     console.error('runtime:', error instanceof Error ? (error.stack ?? error.message) : error);
   const scheduler = openScheduler({
     connect: () => connectRedis(config, connectionOptions()),
+    masterKeys: openMasterKeys(config.home, { create: false }),
+    retention: config.retention,
     onError: report,
   });
   while (!(await answers(scheduler.ping(1000)))) await sleep(PING_EVERY_MS);
+  const name = process.env.PIE_RUNTIME_ID ?? 'runtime-1';
+  const telemetry = await openTelemetry({ settings: config.telemetry, room: 'runtime', process: name });
   const runtime = await startRuntime({
-    name: process.env.PIE_RUNTIME_ID ?? 'runtime-1',
+    name,
     scheduler,
     gpuHosts: config.gpuHosts.map(({ address }) => address),
     artifactsDirectory: config.artifactsDirectory,
@@ -30,14 +40,32 @@ export async function runProcess(): Promise<void> {
     limits: config.runtime.limits,
     overcommit: config.admission.overcommit,
     privateHosts: config.http.privateHosts,
+    instruments: telemetry,
+    onError: report,
+  });
+  // GPU hosts speak to runtimes only; whichever of these speaks for them says the same.
+  const snapshots = async (): Promise<ProcessFamilies[]> => {
+    const hosts = (await runtime.gpuHostStats()).map((stats, i) => {
+      const families = stats ? [...hostFamilies(stats), ...(stats.vitals ? vitalFamilies(stats.vitals) : [])] : [];
+      return { process: config.gpuHosts[i]?.name ?? `gpu-host-${i + 1}`, families };
+    });
+    return [{ process: name, families: await telemetry.collect() }, ...hosts.filter(({ families }) => families.length)];
+  };
+  const stopPublishing = publishMetrics({
+    meter: telemetry.meter,
+    snapshots,
+    publish: (process, text) => scheduler.metrics.publish(process, text),
+    ping: () => scheduler.ping(),
     onError: report,
   });
 
   let stopping: Promise<void> | undefined;
   const stop = (drainMs: number): Promise<void> => {
+    stopPublishing();
     stopping ??= runtime
       .stop(drainMs)
       .then(() => scheduler.close())
+      .then(() => telemetry.close())
       .catch(report)
       .finally(() => process.exit(0));
     return stopping;

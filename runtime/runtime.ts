@@ -1,25 +1,31 @@
 import { mkdir } from 'node:fs/promises';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
-import type { Capacity } from '#scheduler/admission/capacity.ts';
+import type { GpuHostStats } from '#gpu-host/protocol/host.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
+import { DEFAULT_RESERVE } from '#scheduler/admission/policy.ts';
 import type { BuildReply, BuildRequest } from '#scheduler/builds/types.ts';
 import { resolveGrants } from '#scheduler/functions/grants.ts';
 import { InputChecker } from '#scheduler/functions/input-check.ts';
-import { manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
+import { manifestModels } from '#scheduler/functions/manifest.ts';
 import { timeLimit } from '#scheduler/functions/vm-time-limit.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { world } from '#wit/generated/world.ts';
 import { GrammarService } from './grammar/service.ts';
+import { variablesOf } from './host/environment/variables.ts';
 import { HttpClient } from './host/http/client.ts';
+import { ModelLoads } from './host/model-loads.ts';
 import { Models } from './host/models.ts';
 import { hostTable } from './host/table.ts';
 import { ImageService } from './images/service.ts';
 import { InvocationRunner } from './lifecycle/runner.ts';
+import { tokenQuota } from './lifecycle/quota-stop.ts';
 import { compileWorld, deviceBusy } from './lowering/compile.ts';
 import { SliceRunner } from './lowering/slice-runner.ts';
 import { FunctionLauncher } from './pool/launcher.ts';
 import { InstancePool } from './pool/pool.ts';
+import { Service } from './pool/service.ts';
+import { type Instruments, RunObserver } from './telemetry/run-observer.ts';
 
 export interface RuntimeOptions {
   /** Stays the same over restarts: a new runtime of a name fails what its predecessor left unfinished. */
@@ -34,10 +40,14 @@ export interface RuntimeOptions {
   /** Of a function whose manifest asks for nothing. */
   readonly limits: InvocationLimits;
   readonly overcommit?: number;
+  /** Part of slots and pages that is kept for tenants that hold little; `DEFAULT_RESERVE` by default. */
+  readonly reserve?: number;
   /** Hosts with private addresses that functions may be granted; none by default. */
   readonly privateHosts?: readonly string[];
   /** Longest wait for each GPU host at the start; 300 s by default. */
   readonly gpuHostDeadlineMs?: number;
+  /** Measures runs, and traces them when it has a tracer. */
+  readonly instruments?: Instruments;
   readonly onError: (error: unknown) => void;
 }
 
@@ -49,14 +59,13 @@ export interface Runtime {
   readonly launcher: FunctionLauncher;
   /** Invocations that run now, children included. */
   readonly running: number;
+  /** Counters of the GPU hosts, in the order of the options; null for one that does not answer. */
+  gpuHostStats(): Promise<readonly (GpuHostStats | null)[]>;
   /** Takes no more work, waits for what runs until the deadline, then stops it, and lets go of everything. */
   stop(drainMs: number): Promise<void>;
 }
 
 const GPU_HOST_DEADLINE_MS = 300_000;
-/** Tenants' functions that are made ready at the start, before anybody asks. */
-const PREPARED_TENANT = 'default';
-const MAX_PREPARED = 64;
 const BUILD_CONCURRENCY = 1;
 /** An input may be held against its function's schema for so long when a child is launched: all inferlets of this runtime wait meanwhile. */
 const INPUT_CHECK_MS = 20;
@@ -66,7 +75,10 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const { scheduler, onError, limits } = options;
   await mkdir(options.artifactsDirectory, { recursive: true });
   // Registering first: what a predecessor left unfinished fails at once, however long a GPU host takes to load.
-  const lease = await scheduler.runtimes.acquire({ name: options.name, slots: options.concurrency, pid: process.pid });
+  const lease = await scheduler.runtimes.acquire({
+    ...{ name: options.name, slots: options.concurrency, pid: process.pid },
+    ...{ overcommit: options.overcommit ?? 1, reserve: options.reserve ?? DEFAULT_RESERVE },
+  });
   const deadlineMs = options.gpuHostDeadlineMs ?? GPU_HOST_DEADLINE_MS;
   const connections = await Promise.all(
     options.gpuHosts.map((address) => GpuHostConnection.connect(address, { deadlineMs })),
@@ -74,7 +86,10 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const grammars = new GrammarService();
   const images = new ImageService();
   const models = new Models(connections, grammars, onError);
-  await lease.describe({ models: models.list() });
+  // A host may come back with other models, or with more pages: the platform's capacity follows.
+  const describe = () => lease.describe({ models: models.offered() });
+  await describe();
+  for (const connection of connections) connection.onReady(() => void describe().catch(onError));
   const compiled = compileWorld(world, hostTable);
   const slices = new SliceRunner(() => deviceBusy(compiled));
 
@@ -90,19 +105,19 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     pool,
     glue: { compiled, host: hostTable, slices },
     store: options.artifactsDirectory,
-    functionOf: (tenant, name, version) => scheduler.functions.find(tenant, name, version),
+    functionOf: (tenant, name, version) => scheduler.functions.runnable(tenant, name, version),
     componentOf: (hash) => scheduler.blobs.get(hash),
   });
   let observe: (job: InvocationJob, peak: Readonly<Record<string, number>>) => void = () => undefined;
+  const observer = options.instruments && new RunObserver(options.instruments);
   const runner = new InvocationRunner({
+    ...(observer && { observer }),
     invocations: scheduler.invocations,
     inbox: scheduler.inbox,
     events: scheduler.events,
     files: scheduler.files,
     jobs: {
-      // A named version never changes; which one is served may.
-      functionOf: (tenant, name, version) =>
-        version === undefined ? scheduler.functions.get(tenant, name) : launcher.function(tenant, name, version),
+      functionOf: (tenant, name, reference) => scheduler.functions.resolve(tenant, name, reference),
       inputs: new InputChecker(timeLimit(INPUT_CHECK_MS)),
       limits,
     },
@@ -116,6 +131,8 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       const version = await launcher.function(job.tenant, job.function, job.version);
       return resolveGrants(version?.manifest.grants);
     },
+    variablesOf: async (job) =>
+      variablesOf(await launcher.function(job.tenant, job.function, job.version), scheduler.secrets),
     services: {
       keyValues: scheduler.keyValues,
       messaging: scheduler.messaging,
@@ -124,29 +141,41 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     },
     slices,
     observePages: (job, peak) => observe(job, peak),
+    tokenQuota: (job) => tokenQuota(scheduler.quotas, job),
     onError,
   });
 
-  const capacity = (): Capacity => ({
+  const worker = scheduler.createWorker({
+    lease,
     slots: options.concurrency,
-    pages: Object.fromEntries(models.list().map(({ name, pageCount }) => [name, pageCount])),
-    ...(options.overcommit !== undefined && { overcommit: options.overcommit }),
+    run: (job, signal) => runner.run(job, signal),
+    onError,
   });
-  const worker = scheduler.createWorker({ lease, capacity: capacity(), run: (job, signal) => runner.run(job, signal) });
   running = () => worker.running + runner.children;
-  lease.reportLoad(() => ({ running: running(), held: worker.held }));
+  const loads = new ModelLoads(connections);
+  lease.reportLoad(() => {
+    const { current } = loads;
+    return { running: running(), ...(current && { models: current }) };
+  });
   const stopCancels = await scheduler.control.onCancel(lease.id, (id, reason) => runner.cancelChild(id, reason));
   observe = (job, peak) => worker.observePages(job, peak);
   const builds = scheduler.createBuildWorker({
     concurrency: BUILD_CONCURRENCY,
-    build: (request, signal) => build(launcher, scheduler, request, signal),
+    build: (request, signal) => build(launcher, pool, scheduler, request, signal),
   });
+  observer?.watch(() => ({
+    running: running(),
+    children: runner.children,
+    slots: options.concurrency,
+    readyInstances: pool.ready(),
+  }));
   scheduler.reaper.start();
   await worker.start();
   builds.start();
   // Every tokenizer is loaded before the runtime counts as ready.
   await models.granted([]);
-  void prepareFunctions(scheduler, launcher, limits, onError).catch(onError);
+  const service = new Service({ scheduler, launcher, pool, limits, onError });
+  await service.start();
 
   return {
     id: lease.id,
@@ -156,7 +185,9 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     get running() {
       return running();
     },
+    gpuHostStats: () => Promise.all(connections.map((connection) => connection.stats().catch(() => null))),
     async stop(drainMs) {
+      service.close();
       await builds.close();
       await worker.drain(drainMs);
       stopCancels();
@@ -172,6 +203,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
 /** Answers a build request of the gateway. */
 async function build(
   launcher: FunctionLauncher,
+  pool: InstancePool,
   scheduler: Scheduler,
   request: BuildRequest,
   signal: AbortSignal,
@@ -187,7 +219,7 @@ async function build(
   }
   const outcome = await launcher.build(component, request.memoryMb, signal);
   if (!outcome.ok) return { ok: false, code: outcome.code, message: outcome.message, hint: outcome.hint };
-  const { artifact, cached, timings } = outcome;
+  const { artifact, cached, timings, starts } = outcome;
   const { component: source, coreModules, timings: steps } = artifact.meta;
   return {
     ok: true,
@@ -198,21 +230,8 @@ async function build(
       ...steps,
       componentBytes: source.bytes,
       moduleBytes: coreModules.reduce((sum, { bytes }) => sum + bytes, 0),
+      ...starts,
+      poolBytes: pool.budgetBytes,
     },
   };
-}
-
-/** Compiles what is deployed and fills the pools, one function after the other, so that the first launches after a restart are warm. */
-async function prepareFunctions(
-  scheduler: Scheduler,
-  launcher: FunctionLauncher,
-  defaults: InvocationLimits,
-  onError: (error: unknown) => void,
-): Promise<void> {
-  const deployed = await scheduler.functions.list(PREPARED_TENANT);
-  for (const version of deployed.slice(0, MAX_PREPARED)) {
-    const { memoryMb } = resolveLimits(version.manifest, defaults);
-    // One that cannot be prepared says why at its first invocation; the others go on.
-    await launcher.prepare(version, memoryMb).catch(onError);
-  }
 }

@@ -6,6 +6,12 @@ export interface Keys {
   readonly prefix: string;
   /** Prefix of BullMQ's own keys: `<bull>:<queue name>:<kind>`. */
   readonly bull: string;
+  /** The queue of invocations among them. */
+  readonly jobs: string;
+  /** Who is admitted: `<admission>:<part>`, see `admission/scripts/include/admission.lua`. */
+  readonly admission: string;
+  /** Hash: KV pages that past runs of a function version held. */
+  learnedPages(tenant: string, name: string, version: string): string;
   /** Hash: the record of one invocation. */
   invocation(id: string): string;
   /** Stream: the events of one invocation, ids `<seq>-0`. */
@@ -28,14 +34,25 @@ export interface Keys {
   readonly children: string;
   /** Counter: the last arrival number given out. */
   readonly arrivals: string;
-  /** Sorted set: a tenant's invocations that wait for their turn, by deadline (ms since the epoch). */
+  /** Sorted set: a tenant's line: its invocations that wait to be admitted, by arrival. */
   waiting(tenant: string): string;
   /** Sorted set: invocations that have not ended, by deadline (ms since the epoch). */
   readonly deadlines: string;
-  /** String: id of the invocation made with an idempotency key. */
+  /** String: id of the invocation made with an idempotency key, a space, and a hash of its function and body. */
   idempotency(tenant: string, key: string): string;
-  /** Sorted set: ids of a function's last invocations, by submission time. */
-  recent(tenant: string, name: string): string;
+  /**
+   * Sorted sets of a tenant's invocations by submission time: `<listing>:open` those that have not ended, `<listing>:ended` the last ones that
+   * have; `<listing>:of:<function>:open` and `…:ended` those of one function.
+   */
+  listing(tenant: string): string;
+  /** String with a TTL: how an invocation ended (event, a space, data), when that is kept for longer than its events. */
+  outcome(id: string): string;
+  /** Sorted set: ended invocations whose webhook is not yet in its queue, by end (ms since the epoch). */
+  readonly webhooks: string;
+  /** Channel: something was added to that set. */
+  readonly webhooksChannel: string;
+  /** String: a tenant's sealed secret for signing webhooks. */
+  webhookSecret(tenant: string): string;
   /** Stream: log lines of a function, over all its invocations. */
   logs(tenant: string, name: string): string;
   /** Channel: something was added to that stream. */
@@ -50,8 +67,22 @@ export interface Keys {
   cancelChannel(runtimeId: string): string;
   /** Set: names of a tenant's functions. */
   functions(tenant: string): string;
-  /** Hash: a function's versions, version to JSON; field `current` names the one that is served. */
+  /** Hash: a function's versions (`version:<version>` to JSON) and aliases (`alias:<alias>` to JSON). */
   function(tenant: string, name: string): string;
+  /** List: past states of an alias, newest first, the present one included. */
+  aliasHistory(tenant: string, name: string, alias: string): string;
+  /** Hash: removed versions of a function that still drain, version to JSON. */
+  removedVersions(tenant: string, name: string): string;
+  /** Set: invocations of a function version that have not ended. */
+  unfinished(tenant: string, name: string, version: string): string;
+  /** Hash: functions with removed versions, `<tenant>/<name>` to `drain`, or `now` when their invocations are to be cancelled. */
+  readonly removals: string;
+  /** String with a TTL: the invocations of such a function were cancelled a moment ago. */
+  removalRound(member: string): string;
+  /** Set: deployed functions, `<tenant>/<name>`. */
+  readonly deployed: string;
+  /** Channel: the versions that aliases serve have changed; `<tenant>/<name>`. */
+  readonly releaseChannel: string;
   /** String: the bytes of a component. */
   blob(hash: string): string;
   /** Set: function versions that use a component. */
@@ -62,6 +93,28 @@ export interface Keys {
   buildChannel(id: string): string;
   /** String with a TTL: what a script answered a call that may be sent twice. */
   reply(token: string): string;
+  /** Set: names of all tenants. */
+  readonly tenants: string;
+  /** Hash: a tenant: `createdAt`, `weight` (1 to 1,000; 100 when absent), `suspended` (`1`, else not). */
+  tenant(name: string): string;
+  /** Hash: the record of an API key, by the sha256 of the key. */
+  apiKey(sha256: string): string;
+  /** Hash: the API keys of a tenant, id to sha256. */
+  apiKeys(tenant: string): string;
+  /** Stream: administrative acts, of all tenants without one. */
+  audit(tenant?: string): string;
+  /** Hash: a tenant's secrets, name to `{"revision", "changedAt", "changedBy"}`; field `` (empty) counts the revisions given out. */
+  secrets(tenant: string): string;
+  /** Hash: their sealed values, `<name>@<revision>` to text. */
+  secretValues(tenant: string): string;
+  /** Hash: revisions that a deploy under way needs, `<name>@<revision>` to how long (ms since the epoch). */
+  secretPins(tenant: string): string;
+  /**
+   * What the keys of a tenant's quotas and usage begin with; scripts know their ends. Hashes: `:quotas` limits by quota, `:quota-notes` who set
+   * them, `:open` invocations of clients that have not ended by function (`*` for all), `:components` bytes by version, and `:usage:…` counters
+   * (`usage/scripts/include/counters.lua`). The tenant `*` stands for what all have by default.
+   */
+  account(tenant: string): string;
   /** Hash: a tenant's stored values by key, each behind its version (8 bytes, big-endian). */
   storedValues(tenant: string): string;
   /** Sorted set: the same keys, all with score 0: in order of their bytes. */
@@ -84,6 +137,10 @@ export interface Keys {
   linesUsage(tenant: string): string;
   /** Sorted set: keys of a tenant's lines, by when they are forgotten (ms since the epoch). */
   linesExpiries(tenant: string): string;
+  /** Hash: what each process has measured last, process to JSON text. */
+  readonly metrics: string;
+  /** Sorted set: the same processes, by when that is no longer true (ms since the epoch). */
+  readonly metricsExpiries: string;
   /** Channel: something was put into a line. */
   lineChannel(tenant: string, name: string): string;
 }
@@ -92,6 +149,8 @@ export interface Keys {
 export const INVOCATION_QUEUE = 'invocations';
 /** Name of the BullMQ queue of build requests. */
 export const BUILD_QUEUE = 'builds';
+/** Name of the BullMQ queue of webhook deliveries. */
+export const WEBHOOK_QUEUE = 'webhooks';
 
 /** Key names under a prefix. */
 export function createKeys(prefix = 'pie'): Keys {
@@ -99,6 +158,9 @@ export function createKeys(prefix = 'pie'): Keys {
   return {
     prefix,
     bull: at('bull'),
+    jobs: at('bull', INVOCATION_QUEUE),
+    admission: at('admission'),
+    learnedPages: (tenant, name, version) => at('admission', 'learned', tenant, name, version),
     invocation: (id) => at('invocation', id),
     events: (id) => at('invocation', id, 'events'),
     live: (id) => at('invocation', id, 'live'),
@@ -113,7 +175,11 @@ export function createKeys(prefix = 'pie'): Keys {
     waiting: (tenant) => at('waiting', tenant),
     deadlines: at('deadlines'),
     idempotency: (tenant, key) => at('idempotency', tenant, key),
-    recent: (tenant, name) => at('recent', tenant, name),
+    listing: (tenant) => at('listing', tenant),
+    outcome: (id) => at('invocation', id, 'outcome'),
+    webhooks: at('webhooks'),
+    webhooksChannel: at('webhooks', 'channel'),
+    webhookSecret: (tenant) => at('webhook-secret', tenant),
     logs: (tenant, name) => at('logs', tenant, name),
     logsChannel: (tenant, name) => at('logs', tenant, name, 'live'),
     runtimes: at('runtimes'),
@@ -122,11 +188,27 @@ export function createKeys(prefix = 'pie'): Keys {
     cancelChannel: (runtimeId) => at('runtime', runtimeId, 'cancel-channel'),
     functions: (tenant) => at('functions', tenant),
     function: (tenant, name) => at('function', tenant, name),
+    aliasHistory: (tenant, name, alias) => at('function', tenant, name, 'history', alias),
+    removedVersions: (tenant, name) => at('function', tenant, name, 'removed'),
+    unfinished: (tenant, name, version) => at('function', tenant, name, 'unfinished', version),
+    removals: at('removals'),
+    removalRound: (member) => at('removals', 'round', member),
+    deployed: at('deployed'),
+    releaseChannel: at('releases'),
     blob: (hash) => at('blob', hash),
     blobUsers: (hash) => at('blob', hash, 'users'),
     build: (id) => at('build', id),
     buildChannel: (id) => at('build', id, 'channel'),
     reply: (token) => at('reply', token),
+    tenants: at('tenants'),
+    tenant: (name) => at('tenant', name),
+    apiKey: (sha256) => at('key', sha256),
+    apiKeys: (tenant) => at('tenant-keys', tenant),
+    audit: (tenant) => (tenant === undefined ? at('audit') : at('audit', tenant)),
+    secrets: (tenant) => at('secrets', tenant),
+    secretValues: (tenant) => at('secrets', tenant, 'values'),
+    secretPins: (tenant) => at('secrets', tenant, 'pins'),
+    account: (tenant) => at('account', tenant),
     storedValues: (tenant) => at('store', tenant, 'values'),
     storedNames: (tenant) => at('store', tenant, 'names'),
     storedExpiries: (tenant) => at('store', tenant, 'expiries'),
@@ -138,6 +220,8 @@ export function createKeys(prefix = 'pie'): Keys {
     lineState: (tenant, name) => at('line', tenant, name, 'state'),
     linesUsage: (tenant) => at('lines', tenant, 'usage'),
     linesExpiries: (tenant) => at('lines', tenant, 'expiries'),
+    metrics: at('metrics'),
+    metricsExpiries: at('metrics', 'expiries'),
     lineChannel: (tenant, name) => at('line', tenant, name, 'channel'),
   };
 }

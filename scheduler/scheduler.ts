@@ -1,6 +1,6 @@
 import type { Redis } from 'ioredis';
 import { ActiveJobs } from './admission/active-jobs.ts';
-import type { InvocationJob } from './admission/job.ts';
+import { Admission } from './admission/admission.ts';
 import { AdmissionQueue } from './admission/queue.ts';
 import { AdmissionWorker, type AdmissionWorkerOptions } from './admission/worker.ts';
 import { Builds } from './builds/builds.ts';
@@ -8,6 +8,8 @@ import { Deployments } from './builds/deployments.ts';
 import { BuildWorker, type BuildWorkerOptions } from './builds/worker.ts';
 import { Blobs } from './functions/blobs.ts';
 import { Functions } from './functions/functions.ts';
+import { Releases } from './functions/releases.ts';
+import { Removals } from './functions/removals.ts';
 import { type CancelOutcome, Control } from './invocations/control.ts';
 import { EventLog } from './invocations/event-log.ts';
 import { Files } from './invocations/files.ts';
@@ -15,14 +17,25 @@ import { FunctionLogs } from './invocations/function-logs.ts';
 import { Inbox } from './invocations/inbox.ts';
 import { Invocations } from './invocations/invocations.ts';
 import { DEFAULT_RETENTION, type Retention } from './invocations/retention.ts';
-import type { NewInvocation } from './invocations/types.ts';
+import type { Submission } from './invocations/submission.ts';
 import { KeyValues } from './key-values/key-values.ts';
 import { Messaging } from './messaging/messaging.ts';
+import { MetricsBoard } from './metrics/board.ts';
+import type { QuotaUse } from './quotas/exceeded.ts';
+import { Quotas } from './quotas/quotas.ts';
 import { Reaper } from './runtimes/reaper.ts';
 import { Runtimes } from './runtimes/runtimes.ts';
+import type { MasterKeys } from './secrets/master-keys.ts';
+import { Secrets } from './secrets/secrets.ts';
 import { Channels } from './store/channels.ts';
 import { Store, type StoreOptions } from './store/store.ts';
 import { Vital } from './store/vital.ts';
+import { ApiKeys } from './tenants/api-keys.ts';
+import { AuditLog } from './tenants/audit.ts';
+import { Tenants } from './tenants/tenants.ts';
+import { UsageCounters } from './usage/usage.ts';
+import { WebhookSecrets } from './webhooks/secrets.ts';
+import { Webhooks, type WebhooksOptions } from './webhooks/webhooks.ts';
 
 export interface SchedulerOptions extends StoreOptions {
   /** Opens a connection as `connectionOptions()` says; called for commands, for subscriptions, twice in a runtime (see `Vital`), and once for each worker. */
@@ -32,20 +45,23 @@ export interface SchedulerOptions extends StoreOptions {
   readonly outageMs?: number;
   /** How long a runtime's lease holds without renewal, the same in every process; 2,000 ms by default. */
   readonly leaseMs?: number;
+  /** Seal and open the tenants' secrets; see `openMasterKeys`. Without them secrets can neither be stored nor used. */
+  readonly masterKeys?: MasterKeys;
   /** Told of errors that no caller sees. */
   readonly onError?: (error: unknown) => void;
 }
 
-/** What an invocation needs beyond its record. */
-export type Submission = NewInvocation & Pick<InvocationJob, 'input' | 'limits' | 'expectedPages' | 'traceparent'>;
+export type { Submission } from './invocations/submission.ts';
 
 /** `id` is the first request's when its idempotency key was used before; then nothing was stored. */
 export interface Submitted {
   readonly id: string;
   readonly created: boolean;
+  /** Quotas that count and bind, this request included. */
+  readonly quotas: readonly QuotaUse[];
 }
 
-type Own = 'store' | 'control' | 'active' | 'connect';
+type Own = 'store' | 'control' | 'active' | 'admission' | 'connect';
 
 /** Everything of the scheduler over one Redis. Each gateway and each runtime opens one. */
 export class Scheduler {
@@ -56,17 +72,28 @@ export class Scheduler {
   readonly inbox: Inbox;
   readonly files: Files;
   readonly control: Control;
+  readonly admission: Admission;
   readonly queue: AdmissionQueue;
   readonly active: ActiveJobs;
   readonly runtimes: Runtimes;
   /** Not started by itself: `reaper.start()` in every gateway and runtime. */
   readonly reaper: Reaper;
   readonly functions: Functions;
+  readonly releases: Releases;
+  readonly removals: Removals;
   readonly blobs: Blobs;
   readonly builds: Builds;
   readonly deployments: Deployments;
   readonly keyValues: KeyValues;
+  readonly quotas: Quotas;
+  readonly usage: UsageCounters;
   readonly messaging: Messaging;
+  readonly metrics: MetricsBoard;
+  readonly tenants: Tenants;
+  readonly apiKeys: ApiKeys;
+  readonly audit: AuditLog;
+  readonly secrets: Secrets;
+  readonly webhookSecrets: WebhookSecrets;
   readonly #options: SchedulerOptions;
   readonly #channels: Channels;
   readonly #vital: Vital;
@@ -91,50 +118,55 @@ export class Scheduler {
     this.inbox = new Inbox(store, channels);
     this.files = new Files(store, channels);
     this.control = new Control(store, this.#vital, retention);
-    this.queue = new AdmissionQueue(store);
+    this.admission = new Admission(store);
+    this.queue = new AdmissionQueue(store, this.admission);
     this.active = new ActiveJobs(store, retention);
     this.runtimes = new Runtimes(store, this.active, this.invocations, this.#vital, options.leaseMs);
     this.functions = new Functions(store);
+    this.releases = new Releases(store, this.functions, channels);
+    this.removals = new Removals({
+      store,
+      cancel: (id, reason) => this.cancel(id, reason),
+      onGone: async (version) => void (await this.secrets.release(version)),
+    });
     this.blobs = new Blobs(store);
     this.builds = new Builds(store, channels, this.runtimes);
-    this.deployments = new Deployments(this);
     this.keyValues = new KeyValues(store);
+    this.quotas = new Quotas(store);
+    this.usage = new UsageCounters(store);
+    this.tenants = new Tenants(store);
+    this.apiKeys = new ApiKeys(store);
+    this.audit = new AuditLog(store);
+    this.secrets = new Secrets(store, this.functions, options.masterKeys);
+    this.deployments = new Deployments(this);
+    this.webhookSecrets = new WebhookSecrets(store, options.masterKeys);
     this.messaging = new Messaging(store, channels);
+    this.metrics = new MetricsBoard(store);
     this.reaper = new Reaper({
       ...this.#parts(),
       runtimes: this.runtimes,
       invocations: this.invocations,
-      queue: this.queue,
+      removals: this.removals,
       keyValues: this.keyValues,
     });
   }
 
-  /** Stores an invocation and puts it in line. Should the second fail, the invocation is ended, so that it does not wait for nothing. */
+  /** Stores an invocation and puts it into its tenant's line; it is admitted at once when there is room. */
   async submit(submission: Submission): Promise<Submitted> {
-    const { id, input, limits, expectedPages, traceparent } = submission;
     const outcome = await this.invocations.create(submission);
-    if (!outcome.created) return outcome;
-    const { tenant, function: name, version, deadlineMs, submittedAt } = submission;
-    try {
-      await this.queue.enqueue({
-        ...{ id, tenant, function: name, version, input, limits, deadlineMs, submittedAt },
-        arrival: outcome.arrival,
-        ...(expectedPages && { expectedPages }),
-        ...(traceparent !== undefined && { traceparent }),
-      });
-    } catch (error) {
-      // Not waited for, since Redis is likely away; when this fails too, the deadline ends the invocation.
-      this.invocations.fail(id, 'internal', 'The invocation could not be put in line.').catch(() => undefined);
-      throw error;
-    }
-    return { id, created: true };
+    return outcome.created ? { id: submission.id, created: true, quotas: outcome.quotas } : outcome;
+  }
+
+  /** After a change of a tenant's weight, suspension or limits; of any tenant when none is named. Admits whoever may start now. */
+  async pokeAdmission(tenant = '*'): Promise<void> {
+    await this.admission.admit(tenant);
   }
 
   /** Cancels an invocation: at once while it waits, else through its runtime. */
   async cancel(id: string, reason: string): Promise<CancelOutcome> {
     const outcome = await this.control.requestCancel(id, reason);
-    if (outcome === 'cancelled' && !(await this.queue.remove(id))) {
-      // Fetched by a runtime that has no room for it yet: it may let go.
+    if (outcome === 'cancelled') {
+      // Fetched by a runtime that has not begun it yet: it may let go.
       const holder = await this.active.holder(id);
       if (holder !== null) await this.control.tell(holder, id, reason);
     }
@@ -144,6 +176,13 @@ export class Scheduler {
   /** A worker that runs invocations; see `AdmissionWorkerOptions`. */
   createWorker(options: Omit<AdmissionWorkerOptions, Own>): AdmissionWorker {
     return new AdmissionWorker({ ...this.#parts(), ...options });
+  }
+
+  /** Tells the ends of invocations to who asked for it, in every gateway; see `WebhooksOptions`. */
+  createWebhooks(options: Pick<WebhooksOptions, 'reach' | 'payload' | 'version' | 'firstWaitMs'>): Webhooks {
+    const { connect, onError } = this.#options;
+    const { store, invocations, webhookSecrets: secrets } = this;
+    return new Webhooks({ store, channels: this.#channels, invocations, secrets, connect, onError, ...options });
   }
 
   /** A worker that answers build requests; see `BuildWorkerOptions`. */
@@ -162,13 +201,14 @@ export class Scheduler {
     this.messaging.close();
     this.#channels.close();
     this.#vital.close();
-    await Promise.all([this.queue.close(), this.builds.close()]);
+    await this.builds.close();
     for (const connection of this.#connections) connection.disconnect();
   }
 
   #parts() {
     const { connect, onError } = this.#options;
-    return { store: this.store, control: this.control, active: this.active, connect, ...(onError && { onError }) };
+    const { store, control, active, admission } = this;
+    return { store, control, active, admission, connect, ...(onError && { onError }) };
   }
 }
 

@@ -5,19 +5,31 @@ import { methodNotAllowed } from 'hono/method-not-allowed';
 import type { WithTimeLimit } from '#scheduler/functions/time-limit.ts';
 import { type AppEnv, type AppSettings, DEFAULT_LIMITS, type Limits } from './context.ts';
 import type { ControlPlane } from './control.ts';
+import { dashboardRoutes } from './dashboard/routes.ts';
 import { GatewayError } from './errors/gateway-error.ts';
 import { problemResponse } from './errors/problem.ts';
 import { authenticate } from './http/authenticate.ts';
 import { discardBody } from './http/body.ts';
 import { commonHeaders } from './http/common-headers.ts';
+import type { RequestObserver } from './http/observer.ts';
+import { rateLimit } from './http/rate-limit.ts';
 import { openAiRoutes } from './openai/routes.ts';
 import type { App } from './routes/define.ts';
 import { docsRoutes } from './routes/docs.ts';
 import { fileRoutes } from './routes/files.ts';
 import { functionRoutes } from './routes/functions.ts';
 import { invocationRoutes } from './routes/invocations.ts';
+import { invokingRoutes } from './routes/invoking.ts';
+import { keyRoutes } from './routes/keys.ts';
 import { logRoutes } from './routes/logs.ts';
+import { type MetricsPage, metricsRoutes } from './routes/metrics.ts';
+import { operationRoutes } from './routes/operations.ts';
+import { quotaRoutes } from './routes/quotas.ts';
+import { releaseRoutes } from './routes/releases.ts';
+import { secretRoutes } from './routes/secrets.ts';
 import { systemRoutes } from './routes/system.ts';
+import { tenantRoutes } from './routes/tenants.ts';
+import { webhookRoutes } from './routes/webhooks.ts';
 
 export interface AppOptions {
   /** 15,000 by default. In workerd 250 bounds how late a client that left is noticed. */
@@ -36,6 +48,14 @@ export interface AppOptions {
   readonly version?: string;
   /** Bounds the time of checking inputs against schemas that their authors wrote; without it large checks are refused by their size. */
   readonly withTimeLimit?: WithTimeLimit;
+  /** At least 32 random bytes that seal the dashboard's sessions; random when absent, so that they end with this app. */
+  readonly sessionSecret?: Uint8Array;
+  /** Whom a request came from, to bound attempts to sign in; all are taken for one without it. */
+  readonly clientAddress?: AppSettings['clientAddress'];
+  /** Measures and traces requests. */
+  readonly observer?: RequestObserver;
+  /** What `/metrics` shows; without it there is no such page. */
+  readonly metrics?: MetricsPage;
   /** Where faults go, with their causes. Nothing of it reaches clients. */
   readonly log?: AppSettings['log'];
 }
@@ -59,6 +79,9 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
     shutdown: options.shutdown,
     version: options.version ?? '0.0.0',
     withTimeLimit: options.withTimeLimit,
+    sessionSecret: options.sessionSecret,
+    clientAddress: options.clientAddress ?? (() => 'anyone'),
+    metrics: options.metrics,
     log: options.log ?? (() => undefined),
   };
   const app = new OpenAPIHono<AppEnv>({
@@ -82,7 +105,7 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
   });
   app.notFound((c) => answer(c, new GatewayError('not-found', `Nothing is at ${c.req.path}.`)));
 
-  app.use(commonHeaders());
+  app.use(commonHeaders(options.observer));
   app.use(
     methodNotAllowed({
       app,
@@ -95,14 +118,25 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
         ),
     }),
   );
+  app.use('/v1/*', rateLimit());
   app.use('/v1/*', authenticate(control));
   functionRoutes(app, control, settings);
+  releaseRoutes(app, control);
+  invokingRoutes(app, control, settings);
+  operationRoutes(app, control);
   invocationRoutes(app, control, settings);
   fileRoutes(app, control, settings);
   logRoutes(app, control, settings);
+  webhookRoutes(app, control);
   openAiRoutes(app, control, settings);
+  tenantRoutes(app, control);
+  keyRoutes(app, control);
+  secretRoutes(app, control);
+  quotaRoutes(app, control);
   systemRoutes(app, control, settings);
+  metricsRoutes(app, control, settings);
   docsRoutes(app, settings);
+  dashboardRoutes(app, control, settings);
   return app;
 }
 

@@ -1,7 +1,9 @@
 import type { Context } from 'hono';
 import type { WithTimeLimit } from '#scheduler/functions/time-limit.ts';
+import { includesScope } from '#scheduler/tenants/scopes.ts';
 import type { Call, Principal, Scope } from './control.ts';
 import { GatewayError } from './errors/gateway-error.ts';
+import type { MetricsPage } from './routes/metrics.ts';
 
 /** What middleware leaves for handlers. */
 export interface AppEnv {
@@ -10,6 +12,8 @@ export interface AppEnv {
     traceparent: string;
     /** Absent on routes that anyone may read. */
     principal: Principal | undefined;
+    /** Headers for the answer that the control plane has given. */
+    answerHeaders: Readonly<Record<string, string>> | undefined;
   };
 }
 
@@ -53,17 +57,26 @@ export interface AppSettings {
   readonly shutdown: AbortSignal | undefined;
   readonly version: string;
   readonly withTimeLimit: WithTimeLimit | undefined;
+  readonly metrics: MetricsPage | undefined;
   readonly log: (record: LogRecord) => void;
+  readonly sessionSecret: Uint8Array | undefined;
+  readonly clientAddress: (c: Context<AppEnv>) => string;
 }
 
 /** What goes with a call into the control plane, for a key that has the scope. Throws `unauthorized` or `forbidden`. */
 export function callOf(c: Context<AppEnv>, scope?: Scope): Call {
   const principal = c.get('principal');
   if (principal === undefined) throw new GatewayError('unauthorized', 'The request has no API key.');
-  if (scope !== undefined && !principal.scopes.includes(scope) && !principal.scopes.includes('admin')) {
+  if (scope !== undefined && !includesScope(principal.scopes, scope)) {
     throw new GatewayError('forbidden', `The API key ${principal.keyId} lacks the scope "${scope}".`);
   }
-  return { principal, requestId: c.get('requestId'), traceparent: c.get('traceparent'), signal: c.req.raw.signal };
+  return {
+    principal,
+    requestId: c.get('requestId'),
+    traceparent: c.get('traceparent'),
+    signal: c.req.raw.signal,
+    answerHeaders: (headers) => c.set('answerHeaders', headers),
+  };
 }
 
 /** Lets work outlive the response where the platform would otherwise stop it (workerd); elsewhere it simply goes on. */

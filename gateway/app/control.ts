@@ -1,6 +1,7 @@
+import { SCOPES, type Scope } from '#scheduler/tenants/scopes.ts';
 import type { Operations } from './control/operations.ts';
 import type { Quotas } from './control/quotas.ts';
-import type { Releases } from './control/releases.ts';
+import type { Alias, DeployReport, DeployTarget, Draining, Releases, Share } from './control/releases.ts';
 import type { Secrets } from './control/secrets.ts';
 import type { Tenants } from './control/tenants.ts';
 import type { ErrorCode } from './errors/codes.ts';
@@ -18,22 +19,28 @@ export interface ControlPlane {
   readonly quotas: Quotas;
   readonly operations: Operations;
 
-  /** Who holds this key, or null. */
+  /** Who holds this key, or null. Throws `tenant-suspended`, and `unauthorized` for a key that has expired. */
   authenticate(apiKey: string): Promise<Principal | null>;
 
-  /** The newest version of each function that the tenant may invoke, by name. */
+  /** Each function that the tenant may invoke, by name: the version that `live` serves most, the newest where it serves none. */
   functions(call: Call): Promise<readonly FunctionVersion[]>;
-  /** One version, the newest when none is named; null when there is none. */
+  /** One version, for whoever looks at it: of an alias, the one that it serves most. Null when there is none. See `Releases.resolve`. */
   function(call: Call, reference: FunctionReference): Promise<FunctionVersion | null>;
   /** All versions, newest first; empty when there is no such function. */
   versions(call: Call, name: string): Promise<readonly FunctionVersion[]>;
   /** Builds and stores a version. Identical content is the same version. Nothing is stored unless it builds. */
   deploy(call: Call, deployment: Deployment): Promise<Deployed>;
-  /** Whether there was such a function. */
-  removeFunction(call: Call, name: string): Promise<boolean>;
+  /**
+   * Removes a function: nothing new runs it, and its versions go when their invocations have ended; `now` cancels those. What is left to drain,
+   * or null when there is no such function.
+   */
+  removeFunction(call: Call, name: string, now: boolean): Promise<readonly Draining[] | null>;
 
-  /** Creates an invocation and queues it. The input is JSON text that the version's schema has accepted. */
-  invoke(call: Call, request: InvokeRequest): Promise<InvocationState>;
+  /**
+   * Creates an invocation and queues it. The input is JSON text that the version's schema has accepted. Throws `idempotency-key-reused`,
+   * `idempotency-in-flight` (with the member `invocation`), `invalid-webhook`; then nothing was stored.
+   */
+  invoke(call: Call, request: InvokeRequest): Promise<Invoked>;
   invocation(call: Call, id: string): Promise<InvocationState | null>;
   /**
    * The events after `afterSeq`: those written so far, then live ones. Ends after `result` or `error`. Throws when it cannot go on (the
@@ -54,17 +61,15 @@ export interface ControlPlane {
   /** Asks for cancellation. The state afterwards, or null when there is no such invocation. An ended one stays as it is. */
   cancel(call: Call, id: string, reason: string): Promise<InvocationState | null>;
 
-  /** Log lines of a function's invocations after `cursor` (all kept ones when null), then live ones when `follow`. */
-  logs(call: Call, name: string, options: LogOptions): AsyncIterable<LogEntry>;
+  /** Log lines of a function's invocations (of all functions when null) that pass the filters, then live ones when `follow`. */
+  logs(call: Call, name: string | null, options: LogOptions): AsyncIterable<LogEntry>;
 
   models(call: Call): Promise<readonly ModelInfo[]>;
   /** Whether work can be done, part by part. Never throws. */
   health(): Promise<Health>;
 }
 
-export const SCOPES = ['invoke', 'deploy', 'admin', 'operator'] as const;
-/** What a key may do. `admin` includes `invoke` and `deploy`; `operator` includes `admin`, and acts on every tenant. */
-export type Scope = (typeof SCOPES)[number];
+export { SCOPES, type Scope };
 
 /** Whom a request acts for. */
 export interface Principal {
@@ -82,6 +87,8 @@ export interface Call {
   readonly traceparent: string;
   /** Aborts when the client is gone. */
   readonly signal: AbortSignal;
+  /** Takes headers that belong on the answer, whatever it is (those of rate limits). */
+  readonly answerHeaders?: ((headers: Readonly<Record<string, string>>) => void) | undefined;
 }
 
 export interface FunctionReference {
@@ -112,20 +119,41 @@ export interface FunctionVersion {
   readonly componentBytes: number;
   /** ISO 8601. */
   readonly createdAt: string;
+  /** Id of the key that deployed it first. */
+  readonly createdBy?: string | undefined;
+  readonly message?: string | undefined;
+  /** What `live` serves of this function, where functions are listed; empty when a bare name means nothing. */
+  readonly live?: readonly Share[] | undefined;
+  /** The names that serve this version, where versions are listed, with its part of each. */
+  readonly aliases?: readonly VersionAlias[] | undefined;
   /** Of the platform: it stands in for a function that the tenant does not have. */
   readonly platform?: true;
+}
+
+export interface VersionAlias {
+  readonly alias: string;
+  /** Percent of the alias's invocations. */
+  readonly weight: number;
+  readonly tag?: true | undefined;
 }
 
 export interface Deployment {
   readonly name: string;
   readonly manifest: FunctionManifest;
   readonly component: Uint8Array;
+  readonly target: DeployTarget;
 }
 
 export interface Deployed {
   readonly function: FunctionVersion;
   /** False when this content was deployed before. */
   readonly created: boolean;
+  /** The alias that serves it now; null when the traffic was left alone. */
+  readonly alias: Alias | null;
+  readonly report: DeployReport;
+  /** What the manifest grants, in words. */
+  readonly grants: readonly string[];
+  readonly warnings: readonly string[];
 }
 
 export interface InvokeRequest {
@@ -134,6 +162,27 @@ export interface InvokeRequest {
   readonly input: string;
   /** A second request of the tenant with the same key gets the first one's invocation. */
   readonly idempotencyKey?: string | undefined;
+  /** A repeated request joins an invocation that has not ended, instead of being refused with `idempotency-in-flight`. */
+  readonly join?: boolean | undefined;
+  /** The deadline, from submission; the platform's own without it. */
+  readonly cancelAfterMs?: number | undefined;
+  /** Where the end is told, as a Standard Webhook. */
+  readonly webhookUrl?: string | undefined;
+}
+
+/** `replayed`: an earlier request with the same idempotency key has made it. */
+export type Invoked = InvocationState & { readonly replayed?: true | undefined };
+
+/** How the notification of an end stands; see `WebhookState` of the scheduler. */
+export interface WebhookDelivery {
+  readonly url: string;
+  readonly status: 'waiting' | 'pending' | 'delivered' | 'failed';
+  readonly attempts: number;
+  /** HTTP status of the last answer. */
+  readonly lastStatus: number | null;
+  readonly lastError: string | null;
+  /** ISO 8601; null when no attempt follows. */
+  readonly nextAt: string | null;
 }
 
 export type InvocationStatus = 'queued' | 'running' | 'succeeded' | 'failed' | 'cancelled';
@@ -156,6 +205,8 @@ export interface InvocationState {
   readonly usage?: Readonly<Record<string, unknown>> | undefined;
   /** Sequence number of the last event so far; 0 when there is none. */
   readonly lastEventId: number;
+  /** Absent when none was asked for. */
+  readonly webhook?: WebhookDelivery | undefined;
 }
 
 export const EVENT_NAMES = ['start', 'message', 'log', 'metric', 'result', 'error'] as const;
@@ -197,10 +248,19 @@ export interface LogOptions {
   readonly level: LogLevel;
   /** Only this invocation's. */
   readonly invocation?: string | undefined;
+  /** Only lines of this time and later, ms since the epoch. */
+  readonly sinceMs?: number | undefined;
+  /** Only lines before this time. */
+  readonly untilMs?: number | undefined;
+  /** Only lines of invocations that are in this state now. */
+  readonly status?: InvocationStatus | undefined;
+  /** Only lines that hold this text, in upper or lower case. */
+  readonly search?: string | undefined;
 }
 
 export interface LogEntry {
   readonly cursor: string;
+  readonly function: string;
   readonly invocation: string;
   /** ISO 8601. */
   readonly time: string;

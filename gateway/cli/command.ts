@@ -47,6 +47,8 @@ export interface Command {
   readonly arguments?: readonly Argument[];
   readonly options?: readonly Option[];
   readonly examples: readonly Example[];
+  /** What its group does when none of its commands is named: `pie quota` is `pie quota list`. */
+  readonly byDefault?: true;
   /** Hands everything behind the name to another program, flags included. */
   readonly passThrough?: boolean;
   /** Returns the exit code; 0 without one. */

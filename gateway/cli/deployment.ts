@@ -1,6 +1,7 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
+import type { DeployPlan, DeployTarget } from '../app/control/releases.ts';
 import type { Deployed, PieClient } from '../client/client.ts';
 import { type Built, buildComponent } from './builder.ts';
 import type { FunctionSource } from './function-source.ts';
@@ -14,7 +15,7 @@ export interface Deployment {
   readonly deployMs: number;
 }
 
-export interface DeployOptions {
+export interface DeployOptions extends DeployTarget {
   readonly signal?: AbortSignal;
   /** Called between building and deploying. */
   readonly onBuilt?: (bytes: number) => void;
@@ -24,14 +25,26 @@ export interface DeployOptions {
 export async function deployFunction(
   client: PieClient,
   source: FunctionSource,
-  { signal, onBuilt }: DeployOptions = {},
+  { signal, onBuilt, ...target }: DeployOptions = {},
 ): Promise<Deployment> {
   const { component, built } = await componentOf(source);
   signal?.throwIfAborted();
   onBuilt?.(component.byteLength);
   const startedAt = performance.now();
-  const deployed = await client.deploy(source.manifest, component, signal === undefined ? {} : { signal });
+  const deployed = await client.deploy(source.manifest, component, { ...target, signal });
   return { deployed, built, bytes: component.byteLength, deployMs: performance.now() - startedAt };
+}
+
+/** Builds a function and asks what its deploy would do. Throws as {@link deployFunction}. */
+export async function planFunction(
+  client: PieClient,
+  source: FunctionSource,
+  { signal, onBuilt, ...target }: DeployOptions = {},
+): Promise<DeployPlan> {
+  const { component } = await componentOf(source);
+  signal?.throwIfAborted();
+  onBuilt?.(component.byteLength);
+  return client.planDeploy(source.manifest, component, { ...target, signal });
 }
 
 async function componentOf(

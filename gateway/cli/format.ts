@@ -5,10 +5,12 @@ export function bytes(count: number): string {
   return count < 1e9 ? `${(count / 1e6).toFixed(1)} MB` : `${(count / 1e9).toFixed(1)} GB`;
 }
 
-/** `850 ms`, `1.2 s`, `3 min`. */
+/** `850 ms`, `1.2 s`, `3 min`, `5 h`, `12 d`. */
 export function duration(ms: number): string {
   if (ms < 1000) return `${Math.round(ms)} ms`;
-  return ms < 60_000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.round(ms / 60_000)} min`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
+  if (ms < 2 * 3_600_000) return `${Math.round(ms / 60_000)} min`;
+  return ms < 2 * 86_400_000 ? `${Math.round(ms / 3_600_000)} h` : `${Math.round(ms / 86_400_000)} d`;
 }
 
 /** `5 s ago` of an ISO 8601 time. */
@@ -27,4 +29,9 @@ export function quoted(text: string): string {
 /** `1 token`, `2 tokens`. */
 export function counted(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`;
+}
+
+/** `1,234,567`, with at most three digits behind the point. */
+export function number(count: number): string {
+  return count.toLocaleString('en', { maximumFractionDigits: 3 });
 }

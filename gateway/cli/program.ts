@@ -12,6 +12,12 @@ export interface Parsed {
 const GROUPS: Readonly<Record<string, string>> = {
   models: 'Models on this machine',
   files: 'Files of an invocation',
+  alias: 'Which version a name means',
+  quota: 'Limits and what is used of them',
+  secrets: 'Secrets that functions use',
+  webhooks: 'Notifications of ends',
+  keys: 'API keys of a tenant',
+  tenants: 'Tenants of the platform',
 };
 
 const FOOTER = `
@@ -34,7 +40,7 @@ export function parse(commands: readonly Command[], version: string, argv: reado
   for (const command of commands) {
     const words = command.name.split(' ');
     const parent = words.length === 1 ? root : groupOf(words[0] ?? '');
-    const sub = configure(parent.command(words.at(-1) ?? ''))
+    const sub = configure(parent.command(words.at(-1) ?? '', { isDefault: command.byDefault === true }))
       .summary(command.summary)
       .description(command.description ?? `${command.summary}.`);
     for (const argument of command.arguments ?? []) {
@@ -112,6 +118,8 @@ function usageFailure(complaint: string, argv: readonly string[]): Failure {
   const [what = '', ...more] = complaint
     .trim()
     .replace(/^error: /, '')
+    // What was one too many may be a secret.
+    .replace(/( but got \d+): .*/s, '$1.')
     .split('\n');
   const known = /unknown command/.test(what) ? [] : argv.filter((word) => !word.startsWith('-')).slice(0, 1);
   const suggestion = more.join(' ').replace(/^\(|\)$/g, '');

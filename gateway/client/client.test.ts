@@ -191,6 +191,47 @@ describe('PieClient', () => {
     slow.close();
   });
 
+  it('attaches to what a request of its own has begun whose answer was lost', async () => {
+    for (const way of ['invoke', 'invokeAndWait', 'submit'] as const) {
+      let first = true;
+      // The first answer is cut within its head.
+      const proxy = await startCuttingProxy(new URL(platform.url), () => {
+        if (!first) return Number.POSITIVE_INFINITY;
+        first = false;
+        return 20;
+      });
+      try {
+        const wired = new PieClient({ url: proxy.url, apiKey: platform.apiKey });
+        const known = new Set(
+          (await platform.scheduler.invocations.recent('default', 'echo', 1000)).map(({ id }) => id),
+        );
+        const asked = wired[way]('echo', { prompt: way });
+        const id = await platform.submitted('echo', known);
+        // Nothing of its answer comes before it ends, but for a stream's head.
+        if (way !== 'invokeAndWait') assert.equal(((await asked) as { id: string }).id, id);
+        const attempt = await platform.attempt(id);
+        await attempt.say('a');
+        if (way === 'invokeAndWait') proxy.cut();
+        await attempt.succeed(7);
+        const outcome = await asked;
+        if (way === 'invokeAndWait') {
+          const { output, messages } = outcome as { output: unknown; messages: unknown };
+          assert.deepEqual([output, messages], [7, [{ text: 'a' }]]);
+        }
+        const now = await platform.scheduler.invocations.recent('default', 'echo', 1000);
+        assert.equal(now.filter((each) => !known.has(each.id)).length, 1, 'it was invoked twice');
+      } finally {
+        await proxy.stop();
+      }
+    }
+    const key = { idempotencyKey: crypto.randomUUID() };
+    const { id } = await client.submit('echo', { prompt: 'a' }, key);
+    await assert.rejects(client.submit('echo', { prompt: 'a' }, key), {
+      code: 'idempotency-in-flight',
+      invocation: id,
+    });
+  });
+
   it('reads and follows logs', async () => {
     await platform.register({ name: 'logger' });
     const { id } = await client.submit('logger', {});

@@ -11,7 +11,33 @@ export interface PieErrorOptions {
   readonly field?: string | undefined;
   /** The invocation that failed or was left behind. */
   readonly invocation?: string | undefined;
+  readonly quota?: MetQuota | undefined;
+  readonly limitHeaders?: Readonly<Record<string, string>> | undefined;
   readonly cause?: unknown;
+}
+
+/** The quota that has refused a request. */
+export interface MetQuota {
+  readonly quota: string;
+  /** Null for the tenant as a whole. */
+  readonly function: string | null;
+  readonly limit: number;
+  readonly used: number;
+  /** ISO 8601; null for what is held. */
+  readonly resetsAt: string | null;
+}
+
+/** Headers that tell of limits and of when to come back; an edge hands them on as they are. */
+const LIMIT_HEADERS = ['ratelimit-policy', 'ratelimit', 'retry-after', 'retry-after-ms', 'x-should-retry'] as const;
+
+/** Those of an answer. */
+export function limitHeadersOf(headers: Headers): Record<string, string> {
+  return Object.fromEntries(
+    LIMIT_HEADERS.flatMap((name) => {
+      const value = headers.get(name);
+      return value === null ? [] : [[name, value]];
+    }),
+  );
 }
 
 /** The one error of this client. */
@@ -26,6 +52,10 @@ export class PieError extends Error {
   /** The offending field (JSON pointer) or parameter. */
   readonly field: string | undefined;
   readonly invocation: string | undefined;
+  /** Set when a quota has refused the request. */
+  readonly quota: MetQuota | undefined;
+  /** Headers of the refusal that tell of limits and of when to come back, by lower-case name. */
+  readonly limitHeaders: Readonly<Record<string, string>>;
 
   constructor(code: ClientErrorCode, message: string, options: PieErrorOptions = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
@@ -35,6 +65,8 @@ export class PieError extends Error {
     this.requestId = options.requestId;
     this.field = options.field;
     this.invocation = options.invocation;
+    this.quota = options.quota;
+    this.limitHeaders = options.limitHeaders ?? {};
   }
 
   /** Whether the same request may well succeed a little later. */
@@ -50,6 +82,7 @@ const RETRYABLE: ReadonlySet<ClientErrorCode> = new Set([
   'shutting-down',
   'origin-unavailable',
   'too-many-requests',
+  'quota-concurrency',
 ]);
 
 interface ProblemMembers {
@@ -60,6 +93,11 @@ interface ProblemMembers {
   readonly field?: unknown;
   readonly requestId?: unknown;
   readonly invocation?: unknown;
+  readonly quota?: unknown;
+  readonly function?: unknown;
+  readonly limit?: unknown;
+  readonly used?: unknown;
+  readonly resetsAt?: unknown;
 }
 
 /** Longest body that is read for the sake of an error. */
@@ -83,7 +121,14 @@ export async function errorFromResponse(response: Response): Promise<PieError> {
     requestId,
     field: textOf(problem.field),
     invocation: textOf(problem.invocation),
+    quota: quotaOf(problem),
+    limitHeaders: limitHeadersOf(response.headers),
   });
+}
+
+function quotaOf({ quota, function: fn, limit, used, resetsAt }: ProblemMembers): MetQuota | undefined {
+  if (typeof quota !== 'string' || typeof limit !== 'number' || typeof used !== 'number') return undefined;
+  return { quota, function: textOf(fn) ?? null, limit, used, resetsAt: textOf(resetsAt) ?? null };
 }
 
 /** The error that the data of an `error` event stands for. */

@@ -1,5 +1,6 @@
-import { FUNCTION_NAME, parseManifest, resolveLimits } from '#scheduler/functions/manifest.ts';
-import type { FunctionVersion as StoredVersion } from '#scheduler/functions/types.ts';
+import { Reach } from '#scheduler/addresses/reach.ts';
+import { manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
+import { ownerOf } from '#scheduler/functions/types.ts';
 import {
   MAX_FAMILY_FILES_BYTES,
   MAX_FILES,
@@ -7,12 +8,16 @@ import {
   MAX_TENANT_FILES_BYTES,
 } from '#scheduler/invocations/file-rules.ts';
 import type { FileInfo } from '#scheduler/invocations/files.ts';
+import { fingerprintOf } from '#scheduler/invocations/fingerprint.ts';
 import { newInvocationId } from '#scheduler/invocations/id.ts';
 import { hasEnded, type Invocation, type InvocationLimits } from '#scheduler/invocations/types.ts';
+import { QuotaExceeded, type QuotaUse } from '#scheduler/quotas/exceeded.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
+import { includesScope } from '#scheduler/tenants/scopes.ts';
+import { webhookFault } from '#scheduler/webhooks/url.ts';
 import type { Operations } from '../app/control/operations.ts';
 import type { Quotas } from '../app/control/quotas.ts';
-import type { Releases } from '../app/control/releases.ts';
+import type { Draining, Releases } from '../app/control/releases.ts';
 import type { Secrets } from '../app/control/secrets.ts';
 import type { Tenants } from '../app/control/tenants.ts';
 import type {
@@ -27,33 +32,37 @@ import type {
   InvocationEvent,
   InvocationFile,
   InvocationState,
+  Invoked,
   InvokeRequest,
   LogEntry,
   LogOptions,
   ModelInfo,
   Principal,
   SessionMessage,
+  WebhookDelivery,
 } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
-import type { Keys } from './keys.ts';
-import { readLogs } from './logs.ts';
+import { inFlight } from '../app/errors/in-flight.ts';
+import { rateLimitHeaders } from '../app/http/rate-limit.ts';
+import { NodeFunctions } from './functions.ts';
+import { type LogSource, readLogs } from './logs.ts';
 import { NodeOperations } from './operations.ts';
-import { toFunctionVersion, toInvocationState, toModels } from './present.ts';
+import { toInvocationState, toModels } from './present.ts';
 import { NodeQuotas } from './quotas.ts';
 import { NodeReleases } from './releases.ts';
 import { NodeSecrets } from './secrets.ts';
 import { translating, translatingStream } from './store-errors.ts';
-import { NodeTenants } from './tenants.ts';
+import { NodeTenants, toPrincipal } from './tenants.ts';
 
 export interface NodeControlPlaneOptions {
   /** What a function gets whose manifest asks for nothing. */
   readonly limits: InvocationLimits;
   /** From submission to the end, waiting included, on top of a function's own wall time. */
   readonly queueMs?: number;
-  /** Invocations of one tenant that may wait for their turn; no bound without it. */
-  readonly maxWaiting?: number;
   /** Other names of models: alias to model. */
   readonly modelAliases?: ReadonlyMap<string, string>;
+  /** Where webhooks may lead; the public internet by default. */
+  readonly reach?: Reach;
 }
 
 /** Whoever asks for health asks again soon. */
@@ -72,86 +81,58 @@ export class NodeControlPlane implements ControlPlane {
   readonly quotas: Quotas;
   readonly operations: Operations;
   readonly #scheduler: Scheduler;
-  readonly #keys: Keys;
+  readonly #functions: NodeFunctions;
   readonly #limits: InvocationLimits;
   readonly #queueMs: number;
-  readonly #maxWaiting: number | undefined;
   readonly #modelAliases: ReadonlyMap<string, string>;
-  /** What was read for the app comes back in `invoke`: it need not be read twice. */
-  readonly #stored = new WeakMap<FunctionVersion, StoredVersion>();
+  readonly #reach: Reach;
 
-  constructor(scheduler: Scheduler, keys: Keys, options: NodeControlPlaneOptions) {
-    this.releases = new NodeReleases();
-    this.secrets = new NodeSecrets();
-    this.tenants = new NodeTenants();
-    this.quotas = new NodeQuotas();
-    this.operations = new NodeOperations();
+  constructor(scheduler: Scheduler, options: NodeControlPlaneOptions) {
+    this.#functions = new NodeFunctions(scheduler, options.limits);
+    this.releases = new NodeReleases(scheduler, this.#functions);
+    this.secrets = new NodeSecrets(scheduler);
+    this.tenants = new NodeTenants(scheduler);
+    this.quotas = new NodeQuotas(scheduler);
+    this.operations = new NodeOperations(scheduler);
     this.#scheduler = scheduler;
-    this.#keys = keys;
     this.#limits = options.limits;
     this.#queueMs = options.queueMs ?? DEFAULT_QUEUE_MS;
-    this.#maxWaiting = options.maxWaiting;
     this.#modelAliases = options.modelAliases ?? new Map();
+    this.#reach = options.reach ?? new Reach();
   }
 
   authenticate(apiKey: string): Promise<Principal | null> {
-    return translating(() => this.#keys.authenticate(apiKey));
+    return translating(async () => toPrincipal(await this.#scheduler.apiKeys.authenticate(apiKey)));
   }
 
-  functions({ principal }: Call): Promise<readonly FunctionVersion[]> {
-    return translating(async () => {
-      const stored = await this.#scheduler.functions.visible(principal.tenant);
-      return stored.map(toFunctionVersion).sort((a, b) => (a.name < b.name ? -1 : 1));
-    });
+  functions(call: Call): Promise<readonly FunctionVersion[]> {
+    return this.#functions.list(call);
   }
 
-  function({ principal }: Call, { name, version }: FunctionReference): Promise<FunctionVersion | null> {
-    return translating(async () => {
-      if (!FUNCTION_NAME.test(name)) return null;
-      const stored = await this.#scheduler.functions.find(principal.tenant, name, version);
-      if (stored === null) return null;
-      const shown = toFunctionVersion(stored);
-      this.#stored.set(shown, stored);
-      return shown;
-    });
+  function(call: Call, reference: FunctionReference): Promise<FunctionVersion | null> {
+    return this.#functions.find(call, reference);
   }
 
-  versions({ principal }: Call, name: string): Promise<readonly FunctionVersion[]> {
-    return translating(async () => {
-      if (!FUNCTION_NAME.test(name)) return [];
-      return (await this.#scheduler.functions.visibleVersions(principal.tenant, name)).map(toFunctionVersion);
-    });
+  versions(call: Call, name: string): Promise<readonly FunctionVersion[]> {
+    return this.#functions.versions(call, name);
   }
 
-  deploy({ principal, signal }: Call, { manifest, component }: Deployment): Promise<Deployed> {
-    return translating(async () => {
-      const parsed = parseManifest(manifest);
-      if (!parsed.ok) {
-        const faults = parsed.errors.map(({ field, message }) => `${field || 'the whole'} ${message}`);
-        const [first] = parsed.errors;
-        throw new GatewayError('invalid-manifest', `The manifest is not valid: ${faults.join('; ')}.`, {
-          field: first === undefined || first.field === '' ? '' : `/${first.field.replaceAll('.', '/')}`,
-        });
-      }
-      const outcome = await this.#scheduler.deployments.deploy(
-        { tenant: principal.tenant, manifest: parsed.manifest, component, defaults: this.#limits },
-        { signal },
-      );
-      if (!outcome.ok) throw new GatewayError(outcome.code, outcome.message, { hint: outcome.hint });
-      return { function: toFunctionVersion(outcome.version), created: outcome.created };
-    });
+  deploy(call: Call, deployment: Deployment): Promise<Deployed> {
+    return this.#functions.deploy(call, deployment);
   }
 
-  removeFunction({ principal }: Call, name: string): Promise<boolean> {
-    return translating(
-      async () => FUNCTION_NAME.test(name) && (await this.#scheduler.functions.remove(principal.tenant, name)),
-    );
+  removeFunction(call: Call, name: string, now: boolean): Promise<readonly Draining[] | null> {
+    return this.#functions.remove(call, name, now);
   }
 
-  invoke(call: Call, { function: fn, input, idempotencyKey }: InvokeRequest): Promise<InvocationState> {
+  invoke(call: Call, request: InvokeRequest): Promise<Invoked> {
+    const { function: fn, input, idempotencyKey, cancelAfterMs, webhookUrl } = request;
     return translating(async () => {
       const { tenant } = call.principal;
-      const stored = this.#stored.get(fn) ?? (await this.#scheduler.functions.find(tenant, fn.name, fn.version));
+      const fault = webhookUrl === undefined ? null : webhookFault(webhookUrl, this.#reach);
+      if (fault !== null)
+        throw new GatewayError('invalid-webhook', `The webhook is refused: ${fault}.`, { field: 'webhook-url' });
+      const stored = await this.#functions.storedOf(tenant, fn);
       if (stored?.tenant !== tenant)
         throw new GatewayError('unknown-function', `There is no function "${fn.name}" any more.`);
       const limits = resolveLimits(stored.manifest, this.#limits);
@@ -160,17 +141,24 @@ export class NodeControlPlane implements ControlPlane {
         tenant,
         function: stored.name,
         version: stored.version,
-        submittedAt: Date.now(),
-        deadlineMs: limits.wallMs + this.#queueMs,
+        functionOwner: ownerOf(stored),
+        submittedAt: this.#scheduler.store.clock(),
+        deadlineMs: cancelAfterMs ?? limits.wallMs + this.#queueMs,
         restartable: stored.manifest.restartable === true,
         input,
         limits,
+        models: manifestModels(stored.manifest),
+        ...(stored.manifest.expectedPages === undefined ? {} : { expectedPages: stored.manifest.expectedPages }),
         traceparent: call.traceparent,
-        ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
-        ...(this.#maxWaiting === undefined ? {} : { maxWaiting: this.#maxWaiting }),
+        ...(idempotencyKey === undefined ? {} : { idempotencyKey, fingerprint: fingerprintOf(stored.name, input) }),
+        ...(webhookUrl === undefined ? {} : { webhookUrl }),
       };
-      const { id, created } = await this.#scheduler.submit(submission);
-      if (!created) return this.#repeated(call.principal, id, stored);
+      const { id, created, quotas } = await this.#scheduler.submit(submission).catch((error: unknown) => {
+        if (error instanceof QuotaExceeded) this.#tellLimits(call, error.counted);
+        throw error;
+      });
+      this.#tellLimits(call, quotas);
+      if (!created) return this.#repeated(call.principal, id, request.join === true);
       return {
         id,
         function: stored.name,
@@ -178,6 +166,7 @@ export class NodeControlPlane implements ControlPlane {
         status: 'queued',
         createdAt: new Date(submission.submittedAt).toISOString(),
         lastEventId: 0,
+        ...(webhookUrl === undefined ? {} : { webhook: unsent(webhookUrl) }),
       };
     });
   }
@@ -189,7 +178,7 @@ export class NodeControlPlane implements ControlPlane {
   events({ signal }: Call, id: string, afterSeq: number): AsyncIterable<InvocationEvent> {
     return translatingStream(
       this.#scheduler.events.follow(id, afterSeq, signal),
-      () => new GatewayError('unknown-invocation', `The store has no invocation "${id}" (any more).`),
+      () => new GatewayError('unknown-invocation', `The store has no events of an invocation "${id}" (any more).`),
     );
   }
 
@@ -279,8 +268,16 @@ export class NodeControlPlane implements ControlPlane {
     });
   }
 
-  logs({ principal, signal }: Call, name: string, options: LogOptions): AsyncIterable<LogEntry> {
-    return translatingStream(readLogs(this.#scheduler.logs, principal.tenant, name, options, signal));
+  logs({ principal, signal }: Call, name: string | null, options: LogOptions): AsyncIterable<LogEntry> {
+    const { logs, functions, invocations } = this.#scheduler;
+    const { tenant } = principal;
+    const source: LogSource = {
+      logs,
+      tenant,
+      names: async () => (name === null ? functions.names(tenant) : [name]),
+      status: (id) => invocations.status(id),
+    };
+    return translatingStream(readLogs(source, options, signal));
   }
 
   models(): Promise<readonly ModelInfo[]> {
@@ -299,36 +296,43 @@ export class NodeControlPlane implements ControlPlane {
     }
   }
 
-  /** The request was made before: its invocation, if it is of the same function. */
-  async #repeated(principal: Principal, id: string, { name }: StoredVersion): Promise<InvocationState> {
+  /** The request was made before: its invocation once that has ended, or at once for whoever joins it. */
+  async #repeated(principal: Principal, id: string, join: boolean): Promise<Invoked> {
     const state = await this.#state(principal, id);
-    if (state === null || state.function !== name) {
-      throw new GatewayError('conflict', 'The idempotency key was used before, for another invocation.', {
-        hint: 'Use a new key for every invocation that is meant to be another.',
-      });
-    }
-    return state;
+    // Keys are kept no longer than outcomes, but a store may lose what it had.
+    if (state === null) throw new GatewayError('unknown-invocation', `The invocation ${id} of this key is forgotten.`);
+    if (join || (state.status !== 'queued' && state.status !== 'running')) return { ...state, replayed: true };
+    throw inFlight(id);
+  }
+
+  /** The answer says what is left of the quotas that count. */
+  #tellLimits(call: Call, quotas: readonly QuotaUse[]): void {
+    if (quotas.length > 0) call.answerHeaders?.(rateLimitHeaders(quotas, this.#scheduler.store.clock()));
   }
 
   async #state(principal: Principal, id: string): Promise<InvocationState | null> {
     const record = await this.#record(principal, id);
     if (record === null) return null;
     if (record.status !== 'succeeded') return toInvocationState(record, null);
-    const [last] = await this.#scheduler.events.read(id, record.seq - 1, 1);
-    return toInvocationState(record, last ?? null);
+    return toInvocationState(record, await this.#scheduler.events.terminal(id, record.seq));
   }
 
-  /** The record, when it is of the caller's tenant. */
+  /** The record, when it is of the caller's tenant, or the caller operates the platform. */
   async #record(principal: Principal, id: string): Promise<Invocation | null> {
     // Whatever else is asked for would be another key of the store.
     if (!INVOCATION_ID.test(id)) return null;
     const record = await this.#scheduler.invocations.get(id);
-    return record !== null && record.tenant === principal.tenant ? record : null;
+    if (record === null) return null;
+    return record.tenant === principal.tenant || includesScope(principal.scopes, 'operator') ? record : null;
   }
 }
 
 function toFile({ name, mediaType, size }: FileInfo): InvocationFile {
   return { name, mediaType, bytes: size };
+}
+
+function unsent(url: string): WebhookDelivery {
+  return { url, status: 'waiting', attempts: 0, lastStatus: null, lastError: null, nextAt: null };
 }
 
 function ended(id: string): GatewayError {

@@ -1,10 +1,13 @@
 import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { z } from 'zod';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import { PLATFORM_ACTOR } from '#scheduler/tenants/audit.ts';
 import { SCOPES } from '../app/control.ts';
-import type { Keys } from './keys.ts';
 
 export const DEFAULT_TENANT = 'default';
+/** What the key is called among the tenant's. */
+const KEY_NAME = 'credentials.json';
 
 const schema = z.object({ url: z.string(), apiKey: z.string() });
 
@@ -13,17 +16,38 @@ export type Credentials = z.output<typeof schema>;
 
 /**
  * Sees to it that `$PIE_HOME/credentials.json` (mode 0600) holds this gateway's address and a key of the tenant `default` that works. A
- * key that works is kept; a new one, with every scope, is made on the first start and when the store has lost the old one.
+ * key that works is kept (one of that tenant has every scope from then on); a new one is made on the first start and when the store has lost the old one.
  */
-export async function ensureCredentials(home: string, url: string, keys: Keys): Promise<Credentials> {
+export async function ensureCredentials(
+  home: string,
+  url: string,
+  { tenants, apiKeys, audit }: Pick<Scheduler, 'tenants' | 'apiKeys' | 'audit'>,
+): Promise<Credentials> {
   const file = path.join(home, 'credentials.json');
   const old = await readCredentials(file);
-  await keys.ensureTenant(DEFAULT_TENANT);
-  const works = old !== null && (await keys.authenticate(old.apiKey)) !== null;
-  const apiKey = works ? old.apiKey : (await keys.create(DEFAULT_TENANT, SCOPES)).apiKey;
+  await tenants.ensure(DEFAULT_TENANT);
+  const known = old === null ? null : await apiKeys.authenticate(old.apiKey);
+  const works = known?.kind === 'valid' || known?.kind === 'suspended' ? old : null;
+  if (works !== null && known?.kind === 'valid' && known.holder.tenant === DEFAULT_TENANT) {
+    const { keyId, scopes } = known.holder;
+    if (!scopes.includes('operator')) {
+      await apiKeys.adopt(works.apiKey, KEY_NAME, SCOPES);
+      await audit.record(PLATFORM_ACTOR, DEFAULT_TENANT, 'key.adopt', keyId, { scopes: SCOPES });
+    }
+  }
+  const apiKey = works?.apiKey ?? (await newKey(apiKeys, audit));
   const credentials = { url, apiKey };
-  if (!works || old.url !== url) await writePrivately(file, `${JSON.stringify(credentials, null, 2)}\n`);
+  if (works === null || works.url !== url) await writePrivately(file, `${JSON.stringify(credentials, null, 2)}\n`);
   return credentials;
+}
+
+async function newKey(apiKeys: Scheduler['apiKeys'], audit: Scheduler['audit']): Promise<string> {
+  const outcome = await apiKeys.create(DEFAULT_TENANT, { name: KEY_NAME, scopes: SCOPES });
+  if (outcome.kind !== 'created') {
+    throw new Error(`The tenant "${DEFAULT_TENANT}" has as many keys as may be; remove some with \`pie keys remove\`.`);
+  }
+  await audit.record(PLATFORM_ACTOR, DEFAULT_TENANT, 'key.create', outcome.key.id, { scopes: SCOPES });
+  return outcome.apiKey;
 }
 
 /** The credentials in a file, or null when it is missing or unreadable as such. */

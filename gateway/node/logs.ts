@@ -1,47 +1,180 @@
-import type { FunctionLogs, LogLine } from '#scheduler/invocations/function-logs.ts';
+import { type FunctionLogs, LOG_BEGINNING, type LogLine } from '#scheduler/invocations/function-logs.ts';
+import type { InvocationStatus } from '#scheduler/invocations/types.ts';
 import type { LogEntry, LogLevel, LogOptions } from '../app/control.ts';
 
 const SEVERITY: Readonly<Record<LogLevel, number>> = { debug: 0, info: 1, warn: 2, error: 3 };
 
-/** Before every line. */
-const BEGINNING = '0-0';
-/** Lines of one read; the store keeps about 2,000 for a function. */
-const PAGE = 1000;
+/** Lines of one read of a log, over all logs that are read together. */
+const PAGE = 500;
+const SMALLEST_PAGE = 20;
+/** Lines that one request looks at: filters that nothing passes end here. */
+const MAX_LOOKED_AT = 100_000;
+
+/** Whose logs are read, and by what. */
+export interface LogSource {
+  readonly logs: FunctionLogs;
+  readonly tenant: string;
+  /** One function, or all that the tenant has at that moment. */
+  readonly names: () => Promise<readonly string[]>;
+  /** The state of an invocation; null when it is forgotten. */
+  readonly status: (invocation: string) => Promise<InvocationStatus | null>;
+}
 
 /**
- * Log lines of a function that pass the filters: the last `limit` of those after the cursor, then, when following, those that come until
- * the signal aborts.
+ * Log lines that pass the filters: the last `limit` of those after the cursor, oldest first, then, when following, those that come until the
+ * signal aborts. Of several functions they come in order of their time.
  */
 export async function* readLogs(
-  logs: FunctionLogs,
-  tenant: string,
-  name: string,
+  source: LogSource,
   options: LogOptions,
   signal: AbortSignal,
 ): AsyncGenerator<LogEntry, void, undefined> {
-  const wanted = (entry: LogEntry) =>
-    SEVERITY[entry.level] >= SEVERITY[options.level] &&
-    (options.invocation === undefined || entry.invocation === options.invocation);
-
-  let cursor = options.cursor ?? BEGINNING;
-  let past: LogEntry[] = [];
-  for (;;) {
-    const lines = await logs.read(tenant, name, { after: cursor, limit: PAGE });
-    cursor = lines.at(-1)?.cursor ?? cursor;
-    past = past.concat(lines.map(toEntry).filter(wanted)).slice(-Math.max(options.limit, 1));
-    if (lines.length < PAGE || signal.aborted) break;
+  const filter = new LogFilter(source, options);
+  const names = await source.names();
+  const logs = await Promise.all(names.map((name) => Backwards.open(source, name, options, names.length)));
+  const newest = new Map(logs.map((log) => [log.name, log.newest]));
+  const past: LogEntry[] = [];
+  for (let looked = 0; past.length < options.limit && looked < MAX_LOOKED_AT && !signal.aborted; looked += 1) {
+    const line = await next(logs);
+    if (line === null) break;
+    const entry = await filter.pass(line);
+    if (entry !== null) past.push(entry);
   }
-  if (options.limit > 0) yield* past;
+  yield* past.reverse();
   if (!options.follow) return;
-  for await (const line of logs.follow(tenant, name, cursor, signal)) {
+  for await (const line of source.logs.follow(source.tenant, source.names, newest, signal)) {
+    const entry = await filter.pass(line);
+    if (entry !== null) yield entry;
+  }
+}
+
+/** The newest line of all logs, taken off. */
+async function next(logs: readonly Backwards[]): Promise<LogLine | null> {
+  let newest: Backwards | undefined;
+  for (const log of logs) {
+    if (log.head !== null && (newest?.head == null || precedes(newest.head, log.head))) newest = log;
+  }
+  const line = newest?.head ?? null;
+  await newest?.advance();
+  return line;
+}
+
+/** Lines of several logs are ordered by cursor, then by function. */
+function precedes(a: LogLine, b: LogLine): boolean {
+  const [aMs = 0, aSeq = 0] = a.cursor.split('-').map(Number);
+  const [bMs = 0, bSeq = 0] = b.cursor.split('-').map(Number);
+  return aMs !== bMs ? aMs < bMs : aSeq !== bSeq ? aSeq < bSeq : a.function < b.function;
+}
+
+/** One log, read from its end. */
+class Backwards {
+  readonly name: string;
+  /** Where following goes on. */
+  newest: string;
+  head: LogLine | null = null;
+  readonly #source: LogSource;
+  readonly #after: string;
+  readonly #page: number;
+  #lines: LogLine[] = [];
+  #before: string | undefined;
+  #more = true;
+
+  private constructor(source: LogSource, name: string, after: string, before: string | undefined, page: number) {
+    this.#source = source;
+    this.name = name;
+    this.newest = after;
+    this.#after = after;
+    this.#before = before;
+    this.#page = page;
+  }
+
+  static async open(source: LogSource, name: string, options: LogOptions, beside: number): Promise<Backwards> {
+    const { cursor, sinceMs = 0, untilMs } = options;
+    const since = sinceMs > 0 ? `${sinceMs - 1}-${MAX_SEQUENCE}` : LOG_BEGINNING;
+    const page = Math.max(SMALLEST_PAGE, Math.floor(PAGE / Math.max(1, beside)));
+    const log = new Backwards(
+      source,
+      name,
+      later(since, cursor === null ? LOG_BEGINNING : cursorFor(cursor, name)),
+      untilMs === undefined ? undefined : `${untilMs}-0`,
+      page,
+    );
+    await log.advance();
+    if (log.head !== null) log.newest = log.head.cursor;
+    return log;
+  }
+
+  async advance(): Promise<void> {
+    if (this.#lines.length === 0 && this.#more) {
+      const { logs, tenant } = this.#source;
+      const range = { after: this.#after, before: this.#before, limit: this.#page };
+      this.#lines = (await logs.newest(tenant, this.name, range)).reverse();
+      this.#before = this.#lines[0]?.cursor ?? this.#before;
+      this.#more = this.#lines.length === this.#page;
+    }
+    this.head = this.#lines.pop() ?? null;
+  }
+}
+
+const MAX_SEQUENCE = '18446744073709551615';
+
+/** `<ms>-<number>@<function>`, as entries of several functions have it: in a log of a later name the same place may still follow. */
+function cursorFor(cursor: string, name: string): string {
+  const [place = LOG_BEGINNING, of] = cursor.split('@');
+  if (of === undefined || name <= of) return place;
+  const [ms = '0', sequence = '0'] = place.split('-');
+  if (sequence !== '0') return `${ms}-${BigInt(sequence) - 1n}`;
+  return ms === '0' ? LOG_BEGINNING : `${BigInt(ms) - 1n}-${MAX_SEQUENCE}`;
+}
+
+function later(a: string, b: string): string {
+  const [aMs = '0', aSeq = '0'] = a.split('-');
+  const [bMs = '0', bSeq = '0'] = b.split('-');
+  if (BigInt(aMs) !== BigInt(bMs)) return BigInt(aMs) > BigInt(bMs) ? a : b;
+  return BigInt(aSeq) > BigInt(bSeq) ? a : b;
+}
+
+/** Which lines are wanted. */
+class LogFilter {
+  readonly #source: LogSource;
+  readonly #options: LogOptions;
+  readonly #search: string | undefined;
+  /** Of invocations that have ended: they stay as they are. */
+  readonly #ended = new Map<string, InvocationStatus | null>();
+
+  constructor(source: LogSource, options: LogOptions) {
+    this.#source = source;
+    this.#options = options;
+    this.#search = options.search?.toLowerCase();
+  }
+
+  /** The line as an entry, or null when it is not wanted. */
+  async pass(line: LogLine): Promise<LogEntry | null> {
+    const { level, invocation, status } = this.#options;
+    if (invocation !== undefined && line.invocation !== invocation) return null;
     const entry = toEntry(line);
-    if (wanted(entry)) yield entry;
+    if (SEVERITY[entry.level] < SEVERITY[level]) return null;
+    if (this.#search !== undefined && !entry.message.toLowerCase().includes(this.#search)) return null;
+    return status === undefined || (await this.#statusOf(line.invocation)) === status ? entry : null;
+  }
+
+  async #statusOf(invocation: string): Promise<InvocationStatus | null> {
+    const known = this.#ended.get(invocation);
+    if (known !== undefined) return known;
+    const status = await this.#source.status(invocation);
+    if (status !== 'queued' && status !== 'running') this.#ended.set(invocation, status);
+    return status;
   }
 }
 
 function toEntry(line: LogLine): LogEntry {
   const data = JSON.parse(line.data);
-  const place = { cursor: line.cursor, invocation: line.invocation, time: new Date(line.at).toISOString() };
+  const place = {
+    cursor: `${line.cursor}@${line.function}`,
+    function: line.function,
+    invocation: line.invocation,
+    time: new Date(line.at).toISOString(),
+  };
   if (line.event === 'error') return { ...place, level: 'error', message: `${data.code}: ${data.message}` };
   const level: LogLevel = Object.hasOwn(SEVERITY, data.level) ? data.level : 'info';
   return { ...place, level, message: String(data.message) };

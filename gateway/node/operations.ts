@@ -1,12 +1,91 @@
-import type { Operations } from '../app/control/operations.ts';
+import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
+import type { ModelLoad as HostLoad, RuntimeInfo } from '#scheduler/runtimes/types.ts';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import { includesScope, type Scope } from '#scheduler/tenants/scopes.ts';
+import type {
+  InvocationPage,
+  InvocationQuery,
+  ModelLoad,
+  Operations,
+  PlatformLoad,
+} from '../app/control/operations.ts';
+import type { Call } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
+import { toInvocationState } from './present.ts';
+import { translating } from './store-errors.ts';
 
-/** To be built. */
+/** What goes on, read from Redis. */
 export class NodeOperations implements Operations {
-  invocations(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+  readonly #scheduler: Scheduler;
+
+  constructor(scheduler: Scheduler) {
+    this.#scheduler = scheduler;
   }
-  load(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  invocations(call: Call, query: InvocationQuery): Promise<InvocationPage> {
+    return translating(async () => {
+      const { tenant = call.principal.tenant, function: name, status, limit, cursor } = query;
+      if (tenant !== call.principal.tenant) requireScope(call, 'operator');
+      if (name !== undefined && !FUNCTION_NAME.test(name)) return { invocations: [], cursor: null };
+      const statuses = status === undefined ? [] : typeof status === 'string' ? [status] : status;
+      const page = await this.#scheduler.invocations.list(tenant, { function: name, statuses, limit, cursor });
+      return {
+        invocations: page.invocations.map((record) => ({ ...toInvocationState(record, null), tenant })),
+        cursor: page.cursor,
+      };
+    });
   }
+
+  load(call: Call): Promise<PlatformLoad> {
+    return translating(async () => {
+      requireScope(call, 'operator');
+      const { runtimes, admission } = this.#scheduler;
+      const [all, tenants] = await Promise.all([runtimes.list(), admission.tenants()]);
+      const sum = (of: 'waiting' | 'running') => tenants.reduce((total, tenant) => total + tenant[of], 0);
+      return {
+        runtimes: all.map(({ name, alive, slots, load }) => ({ name, alive, slots, running: load?.running ?? 0 })),
+        models: modelsOf(all),
+        waiting: sum('waiting'),
+        running: sum('running'),
+        tenants,
+      };
+    });
+  }
+
+  webhookSecret(call: Call, rotate: boolean): Promise<string> {
+    return translating(async () => {
+      requireScope(call, 'admin');
+      const { tenant, keyId } = call.principal;
+      const { webhookSecrets, audit } = this.#scheduler;
+      if (!rotate) return webhookSecrets.get(tenant);
+      const secret = await webhookSecrets.rotate(tenant);
+      await audit.record(keyId, tenant, 'webhook-secret.rotate', 'webhooks');
+      return secret;
+    });
+  }
+}
+
+/** Each model of each GPU host once, though all runtimes that use the host report it. */
+function modelsOf(runtimes: readonly RuntimeInfo[]): ModelLoad[] {
+  const hosts = new Map<string, HostLoad>();
+  for (const { alive, load } of runtimes) {
+    if (!alive) continue;
+    for (const model of load?.models ?? []) hosts.set(`${model.hostId} ${model.model}`, model);
+  }
+  return [...hosts.values()].map(
+    ({ model, pages, freePages, cachedPages, batchSize, utilisation, hitRate, ...rest }) => ({
+      model,
+      pages,
+      freePages,
+      cachedPages,
+      batchSize: batchSize > 0 ? batchSize : null,
+      utilisation,
+      hitRate: rest.tokensPerSecond > 0 ? hitRate : null,
+    }),
+  );
+}
+
+function requireScope({ principal }: Call, scope: Scope): void {
+  if (includesScope(principal.scopes, scope)) return;
+  throw new GatewayError('forbidden', `The API key ${principal.keyId} lacks the scope "${scope}".`);
 }

@@ -1,7 +1,9 @@
+import type { NamedAlias } from '#scheduler/functions/aliases.ts';
 import type { FunctionVersion as StoredVersion } from '#scheduler/functions/types.ts';
-import type { Invocation, InvocationEvent } from '#scheduler/invocations/types.ts';
+import type { Invocation, InvocationEvent, WebhookState } from '#scheduler/invocations/types.ts';
 import type { RuntimeInfo } from '#scheduler/runtimes/types.ts';
-import type { FunctionVersion, InvocationState, ModelInfo } from '../app/control.ts';
+import type { Alias, DeployReport } from '../app/control/releases.ts';
+import type { FunctionVersion, InvocationState, ModelInfo, VersionAlias, WebhookDelivery } from '../app/control.ts';
 
 /** A stored version without what only the platform needs to know. */
 export function toFunctionVersion(stored: StoredVersion): FunctionVersion {
@@ -12,7 +14,50 @@ export function toFunctionVersion(stored: StoredVersion): FunctionVersion {
     componentHash: stored.componentHash,
     componentBytes: stored.componentBytes,
     createdAt: new Date(stored.createdAt).toISOString(),
+    ...(stored.createdBy === undefined ? {} : { createdBy: stored.createdBy }),
+    ...(stored.message === undefined ? {} : { message: stored.message }),
     ...(stored.platform && { platform: true }),
+  };
+}
+
+/** The names that serve a version, with its part of each. */
+export function toVersionAliases(version: string, aliases: readonly NamedAlias[]): VersionAlias[] {
+  return aliases.flatMap(({ alias, shares, tag }) =>
+    shares
+      .filter((share) => share.version === version)
+      .map(({ weight }) => ({ alias, weight, ...(tag && { tag }) })),
+  );
+}
+
+export function toAlias({ alias, shares, revision, at, by, message, tag, restores }: NamedAlias): Alias {
+  return {
+    ...{ alias, shares, revision, changedAt: new Date(at).toISOString(), changedBy: by },
+    ...(message === undefined ? {} : { message }),
+    ...(tag && { tag }),
+    ...(restores === undefined ? {} : { restores }),
+  };
+}
+
+/** Steps of a build, in order. */
+const STEPS = ['check', 'transpile', 'meter', 'write'] as const;
+
+/** What its build told of a version. */
+export function toReport({ componentBytes, build = {} }: StoredVersion): DeployReport {
+  const number = (name: string): number | null => {
+    const value = build[name];
+    return typeof value === 'number' && Number.isFinite(value) ? value : null;
+  };
+  return {
+    componentBytes,
+    moduleBytes: number('moduleBytes'),
+    cached: build.cached === true,
+    buildMs: number('buildMs'),
+    steps: STEPS.flatMap((name) => {
+      const ms = number(`${name}Ms`);
+      return ms === null ? [] : [{ name, ms }];
+    }),
+    coldStartMs: number('coldStartMs'),
+    warmStartMs: number('warmStartMs'),
   };
 }
 
@@ -31,6 +76,18 @@ export function toInvocationState(record: Invocation, last: InvocationEvent | nu
     ...(record.failure === null ? {} : { error: record.failure }),
     ...(record.usage === null ? {} : { usage: record.usage }),
     lastEventId: record.seq,
+    ...(record.webhook === null ? {} : { webhook: toDelivery(record.webhook) }),
+  };
+}
+
+function toDelivery({ url, status, attempts, lastStatus, lastError, nextAt }: WebhookState): WebhookDelivery {
+  return {
+    url,
+    status,
+    attempts,
+    lastStatus,
+    lastError,
+    nextAt: nextAt === null ? null : new Date(nextAt).toISOString(),
   };
 }
 

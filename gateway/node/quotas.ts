@@ -1,18 +1,142 @@
-import type { Quotas } from '../app/control/quotas.ts';
+import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
+import { changeFault, type LimitChange, MAX_SETTINGS } from '#scheduler/quotas/limits.ts';
+import type { QuotaState } from '#scheduler/quotas/quotas.ts';
+import { spanNumber, spanStart } from '#scheduler/quotas/windows.ts';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import { includesScope } from '#scheduler/tenants/scopes.ts';
+import type { SpanCounts } from '#scheduler/usage/usage.ts';
+import type { MinuteRow, QuotaChange, QuotaStatus, Quotas, UsageQuery, UsageRow } from '../app/control/quotas.ts';
+import type { Call } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
+import { translating } from './store-errors.ts';
 
-/** To be built. */
+/** Limits, what is used of them, and usage, in Redis. */
 export class NodeQuotas implements Quotas {
-  status(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+  readonly #scheduler: Scheduler;
+
+  constructor(scheduler: Scheduler) {
+    this.#scheduler = scheduler;
   }
-  set(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  status(call: Call, tenant: string, fn?: string): Promise<readonly QuotaStatus[]> {
+    return translating(async () => {
+      await this.#mayRead(call, tenant);
+      return (await this.#scheduler.quotas.status(tenant, functionOf(fn))).map(toStatus);
+    });
   }
-  usage(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  set(call: Call, tenant: string, change: QuotaChange): Promise<QuotaStatus | null> {
+    return translating(async () => {
+      if (!includesScope(call.principal.scopes, 'operator')) throw forbidden(call, 'operator');
+      await this.#found(tenant);
+      const { quotas, audit, store } = this.#scheduler;
+      const wanted = toChange(change, store.clock());
+      const note = { author: call.principal.keyId, reason: change.reason ?? '' };
+      if ((await quotas.set(tenant, wanted, note)) === 'full') {
+        throw new GatewayError(
+          'invalid-quota',
+          `The tenant ${tenant} has ${MAX_SETTINGS} settings, as many as may be.`,
+        );
+      }
+      const { quota, function: fn } = wanted;
+      await audit.record(call.principal.keyId, tenant, 'quota.set', fn === null ? quota : `${quota}/${fn}`, {
+        ...change,
+      });
+      await this.#scheduler.pokeAdmission(tenant);
+      const states = await quotas.status(tenant, fn);
+      const now = states.find((state) => state.quota === quota && state.function === fn);
+      return now === undefined ? null : toStatus(now);
+    });
   }
-  minutes(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  usage(call: Call, query: UsageQuery): Promise<readonly UsageRow[]> {
+    return translating(async () => {
+      const { tenant, by, perFunction } = query;
+      await this.#mayRead(call, tenant);
+      const now = this.#scheduler.store.clock();
+      const from = timeOf('from', query.from) ?? spanStart('month', spanNumber('month', now));
+      const to = timeOf('to', query.to) ?? now;
+      if (from > to) throw new GatewayError('invalid-input', '`from` is after `to`.', { field: 'from' });
+      const rows = await this.#scheduler.usage.spans(tenant, by, from, to, perFunction ? 'functions' : 'tenant');
+      return rows.map((row) => toRow(tenant, row));
+    });
   }
+
+  minutes(call: Call, tenant: string, minutes: number): Promise<readonly MinuteRow[]> {
+    return translating(async () => {
+      await this.#mayRead(call, tenant);
+      const rows = await this.#scheduler.usage.minutes(tenant, minutes);
+      return rows.map(({ at, counts, firstMessages, firstMessageMs, failures, rejections }) => ({
+        at: new Date(at).toISOString(),
+        invocations: counts.invocations,
+        outputTokens: counts.outputTokens,
+        firstTokens: firstMessages,
+        firstTokenMs: firstMessageMs,
+        failures,
+        rejections,
+      }));
+    });
+  }
+
+  /** Its own quotas and usage a key may always see. */
+  async #mayRead(call: Call, tenant: string): Promise<void> {
+    if (tenant === call.principal.tenant) return;
+    if (!includesScope(call.principal.scopes, 'operator')) throw forbidden(call, 'operator');
+    await this.#found(tenant);
+  }
+
+  async #found(tenant: string): Promise<void> {
+    if ((await this.#scheduler.tenants.get(tenant)) === null)
+      throw new GatewayError('unknown-tenant', `There is no tenant "${tenant}".`);
+  }
+}
+
+function forbidden({ principal }: Call, scope: string): GatewayError {
+  return new GatewayError('forbidden', `The API key ${principal.keyId} lacks the scope "${scope}".`);
+}
+
+function functionOf(fn: string | undefined): string | null {
+  if (fn === undefined) return null;
+  if (!FUNCTION_NAME.test(fn)) throw new GatewayError('unknown-function', `There is no function "${fn}".`);
+  return fn;
+}
+
+/** The change as it is stored, checked. */
+function toChange(change: QuotaChange, now: number): LimitChange {
+  const { quota, limit, expiresAt } = change;
+  const until = expiresAt === undefined ? null : Date.parse(expiresAt);
+  const fn = change.function ?? null;
+  const fault = changeFault({ quota, function: fn, limit, until }, now);
+  if (fault !== null) throw new GatewayError('invalid-quota', fault.message, { field: fault.field });
+  if (fn !== null && !FUNCTION_NAME.test(fn)) {
+    throw new GatewayError('invalid-quota', `No function can be named "${fn}".`, { field: '/function' });
+  }
+  return { quota, function: fn, limit, until };
+}
+
+/** As the API shows it. */
+export function toStatus({ quota, function: fn, limit, used, resetsAt, source, override }: QuotaState): QuotaStatus {
+  return {
+    ...{ quota, function: fn, limit, used },
+    resetsAt: resetsAt === null ? null : new Date(resetsAt).toISOString(),
+    source,
+    ...(override !== null && {
+      override: {
+        author: override.author,
+        expiresAt: new Date(override.until).toISOString(),
+        reason: override.reason,
+      },
+    }),
+  };
+}
+
+function toRow(tenant: string, { at, function: fn, counts }: SpanCounts): UsageRow {
+  return { at: new Date(at).toISOString(), tenant, function: fn, ...counts };
+}
+
+function timeOf(field: string, text: string | undefined): number | null {
+  if (text === undefined) return null;
+  const time = Date.parse(text);
+  if (Number.isFinite(time)) return time;
+  throw new GatewayError('invalid-input', `\`${field}\` is no time in ISO 8601.`, { field });
 }

@@ -1,30 +1,237 @@
-import type { Releases } from '../app/control/releases.ts';
+import {
+  aliasNameFault,
+  heaviest,
+  LIVE,
+  MIN_VERSION_PREFIX,
+  messageFault,
+  sharesFault,
+} from '#scheduler/functions/aliases.ts';
+import { differences } from '#scheduler/functions/differences.ts';
+import type { DeployedFunction } from '#scheduler/functions/functions.ts';
+import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
+import type { AliasOutcome, RollbackOutcome, RollbackPlan } from '#scheduler/functions/releases.ts';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import type {
+  Alias,
+  DeployPlan,
+  DeployTarget,
+  Difference,
+  Draining,
+  Releases,
+  Rollback,
+  RollbackRequest,
+  SetAlias,
+  Share,
+} from '../app/control/releases.ts';
+import type { Call, FunctionManifest, FunctionVersion } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
+import type { NodeFunctions } from './functions.ts';
+import { toAlias } from './present.ts';
+import { translating } from './store-errors.ts';
 
-/** To be built. */
+/** Aliases, rollbacks and removals of versions, in Redis. */
 export class NodeReleases implements Releases {
-  aliases(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+  readonly #scheduler: Scheduler;
+  readonly #functions: NodeFunctions;
+
+  constructor(scheduler: Scheduler, functions: NodeFunctions) {
+    this.#scheduler = scheduler;
+    this.#functions = functions;
   }
-  history(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  aliases({ principal }: Call, name: string): Promise<readonly Alias[]> {
+    return translating(async () => {
+      if (!FUNCTION_NAME.test(name)) return [];
+      return (await this.#scheduler.releases.aliases(principal.tenant, name)).map(toAlias);
+    });
   }
-  setAlias(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  history({ principal }: Call, name: string, alias: string): Promise<readonly Alias[]> {
+    return translating(async () => {
+      if (!FUNCTION_NAME.test(name) || aliasNameFault(alias) !== null) return [];
+      const states = await this.#scheduler.releases.history(principal.tenant, name, alias);
+      return states.map((state) => toAlias({ alias, ...state }));
+    });
   }
-  removeAlias(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  setAlias(call: Call, name: string, alias: string, change: SetAlias): Promise<Alias> {
+    return translating(async () => {
+      refuse(aliasNameFault(alias) ?? messageFault(change.message));
+      const { tenant, keyId } = call.principal;
+      const found = await this.#deployed(tenant, name);
+      const shares = change.shares.map(({ version, weight }, index) => ({
+        version: versionIn(found, version, `/shares/${index}/version`),
+        weight,
+      }));
+      refuse(sharesFault(shares));
+      const { message, ifRevision } = change;
+      const outcome = await this.#scheduler.releases.set(tenant, name, alias, {
+        shares,
+        by: keyId,
+        message,
+        ifRevision,
+      });
+      if (!outcome.ok) throw refusal(name, alias, outcome);
+      await this.#audit(call, 'alias.set', `${name}@${alias}`, { shares, message });
+      return toAlias(outcome.alias);
+    });
   }
-  rollback(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  removeAlias(call: Call, name: string, alias: string): Promise<boolean> {
+    return translating(async () => {
+      if (!FUNCTION_NAME.test(name) || aliasNameFault(alias) !== null) return false;
+      if (alias === LIVE) {
+        throw new GatewayError('conflict', `\`${LIVE}\` cannot be removed: the function's bare name means it.`, {
+          hint: `Remove the function (\`pie remove ${name}\`), or point \`${LIVE}\` at another version.`,
+        });
+      }
+      const removed = await this.#scheduler.releases.remove(call.principal.tenant, name, alias);
+      if (removed) await this.#audit(call, 'alias.remove', `${name}@${alias}`, {});
+      return removed;
+    });
   }
-  plan(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  rollback(call: Call, name: string, request: RollbackRequest): Promise<Rollback> {
+    return translating(async () => {
+      const { alias = LIVE, message, ifRevision, dryRun = false } = request;
+      refuse(aliasNameFault(alias) ?? messageFault(message));
+      const { tenant, keyId } = call.principal;
+      const found = await this.#deployed(tenant, name);
+      const to = request.to === undefined ? undefined : versionIn(found, request.to, '/to');
+      const wish = { by: keyId, to, message, ifRevision };
+      const { releases } = this.#scheduler;
+      if (dryRun) {
+        const planned = await releases.planRollback(tenant, name, alias, wish);
+        if (!planned.ok) throw refusal(name, alias, planned);
+        const { from } = planned.plan;
+        const gone = planned.plan.to.find(({ version }) => !found.versions.some((known) => known.version === version));
+        if (gone !== undefined)
+          throw refusal(name, alias, { ok: false, reason: 'unknown-version', version: gone.version });
+        return { ...shownPlan(found, planned.plan), alias: toAlias({ alias, ...from }), dryRun };
+      }
+      const outcome = await releases.rollback(tenant, name, alias, wish);
+      if (!outcome.ok) throw refusal(name, alias, outcome);
+      await this.#audit(call, 'alias.rollback', `${name}@${alias}`, { to: outcome.plan.to, message });
+      return { ...shownPlan(found, outcome.plan), alias: toAlias(outcome.alias), dryRun };
+    });
   }
-  removeVersion(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  plan(call: Call, manifest: FunctionManifest, component: Uint8Array, target: DeployTarget): Promise<DeployPlan> {
+    return this.#functions.plan(call, manifest, component, target);
   }
-  resolve(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  removeVersion(call: Call, name: string, version: string, now: boolean): Promise<readonly Draining[] | null> {
+    return translating(async () => {
+      if (!FUNCTION_NAME.test(name)) return null;
+      const outcome = await this.#scheduler.removals.removeVersion(call.principal.tenant, name, version, now);
+      if (outcome === null) return null;
+      if ('servedBy' in outcome) {
+        const names = outcome.servedBy.map((alias) => `\`${alias}\``).join(', ');
+        throw new GatewayError('conflict', `The version ${version} of ${name} is served by ${names}.`, {
+          hint: `Point the alias elsewhere first: \`pie alias set ${name} ${outcome.servedBy[0] ?? LIVE} VERSION\`, or \`pie rollback ${name}\`.`,
+        });
+      }
+      await this.#audit(call, 'version.remove', `${name}@${version}`, { now });
+      return outcome.draining;
+    });
+  }
+
+  draining({ principal }: Call, name: string): Promise<readonly Draining[]> {
+    return translating(async () =>
+      FUNCTION_NAME.test(name) ? this.#scheduler.removals.draining(principal.tenant, name) : [],
+    );
+  }
+
+  resolve(call: Call, name: string, reference: string | undefined): Promise<FunctionVersion | null> {
+    return this.#functions.resolve(call, name, reference);
+  }
+
+  async #deployed(tenant: string, name: string): Promise<DeployedFunction> {
+    const found = FUNCTION_NAME.test(name) ? await this.#scheduler.functions.read(tenant, name) : null;
+    if (found === null) throw new GatewayError('unknown-function', `There is no function "${name}".`);
+    return found;
+  }
+
+  #audit(
+    { principal }: Call,
+    act: 'alias.set' | 'alias.remove' | 'alias.rollback' | 'version.remove',
+    on: string,
+    details: object,
+  ) {
+    return this.#scheduler.audit.record(principal.keyId, principal.tenant, act, on, { ...details });
+  }
+}
+
+/** What a rollback changes, between the versions that get most. */
+function shownPlan(
+  found: DeployedFunction,
+  { from, to }: RollbackPlan,
+): {
+  from: readonly Share[];
+  to: readonly Share[];
+  changes: readonly Difference[];
+} {
+  const of = (shares: readonly Share[]) => found.versions.find(({ version }) => version === heaviest(shares)) ?? null;
+  const after = of(to);
+  return { from: from.shares, to, changes: after === null ? [] : differences(of(from.shares), after) };
+}
+
+/** The version that somebody means: the whole of it, the only one with these first digits, or the one of an alias that serves just one. */
+function versionIn({ name, versions, aliases }: DeployedFunction, given: string, field: string): string {
+  if (versions.some(({ version }) => version === given)) return given;
+  const shares = aliases.find(({ alias }) => alias === given)?.shares ?? [];
+  if (shares.length === 1 && shares[0] !== undefined) return shares[0].version;
+  const matches = given.length < MIN_VERSION_PREFIX ? [] : versions.filter(({ version }) => version.startsWith(given));
+  if (matches.length === 1 && matches[0] !== undefined) return matches[0].version;
+  throw new GatewayError(
+    'invalid-alias',
+    matches.length > 1
+      ? `${matches.length} versions of ${name} begin with "${given}".`
+      : `"${given.slice(0, 100)}" is no version of ${name}, and no tag of one.`,
+    {
+      field,
+      hint: `\`pie versions ${name}\` lists them; the first ${MIN_VERSION_PREFIX} digits are enough where they name one.`,
+    },
+  );
+}
+
+function refuse(fault: { readonly field: string; readonly message: string } | null): void {
+  if (fault === null) return;
+  throw new GatewayError('invalid-alias', `${fault.field.replace(/^\//, '')} ${fault.message}.`, {
+    field: fault.field,
+  });
+}
+
+type Refused = Extract<AliasOutcome, { ok: false }> | Extract<RollbackOutcome, { ok: false }>;
+
+function refusal(name: string, alias: string, refused: Refused): GatewayError {
+  switch (refused.reason) {
+    case 'unknown-function':
+      return new GatewayError('unknown-function', `There is no function "${name}".`);
+    case 'no-alias':
+      return new GatewayError('unknown-alias', `${name} has no alias "${alias}".`);
+    case 'unknown-version':
+      return new GatewayError('conflict', `${name} has no version ${refused.version} any more.`, {
+        hint: `\`pie versions ${name}\` lists those that are there; name one with --to.`,
+      });
+    case 'changed':
+      return new GatewayError('conflict', `The alias "${alias}" has the revision ${refused.revision} by now.`, {
+        hint: 'Look at what it serves, then decide again.',
+      });
+    case 'too-many-aliases':
+      return new GatewayError('invalid-alias', `${name} has as many aliases and tags as a function may have.`, {
+        field: 'alias',
+        hint: `Remove some: \`pie alias remove ${name} ALIAS\`.`,
+      });
+    case 'tag-of-several':
+      return new GatewayError('invalid-alias', `"${alias}" is a tag, which names one version.`, { field: '/shares' });
+    case 'nothing-before':
+      return new GatewayError('conflict', `Nothing is known that "${alias}" of ${name} served before.`, {
+        hint: `Name a version: \`pie rollback ${name} --to VERSION\`; \`pie versions ${name}\` lists them.`,
+      });
+    case 'serves-it':
+      return new GatewayError('conflict', `"${alias}" of ${name} serves that already.`, {
+        hint: `\`pie alias list ${name}\` shows what each alias serves.`,
+      });
   }
 }

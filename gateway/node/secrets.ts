@@ -1,15 +1,98 @@
-import type { Secrets } from '../app/control/secrets.ts';
+import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import { faultOfSecret, MAX_REVISIONS, MAX_SECRETS, VARIABLE_NAME } from '#scheduler/secrets/rules.ts';
+import { SecretError, type Secret as StoredSecret } from '#scheduler/secrets/secrets.ts';
+import type { Secret, Secrets } from '../app/control/secrets.ts';
+import type { Call } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
+import { translating } from './store-errors.ts';
 
-/** To be built. */
+/** Secrets of the caller's tenant, sealed in Redis. */
 export class NodeSecrets implements Secrets {
-  list(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+  readonly #scheduler: Scheduler;
+
+  constructor(scheduler: Scheduler) {
+    this.#scheduler = scheduler;
   }
-  set(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  list({ principal }: Call): Promise<readonly Secret[]> {
+    return translating(async () => {
+      const { secrets, functions } = this.#scheduler;
+      const [stored, served] = await Promise.all([
+        secrets.list(principal.tenant),
+        functions.inService(principal.tenant),
+      ]);
+      return stored.map((secret) => withUses(secret, served));
+    });
   }
-  remove(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  set({ principal }: Call, name: string, value: string): Promise<Secret> {
+    return translating(async () => {
+      checkName(name);
+      const fault = faultOfSecret(value);
+      if (fault !== null) throw new GatewayError('invalid-secret', `${name}: ${fault}.`, { field: '/value' });
+      const { secrets, functions, audit } = this.#scheduler;
+      const { tenant, keyId } = principal;
+      const secret = await secrets.set(tenant, name, value, keyId).catch(withoutCause);
+      if (secret === 'too-many-secrets') {
+        throw new GatewayError('conflict', `The tenant has ${MAX_SECRETS} secrets, as many as may be.`);
+      }
+      if (secret === 'too-many-revisions') {
+        throw new GatewayError(
+          'conflict',
+          `Function versions use ${MAX_REVISIONS} values of secrets, as many as may be.`,
+          {
+            hint: 'Remove versions that are not needed any more.',
+          },
+        );
+      }
+      await audit.record(keyId, tenant, 'secret.set', name, { revision: secret.revision });
+      return withUses(secret, await functions.inService(tenant));
+    });
   }
+
+  remove({ principal }: Call, name: string): Promise<boolean> {
+    return translating(async () => {
+      if (!VARIABLE_NAME.test(name)) return false;
+      const { secrets, functions, audit } = this.#scheduler;
+      const { tenant, keyId } = principal;
+      const users = (await functions.inService(tenant)).filter((version) => revisionOf(version, name) !== undefined);
+      if (users.length > 0) {
+        const names = users.map((version) => `${version.name}@${version.version}`);
+        throw new GatewayError('conflict', `The secret ${name} is used by ${names.slice(0, 5).join(', ')}.`, {
+          hint: 'Deploy these functions without it, or remove them, first.',
+        });
+      }
+      const removed = await secrets.remove(tenant, name);
+      if (removed) await audit.record(keyId, tenant, 'secret.remove', name);
+      return removed;
+    });
+  }
+}
+
+function checkName(name: string): void {
+  if (VARIABLE_NAME.test(name)) return;
+  throw new GatewayError(
+    'invalid-secret',
+    `"${name.slice(0, 80)}" is no name of a secret: a capital letter, then capital letters, digits and "_", 64 at most.`,
+    { field: '/name' },
+  );
+}
+
+/** What opening or sealing threw: the platform's fault. */
+function withoutCause(error: unknown): never {
+  if (!(error instanceof SecretError)) throw error;
+  throw new GatewayError('internal', error.message, { cause: error });
+}
+
+function withUses({ name, revision, changedAt, changedBy }: StoredSecret, served: readonly FunctionVersion[]): Secret {
+  const usedBy = served.flatMap((version) => {
+    const used = revisionOf(version, name);
+    return used === undefined ? [] : [{ function: version.name, version: version.version, revision: used }];
+  });
+  return { name, revision, changedAt, changedBy, usedBy };
+}
+
+function revisionOf(version: FunctionVersion, name: string): number | undefined {
+  return version.secrets?.[name];
 }

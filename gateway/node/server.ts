@@ -3,9 +3,11 @@ import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createAdaptorServer } from '@hono/node-server';
+import { getConnInfo } from '@hono/node-server/conninfo';
 import { withTimeLimit } from '#scheduler/functions/vm-time-limit.ts';
 import { type AppOptions, createApp } from '../app/app.ts';
 import type { ControlPlane } from '../app/control.ts';
+import { answerBrokenRequests, MAX_HEADER_BYTES } from './broken-requests.ts';
 
 export interface ServeOptions extends Omit<AppOptions, 'draining' | 'shutdown'> {
   readonly host: string;
@@ -37,12 +39,17 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
   const shutdown = new AbortController();
   const app = createApp(control, {
     withTimeLimit,
+    clientAddress: (c) => getConnInfo(c).remote.address ?? '',
     ...options,
     draining: draining.signal,
     shutdown: shutdown.signal,
   });
   let running = 0;
-  const server = createAdaptorServer({ fetch: app.fetch }) as Server;
+  const server = createAdaptorServer({
+    fetch: app.fetch,
+    serverOptions: { maxHeaderSize: MAX_HEADER_BYTES },
+  }) as Server;
+  answerBrokenRequests(server);
   server.keepAliveTimeout = KEEP_ALIVE_MS;
   server.on('request', (_request, response) => {
     running += 1;

@@ -1,12 +1,17 @@
+import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
+import { quotaErrorCode } from '#scheduler/quotas/names.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
+import { retryHeaders } from '../app/http/rate-limit.ts';
 
 /** What leaves the scheduler's classes, as the gateway's own error. */
 function translate(error: unknown): unknown {
   if (!(error instanceof StoreError)) return error;
-  if (error.code === 'too-many-waiting') {
-    return new GatewayError('too-many-requests', 'As many invocations of this tenant wait as may.', {
-      hint: 'Wait as long as `Retry-After` says, then send the request again. The operator sets the bound: `[admission] max_waiting` in pie.toml.',
+  if (error instanceof QuotaExceeded) return quotaError(error);
+  if (error.code === 'not-deployed') return new GatewayError('unknown-function', error.message, { cause: error });
+  if (error.code === 'idempotency-key-reused') {
+    return new GatewayError('idempotency-key-reused', 'The key was used before, for another function or body.', {
+      field: 'idempotency-key',
       cause: error,
     });
   }
@@ -18,6 +23,20 @@ function translate(error: unknown): unknown {
     });
   }
   return new GatewayError('store-unavailable', 'The store does not answer. It may be restarting.', { cause: error });
+}
+
+/** Which quota, how much of it is used, and when to come back. */
+function quotaError(error: QuotaExceeded): GatewayError {
+  const { quota, function: fn, limit, used, resetsAt } = error.use;
+  return new GatewayError(quotaErrorCode(quota), error.message, {
+    members: {
+      ...{ quota, function: fn, limit, used },
+      resetsAt: resetsAt === null ? null : new Date(resetsAt).toISOString(),
+    },
+    headers: retryHeaders(error.retryAfterMs),
+    ...(limit === 0 && { hint: 'The limit is 0: nothing is let through until an operator raises it.' }),
+    cause: error,
+  });
 }
 
 /** Runs a call of the scheduler and translates what it throws. */

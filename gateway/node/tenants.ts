@@ -1,33 +1,239 @@
-import type { Tenants } from '../app/control/tenants.ts';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import type { Authentication, ApiKey as StoredKey } from '#scheduler/tenants/api-keys.ts';
+import type { Act } from '#scheduler/tenants/audit.ts';
+import { KEY_NAME, MAX_KEYS, MAX_LIFETIME_MS, MAX_TENANTS, TENANT_NAME, WEIGHT } from '#scheduler/tenants/rules.ts';
+import { includesScope, includesScopes } from '#scheduler/tenants/scopes.ts';
+import type {
+  ApiKey,
+  AuditEntry,
+  AuditQuery,
+  CreatedKey,
+  NewKey,
+  Tenant,
+  TenantChange,
+  Tenants,
+} from '../app/control/tenants.ts';
+import type { Call, Principal, Scope } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
+import { translating } from './store-errors.ts';
 
-/** To be built. */
+/** Tenants, their keys and the audit log, in Redis. */
 export class NodeTenants implements Tenants {
-  list(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+  readonly #scheduler: Scheduler;
+
+  constructor(scheduler: Scheduler) {
+    this.#scheduler = scheduler;
   }
-  get(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  list(call: Call): Promise<readonly Tenant[]> {
+    return translating(async () => {
+      if (includesScope(call.principal.scopes, 'operator')) return this.#scheduler.tenants.list();
+      administers(call, call.principal.tenant);
+      const own = await this.#scheduler.tenants.get(call.principal.tenant);
+      return own === null ? [] : [own];
+    });
   }
-  create(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  get(call: Call, name: string): Promise<Tenant | null> {
+    return translating(async () => {
+      administers(call, name);
+      return this.#scheduler.tenants.get(name);
+    });
   }
-  change(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  create(call: Call, name: string, change: TenantChange): Promise<Tenant> {
+    return translating(async () => {
+      requireScope(call, 'operator');
+      valid(
+        TENANT_NAME.test(name),
+        'name',
+        'The name begins with a lower-case letter and holds such letters, digits and "-".',
+      );
+      checkChange(change);
+      const { tenants, audit } = this.#scheduler;
+      const outcome = await tenants.create(name, change);
+      if (outcome === 'exists') throw new GatewayError('conflict', `There is a tenant "${name}" already.`);
+      if (outcome === 'full')
+        throw new GatewayError('conflict', `There are ${MAX_TENANTS} tenants, as many as may be.`);
+      await audit.record(call.principal.keyId, name, 'tenant.create', name, { ...change });
+      return this.#found(name);
+    });
   }
-  keys(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  change(call: Call, name: string, change: TenantChange): Promise<Tenant | null> {
+    return translating(async () => {
+      requireScope(call, 'operator');
+      checkChange(change);
+      const { tenants, audit } = this.#scheduler;
+      const { weight, suspended } = change;
+      if (suspended === true && name === call.principal.tenant) {
+        throw new GatewayError('conflict', 'This is the tenant of your own key, which would be refused from now on.', {
+          hint: 'Suspend it with an operator’s key of another tenant.',
+        });
+      }
+      if (!(await tenants.change(name, change))) return null;
+      const { keyId } = call.principal;
+      if (weight !== undefined) await audit.record(keyId, name, 'tenant.weight', name, { weight });
+      if (suspended !== undefined)
+        await audit.record(keyId, name, suspended ? 'tenant.suspend' : 'tenant.resume', name);
+      await this.#scheduler.pokeAdmission(name);
+      return this.#found(name);
+    });
   }
-  createKey(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  keys(call: Call, tenant: string): Promise<readonly ApiKey[]> {
+    return translating(async () => {
+      administers(call, tenant);
+      await this.#found(tenant);
+      return (await this.#scheduler.apiKeys.list(tenant)).map(toApiKey);
+    });
   }
-  rotateKey(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  createKey(call: Call, tenant: string, { name, scopes, expiresAt }: NewKey): Promise<CreatedKey> {
+    return translating(async () => {
+      administers(call, tenant);
+      if (!includesScopes(call.principal.scopes, scopes)) {
+        throw new GatewayError('forbidden', 'A key cannot make one that may do more than itself.', {
+          field: '/scopes',
+        });
+      }
+      const until = expiresAt === undefined ? undefined : Date.parse(expiresAt);
+      valid(KEY_NAME.test(name), 'name', 'The name of a key has 1 to 64 printable characters.');
+      valid(scopes.length > 0, 'scopes', 'A key has at least one scope.');
+      valid(until === undefined || isAhead(until), 'expiresAt', 'A key expires in the future, within ten years.');
+      const outcome = await this.#scheduler.apiKeys.create(tenant, { name, scopes, expiresAt: until });
+      if (outcome.kind === 'unknown') throw unknownTenant(tenant);
+      if (outcome.kind === 'full') throw tooManyKeys(tenant);
+      await this.#record(call, tenant, 'key.create', outcome.key, { name, scopes: outcome.key.scopes, expiresAt });
+      return { ...toApiKey(outcome.key), apiKey: outcome.apiKey };
+    });
   }
-  removeKey(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  rotateKey(call: Call, tenant: string, id: string, graceMs: number): Promise<CreatedKey | null> {
+    return translating(async () => {
+      const old = await this.#keyToChange(call, tenant, id);
+      if (old === null) return null;
+      const outcome = await this.#scheduler.apiKeys.rotate(tenant, id, graceMs);
+      if (outcome.kind === 'unknown') return null;
+      if (outcome.kind === 'full') throw tooManyKeys(tenant);
+      await this.#record(call, tenant, 'key.rotate', old, { by: outcome.key.id, graceMs });
+      return { ...toApiKey(outcome.key), apiKey: outcome.apiKey };
+    });
   }
-  audit(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  removeKey(call: Call, tenant: string, id: string): Promise<boolean> {
+    return translating(async () => {
+      const key = await this.#keyToChange(call, tenant, id);
+      if (key === null) return false;
+      const { principal } = call;
+      // An operator who removes another's key can always make a new one.
+      const keepLast = id === principal.keyId || !includesScope(principal.scopes, 'operator');
+      const outcome = await this.#scheduler.apiKeys.remove(tenant, id, { keepLast });
+      if (outcome === 'last') {
+        throw new GatewayError('conflict', `${id} is the last key that administers the tenant "${tenant}".`, {
+          hint: 'Create another one with the scope `admin` first.',
+        });
+      }
+      if (outcome === 'removed') await this.#record(call, tenant, 'key.remove', key, { name: key.name });
+      return outcome === 'removed';
+    });
+  }
+
+  audit(call: Call, { tenant, cursor, limit }: AuditQuery): Promise<readonly AuditEntry[]> {
+    return translating(async () => {
+      if (tenant !== undefined) administers(call, tenant);
+      else requireScope(call, 'admin');
+      const all = tenant === undefined && includesScope(call.principal.scopes, 'operator');
+      const acts = await this.#scheduler.audit.read({
+        ...(!all && { tenant: tenant ?? call.principal.tenant }),
+        ...(cursor !== undefined && { before: cursor }),
+        limit,
+      });
+      return acts.map(toEntry);
+    });
+  }
+
+  /** A key that the caller may rotate and remove: of a tenant that they administer, and that may do no more than their own. */
+  async #keyToChange(call: Call, tenant: string, id: string): Promise<StoredKey | null> {
+    administers(call, tenant);
+    const key = await this.#scheduler.apiKeys.get(tenant, id);
+    if (key !== null && !includesScopes(call.principal.scopes, key.scopes)) {
+      throw new GatewayError('forbidden', `The key ${id} may do more than yours; it takes one with its scopes.`);
+    }
+    return key;
+  }
+
+  async #found(name: string): Promise<Tenant> {
+    const tenant = await this.#scheduler.tenants.get(name);
+    if (tenant === null) throw unknownTenant(name);
+    return tenant;
+  }
+
+  #record(call: Call, tenant: string, action: string, key: StoredKey, details: Record<string, unknown>): Promise<void> {
+    return this.#scheduler.audit.record(call.principal.keyId, tenant, action, key.id, details);
   }
 }
+
+/** The caller that a key stands for; null for none. Throws when the key is not to be used any more. */
+export function toPrincipal(authentication: Authentication): Principal | null {
+  switch (authentication.kind) {
+    case 'valid':
+      return authentication.holder;
+    case 'unknown':
+      return null;
+    case 'expired':
+      throw new GatewayError('unauthorized', `The API key expired at ${new Date(authentication.at).toISOString()}.`, {
+        hint: 'Use another key; `pie keys create` makes one.',
+        headers: { 'www-authenticate': 'Bearer realm="pie", error="invalid_token"' },
+      });
+    case 'suspended':
+      throw new GatewayError('tenant-suspended', `The tenant "${authentication.tenant}" is suspended.`);
+  }
+}
+
+function requireScope({ principal }: Call, scope: Scope): void {
+  if (!includesScope(principal.scopes, scope)) {
+    throw new GatewayError('forbidden', `The API key ${principal.keyId} lacks the scope "${scope}".`);
+  }
+}
+
+/** `admin` for one's own tenant, `operator` for others. */
+function administers(call: Call, tenant: string): void {
+  requireScope(call, tenant === call.principal.tenant ? 'admin' : 'operator');
+}
+
+function valid(holds: boolean, field: string, message: string): void {
+  if (!holds) throw new GatewayError('invalid-input', message, { field: `/${field}` });
+}
+
+function checkChange({ weight }: TenantChange): void {
+  const { least, most } = WEIGHT;
+  const fits = weight === undefined || (Number.isInteger(weight) && weight >= least && weight <= most);
+  valid(fits, 'weight', `A weight is a whole number from ${least} to ${most}.`);
+}
+
+function isAhead(at: number): boolean {
+  return at > Date.now() && at <= Date.now() + MAX_LIFETIME_MS;
+}
+
+function unknownTenant(name: string): GatewayError {
+  return new GatewayError('unknown-tenant', `There is no tenant "${name}".`);
+}
+
+function tooManyKeys(tenant: string): GatewayError {
+  return new GatewayError('conflict', `The tenant "${tenant}" has ${MAX_KEYS} keys, as many as may be.`, {
+    hint: '`pie keys list` shows them; remove those that are not used.',
+  });
+}
+
+function toApiKey(key: StoredKey): ApiKey {
+  const { createdAt, expiresAt, lastUsedAt } = key;
+  return { ...key, createdAt: iso(createdAt), expiresAt: isoOrNull(expiresAt), lastUsedAt: isoOrNull(lastUsedAt) };
+}
+
+function toEntry(act: Act): AuditEntry {
+  return { ...act, at: iso(act.at) };
+}
+
+const iso = (at: number): string => new Date(at).toISOString();
+const isoOrNull = (at: number | null): string | null => (at === null ? null : iso(at));

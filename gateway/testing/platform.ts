@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { BuildReply } from '#scheduler/builds/types.ts';
 import { versionOf } from '#scheduler/functions/functions.ts';
@@ -6,11 +7,11 @@ import type { NewEvent, TerminalEvent, Usage } from '#scheduler/invocations/type
 import type { RuntimeLease } from '#scheduler/runtimes/lease.ts';
 import type { RuntimeModel } from '#scheduler/runtimes/types.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
+import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { TestRedis, type TestRedisOptions } from '#scheduler/testing/redis.ts';
 import { type Principal, SCOPES, type Scope } from '../app/control.ts';
 import { PieClient } from '../client/client.ts';
 import { NodeControlPlane, type NodeControlPlaneOptions } from '../node/control-plane.ts';
-import { Keys } from '../node/keys.ts';
 import { type RunningServer, type ServeOptions, serve } from '../node/server.ts';
 
 const WAIT_MS = 10_000;
@@ -37,7 +38,6 @@ export function componentBytes(content = 'x'): Uint8Array<ArrayBuffer> {
 export class TestPlatform {
   readonly redis: TestRedis;
   readonly scheduler: Scheduler;
-  readonly keys: Keys;
   readonly control: NodeControlPlane;
   readonly lease: RuntimeLease;
   readonly apiKey: string;
@@ -50,7 +50,6 @@ export class TestPlatform {
   private constructor(
     redis: TestRedis,
     scheduler: Scheduler,
-    keys: Keys,
     lease: RuntimeLease,
     apiKey: string,
     control: NodeControlPlane,
@@ -58,7 +57,6 @@ export class TestPlatform {
   ) {
     this.redis = redis;
     this.scheduler = scheduler;
-    this.keys = keys;
     this.lease = lease;
     this.apiKey = apiKey;
     this.control = control;
@@ -69,15 +67,16 @@ export class TestPlatform {
     options: TestRedisOptions & { serve?: Partial<ServeOptions>; control?: Partial<NodeControlPlaneOptions> } = {},
   ): Promise<TestPlatform> {
     const redis = await TestRedis.start(options);
-    const scheduler = openScheduler({ connect: redis.connect });
-    const keys = new Keys(scheduler.store);
-    await keys.ensureTenant('default');
-    const { apiKey } = await keys.create('default', SCOPES);
+    const environment = { PIE_MASTER_KEY: randomBytes(32).toString('base64') };
+    const masterKeys = openMasterKeys('', { create: false, environment });
+    const scheduler = openScheduler({ connect: redis.connect, masterKeys });
+    await scheduler.tenants.ensure('default');
+    const apiKey = await newKey(scheduler, 'default', SCOPES);
     const lease = await scheduler.runtimes.acquire({ name: 'test-runtime', slots: 100 });
     await lease.describe({ models: [TINY] });
-    const control = new NodeControlPlane(scheduler, keys, { limits: DEFAULT_LIMITS, ...options.control });
+    const control = new NodeControlPlane(scheduler, { limits: DEFAULT_LIMITS, ...options.control });
     const server = await serve(control, { host: '127.0.0.1', port: 0, version: 'test', ...options.serve });
-    const platform = new TestPlatform(redis, scheduler, keys, lease, apiKey, control, server);
+    const platform = new TestPlatform(redis, scheduler, lease, apiKey, control, server);
     const builder = scheduler.createBuildWorker({
       build: async ({ componentHash }) => {
         platform.built.push(componentHash);
@@ -98,8 +97,8 @@ export class TestPlatform {
   }
 
   async key(scopes: readonly Scope[], tenant: Principal['tenant'] = 'default'): Promise<string> {
-    await this.keys.ensureTenant(tenant);
-    return (await this.keys.create(tenant, scopes)).apiKey;
+    await this.scheduler.tenants.ensure(tenant);
+    return newKey(this.scheduler, tenant, scopes);
   }
 
   /** Registers a function without a build. */
@@ -161,6 +160,13 @@ export class TestPlatform {
     await this.scheduler.close();
     await this.redis.stop();
   }
+}
+
+/** A key of a tenant that exists. */
+async function newKey(scheduler: Scheduler, tenant: string, scopes: readonly Scope[]): Promise<string> {
+  const outcome = await scheduler.apiKeys.create(tenant, { name: 'test', scopes });
+  if (outcome.kind !== 'created') throw new Error(`creating a key answered ${outcome.kind}`);
+  return outcome.apiKey;
 }
 
 /** What a runtime writes for one invocation. */

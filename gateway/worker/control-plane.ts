@@ -1,6 +1,6 @@
 import type { Operations } from '../app/control/operations.ts';
 import type { Quotas } from '../app/control/quotas.ts';
-import type { Releases } from '../app/control/releases.ts';
+import type { Draining, Releases } from '../app/control/releases.ts';
 import type { Secrets } from '../app/control/secrets.ts';
 import type { Tenants } from '../app/control/tenants.ts';
 import type {
@@ -15,6 +15,7 @@ import type {
   InvocationEvent,
   InvocationFile,
   InvocationState,
+  Invoked,
   InvokeRequest,
   LogEntry,
   LogOptions,
@@ -23,13 +24,14 @@ import type {
   SessionMessage,
 } from '../app/control.ts';
 import { EVENT_NAMES } from '../app/control.ts';
-import { isErrorCode } from '../app/errors/codes.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
+import { inFlight as inFlightError } from '../app/errors/in-flight.ts';
 import { PieClient } from '../client/client.ts';
-import { errorFromEvent, PieError } from '../client/errors.ts';
+import { errorFromEvent, limitHeadersOf, PieError } from '../client/errors.ts';
 import { readFrames } from '../client/event-source.ts';
 import { type Fetch, Http } from '../client/http.ts';
 import { OriginOperations } from './operations.ts';
+import { options, orNull, translate, translating } from './origin.ts';
 import { OriginQuotas } from './quotas.ts';
 import { OriginReleases } from './releases.ts';
 import { OriginSecrets } from './secrets.ts';
@@ -68,11 +70,11 @@ export class OriginControlPlane implements ControlPlane {
   readonly #believed = new Map<string, { principal: Principal; until: number }>();
 
   constructor(options: OriginOptions) {
-    this.releases = new OriginReleases();
-    this.secrets = new OriginSecrets();
-    this.tenants = new OriginTenants();
-    this.quotas = new OriginQuotas();
-    this.operations = new OriginOperations();
+    this.releases = new OriginReleases((call) => this.#of(call).client);
+    this.secrets = new OriginSecrets((call) => this.#of(call).client);
+    this.tenants = new OriginTenants((call) => this.#of(call).client);
+    this.quotas = new OriginQuotas((call) => this.#of(call).client);
+    this.operations = new OriginOperations((call) => this.#of(call).client);
     this.#options = options;
   }
 
@@ -105,40 +107,51 @@ export class OriginControlPlane implements ControlPlane {
     return (await orNull('unknown-function', () => this.#of(call).client.versions(name, options(call)))) ?? [];
   }
 
-  deploy(call: Call, { manifest, component }: Deployment): Promise<Deployed> {
+  deploy(call: Call, { manifest, component, target }: Deployment): Promise<Deployed> {
     return translating(async () => {
-      const { created, ...version } = await this.#of(call).client.deploy(
+      const { created, alias, report, grants, warnings, ...version } = await this.#of(call).client.deploy(
         manifest,
         new Uint8Array(component),
-        options(call),
+        { ...options(call), ...target },
       );
-      return { function: version, created };
+      return { function: version, created, alias, report, grants, warnings };
     });
   }
 
-  async removeFunction(call: Call, name: string): Promise<boolean> {
-    const removed = await orNull('unknown-function', () =>
-      this.#of(call)
-        .client.removeFunction(name, options(call))
-        .then(() => true),
-    );
-    return removed ?? false;
+  removeFunction(call: Call, name: string, now: boolean): Promise<readonly Draining[] | null> {
+    return orNull('unknown-function', () => this.#of(call).client.removeFunction(name, { ...options(call), now }));
   }
 
-  invoke(call: Call, { function: fn, input, idempotencyKey }: InvokeRequest): Promise<InvocationState> {
-    return translating(() =>
-      this.#of(call).http.json(`/v1/functions/${encodeURIComponent(`${fn.name}@${fn.version}`)}/invocations`, {
-        method: 'POST',
-        body: input,
-        signal: call.signal,
-        headers: {
-          ...headers(call),
-          prefer: 'respond-async',
-          'content-type': 'application/json',
-          ...(idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey }),
-        },
-      }),
-    );
+  invoke(call: Call, request: InvokeRequest): Promise<Invoked> {
+    const { function: fn, input, idempotencyKey, join, cancelAfterMs, webhookUrl } = request;
+    return translating(async () => {
+      const { http, client } = this.#of(call);
+      const reference = encodeURIComponent(`${fn.name}@${fn.version}`);
+      try {
+        const response = await http.request(`/v1/functions/${reference}/invocations`, {
+          method: 'POST',
+          body: input,
+          signal: call.signal,
+          headers: {
+            ...headers(call),
+            prefer: 'respond-async',
+            'content-type': 'application/json',
+            ...(idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey }),
+            ...(cancelAfterMs === undefined ? {} : { 'cancel-after': `${cancelAfterMs}ms` }),
+            ...(webhookUrl === undefined ? {} : { 'webhook-url': webhookUrl }),
+          },
+        });
+        call.answerHeaders?.(limitHeadersOf(response.headers));
+        const state = (await response.json()) as InvocationState;
+        return { ...state, ...(response.headers.has('idempotency-replayed') ? { replayed: true } : {}) };
+      } catch (error) {
+        const inFlight =
+          error instanceof PieError && error.code === 'idempotency-in-flight' ? error.invocation : undefined;
+        if (inFlight === undefined) throw error;
+        if (join !== true) throw inFlightError(inFlight);
+        return { ...(await client.invocation(inFlight, options(call))), replayed: true };
+      }
+    });
   }
 
   invocation(call: Call, id: string): Promise<InvocationState | null> {
@@ -196,15 +209,15 @@ export class OriginControlPlane implements ControlPlane {
     return orNull('unknown-invocation', () => this.#of(call).client.cancel(id, options(call)));
   }
 
-  async *logs(call: Call, name: string, query: LogOptions): AsyncGenerator<LogEntry, void, undefined> {
+  async *logs(call: Call, name: string | null, query: LogOptions): AsyncGenerator<LogEntry, void, undefined> {
     const { client } = this.#of(call);
-    const { cursor, follow, limit, level, invocation } = query;
+    const { cursor, follow, sinceMs, untilMs, ...filters } = query;
     const wanted = {
       ...options(call),
-      limit,
-      level,
+      ...defined(filters),
       ...(cursor === null ? {} : { after: cursor }),
-      ...(invocation === undefined ? {} : { invocation }),
+      ...(sinceMs === undefined ? {} : { since: new Date(sinceMs).toISOString() }),
+      ...(untilMs === undefined ? {} : { until: new Date(untilMs).toISOString() }),
     };
     try {
       if (follow) yield* client.followLogs(name, wanted);
@@ -241,47 +254,13 @@ export class OriginControlPlane implements ControlPlane {
   }
 }
 
-function options(call: Call) {
-  return { signal: call.signal, requestId: call.requestId, traceparent: call.traceparent };
-}
-
 function headers(call: Call): Record<string, string> {
   return { 'x-request-id': call.requestId, traceparent: call.traceparent };
 }
 
-/** The origin's error as our own: the same code, words and place. */
-function translate(error: unknown): unknown {
-  if (!(error instanceof PieError)) {
-    return error instanceof GatewayError
-      ? error
-      : new GatewayError('origin-unavailable', 'The connection to the origin broke.', { cause: error });
-  }
-  if (!isErrorCode(error.code))
-    return new GatewayError('origin-unavailable', 'The origin cannot be reached.', { cause: error });
-  return new GatewayError(error.code, error.message, {
-    hint: error.hint,
-    field: error.field,
-    cause: error,
-    ...(error.invocation === undefined ? {} : { members: { invocation: error.invocation } }),
-  });
-}
+type Defined<T> = { [Key in keyof T]: Exclude<T[Key], undefined> };
 
-async function translating<T>(work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    throw translate(error);
-  }
-}
-
-async function orNull<T>(
-  code: 'unknown-function' | 'unknown-invocation' | 'unknown-file',
-  work: () => Promise<T>,
-): Promise<T | null> {
-  try {
-    return await translating(work);
-  } catch (error) {
-    if (error instanceof GatewayError && error.code === code) return null;
-    throw error;
-  }
+/** Without the members that are undefined. */
+function defined<T extends object>(value: T): Partial<Defined<T>> {
+  return Object.fromEntries(Object.entries(value).filter(([, member]) => member !== undefined)) as Partial<Defined<T>>;
 }

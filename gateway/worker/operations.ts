@@ -1,12 +1,24 @@
-import type { Operations } from '../app/control/operations.ts';
-import { GatewayError } from '../app/errors/gateway-error.ts';
+import type { InvocationPage, InvocationQuery, Operations, PlatformLoad } from '../app/control/operations.ts';
+import type { Call } from '../app/control.ts';
+import { type ClientOf, options, translating } from './origin.ts';
 
-/** To be built. */
+/** What the origin says of what goes on. */
 export class OriginOperations implements Operations {
-  invocations(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+  readonly #client: ClientOf;
+
+  constructor(client: ClientOf) {
+    this.#client = client;
   }
-  load(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  invocations(call: Call, query: InvocationQuery): Promise<InvocationPage> {
+    return translating(() => this.#client(call).operations.invocations({ ...options(call), ...query }));
+  }
+
+  load(call: Call): Promise<PlatformLoad> {
+    return translating(() => this.#client(call).operations.load(options(call)));
+  }
+
+  webhookSecret(call: Call, rotate: boolean): Promise<string> {
+    return translating(() => this.#client(call).operations.webhookSecret({ ...options(call), rotate }));
   }
 }

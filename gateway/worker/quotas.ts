@@ -1,18 +1,28 @@
-import type { Quotas } from '../app/control/quotas.ts';
-import { GatewayError } from '../app/errors/gateway-error.ts';
+import type { MinuteRow, QuotaChange, QuotaStatus, Quotas, UsageQuery, UsageRow } from '../app/control/quotas.ts';
+import type { Call } from '../app/control.ts';
+import { type ClientOf, options, translating } from './origin.ts';
 
-/** To be built. */
+/** Limits and usage by HTTP: the origin keeps them, and decides who may. */
 export class OriginQuotas implements Quotas {
-  status(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+  readonly #client: ClientOf;
+
+  constructor(client: ClientOf) {
+    this.#client = client;
   }
-  set(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  status(call: Call, tenant: string, fn?: string): Promise<readonly QuotaStatus[]> {
+    return translating(() => this.#client(call).quotas.list({ ...options(call), tenant, function: fn }));
   }
-  usage(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  set(call: Call, tenant: string, change: QuotaChange): Promise<QuotaStatus | null> {
+    return translating(() => this.#client(call).quotas.set(change, { ...options(call), tenant }));
   }
-  minutes(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  usage(call: Call, query: UsageQuery): Promise<readonly UsageRow[]> {
+    return translating(() => this.#client(call).quotas.usage({ ...options(call), ...query }));
+  }
+
+  minutes(call: Call, tenant: string, minutes: number): Promise<readonly MinuteRow[]> {
+    return translating(() => this.#client(call).quotas.minutes(minutes, { ...options(call), tenant }));
   }
 }

@@ -1,30 +1,64 @@
-import type { Releases } from '../app/control/releases.ts';
-import { GatewayError } from '../app/errors/gateway-error.ts';
+import type {
+  Alias,
+  DeployPlan,
+  DeployTarget,
+  Draining,
+  Releases,
+  Rollback,
+  RollbackRequest,
+  SetAlias,
+} from '../app/control/releases.ts';
+import type { Call, FunctionManifest, FunctionVersion } from '../app/control.ts';
+import { type ClientOf, options, orNull, translating } from './origin.ts';
 
-/** To be built. */
+/** Aliases, rollbacks and removals by HTTP: the origin keeps them. */
 export class OriginReleases implements Releases {
-  aliases(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+  readonly #client: ClientOf;
+
+  constructor(client: ClientOf) {
+    this.#client = client;
   }
-  history(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  async aliases(call: Call, name: string): Promise<readonly Alias[]> {
+    return (await orNull('unknown-function', () => this.#client(call).aliases(name, options(call)))) ?? [];
   }
-  setAlias(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  async history(call: Call, name: string, alias: string): Promise<readonly Alias[]> {
+    return (await orNull('unknown-alias', () => this.#client(call).aliasHistory(name, alias, options(call)))) ?? [];
   }
-  removeAlias(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  setAlias(call: Call, name: string, alias: string, change: SetAlias): Promise<Alias> {
+    return translating(() => this.#client(call).setAlias(name, alias, change, options(call)));
   }
-  rollback(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  async removeAlias(call: Call, name: string, alias: string): Promise<boolean> {
+    const removed = await orNull('unknown-alias', async () => {
+      await this.#client(call).removeAlias(name, alias, options(call));
+      return true;
+    });
+    return removed ?? false;
   }
-  plan(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  rollback(call: Call, name: string, request: RollbackRequest): Promise<Rollback> {
+    return translating(() => this.#client(call).rollback(name, request, options(call)));
   }
-  removeVersion(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  plan(call: Call, manifest: FunctionManifest, component: Uint8Array, target: DeployTarget): Promise<DeployPlan> {
+    return translating(() =>
+      this.#client(call).planDeploy(manifest, new Uint8Array(component), { ...options(call), ...target }),
+    );
   }
-  resolve(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  removeVersion(call: Call, name: string, version: string, now: boolean): Promise<readonly Draining[] | null> {
+    return orNull('unknown-function', () => this.#client(call).removeVersion(name, version, { ...options(call), now }));
+  }
+
+  draining(call: Call, name: string): Promise<readonly Draining[]> {
+    return translating(() => this.#client(call).draining(name, options(call)));
+  }
+
+  resolve(call: Call, name: string, reference: string | undefined): Promise<FunctionVersion | null> {
+    const full = reference === undefined ? name : `${name}@${reference}`;
+    return orNull('unknown-function', () => this.#client(call).function(full, { ...options(call), draw: true }));
   }
 }

@@ -1,15 +1,28 @@
-import type { Secrets } from '../app/control/secrets.ts';
-import { GatewayError } from '../app/errors/gateway-error.ts';
+import type { Secret, Secrets } from '../app/control/secrets.ts';
+import type { Call } from '../app/control.ts';
+import { type ClientOf, options, orNull, translating } from './origin.ts';
 
-/** To be built. */
+/** Secrets by HTTP: the origin keeps them. */
 export class OriginSecrets implements Secrets {
-  list(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+  readonly #client: ClientOf;
+
+  constructor(client: ClientOf) {
+    this.#client = client;
   }
-  set(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  list(call: Call): Promise<readonly Secret[]> {
+    return translating(() => this.#client(call).secrets.list(options(call)));
   }
-  remove(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  set(call: Call, name: string, value: string): Promise<Secret> {
+    return translating(() => this.#client(call).secrets.set(name, value, options(call)));
+  }
+
+  async remove(call: Call, name: string): Promise<boolean> {
+    const removed = await orNull('unknown-secret', async () => {
+      await this.#client(call).secrets.remove(name, options(call));
+      return true;
+    });
+    return removed ?? false;
   }
 }

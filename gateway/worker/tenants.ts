@@ -1,33 +1,61 @@
-import type { Tenants } from '../app/control/tenants.ts';
-import { GatewayError } from '../app/errors/gateway-error.ts';
+import type {
+  ApiKey,
+  AuditEntry,
+  AuditQuery,
+  CreatedKey,
+  NewKey,
+  Tenant,
+  TenantChange,
+  Tenants,
+} from '../app/control/tenants.ts';
+import type { Call } from '../app/control.ts';
+import { type ClientOf, options, orNull, translating } from './origin.ts';
 
-/** To be built. */
+/** Tenants, keys and the audit log by HTTP: the origin keeps them, and decides who may. */
 export class OriginTenants implements Tenants {
-  list(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+  readonly #client: ClientOf;
+
+  constructor(client: ClientOf) {
+    this.#client = client;
   }
-  get(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  list(call: Call): Promise<readonly Tenant[]> {
+    return translating(() => this.#client(call).tenants.list(options(call)));
   }
-  create(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  get(call: Call, name: string): Promise<Tenant | null> {
+    return orNull('unknown-tenant', () => this.#client(call).tenants.get(name, options(call)));
   }
-  change(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  create(call: Call, name: string, change: TenantChange): Promise<Tenant> {
+    return translating(() => this.#client(call).tenants.create(name, change, options(call)));
   }
-  keys(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  change(call: Call, name: string, change: TenantChange): Promise<Tenant | null> {
+    return orNull('unknown-tenant', () => this.#client(call).tenants.change(name, change, options(call)));
   }
-  createKey(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  keys(call: Call, tenant: string): Promise<readonly ApiKey[]> {
+    return translating(() => this.#client(call).tenants.keys(tenant, options(call)));
   }
-  rotateKey(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  createKey(call: Call, tenant: string, key: NewKey): Promise<CreatedKey> {
+    return translating(() => this.#client(call).tenants.createKey(key, tenant, options(call)));
   }
-  removeKey(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  rotateKey(call: Call, tenant: string, id: string, graceMs: number): Promise<CreatedKey | null> {
+    return orNull('unknown-key', () => this.#client(call).tenants.rotateKey(id, graceMs, tenant, options(call)));
   }
-  audit(): Promise<never> {
-    throw new GatewayError('internal', 'Not built yet.');
+
+  async removeKey(call: Call, tenant: string, id: string): Promise<boolean> {
+    const removed = await orNull('unknown-key', async () => {
+      await this.#client(call).tenants.removeKey(id, tenant, options(call));
+      return true;
+    });
+    return removed ?? false;
+  }
+
+  audit(call: Call, { tenant, cursor, limit }: AuditQuery): Promise<readonly AuditEntry[]> {
+    return translating(() => this.#client(call).tenants.audit({ ...options(call), tenant, before: cursor, limit }));
   }
 }

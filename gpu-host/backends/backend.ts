@@ -43,6 +43,8 @@ export interface Backend {
    * pads has it). Pairs that a mask hides inside a sequence are no padding.
    */
   paddingShare?(): number;
+  /** The same of the last `forward` alone. */
+  batchPadding?(): number;
   /** Of models that take images. */
   readonly images?: ImageEncoder | undefined;
   dispose(): Promise<void>;

@@ -1,4 +1,4 @@
-import type { AdapterOperation } from '../protocol/decode-calls.ts';
+import type { AdapterOperation } from '../protocol/operations.ts';
 import { encodeText } from '../protocol/results.ts';
 import type { Adapters } from './adapters.ts';
 import { InstantCall } from './call.ts';

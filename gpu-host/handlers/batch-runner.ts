@@ -3,9 +3,11 @@ import { checkSequence } from '../backends/check.ts';
 import type { Batch, Grant } from '../batcher/batcher.ts';
 import type { BatchCall } from '../batcher/call.ts';
 import { dependencyFault } from '../memory/fault.ts';
+import type { BatchTracer } from '../telemetry/batch-trace.ts';
 import type { DeviceCall, HostCall, ModelContext } from './call.ts';
 import type { EmbedImageCall } from './embed-image.ts';
 import { ForwardCall } from './forward.ts';
+import type { Payer } from './meter.ts';
 import { DistributionCall, type ProjectCall, ScoreCall } from './project.ts';
 import { RunCall } from './run.ts';
 import type { StepStats } from './stats.ts';
@@ -33,11 +35,13 @@ interface Prepared {
 export class BatchRunner {
   readonly #context: ModelContext;
   readonly #stats: StepStats;
+  readonly #traces: BatchTracer | undefined;
   readonly #ends: CallEnds;
 
-  constructor(context: ModelContext, stats: StepStats, ends: CallEnds) {
+  constructor(context: ModelContext, stats: StepStats, traces: BatchTracer | undefined, ends: CallEnds) {
     this.#context = context;
     this.#stats = stats;
+    this.#traces = traces;
     this.#ends = ends;
   }
 
@@ -75,11 +79,23 @@ export class BatchRunner {
       for (const { call } of prepared) this.#fail(call, deviceError(error));
       return answered;
     }
-    this.#stats.step(sequences, performance.now() - startedMs);
+    const endedMs = performance.now();
+    const payers = prepared.map(({ call, sequence }) => payerOf(call, sequence.positions.length));
+    this.#stats.step(sequences, endedMs - startedMs, payers);
+    for (const { call } of prepared) this.#stats.waited(startedMs - call.arrivedMs);
+    this.#trace(prepared, startedMs, endedMs);
     for (const [i, { call, grant }] of prepared.entries()) {
+      const acceptedMs = call.span === '' ? 0 : performance.now();
       this.#accept(call, grant, outputs[i] as SequenceOutput, answered);
+      if (call.span !== '' && call.samples) this.#traces?.sampled(call, acceptedMs, performance.now());
     }
     return answered;
+  }
+
+  #trace(prepared: readonly Prepared[], startedMs: number, endedMs: number): void {
+    if (!this.#traces || !prepared.some(({ call }) => call.span !== '')) return;
+    const parts = prepared.map(({ call, sequence }) => ({ call, inputs: sequence.positions.length }));
+    this.#traces.computed(parts, { startedMs, endedMs, padding: this.#context.backend.batchPadding?.() ?? 0 });
   }
 
   #prepare(grants: readonly Grant[], projections: readonly ProjectCall[]): Prepared[] {
@@ -184,7 +200,8 @@ export class BatchRunner {
       for (const call of ready) this.#fail(call, deviceError(error));
       return;
     }
-    this.#stats.encoding(ready.length, performance.now() - startedMs);
+    const payers = ready.map((call) => payerOf(call, call.tokens));
+    this.#stats.encoding(performance.now() - startedMs, payers);
     for (const [i, call] of ready.entries()) {
       this.#try(call, () => {
         if (!call.hostQueue.space.closed) call.accept(encoded[i] as Float32Array);
@@ -219,7 +236,8 @@ export class BatchRunner {
       for (const call of ready) this.#fail(call, deviceError(error));
       return;
     }
-    this.#stats.projection(ready.length, performance.now() - startedMs);
+    const payers = ready.map((call) => payerOf(call, call.tokens));
+    this.#stats.projection(performance.now() - startedMs, payers);
     for (const [row, call] of ready.entries()) {
       this.#try(call, () => {
         accept(call, result, row);
@@ -244,6 +262,11 @@ export class BatchRunner {
     call.fail(error);
     this.#ends.finish(call);
   }
+}
+
+/** Who pays for what a call takes of a step: its inferlet, also when that has ended meanwhile. */
+function payerOf({ hostQueue }: HostCall, tokens: number): Payer {
+  return { meter: hostQueue.space.port.meter, tokens };
 }
 
 /** Why the device failed. Arguments were checked before, so that no call of the batch is to blame, whatever the backend says. */

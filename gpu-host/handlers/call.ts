@@ -36,6 +36,8 @@ export abstract class HostCall extends BatchCall {
   readonly id: number;
   /** Bytes of its arguments. */
   bytes = 0;
+  /** Span that it belongs to, 16 hexadecimal digits; empty for none. */
+  span = '';
   /** Why it failed. */
   failure: HandlerError | undefined;
 
@@ -120,6 +122,11 @@ export abstract class DeviceCall extends HostCall {
 
   override acquire(): boolean {
     return this.#hold?.acquire() ?? true;
+  }
+
+  /** Whether a token is picked of what was computed. */
+  get samples(): boolean {
+    return false;
   }
 
   /** What it computes with beside the model. @throws CallFault when it cannot be had */

@@ -2,8 +2,8 @@ import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
 import type { VisionConfig } from '../models/vision/config.ts';
 import { towerRows } from '../models/vision/config.ts';
-import type { EmbedImageOperation } from '../protocol/decode-calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
+import type { EmbedImageOperation } from '../protocol/operations.ts';
 import { embedKey, HostCall, type ModelContext } from './call.ts';
 import type { HostQueue, OpenImage } from './space.ts';
 

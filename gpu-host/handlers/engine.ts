@@ -1,13 +1,16 @@
 import { availableParallelism } from 'node:os';
+import type { Tracer } from '@opentelemetry/api';
 import { Batcher } from '../batcher/batcher.ts';
 import { DeviceMemory } from '../memory/device-memory.ts';
 import { PageRegistry } from '../memory/registry/registry.ts';
 import type { PageSpace } from '../memory/space.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
 import type { SwapStore } from '../memory/swap/store.ts';
-import type { QueuedOperation } from '../protocol/decode-calls.ts';
+import type { Tenants } from '../memory/tenants.ts';
 import type { HandlerError } from '../protocol/errors.ts';
+import type { QueuedOperation } from '../protocol/operations.ts';
 import { encodeError } from '../protocol/results.ts';
+import { BatchTracer } from '../telemetry/batch-trace.ts';
 import { Adapters } from './adapters.ts';
 import { BarrierCall } from './barrier.ts';
 import { BatchRunner } from './batch-runner.ts';
@@ -20,6 +23,7 @@ import { RunCall } from './run.ts';
 import { HostQueue, type InferletOwner, ModelSpace, type ReplyPort } from './space.ts';
 import { StepStats } from './stats.ts';
 import { openSwap } from './swap.ts';
+import { PageTurnover } from './turnover.ts';
 
 /**
  * One model at work: takes the calls of all inferlets, asks the batcher what to do next and has it done. It never computes two batches at
@@ -36,6 +40,7 @@ export class ModelEngine {
   /** Sends the results that were written. */
   #flush: () => void;
   #swap: SwapStore | undefined;
+  readonly #turnover = new PageTurnover();
   #context: { round: number };
   #maker: CallMaker;
   #runner: BatchRunner;
@@ -49,7 +54,12 @@ export class ModelEngine {
   #ended: (() => void)[] = [];
   #idle: (() => void)[] = [];
 
-  constructor(model: HostedModel, flush: () => void) {
+  /**
+   * @param tenants what they hold on all models of the host
+   * @param flush sends the results that were written
+   */
+  /** @param tracer makes spans of batches whose inferlets are traced */
+  constructor(model: HostedModel, tenants: Tenants, flush: () => void, tracer?: Tracer) {
     const { backend } = model;
     this.model = model;
     this.#flush = flush;
@@ -63,6 +73,8 @@ export class ModelEngine {
       swap: this.#swap,
       rotates: true,
       terminate: (pages, cause) => this.#terminate(pages, cause),
+      tenants,
+      timed: (pages, work) => this.#timed(pages, work),
     });
     this.registry = new PageRegistry({ memory: this.memory.snapshots, pageSize, pageBytes, pageCount, kv: model.kv });
     const limits = {
@@ -106,7 +118,8 @@ export class ModelEngine {
         this.wake();
       },
     };
-    this.#runner = new BatchRunner(context, this.stats, {
+    const traces = tracer && new BatchTracer(tracer, model.name);
+    this.#runner = new BatchRunner(context, this.stats, traces, {
       finish: (call) => this.#finish(call),
       resume: (call) => this.batcher.resume(call, performance.now()),
       pause: (call) => {
@@ -119,7 +132,12 @@ export class ModelEngine {
   }
 
   openSpace(port: ReplyPort, owner: InferletOwner): ModelSpace {
-    const space = new ModelSpace(port, owner, this.memory.openSpace(owner));
+    const pages: PageSpace = this.memory.openSpace(owner, (change) => {
+      port.meter.hold(change);
+      // Those of an inferlet that is ended go to whoever it gave way to.
+      if (change < 0 && pages.terminated === undefined) this.#turnover.freed(1, performance.now());
+    });
+    const space = new ModelSpace(port, owner, pages);
     this.#byPages.set(space.pages, space);
     this.spaces.add(space);
     return space;
@@ -142,6 +160,7 @@ export class ModelEngine {
     const { space } = queue;
     if (space.closed) return;
     const call = makeCall(queue, id, operation, this.#maker);
+    call.span = space.port.span;
     call.bytes = bytes + keyCount(call) * KEY_BYTES;
     space.pendingBytes += call.bytes;
     this.batcher.push(call, performance.now());
@@ -171,7 +190,7 @@ export class ModelEngine {
       return;
     }
     // Whoever shares a limit with it may use its part now, though the device may still be at work on it.
-    this.memory.leaveFamily(space.pages);
+    space.pages.leaveLimits();
     this.#dropCalls(space, why);
     this.#closing.push({ space, released });
     if (!this.batcher.busy) this.#releaseClosed();
@@ -225,7 +244,9 @@ export class ModelEngine {
     }
     this.#running = false;
     this.#flush();
-    if (this.batcher.waiting === 0) this.memory.check();
+    if (this.batcher.waiting > 0) return;
+    this.memory.check();
+    this.stats.time.check();
   }
 
   #instants(): void {
@@ -276,12 +297,21 @@ export class ModelEngine {
   #terminate(pages: PageSpace, cause: string): void {
     const space = this.#byPages.get(pages);
     if (!space) throw new Error('a space that is not open was terminated');
+    const retryAfterMs = this.#turnover.retryAfterMs(pages.heldPages, performance.now());
     this.#dropCalls(space);
     pages.releaseAll();
     this.#forget(space);
     // Memory is in the middle of something.
     this.#later(() => this.memory.closeSpace(pages));
-    space.port.terminated(space, cause);
+    space.port.terminated(space, { cause, retryAfterMs });
+  }
+
+  /** What is done on the device for one inferlet alone, at its expense. */
+  #timed(pages: PageSpace, work: () => void): void {
+    const startedMs = performance.now();
+    work();
+    const meter = this.#byPages.get(pages)?.port.meter;
+    if (meter) this.stats.time.spend(performance.now() - startedMs, [{ meter, tokens: 1 }]);
   }
 
   #dropCalls(space: ModelSpace, why?: HandlerError): void {

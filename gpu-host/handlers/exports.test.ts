@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { cpSync, readdirSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import type { GpuHostConnection, GpuInferlet } from '../protocol/client.ts';
+import type { GpuHostConnection, GpuInferlet, Termination } from '../protocol/client.ts';
 import { must, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { ids, PROMPT, same, Workbench, withWorkbench } from '../testing/workbench.ts';
 
@@ -203,7 +203,7 @@ test('an import past the limit of who asks ends nobody and moves nobody', async 
   await host.restart();
   const connection = await host.connect();
   const ended: string[] = [];
-  const onTerminated = (cause: string) => ended.push(cause);
+  const onTerminated = ({ cause }: Termination) => ended.push(cause);
   const newest = connection.openInferlet({ id: 'y', tenant: 'other', maxPages: pageCount, arrival: 9, onTerminated });
   const theirs = newest.createQueue('tiny');
   must(newest.allocatePages(theirs, pageCount - 1));

@@ -1,7 +1,7 @@
 import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
-import type { QueuedOperation } from '../protocol/decode-calls.ts';
+import type { QueuedOperation } from '../protocol/operations.ts';
 import { encodeImported, encodeText } from '../protocol/results.ts';
 import { MAX_IMPORT_PAGES } from '../protocol/wire.ts';
 import { InstantCall, pageKey } from './call.ts';

@@ -1,6 +1,6 @@
 import type { KeyVisitor } from '../batcher/call.ts';
 import type { Caller } from '../memory/registry/rights.ts';
-import type { FileOperation } from '../protocol/decode-calls.ts';
+import type { FileOperation } from '../protocol/operations.ts';
 import { pageKey } from './call.ts';
 import { NamedPagesCall } from './exports.ts';
 import type { NamedPages } from './named-pages.ts';

@@ -2,8 +2,8 @@ import type { InputRows, OutputRequest, SequenceInput, SequenceOutput } from '..
 import type { KeyVisitor } from '../batcher/call.ts';
 import type { Embed } from '../memory/embeds.ts';
 import { fault } from '../memory/fault.ts';
-import type { ForwardOperation } from '../protocol/decode-calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
+import type { ForwardOperation } from '../protocol/operations.ts';
 import type { AdapterHold } from './adapter-hold.ts';
 import { DeviceCall, embedKey, type ModelContext, type Progress, pageKey } from './call.ts';
 import { isChunkable } from './chunkable.ts';

@@ -1,4 +1,4 @@
-import type { QueuedOperation } from '../protocol/decode-calls.ts';
+import type { QueuedOperation } from '../protocol/operations.ts';
 
 /** Length of the longest list that an operation carries or asks for. */
 export function longestList(operation: QueuedOperation): number {

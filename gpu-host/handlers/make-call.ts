@@ -1,5 +1,5 @@
 import { fault } from '../memory/fault.ts';
-import type { QueuedOperation } from '../protocol/decode-calls.ts';
+import type { QueuedOperation } from '../protocol/operations.ts';
 import { MAX_LIST } from '../protocol/wire.ts';
 import { AdapterCall } from './adapter-call.ts';
 import { AdapterHold } from './adapter-hold.ts';

@@ -1,7 +1,7 @@
 import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
-import type { QueuedOperation } from '../protocol/decode-calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
+import type { QueuedOperation } from '../protocol/operations.ts';
 import { embedKey, InstantCall, pageKey } from './call.ts';
 import { checkTokens } from './checks.ts';
 import type { HostQueue } from './space.ts';

@@ -19,7 +19,10 @@ function guest(connection: GpuHostConnection, arrival: number): Guest {
     id: `inferlet ${arrival}`,
     maxPages: 64,
     arrival,
-    onTerminated: (cause) => causes.push(cause),
+    onTerminated: ({ cause, retryAfterMs }) => {
+      assert.ok(retryAfterMs >= 1000 && retryAfterMs <= 60_000, `a hint of ${retryAfterMs} ms`);
+      causes.push(cause);
+    },
   });
   return { inferlet, queue: inferlet.createQueue('tiny'), causes };
 }
@@ -73,7 +76,7 @@ test('the newest gives way: all its calls answer terminated, and the older one h
   const own = must(older.inferlet.allocatePages(older.queue, 10));
   must(await fill(older, own, PROMPT));
   assert.equal(newer.causes.length, 1);
-  assert.match(newer.causes[0]!, /ended to make room: an invocation that came earlier needed 10 pages more/);
+  assert.match(newer.causes[0]!, /^memory pressure: the newest of 2 inferlets gave way to an earlier invocation$/);
   let last = await run.next();
   while (last.tag === 'ok') last = await run.next();
   assert.equal(last.val.tag, 'terminated');

@@ -2,7 +2,7 @@ import type { StateScores, TopTokens } from '../backends/backend.ts';
 import { checkStates } from '../backends/check.ts';
 import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
-import type { NextDistributionOperation } from '../protocol/decode-calls.ts';
+import type { NextDistributionOperation } from '../protocol/operations.ts';
 import { encodeDistribution, encodeFloats } from '../protocol/results.ts';
 import { embedKey, HostCall, type ModelContext } from './call.ts';
 import { checkTokens, checkTopK } from './checks.ts';

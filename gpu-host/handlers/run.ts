@@ -42,6 +42,10 @@ export class RunCall extends DeviceCall implements OpenRun {
     return true;
   }
 
+  override get samples(): boolean {
+    return true;
+  }
+
   /** Whether it has been asked to stop before its next step. */
   get stopped(): boolean {
     return this.#stopped;

@@ -3,18 +3,26 @@ import { Scoreboard } from '../batcher/scoreboard.ts';
 import { EmbedSpace } from '../memory/embeds.ts';
 import type { PageSpace, SpaceOwner } from '../memory/space.ts';
 import type { HandlerError } from '../protocol/errors.ts';
+import type { Termination } from '../protocol/results.ts';
 import type { FrameWriter } from '../protocol/words.ts';
+import type { Meter } from './meter.ts';
 import { EMBED_LIMITS } from './model.ts';
 
 /** Whose memory a space is, and what it may do. */
 export interface InferletOwner extends SpaceOwner {
   /** Priorities of its queues are held within ±`maxPriority`. */
   readonly maxPriority: number;
+  /** W3C trace context; undefined when nobody records it. */
+  readonly traceparent?: string | undefined;
 }
 
 /** Where the results of one connection go. */
 export interface ReplyPort {
   readonly writer: FrameWriter;
+  /** Who pays for what the device does for it. */
+  readonly meter: Meter;
+  /** Span that its calls belong to as they come, 16 hexadecimal digits; empty for none. */
+  readonly span: string;
   /** Something was written; it is to leave with the next flush. */
   touched(): void;
   /** A call of the inferlet has completed and its result, if any, was written: too many of them unread end the inferlet. */
@@ -22,7 +30,7 @@ export interface ReplyPort {
   /** The inferlet of `space` left more calls pending than the host holds: it is to be ended. */
   overrun(space: ModelSpace): void;
   /** The memory of `space` was taken back and its calls are dropped without an answer: its inferlet is to be told, and ended elsewhere. */
-  terminated(space: ModelSpace, cause: string): void;
+  terminated(space: ModelSpace, termination: Termination): void;
 }
 
 /** A run as the calls about it see it. */

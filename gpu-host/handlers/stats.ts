@@ -1,4 +1,6 @@
 import type { SequenceInput } from '../backends/backend.ts';
+import { BATCH_WAIT_BOUNDS_MS } from '../protocol/host.ts';
+import { DeviceTime, type Payer } from './meter.ts';
 
 /** Largest batch that has an entry of its own in the histogram. */
 const HISTOGRAM_SIZES = 256;
@@ -15,16 +17,26 @@ export class StepStats {
   fusedProjections = 0;
   /** Pictures encoded. */
   images = 0;
-  deviceBusyMs = 0;
+  readonly time = new DeviceTime();
   forwardMs = 0;
   graceMs = 0;
   failedCalls = 0;
   batchSizes: number[] = [];
+  /** Waits of calls for their batches, by `BATCH_WAIT_BOUNDS_MS`; and all of them together. */
+  waitCounts: number[] = noWaits();
+  waitMs = 0;
+  /** What of `time` was spent before the last reset. */
+  #earlierNs = 0;
 
-  step(sequences: readonly SequenceInput[], ms: number): void {
+  /** Milliseconds that the device worked. */
+  get deviceBusyMs(): number {
+    return (this.time.spentNs - this.#earlierNs) / 1e6;
+  }
+
+  step(sequences: readonly SequenceInput[], ms: number, payers: readonly Payer[]): void {
     this.batches++;
     this.sequences += sequences.length;
-    this.deviceBusyMs += ms;
+    this.time.spend(ms, payers);
     this.forwardMs += ms;
     for (const { positions } of sequences) {
       this.tokens += positions.length;
@@ -35,15 +47,23 @@ export class StepStats {
     this.batchSizes[bucket] = (this.batchSizes[bucket] ?? 0) + 1;
   }
 
-  projection(count: number, ms: number): void {
-    this.projections += count;
-    this.deviceBusyMs += ms;
+  /** A call waited so long for the batch that it was in. */
+  waited(ms: number): void {
+    let bucket = 0;
+    while (bucket < BATCH_WAIT_BOUNDS_MS.length && ms > (BATCH_WAIT_BOUNDS_MS[bucket] as number)) bucket++;
+    this.waitCounts[bucket] = (this.waitCounts[bucket] as number) + 1;
+    this.waitMs += ms;
+  }
+
+  projection(ms: number, payers: readonly Payer[]): void {
+    this.projections += payers.length;
+    this.time.spend(ms, payers);
   }
 
   /** Pictures that were encoded in one step. */
-  encoding(count: number, ms: number): void {
-    this.images += count;
-    this.deviceBusyMs += ms;
+  encoding(ms: number, payers: readonly Payer[]): void {
+    this.images += payers.length;
+    this.time.spend(ms, payers);
   }
 
   reset(): void {
@@ -54,10 +74,14 @@ export class StepStats {
     this.projections = 0;
     this.fusedProjections = 0;
     this.images = 0;
-    this.deviceBusyMs = 0;
+    this.#earlierNs = this.time.spentNs;
     this.forwardMs = 0;
     this.graceMs = 0;
     this.failedCalls = 0;
     this.batchSizes = [];
+    this.waitCounts = noWaits();
+    this.waitMs = 0;
   }
 }
+
+const noWaits = (): number[] => new Array<number>(BATCH_WAIT_BOUNDS_MS.length + 1).fill(0);

@@ -44,6 +44,10 @@ export class StepCall extends DeviceCall {
     return this.#unplanned.inputs(tokens.length, () => (tokens.length === positions.length ? this.#ask() : undefined));
   }
 
+  override get samples(): boolean {
+    return this.#tokens.length > 0;
+  }
+
   override chunkable(): boolean {
     const { outPages, positions, mask } = this.#request;
     return isChunkable(outPages.length, positions, mask);

@@ -30,12 +30,15 @@ test('the newest are ended until it fits, never somebody older', () => {
   for (const space of [oldest, middle, newest]) space.allocate(1, 3);
   const refused = faultOf(() => newest.allocate(4, 1)).error;
   assert.equal(refused.tag, 'terminated');
-  assert.match(refused.val, /1 pages more were needed/);
+  assert.match(refused.val, /the newest of 3 inferlets found no room for 1 pages more/);
   assert.equal(faultOf(() => newest.mapping(1)).error.tag, 'terminated');
   assert.equal(faultOf(() => newest.allocate(1, 1)).error.tag, 'terminated');
   oldest.allocate(4, 4);
   assert.equal(ended.length, 2);
-  assert.match(ended[1] ?? '', /^inferlet-1: .*came earlier needed 4 pages more/);
+  assert.match(
+    ended[1] ?? '',
+    /^inferlet-1: memory pressure: the newest of 2 inferlets gave way to an earlier invocation/,
+  );
   assert.equal(kit.memory.stats().terminations, 2);
   oldest.allocate(8, 2);
   assert.equal(faultOf(() => oldest.allocate(20, 1)).error.tag, 'limit-exceeded');
@@ -252,7 +255,7 @@ test('a snapshot is made again from its bytes, or not at all', () => {
   const bytes = new Uint8Array(kit.device.pageBytes);
   kit.device.readPage(space.mapping(1).page.frame, bytes);
   const page = { filled: 1, masked: 0b10, positions: Uint32Array.of(7, 0, 0, 0, 0, 0, 0, 0) };
-  const stored = { pages: [page, page], tokens: 2, nextPosition: 8 };
+  const stored = { tenant: 'tenant', pages: [page, page], tokens: 2, nextPosition: 8 };
   const damaged = {
     ...stored,
     readPage(index: number, into: Uint8Array) {
@@ -297,7 +300,13 @@ test('nobody makes room for a snapshot that its importer may not hold', () => {
   waiting.waiting = true;
   newest.allocate(1, 2);
   const page = { filled: 1, masked: 0, positions: new Uint32Array(PAGE_SIZE) };
-  const stored = { pages: [page, page, page], tokens: 3, nextPosition: 1, readPage: () => assert.fail('it was read') };
+  const stored = {
+    tenant: 't',
+    pages: [page, page, page],
+    tokens: 3,
+    nextPosition: 1,
+    readPage: () => assert.fail('it was read'),
+  };
   for (const [maxPages, count] of [
     [2, 3],
     [9, 5],

@@ -6,8 +6,10 @@ import { type PrefixStats, PrefixTree } from './prefix/tree.ts';
 import { type FrameNeed, framesFreed, framesNeeded, type IdleHolders, swappable } from './pressure.ts';
 import type { StoredSnapshot } from './registry/snapshot.ts';
 import { PageSpace, type SpaceMemory, type SpaceOwner } from './space.ts';
+import { SpaceLimits } from './space-limits.ts';
 import { FrozenPages, type PageSnapshot } from './space-snapshot.ts';
 import { SwapFault, type SwapStore, type SwapTicket } from './swap/store.ts';
+import { Tenants } from './tenants.ts';
 
 /** The pool of keys and values, by frame. A `Backend` is one. */
 export interface PageDevice {
@@ -33,6 +35,10 @@ export interface MemoryOptions {
   readonly rotates: boolean;
   /** Ends an inferlet to make room. Called in the middle of a claim: it must call `space.releaseAll()` before it returns, and nothing else of memory. */
   terminate(space: PageSpace, cause: string): void;
+  /** What the tenants hold on all models of the host; this model's own by default. */
+  readonly tenants?: Tenants;
+  /** Runs what uses the device for `space`, and measures it. */
+  readonly timed?: (space: PageSpace, work: () => void) => void;
 }
 
 export interface MemoryStats extends PoolCounts {
@@ -63,6 +69,8 @@ export class DeviceMemory implements SpaceMemory {
   readonly #device: PageDevice;
   readonly #swap: SwapStore | undefined;
   readonly #terminate: (space: PageSpace, cause: string) => void;
+  readonly #timed: NonNullable<MemoryOptions['timed']>;
+  readonly #tenants: Tenants;
   readonly #spaces = new Set<PageSpace>();
   readonly #families = new Families();
   /** One page on its way. */
@@ -76,11 +84,13 @@ export class DeviceMemory implements SpaceMemory {
     const { pageSize, pageCount, device, swap } = options;
     this.pool = new PagePool(pageSize, pageCount, (ticket) => swap?.drop(ticket));
     this.prefixes = options.prefixCache ? new PrefixTree(pageSize) : undefined;
-    this.snapshots = new FrozenPages(this.pool, (page, into) => this.#readPage(page, into));
+    this.#tenants = options.tenants ?? new Tenants();
+    this.snapshots = new FrozenPages(this.pool, this.#tenants, (page, into) => this.#readPage(page, into));
     this.rotates = options.rotates;
     this.#device = device;
     this.#swap = swap;
     this.#terminate = options.terminate;
+    this.#timed = options.timed ?? ((_space, work) => work());
     this.#buffer = new Uint8Array(device.pageBytes);
   }
 
@@ -88,22 +98,25 @@ export class DeviceMemory implements SpaceMemory {
     return this.#spaces;
   }
 
-  openSpace(owner: SpaceOwner): PageSpace {
-    const family = owner.family && this.#families.join(owner.family);
-    const space = new PageSpace(this, owner, this.#opened++, family);
+  /** @param changed told of each distinct page that the space holds from then on, or no more */
+  openSpace(owner: SpaceOwner, changed?: (change: 1 | -1) => void): PageSpace {
+    const limits = new SpaceLimits({
+      maxPages: owner.maxPages,
+      poolPages: this.pool.total,
+      families: this.#families,
+      tenants: this.#tenants,
+      family: owner.family && this.#families.join(owner.family),
+      tenant: this.#tenants.join(owner.tenant, owner.tenantPages),
+      changed,
+    });
+    const space = new PageSpace(this, owner, this.#opened++, limits);
     this.#spaces.add(space);
     return space;
   }
 
-  /** A space is about to be closed: what it still holds is not its family's any more. */
-  leaveFamily(space: PageSpace): void {
-    const family = space.leaveFamily();
-    if (family) this.#families.leave(family, space.heldPages);
-  }
-
   /** Gives back everything that a space holds; it must not be used any more. */
   closeSpace(space: PageSpace): void {
-    this.leaveFamily(space);
+    space.leaveLimits();
     space.releaseAll();
     this.#spaces.delete(space);
   }
@@ -149,21 +162,27 @@ export class DeviceMemory implements SpaceMemory {
       for (const { page } of pages) this.pool.release(page);
       throw error;
     }
-    for (const { page } of pages) this.snapshots.adopt(page);
-    return { pages, tokens: stored.tokens, nextPosition: stored.nextPosition };
+    const { tenant, tokens, nextPosition } = stored;
+    for (const { page } of pages) this.snapshots.adopt(tenant, page);
+    return { tenant, pages, tokens, nextPosition };
   }
 
   copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {
     this.#device.copySlots(sources, destinations, shifts);
   }
 
-  swapIn(page: Page, donor?: Page): void {
+  swapIn(requester: PageSpace, page: Page, donor?: Page): void {
     const { swapped } = page;
-    if (swapped) this.#readPage(page, this.#buffer);
-    this.pool.swapIn(page, donor);
-    if (!swapped) return;
-    this.#device.writePage(page.frame, this.#buffer);
-    this.#swap?.drop(swapped);
+    if (!swapped) {
+      this.pool.swapIn(page, donor);
+      return;
+    }
+    this.#timed(requester, () => {
+      this.#readPage(page, this.#buffer);
+      this.pool.swapIn(page, donor);
+      this.#device.writePage(page.frame, this.#buffer);
+      this.#swap?.drop(swapped);
+    });
     this.#swapsIn++;
   }
 
@@ -289,13 +308,17 @@ export class DeviceMemory implements SpaceMemory {
           `${pages} pages more are needed; of the pool's ${total} the call's own inferlet and exports hold too many for that`,
         );
       case 'requester': {
-        const cause = `ended to make room: ${pages} pages more were needed and all others came earlier`;
+        const cause = `memory pressure: the newest of ${others.length + 1} inferlets found no room for ${pages} pages more`;
         this.#end(requester, cause);
         throw fault('terminated', cause);
       }
       case 'terminate':
-        for (const victim of decision.victims)
-          this.#end(victim, `ended to make room: an invocation that came earlier needed ${pages} pages more`);
+        for (const victim of decision.victims) {
+          this.#end(
+            victim,
+            `memory pressure: the newest of ${others.length + 1} inferlets gave way to ${nameFor(victim, requester)}`,
+          );
+        }
     }
   }
 
@@ -320,4 +343,10 @@ export class DeviceMemory implements SpaceMemory {
       throw error;
     }
   }
+}
+
+/** How somebody is called to whom `victim` gave way: other tenants' names are nobody's business. */
+function nameFor(victim: PageSpace, { owner }: PageSpace): string {
+  if (owner.tenant !== victim.owner.tenant) return 'an earlier invocation of another tenant';
+  return owner.functionName ? `an earlier invocation of ${owner.functionName}` : 'an earlier invocation';
 }

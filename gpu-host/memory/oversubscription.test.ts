@@ -37,6 +37,7 @@ function oversubscribe(factor: number, swapPages: number): Record<string, number
     swapDiskPages: swapPages - (swapPages >> 1),
     families: false,
     tenants: 2,
+    tenantPages: 0,
   };
   const world = new World(setting);
   for (const [who] of programs.entries()) world.actor(who);
@@ -89,7 +90,7 @@ function settle(
   for (const [who, program] of programs.entries()) {
     if (program.outcome !== 'running') continue;
     if (!world.actors[who]) {
-      assert.match(opened[who]?.terminated ?? '', /^ended to make room: /);
+      assert.match(opened[who]?.terminated ?? '', /^memory pressure: /);
       program.outcome = 'ended';
       continue;
     }

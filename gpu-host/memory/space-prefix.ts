@@ -34,6 +34,8 @@ interface Replacement {
   readonly room: Mapping;
   /** What to put back; an empty page if undefined. */
   readonly former: Page | undefined;
+  /** Whether the tenant holds a page fewer meanwhile, whose place is kept. */
+  readonly reserved: boolean;
 }
 
 /**
@@ -100,7 +102,8 @@ export class PrefixRun {
 
   /** What was reserved was unfilled: the out-pages are as they were before. Nothing after the first `commit`. */
   revert(): void {
-    for (const { room, former } of this.#replaced) {
+    for (const { room, former, reserved } of this.#replaced) {
+      if (reserved) this.#space.limits.unreserve();
       if (former) {
         this.#space.remap(room, former);
         this.#space.letGo(former);
@@ -115,7 +118,10 @@ export class PrefixRun {
 
   /** What was reserved so far has been computed (if only by being taken) and stays: the pages that are full go to the tree. */
   commit(): void {
-    for (const { former } of this.#replaced) if (former) this.#space.letGo(former);
+    for (const { former, reserved } of this.#replaced) {
+      if (reserved) this.#space.limits.unreserve();
+      if (former) this.#space.letGo(former);
+    }
     this.#replaced = [];
     const { pageSize } = this.#space.pool;
     const full = Math.floor(this.#length / pageSize);
@@ -148,6 +154,7 @@ export function beginPrefix(space: PageSpace, tree: PrefixTree<Page>, request: P
   const found = wanted > 0 && isThere(full, text) ? find(space, tree, full, text, request, wanted) : [];
   const replaced = mapFound(space, found, rooms);
   const mapped = replaced.length;
+  tree.took(mapped);
   const before = [...text.full, ...rooms.slice(0, Math.max(mapped, text.partial ? 1 : 0))];
   return new PrefixRun(space, tree, {
     adapter,
@@ -291,15 +298,18 @@ function mapFound(space: PageSpace, nodes: readonly PrefixNode<Page>[], rooms: r
     if (begun && !space.hasRoom) break;
     if (!bringBack(space, page, begun ? undefined : room.page)) break;
     let former = begun ? room.page : undefined;
+    // Should this be reverted, no limit of which less is used from now on must have been used up meanwhile.
+    const held = space.held.has(page);
+    const reserved = !former && !held && space.tenantHolds(page);
     if (former) space.keep(former);
-    else if (space.held.has(page)) {
-      // One page fewer is held from now on; should this be reverted, the limit must not have been used up meanwhile.
+    else if (reserved) space.limits.reserve();
+    else if (held) {
       former = pool.blank();
       space.keep(former);
       pool.release(former);
     }
     space.remap(room, page);
-    replaced.push({ room, former });
+    replaced.push({ room, former, reserved });
   }
   return replaced;
 }
@@ -309,7 +319,7 @@ function bringBack(space: PageSpace, page: Page, donor: Page | undefined): boole
   if (page.frame >= 0) return true;
   if (!donor && space.pool.free === 0) return false;
   try {
-    space.memory.swapIn(page, donor);
+    space.memory.swapIn(space, page, donor);
     return true;
   } catch (error) {
     if (!(error instanceof CallFault)) throw error;

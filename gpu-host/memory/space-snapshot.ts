@@ -1,7 +1,10 @@
 import { bitCount, largestPosition, type Page, type PagePool } from './pool.ts';
+import type { Tenants } from './tenants.ts';
 
 /** Pages frozen at one moment: whoever keeps it retains its pages, so that later writes copy. */
 export interface PageSnapshot {
+  /** Whose they are. */
+  readonly tenant: string;
   readonly pages: readonly FrozenPage[];
   /** Filled slots. */
   readonly tokens: number;
@@ -16,25 +19,27 @@ export interface FrozenPage {
 }
 
 /** What these pages hold now. Nothing is retained. */
-export function snapshotOf(pages: readonly FrozenPage[]): PageSnapshot {
+export function snapshotOf(tenant: string, pages: readonly FrozenPage[]): PageSnapshot {
   let tokens = 0;
   let nextPosition = 0;
   for (const { page } of pages) {
     tokens += bitCount(page.filled);
     nextPosition = Math.max(nextPosition, largestPosition(page) + 1);
   }
-  return { pages, tokens, nextPosition };
+  return { tenant, pages, tokens, nextPosition };
 }
 
 /** The pages that snapshots hold (exports and KV files, `registry/`), counted so that memory knows which of them nobody else uses. */
 export class FrozenPages {
   readonly #pool: PagePool;
+  readonly #tenants: Tenants;
   readonly #read: (page: Page, into: Uint8Array) => void;
   readonly #held = new Map<Page, number>();
 
   /** `read` copies out keys and values of a page, wherever they are. */
-  constructor(pool: PagePool, read: (page: Page, into: Uint8Array) => void) {
+  constructor(pool: PagePool, tenants: Tenants, read: (page: Page, into: Uint8Array) => void) {
     this.#pool = pool;
+    this.#tenants = tenants;
     this.#read = read;
   }
 
@@ -46,13 +51,13 @@ export class FrozenPages {
   retain(snapshot: PageSnapshot): void {
     for (const { page } of snapshot.pages) {
       this.#pool.retain(page);
-      this.#hold(page);
+      this.#hold(snapshot.tenant, page);
     }
   }
 
-  /** Takes over the reference that a page was made with. */
-  adopt(page: Page): void {
-    this.#hold(page);
+  /** Takes over the reference that a page was made with, for a snapshot of `tenant`. */
+  adopt(tenant: string, page: Page): void {
+    this.#hold(tenant, page);
   }
 
   release(snapshot: PageSnapshot): void {
@@ -61,6 +66,7 @@ export class FrozenPages {
       if (left < 0) throw new Error('a snapshot was released that nobody kept');
       if (left > 0) this.#held.set(page, left);
       else this.#held.delete(page);
+      this.#tenants.letGo(snapshot.tenant, page);
       this.#pool.release(page);
     }
   }
@@ -72,7 +78,8 @@ export class FrozenPages {
     this.#read(frozen.page, into);
   }
 
-  #hold(page: Page): void {
+  #hold(tenant: string, page: Page): void {
+    this.#tenants.hold(tenant, page);
     this.#held.set(page, (this.#held.get(page) ?? 0) + 1);
   }
 }

@@ -131,7 +131,7 @@ test('the members of a family share a limit, copies included, and who leaves giv
 
   two.free(Uint32Array.of(2));
   write(kit, two, [4], [1]);
-  kit.memory.leaveFamily(two);
+  two.leaveLimits();
   assert.equal(two.heldPages, 3, 'the device may still be at work on them');
   one.allocate(9, 3);
   kit.memory.closeSpace(two);

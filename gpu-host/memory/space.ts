@@ -1,10 +1,11 @@
 import type { HandlerError } from '../protocol/errors.ts';
 import { Failures } from './failures.ts';
-import type { Family, FamilyName } from './family.ts';
+import type { FamilyName } from './family.ts';
 import { dependencyFault, fault } from './fault.ts';
 import { bitCount, holders, type Page, type PagePool } from './pool.ts';
 import type { PrefixTree } from './prefix/tree.ts';
 import { copyPage, copySlots, copyTokens, type SlotCopy, type TokenCopy } from './space-copy.ts';
+import type { SpaceLimits } from './space-limits.ts';
 import { beginPrefix, type PrefixRequest, type PrefixRun, peekPrefix } from './space-prefix.ts';
 import { type FrozenPage, type PageSnapshot, snapshotOf } from './space-snapshot.ts';
 
@@ -14,8 +15,12 @@ export interface SpaceOwner {
   readonly tenant: string;
   /** Place in line; smaller is older. Children carry their root's. */
   readonly arrival: number;
+  /** Function that runs, so that whoever gives way to it may be told. */
+  readonly functionName?: string | undefined;
   /** Most distinct pages, resident or not. */
   readonly maxPages: number;
+  /** Most that its tenant may hold on this host; 0 for no limit. */
+  readonly tenantPages?: number | undefined;
   /** With whom it shares another limit. */
   readonly family?: FamilyName | undefined;
 }
@@ -42,8 +47,8 @@ export interface SpaceMemory {
   readonly rotates: boolean;
   /** Sees to it that so many frames are free, and one for each copy that a write through so many mappings of each page needs. */
   claim(requester: PageSpace, frames: number, copies?: ReadonlyMap<Page, number>): void;
-  /** Brings a page back to a free frame, or to the frame of a page that is about to go. @throws CallFault `internal` when swap lost it */
-  swapIn(page: Page, donor?: Page): void;
+  /** Brings a page back for `requester`, to a free frame or to that of a page that is about to go. @throws CallFault `internal` when swap lost it */
+  swapIn(requester: PageSpace, page: Page, donor?: Page): void;
   copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
   /** Takes a page and all that follows it out of the prefix tree. */
   uncache(page: Page): void;
@@ -76,11 +81,12 @@ export class PageSpace {
   readonly #held = new Map<Page, number>();
   /** Pages that no address stands for while the call that replaced them may still fail. */
   readonly #kept = new Set<Page>();
-  #family: Family | undefined;
+  /** What bounds its pages. */
+  readonly limits: SpaceLimits;
 
   /** Made by `DeviceMemory.openSpace`. */
-  constructor(memory: SpaceMemory, owner: SpaceOwner, order: number, family?: Family) {
-    this.#family = family;
+  constructor(memory: SpaceMemory, owner: SpaceOwner, order: number, limits: SpaceLimits) {
+    this.limits = limits;
     this.memory = memory;
     this.pool = memory.pool;
     this.owner = owner;
@@ -103,17 +109,17 @@ export class PageSpace {
 
   /** Whether one page more is within every limit. */
   get hasRoom(): boolean {
-    const family = this.#family;
-    return (
-      this.#held.size < Math.min(this.owner.maxPages, this.pool.total) && (!family || family.held < family.maxPages)
-    );
+    return this.limits.hasRoom(this.#held.size);
   }
 
-  /** From here on its pages count in no family; answers the one that it was in. */
-  leaveFamily(): Family | undefined {
-    const family = this.#family;
-    this.#family = undefined;
-    return family;
+  /** Whether its tenant holds the page, through it or anything else. */
+  tenantHolds(page: Page): boolean {
+    return this.#held.has(page) || this.limits.tenantHolders(page) > 0;
+  }
+
+  /** From here on its pages count neither for its family nor for its tenant. */
+  leaveLimits(): void {
+    this.limits.leave(this.#held);
   }
 
   /** Whether its pages may be swapped out. */
@@ -212,7 +218,7 @@ export class PageSpace {
   roomIn(addresses: Uint32Array, count: number): Mapping[] {
     const wanted = new Set<Mapping>();
     // Once they are written, no two of them share a page.
-    const most = Math.min(this.owner.maxPages, this.pool.total);
+    const { most } = this.limits;
     let room = 0;
     for (const address of addresses) {
       const mapping = this.#lookup(address);
@@ -247,6 +253,7 @@ export class PageSpace {
     if (new Set(addresses).size !== addresses.length)
       throw fault('invalid-argument', 'a page is named twice in one snapshot');
     return snapshotOf(
+      this.owner.tenant,
       Array.from(addresses, (address): FrozenPage => {
         const { page, masked } = this.#lookup(address);
         return { page, masked };
@@ -258,8 +265,13 @@ export class PageSpace {
   importSnapshot(first: number, snapshot: PageSnapshot): void {
     this.#checkNew(first, snapshot.pages.length);
     const fresh = new Set<Page>();
-    for (const { page } of snapshot.pages) if (!this.#held.has(page)) fresh.add(page);
-    this.checkLimit(fresh.size);
+    let newToTenant = 0;
+    for (const { page } of snapshot.pages) {
+      if (this.#held.has(page) || fresh.has(page)) continue;
+      fresh.add(page);
+      if (!this.tenantHolds(page)) newToTenant++;
+    }
+    this.checkLimit(fresh.size, newToTenant);
     for (const [i, { page, masked }] of snapshot.pages.entries()) {
       this.pool.retain(page);
       this.#map(first + i, page, masked);
@@ -314,37 +326,26 @@ export class PageSpace {
     if (shared) this.#copyShared(mappings);
   }
 
-  /** @throws CallFault `limit-exceeded` when `more` distinct pages pass the inferlet's limit or its family's, or what the pool can ever hold */
-  checkLimit(more: number): void {
-    const wanted = this.#held.size + more;
-    const { maxPages } = this.owner;
-    if (wanted > maxPages) {
-      throw fault(
-        'limit-exceeded',
-        `${this.#held.size} pages are held and ${more} more are needed; ${maxPages} is the invocation's limit (manifest: limits.pages)`,
-      );
-    }
-    if (wanted > this.pool.total) {
-      throw fault(
-        'limit-exceeded',
-        `${this.#held.size} pages are held and ${more} more are needed; the whole pool has ${this.pool.total}`,
-      );
-    }
-    const family = this.#family;
-    if (family && family.held + more > family.maxPages) {
-      throw fault(
-        'limit-exceeded',
-        `${family.held} pages are held by an invocation and its children together and ${more} more are needed; ${family.maxPages} is the limit of the first (manifest: limits.pages)`,
-      );
-    }
+  /**
+   * @param newToTenant those of them that its tenant does not hold yet
+   * @throws CallFault `limit-exceeded` when `more` distinct pages pass the inferlet's limit, its family's or its tenant's, or what the pool
+   *   can ever hold
+   */
+  checkLimit(more: number, newToTenant: number = more): void {
+    this.limits.check(this.#held.size, more, newToTenant);
   }
 
   #copyShared(mappings: readonly Mapping[]): void {
     const wanted = new Map<Page, number>();
     for (const { page } of mappings) wanted.set(page, (wanted.get(page) ?? 0) + 1);
     let growth = 0;
-    for (const [page, count] of wanted) growth += (this.#held.get(page) ?? 0) > count ? count : count - 1;
-    this.checkLimit(growth);
+    let tenantGrowth = 0;
+    for (const [page, count] of wanted) {
+      const stays = (this.#held.get(page) ?? 0) > count;
+      growth += stays ? count : count - 1;
+      tenantGrowth += stays || this.limits.tenantHolders(page) > 1 ? count : count - 1;
+    }
+    this.checkLimit(growth, tenantGrowth);
     this.memory.claim(this, 0, wanted);
     for (const mapping of mappings) if (holders(mapping.page) > 1) this.#moveToCopy(mapping);
     for (const mapping of mappings) {
@@ -361,7 +362,7 @@ export class PageSpace {
 
   #bringIn(pages: ReadonlySet<Page>): void {
     this.memory.claim(this, pages.size);
-    for (const page of pages) this.memory.swapIn(page);
+    for (const page of pages) this.memory.swapIn(this, page);
   }
 
   #checkNew(first: number, count: number): void {
@@ -409,7 +410,7 @@ export class PageSpace {
   #hold(page: Page): void {
     const before = this.#held.get(page) ?? 0;
     this.#held.set(page, before + 1);
-    if (before === 0 && this.#family) this.#family.held++;
+    if (before === 0) this.limits.hold(page);
   }
 
   #unhold(page: Page): void {
@@ -417,7 +418,7 @@ export class PageSpace {
     if (left > 0) this.#held.set(page, left);
     else {
       this.#held.delete(page);
-      if (this.#family) this.#family.held--;
+      this.limits.letGo(page);
     }
     this.pool.release(page);
   }

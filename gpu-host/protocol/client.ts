@@ -27,6 +27,7 @@ export { type HandlerError, type HandlerErrorTag, handlerError, type Outcome } f
 export type { GpuInferlet, InferletOptions } from './gpu-inferlet.ts';
 export type { GpuHostStats, ModelStats, ModelSummary, PageStats, PrefixStats } from './host.ts';
 export { SharedPages } from './page-budget.ts';
+export type { DeviceUsage, Termination } from './results.ts';
 export type { RunHandle } from './run.ts';
 
 export interface ConnectOptions {
@@ -57,6 +58,7 @@ export class GpuHostConnection {
   #hello: HostHello | undefined;
   #ready: PromiseWithResolvers<void> | undefined;
   #lostListeners = new Set<(cause: string) => void>();
+  #readyListeners = new Set<() => void>();
   #retry: NodeJS.Timeout | undefined;
   #retryMs: number;
   #closed = false;
@@ -108,6 +110,11 @@ export class GpuHostConnection {
     return this.#link !== undefined;
   }
 
+  /** Which life of which host answered last; see `HostHello`. */
+  get hostId(): string | undefined {
+    return this.#hello?.hostId;
+  }
+
   /** Process id of the host that answered last. */
   get hostProcessId(): number | undefined {
     return this.#hello?.processId;
@@ -147,12 +154,19 @@ export class GpuHostConnection {
     return () => this.#lostListeners.delete(listener);
   }
 
+  /** Calls `listener` each time a host has said hello again: it may be another life of it, with other models and pages. Returns how to stop that. */
+  onReady(listener: () => void): () => void {
+    this.#readyListeners.add(listener);
+    return () => this.#readyListeners.delete(listener);
+  }
+
   /** Ends the connection for good; pending calls answer `unavailable`, and the host releases what the inferlets held. */
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
     clearTimeout(this.#retry);
     this.#lostListeners.clear();
+    this.#readyListeners.clear();
     const link = this.#opening;
     this.#opening = undefined;
     link?.close('the connection was closed');
@@ -166,6 +180,7 @@ export class GpuHostConnection {
         this.#link = link;
         this.#retryMs = this.#reconnect.first;
         this.#ready?.resolve();
+        for (const listener of [...this.#readyListeners]) listener();
       },
       onStats: (id, json) => {
         const waiter = this.#takeStats(id);

@@ -8,195 +8,23 @@ import {
   type StepRequest,
 } from './calls.ts';
 import { HANDLER_ERROR_TAGS, type HandlerError, ProtocolFault } from './errors.ts';
+import type { CallHeader, DecodedCall } from './operations.ts';
 import { MAX_PIXEL_BYTES, OP, STEP_OUTPUT } from './wire.ts';
 import type { WordReader } from './words.ts';
-
-interface Header {
-  readonly inferlet: number;
-  readonly queue: number;
-  /** 0 when no result is wanted. */
-  readonly id: number;
-}
-
-/** One call as the host reads it. Lists are copies. Nothing is checked here but the frame's shape: values are the handlers' matter. */
-export type DecodedCall = Header &
-  (
-    | OpenInferletOperation
-    | { readonly op: 'close-inferlet' }
-    | { readonly op: 'close-queue' }
-    | { readonly op: 'run-stop' }
-    | { readonly op: 'create-queue'; readonly model: number }
-    | { readonly op: 'set-priority'; readonly priority: number }
-    | { readonly op: 'run-consumed'; readonly tokens: number }
-    | { readonly op: 'set-waiting'; readonly waiting: boolean }
-    | { readonly op: 'image-pixels'; readonly pixels: Uint8Array }
-    | { readonly op: 'image-failed'; readonly why: HandlerError }
-    | QueuedOperation
-  );
-
-export interface OpenInferletOperation {
-  readonly op: 'open-inferlet';
-  /** Most pages on each model. */
-  readonly maxPages: number;
-  /** Priorities of its queues are held within ±`maxPriority`. */
-  readonly maxPriority: number;
-  readonly arrival: number;
-  /** The invocation's id. */
-  readonly name: string;
-  readonly tenant: string;
-  /** Whose pages count together with its own; empty when nobody's do. */
-  readonly family: string;
-  /** Most pages of the whole family on each model. */
-  readonly familyPages: number;
-}
-
-/** The calls that take part in the order of a queue. */
-export type QueuedOperation =
-  | { readonly op: 'allocate-pages' | 'allocate-embeds'; readonly first: number; readonly count: number }
-  | { readonly op: 'free-pages'; readonly pages: Uint32Array }
-  | { readonly op: 'free-embeds'; readonly embeds: Uint32Array }
-  | { readonly op: 'share-pages'; readonly first: number; readonly pages: Uint32Array }
-  | CopySlotsOperation
-  | { readonly op: 'copy-embeds'; readonly sources: Uint32Array; readonly destinations: Uint32Array }
-  | EmbedTextOperation
-  | ForwardOperation
-  | { readonly op: 'mask-page'; readonly page: number; readonly slots: number }
-  | NextDistributionOperation
-  | StepOperation
-  | RunOperation
-  | { readonly op: 'synchronize' }
-  | CopyTokensOperation
-  | ExportPagesOperation
-  | { readonly op: 'import-pages'; readonly first: number; readonly name: string }
-  | { readonly op: 'unexport'; readonly name: string }
-  | { readonly op: 'list-exports' }
-  | LogProbabilitiesOperation
-  | { readonly op: 'entropy' | 'read-embed'; readonly embed: number }
-  | FileOperation
-  | AdapterOperation
-  | EmbedImageOperation;
-
-export interface CopySlotsOperation {
-  readonly op: 'copy-slots';
-  readonly source: number;
-  readonly sourceOffset: number;
-  readonly destination: number;
-  readonly destinationOffset: number;
-  readonly count: number;
-  /** Added to each copied slot's position. */
-  readonly shift: number;
-}
-
-export interface CopyTokensOperation {
-  readonly op: 'copy-tokens';
-  readonly sources: Uint32Array;
-  /** Of the filled slots of `sources`, in order. */
-  readonly indices: Uint32Array;
-  readonly destinations: Uint32Array;
-  /** One a token; empty keeps the old ones. */
-  readonly positions: Uint32Array;
-}
-
-export interface ExportPagesOperation {
-  readonly op: 'export-pages';
-  readonly persistent: boolean;
-  readonly name: string;
-  readonly pages: Uint32Array;
-}
-
-export interface LogProbabilitiesOperation {
-  readonly op: 'log-probabilities';
-  readonly embed: number;
-  readonly tokens: Uint32Array;
-}
-
-export type FileOperation =
-  | FileOpenOperation
-  | FileSaveOperation
-  | { readonly op: 'file-unlock'; readonly name: string }
-  | { readonly op: 'file-remove'; readonly name: string; readonly functionName: string }
-  | { readonly op: 'file-list'; readonly prefix: string; readonly functionName: string };
-
-export type AdapterOperation =
-  | { readonly op: 'list-adapters' }
-  | { readonly op: 'load-adapter'; readonly name: string };
-
-export interface FileOpenOperation {
-  readonly op: 'file-open';
-  /** Address of the first page. */
-  readonly first: number;
-  readonly name: string;
-  /** With the file's lock. */
-  readonly write: boolean;
-  /** The function that asks. */
-  readonly functionName: string;
-}
-
-export interface FileSaveOperation {
-  readonly op: 'file-save';
-  readonly name: string;
-  readonly persistent: boolean;
-  readonly rights: FileRights;
-  /** The function that saves: the owner of a new file. */
-  readonly functionName: string;
-  readonly pages: Uint32Array;
-}
-
-export interface EmbedTextOperation {
-  readonly op: 'embed-text';
-  readonly tokens: Uint32Array;
-  readonly positions: Uint32Array;
-  readonly embeds: Uint32Array;
-}
-
-/** The pixels follow by its id, or why there are none; until then it keeps its place in its queue. */
-export interface EmbedImageOperation {
-  readonly op: 'embed-image';
-  readonly positions: Uint32Array;
-  readonly embeds: Uint32Array;
-}
-
-export interface ForwardOperation {
-  /** `forward-scores` answers with the attention received as well. */
-  readonly op: 'forward' | 'forward-scores';
-  readonly inPages: Uint32Array;
-  readonly inEmbeds: Uint32Array;
-  readonly outPages: Uint32Array;
-  readonly outEmbeds: Uint32Array;
-  readonly mask: Mask | undefined;
-  /** Name of the low-rank adapter to compute with; a `forward-scores` has none. */
-  readonly adapter?: string;
-}
-
-export interface NextDistributionOperation {
-  readonly op: 'next-distribution';
-  readonly embed: number;
-  readonly topK: number;
-}
-
-export interface StepOperation {
-  readonly op: 'step';
-  readonly request: StepRequest;
-}
-
-export interface RunOperation {
-  readonly op: 'run';
-  readonly request: RunRequest;
-}
 
 /** Reads the calls of one frame's body in order, each with the bytes that it took. Throws `ProtocolFault` on anything that is not exactly a call. */
 export function decodeCalls(reader: WordReader, end: number, handle: (call: DecodedCall, bytes: number) => void): void {
   while (!reader.done) {
     const words = reader.enter(end);
     const op = reader.u32();
-    const header: Header = { inferlet: reader.u32(), queue: reader.u32(), id: reader.u32() };
+    const header: CallHeader = { inferlet: reader.u32(), queue: reader.u32(), id: reader.u32() };
     const call = decodeCall(reader, op, header);
     reader.leave(end);
     handle(call, words * 4);
   }
 }
 
-function decodeCall(reader: WordReader, op: number, { inferlet, queue, id }: Header): DecodedCall {
+function decodeCall(reader: WordReader, op: number, { inferlet, queue, id }: CallHeader): DecodedCall {
   switch (op) {
     case OP.openInferlet:
       return {
@@ -211,6 +39,9 @@ function decodeCall(reader: WordReader, op: number, { inferlet, queue, id }: Hea
         tenant: reader.text(),
         family: reader.text(),
         familyPages: reader.u32(),
+        tenantPages: reader.u32(),
+        functionName: reader.text(),
+        traceparent: reader.text(),
       };
     case OP.closeInferlet:
       return { op: 'close-inferlet', inferlet, queue, id };
@@ -338,6 +169,8 @@ function decodeCall(reader: WordReader, op: number, { inferlet, queue, id }: Hea
       return { op: 'entropy', inferlet, queue, id, embed: reader.u32() };
     case OP.readEmbed:
       return { op: 'read-embed', inferlet, queue, id, embed: reader.u32() };
+    case OP.setSpan:
+      return { op: 'set-span', inferlet, queue, id, high: reader.u32(), low: reader.u32() };
     case OP.setWaiting:
       return { op: 'set-waiting', inferlet, queue, id, waiting: readFlag(reader) };
     case OP.fileOpen:

@@ -1,15 +1,8 @@
 import { FILE_RIGHTS, type FileSave, type Mask, type RunRequest, type Sampler, type StepRequest } from './calls.ts';
-import type { OpenInferletOperation } from './decode-calls.ts';
 import { HANDLER_ERROR_TAGS, type HandlerError } from './errors.ts';
+import type { OpenInferletOperation } from './operations.ts';
 import { FRAME, OP, type Op, STEP_OUTPUT } from './wire.ts';
 import type { FrameWriter } from './words.ts';
-
-/** Who calls: the inferlet's handle on this connection, its queue, and the id that the result will carry (0: none is wanted). */
-export interface CallHeader {
-  readonly inferlet: number;
-  readonly queue: number;
-  readonly id: number;
-}
 
 /** Writes the client's calls; each function returns false when the call does not fit a frame (nothing is written then). */
 function begin(writer: FrameWriter, op: Op, inferlet: number, queue: number, id: number): void {
@@ -33,6 +26,9 @@ export function encodeOpenInferlet(
   writer.putText(fields.tenant);
   writer.putText(fields.family);
   writer.put(fields.familyPages);
+  writer.put(fields.tenantPages);
+  writer.putText(fields.functionName);
+  writer.putText(fields.traceparent);
   return writer.end();
 }
 
@@ -42,7 +38,7 @@ export function encodeBare(writer: FrameWriter, op: Op, inferlet: number, queue:
   return writer.end();
 }
 
-/** A call with one or two words: create-queue (model index), set-priority, mask-page, next-distribution, entropy, read-embed, run-consumed, allocate, set-waiting. */
+/** A call with one or two words: create-queue (model index), set-priority, mask-page, next-distribution, entropy, read-embed, run-consumed, allocate, set-waiting, set-span. */
 export function encodeWords(
   writer: FrameWriter,
   op: Op,

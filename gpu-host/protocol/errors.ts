@@ -40,6 +40,9 @@ export function err(error: HandlerError): { readonly tag: 'err'; readonly val: H
   return { tag: 'err', val: error };
 }
 
+/** Name of the quota of KV pages, as `limit-exceeded` names it when a tenant holds all that it may. */
+export const PAGE_QUOTA = 'kv-pages';
+
 /** Why a connection was ended by the side that reads it. Codes travel in the `error` frame. */
 export type ProtocolFaultCode =
   /** The frame or a field of it ends before its announced length. */

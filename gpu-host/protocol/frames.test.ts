@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { FILE_RIGHTS } from './calls.ts';
-import { type DecodedCall, decodeCalls } from './decode-calls.ts';
+import { decodeCalls } from './decode-calls.ts';
 import {
   encodeBare,
   encodeCopySlots,
@@ -26,6 +26,7 @@ import {
 } from './encode-calls.ts';
 import { HANDLER_ERROR_TAGS, ProtocolFault, type ProtocolFaultCode } from './errors.ts';
 import { FrameReader } from './frames.ts';
+import type { DecodedCall } from './operations.ts';
 import { f32, i32, list, record, text, u32 } from './testing/arbitrary.ts';
 import { FRAME, MAX_FRAME_BYTES, MAX_FRAME_WORDS, OP, PROTOCOL_VERSION } from './wire.ts';
 import { FrameWriter } from './words.ts';
@@ -58,7 +59,7 @@ const made: fc.Arbitrary<Made> = header.chain(({ inferlet, queue, id }) => {
   const all: fc.Arbitrary<Made>[] = [
     record({
       ...{ maxPages: u32, maxPriority: u32, arrival: fc.maxSafeNat(), name: text, tenant: text },
-      ...{ family: text, familyPages: u32 },
+      ...{ family: text, familyPages: u32, tenantPages: u32, functionName: text, traceparent: text },
     }).map((fields) => ({
       call: { op: 'open-inferlet', inferlet, queue: 0, id: 0, ...fields },
       encode: (w) => encodeOpenInferlet(w, inferlet, fields),
@@ -169,6 +170,10 @@ const made: fc.Arbitrary<Made> = header.chain(({ inferlet, queue, id }) => {
     fc.boolean().map((waiting) => ({
       call: { op: 'set-waiting', inferlet, queue, id, waiting },
       encode: (w) => encodeWords(w, OP.setWaiting, inferlet, queue, id, waiting ? 1 : 0),
+    })),
+    fc.tuple(u32, u32).map(([high, low]) => ({
+      call: { op: 'set-span', inferlet, queue, id, high, low },
+      encode: (w) => encodeWords(w, OP.setSpan, inferlet, queue, id, high, low),
     })),
     record({ persistent: fc.boolean(), name: text, pages: list }).map((fields) => ({
       call: { op: 'export-pages', inferlet, queue, id, ...fields },

@@ -12,6 +12,7 @@ import type {
 } from './calls.ts';
 import type { Outcome } from './errors.ts';
 import type { SharedPages } from './page-budget.ts';
+import type { DeviceUsage, Termination } from './results.ts';
 import type { RunHandle } from './run.ts';
 
 /** Highest and, negated, lowest priority of a queue unless the tenant has another. */
@@ -32,8 +33,14 @@ export interface InferletOptions {
   readonly maxPriority?: number;
   /** Its place in line: when memory must be taken back, the newest goes first. Milliseconds since the Unix epoch, or any other order. */
   readonly arrival: number;
+  /** Most pages of all that its tenant has on the host; 0, and without it, there is no limit. */
+  readonly tenantPages?: number;
+  /** The function that runs, for those of its tenant that give way to it. */
+  readonly functionName?: string;
+  /** W3C trace context, when it is recorded. */
+  readonly traceparent?: string;
   /** Told once when the host has taken its memory; its pending calls have been answered `terminated` then. */
-  readonly onTerminated?: (cause: string) => void;
+  readonly onTerminated?: (termination: Termination) => void;
 }
 
 /**
@@ -120,6 +127,10 @@ export interface GpuInferlet {
   listFiles(queue: number, prefix: string, functionName: string): Promise<Outcome<readonly FileInfo[]>>;
   /** Says whether it waits for something other than the device, so that its pages may be swapped out. Its next call says that it does not. */
   setWaiting(waiting: boolean): void;
+  /** The calls that follow belong to this span: the high and low word of its id, 0 and 0 for none. */
+  setSpan(high: number, low: number): void;
+  /** What it has used, as of the host's last word: every 100 ms while that changes, and when it ends. */
+  readonly usage: DeviceUsage;
   /** Pages that it holds by the client's own count. */
   readonly heldPages: number;
   /** Those of one model. */

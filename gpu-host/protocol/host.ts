@@ -1,3 +1,8 @@
+import type { Vitals } from '#infra/telemetry/vitals.ts';
+
+/** Bounds of the waits that `ModelStats.waitCounts` tells apart, milliseconds. */
+export const BATCH_WAIT_BOUNDS_MS = [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 1000];
+
 /** What the hello says of one model. */
 export interface ModelSummary {
   readonly name: string;
@@ -21,6 +26,8 @@ export interface ModelSummary {
 /** The host's part of the hello frame. */
 export interface HostHello {
   readonly models: readonly ModelSummary[];
+  /** Random, one for each life of the host's process: it tells runtimes on any machine whether they share a host. */
+  readonly hostId: string;
   /** Process id, so that a reader of logs and tests can tell one life of the host from the next. */
   readonly processId: number;
 }
@@ -35,7 +42,7 @@ export interface PageStats {
   readonly total: number;
 }
 
-/** What the prefix cache saved since the start (a reset leaves it alone): tokens asked of it, and which of them were there. */
+/** What the prefix cache saved since the start (a reset leaves it alone): tokens asked of it, and which of them it gave. */
 export interface PrefixStats {
   readonly lookups: number;
   readonly hitTokens: number;
@@ -83,6 +90,9 @@ export interface ModelStats {
   readonly meanStepMs: number;
   /** Milliseconds that a free device waited for queues which had just got results. */
   readonly graceMs: number;
+  /** How long calls waited for their batches: `waitCounts[i]` up to `BATCH_WAIT_BOUNDS_MS[i]`, the last longer; and all of it, milliseconds. */
+  readonly waitCounts: readonly number[];
+  readonly waitMs: number;
   /** Share of the computed input × key work that was padding, 0 to 1; 0 for a backend that does not pad. */
   readonly paddingShare: number;
 }
@@ -92,4 +102,17 @@ export interface GpuHostStats {
   readonly elapsedMs: number;
   readonly connections: number;
   readonly models: readonly ModelStats[];
+  /** Those that hold most pages first; at most 1,000. */
+  readonly tenants: readonly TenantPageStats[];
+  /** How the process is; absent when nobody watches it. */
+  readonly vitals?: Vitals;
+}
+
+/** What one tenant holds on this host: inferlets, exports and KV files, on all models. */
+export interface TenantPageStats {
+  readonly tenant: string;
+  /** Distinct pages, resident or not: what several of them share counts once. */
+  readonly pages: number;
+  /** 0 when it has no limit. */
+  readonly maxPages: number;
 }

@@ -37,19 +37,12 @@ import { sendPixels } from './image-pixels.ts';
 import { Issuer, type LinkOrDown } from './issuer.ts';
 import type { Link } from './link.ts';
 import { PageBudget, type SharedPages } from './page-budget.ts';
-import type { DecodedResult } from './results.ts';
+import { type ClientQueue, ClientQueues } from './queues.ts';
+import type { DecodedResult, DeviceUsage } from './results.ts';
 import { DeviceRun, failedRun, type RunHandle } from './run.ts';
 import { MAX_EMBEDS, MAX_IMPORT_PAGES, OP, type Op } from './wire.ts';
 
 type List = Uint32Array;
-
-interface Queue {
-  readonly model: number;
-  /** Why every call on it fails: an unknown model. */
-  readonly broken: HandlerError | undefined;
-  /** First failure found on this side since the last `synchronize`. */
-  failure: HandlerError | undefined;
-}
 
 /** Addresses of one model that were handed out. */
 interface Space {
@@ -59,8 +52,6 @@ interface Space {
   readonly pages: PageBudget;
 }
 
-const MAX_QUEUES = 4096;
-
 /** The client's side of one inferlet: hands out addresses, counts what is held, and writes its calls. */
 export class DeviceInferlet implements GpuInferlet {
   #issuer: Issuer;
@@ -68,9 +59,8 @@ export class DeviceInferlet implements GpuInferlet {
   #maxPages: number;
   #sharedPages: SharedPages | undefined;
   #models: readonly ModelSummary[];
-  #queues = new Map<number, Queue>();
+  #queues = new ClientQueues();
   #spaces = new Map<number, Space>();
-  #lastQueue = 0;
   #unsentPictures = 0;
 
   constructor(link: LinkOrDown, handle: number, options: InferletOptions, models: readonly ModelSummary[]) {
@@ -100,18 +90,18 @@ export class DeviceInferlet implements GpuInferlet {
     return this.#issuer.lost?.val;
   }
 
+  get usage(): DeviceUsage {
+    return this.#issuer.usage;
+  }
+
   get issuedCalls(): number {
     return this.#issuer.issued;
   }
 
   createQueue(model: string): number {
-    const queue = ++this.#lastQueue;
-    // Past the limit nothing is kept of it, and every call on it is refused.
-    if (this.#queues.size >= MAX_QUEUES) return queue;
     const index = this.#models.findIndex((known) => known.name === model);
-    const broken = index < 0 ? handlerError('not-found', `no model named ${model}; ask runtime.models`) : undefined;
-    this.#queues.set(queue, { model: index, broken, failure: undefined });
-    this.#send(queue, (link) => encodeWords(link.writer, OP.createQueue, this.#handle, queue, 0, index));
+    const { queue, kept } = this.#queues.add(index, model);
+    if (kept) this.#send(queue, (link) => encodeWords(link.writer, OP.createQueue, this.#handle, queue, 0, index));
     return queue;
   }
 
@@ -121,7 +111,7 @@ export class DeviceInferlet implements GpuInferlet {
 
   closeQueue(queue: number): void {
     this.#send(queue, (link) => encodeBare(link.writer, OP.closeQueue, this.#handle, queue, 0));
-    this.#queues.delete(queue);
+    this.#queues.remove(queue);
   }
 
   allocatePages(queue: number, count: number): Outcome<Uint32Array> {
@@ -383,6 +373,10 @@ export class DeviceInferlet implements GpuInferlet {
     this.#issuer.setWaiting(waiting);
   }
 
+  setSpan(high: number, low: number): void {
+    this.#issuer.send((link) => encodeWords(link.writer, OP.setSpan, this.#handle, 0, 0, high, low));
+  }
+
   close(): Promise<void> {
     for (const { pages } of this.#spaces.values()) pages.close();
     return this.#issuer.close();
@@ -424,19 +418,13 @@ export class DeviceInferlet implements GpuInferlet {
   }
 
   #refusal(queue: number): HandlerError | undefined {
-    const { dead } = this.#issuer;
-    if (dead) return dead;
-    const state = this.#queues.get(queue);
-    if (state) return state.broken;
-    if (this.#queues.size >= MAX_QUEUES)
-      return handlerError('limit-exceeded', `more than ${MAX_QUEUES} queues are open; close some`);
-    return handlerError('not-found', `no queue ${queue}: it was closed or never made`);
+    return this.#issuer.dead ?? this.#queues.refusal(queue);
   }
 
   #spaceFor(queue: number): Space | HandlerError {
     const refusal = this.#refusal(queue) ?? this.#issuer.refusal();
     if (refusal) return refusal;
-    const index = (this.#queues.get(queue) as Queue).model;
+    const index = (this.#queues.get(queue) as ClientQueue).model;
     let space = this.#spaces.get(index);
     if (!space) {
       const { pageCount = 0, name = '' } = this.#models[index] ?? {};

@@ -1,8 +1,8 @@
 import { encodeBare, encodeOpenInferlet, encodeWords } from './encode-calls.ts';
 import { err, type HandlerError, handlerError, type Outcome } from './errors.ts';
 import { DEFAULT_MAX_PRIORITY, DEFAULT_TENANT, type InferletOptions } from './gpu-inferlet.ts';
-import type { Link, Pending } from './link.ts';
-import type { DecodedResult } from './results.ts';
+import type { Link, LinkedInferlet, Pending } from './link.ts';
+import type { DecodedResult, DeviceUsage, Termination } from './results.ts';
 import { MAX_FRAME_BYTES, OP } from './wire.ts';
 
 /** A link, or why there is none. */
@@ -19,7 +19,7 @@ const TOO_LARGE = handlerError('limit-exceeded', `the call is larger than ${MAX_
  * Sends one inferlet's calls over a link and keeps those whose result is awaited, until the inferlet is closed, terminated or lost: then
  * all of them are answered with the reason, and so is every later one.
  */
-export class Issuer {
+export class Issuer implements LinkedInferlet {
   readonly handle: number;
   #link: Link | undefined;
   #options: InferletOptions;
@@ -33,6 +33,7 @@ export class Issuer {
   #issued = 0;
   #waiting = false;
   #closing: Promise<void> | undefined;
+  #usage: DeviceUsage = { gpuUs: 0, pageMs: 0 };
 
   constructor(link: LinkOrDown, handle: number, options: InferletOptions) {
     this.handle = handle;
@@ -42,7 +43,11 @@ export class Issuer {
       this.#link = link;
       link.inferlets.set(handle, this);
       const { family = '', maxPages: familyPages = 0 } = options.sharedPages ?? {};
-      encodeOpenInferlet(link.writer, handle, { name, tenant, maxPages, maxPriority, arrival, family, familyPages });
+      const { tenantPages = 0, functionName = '', traceparent = '' } = options;
+      encodeOpenInferlet(link.writer, handle, {
+        ...{ name, tenant, maxPages, maxPriority, arrival, family, familyPages },
+        ...{ tenantPages, functionName, traceparent },
+      });
       link.scheduleFlush();
     } else {
       this.#dead = link.lost;
@@ -52,6 +57,11 @@ export class Issuer {
 
   get pending(): number {
     return this.#pending.size;
+  }
+
+  /** What the host has said so far; the last of it comes with the end. */
+  get usage(): DeviceUsage {
+    return this.#usage;
   }
 
   get issued(): number {
@@ -128,12 +138,15 @@ export class Issuer {
     if (link) this.#tellWaiting(link, waiting);
   }
 
-  /** The host has taken its memory. */
-  terminated(cause: string): void {
+  terminated(termination: Termination): void {
     if (this.#dead) return;
-    this.#dead = handlerError('terminated', cause);
+    this.#dead = handlerError('terminated', termination.cause);
     if (this.#link) this.#failPending(this.#link, this.#dead);
-    this.#options.onTerminated?.(cause);
+    this.#options.onTerminated?.(termination);
+  }
+
+  used(usage: DeviceUsage): void {
+    this.#usage = usage;
   }
 
   close(): Promise<void> {
@@ -146,7 +159,6 @@ export class Issuer {
     const alreadyDead = this.#dead;
     this.#dead ??= handlerError('cancelled', 'the inferlet has ended');
     if (!link || link.lost) return;
-    link.inferlets.delete(this.handle);
     this.#failPending(link, alreadyDead ?? handlerError('cancelled', 'the inferlet ended before this call'));
     const { promise, resolve } = Promise.withResolvers<void>();
     const id = link.nextId();
@@ -165,6 +177,8 @@ export class Issuer {
     } finally {
       clearTimeout(timer);
       link.pending.delete(id);
+      // The host has said before that what it used in the end.
+      link.inferlets.delete(this.handle);
       this.#link = undefined;
     }
   }

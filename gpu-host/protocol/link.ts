@@ -2,7 +2,14 @@ import { connect, type Socket } from 'node:net';
 import { type HandlerError, handlerError, ProtocolFault } from './errors.ts';
 import { FrameReader } from './frames.ts';
 import type { HostHello } from './host.ts';
-import { type DecodedResult, decodeResults, decodeTerminated } from './results.ts';
+import {
+  type DecodedResult,
+  type DeviceUsage,
+  decodeResults,
+  decodeTerminated,
+  decodeUsage,
+  type Termination,
+} from './results.ts';
 import { FRAME, MAX_JSON_BYTES } from './wire.ts';
 import { FrameWriter } from './words.ts';
 
@@ -12,6 +19,13 @@ export interface Pending {
   settle(result: DecodedResult): boolean;
   /** Ends the call without a result of the host. */
   fail(error: HandlerError): void;
+}
+
+/** An open inferlet, as its host speaks of it. */
+export interface LinkedInferlet {
+  /** The host has taken its memory. */
+  terminated(termination: Termination): void;
+  used(usage: DeviceUsage): void;
 }
 
 export interface LinkEvents {
@@ -25,8 +39,8 @@ export interface LinkEvents {
 export class Link {
   readonly writer = new FrameWriter();
   readonly pending = new Map<number, Pending>();
-  /** Open inferlets by their handle, to be told when the host takes their memory. */
-  readonly inferlets = new Map<number, { terminated(cause: string): void }>();
+  /** Open inferlets by their handle. */
+  readonly inferlets = new Map<number, LinkedInferlet>();
   /** Why nothing can be sent any more. */
   lost: HandlerError | undefined;
   /** Counts the moments at which everything written had left this process; bounds what an inferlet may leave unsent. */
@@ -97,15 +111,21 @@ export class Link {
             decodeResults(reader, end, this.#settle);
             return;
           case FRAME.terminated:
-            decodeTerminated(reader, end, (handle, cause) => this.inferlets.get(handle)?.terminated(cause));
+            decodeTerminated(reader, end, (handle, told) => this.inferlets.get(handle)?.terminated(told));
+            return;
+          case FRAME.usage:
+            decodeUsage(reader, end, (handle, usage) => this.inferlets.get(handle)?.used(usage));
             return;
           case FRAME.hello:
             reader.enter(end);
             this.#events.onHello(JSON.parse(reader.text(MAX_JSON_BYTES)) as HostHello);
             return;
           case FRAME.stats:
-            reader.enter(end);
-            this.#events.onStats(reader.u32(), reader.text(MAX_JSON_BYTES));
+            while (!reader.done) {
+              reader.enter(end);
+              this.#events.onStats(reader.u32(), reader.text(MAX_JSON_BYTES));
+              reader.leave(end);
+            }
             return;
           case FRAME.error:
             reader.enter(end);

@@ -7,6 +7,7 @@ import {
   type DecodedResult,
   decodeResults,
   decodeTerminated,
+  decodeUsage,
   encodeDistribution,
   encodeDone,
   encodeError,
@@ -16,6 +17,7 @@ import {
   encodeStepResult,
   encodeTerminated,
   encodeText,
+  encodeUsage,
 } from './results.ts';
 import { f32, list, record, text, u32 } from './testing/arbitrary.ts';
 import { FRAME, MAX_JSON_BYTES } from './wire.ts';
@@ -81,17 +83,36 @@ test('every result comes out as it went in', () => {
   );
 });
 
+const plain = (values: readonly object[]): unknown => values.map((value) => Object.entries(value).sort());
+
+test('usage frames come out as they went in', () => {
+  const wide = fc.maxSafeNat();
+  fc.assert(
+    fc.property(fc.array(fc.record({ inferlet: u32, gpuUs: wide, pageMs: wide }), { maxLength: 20 }), (told) => {
+      const writer = new FrameWriter();
+      for (const { inferlet, ...usage } of told) assert.equal(encodeUsage(writer, inferlet, usage), true);
+      const seen: object[] = [];
+      new FrameReader().push(writer.take(), (kind, reader, end) => {
+        assert.equal(kind, FRAME.usage);
+        decodeUsage(reader, end, (inferlet, usage) => seen.push({ inferlet, ...usage }));
+      });
+      assert.deepEqual(plain(seen), plain(told));
+    }),
+    { seed: 6, numRuns: 100 },
+  );
+});
+
 test('terminated frames come out as they went in, and text that is too long is refused', () => {
   fc.assert(
-    fc.property(fc.array(fc.tuple(u32, text), { maxLength: 20 }), (ended) => {
+    fc.property(fc.array(fc.record({ inferlet: u32, cause: text, retryAfterMs: u32 }), { maxLength: 20 }), (ended) => {
       const writer = new FrameWriter();
-      for (const [inferlet, cause] of ended) assert.equal(encodeTerminated(writer, inferlet, cause), true);
-      const seen: [number, string][] = [];
+      for (const { inferlet, ...why } of ended) assert.equal(encodeTerminated(writer, inferlet, why), true);
+      const seen: object[] = [];
       new FrameReader().push(writer.take(), (kind, reader, end) => {
         assert.equal(kind, FRAME.terminated);
-        decodeTerminated(reader, end, (inferlet, cause) => seen.push([inferlet, cause]));
+        decodeTerminated(reader, end, (inferlet, why) => seen.push({ inferlet, ...why }));
       });
-      assert.deepEqual(seen, ended);
+      assert.deepEqual(plain(seen), plain(ended));
     }),
     { seed: 5, numRuns: 100 },
   );

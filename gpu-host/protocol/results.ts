@@ -93,11 +93,36 @@ export function encodeText(writer: FrameWriter, id: number, text: string): boole
   return writer.end();
 }
 
-/** The frame that ends an inferlet: its memory is gone, because of `cause`. */
-export function encodeTerminated(writer: FrameWriter, inferlet: number, cause: string): boolean {
+/** Why an inferlet's memory was taken. */
+export interface Termination {
+  readonly cause: string;
+  /** When room for as much may be there again, milliseconds; a guess. */
+  readonly retryAfterMs: number;
+}
+
+/** The frame that ends an inferlet: its memory is gone. */
+export function encodeTerminated(writer: FrameWriter, inferlet: number, { cause, retryAfterMs }: Termination): boolean {
   writer.begin(FRAME.terminated);
   writer.put(inferlet);
+  writer.put(retryAfterMs);
   writer.putText(cause);
+  return writer.end();
+}
+
+/** What an inferlet has used on a host since it was opened, on all its models. */
+export interface DeviceUsage {
+  /** Its part of the device's time, microseconds. */
+  readonly gpuUs: number;
+  /** Pages held, times the milliseconds for which they were. */
+  readonly pageMs: number;
+}
+
+/** The frame that says what an inferlet has used so far: whole numbers. */
+export function encodeUsage(writer: FrameWriter, inferlet: number, { gpuUs, pageMs }: DeviceUsage): boolean {
+  writer.begin(FRAME.usage);
+  writer.put(inferlet);
+  writer.putWide(gpuUs);
+  writer.putWide(pageMs);
   return writer.end();
 }
 
@@ -125,14 +150,31 @@ export function decodeResults(
 export function decodeTerminated(
   reader: WordReader,
   end: number,
-  handle: (inferlet: number, cause: string) => void,
+  handle: (inferlet: number, termination: Termination) => void,
 ): void {
   while (!reader.done) {
     reader.enter(end);
     const inferlet = reader.u32();
+    const retryAfterMs = reader.u32();
     const cause = reader.text();
     reader.leave(end);
-    handle(inferlet, cause);
+    handle(inferlet, { cause, retryAfterMs });
+  }
+}
+
+/** Reads the inferlets of one usage frame's body. */
+export function decodeUsage(
+  reader: WordReader,
+  end: number,
+  handle: (inferlet: number, usage: DeviceUsage) => void,
+): void {
+  while (!reader.done) {
+    reader.enter(end);
+    const inferlet = reader.u32();
+    const gpuUs = reader.wide();
+    const pageMs = reader.wide();
+    reader.leave(end);
+    handle(inferlet, { gpuUs, pageMs });
   }
 }
 

@@ -1,7 +1,7 @@
 import { endianness } from 'node:os';
 
 /** Version of the frames; a peer that speaks another is refused. */
-export const PROTOCOL_VERSION = 3;
+export const PROTOCOL_VERSION = 4;
 
 /** Longest frame, header included. A call that does not fit one frame is refused by the client. */
 export const MAX_FRAME_BYTES = 4 * 1024 * 1024;
@@ -31,7 +31,16 @@ export const MAX_IMPORT_PAGES = 65_536;
 /** Tokens of a run that the host decodes past what the inferlet has consumed. */
 export const RUN_WINDOW_TOKENS = 256;
 
-export const FRAME = { hello: 1, calls: 2, results: 3, statsRequest: 4, stats: 5, error: 6, terminated: 7 } as const;
+export const FRAME = {
+  hello: 1,
+  calls: 2,
+  results: 3,
+  statsRequest: 4,
+  stats: 5,
+  error: 6,
+  terminated: 7,
+  usage: 8,
+} as const;
 export type FrameKind = (typeof FRAME)[keyof typeof FRAME];
 
 /** Operations of a `calls` frame. Append only; a changed layout needs a new protocol version. */
@@ -79,6 +88,7 @@ export const OP = {
   imagePixels: 41,
   imageFailed: 42,
   stepWithAdapter: 43,
+  setSpan: 44,
 } as const;
 export type Op = (typeof OP)[keyof typeof OP];
 

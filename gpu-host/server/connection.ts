@@ -1,9 +1,10 @@
 import type { Socket } from 'node:net';
 import type { ModelEngine } from '../handlers/engine.ts';
-import { type DecodedCall, decodeCalls } from '../protocol/decode-calls.ts';
+import { decodeCalls } from '../protocol/decode-calls.ts';
 import { ProtocolFault, type ProtocolFaultCode } from '../protocol/errors.ts';
 import { FrameReader } from '../protocol/frames.ts';
 import type { GpuHostStats, HostHello } from '../protocol/host.ts';
+import type { DecodedCall } from '../protocol/operations.ts';
 import { encodeDone } from '../protocol/results.ts';
 import { FRAME, type FrameKind, MAX_JSON_BYTES } from '../protocol/wire.ts';
 import { FrameWriter, type WordReader } from '../protocol/words.ts';
@@ -47,12 +48,16 @@ type QueueCall = Exclude<
       | 'close-inferlet'
       | 'create-queue'
       | 'set-waiting'
+      | 'set-span'
       | 'run-consumed'
       | 'run-stop'
       | 'image-pixels'
       | 'image-failed';
   }
 >;
+
+/** What inferlets have used is said this often, while it changes. */
+const USAGE_MS = 100;
 
 /**
  * One runtime's connection: frames in, calls to the engines, results out. A frame that cannot be read ends this connection with a code;
@@ -72,6 +77,9 @@ export class Connection implements ResultLine {
   /** Since when more than its limit has been unread. */
   #unreadSinceMs: number | undefined;
   #helloTimer: NodeJS.Timeout;
+  /** Inferlets of which there is usage to tell. */
+  #used = new Set<HostInferlet>();
+  #usageTimer: NodeJS.Timeout | undefined;
 
   constructor(socket: Socket, environment: ConnectionEnvironment, limits: ConnectionLimits) {
     this.#socket = socket;
@@ -95,6 +103,12 @@ export class Connection implements ResultLine {
   wrote(inferlet: HostInferlet, bytes: number): void {
     this.#written.set(inferlet, (this.#written.get(inferlet) ?? 0) + bytes);
     this.touched();
+  }
+
+  used(inferlet: HostInferlet): void {
+    if (this.#ended) return;
+    this.#used.add(inferlet);
+    this.#usageTimer ??= setTimeout(() => this.#writeUsage(), USAGE_MS).unref();
   }
 
   /** Sends everything written, in one write. */
@@ -133,6 +147,12 @@ export class Connection implements ResultLine {
     const nowMs = performance.now();
     this.#unreadSinceMs ??= nowMs;
     return nowMs - this.#unreadSinceMs > this.#limits.maxUnreadMs;
+  }
+
+  #writeUsage(): void {
+    this.#usageTimer = undefined;
+    for (const inferlet of this.#used) inferlet.writeUsage();
+    this.#used.clear();
   }
 
   #receive(chunk: Buffer): void {
@@ -174,14 +194,16 @@ export class Connection implements ResultLine {
   }
 
   #stats(reader: WordReader, end: number): void {
-    reader.enter(end);
-    const id = reader.u32();
-    const reset = reader.u32() !== 0;
-    reader.leave(end);
-    this.writer.begin(FRAME.stats);
-    this.writer.put(id);
-    this.writer.putText(JSON.stringify(this.#environment.stats(reset)), MAX_JSON_BYTES);
-    this.writer.end();
+    while (!reader.done) {
+      reader.enter(end);
+      const id = reader.u32();
+      const reset = reader.u32() !== 0;
+      reader.leave(end);
+      this.writer.begin(FRAME.stats);
+      this.writer.put(id);
+      this.writer.putText(JSON.stringify(this.#environment.stats(reset)), MAX_JSON_BYTES);
+      this.writer.end();
+    }
     this.flush();
   }
 
@@ -200,6 +222,7 @@ export class Connection implements ResultLine {
     else if (call.op === 'image-pixels') inferlet.image(call.id)?.pixels(call.pixels);
     else if (call.op === 'image-failed') inferlet.image(call.id)?.refuse(call.why);
     else if (inferlet.dead) inferlet.refuse(call.id, inferlet.dead);
+    else if (call.op === 'set-span') inferlet.setSpan(call.high, call.low);
     else if (call.op === 'create-queue') this.#createQueue(inferlet, call.queue, call.model);
     else if (call.op === 'set-waiting') inferlet.setWaiting(call.waiting);
     else this.#queued(inferlet, call, bytes);
@@ -229,9 +252,10 @@ export class Connection implements ResultLine {
     if (this.#inferlets.size >= this.#limits.maxInferlets) {
       throw new ProtocolFault('overrun', `more than ${this.#limits.maxInferlets} inferlets are open`);
     }
-    const { name: id, tenant, arrival, maxPages, maxPriority } = call;
+    const { name: id, tenant, functionName, arrival, maxPages, maxPriority, tenantPages } = call;
     const family = call.family === '' ? undefined : { name: call.family, maxPages: call.familyPages };
-    const owner = { id, tenant, arrival, maxPages, maxPriority, family };
+    const traceparent = call.traceparent === '' ? undefined : call.traceparent;
+    const owner = { id, tenant, functionName, arrival, maxPages, maxPriority, family, tenantPages, traceparent };
     const { maxInferletUnreadBytes } = this.#limits;
     this.#inferlets.set(call.inferlet, new HostInferlet(call.inferlet, owner, this, maxInferletUnreadBytes));
   }
@@ -246,7 +270,10 @@ export class Connection implements ResultLine {
   #closeInferlet(inferlet: HostInferlet, id: number): void {
     this.#inferlets.delete(inferlet.handle);
     inferlet.release(() => {
-      if (this.#ended || id === 0) return;
+      this.#used.delete(inferlet);
+      if (this.#ended) return;
+      inferlet.writeUsage();
+      if (id === 0) return;
       encodeDone(this.writer, id);
       this.touched();
     });
@@ -256,6 +283,8 @@ export class Connection implements ResultLine {
     if (this.#ended) return;
     this.#ended = true;
     clearTimeout(this.#helloTimer);
+    clearTimeout(this.#usageTimer);
+    this.#used.clear();
     for (const inferlet of this.#inferlets.values()) inferlet.release(() => {});
     this.#inferlets.clear();
     this.#socket.destroySoon();

@@ -1,7 +1,8 @@
 import type { ModelEngine } from '../handlers/engine.ts';
+import { Meter } from '../handlers/meter.ts';
 import type { HostQueue, InferletOwner, ModelSpace, OpenImage, OpenRun, ReplyPort } from '../handlers/space.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
-import { encodeError, encodeTerminated } from '../protocol/results.ts';
+import { encodeError, encodeTerminated, encodeUsage, type Termination } from '../protocol/results.ts';
 import type { FrameWriter } from '../protocol/words.ts';
 
 /** Where the results of all inferlets of one connection are written. */
@@ -11,6 +12,8 @@ export interface ResultLine {
   touched(): void;
   /** `bytes` of results of `inferlet` were written; `inferlet.taken` is told when the socket has taken them. */
   wrote(inferlet: HostInferlet, bytes: number): void;
+  /** What `inferlet` has used is not what was last said of it. */
+  used(inferlet: HostInferlet): void;
 }
 
 interface OpenQueue {
@@ -22,6 +25,7 @@ interface OpenQueue {
 export class HostInferlet implements ReplyPort {
   readonly handle: number;
   readonly queues = new Map<number, OpenQueue>();
+  readonly meter = new Meter(() => this.#used());
   readonly #owner: InferletOwner;
   readonly #line: ResultLine;
   readonly #maxUnreadBytes: number;
@@ -30,6 +34,12 @@ export class HostInferlet implements ReplyPort {
   #waiting = false;
   #dead: HandlerError | undefined;
   #unreadBytes = 0;
+  #span = '';
+  /** Whether what was last said of its usage is out of date. */
+  #usageChanged = false;
+  /** Spaces that are being released, and who waits for that. */
+  #releasing = 0;
+  #released: (() => void)[] = [];
 
   /** @param maxUnreadBytes of results that it may leave untaken; past them it is ended */
   constructor(handle: number, owner: InferletOwner, line: ResultLine, maxUnreadBytes: number) {
@@ -46,6 +56,24 @@ export class HostInferlet implements ReplyPort {
 
   get writer(): FrameWriter {
     return this.#line.writer;
+  }
+
+  get span(): string {
+    return this.#span;
+  }
+
+  /** The calls that follow belong to this span; 0 and 0 is none. */
+  setSpan(high: number, low: number): void {
+    this.#span = high === 0 && low === 0 ? '' : [high, low].map((word) => word.toString(16).padStart(8, '0')).join('');
+  }
+
+  /** Writes what it has used, unless that was written before. */
+  writeUsage(): void {
+    if (!this.#usageChanged) return;
+    this.#usageChanged = false;
+    const gpuUs = Math.floor(this.meter.deviceNs / 1000);
+    encodeUsage(this.writer, this.handle, { gpuUs, pageMs: Math.floor(this.meter.pageMs) });
+    this.#line.touched();
   }
 
   touched(): void {
@@ -69,12 +97,13 @@ export class HostInferlet implements ReplyPort {
   }
 
   /** An engine took its memory: the runtime is told, and what it holds on other models goes back as well. */
-  terminated(space: ModelSpace, cause: string): void {
+  terminated(space: ModelSpace, termination: Termination): void {
     if (this.#dead) return;
-    this.#dead = handlerError('terminated', cause);
+    this.#dead = handlerError('terminated', termination.cause);
     for (const [engine, taken] of this.#spaces) if (taken === space) this.#spaces.delete(engine);
     this.release(() => {});
-    encodeTerminated(this.writer, this.handle, cause);
+    this.writeUsage();
+    encodeTerminated(this.writer, this.handle, termination);
     this.#line.touched();
   }
 
@@ -118,20 +147,32 @@ export class HostInferlet implements ReplyPort {
     this.touched();
   }
 
-  /** Gives back what it holds on every model, then tells. Calls that are pending are answered with `why`, if that is given. */
+  /**
+   * Gives back what it holds on every model, then tells, once all that was released before is back as well. Calls that are pending are
+   * answered with `why`, if that is given.
+   */
   release(released: () => void, why?: HandlerError): void {
     const spaces = [...this.#spaces];
     this.#spaces.clear();
     this.queues.clear();
-    let left = spaces.length;
-    if (left === 0) released();
-    for (const [engine, space] of spaces) {
-      const done = (): void => {
-        left--;
-        if (left === 0) released();
-      };
-      engine.closeSpace(space, done, why);
-    }
+    this.#releasing += spaces.length;
+    this.#released.push(released);
+    const done = (): void => {
+      this.#releasing--;
+      this.#tellReleased();
+    };
+    this.#tellReleased();
+    for (const [engine, space] of spaces) engine.closeSpace(space, done, why);
+  }
+
+  #tellReleased(): void {
+    if (this.#releasing === 0) for (const tell of this.#released.splice(0)) tell();
+  }
+
+  #used(): void {
+    if (this.#usageChanged) return;
+    this.#usageChanged = true;
+    this.#line.used(this);
   }
 
   /** It broke a limit: it ends, its neighbours do not. */

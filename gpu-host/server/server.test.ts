@@ -20,6 +20,7 @@ function openInferlet(writer: FrameWriter): void {
     ...{ name: 'x', tenant: 't', maxPages: 4, maxPriority: 10, arrival: 1 },
     family: '',
     familyPages: 0,
+    ...{ tenantPages: 0, functionName: '', traceparent: '' },
   });
 }
 

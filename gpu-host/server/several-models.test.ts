@@ -45,7 +45,12 @@ describe('a host of two models', () => {
 
   const free = (): number[] => host.stats().models.map(({ pages }) => pages.free);
   const open = (id: string, arrival: number, onTerminated?: (cause: string) => void): GpuInferlet =>
-    connection.openInferlet({ id, maxPages: PAGES, arrival, ...(onTerminated && { onTerminated }) });
+    connection.openInferlet({
+      id,
+      maxPages: PAGES,
+      arrival,
+      ...(onTerminated && { onTerminated: ({ cause }) => onTerminated(cause) }),
+    });
 
   test('says what each is and offers, and refuses one that claims what it cannot offer', () => {
     assert.deepEqual(

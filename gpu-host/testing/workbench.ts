@@ -75,10 +75,12 @@ function suiteOn(
     let host: TestHost;
     let oracle: Oracle;
     let connection: GpuHostConnection;
+    let opened: readonly GpuInferlet[];
     before(async () => {
       host = await startTestHost(options);
       oracle = await Oracle.of(host.model);
       connection = await host.connect();
+      opened = openedBy(connection);
     });
     after(() => host[Symbol.asyncDispose]());
     suite((title, body) => {
@@ -89,9 +91,32 @@ function suiteOn(
         } finally {
           await bench.inferlet.close();
         }
-        const pages = (await connection.stats()).models[0]?.pages;
-        assert.equal(pages?.owned, 0, 'every page is back, or kept for its content');
+        await Promise.all(opened.map((inferlet) => inferlet.close()));
+        const { models, tenants } = await connection.stats();
+        assert.equal(models[0]?.pages.owned, 0, 'every page is back, or kept for its content');
+        assert.deepEqual(tenants, [], 'nobody holds anything');
+        checkCharged(opened, models[0]?.deviceBusyMs ?? 0);
       });
     });
   });
+}
+
+/** All inferlets that a connection opens from now on. */
+export function openedBy(connection: GpuHostConnection): readonly GpuInferlet[] {
+  const opened: GpuInferlet[] = [];
+  const open = connection.openInferlet.bind(connection);
+  connection.openInferlet = (options) => {
+    const inferlet = open(options);
+    opened.push(inferlet);
+    return inferlet;
+  };
+  return opened;
+}
+
+/** All the time of the device was charged to somebody; each of them was told whole microseconds. */
+export function checkCharged(ended: readonly GpuInferlet[], deviceBusyMs: number): void {
+  let charged = 0;
+  for (const { usage } of ended) charged += usage.gpuUs;
+  const unsaid = deviceBusyMs * 1000 - charged;
+  assert.ok(unsaid >= -1 && unsaid <= ended.length + 1, `${unsaid} µs of the device were charged to nobody`);
 }

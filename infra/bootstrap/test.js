@@ -1,6 +1,7 @@
 // `npm test`: the same bootstrap as `npm start`, then types, lint and every test. Plain JavaScript for Node 20 or newer.
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { ensureChromium } from './chromium.js';
 import { ensureClang } from './clang.js';
 import { ensureDependencies } from './dependencies.js';
 import { ensureRedisServer } from './redis-server.js';
@@ -43,6 +44,7 @@ try {
   const node = ensureDependencies(root);
   ensureRedisServer();
   ensureClang();
+  ensureChromium();
   for (const [title, args] of steps) {
     console.log(`\n== ${title}`);
     const code = await runPinned(root, node, args);

@@ -4,6 +4,7 @@ import type { WriteStream } from 'node:fs';
 import readline from 'node:readline';
 import { LIFELINE_VARIABLE } from '../lifeline.ts';
 import { parseReadyLine, type ReadyLine } from '../ready.ts';
+import { RESTARTS_VARIABLE } from '../telemetry/vitals.ts';
 
 /** How to run one process of the platform. */
 export interface ChildSpec {
@@ -37,13 +38,14 @@ export class Child {
   readonly #tail: string[] = [];
   #onReadyLine: (line: ReadyLine) => void = () => undefined;
 
-  constructor(spec: ChildSpec, log: WriteStream) {
+  /** @param restarts how often it was started before */
+  constructor(spec: ChildSpec, log: WriteStream, restarts = 0) {
     this.spec = spec;
     // A group of its own: Ctrl-C in the terminal reaches the supervisor alone, which then drains.
     this.#process = spawn(spec.command, spec.args, {
       stdio: ['pipe', 'pipe', 'pipe'],
       detached: true,
-      env: { ...process.env, ...spec.env, [LIFELINE_VARIABLE]: 'stdin' },
+      env: { ...process.env, ...spec.env, [LIFELINE_VARIABLE]: 'stdin', [RESTARTS_VARIABLE]: String(restarts) },
     });
     // A child that dies breaks its pipe; its exit says so already.
     this.#process.stdin?.on('error', () => undefined);

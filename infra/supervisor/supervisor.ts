@@ -26,6 +26,7 @@ interface Slot {
   readonly log: WriteStream;
   child: Child;
   history: RestartHistory;
+  restarts: number;
 }
 
 /**
@@ -49,7 +50,7 @@ export class Supervisor {
     await Promise.all(
       specs.map(async (spec) => {
         const log = createWriteStream(path.join(this.#logsDirectory, `${spec.name}.log`), { flags: 'a' });
-        const slot: Slot = { spec, log, child: new Child(spec, log), history: NO_HISTORY };
+        const slot: Slot = { spec, log, child: new Child(spec, log), history: NO_HISTORY, restarts: 0 };
         this.#slots.push(slot);
         await this.#whenReady(slot, false);
         void this.#keepAlive(slot);
@@ -103,7 +104,8 @@ export class Supervisor {
       } catch {
         return; // Stopping.
       }
-      slot.child = new Child(slot.spec, slot.log);
+      slot.restarts += 1;
+      slot.child = new Child(slot.spec, slot.log, slot.restarts);
       // A child that fails to start has exited; the next turn of the loop reports it and tries again, later.
       await this.#whenReady(slot, true).catch(() => undefined);
     }

@@ -1,7 +1,7 @@
 import type { AdapterInfo, StepRequest as WireStepRequest } from '#gpu-host/protocol/calls.ts';
 import { err, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Mask, StepResult } from '#wit/generated/host.ts';
-import { counted } from './fused.ts';
+import { counted, tokensOf } from './fused.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
@@ -19,15 +19,18 @@ export const adapter = {
 
   /** What the model does not offer is refused on the device, in the order of the queue. */
   'forward-with-adapter': (
-    _inferlet: Inferlet,
-    { device, id }: DeviceQueue,
+    inferlet: Inferlet,
+    queue: DeviceQueue,
     name: string,
     inPages: Uint32Array,
     inEmbeds: Uint32Array,
     outPages: Uint32Array,
     outEmbeds: Uint32Array,
     mask: Mask | undefined,
-  ): void => device?.forwardWithAdapter(id, name, inPages, inEmbeds, outPages, outEmbeds, mask),
+  ): void => {
+    inferlet.hooks.steps?.forward(queue, inEmbeds.length, outEmbeds.length > 0);
+    queue.device?.forwardWithAdapter(queue.id, name, inPages, inEmbeds, outPages, outEmbeds, mask);
+  },
 
   step: (
     inferlet: Inferlet,
@@ -35,11 +38,12 @@ export const adapter = {
     name: string,
     request: WireStepRequest,
   ): Promise<Outcome<StepResult>> => {
-    const refused = inferlet.refuseTokens();
+    const tokens = tokensOf(request);
+    const refused = inferlet.refuseTokens(tokens.inputs + tokens.outputs);
     if (refused) return Promise.resolve(err(refused));
     const offered = queue.offering('adapter');
     if (offered.tag === 'err') return Promise.resolve(offered);
-    inferlet.count(request.tokens.length, request.output.tag === 'none' ? 0 : request.rows);
-    return counted(inferlet, request.tokens.length, offered.val.step(queue.id, { ...request, adapter: name }));
+    const step = inferlet.hooks.steps?.begin(queue, request.tokens.length, request.output.tag !== 'none');
+    return counted(inferlet, tokens, offered.val.step(queue.id, { ...request, adapter: name }), step);
   },
 };

@@ -7,6 +7,7 @@ import {
   MAX_FILES_BYTES,
   MAX_TENANT_FILES_BYTES,
 } from '#scheduler/invocations/file-rules.ts';
+import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import type { FileExchangeFile, FileExchangeFileInfo } from '#wit/generated/host.ts';
 import { ask } from './ask.ts';
 import { DroppableWait, Holdings } from './holdings.ts';
@@ -70,7 +71,12 @@ export class FileTransfers {
   }
 
   async #put(files: OwnFiles, name: string, mediaType: string, bytes: Uint8Array): Promise<Outcome<undefined>> {
-    switch (await files.put(name, mediaType, bytes)) {
+    const outcome = await files.put(name, mediaType, bytes).catch((error: unknown) => {
+      if (error instanceof QuotaExceeded) return error;
+      throw error;
+    });
+    if (outcome instanceof QuotaExceeded) return err(handlerError('limit-exceeded', outcome.message));
+    switch (outcome) {
       case 'ok':
         this.#inferlet.session.tellFile({ name, mediaType, bytes: bytes.length });
         return ok(undefined);

@@ -5,14 +5,17 @@ import type { DeviceQueue } from './queue.ts';
 /** `wit/forward.wit`. */
 export const forward = {
   forward: (
-    _inferlet: Inferlet,
-    { device, id }: DeviceQueue,
+    inferlet: Inferlet,
+    queue: DeviceQueue,
     inPages: Uint32Array,
     inEmbeds: Uint32Array,
     outPages: Uint32Array,
     outEmbeds: Uint32Array,
     mask: Mask | undefined,
-  ): void => device?.forward(id, inPages, inEmbeds, outPages, outEmbeds, mask),
+  ): void => {
+    inferlet.hooks.steps?.forward(queue, inEmbeds.length, outEmbeds.length > 0);
+    queue.device?.forward(queue.id, inPages, inEmbeds, outPages, outEmbeds, mask);
+  },
 
   'mask-page': (_inferlet: Inferlet, { device, id }: DeviceQueue, page: number, slots: number): void =>
     device?.maskPage(id, page, slots),

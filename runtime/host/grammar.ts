@@ -2,7 +2,7 @@ import type { StepRequest } from '#gpu-host/protocol/calls.ts';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { MatchStatus, Source, StepResult } from '#wit/generated/host.ts';
 import type { CompiledGrammar, Matcher } from '../grammar/service.ts';
-import { counted } from './fused.ts';
+import { counted, tokensOf } from './fused.ts';
 import type { Droppable } from './holdings.ts';
 import type { GrantedModel, Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
@@ -84,7 +84,11 @@ class InferletMatcher implements Droppable {
   async step(queue: DeviceQueue, request: StepRequest): Promise<Outcome<StepResult>> {
     const account = this.#inferlet.grammarAccount;
     const bytes = bytesOf(request);
-    const refused = this.#inferlet.refuseTokens() ?? refuseStep(queue, this.#model, request) ?? account.begin(bytes);
+    const tokens = tokensOf(request);
+    const refused =
+      this.#inferlet.refuseTokens(tokens.inputs + tokens.outputs) ??
+      refuseStep(queue, this.#model, request) ??
+      account.begin(bytes);
     if (refused) return err(refused);
     const own = ownRequest(request);
     queue.retain();
@@ -93,9 +97,9 @@ class InferletMatcher implements Droppable {
       if (allowed.tag === 'err') return allowed;
       const offered = queue.offering('fused');
       if (offered.tag === 'err') return offered;
-      this.#inferlet.count(own.tokens.length, own.rows);
+      const step = this.#inferlet.hooks.steps?.begin(queue, own.tokens.length, own.output.tag !== 'none');
       const result = offered.val.step(queue.id, { ...own, allowed: allowed.val });
-      return await counted(this.#inferlet, own.tokens.length, result);
+      return await counted(this.#inferlet, tokens, result, step);
     } finally {
       queue.release();
       account.end(bytes);

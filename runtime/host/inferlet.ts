@@ -1,7 +1,7 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
-import type { GpuHostConnection, GpuInferlet, ModelSummary } from '#gpu-host/protocol/client.ts';
-import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
+import type { DeviceUsage, GpuHostConnection, GpuInferlet, ModelSummary } from '#gpu-host/protocol/client.ts';
+import { type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { Message, ModelMetadata } from '#wit/generated/host.ts';
@@ -18,6 +18,7 @@ import type { Services } from './services.ts';
 import type { Session } from './session-state.ts';
 import { Sleepers } from './sleepers.ts';
 import { Takes } from './takes.ts';
+import { Tokens } from './tokens.ts';
 import { Unread } from './unread.ts';
 
 /** A model that an inferlet may use, and where it runs. */
@@ -58,6 +59,10 @@ export interface InferletDescription {
   readonly models: ReadonlyMap<string, GrantedModel>;
   /** W3C trace context of the request that began it, sent along with its own requests. */
   readonly traceparent?: string;
+  /** KV pages that its tenant may hold on a GPU host: a quota; no limit without it. */
+  readonly tenantPages?: number;
+  /** Secrets and plain variables of its version, by name, in order. */
+  readonly variables?: ReadonlyMap<string, string>;
 }
 
 /** Most resources of a kind that one inferlet may hold at once. */
@@ -105,9 +110,12 @@ export class Inferlet {
   readonly #placesOnly = new Set<GpuHostConnection>();
   #hasPlaces = false;
   readonly #pagesPeak = new Map<string, number>();
-  #inputTokens = 0;
-  #outputTokens = 0;
-  #cachedTokens = 0;
+  /** What it may still use of them, and what it has. */
+  readonly tokens: Tokens;
+  #firstTokenAt = 0;
+  #lastTokenAt = 0;
+  /** Name of the model that it used first; empty when it used none. */
+  model = '';
   #stopped: HandlerError | null = null;
   #released: Promise<void> | null = null;
 
@@ -123,6 +131,8 @@ export class Inferlet {
     this.services = services;
     this.hooks = hooks;
     this.own = own;
+    const quotaReached = () => this.hooks.quotaReached();
+    this.tokens = new Tokens({ limit: description.limits.tokens, shared: own?.shared ?? null, quotaReached });
     this.grammarAccount = new GrammarAccount(hooks.cpu);
     this.imageAccount = new ImageAccount(hooks.cpu);
   }
@@ -138,16 +148,26 @@ export class Inferlet {
   }
 
   get inputTokens(): number {
-    return this.#inputTokens;
+    return this.tokens.input;
   }
 
   get outputTokens(): number {
-    return this.#outputTokens;
+    return this.tokens.output;
   }
 
   /** Of the tokens that went in, those that a prefix cache had: they were not computed again. */
   get cachedTokens(): number {
-    return this.#cachedTokens;
+    return this.tokens.cached;
+  }
+
+  /** When the first token that came out was asked for, milliseconds of `performance.now`; 0 for never. */
+  get firstTokenAt(): number {
+    return this.#firstTokenAt;
+  }
+
+  /** The same of the last one. */
+  get lastTokenAt(): number {
+    return this.#lastTokenAt;
   }
 
   /** Most KV pages held at once, by model. */
@@ -160,15 +180,18 @@ export class Inferlet {
     const known = this.#devices.get(connection);
     // One that was opened for its place in line only has lost nothing with its host.
     if (known && !(this.#placesOnly.delete(connection) && known.lost !== undefined)) return known;
-    const { id, tenant, arrival, limits } = this.description;
+    const { id, tenant, functionName, arrival, limits, tenantPages, traceparent } = this.description;
     const opened = connection.openInferlet({
       id,
       tenant,
+      functionName,
       arrival,
-      maxPages: limits.pages,
+      maxPages: tenantPages === 0 ? 0 : limits.pages,
+      ...(tenantPages !== undefined && { tenantPages }),
       ...(this.own && { sharedPages: this.own.shared.pages }),
       ...(limits.maxPriority !== undefined && { maxPriority: limits.maxPriority }),
-      onTerminated: (cause) => this.hooks.terminated(cause),
+      ...(this.hooks.steps && traceparent !== undefined && { traceparent }),
+      onTerminated: (termination) => this.hooks.terminated(termination),
     });
     this.#devices.set(connection, opened);
     this.hooks.waits.addDevice(opened);
@@ -201,20 +224,33 @@ export class Inferlet {
 
   /** Counts tokens that go in and come out of the model. */
   count(inputTokens: number, outputTokens: number): void {
-    this.#inputTokens += inputTokens;
-    this.#outputTokens += outputTokens;
-    this.own?.shared.count(inputTokens + outputTokens);
+    if (outputTokens > 0) this.#tokensAsked();
+    this.tokens.count(inputTokens, outputTokens);
   }
 
   countCached(tokens: number): void {
-    this.#cachedTokens += tokens;
+    this.tokens.countCached(tokens);
   }
 
-  /** Why no more tokens may be asked for, or null. */
-  refuseTokens(): HandlerError | null {
-    const { tokens } = this.description.limits;
-    if (this.#inputTokens + this.#outputTokens <= tokens) return this.own?.shared.refuseTokens() ?? null;
-    return handlerError('limit-exceeded', `the invocation's ${tokens} tokens are used up (manifest: limits.tokens)`);
+  /** Counts the tokens that go in with a call, and those that come out once it is answered well. */
+  countDuring<T>(inputTokens: number, outputTokens: number, result: Promise<Outcome<T>>): Promise<Outcome<T>> {
+    if (outputTokens > 0) this.#tokensAsked();
+    return this.tokens.during(inputTokens, outputTokens, result);
+  }
+
+  /** Why so many more tokens may not be asked for, or null. */
+  refuseTokens(wanted: number): HandlerError | null {
+    return this.tokens.refuse(wanted);
+  }
+
+  /** What it has used of all its devices, by their last word. */
+  get deviceUsage(): DeviceUsage {
+    let [gpuUs, pageMs] = [0, 0];
+    for (const { usage } of this.#devices.values()) {
+      gpuUs += usage.gpuUs;
+      pageMs += usage.pageMs;
+    }
+    return { gpuUs, pageMs };
   }
 
   /** KV pages that it holds now, by model. */
@@ -224,6 +260,11 @@ export class Inferlet {
       this.#devices.get(connection)?.heldPagesOf(name) ?? 0,
     ]);
     return Object.fromEntries(held);
+  }
+
+  #tokensAsked(): void {
+    this.#lastTokenAt = performance.now();
+    if (this.#firstTokenAt === 0) this.#firstTokenAt = this.#lastTokenAt;
   }
 
   observePages(model: string, held: number): void {

@@ -28,7 +28,7 @@ export const inputImage = {
   ): Promise<Outcome<undefined>> => {
     const offered = queue.offering('input-image');
     if (offered.tag === 'err') return Promise.resolve(offered);
-    const refused = inferlet.refuseTokens();
+    const refused = inferlet.refuseTokens(embeds.length);
     if (refused) return Promise.resolve(err(refused));
     inferlet.count(embeds.length, 0);
     return offered.val.embedImage(

@@ -14,10 +14,12 @@ export const introspect = {
     outEmbeds: Uint32Array,
     mask: Mask | undefined,
   ): Promise<Outcome<Float32Array>> => {
-    const refused = inferlet.refuseTokens();
+    const refused = inferlet.refuseTokens(0);
     if (refused) return Promise.resolve(err(refused));
     const offered = queue.offering('introspect');
     if (offered.tag === 'err') return Promise.resolve(offered);
-    return offered.val.forwardScores(queue.id, inPages, inEmbeds, outPages, outEmbeds, mask);
+    const step = inferlet.hooks.steps?.begin(queue, inEmbeds.length, outEmbeds.length > 0);
+    const scores = offered.val.forwardScores(queue.id, inPages, inEmbeds, outPages, outEmbeds, mask);
+    return step ? step.until(scores) : scores;
   },
 };

@@ -95,7 +95,7 @@ export class KvFile implements Droppable {
 
   /** Computes and appends tokens. Lists may be views of the guest's memory. */
   pred(tokens: Uint32Array, positions: Uint32Array, topK: number): Promise<Outcome<readonly Distribution[]>> {
-    const refused = this.#inferlet.refuseTokens();
+    const refused = this.#inferlet.refuseTokens(2 * tokens.length);
     if (refused) return Promise.resolve(err(refused));
     if (positions.length !== tokens.length) {
       const text = `${tokens.length} tokens and ${positions.length} positions; they go together`;
@@ -242,9 +242,10 @@ export class KvFile implements Droppable {
       rows: tokens.length,
       output: { tag: 'distributions', val: topK } as const,
     };
-    this.#inferlet.count(tokens.length, tokens.length);
     const nextPosition = positions.reduce((most, position) => Math.max(most, position + 1), 0);
-    const outcome = await this.#append(tokens.length, nextPosition, device.step(id, request));
+    const step = this.#inferlet.hooks.steps?.begin(this.queue, tokens.length, true);
+    const issued = this.#inferlet.countDuring(tokens.length, tokens.length, device.step(id, request));
+    const outcome = await this.#append(tokens.length, nextPosition, step ? step.until(issued) : issued);
     return outcome.tag === 'ok' ? ok(outcome.val.distributions) : outcome;
   }
 

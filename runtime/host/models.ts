@@ -2,6 +2,7 @@ import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 import { readVision } from '#gpu-host/models/vision/read.ts';
 import type { GpuHostConnection, ModelSummary } from '#gpu-host/protocol/client.ts';
+import type { RuntimeModel } from '#scheduler/runtimes/types.ts';
 import type { ModelMetadata } from '#wit/generated/host.ts';
 import type { GrantedModel } from './inferlet.ts';
 import { readMetadata } from './model-metadata.ts';
@@ -31,6 +32,14 @@ export class Models {
   /** What every model says of itself; of models with the same name the first host's. */
   list(): readonly ModelSummary[] {
     return [...this.#offers().values()].map(({ summary }) => summary);
+  }
+
+  /** The same, and which life of which host has each: what a runtime says of itself. */
+  offered(): readonly RuntimeModel[] {
+    return [...this.#offers().values()].map(({ summary, connection: { hostId } }) => ({
+      ...summary,
+      ...(hostId !== undefined && { hostId }),
+    }));
   }
 
   /**

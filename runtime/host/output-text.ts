@@ -34,8 +34,9 @@ function look<T>(
   queue: DeviceQueue,
   call: (device: GpuInferlet) => Promise<Outcome<T>>,
 ): Promise<Outcome<T>> {
-  const refused = inferlet.refuseTokens();
+  const refused = inferlet.refuseTokens(1);
   if (refused) return Promise.resolve(err(refused));
-  inferlet.count(0, 1);
-  return queue.device ? call(queue.device) : Promise.resolve(queue.refusal());
+  if (!queue.device) return Promise.resolve(queue.refusal());
+  const answer = inferlet.countDuring(0, 1, call(queue.device));
+  return inferlet.hooks.steps ? inferlet.hooks.steps.sample(queue, answer) : answer;
 }

@@ -17,6 +17,7 @@ export class DeviceQueue {
   constructor(inferlet: Inferlet, name: string) {
     this.name = name;
     this.model = inferlet.description.models.get(name) ?? null;
+    if (this.model && inferlet.model === '') inferlet.model = name;
     this.device = this.model ? inferlet.device(this.model.connection) : null;
     this.id = this.device ? this.device.createQueue(name) : 0;
   }
@@ -65,7 +66,9 @@ export const queue = {
   '[constructor]queue': (inferlet: Inferlet, model: string) => new DeviceQueue(inferlet, model),
   '[method]queue.set-priority': (_inferlet: Inferlet, { device, id }: DeviceQueue, priority: number): void =>
     device?.setPriority(id, priority),
-  '[method]queue.synchronize': (_inferlet: Inferlet, self: DeviceQueue): Promise<Outcome<undefined>> =>
-    self.synchronize(),
+  '[method]queue.synchronize': (inferlet: Inferlet, self: DeviceQueue): Promise<Outcome<undefined>> => {
+    const { steps } = inferlet.hooks;
+    return steps ? steps.answered(self, self.synchronize()) : self.synchronize();
+  },
   '[resource-drop]queue': (_inferlet: Inferlet, self: DeviceQueue): void => self.release(),
 };

@@ -1,5 +1,6 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { Message } from '#wit/generated/host.ts';
+import { type Redact, redactNothing } from './environment/redact.ts';
 
 /** Where an inferlet's events go: the outbox of its invocation. */
 export interface EventSink {
@@ -26,16 +27,24 @@ const MAX_LOG_CHARACTERS = 16_384;
 export class Session {
   readonly #sink: EventSink;
   readonly #source: MessageSource;
+  readonly #redact: Redact;
   readonly #receivers: ((outcome: Outcome<Message>) => void)[] = [];
   #offered: { message: Message; taken: () => void } | null = null;
   #detach: (() => void) | null = null;
   #closed: HandlerError | null = null;
   #droppedLogs = 0;
   #messages = 0;
+  #firstMessageAt = 0;
 
-  constructor(sink: EventSink, source: MessageSource) {
+  constructor(sink: EventSink, source: MessageSource, redact: Redact = redactNothing) {
     this.#sink = sink;
     this.#source = source;
+    this.#redact = redact;
+  }
+
+  /** When the first one was sent, milliseconds of `performance.now`; 0 for never. */
+  get firstMessageAt(): number {
+    return this.#firstMessageAt;
   }
 
   /** Messages sent. */
@@ -54,7 +63,7 @@ export class Session {
     const data =
       message.tag === 'text' ? { text: message.val } : { base64: Buffer.from(message.val).toString('base64') };
     this.#sink.add('message', JSON.stringify(data));
-    this.#messages++;
+    if (this.#messages++ === 0) this.#firstMessageAt = performance.now();
     return SENT;
   }
 
@@ -80,8 +89,9 @@ export class Session {
       this.#droppedLogs = 0;
       this.#sink.add('log', JSON.stringify({ level: 'warn', message: lost }));
     }
-    const text = message.length > MAX_LOG_CHARACTERS ? `${message.slice(0, MAX_LOG_CHARACTERS)}… (cut)` : message;
-    this.#sink.add('log', JSON.stringify({ level, message: text }));
+    const cut = message.length > MAX_LOG_CHARACTERS;
+    const text = this.#redact(cut ? message.slice(0, MAX_LOG_CHARACTERS) : message, cut);
+    this.#sink.add('log', JSON.stringify({ level, message: cut ? `${text}… (cut)` : text }));
   }
 
   receive(): Promise<Outcome<Message>> {

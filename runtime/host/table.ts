@@ -2,6 +2,7 @@ import type { HostTable } from '../lowering/compile.ts';
 import { adapter } from './adapter.ts';
 import { allocate } from './allocate.ts';
 import { children } from './children.ts';
+import { environment } from './environment/environment.ts';
 import { fileExchange } from './file-exchange.ts';
 import { forward } from './forward.ts';
 import { fused } from './fused.ts';
@@ -41,4 +42,5 @@ export const hostTable: HostTable = {
   http,
   children,
   'file-exchange': fileExchange,
+  environment,
 };

@@ -2,7 +2,7 @@ import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.t
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { InputChecker } from '#scheduler/functions/input-check.ts';
 import { FUNCTION_NAME, resolveLimits } from '#scheduler/functions/manifest.ts';
-import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import { type FunctionVersion, ownerOf } from '#scheduler/functions/types.ts';
 import { newInvocationId } from '#scheduler/invocations/id.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
@@ -12,7 +12,7 @@ const MAX_INPUT = 256 << 10;
 
 /** What making a child's job needs of the platform. */
 export interface ChildJobs {
-  /** The served version of a tenant's function, or the one that is named. */
+  /** What an invocation by this version or alias of a tenant's function runs; `live` without one. */
   readonly functionOf: (tenant: string, name: string, version?: string) => Promise<FunctionVersion | null>;
   readonly inputs: InputChecker;
   /** Of a function whose manifest asks for nothing. */
@@ -81,6 +81,7 @@ export function childJob(
     tenant: parent.tenant,
     function: version.name,
     version: version.version,
+    functionOwner: ownerOf(version),
     input,
     arrival: root.arrival,
     submittedAt: Date.now(),

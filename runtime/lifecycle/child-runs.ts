@@ -138,15 +138,18 @@ export class ChildRuns {
     begun: (refused: HandlerError | null) => void,
   ): Promise<AttemptOutcome> {
     const { invocations, runtimeId } = this.#options;
-    const { id, tenant, function: name, version, submittedAt, deadlineMs, arrival, parent = '' } = job;
+    const { id, tenant, function: name, version, submittedAt, deadlineMs, arrival, parent = '', functionOwner } = job;
     const outcome = await invocations.beginChild(
       {
         ...{ id, tenant, function: name, version, submittedAt, deadlineMs, arrival, parent, runtimeId },
         ...{ parentEpoch: origin.epoch, root: origin.family.root.id },
+        ...(functionOwner !== undefined && { functionOwner }),
       },
       origin.token,
     );
     if ('refused' in outcome) {
+      if (outcome.refused === 'not-deployed')
+        begun(handlerError('not-found', `${name}@${version} is deployed no more`));
       begun(handlerError('cancelled', 'the parent has ended; nothing begins for it'));
       return { refused: 'ended' };
     }

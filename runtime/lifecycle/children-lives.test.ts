@@ -135,7 +135,7 @@ describe('the lives of children', () => {
   it('end with a runtime that is killed', async () => {
     const { scheduler } = platform;
     await platform.runtime.stop(0);
-    const kill = await platform.spawnRuntime('runtime-test');
+    const { kill } = await platform.spawnRuntime('runtime-test');
     const inputs = Array.from({ length: 3 }, () => ({ do: 'live', name: 'lasting', plan: [['sleep', 60_000]] }));
     const root = await platform.submit(lasting, { do: 'many', name: 'lasting', inputs, next: { do: 'stubborn' } });
     await eventually(async () => (await scheduler.invocations.children()).size === 3, 'the children run');

@@ -1,11 +1,11 @@
-import type { NewEvent } from '#scheduler/invocations/types.ts';
+import type { OutboxEvent } from './outbox.ts';
 
-/** What an event costs beside its data. */
-const EVENT_BYTES = 128;
+/** What an event costs beside its data, the usage that goes with it included. */
+const EVENT_BYTES = 256;
 
 interface Batch {
   readonly firstSeq: number;
-  readonly events: readonly NewEvent[];
+  readonly events: readonly OutboxEvent[];
   readonly bytes: number;
   readonly acknowledgedAt: number;
 }
@@ -40,7 +40,7 @@ export class KeptEvents {
   }
 
   /** Keeps events that follow on those kept. */
-  add(firstSeq: number, events: readonly NewEvent[], acknowledgedAt: number): void {
+  add(firstSeq: number, events: readonly OutboxEvent[], acknowledgedAt: number): void {
     const bytes = bytesOf(events);
     this.#batches.push({ firstSeq, events, bytes, acknowledgedAt });
     this.#bytes += bytes;
@@ -56,11 +56,11 @@ export class KeptEvents {
   }
 
   /** Takes out the events after number `lastSeq`; null, and nothing is taken out, when one of them is not kept. */
-  takeAfter(lastSeq: number): NewEvent[] | null {
+  takeAfter(lastSeq: number): OutboxEvent[] | null {
     const oldest = this.#batches[0];
     if (oldest === undefined || oldest.firstSeq > lastSeq + 1) return null;
     const stored: Batch[] = [];
-    const lost: NewEvent[] = [];
+    const lost: OutboxEvent[] = [];
     for (const batch of this.#batches) {
       const count = Math.min(Math.max(0, lastSeq + 1 - batch.firstSeq), batch.events.length);
       const events = batch.events.slice(0, count);
@@ -82,7 +82,7 @@ export class KeptEvents {
   }
 }
 
-function bytesOf(events: readonly NewEvent[]): number {
+function bytesOf(events: readonly OutboxEvent[]): number {
   let bytes = events.length * EVENT_BYTES;
   for (const { data } of events) bytes += data.length;
   return bytes;

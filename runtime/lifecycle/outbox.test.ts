@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
+import { DEFAULT_LIMITS } from '#scheduler/functions/manifest.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { durably, losingWrites } from '#scheduler/store/testing/lost-writes.ts';
@@ -34,6 +35,8 @@ describe('an outbox', () => {
       submittedAt: Date.now(),
       deadlineMs: 60_000,
       restartable: false,
+      input: 'null',
+      limits: DEFAULT_LIMITS,
     });
     const begun = await invocations.beginAttempt(id, 'runtime');
     assert.ok('epoch' in begun);
@@ -49,6 +52,7 @@ describe('an outbox', () => {
           calls++;
           return scheduler.invocations.append(id, begun.epoch, seq, events);
         },
+        report: () => assert.fail('nothing reports'),
         lastSeq: async () => {
           if (!visible) throw new StoreError('store-unavailable', 'not now');
           const record = await invocations.get(id);
@@ -132,6 +136,7 @@ describe('an outbox', () => {
             called.resolve();
             return answer.promise;
           },
+          report: () => assert.fail('nothing reports'),
           lastSeq: () => assert.fail('nothing was acknowledged long ago'),
         },
         { onEnd: () => assert.fail('it ended') },

@@ -1,12 +1,15 @@
-import type { AppendOutcome, NewEvent } from '#scheduler/invocations/types.ts';
+import type { AppendOutcome, NewEvent, ReportOutcome, Usage } from '#scheduler/invocations/types.ts';
 import { SequenceGap, StoreError } from '#scheduler/store/errors.ts';
 import type { EventSink } from '../host/session-state.ts';
 import { KeptEvents } from './outbox-kept.ts';
+import type { Reporting } from './usage-reports.ts';
 
 /** The log of one attempt, as its outbox uses it. */
 export interface AttemptLog {
-  /** `Invocations.append` of the attempt. */
-  append(firstSeq: number, events: readonly NewEvent[]): Promise<AppendOutcome>;
+  /** `Invocations.append` of the attempt. @param usage as it was when the last of these events was added */
+  append(firstSeq: number, events: readonly NewEvent[], usage: Usage | undefined): Promise<AppendOutcome>;
+  /** `Invocations.report` of the attempt. */
+  report(usage: Usage): Promise<ReportOutcome>;
   /** Number of the log's last event; null when the invocation is not this attempt's any more. */
   lastSeq(): Promise<number | null>;
 }
@@ -14,7 +17,14 @@ export interface AttemptLog {
 /** Why nothing more can be written: another epoch owns the invocation or it has ended (`lost`), its log is full, or the store refused the call. */
 export type OutboxEnd = 'lost' | 'full' | 'broken';
 
+/** An event on its way, and what the attempt had used when it was added. */
+export interface OutboxEvent extends NewEvent {
+  readonly usage?: Usage | undefined;
+}
+
 export interface OutboxOptions {
+  /** What the attempt has used by now; nothing by default. */
+  readonly usage?: () => Usage | undefined;
   /** Told once when nothing more can be written. */
   readonly onEnd: (end: OutboxEnd, cause?: unknown) => void;
   /** Whether calls that the store does not answer need not be repeated any more; never by default. */
@@ -28,6 +38,8 @@ export interface OutboxOptions {
 const RETRY_MS = [20, 50, 100, 200, 400] as const;
 /** Bytes of one call to the store. */
 const MAX_BATCH_BYTES = 512 << 10;
+/** Events of one call: the store takes so many in one step, with the usage of the last. */
+const MAX_BATCH_EVENTS = 1000;
 const KEEP_MS = 5000;
 const KEEP_BYTES = 2 << 20;
 
@@ -36,14 +48,17 @@ const KEEP_BYTES = 2 << 20;
  * at a time. When the store cannot be reached the call is repeated until it can; numbers make that idempotent. Acknowledged events are kept
  * until they are on disk: when the log turns out to have lost some, it gets them again, under their numbers, before anything else.
  */
-export class Outbox implements EventSink {
+export class Outbox implements EventSink, Reporting {
   readonly #log: AttemptLog;
   readonly #onEnd: OutboxOptions['onEnd'];
+  readonly #usage: () => Usage | undefined;
   readonly #abandoned: () => boolean;
   readonly #keepMs: number;
   readonly #kept: KeptEvents;
   #nextSeq: number;
-  #queue: NewEvent[] = [];
+  #queue: OutboxEvent[] = [];
+  #spokeAt = performance.now();
+  #told: Usage | null = null;
   #pendingBytes = 0;
   #writing: Promise<void> | null = null;
   #scheduled: NodeJS.Immediate | null = null;
@@ -56,6 +71,7 @@ export class Outbox implements EventSink {
     this.#nextSeq = nextSeq;
     this.#log = log;
     this.#onEnd = options.onEnd;
+    this.#usage = options.usage ?? (() => undefined);
     this.#abandoned = options.abandoned ?? (() => false);
     this.#keepMs = options.keepMs ?? KEEP_MS;
     this.#kept = new KeptEvents(this.#keepMs, options.keepBytes ?? KEEP_BYTES);
@@ -63,6 +79,14 @@ export class Outbox implements EventSink {
 
   get pendingBytes(): number {
     return this.#pendingBytes;
+  }
+
+  get spokeAt(): number {
+    return this.#spokeAt;
+  }
+
+  get told(): Usage | null {
+    return this.#told;
   }
 
   /** Number of the event after the last one written. */
@@ -77,13 +101,19 @@ export class Outbox implements EventSink {
 
   add(event: NewEvent['event'], data: string): void {
     if (this.#end || this.#closed) return;
-    this.#queue.push({ event, data });
+    this.#queue.push({ event, data, usage: this.#usage() });
     this.#pendingBytes += data.length;
     if (this.#writing || this.#scheduled) return;
     this.#scheduled = setImmediate(() => {
       this.#scheduled = null;
       this.#start();
     });
+  }
+
+  report(usage: Usage): boolean {
+    if (this.#writing || this.#scheduled || this.#queue.length > 0 || this.#end || this.#closed) return false;
+    this.#writing = this.#report(usage);
+    return true;
   }
 
   /** Resolves when everything added so far is in the log; false when it can never be. */
@@ -155,13 +185,30 @@ export class Outbox implements EventSink {
     }
   }
 
+  /** One try: there is more to tell soon. */
+  async #report(usage: Usage): Promise<void> {
+    try {
+      this.#spokeAt = performance.now();
+      const outcome = await this.#log.report(usage);
+      if (outcome === 'ok') this.#told = usage;
+      else this.#stop('lost');
+    } catch (error) {
+      if (StoreError.from(error).code !== 'store-unavailable') this.#stop('broken', error);
+    } finally {
+      this.#writing = null;
+      this.#start();
+      this.#scheduleCheck();
+    }
+  }
+
   async #writeBatch(): Promise<void> {
     const { batch, bytes } = this.#takeBatch();
     const firstSeq = this.#nextSeq;
+    const usage = batch.at(-1)?.usage;
     const sentAt = performance.now();
     let outcome: AppendOutcome | null;
     try {
-      outcome = await this.#answered(() => this.#log.append(firstSeq, batch));
+      outcome = await this.#answered(() => this.#log.append(firstSeq, batch, usage));
     } catch (error) {
       if (!(error instanceof SequenceGap)) throw error;
       this.#queue = batch.concat(this.#queue);
@@ -171,16 +218,18 @@ export class Outbox implements EventSink {
     this.#pendingBytes -= bytes;
     if (outcome === 'ok') {
       this.#nextSeq += batch.length;
+      this.#spokeAt = performance.now();
+      this.#told = usage ?? null;
       this.#kept.confirm(sentAt);
       this.#kept.add(firstSeq, batch, performance.now());
     } else this.#stop(outcome === 'full' ? 'full' : 'lost');
   }
 
-  #takeBatch(): { batch: NewEvent[]; bytes: number } {
+  #takeBatch(): { batch: OutboxEvent[]; bytes: number } {
     let bytes = 0;
     let count = 0;
     for (const { data } of this.#queue) {
-      if (count > 0 && bytes + data.length > MAX_BATCH_BYTES) break;
+      if (count === MAX_BATCH_EVENTS || (count > 0 && bytes + data.length > MAX_BATCH_BYTES)) break;
       bytes += data.length;
       count++;
     }

@@ -6,22 +6,29 @@ import type { Files } from '#scheduler/invocations/files.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
 import type { TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
+import { SecretError } from '#scheduler/secrets/secrets.ts';
+import type { Variables } from '../host/environment/variables.ts';
 import { type GrantedModel, Inferlet } from '../host/inferlet.ts';
-import type { OwnFiles } from '../host/own.ts';
 import type { Services } from '../host/services.ts';
 import { Session } from '../host/session-state.ts';
 import type { Ending, ExecutionOptions } from '../lowering/execution.ts';
 import { GuestTrap } from '../lowering/trap.ts';
+import type { ObservedRun, RunObserver } from '../telemetry/run-observer.ts';
+import { type AttemptMeter, attemptLog, ownFiles } from './attempt-store.ts';
+import { AttemptUsage, rounded } from './attempt-usage.ts';
 import type { ChildJobs } from './child-job.ts';
 import { type ChildAttempt, ChildRuns } from './child-runs.ts';
 import { Children } from './children.ts';
 import { Family } from './family.ts';
 import { inboxSource } from './inbox-source.ts';
 import { LaunchError, type Launched, type Launcher } from './launch.ts';
-import { type AttemptLog, Outbox } from './outbox.ts';
+import { Outbox } from './outbox.ts';
+import { type MetQuota, quotaCode, quotaStop, TOKENS_USED_UP } from './quota-stop.ts';
+import { mayRestart, restart } from './restart.ts';
 import { resultData } from './result-event.ts';
 import { type Stop, Stopping } from './stopping.ts';
 import { isLost, untilStored } from './stored.ts';
+import { UsageReports } from './usage-reports.ts';
 import { type Verdict, verdictOf } from './verdict.ts';
 import { WaitMonitor } from './waiting.ts';
 
@@ -39,11 +46,17 @@ export interface RunnerOptions {
   readonly modelsOf: (job: InvocationJob) => Promise<ReadonlyMap<string, GrantedModel>>;
   /** What a function may do besides computing. */
   readonly grantsOf: (job: InvocationJob) => Promise<Grants>;
+  /** Its secrets and plain variables. Throws `SecretError` when one of them cannot be opened. */
+  readonly variablesOf: (job: InvocationJob) => Promise<Variables>;
   /** What inferlets may use besides devices. */
   readonly services: Services;
   readonly slices: ExecutionOptions['slices'];
   /** Told what an invocation held at most. */
   readonly observePages?: (job: InvocationJob, peak: Readonly<Record<string, number>>) => void;
+  /** The token quota that has least left for a function of a tenant; null when there is none. */
+  readonly tokenQuota?: (job: InvocationJob) => Promise<MetQuota | null>;
+  /** Measures and traces runs. */
+  readonly observer?: RunObserver;
   /** Told of errors that no caller sees. */
   readonly onError?: (error: unknown) => void;
 }
@@ -56,19 +69,40 @@ const NO_ROOM: Verdict = {
     'The invocation and its children have logged as much as they may together, and this result finds no room: return less, or send less.',
 };
 
+const FAULT: Verdict = { kind: 'error', code: 'internal', message: 'The runtime failed; its log says how.' };
+
+/** Its message names the secret and holds nothing of it. */
+const unopened = ({ message }: SecretError): Verdict => ({ kind: 'error', code: 'artifact-unavailable', message });
+
+/** Ends that are no failures, as they are measured. */
+const FINE = { code: 'ok', message: '' };
+const LOST = { code: 'lost', message: 'Somebody else has ended it.' };
+/** Longest wait, at an inferlet's end, for what its GPU hosts say that it used in all: about a device step. */
+const LAST_USAGE_MS = 250;
+
 /** One run of an inferlet that is about to begin. */
 type Run = ChildAttempt;
 
 interface Attempt extends Omit<Run, 'begin'> {
   readonly epoch: number;
+  /** 1 for the first. */
+  readonly number: number;
+  /** KV pages that its tenant may hold; null for no limit. */
+  readonly kvPages: number | null;
+  /** Tokens that the tenant's quotas left at its beginning; null for no limit. */
+  readonly tokensLeft: number | null;
+  /** What the store answers to what it is told of usage. */
+  readonly meter: AttemptMeter;
   readonly startedAt: number;
   readonly outbox: Outbox;
+  readonly observed: ObservedRun | undefined;
 }
 
 /** Runs invocations: each from its job to exactly one terminal event, and everything that it held given back. */
 export class InvocationRunner {
   readonly #options: RunnerOptions;
   readonly #waiting = new WaitMonitor();
+  readonly #reports = new UsageReports();
   readonly #children: ChildRuns;
 
   constructor(options: RunnerOptions) {
@@ -102,17 +136,25 @@ export class InvocationRunner {
     const { job, signal } = run;
     const { tenant, function: name, version, limits } = job;
     // The instance is made ready while the store answers; if it refuses, the instance is thrown away.
+    let launchedAt = startedAt;
     const launching = launcher
       .launch({ tenant, function: name, version, memoryMb: limits.memoryMb })
-      .catch((error: unknown) => asLaunchError(error));
+      .catch((error: unknown) => asLaunchError(error))
+      .finally(() => {
+        launchedAt = Date.now();
+      });
     const begun = await untilStored(begin, signal);
     if (begun === null || 'refused' in begun) {
       const unused = await launching;
       if (!(unused instanceof LaunchError)) unused.execution.dispose();
       return null;
     }
+    const start = { startedAt, attempt: begun.attempt, runtimeId: this.#options.runtimeId };
+    const observed = this.#options.observer?.begin(job, start);
     let kill: (trap: GuestTrap) => void = () => undefined;
-    const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, job.id, begun.epoch), {
+    const meter: AttemptMeter = { usage: () => undefined, answered: () => undefined };
+    const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, job.id, begun.epoch, meter), {
+      usage: () => meter.usage(),
       onEnd: (end, cause) => {
         if (cause !== undefined) this.#options.onError?.(cause);
         kill(
@@ -121,57 +163,85 @@ export class InvocationRunner {
       },
       abandoned: () => isLost(signal),
     });
-    const attempt: Attempt = { ...run, epoch: begun.epoch, startedAt, outbox };
+    const { epoch, attempt: number, kvPages, tokensLeft } = begun;
+    const attempt: Attempt = { ...run, epoch, number, kvPages, tokensLeft, startedAt, outbox, meter, observed };
     const launched = await launching;
     if (launched instanceof LaunchError) {
       return this.#finish(attempt, { kind: 'error', code: launched.code, message: launched.message }, {});
     }
+    observed?.launched(launched, launchedAt);
     kill = (trap) => launched.execution.kill(trap);
     try {
       return await this.#execute(attempt, launched);
     } catch (error) {
       this.#options.onError?.(error);
       launched.execution.dispose();
-      return this.#finish(
-        attempt,
-        { kind: 'error', code: 'internal', message: 'The runtime failed; its log says how.' },
-        {},
-      );
+      return this.#finish(attempt, error instanceof SecretError ? unopened(error) : FAULT, {});
     }
   }
 
   async #execute(attempt: Attempt, launched: Launched): Promise<Verdict> {
-    const { job, outbox, startedAt, signal, family, depth, epoch } = attempt;
+    const { job, outbox, startedAt, signal, family, depth, epoch, meter, observed } = attempt;
     const { execution } = launched;
     const { guest } = execution;
-    const [models, grants] = await Promise.all([this.#options.modelsOf(job), this.#options.grantsOf(job)]);
+    const [models, grants, variables] = await Promise.all([
+      this.#options.modelsOf(job),
+      this.#options.grantsOf(job),
+      untilStored(() => this.#options.variablesOf(job), signal),
+    ]);
+    if (variables === null) {
+      execution.dispose();
+      return this.#finish(attempt, { kind: 'silent' }, {});
+    }
     const { id, tenant, function: functionName, version: functionVersion, arrival, limits } = job;
     const deadlineAt = Math.min(job.submittedAt + job.deadlineMs, startedAt + limits.wallMs);
-    const session = new Session(outbox, inboxSource(this.#options.inbox, id));
+    const session = new Session(outbox, inboxSource(this.#options.inbox, id), variables.redact);
+    const { traceparent = job.traceparent, steps } = observed?.runs(() => measure(session, inferlet)) ?? {};
     const children = new Children(this.#children, {
-      ...{ job, epoch, depth, family, grants, deadlineAt },
+      ...{
+        job: { ...job, ...(traceparent !== undefined && { traceparent }) },
+        epoch,
+        depth,
+        family,
+        grants,
+        deadlineAt,
+      },
       charge: (cpuMs) => execution.charge(cpuMs),
       takePlaces: () => inferlet.takePlaces(),
     });
     const inferlet = new Inferlet(
       {
         ...{ id, tenant, functionName, functionVersion, arrival, input: job.input, grants, limits, models, deadlineAt },
-        ...(job.traceparent !== undefined && { traceparent: job.traceparent }),
+        ...(traceparent !== undefined && { traceparent }),
+        variables: variables.values,
+        ...(attempt.kvPages !== null && { tenantPages: attempt.kvPages }),
       },
       session,
       this.#options.services,
       {
         waits: this.#waiting.watch(),
-        usage: () => ({ cpuMs: round(execution.cpuMs), calls: guest.calls, memoryBytes: guest.memoryBytes }),
+        usage: () => ({ cpuMs: rounded(execution.cpuMs), calls: guest.calls, memoryBytes: guest.memoryBytes }),
         cpu: { charge: (cpuMs) => execution.charge(cpuMs), usedUp: () => execution.cpuMs > limits.cpuMs },
-        terminated: (cause) => stopping.stop({ code: 'terminated', message: cause }),
+        ...(steps && { steps }),
+        terminated: ({ cause, retryAfterMs }) =>
+          stopping.stop({ code: 'terminated', message: `Its memory was taken: ${cause}.`, cause, retryAfterMs }),
+        quotaReached: () => stopping.stop(TOKENS_USED_UP),
       },
       { children, files: ownFiles(this.#options.files, id, epoch), shared: family },
     );
     const stopping = new Stopping(execution, inferlet);
     guest.context = inferlet;
     execution.options = { slices: this.#options.slices, cpuLimitMs: limits.cpuMs };
-    const queuedMs = Math.max(0, startedAt - job.submittedAt);
+    // Of another attempt only the first is known to have waited since then.
+    const queuedMs = attempt.number === 1 ? Math.max(0, startedAt - job.submittedAt) : 0;
+    const used = new AttemptUsage({ inferlet, execution, queuedMs });
+    inferlet.tokens.allow(NOTHING_COUNTED, attempt.tokensLeft);
+    const snapshot = () => used.snapshot();
+    meter.usage = snapshot;
+    meter.answered = (told, { exceeded, tokensLeft }) => {
+      inferlet.tokens.allow(tokensOf(told), tokensLeft);
+      if (exceeded) stopping.stop(quotaStop(exceeded, Date.now()));
+    };
     outbox.add(
       'start',
       JSON.stringify({
@@ -180,6 +250,7 @@ export class InvocationRunner {
         version: functionVersion,
         queuedMs,
         coldStart: launched.coldStart,
+        ...(attempt.number > 1 && { attempt: attempt.number }),
         ...(job.parent !== undefined && { parent: job.parent }),
       }),
     );
@@ -199,27 +270,32 @@ export class InvocationRunner {
         }),
       Math.min(limits.wallMs, 2 ** 31 - 1),
     );
+    const unwatch = this.#reports.watch(outbox, snapshot);
     const ranFrom = performance.now();
     let ending: Ending;
     try {
       ending = await execution.start(job.input);
     } finally {
       clearTimeout(wallTimer);
+      unwatch();
+      used.returned();
+      // Who has ended is told to stop no more, whatever quota its last words pass.
+      meter.answered = () => undefined;
+      observed?.returned();
       stopping.dispose();
       signal.removeEventListener('abort', onAbort);
       children.end();
     }
-    const wallMs = performance.now() - ranFrom;
     const { lostDevice } = inferlet;
     const released = inferlet.release();
     const memoryBytes = guest.memoryBytes;
     execution.dispose();
 
     // Where the time before the inferlet's first call of the platform went; numbers only.
-    const firstCall = guest.firstCallAt === 0 ? {} : { firstCallMs: round(guest.firstCallAt - ranFrom) };
-    outbox.add('metric', JSON.stringify({ queuedMs, ...rounded(launched.timings), ...firstCall }));
+    const firstCall = guest.firstCallAt === 0 ? {} : { firstCallMs: rounded(guest.firstCallAt - ranFrom) };
+    outbox.add('metric', JSON.stringify({ queuedMs, ...roundedTimings(launched.timings), ...firstCall }));
     // Whoever sees the end of an invocation sees the end of its children.
-    await Promise.all([outbox.flushed(), children.settled()]);
+    await Promise.all([outbox.flushed(), children.settled(), soon(released)]);
     const verdict = verdictOf({
       ending,
       stop: stopping.reason,
@@ -229,31 +305,37 @@ export class InvocationRunner {
       stderr: guest.stderr,
       memoryBytes,
       memoryLimitBytes: launched.memoryLimitBytes,
+      redact: variables.redact,
     });
-    const pages = Object.fromEntries(inferlet.pagesPeak);
-    const usage: Usage = {
-      inputTokens: inferlet.inputTokens,
-      outputTokens: inferlet.outputTokens,
-      cachedTokens: inferlet.cachedTokens,
-      cpuMs: round(execution.cpuMs),
-      wallMs: round(wallMs),
-      queuedMs,
-      kvPagesPeak: Math.max(0, ...Object.values(pages)),
-      memoryBytes,
-      messages: session.messages,
-      calls: guest.calls,
-    };
-    const finished = await this.#finish(attempt, verdict, usage);
+    const usage = used.snapshot();
+    const restarted =
+      depth === 0 && mayRestart(verdict)
+        ? await restart(this.#options, { attempt, verdict, models, released, usage: snapshot })
+        : null;
+    const finished = await this.#finish(attempt, restarted ?? (await this.#named(job, verdict)), usage);
     // A root is admitted for what its children hold as well.
     if (depth === 0) this.#options.observePages?.(job, Object.fromEntries(family.pages.peak));
     await released;
     return finished;
   }
 
+  /** A verdict that names the quota of tokens which had no room; the refusal itself knew only that one had none. */
+  async #named(job: InvocationJob, verdict: Verdict): Promise<Verdict> {
+    if (verdict.kind !== 'error' || verdict.message !== TOKENS_USED_UP.message) return verdict;
+    try {
+      const quota = await this.#options.tokenQuota?.(job);
+      if (quota) return { ...verdict, ...quotaStop(quota, Date.now()), code: quotaCode(quota.quota) };
+    } catch (error) {
+      this.#options.onError?.(error);
+    }
+    return verdict;
+  }
+
   /** Answers the verdict, `silent` when somebody else had ended the invocation before. */
   async #finish(attempt: Attempt, verdict: Verdict, usage: Usage): Promise<Verdict> {
-    const { job, epoch, outbox } = attempt;
+    const { job, epoch, outbox, observed } = attempt;
     if (verdict.kind === 'silent') {
+      observed?.ended(LOST.code, LOST.message, usage);
       outbox.close();
       return verdict;
     }
@@ -262,36 +344,22 @@ export class InvocationRunner {
         ? { event: 'result', data: resultData(verdict.output, usage) }
         : {
             event: 'error',
-            data: JSON.stringify({ code: verdict.code, message: verdict.message, usage }),
+            data: JSON.stringify({ ...errorOf(verdict), usage }),
             code: verdict.code,
             message: verdict.message,
           };
     const outcome = await outbox.finish((seq) => this.#options.invocations.finish(job.id, epoch, seq, terminal, usage));
     if (outcome === 'full') return this.#finish(attempt, NO_ROOM, usage);
+    const { code, message } = outcome !== 'ok' ? LOST : verdict.kind === 'result' ? FINE : verdict;
+    observed?.ended(code, message, usage);
     return outcome === 'ok' ? verdict : { kind: 'silent' };
   }
 }
 
-/** The log of an attempt. When Redis has lost the attempt itself, it is not the attempt's any more. */
-function attemptLog(invocations: Invocations, id: string, epoch: number): AttemptLog {
-  return {
-    append: (firstSeq, events) => invocations.append(id, epoch, firstSeq, events),
-    lastSeq: async () => {
-      const record = await invocations.get(id);
-      return record?.status === 'running' && record.epoch === epoch ? record.seq : null;
-    },
-  };
-}
-
-/** The files of one attempt: what it puts there carries its epoch. */
-function ownFiles(files: Files, id: string, epoch: number): OwnFiles {
-  return {
-    put: (name, mediaType, content) => files.put(id, name, mediaType, content, epoch),
-    appears: (name, signal) => files.appears(id, name, signal),
-    get: (name) => files.get(id, name),
-    list: () => files.list(id),
-  };
-}
+const measure = ({ firstMessageAt }: Session, { firstTokenAt, lastTokenAt, model }: Inferlet) => ({
+  times: { firstMessageAt, firstTokenAt, lastTokenAt },
+  model,
+});
 
 function asLaunchError(error: unknown): LaunchError {
   if (error instanceof LaunchError) return error;
@@ -299,8 +367,28 @@ function asLaunchError(error: unknown): LaunchError {
   return new LaunchError('internal', `The inferlet could not be started: ${message}`, { cause: error });
 }
 
-const round = (milliseconds: number): number => Math.round(milliseconds * 1000) / 1000;
+function roundedTimings(timings: Launched['timings']): Record<string, number> {
+  return Object.fromEntries(Object.entries(timings).map(([name, value]) => [name, rounded(value)]));
+}
 
-function rounded(timings: Launched['timings']): Record<string, number> {
-  return Object.fromEntries(Object.entries(timings).map(([name, value]) => [name, round(value)]));
+const NOTHING_COUNTED = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
+
+const tokensOf = ({ inputTokens = 0, outputTokens = 0, cachedTokens = 0 }: Usage): typeof NOTHING_COUNTED => ({
+  inputTokens,
+  outputTokens,
+  cachedTokens,
+});
+
+/** What an error event says of a failure, its usage apart. */
+function errorOf({ code, message, cause, retryAfterMs }: Extract<Verdict, { kind: 'error' }>): object {
+  return { code, message, cause, retryAfterMs };
+}
+
+/** Resolves with a promise, at the latest after a moment. */
+async function soon(promise: Promise<void>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, LAST_USAGE_MS);
+  });
+  await Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }

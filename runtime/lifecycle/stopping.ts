@@ -1,5 +1,6 @@
 import { handlerError } from '#gpu-host/protocol/errors.ts';
 import type { StopReason } from '#scheduler/admission/job.ts';
+import type { FailureCode } from '#scheduler/invocations/types.ts';
 import type { Inferlet } from '../host/inferlet.ts';
 import type { Execution } from '../lowering/execution.ts';
 import { GuestTrap } from '../lowering/trap.ts';
@@ -7,17 +8,25 @@ import { GuestTrap } from '../lowering/trap.ts';
 /** How long an inferlet that is told to stop may go on, to say goodbye. */
 const STOP_GRACE_MS = 250;
 
+/** Failures of invocations that met a quota while they ran. */
+export type QuotaCode = Extract<FailureCode, 'quota-tokens' | 'quota-gpu-time' | 'quota-cpu-time'>;
+
 /** A reason to stop, and how long an inferlet may go on that is told so. */
-export interface Stop extends StopReason {
+export interface Stop extends Omit<StopReason, 'code'> {
+  readonly code: StopReason['code'] | QuotaCode;
   /** 250 by default. */
   readonly graceMs?: number;
+  /** What it came from, for whoever reads the error. */
+  readonly cause?: string;
+  /** When another try may succeed. */
+  readonly retryAfterMs?: number;
 }
 
 /** Stops an inferlet: it is told, gets a moment, and is killed. */
 export class Stopping {
   readonly #execution: Execution;
   readonly #inferlet: Inferlet;
-  #reason: StopReason | null = null;
+  #reason: Stop | null = null;
   #timer: NodeJS.Timeout | null = null;
 
   constructor(execution: Execution, inferlet: Inferlet) {
@@ -25,24 +34,27 @@ export class Stopping {
     this.#inferlet = inferlet;
   }
 
-  get reason(): StopReason | null {
+  get reason(): Stop | null {
     return this.#reason;
   }
 
   stop(reason: Stop): void {
     if (this.#reason) return;
     this.#reason = reason;
-    const trap = () =>
-      this.#execution.kill(new GuestTrap(reason.code === 'runtime-lost' ? 'terminated' : reason.code, reason.message));
+    // Nobody reads the trap's code: the reason to stop says more.
+    const code = reason.code === 'cancelled' || reason.code === 'deadline-exceeded' ? reason.code : 'terminated';
+    const trap = () => this.#execution.kill(new GuestTrap(code, reason.message));
     if (reason.code === 'runtime-lost' || reason.graceMs === 0) {
       trap();
       return;
     }
     this.#timer = setTimeout(trap, reason.graceMs ?? STOP_GRACE_MS);
-    this.#inferlet.stop(handlerError(reason.code, reason.message));
+    this.#inferlet.stop(handlerError(isQuota(reason.code) ? 'limit-exceeded' : reason.code, reason.message));
   }
 
   dispose(): void {
     if (this.#timer) clearTimeout(this.#timer);
   }
 }
+
+const isQuota = (code: Stop['code']): code is QuotaCode => code.startsWith('quota-');

@@ -1,54 +1,31 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import type { InvocationEvent } from '#scheduler/invocations/types.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { HOLDING } from '../testing/guests.ts';
 import { TestPlatform } from '../testing/platform.ts';
-
-/** Fills pages (an empty one costs nothing to give up), says so, and then does what its input says. */
-const HOLDER = `
-  import { allocatePages } from 'pie:inferlet/allocate@0.1.0';
-  import { step } from 'pie:inferlet/fused@0.1.0';
-  import { Queue } from 'pie:inferlet/queue@0.1.0';
-  import { models, sleep } from 'pie:inferlet/runtime@0.1.0';
-  import { receive, send } from 'pie:inferlet/session@0.1.0';
-
-  const say = (text) => send({ tag: 'text', val: text });
-
-  export async function run(input) {
-    const { pages, do: next, more } = JSON.parse(input);
-    const queue = new Queue(models()[0].name);
-    const outPages = allocatePages(queue, pages);
-    const positions = Array.from({ length: pages * 16 }, (_, i) => i);
-    const tokens = positions.map((i) => 3 + ((i * 7 + pages * 13) % 90));
-    const request = { tokens, positions, inPages: [], outPages, mask: undefined, rows: 0, output: { tag: 'none' } };
-    const held = await step(queue, request).read();
-    if (held.tag === 'err') throw new Error(held.val.val);
-    say('holding');
-    if (next === 'spin') for (;;);
-    if (next === 'sleep') {
-      const outcome = await sleep(100_000).read();
-      say(outcome.val.tag);
-      for (;;) await sleep(1).read();
-    }
-    await receive().read();
-    allocatePages(queue, more);
-    const outcome = await queue.synchronize().read();
-    return JSON.stringify(outcome.tag);
-  }
-`;
 
 describe('an inferlet whose memory a GPU host takes', () => {
   let platform: TestPlatform;
   let version: FunctionVersion;
+  let restartable: FunctionVersion;
   before(async () => {
     platform = await TestPlatform.start({ pageCount: 16 });
     const limits = { memoryMb: 16, cpuMs: 20_000, wallMs: 20_000, pages: 16 };
-    version = await platform.deploy(HOLDER, { name: 'holder', limits });
+    // More are let in than fit.
+    const manifest = { limits, expectedPages: 1 };
+    version = await platform.deploy(HOLDING, { name: 'holder', ...manifest });
+    restartable = await platform.deploy(HOLDING, { name: 'again', ...manifest, restartable: true });
   });
   after(() => platform.stop());
 
   /** Starts an inferlet and waits until it holds its pages; they come in line in the order of their starts. */
-  async function hold(wish: { pages: number; do: 'spin' | 'sleep' | 'grow'; more?: number }): Promise<string> {
-    const id = await platform.submit(version, wish);
+  async function hold(
+    wish: { pages: number; do: 'spin' | 'sleep' | 'grow' | 'end'; more?: number },
+    of = version,
+  ): Promise<string> {
+    const id = await platform.submit(of, wish);
     for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(15_000))) {
       if (event === 'message') return id;
       assert.notEqual(event, 'error', data);
@@ -68,7 +45,15 @@ describe('an inferlet whose memory a GPU host takes', () => {
     for (const transcript of [slept, spun]) {
       assert.equal(transcript?.end.event, 'error');
       assert.equal(transcript.end.data.code, 'terminated');
-      assert.match(transcript.end.data.message ?? '', /\S/);
+      const { message, cause, retryAfterMs } = transcript.end.data;
+      assert.match(
+        String(cause),
+        /^memory pressure: the newest of 3 inferlets gave way to an earlier invocation of holder$/,
+      );
+      assert.ok(message?.includes(String(cause)));
+      assert.ok(Number(retryAfterMs) >= 1000 && Number(retryAfterMs) <= 60_000);
+      assert.ok((transcript.end.data.usage?.gpuMs ?? 0) > 0);
+      assert.ok((transcript.end.data.usage?.pageSeconds ?? 0) > 0);
       assert.ok((transcript.end.data.usage?.kvPagesPeak ?? 0) >= 4);
       const endings = transcript.events.filter(({ event }) => event === 'result' || event === 'error');
       assert.equal(endings.length, 1);
@@ -77,4 +62,35 @@ describe('an inferlet whose memory a GPU host takes', () => {
     assert.equal(await platform.freePages(), 16);
     assert.deepEqual(platform.errors, []);
   });
+
+  it('starts anew when it is restartable: in its place, with what it said before and why in its log', async () => {
+    const oldest = await hold({ pages: 2, do: 'grow', more: 13 });
+    const newest = await hold({ pages: 6, do: 'end' }, restartable);
+    await platform.scheduler.inbox.push(oldest, { text: 'grow' });
+    assert.equal((await platform.transcript(oldest)).end.data.output, 'ok');
+    await eventually(
+      async () => (await platform.scheduler.events.read(newest, 0)).filter(isHolding).length === 2,
+      'again',
+    );
+    await platform.scheduler.inbox.push(newest, { text: 'end' });
+    const { events, end } = await platform.transcript(newest);
+    assert.equal(end.data.output, 'ended');
+    const data = (of: string) => events.filter(({ event }) => event === of).map((event) => JSON.parse(event.data));
+    const names = events.map(({ event }) => event).filter((event) => event !== 'metric');
+    assert.deepEqual(names, ['start', 'message', 'log', 'start', 'message', 'result']);
+    assert.deepEqual(
+      data('start').map(({ attempt }) => attempt),
+      [undefined, 2],
+    );
+    const [{ level, message }] = data('log');
+    assert.equal(level, 'warn');
+    assert.match(message, /memory pressure: the newest of 2 inferlets gave way to an earlier invocation of holder/);
+    const record = await platform.scheduler.invocations.get(newest);
+    assert.equal(record?.attempts, 2);
+    const last = end.data.usage ?? {};
+    assert.ok((record.usage?.inputTokens ?? 0) === 2 * (last.inputTokens ?? 0), 'both attempts are counted');
+    assert.deepEqual(platform.errors, []);
+  });
 });
+
+const isHolding = ({ event }: InvocationEvent): boolean => event === 'message';

@@ -1,23 +1,30 @@
-import type { HandlerErrorTag } from '#gpu-host/protocol/errors.ts';
+import { type HandlerErrorTag, PAGE_QUOTA } from '#gpu-host/protocol/errors.ts';
 import type { FailureCode } from '#scheduler/invocations/types.ts';
+import { type Redact, redactNothing } from '../host/environment/redact.ts';
 import type { Ending } from '../lowering/execution.ts';
 import type { OutboxEnd } from './outbox.ts';
+import type { Stop } from './stopping.ts';
 
 /** How an invocation ended, as it is written to its log. */
 export type Verdict =
   | { readonly kind: 'result' /** JSON text. */; readonly output: string }
-  | { readonly kind: 'error'; readonly code: FailureCode; readonly message: string }
+  | ({ readonly kind: 'error'; readonly code: FailureCode; readonly message: string } & FailureDetails)
   /** Another runtime owns the invocation, or it has ended: nothing may be written. */
   | { readonly kind: 'silent' };
+
+/** What an error event says besides. */
+export interface FailureDetails {
+  /** What it came from. */
+  readonly cause?: string;
+  /** When another try may succeed, whole milliseconds; a guess but for quotas. */
+  readonly retryAfterMs?: number;
+}
 
 /** Everything that bears on a verdict. */
 export interface Evidence {
   readonly ending: Ending;
   /** Why the inferlet was told to stop, if it was. */
-  readonly stop: {
-    readonly code: 'cancelled' | 'deadline-exceeded' | 'terminated' | 'runtime-lost';
-    readonly message: string;
-  } | null;
+  readonly stop: Stop | null;
   readonly outboxEnd: OutboxEnd | null;
   /** Errors that the platform answered the inferlet with. */
   readonly handlerErrors: ReadonlyMap<HandlerErrorTag, string>;
@@ -27,10 +34,14 @@ export interface Evidence {
   readonly stderr: string;
   readonly memoryBytes: number;
   readonly memoryLimitBytes: number;
+  /** Takes secrets out of what is written down. */
+  readonly redact?: Redact;
 }
 
 /** Most characters of an error's message. */
 const MAX_MESSAGE = 8192;
+/** Most characters of a result that is none, in the message about it. */
+const MAX_PREVIEW = 80;
 /** Most characters of a result. */
 export const MAX_RESULT = 4 << 20;
 /** A memory counts as full above this part of its limit: growth fails in steps, before the last page. */
@@ -41,6 +52,16 @@ const NOT_A_STRING = /expected string: FromJs/;
 
 /** Decides how an invocation ended. Pure. */
 export function verdictOf(evidence: Evidence): Verdict {
+  const verdict = decide(evidence);
+  if (verdict.kind !== 'error') return verdict;
+  const { redact = redactNothing } = evidence;
+  const { message } = verdict;
+  // What the guest said last may have been cut off before it came here.
+  const text = redact(message.slice(0, MAX_MESSAGE), true);
+  return { ...verdict, message: message.length > MAX_MESSAGE ? `${text}… (cut)` : text };
+}
+
+function decide(evidence: Evidence): Verdict {
   const { ending, stop, outboxEnd } = evidence;
   if (stop?.code === 'runtime-lost' || outboxEnd === 'lost') return { kind: 'silent' };
   if (outboxEnd === 'full')
@@ -49,7 +70,7 @@ export function verdictOf(evidence: Evidence): Verdict {
       'The invocation wrote more events than its log takes, or than it may with all its children.',
     );
   if (outboxEnd === 'broken') return failure('internal', 'An event could not be written.');
-  if (stop) return failure(stop.code, stop.message);
+  if (stop) return { ...failure(stop.code, stop.message), ...detailsOf(stop) };
   return ending.kind === 'trapped' ? trapped(evidence, ending.trap) : returned(evidence, ending.ok, ending.text);
 }
 
@@ -64,12 +85,14 @@ function returned(evidence: Evidence, ok: boolean, text: string): Verdict {
     if (isJson(text)) return { kind: 'result', output: text };
     return failure(
       'invalid-result',
-      `run returned text that is not JSON: ${preview(text)} — return JSON.stringify(value).`,
+      `run returned text that is not JSON: ${preview(text, evidence.redact)} — return JSON.stringify(value).`,
     );
   }
   const message = text === '' ? 'run failed without a message' : text;
   const lost = lostToPlatform(evidence, message);
   if (lost) return lost;
+  const quota = pageQuota(evidence, text);
+  if (quota) return quota;
   if (isFull(evidence) && /out of memory|memory exhausted|allocation/i.test(message)) return outOfMemory(evidence);
   return failure('inferlet-error', message);
 }
@@ -80,6 +103,8 @@ function trapped(evidence: Evidence, trap: Extract<Ending, { kind: 'trapped' }>[
   const words = evidence.stderr.trim();
   const lost = lostToPlatform(evidence, words || trap.message);
   if (lost) return lost;
+  const quota = pageQuota(evidence, words);
+  if (quota) return quota;
   if (NOT_A_STRING.test(words))
     return failure('invalid-result', 'run returned a value that is no string: return JSON.stringify(value).');
   return failure(
@@ -98,6 +123,20 @@ function lostToPlatform({ handlerErrors, lostDevice }: Evidence, message: string
   return null;
 }
 
+/** What a GPU host says when a tenant holds all the pages that it may. */
+const PAGE_QUOTA_REFUSAL = new RegExp(`quota ${PAGE_QUOTA}: [^;]*; \\d+ is the tenant's limit`);
+
+/** An inferlet that fails with the refusal of its tenant's quota in its last words, or without a word after it, ended for that. */
+function pageQuota({ handlerErrors }: Evidence, words: string): Verdict | null {
+  const told = words === '' ? (handlerErrors.get('limit-exceeded') ?? '') : words;
+  const refusal = PAGE_QUOTA_REFUSAL.exec(told)?.[0];
+  return refusal === undefined ? null : { ...failure('quota-pages', refusal), cause: `quota ${PAGE_QUOTA}` };
+}
+
+function detailsOf({ cause, retryAfterMs }: Stop): FailureDetails {
+  return { ...(cause !== undefined && { cause }), ...(retryAfterMs !== undefined && { retryAfterMs }) };
+}
+
 const isFull = ({ memoryBytes, memoryLimitBytes }: Evidence): boolean => memoryBytes >= memoryLimitBytes * FULL;
 
 function outOfMemory({ memoryBytes, memoryLimitBytes }: Evidence): Verdict {
@@ -108,12 +147,8 @@ function outOfMemory({ memoryBytes, memoryLimitBytes }: Evidence): Verdict {
   );
 }
 
-function failure(code: FailureCode, message: string): Verdict {
-  return {
-    kind: 'error',
-    code,
-    message: message.length > MAX_MESSAGE ? `${message.slice(0, MAX_MESSAGE)}… (cut)` : message,
-  };
+function failure(code: FailureCode, message: string): Extract<Verdict, { kind: 'error' }> {
+  return { kind: 'error', code, message };
 }
 
 function isJson(text: string): boolean {
@@ -125,4 +160,8 @@ function isJson(text: string): boolean {
   }
 }
 
-const preview = (text: string): string => JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
+function preview(text: string, redact: Redact = redactNothing): string {
+  const cut = text.length > MAX_PREVIEW;
+  const clean = redact(text.slice(0, MAX_PREVIEW), cut);
+  return JSON.stringify(cut ? `${clean}…` : clean);
+}

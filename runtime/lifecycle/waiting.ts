@@ -1,5 +1,6 @@
-import type { GpuInferlet } from '#gpu-host/protocol/client.ts';
+import type { GpuInferlet, Termination } from '#gpu-host/protocol/client.ts';
 import { type CpuBudget, ENDLESS } from '../grammar/account.ts';
+import type { StepTrace } from '../telemetry/step-trace.ts';
 
 /** What a GPU host's side of an inferlet is asked and told here. */
 export type WaitingDevice = Pick<GpuInferlet, 'pendingCalls' | 'issuedCalls' | 'setWaiting'>;
@@ -17,10 +18,14 @@ export interface InferletHooks {
   readonly waits: Waits;
   /** Its CPU time, also that of other threads that work for it. */
   readonly cpu: CpuBudget;
+  /** Where its steps on models are told; absent when nobody records them. */
+  readonly steps?: StepTrace;
   /** What it has used so far, of what is counted outside its host functions. */
   usage(): { readonly cpuMs: number; readonly calls: number; readonly memoryBytes: number };
   /** A GPU host has taken the inferlet's memory. */
-  terminated(cause: string): void;
+  terminated(termination: Termination): void;
+  /** A quota has no room for the tokens that it asked for. */
+  quotaReached(): void;
 }
 
 /** For inferlets that nobody watches. */
@@ -29,6 +34,7 @@ export const NO_HOOKS: InferletHooks = {
   cpu: ENDLESS,
   usage: () => ({ cpuMs: 0, calls: 0, memoryBytes: 0 }),
   terminated: () => undefined,
+  quotaReached: () => undefined,
 };
 
 /** Time between two looks; an inferlet is told of after one to two of them, since most waits are over sooner. */

@@ -14,7 +14,7 @@ export interface LoadedProgram {
   readonly modules: ReadonlyMap<string, WebAssembly.Module>;
   /** What the memory of one instance can grow to. */
   readonly memoryLimitBytes: number;
-  /** Reading, compiling and planning it took this long. */
+  /** Reading and compiling it took this long; planning is done once for an artifact, and not counted. */
   readonly loadMs: number;
 }
 
@@ -57,8 +57,8 @@ export async function loadProgram(
   cache: ModuleCache,
   planner: Planner = planInChild,
 ): Promise<LoadedProgram> {
-  const from = performance.now();
   const plan = await planOf(artifact, planner);
+  const from = performance.now();
   const wanted = plan ? new Set(plan.instances.map(({ module }) => module)) : null;
   const files = artifact.meta.coreModules.filter(({ file }) => wanted?.has(file) ?? true);
   const modules = await Promise.all(

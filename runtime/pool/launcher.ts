@@ -11,6 +11,7 @@ import type { JcoInstantiate } from '../lowering/record.ts';
 import type { SliceRunner } from '../lowering/slice-runner.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { type LoadedProgram, loadProgram, ModuleCache, type Planner } from './artifacts.ts';
+import { type MeasuredStarts, measureStarts } from './measure.ts';
 import { INSTANTIATE_CPU_MS, type InstancePool } from './pool.ts';
 
 /** What jco's glue needs to run a component that has no plan. */
@@ -79,7 +80,7 @@ export class FunctionLauncher implements Launcher {
     const { program, buildMs } = await this.#load(found.componentHash, request.memoryMb);
     const loadMs = warm ? 0 : performance.now() - from;
     try {
-      this.#admit(key, program, found);
+      this.#admit(key, program);
       const { execution, instantiateMs, ready } = program.plan
         ? this.#options.pool.take(key)
         : await this.#throughGlue(program);
@@ -96,21 +97,26 @@ export class FunctionLauncher implements Launcher {
     }
   }
 
-  /** Compiles a function and keeps instances ready, before anybody asks for it. Failures are left to the launch. */
-  async prepare(version: FunctionVersion, memoryMb: number): Promise<void> {
-    const key = programKey(version.componentHash, memoryMb);
-    const { program } = await this.#load(version.componentHash, memoryMb);
-    this.#admit(key, program, version);
+  /** Compiles what a version runs, before anybody asks for it, so that the pool keeps instances of it ready. */
+  async prepare({ componentHash }: Pick<FunctionVersion, 'componentHash'>, memoryMb: number): Promise<void> {
+    const { program } = await this.#load(componentHash, memoryMb);
+    this.#admit(programKey(componentHash, memoryMb), program);
   }
 
-  /** Builds a component for the gateway and compiles what came out, so that the first launch finds it. */
-  async build(component: Uint8Array, memoryMb: number, signal: AbortSignal): Promise<BuildOutcome> {
+  /** Builds a component for the gateway, compiles what came out, so that the first launch finds it, and measures launches of it. */
+  async build(
+    component: Uint8Array,
+    memoryMb: number,
+    signal: AbortSignal,
+  ): Promise<
+    Extract<BuildOutcome, { ok: false }> | (Extract<BuildOutcome, { ok: true }> & { starts: MeasuredStarts })
+  > {
     const { store } = this.#options;
     const outcome = await buildArtifact(component, { store, memoryPages: memoryPagesOf(memoryMb), signal });
     if (!outcome.ok) return outcome;
     try {
-      await this.#load(outcome.artifact.meta.component.hash, memoryMb);
-      return outcome;
+      const { program } = await this.#load(outcome.artifact.meta.component.hash, memoryMb);
+      return { ...outcome, starts: await this.#measure(program) };
     } catch (error) {
       return {
         ok: false,
@@ -121,8 +127,15 @@ export class FunctionLauncher implements Launcher {
     }
   }
 
-  #admit(key: string, { plan, modules }: LoadedProgram, version: FunctionVersion): void {
-    if (plan) this.#options.pool.admit(key, { plan, modules }, version.manifest.pool?.min ?? 0);
+  async #measure(program: LoadedProgram): Promise<MeasuredStarts> {
+    const { plan, modules, loadMs } = program;
+    if (plan) return measureStarts(this.#options.pool, { plan, modules }, loadMs);
+    const { instantiateMs } = await this.#throughGlue(program);
+    return { coldStartMs: loadMs + instantiateMs, warmStartMs: null, instanceBytes: null };
+  }
+
+  #admit(key: string, { plan, modules }: LoadedProgram): void {
+    if (plan) this.#options.pool.admit(key, { plan, modules });
   }
 
   /** An instance of a component that the lean lowering cannot link. None are kept ready: each holds half a megabyte of closures. */
@@ -197,7 +210,8 @@ export class FunctionLauncher implements Launcher {
   }
 }
 
-const programKey = (componentHash: string, memoryMb: number): string => `${componentHash}/${memoryMb}`;
+/** What one pool of instances belongs to: versions whose component and memory are the same share it. */
+export const programKey = (componentHash: string, memoryMb: number): string => `${componentHash}/${memoryMb}`;
 
 /** Puts an entry at the young end of a bounded map; answers the key that had to go. */
 function remember<V>(map: Map<string, V>, key: string, value: V, limit: number): string | null {

@@ -42,7 +42,8 @@ describe('a pool', () => {
 
   it('keeps the minimum ready and makes up for what is taken', async () => {
     const pool = open();
-    pool.admit('f', program, 3);
+    pool.admit('f', program);
+    pool.keep('f', 3);
     await filled(pool, 3);
     const taken = pool.take('f');
     assert.equal(taken.ready, true);
@@ -52,7 +53,8 @@ describe('a pool', () => {
 
   it('gives every invocation an instance of its own', async () => {
     const pool = open();
-    pool.admit('f', program, 2);
+    pool.admit('f', program);
+    pool.keep('f', 2);
     await filled(pool, 2);
     for (let i = 0; i < 5; i++) {
       const { execution } = pool.take('f');
@@ -64,7 +66,8 @@ describe('a pool', () => {
 
   it('makes an instance when none is ready', () => {
     const pool = open({ budgetBytes: 0 });
-    pool.admit('f', program, 2);
+    pool.admit('f', program);
+    pool.keep('f', 2);
     const { ready, instantiateMs } = pool.take('f');
     assert.equal(ready, false);
     assert.ok(instantiateMs > 0);
@@ -73,9 +76,11 @@ describe('a pool', () => {
   it('stays within its budget, which small inferlets use less of', async () => {
     const budgetBytes = 4 << 20;
     const large = open({ budgetBytes });
-    large.admit('f', program, 256);
+    large.admit('f', program);
+    large.keep('f', 256);
     const light = open({ budgetBytes });
-    light.admit('f', small, 256);
+    light.admit('f', small);
+    light.keep('f', 256);
     await sleep(300);
     assert.ok(large.ready() >= 2 && large.ready() <= 8, `${large.ready()}`);
     assert.ok(light.ready() > large.ready(), `${light.ready()}`);
@@ -83,7 +88,8 @@ describe('a pool', () => {
 
   it('lets go of a function that is forgotten', async () => {
     const pool = open();
-    pool.admit('f', program, 2);
+    pool.admit('f', program);
+    pool.keep('f', 2);
     await filled(pool, 2);
     pool.forget('f');
     assert.equal(pool.ready(), 0);

@@ -17,7 +17,6 @@ export interface PoolOptions {
 interface Entry {
   readonly key: string;
   program: Program;
-  min: number;
   readonly bursts: BurstSize;
   readonly ready: Execution[];
   usedAtMs: number;
@@ -42,6 +41,8 @@ export class InstancePool {
   readonly #options: PoolOptions;
   readonly #policy: SizingPolicy;
   readonly #entries = new Map<string, Entry>();
+  /** Ready instances that are asked for, also of what is not admitted yet. */
+  readonly #minima = new Map<string, number>();
   #refill: NodeJS.Timeout | NodeJS.Immediate | null = null;
   readonly #review: NodeJS.Timeout;
   #closed = false;
@@ -61,18 +62,20 @@ export class InstancePool {
     return sum;
   }
 
-  /** Makes a function known, so that instances of it are kept ready. */
-  admit(key: string, program: Program, min: number): void {
+  /** Memory that all ready instances may take together. */
+  get budgetBytes(): number {
+    return this.#options.budgetBytes;
+  }
+
+  /** Makes a program known, so that instances of it are kept ready. */
+  admit(key: string, program: Program): void {
     const known = this.#entries.get(key);
-    if (known && known.program.plan === program.plan) {
-      known.min = min;
-    } else {
+    if (!known || known.program.plan !== program.plan) {
       const now = performance.now();
       const instanceBytes = INSTANCE_OVERHEAD_BYTES;
       this.#entries.set(key, {
         key,
         program,
-        min,
         bursts: new BurstSize(),
         ready: [],
         usedAtMs: now,
@@ -83,15 +86,37 @@ export class InstancePool {
     this.#schedule();
   }
 
-  /** Forgets a function; its ready instances are thrown away. */
+  /** Keeps at least so many ready, within the budget. */
+  keep(key: string, min: number): void {
+    if (min > 0) this.#minima.set(key, min);
+    else this.#minima.delete(key);
+    this.#schedule();
+  }
+
+  /** Gives back what is ready of a program that left service; launches of it go on, and have instances kept as their bursts ask. */
+  release(key: string): void {
+    this.#minima.delete(key);
+    const entry = this.#entries.get(key);
+    if (!entry) return;
+    entry.ready.length = 0;
+    entry.usedAtMs = Number.NEGATIVE_INFINITY;
+  }
+
+  /** Makes instances at once until so many are ready; the next review throws away what is too many. Answers the memory of one. */
+  fill(key: string, count: number): number {
+    const entry = this.#known(key);
+    while (entry.ready.length < count) entry.ready.push(this.#make(entry));
+    return entry.instanceBytes;
+  }
+
+  /** Forgets a program; its ready instances are thrown away. */
   forget(key: string): void {
     this.#entries.delete(key);
   }
 
-  /** An instance of a function that was admitted: a ready one, else one made now. Throws when making it fails. */
+  /** An instance of a program that was admitted: a ready one, else one made now. Throws when making it fails. */
   take(key: string): { readonly execution: Execution; readonly instantiateMs: number; readonly ready: boolean } {
-    const entry = this.#entries.get(key);
-    if (!entry) throw new TypeError(`no function ${key} in the pool`);
+    const entry = this.#known(key);
     const now = performance.now();
     entry.bursts.arrive(now);
     entry.usedAtMs = now;
@@ -109,6 +134,12 @@ export class InstancePool {
     clearInterval(this.#review);
     if (this.#refill) cancel(this.#refill);
     this.#entries.clear();
+  }
+
+  #known(key: string): Entry {
+    const entry = this.#entries.get(key);
+    if (!entry) throw new TypeError(`no function ${key} in the pool`);
+    return entry;
   }
 
   #make(entry: Entry): Execution {
@@ -129,9 +160,9 @@ export class InstancePool {
     if (this.#closed) return;
     const now = performance.now();
     const targets = poolTargets(
-      [...this.#entries.values()].map(({ key, min, bursts, usedAtMs, instanceBytes }) => ({
+      [...this.#entries.values()].map(({ key, bursts, usedAtMs, instanceBytes }) => ({
         key,
-        min,
+        min: this.#minima.get(key) ?? 0,
         burst: bursts.at(now),
         idleMs: now - usedAtMs,
         instanceBytes,

@@ -2,11 +2,12 @@
  * How many ready instances each function keeps. Pure.
  *
  * A function gets as many as its largest recent burst of launches, never less than its manifest's minimum, and one while it is in use at all.
- * When the memory budget is short, minima come first, in the order given, then one each, then the rest by the size of the bursts.
+ * When the memory budget is short, minima come first, one instance of each in turn, so that one tenant's cannot keep out another's; then one each,
+ * then the rest by the size of the bursts.
  */
 export interface PoolDemand {
   readonly key: string;
-  /** `pool.min` of the manifest. */
+  /** `pool.min` of the manifests of all versions that run it. */
   readonly min: number;
   /** Launches that may come at once. */
   readonly burst: number;
@@ -38,13 +39,26 @@ export function poolTargets(demands: readonly PoolDemand[], policy: SizingPolicy
     targets.set(key, have + more);
     left -= more * instanceBytes;
   };
-  for (const demand of demands) grant(demand, Math.min(demand.min, policy.maxPerFunction));
+  grantMinima(demands, policy, grant);
   const active = demands.filter(({ idleMs }) => idleMs < policy.idleAfterMs);
   for (const demand of active) grant(demand, 1);
   for (const demand of [...active].sort((a, b) => b.burst - a.burst)) {
     grant(demand, Math.min(policy.maxPerFunction, Math.ceil(demand.burst)));
   }
   return targets;
+}
+
+function grantMinima(
+  demands: readonly PoolDemand[],
+  { budgetBytes, maxPerFunction }: SizingPolicy,
+  grant: (demand: PoolDemand, wanted: number) => void,
+): void {
+  const asking = demands.map((demand) => ({ demand, min: Math.min(demand.min, maxPerFunction) }));
+  const wanted = asking.reduce((sum, { demand, min }) => sum + min * demand.instanceBytes, 0);
+  const rounds = wanted <= budgetBytes ? 1 : Math.max(...asking.map(({ min }) => min));
+  for (let round = 1; round <= rounds; round++) {
+    for (const { demand, min } of asking) grant(demand, wanted <= budgetBytes ? min : Math.min(min, round));
+  }
 }
 
 /** The largest burst of launches: most of them within a second, lately. A burst that does not come again is forgotten within minutes. */

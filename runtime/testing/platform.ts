@@ -1,16 +1,17 @@
 import { spawn } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
-import { DEFAULT_LIMITS, type Manifest, resolveLimits } from '#scheduler/functions/manifest.ts';
+import { DEFAULT_LIMITS, type Manifest, manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import type { Retention } from '#scheduler/invocations/retention.ts';
 import type { InvocationEvent } from '#scheduler/invocations/types.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
+import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { type Runtime, type RuntimeOptions, startRuntime } from '../runtime.ts';
 import { testComponent } from './components.ts';
@@ -58,7 +59,9 @@ export class TestPlatform {
   private constructor(directory: string, redis: TestRedis, gpuHost: TestGpuHost, retention: Partial<Retention> = {}) {
     this.#directory = directory;
     this.redis = redis;
-    this.scheduler = openScheduler({ connect: redis.connect, retention });
+    const environment = { PIE_MASTER_KEY: randomBytes(32).toString('base64') };
+    const masterKeys = openMasterKeys('', { create: false, environment });
+    this.scheduler = openScheduler({ connect: redis.connect, retention, masterKeys });
     this.#gpuHost = gpuHost;
     this.runtime = undefined as never;
   }
@@ -89,16 +92,19 @@ export class TestPlatform {
     });
   }
 
-  /** Starts a runtime in a process of its own; answers what ends it with SIGKILL. */
-  async spawnRuntime(name: string): Promise<() => Promise<void>> {
+  /** Starts a runtime in a process of its own; `kill` ends it with SIGKILL. */
+  async spawnRuntime(name: string): Promise<{ readonly pid: number; kill(): Promise<void> }> {
     const program = fileURLToPath(new URL('./runtime-process.ts', import.meta.url));
     const addresses = [this.redis.socket, this.#gpuHost.address, join(this.#directory, 'artifacts')];
     const child = spawn(process.execPath, [program, name, ...addresses], { stdio: ['pipe', 'pipe', 'inherit'] });
     await once(child.stdout, 'data');
-    return async () => {
-      const exited = once(child, 'exit');
-      child.kill('SIGKILL');
-      await exited;
+    return {
+      pid: child.pid ?? -1,
+      async kill() {
+        const exited = once(child, 'exit');
+        child.kill('SIGKILL');
+        await exited;
+      },
     };
   }
 
@@ -135,6 +141,8 @@ export class TestPlatform {
       restartable: version.manifest.restartable ?? false,
       input: JSON.stringify(input),
       limits: resolveLimits(version.manifest),
+      ...(version.manifest.expectedPages !== undefined && { expectedPages: version.manifest.expectedPages }),
+      models: manifestModels(version.manifest),
     });
     return id;
   }

@@ -4,7 +4,7 @@ import { Worker } from 'bullmq';
 import fc from 'fast-check';
 import { INVOCATION_QUEUE } from '../keys.ts';
 import type { Scheduler } from '../scheduler.ts';
-import { openTestScheduler, submission } from '../testing/fixture.ts';
+import { offer, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 
 describe('active jobs', () => {
@@ -43,32 +43,37 @@ describe('active jobs', () => {
         async (count, steps) => {
           const scheduler = openTestScheduler(redis);
           const runtime = fetcher(scheduler, 'r1');
+          // So few that most stand in the line, not among the admitted.
+          const lease = await offer(scheduler, { slots: 2 });
           try {
-            const order: string[] = [];
-            for (let i = 0; i < count; i += 1) {
-              const { id } = await scheduler.submit(submission({ id: `job-${i}` }));
-              order.push(id);
-            }
+            const order = Array.from({ length: count }, (_, i) => `job-${i}`);
+            for (const id of order) await scheduler.submit(submission({ id }));
+            const line = [...order];
+            const admitted: string[] = [];
             const held: string[] = [];
+            const check = async () => {
+              while (held.length + admitted.length < 2 && line.length > 0) admitted.push(...line.splice(0, 1));
+              assert.deepEqual(await scheduler.queue.waiting(), [...admitted, ...line]);
+            };
+            await check();
             for (const [fetch, which] of steps) {
               if (fetch) {
-                const waiting = await scheduler.queue.waiting();
                 const id = await runtime.fetch();
-                assert.equal(id, waiting[0]);
+                assert.equal(id, admitted.shift());
                 if (id !== undefined) held.push(id);
               } else if (held.length > 0) {
                 const [id] = held.splice(which % held.length, 1);
                 const mode = which % 2 === 0 ? 'giveBack' : 'lost';
                 assert.equal(await scheduler.active[mode](id!, 'r1'), 'waiting');
                 assert.equal(await scheduler.active[mode](id!, 'r1'), 'not-held');
+                line.push(id!);
+                line.sort((a, b) => order.indexOf(a) - order.indexOf(b));
               }
-              assert.deepEqual(
-                await scheduler.queue.waiting(),
-                order.filter((id) => !held.includes(id)),
-              );
+              await check();
             }
           } finally {
             await runtime.close();
+            await lease.release();
             await scheduler.close();
           }
         },
@@ -80,6 +85,7 @@ describe('active jobs', () => {
   test('a job leaves the hands of its runtime in one step with its invocation', async () => {
     const scheduler = openTestScheduler(redis);
     const runtime = fetcher(scheduler, 'r1');
+    const lease = await offer(scheduler, { slots: 10 });
     const { invocations, active, queue } = scheduler;
     const fetched = async (options: { restartable?: boolean; begin?: boolean }) => {
       const { id } = await scheduler.submit(submission({ restartable: options.restartable ?? false }));
@@ -152,7 +158,9 @@ describe('active jobs', () => {
       assert.deepEqual(await queue.depth(), { waiting: 0, active: 0 });
       const left = await scheduler.store.redis.keys(`${scheduler.store.keys.bull}:*:inv-*`);
       assert.deepEqual(left, [], 'no job stays in Redis');
+      assert.equal((await scheduler.admission.capacity()).usedSlots, 0);
     } finally {
+      await lease.release();
       await runtime.close();
       await scheduler.close();
     }

@@ -1,15 +1,11 @@
 import { endingArguments, errorData } from '../invocations/ending.ts';
 import type { Retention } from '../invocations/retention.ts';
-import type { FailureCode } from '../invocations/types.ts';
-import { INVOCATION_QUEUE } from '../keys.ts';
+import { type FailureCode, MAX_ATTEMPTS } from '../invocations/types.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 
 const LEAVE_ACTIVE = loadScript(new URL('./scripts/leave-active.lua', import.meta.url));
-
-/** How many attempts a restartable invocation gets: a second loss may be chance, a third is its own doing. */
-export const MAX_ATTEMPTS = 3;
 
 /** A job that BullMQ counts as active. */
 export interface ActiveJob {
@@ -20,7 +16,7 @@ export interface ActiveJob {
   readonly fetchedAt: number;
 }
 
-/** `waiting`: back at its place in line. `not-held`: that runtime had it no more. */
+/** `waiting`: back at its place in its tenant's line. `not-held`: that runtime had it no more. */
 export type LeaveOutcome = 'dropped' | 'waiting' | 'failed' | 'cancelled' | 'not-held';
 
 /**
@@ -35,7 +31,7 @@ export class ActiveJobs {
   constructor(store: Store, retention: Retention) {
     this.#store = store;
     this.#retention = retention;
-    this.#queue = `${store.keys.bull}:${INVOCATION_QUEUE}`;
+    this.#queue = store.keys.jobs;
   }
 
   /** Every active job and its holder. */
@@ -57,9 +53,14 @@ export class ActiveJobs {
     return this.#store.call((redis) => redis.hget(`${this.#queue}:${id}`, 'pb'));
   }
 
-  /** The runtime is done with the job: it is removed, and its invocation ends as `internal` should it not have ended. */
-  over(id: string, runtimeId: string): Promise<LeaveOutcome> {
-    return this.#leave(id, runtimeId, 'over', 'internal', 'The runtime stopped without ending this invocation.');
+  /**
+   * The runtime is done with the job: it is removed, and its invocation ends as `internal` should it not have ended.
+   *
+   * @param token with which the job was fetched: one that was given back since and fetched again, by the same runtime even, is left alone.
+   */
+  over(id: string, runtimeId: string, token = ''): Promise<LeaveOutcome> {
+    const message = 'The runtime stopped without ending this invocation.';
+    return this.#leave(id, runtimeId, 'over', 'internal', message, token);
   }
 
   /** The runtime is dead: what had begun fails or starts again, the rest goes back in line. */
@@ -78,12 +79,19 @@ export class ActiveJobs {
     );
   }
 
-  async #leave(id: string, runtimeId: string, mode: string, code: FailureCode, message: string): Promise<LeaveOutcome> {
+  async #leave(
+    id: string,
+    runtimeId: string,
+    mode: string,
+    code: FailureCode,
+    message: string,
+    token = '',
+  ): Promise<LeaveOutcome> {
     const { keys, args } = endingArguments(this.#store, this.#retention, id);
     const queue = this.#queue;
     const reply = await this.#store.script(
       LEAVE_ACTIVE,
-      [...keys, `${queue}:${id}`, `${queue}:active`, `${queue}:wait`, `${queue}:stalled`, `${queue}:marker`],
+      [...keys, `${queue}:${id}`, `${queue}:active`, `${queue}:stalled`],
       [
         ...args,
         runtimeId,
@@ -92,7 +100,8 @@ export class ActiveJobs {
         message,
         errorData(code, message),
         MAX_ATTEMPTS,
-        this.#store.keys.invocation(''),
+        this.#store.keys.prefix,
+        token,
       ],
     );
     switch (reply) {

@@ -16,10 +16,12 @@ export interface InvocationJob {
   /** From submission to the end, waiting included. */
   readonly deadlineMs: number;
   readonly limits: InvocationLimits;
-  /** KV pages that it is expected to hold, by model; what is missing is learned from past runs of the function. */
-  readonly expectedPages?: Readonly<Record<string, number>>;
+  /** Whether it may begin again when an attempt is ended for others, or lost. */
+  readonly restartable?: boolean;
   /** Set for a child, which is in no queue: who launched it. */
   readonly parent?: string;
+  /** Of a child: the tenant whose function it is. */
+  readonly functionOwner?: string;
   /** W3C `traceparent` of the request. */
   readonly traceparent?: string;
 }

@@ -3,9 +3,9 @@ import { after, before, test } from 'node:test';
 import { Worker } from 'bullmq';
 import fc from 'fast-check';
 import { INVOCATION_QUEUE } from '../keys.ts';
-import { openTestScheduler, submission } from '../testing/fixture.ts';
+import { MAX_ATTEMPTS } from '../invocations/types.ts';
+import { offer, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { MAX_ATTEMPTS } from './active-jobs.ts';
 
 let redis: TestRedis;
 before(async () => {
@@ -17,7 +17,8 @@ const RUNTIMES = ['r1', 'r2'] as const;
 
 test('whatever two runtimes, a canceller and the platform do in whatever order: one log without gaps, one end, nobody speaks out of turn', async () => {
   const scheduler = openTestScheduler(redis);
-  const { invocations, active, queue } = scheduler;
+  const { invocations, active, queue, admission } = scheduler;
+  const lease = await offer(scheduler, { slots: 4 });
   const workers = RUNTIMES.map((name) => {
     const connection = redis.connect();
     const options = { connection, prefix: scheduler.store.keys.bull, name, autorun: false, lockDuration: 60_000 };
@@ -27,7 +28,7 @@ test('whatever two runtimes, a canceller and the platform do in whatever order: 
   });
   const command = fc.oneof(
     { weight: 3, arbitrary: fc.record({ kind: fc.constantFrom('fetch', 'begin', 'append', 'append'), by: fc.nat(1) }) },
-    { weight: 2, arbitrary: fc.record({ kind: fc.constantFrom('lost', 'giveBack'), by: fc.nat(1) }) },
+    { weight: 2, arbitrary: fc.record({ kind: fc.constantFrom('lost', 'giveBack', 'requeue'), by: fc.nat(1) }) },
     { weight: 1, arbitrary: fc.record({ kind: fc.constantFrom('finish', 'over', 'cancel', 'fail'), by: fc.nat(1) }) },
   );
   await fc.assert(
@@ -64,17 +65,20 @@ test('whatever two runtimes, a canceller and the platform do in whatever order: 
           } else if (kind === 'finish') {
             if (mine.epoch >= 0)
               await invocations.finish(id, mine.epoch, mine.seq, { event: 'result', data: '{}' }, null);
+          } else if (kind === 'requeue') {
+            if (mine.epoch < 0) continue;
+            const outcome = await invocations.requeue(id, mine.epoch, mine.seq, 'room for others', null);
+            if (outcome === 'requeued') assert.equal((await invocations.requeue(id, mine.epoch, mine.seq, '', null)), outcome);
           } else if (kind === 'cancel') await scheduler.cancel(id, 'enough');
           else if (kind === 'fail') await invocations.fail(id, 'internal', 'x', runtimeId);
           else if (kind === 'lost' || kind === 'giveBack' || kind === 'over') await active[kind](id, runtimeId);
           const now = await invocations.get(id);
-          const line = scheduler.store.keys.waiting(now?.tenant ?? '');
-          // Counted as waiting exactly as long as it waits, back in line after a lost attempt too.
-          assert.equal((await scheduler.store.redis.zscore(line, id)) !== null, now?.status === 'queued');
+          // There is room, so it is admitted exactly as long as it has not ended, again after a lost attempt too.
+          const open = now?.status === 'queued' || now?.status === 'running';
+          assert.equal((await admission.capacity()).usedSlots, open ? 1 : 0);
         }
         await invocations.fail(id, 'internal', 'the end');
         for (const runtimeId of RUNTIMES) await active.over(id, runtimeId);
-        await queue.remove(id);
         const events = await scheduler.events.read(id, 0);
         const record = await invocations.get(id);
         assert.deepEqual(
@@ -104,5 +108,8 @@ test('whatever two runtimes, a canceller and the platform do in whatever order: 
     connection.disconnect();
   }
   assert.equal(await scheduler.store.redis.zcard(scheduler.store.keys.deadlines), 0);
+  assert.deepEqual(await scheduler.store.redis.keys(`${scheduler.store.keys.jobs}:inv-*`), []);
+  assert.deepEqual(await admission.repair(0), { dropped: 0, returned: 0, sums: 0, lost: [] });
+  await lease.release();
   await scheduler.close();
 });

@@ -1,53 +1,43 @@
-import { Queue } from 'bullmq';
-import { INVOCATION_QUEUE } from '../keys.ts';
 import type { Store } from '../store/store.ts';
-import type { InvocationJob } from './job.ts';
+import type { Admission } from './admission.ts';
 
-/** BullMQ keeps a stream of its own events, which nobody reads here. */
-const BULL_EVENTS = 100;
-
-/** The line in which invocations wait: a BullMQ queue, first come, first served. */
+/** What waits for a runtime: in its tenant's line, or admitted and not yet fetched. */
 export class AdmissionQueue {
   readonly #store: Store;
-  readonly #queue: Queue<InvocationJob>;
+  readonly #admission: Admission;
 
-  constructor(store: Store) {
+  constructor(store: Store, admission: Admission) {
     this.#store = store;
-    this.#queue = new Queue(INVOCATION_QUEUE, {
-      connection: store.redis,
-      prefix: store.keys.bull,
-      streams: { events: { maxLen: BULL_EVENTS } },
-    });
-    // Errors of the connection are reported by the calls.
-    this.#queue.on('error', () => undefined);
-  }
-
-  /** Puts an invocation in line. Doing so twice is harmless. */
-  async enqueue(job: InvocationJob): Promise<void> {
-    await this.#store.call(() => this.#queue.add('invoke', job, { jobId: job.id }));
-  }
-
-  /** Takes a waiting invocation out of the line; false when it is not waiting (any more). */
-  async remove(id: string): Promise<boolean> {
-    return (await this.#store.call(() => this.#queue.remove(id))) === 1;
+    this.#admission = admission;
   }
 
   /** How many wait, and how many are in the hands of runtimes. */
   async depth(): Promise<{ readonly waiting: number; readonly active: number }> {
-    const counts = await this.#store.call(() => this.#queue.getJobCounts('wait', 'active'));
-    return { waiting: counts.wait ?? 0, active: counts.active ?? 0 };
+    const { jobs } = this.#store.keys;
+    const [tenants, admitted, active] = await Promise.all([
+      this.#admission.tenants(),
+      this.#store.call((redis) => redis.llen(`${jobs}:wait`)),
+      this.#store.call((redis) => redis.llen(`${jobs}:active`)),
+    ]);
+    return { waiting: tenants.reduce((sum, { waiting }) => sum + waiting, admitted), active };
   }
 
-  /** Ids of waiting invocations, next first. */
+  /** Ids of waiting invocations: those that are admitted in the order in which they are fetched, then those in line by arrival. */
   async waiting(limit = 100): Promise<string[]> {
-    const ids = await this.#store.call((redis) =>
-      redis.lrange(`${this.#store.keys.bull}:${INVOCATION_QUEUE}:wait`, -limit, -1),
+    const { jobs, waiting } = this.#store.keys;
+    const [admitted, tenants] = await Promise.all([
+      this.#store.call((redis) => redis.lrange(`${jobs}:wait`, -limit, -1)),
+      this.#admission.tenants(),
+    ]);
+    const lines = await Promise.all(
+      tenants.map(({ tenant }) =>
+        this.#store.call((redis) => redis.zrange(waiting(tenant), '0', `${limit - 1}`, 'WITHSCORES')),
+      ),
     );
-    return ids.reverse();
-  }
-
-  /** Lets go of BullMQ's listeners; the connection is its owner's. */
-  async close(): Promise<void> {
-    await this.#queue.close();
+    const inLine = lines.flatMap((line) =>
+      line.flatMap((id, i) => (i % 2 === 0 ? [{ id, arrival: Number(line[i + 1]) }] : [])),
+    );
+    inLine.sort((a, b) => a.arrival - b.arrival);
+    return [...admitted.reverse(), ...inLine.map(({ id }) => id)].slice(0, limit);
   }
 }

@@ -4,20 +4,29 @@ import type { FailureCode } from '../invocations/types.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { collect, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import type { Capacity } from './capacity.ts';
 import type { InvocationJob, StopReason } from './job.ts';
 
+interface Offer {
+  readonly slots: number;
+  readonly pages?: Record<string, number>;
+}
+
+const MODEL = { contextLength: 2048, vocabularySize: 100, pageSize: 16, traits: [] };
+
 /** A runtime without inferlets: what it runs is up to the test. */
-async function startRuntime(scheduler: Scheduler, capacity: Capacity) {
+async function startRuntime(scheduler: Scheduler, { slots, pages = {} }: Offer) {
   const started: string[] = [];
   const arrivals: number[] = [];
   const open = new Map<string, () => void>();
   const errors: unknown[] = [];
-  const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: capacity.slots });
+  const attempts = new Map<string, { readonly epoch: number; readonly nextSeq: number; readonly attempt: number }>();
+  const models = Object.entries(pages).map(([name, pageCount]) => ({ ...MODEL, name, pageCount }));
+  const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots, models });
   const run = async (job: InvocationJob, signal: AbortSignal) => {
     const attempt = await scheduler.invocations.beginAttempt(job.id, lease.id);
     if ('refused' in attempt) return;
     started.push(job.id);
+    attempts.set(job.id, attempt);
     arrivals.push(job.arrival);
     if (job.input === '"throw"') throw new Error('broken host');
     if (job.input === '"return"') return;
@@ -41,9 +50,9 @@ async function startRuntime(scheduler: Scheduler, capacity: Capacity) {
       null,
     );
   };
-  const worker = scheduler.createWorker({ lease, capacity, run, onError: (error) => errors.push(error) });
+  const worker = scheduler.createWorker({ lease, slots, run, onError: (error) => errors.push(error) });
   await worker.start();
-  return { worker, lease, started, arrivals, open, errors };
+  return { worker, lease, started, arrivals, open, errors, attempts };
 }
 
 describe('admission worker', () => {
@@ -56,7 +65,7 @@ describe('admission worker', () => {
 
   /** One scheduler per test, on an empty line. */
   async function withRuntime(
-    capacity: Capacity,
+    capacity: Offer,
     body: (runtime: Awaited<ReturnType<typeof startRuntime>>) => Promise<void>,
   ) {
     scheduler = openTestScheduler(redis);
@@ -77,7 +86,7 @@ describe('admission worker', () => {
     (await scheduler.submit(submission(options))).id;
 
   test('first come, first served, as many as there are slots', async () => {
-    await withRuntime({ slots: 3, pages: {} }, async ({ started, open, worker }) => {
+    await withRuntime({ slots: 3 }, async ({ started, open, worker }) => {
       const ids: string[] = [];
       for (let i = 0; i < 30; i += 1) ids.push(await submit());
       let most = 0;
@@ -94,7 +103,7 @@ describe('admission worker', () => {
   });
 
   test('a burst of many starts completely, in order', async () => {
-    await withRuntime({ slots: 500, pages: {} }, async ({ started, arrivals, open }) => {
+    await withRuntime({ slots: 500 }, async ({ started, arrivals, open }) => {
       const ids = await Promise.all(Array.from({ length: 400 }, () => submit()));
       await eventually(() => started.length === 400, 'all started');
       assert.deepEqual(new Set(started), new Set(ids));
@@ -108,14 +117,15 @@ describe('admission worker', () => {
   });
 
   test('expected pages bound who starts, nobody overtakes, and a finished run makes room', async () => {
-    await withRuntime({ slots: 10, pages: { m: 100 } }, async ({ started, open, worker }) => {
+    await withRuntime({ slots: 10, pages: { m: 100 } }, async ({ started, open }) => {
       const [a, b, c, d] = [
         await submit({ expectedPages: { m: 60 } }),
         await submit({ expectedPages: { m: 60 } }),
         await submit({ expectedPages: { m: 10 } }),
         await submit({ expectedPages: { m: 100 } }),
       ];
-      await eventually(() => started.length === 1 && worker.held > 0, 'one runs, others wait');
+      await eventually(() => open.has(a), 'the first runs');
+      assert.deepEqual(await scheduler.queue.waiting(), [b, c, d]);
       open.get(a)?.();
       await eventually(() => started.length === 3, 'room for two');
       assert.deepEqual(started, [a, b, c]);
@@ -127,22 +137,55 @@ describe('admission worker', () => {
     });
   });
 
-  test('pages are learned from past runs', async () => {
-    await withRuntime({ slots: 10, pages: { m: 10 } }, async ({ started, open, worker }) => {
+  test('pages are learned from past runs, a host that comes back with more lets more in, and so does a larger quota', async () => {
+    await withRuntime({ slots: 10, pages: { m: 10 } }, async ({ started, open, worker, lease }) => {
       const job = { tenant: 'default', function: 'story', version: 'abc123' } as InvocationJob;
       worker.observePages(job, { m: 6 });
+      const learned = scheduler.store.keys.learnedPages(job.tenant, job.function, job.version);
+      await eventually(async () => (await scheduler.store.redis.exists(learned)) === 1, 'it is learned');
       const a = await submit();
       await submit();
-      await eventually(() => started.length === 1 && worker.held === 1, 'one runs, one waits');
-      worker.resize({ slots: 10, pages: { m: 12 } });
+      await submit();
+      await eventually(() => started.length === 1, 'one runs, two wait');
+      assert.equal((await scheduler.queue.depth()).waiting, 2);
+      await scheduler.store.redis.hset(`${scheduler.store.keys.account('default')}:quotas`, 'kv-pages', 12);
+      await lease.describe({ models: [{ ...MODEL, name: 'm', pageCount: 100 }] });
       await eventually(() => started.length === 2, 'more pages');
+      assert.equal((await scheduler.queue.depth()).waiting, 1);
+      await scheduler.store.redis.hset(`${scheduler.store.keys.account('default')}:quotas`, 'kv-pages', 18);
+      await scheduler.pokeAdmission('default');
+      await eventually(() => started.length === 3, 'a larger quota');
       for (const finish of [...open.values()]) finish();
       await eventually(async () => (await status(a)) === 'succeeded', 'the end');
     });
   });
 
+  test('a run that is ended for others goes back to its place, asks for what it held, and does not disturb its next attempt', async () => {
+    await withRuntime({ slots: 3, pages: { m: 20 } }, async ({ started, open, attempts }) => {
+      const first = await submit({ expectedPages: { m: 12 } });
+      const victim = await submit({ restartable: true, expectedPages: { m: 6 } });
+      const third = await submit({ expectedPages: { m: 10 } });
+      await eventually(() => open.has(victim), 'two run');
+      const { epoch, nextSeq } = attempts.get(victim) ?? { epoch: 0, nextSeq: 0 };
+      const requeue = () => scheduler.invocations.requeue(victim, epoch, nextSeq, 'Room for others.', null, { m: 11 });
+      assert.equal(await requeue(), 'requeued');
+      assert.equal(await requeue(), 'requeued');
+      assert.deepEqual(await scheduler.queue.waiting(), [victim, third], 'before the later one, though that asks for less');
+      // The given up run ends only now, with its next attempt on the way.
+      open.get(first)?.();
+      await eventually(() => attempts.get(victim)?.epoch !== epoch, 'it starts again');
+      await eventually(() => started.length === 3, 'and the third waits');
+      assert.equal(attempts.get(victim)?.attempt, 2);
+      assert.deepEqual((await scheduler.events.read(victim, 0)).map(({ event }) => event), ['log']);
+      open.get(victim)?.();
+      await eventually(() => open.has(third), 'the third');
+      open.get(third)?.();
+      await eventually(async () => (await status(victim)) === 'succeeded', 'the end');
+    });
+  });
+
   test('cancelled while running: the runtime is told, and ends it', async () => {
-    await withRuntime({ slots: 2, pages: {} }, async ({ open }) => {
+    await withRuntime({ slots: 2 }, async ({ open }) => {
       const id = await submit();
       await eventually(() => open.has(id), 'it runs');
       const events = collect(scheduler.events.follow(id, 0));
@@ -162,8 +205,8 @@ describe('admission worker', () => {
     });
   });
 
-  test('cancelled in line, or held for want of pages: ended at once, and never started', async () => {
-    await withRuntime({ slots: 1, pages: {} }, async ({ open, started }) => {
+  test('cancelled in line, for want of a slot or of pages: ended at once, and never started', async () => {
+    await withRuntime({ slots: 1 }, async ({ open, started }) => {
       const first = await submit();
       await eventually(() => open.has(first), 'the first runs');
       const second = await submit();
@@ -175,21 +218,19 @@ describe('admission worker', () => {
       assert.deepEqual(started, [first, third]);
       open.get(third)?.();
     });
-    await withRuntime({ slots: 5, pages: { m: 10 } }, async ({ open, started, worker }) => {
+    await withRuntime({ slots: 5, pages: { m: 10 } }, async ({ open, started }) => {
       const first = await submit({ expectedPages: { m: 10 } });
       await eventually(() => open.has(first), 'the first runs');
       const second = await submit({ expectedPages: { m: 10 } });
-      await eventually(() => worker.held === 1, 'the second is held');
       assert.equal(await scheduler.cancel(second, 'no'), 'cancelled');
-      await eventually(() => worker.held === 0, 'the second is let go');
-      await eventually(async () => (await scheduler.queue.depth()).active === 1, 'and its job with it');
+      assert.deepEqual(await scheduler.queue.depth(), { waiting: 0, active: 1 });
       assert.deepEqual(started, [first]);
       open.get(first)?.();
     });
   });
 
   test('a run that throws, or forgets to end its invocation, fails it', async () => {
-    await withRuntime({ slots: 2, pages: {} }, async ({ errors }) => {
+    await withRuntime({ slots: 2 }, async ({ errors }) => {
       for (const input of ['"throw"', '"return"']) {
         const id = await submit({ input });
         const events = await collect(scheduler.events.follow(id, 0));
@@ -200,7 +241,7 @@ describe('admission worker', () => {
   });
 
   test('the deadline stops a run', async () => {
-    await withRuntime({ slots: 2, pages: {} }, async () => {
+    await withRuntime({ slots: 2 }, async () => {
       const id = await submit({ deadlineMs: 150 });
       const events = await collect(scheduler.events.follow(id, 0));
       assert.equal(JSON.parse(events.at(-1)?.data ?? '{}').code, 'deadline-exceeded');
@@ -209,9 +250,9 @@ describe('admission worker', () => {
 
   test('draining gives back what has not begun, waits for what runs, and stops what stays', async () => {
     scheduler = openTestScheduler(redis);
-    const { worker, lease, open, started } = await startRuntime(scheduler, { slots: 2, pages: { m: 10 } });
+    const { worker, lease, open, started } = await startRuntime(scheduler, { slots: 2 });
     const running = await submit();
-    const stays = await submit({ expectedPages: { m: 10 } });
+    const stays = await submit();
     await eventually(() => open.has(running) && open.has(stays), 'two run');
     const restartable = await submit({ restartable: true });
     open.get(running)?.();
@@ -229,7 +270,7 @@ describe('admission worker', () => {
     assert.deepEqual(await scheduler.runtimes.list(), []);
 
     // The next runtime goes on; one that does not listen is taken from it at the end of the drain.
-    const next = await startRuntime(scheduler, { slots: 2, pages: {} });
+    const next = await startRuntime(scheduler, { slots: 2 });
     await eventually(() => next.open.has(deaf), 'the one given back runs');
     await next.worker.drain(0);
     assert.equal((await scheduler.invocations.get(deaf))?.failure?.code, 'terminated');
@@ -238,7 +279,7 @@ describe('admission worker', () => {
   });
 
   test('a killed and restarted Redis: what runs goes on, what comes is started', async () => {
-    await withRuntime({ slots: 4, pages: {} }, async ({ open, lease }) => {
+    await withRuntime({ slots: 4 }, async ({ open, lease }) => {
       scheduler.reaper.start();
       const before = await submit();
       await eventually(() => open.has(before), 'the first runs');

@@ -6,8 +6,7 @@ import type { RuntimeLease } from '../runtimes/lease.ts';
 import { isConnectionError, StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import type { ActiveJobs } from './active-jobs.ts';
-import { type Capacity, CapacityPolicy } from './capacity.ts';
-import { PageEstimator } from './expected-pages.ts';
+import type { Admission } from './admission.ts';
 import type { InvocationJob, StopReason } from './job.ts';
 
 /** Fetches in flight at once while jobs keep coming: a burst of 896 starts in 60–80 ms instead of 70–80 with one, and evenly. */
@@ -26,10 +25,12 @@ export interface AdmissionWorkerOptions {
   readonly store: Store;
   readonly control: Control;
   readonly active: ActiveJobs;
+  readonly admission: Admission;
   /** Opens a connection of the worker's own, with `maxRetriesPerRequest: null` and no command timeout. */
   readonly connect: () => Redis;
   readonly lease: RuntimeLease;
-  readonly capacity: Capacity;
+  /** Invocations that it runs at once. */
+  readonly slots: number;
   /**
    * Runs one invocation to its end (`Invocations.beginAttempt` … `finish`) and resolves then. The signal aborts with a `StopReason`. When it
    * resolves or rejects without having ended the invocation, that fails as `internal`.
@@ -41,33 +42,36 @@ export interface AdmissionWorkerOptions {
 
 interface Held {
   readonly job: InvocationJob;
+  /** With which it was fetched: an invocation that is given back may come again while its earlier run is not quite over. */
+  readonly token: string;
   readonly stop: AbortController;
   deadline?: NodeJS.Timeout;
 }
 
 /**
- * Takes invocations from the line and runs as many as fit: first come, first served, within slots and expected pages. BullMQ hands jobs
- * over, with up to eight fetches in flight; the capacity policy says when one starts.
+ * Takes invocations that have been admitted, as many as it has slots for, and runs them at once: who starts has been decided for all
+ * runtimes by `Admission`. BullMQ hands jobs over, with up to eight fetches in flight.
  */
 export class AdmissionWorker {
   readonly #options: AdmissionWorkerOptions;
-  readonly #policy: CapacityPolicy;
-  readonly #estimator = new PageEstimator();
   readonly #connection: Redis;
   readonly #worker: Worker<InvocationJob>;
+  /** By id; of those of one id the last. */
   readonly #jobs = new Map<string, Held>();
+  readonly #running = new Set<Held>();
   readonly #cleanups: (() => void)[] = [];
   #fetching = 0;
-  /** Fetches allowed at once: 1 while the line is empty, doubling while jobs come. */
+  /** Fetches allowed at once: 1 while nothing is there, doubling while jobs come. */
   #width = 1;
   #tokens = 0;
+  #slots: number;
   #state: 'idle' | 'started' | 'draining' | 'closed' = 'idle';
   #onSettled: (() => void) | undefined;
   #auditTimer: NodeJS.Timeout | undefined;
 
   constructor(options: AdmissionWorkerOptions) {
     this.#options = options;
-    this.#policy = new CapacityPolicy(options.capacity);
+    this.#slots = checked(options.slots);
     this.#connection = options.connect();
     this.#connection.on('error', () => undefined);
     this.#worker = new Worker<InvocationJob>(INVOCATION_QUEUE, null, {
@@ -83,20 +87,15 @@ export class AdmissionWorker {
     this.#worker.on('error', (error) => {
       if (this.#state !== 'closed' && !isConnectionError(error)) options.onError?.(error);
     });
-    options.lease.reportLoad(() => ({ running: this.running, held: this.held }));
+    options.lease.reportLoad(() => ({ running: this.running }));
   }
 
   /** Invocations that run. */
   get running(): number {
-    return this.#policy.running;
+    return this.#running.size;
   }
 
-  /** Invocations fetched that wait for capacity. */
-  get held(): number {
-    return this.#policy.held.length;
-  }
-
-  /** Starts to take jobs. */
+  /** Starts to take jobs; from here on the runtime counts in the platform's capacity. */
   async start(): Promise<void> {
     const { control, lease } = this.#options;
     this.#cleanups.push(
@@ -109,32 +108,32 @@ export class AdmissionWorker {
     await this.#worker.waitUntilReady();
     this.#state = 'started';
     this.#pump();
+    await lease.describe({ slots: this.#slots, accepting: true });
+    await this.#options.admission.admit();
   }
 
-  /** Changes what may run at once, for instance because a GPU host came back with other pages. */
-  resize(capacity: Capacity): void {
-    this.#policy.resize(capacity);
-    this.#advance();
+  /** Changes how many run at once; what runs stays. */
+  async resize(slots: number): Promise<void> {
+    this.#slots = checked(slots);
+    this.#pump();
+    if (this.#state === 'started') await this.#options.lease.describe({ slots });
   }
 
-  /** What a run held at most, by model; the next run of that function version is expected to hold as much. */
+  /** What a run held at most, by model; what the next run of that function version is expected to hold is learned from it. */
   observePages(job: InvocationJob, peak: Readonly<Record<string, number>>): void {
-    this.#estimator.observe(versionKey(job), peak);
+    const { admission, onError } = this.#options;
+    admission.observePages(job, peak).catch((error) => onError?.(error));
   }
 
   /**
-   * Takes no more jobs, gives back those not started, and waits for the running ones until the deadline; then tells them to stop. When this
-   * resolves the runtime holds nothing, and its connections are closed.
+   * Takes no more jobs, and waits for the running ones until the deadline; then tells them to stop. When this resolves the runtime holds
+   * nothing, and its connections are closed.
    */
   async drain(deadlineMs: number): Promise<void> {
     if (this.#state === 'closed') return;
     this.#state = 'draining';
     const { active, lease, onError } = this.#options;
-    for (const { id } of [...this.#policy.held]) {
-      this.#policy.withdraw(id);
-      this.#jobs.delete(id);
-      await active.giveBack(id, lease.id).catch((error) => onError?.(error));
-    }
+    await lease.describe({ accepting: false }).catch((error) => onError?.(error));
     await this.#settled(deadlineMs);
     for (const id of [...this.#jobs.keys()]) {
       this.#stop(id, { code: 'terminated', message: 'The runtime is shutting down.' });
@@ -148,12 +147,13 @@ export class AdmissionWorker {
     // A fetch may have been answered while the connection closed, and a run may not have ended: nothing stays behind.
     const left = (await active.list()).filter(({ runtimeId }) => runtimeId === lease.id);
     await Promise.all(left.map(({ id }) => active.giveBack(id, lease.id)));
-    for (const held of this.#jobs.values()) clearTimeout(held.deadline);
+    for (const held of this.#running) clearTimeout(held.deadline);
+    this.#running.clear();
     this.#jobs.clear();
   }
 
   #pump(): void {
-    while (this.#state === 'started' && this.#fetching < Math.min(this.#width, this.#policy.room)) {
+    while (this.#state === 'started' && this.#fetching < Math.min(this.#width, this.#slots - this.#running.size)) {
       this.#fetching += 1;
       this.#fetch().finally(() => {
         this.#fetching -= 1;
@@ -165,12 +165,11 @@ export class AdmissionWorker {
   async #fetch(): Promise<void> {
     this.#tokens += 1;
     try {
-      const job = await this.#worker.getNextJob(`${this.#options.lease.id}:${this.#tokens}`, {
-        block: this.#width === 1,
-      });
+      const token = `${this.#options.lease.id}:${this.#tokens}`;
+      const job = await this.#worker.getNextJob(token, { block: this.#width === 1 });
       if (job) {
         this.#width = Math.min(this.#width * 2, MAX_FETCHES);
-        this.#accept(job);
+        this.#accept(job, token);
       } else {
         this.#width = 1;
       }
@@ -182,29 +181,16 @@ export class AdmissionWorker {
     }
   }
 
-  #accept({ data: job }: Job<InvocationJob>): void {
+  #accept({ data: job }: Job<InvocationJob>, token: string): void {
     const { active, lease, onError } = this.#options;
     if (this.#state !== 'started') {
       active.giveBack(job.id, lease.id).catch((error) => onError?.(error));
       return;
     }
-    this.#jobs.set(job.id, { job, stop: new AbortController() });
-    this.#policy.offer({
-      id: job.id,
-      arrival: job.arrival,
-      pages: this.#estimator.expect(versionKey(job), job.expectedPages),
-    });
-    this.#advance();
-  }
-
-  /** Starts whoever may start, and fetches more when there is room. */
-  #advance(): void {
-    for (let next = this.#policy.next(); next !== null; next = this.#policy.next()) {
-      const held = this.#jobs.get(next.id);
-      if (held) this.#execute(held).catch((error) => this.#options.onError?.(error));
-      else this.#policy.release(next.id);
-    }
-    this.#pump();
+    const held: Held = { job, token, stop: new AbortController() };
+    this.#jobs.set(job.id, held);
+    this.#running.add(held);
+    this.#execute(held).catch((error) => onError?.(error));
   }
 
   async #execute(held: Held): Promise<void> {
@@ -222,24 +208,23 @@ export class AdmissionWorker {
       onError?.(error);
     } finally {
       clearTimeout(held.deadline);
-      const current = this.#jobs.get(job.id) === held;
-      if (current) {
-        this.#policy.release(job.id);
-        this.#advance();
-        await this.#over(job.id, stop.signal.aborted);
-        this.#jobs.delete(job.id);
+      // Not so when this runtime was declared dead: the job is not its own any more.
+      if (this.#running.delete(held)) {
+        this.#pump();
+        await this.#over(held);
+        if (this.#jobs.get(job.id) === held) this.#jobs.delete(job.id);
       }
       if (this.#jobs.size === 0) this.#onSettled?.();
     }
   }
 
   /** Hands the finished job in; Redis may be away for a while, and the invocation must not stay open. */
-  async #over(id: string, cancelled: boolean): Promise<void> {
+  async #over({ job: { id }, token, stop }: Held): Promise<void> {
     const { active, control, lease, onError } = this.#options;
     while (this.#state !== 'closed') {
       try {
-        await active.over(id, lease.id);
-        if (cancelled) await control.settled(lease.id, id);
+        await active.over(id, lease.id, token);
+        if (stop.signal.aborted) await control.settled(lease.id, id);
         return;
       } catch (error) {
         onError?.(error);
@@ -250,29 +235,20 @@ export class AdmissionWorker {
   }
 
   #stop(id: string, reason: StopReason): void {
-    const held = this.#jobs.get(id);
-    if (!held) return;
-    if (!this.#policy.withdraw(id)) {
-      held.stop.abort(reason);
-      return;
-    }
-    // Not started: the record has ended, or ends now.
-    this.#jobs.delete(id);
-    this.#over(id, true).catch((error) => this.#options.onError?.(error));
-    this.#advance();
+    this.#jobs.get(id)?.stop.abort(reason);
   }
 
   /** This runtime was declared dead: others own its invocations now. */
   #abandon(): void {
-    for (const [id, held] of [...this.#jobs]) {
-      this.#policy.withdraw(id);
-      this.#policy.release(id);
-      this.#jobs.delete(id);
+    const lost = [...this.#running];
+    this.#running.clear();
+    this.#jobs.clear();
+    for (const held of lost) {
       clearTimeout(held.deadline);
       const message = 'This runtime was declared dead, because it did not renew its lease in time.';
       held.stop.abort({ code: 'runtime-lost', message } satisfies StopReason);
     }
-    this.#advance();
+    this.#pump();
   }
 
   /** After a reconnection: jobs that were fetched in an answer which never arrived go back in line. */
@@ -309,6 +285,7 @@ export class AdmissionWorker {
   }
 }
 
-function versionKey(job: InvocationJob): string {
-  return `${job.tenant}/${job.function}@${job.version}`;
+function checked(slots: number): number {
+  if (!Number.isInteger(slots) || slots < 1) throw new RangeError('A runtime has at least one slot.');
+  return slots;
 }

@@ -28,5 +28,9 @@ export interface BuildRefusal {
   readonly hint: string;
 }
 
-/** `artifact` is what the build tells of itself: hash, timings in ms, sizes in bytes. */
+/**
+ * `artifact` is what the build tells of itself: `hash`, `cached`, times in ms (`buildMs`, and its steps `checkMs`, `transpileMs`, `meterMs`, `writeMs`;
+ * `coldStartMs`, `warmStartMs`), sizes in bytes (`componentBytes`, `moduleBytes`; `instanceBytes` of a ready instance, `poolBytes` that the
+ * runtime keeps for all of them).
+ */
 export type BuildReply = { readonly ok: true; readonly artifact: Readonly<Record<string, unknown>> } | BuildRefusal;

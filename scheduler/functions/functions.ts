@@ -1,29 +1,84 @@
 import { createHash } from 'node:crypto';
+import { QuotaExceeded } from '../quotas/exceeded.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
+import {
+  type AliasState,
+  chooseVersion,
+  heaviest,
+  LIVE,
+  MAX_ALIASES,
+  MAX_HISTORY,
+  type NamedAlias,
+  type Share,
+} from './aliases.ts';
 import type { Manifest } from './manifest.ts';
-import type { FunctionVersion } from './types.ts';
+import { type FunctionVersion, PLATFORM_TENANT } from './types.ts';
 
 const SCRIPTS = {
   put: loadScript(new URL('./scripts/put-function.lua', import.meta.url)),
-  get: loadScript(new URL('./scripts/get-function.lua', import.meta.url)),
-  remove: loadScript(new URL('./scripts/remove-function.lua', import.meta.url)),
+  resolve: loadScript(new URL('./scripts/resolve-function.lua', import.meta.url)),
 };
 
-/** Whose functions the platform's own are: the tenant that `pie up` deploys the bundled ones to. */
-const PLATFORM_TENANT = 'default';
 /** Functions of the platform that every tenant may invoke: those behind the OpenAI-compatible routes. */
 const SHARED_FUNCTIONS: readonly string[] = ['openai-completions', 'openai-chat', 'openai-responses'];
 
-const VERSION_FIELD = 'version:';
+export const VERSION_FIELD = 'version:';
+export const ALIAS_FIELD = 'alias:';
 const VERSION_LENGTH = 12;
-const REMOVE_TRIES = 5;
+/** Functions that are read at once where many are. */
+const READ_AT_ONCE = 64;
 
-/** The version that manifest and component make: the first 12 digits of a sha256 over both. */
-export function versionOf(manifest: Manifest, componentHash: string): string {
-  const digest = createHash('sha256').update(canonical(manifest)).update('\0').update(componentHash).digest('hex');
-  return digest.slice(0, VERSION_LENGTH);
+/** The version that manifest, component and secrets make: the first 12 digits of a sha256 over them. */
+export function versionOf(
+  manifest: Manifest,
+  componentHash: string,
+  secrets: Readonly<Record<string, number>> = {},
+): string {
+  const digest = createHash('sha256').update(canonical(manifest)).update('\0').update(componentHash);
+  if (Object.keys(secrets).length > 0) digest.update('\0').update(canonical(secrets));
+  return digest.digest('hex').slice(0, VERSION_LENGTH);
+}
+
+/** What a deploy does to a function's aliases. */
+export interface Placement {
+  /** Alias that serves the version from now on; none when null. */
+  readonly alias: string | null;
+  /** A name of the version's own, `aliasNameFault` has passed it. */
+  readonly tag?: string | undefined;
+  /** Id of the key that deploys. */
+  readonly by?: string | undefined;
+  readonly message?: string | undefined;
+  /** Content that was deployed before leaves an alias where it is. */
+  readonly onlyNew?: boolean | undefined;
+}
+
+export type PutOutcome =
+  | {
+      readonly ok: true;
+      readonly created: boolean /** As it is now; null when none was asked for. */;
+      readonly alias: AliasState | null;
+    }
+  | { readonly ok: false; readonly reason: 'tag-taken'; readonly version: string }
+  | { readonly ok: false; readonly reason: 'too-many-aliases' | 'component-missing' };
+
+/** A function with everything that is deployed of it. */
+export interface DeployedFunction {
+  readonly tenant: string;
+  readonly name: string;
+  /** Newest first. */
+  readonly versions: readonly FunctionVersion[];
+  /** By name, `live` first. */
+  readonly aliases: readonly NamedAlias[];
+}
+
+/** A function as a list shows it. */
+export interface ListedFunction {
+  /** What `live` serves most; the newest version where it serves none. */
+  readonly version: FunctionVersion;
+  /** What `live` serves. */
+  readonly live: readonly Share[];
 }
 
 /** The registry of functions. */
@@ -35,111 +90,295 @@ export class Functions {
   }
 
   /**
-   * Stores a version, whose component must be in `Blobs`, and serves it from now on. `created` is false when it existed: then it is only
-   * served again.
+   * Stores a version, whose component must be in `Blobs`, and points an alias at it (`live` by default). `created` is false when it existed.
+   * Nothing is stored when it is refused.
+   *
+   * @throws QuotaExceeded when its tenant may store no more.
    */
-  async put(version: FunctionVersion): Promise<{ created: boolean }> {
+  async put(version: FunctionVersion, placement: Placement = { alias: LIVE }): Promise<PutOutcome> {
     const { keys } = this.#store;
     const { tenant, name, componentHash } = version;
     const reply = await this.#store.script(
       SCRIPTS.put,
-      [keys.functions(tenant), keys.function(tenant, name), keys.blob(componentHash), keys.blobUsers(componentHash)],
-      [name, version.version, JSON.stringify(version), user(version)],
+      [
+        keys.functions(tenant),
+        keys.function(tenant, name),
+        keys.blob(componentHash),
+        keys.blobUsers(componentHash),
+        keys.removedVersions(tenant, name),
+        keys.removals,
+        keys.deployed,
+        ...[keys.storedUsage(tenant), keys.fileUsage(tenant), keys.fileExpiries(tenant)],
+      ],
+      [
+        name,
+        version.version,
+        JSON.stringify(version),
+        blobUser(version),
+        memberOf(tenant, name),
+        placement.alias ?? '',
+        stateText([{ version: version.version, weight: 100 }], this.#store.clock(), placement),
+        placement.tag ?? '',
+        placement.onlyNew === true ? 1 : 0,
+        MAX_HISTORY,
+        MAX_ALIASES,
+        keys.releaseChannel,
+        ...[keys.account(tenant), version.componentBytes, this.#store.clock()],
+      ],
     );
-    if (reply === -1)
-      throw new StoreError('invalid-argument', `The component ${componentHash} of ${name} is not stored.`);
-    return { created: reply === 1 };
-  }
-
-  /** A version of a function; without `version` the one that is served. Null when there is none. */
-  async get(tenant: string, name: string, version = ''): Promise<FunctionVersion | null> {
-    const text = await this.#store.script(SCRIPTS.get, [this.#store.keys.function(tenant, name)], [version]);
-    return typeof text === 'string' ? parseVersion(text) : null;
+    const [code, second, third] = Array.isArray(reply) ? reply : [];
+    if (code === -1) return { ok: false, reason: 'component-missing' };
+    if (code === -2) return { ok: false, reason: 'tag-taken', version: String(second) };
+    if (code === -3) return { ok: false, reason: 'too-many-aliases' };
+    if (code === -4) throw QuotaExceeded.ofStorage(second, third, this.#store.clock());
+    return { ok: true, created: code === 1, alias: second === '' ? null : parseState(String(second)) };
   }
 
   /**
-   * What a tenant's invocation of a function runs: its own, or, where it has none of that name, the platform's (see `SHARED_FUNCTIONS`), as
-   * if it were its own.
+   * The version that an invocation by this reference runs: a version, or an alias (`live` without one), decided by chance among its shares. A
+   * tenant's own, or, where it has nothing of that name, the platform's (see `SHARED_FUNCTIONS`), as if it were its own. One round trip.
+   *
+   * @param random uniform, from 0 up to but not including 1.
    */
-  async find(tenant: string, name: string, version = ''): Promise<FunctionVersion | null> {
-    const own = await this.get(tenant, name, version);
-    if (own !== null || !SHARED_FUNCTIONS.includes(name)) return own;
-    const shared = await this.get(PLATFORM_TENANT, name, version);
-    return shared && lent(shared, tenant);
+  resolve(tenant: string, name: string, reference = '', random = Math.random()): Promise<FunctionVersion | null> {
+    return this.#lookUp(tenant, this.#candidates(tenant, name), reference, (shares) => chooseVersion(shares, random));
   }
 
-  /** What a tenant can invoke by name: the served version of each of its functions, and those of the platform that stand in ({@link find}). */
-  async visible(tenant: string): Promise<FunctionVersion[]> {
-    const own = await this.list(tenant);
-    const missing = SHARED_FUNCTIONS.filter((name) => !own.some((version) => version.name === name));
-    const shared = await Promise.all(missing.map((name) => this.find(tenant, name)));
-    return [...own, ...shared.filter((version) => version !== null)];
+  /** As {@link resolve}, for whoever looks at it: of an alias, the version that it serves most. */
+  find(tenant: string, name: string, reference = ''): Promise<FunctionVersion | null> {
+    return this.#lookUp(tenant, this.#candidates(tenant, name), reference, heaviest);
   }
 
-  /** What a tenant can invoke by name and version: its own, newest first, then the platform's. */
-  async visibleVersions(tenant: string, name: string): Promise<FunctionVersion[]> {
-    const own = await this.versions(tenant, name);
-    if (tenant === PLATFORM_TENANT || !SHARED_FUNCTIONS.includes(name)) return own;
-    const shared = await this.versions(PLATFORM_TENANT, name);
-    const others = shared.filter(({ version }) => !own.some((mine) => mine.version === version));
-    return [...own, ...others.map((version) => lent(version, tenant))];
+  /** As {@link find}, of the tenant's own functions only. */
+  get(tenant: string, name: string, reference = ''): Promise<FunctionVersion | null> {
+    return this.#lookUp(tenant, { name, owners: [tenant] }, reference, heaviest);
   }
 
-  /** The served version of each of a tenant's functions, by name. */
-  async list(tenant: string): Promise<FunctionVersion[]> {
-    const names = await this.#store.call((redis) => redis.smembers(this.#store.keys.functions(tenant)));
-    const versions = await Promise.all(names.sort().map((name) => this.get(tenant, name)));
-    return versions.filter((version) => version !== null);
+  /** A version that invocations may still be running: deployed, or removed and not drained yet. */
+  async runnable(tenant: string, name: string, version: string): Promise<FunctionVersion | null> {
+    const { keys } = this.#store;
+    const owners = this.#candidates(tenant, name).owners;
+    const replies = await this.#store.call((redis) => {
+      // All at once: a version that is deployed again while it drains moves from one hash to the other.
+      const reading = redis.multi();
+      for (const owner of owners) {
+        reading.hget(keys.function(owner, name), VERSION_FIELD + version);
+        reading.hget(keys.removedVersions(owner, name), version);
+      }
+      return reading.exec();
+    });
+    const at = (replies ?? []).findIndex(([, text]) => typeof text === 'string');
+    const text = replies?.[at]?.[1];
+    return typeof text === 'string' ? lentTo(tenant, parseVersion(text)) : null;
   }
 
-  /** All versions of a function, newest first. */
-  async versions(tenant: string, name: string): Promise<FunctionVersion[]> {
+  /** Everything that is deployed of a tenant's own function; null when there is none. */
+  async read(tenant: string, name: string): Promise<DeployedFunction | null> {
     const fields = await this.#store.call((redis) => redis.hgetall(this.#store.keys.function(tenant, name)));
-    return Object.entries(fields)
+    const entries = Object.entries(fields);
+    const versions = entries
       .filter(([field]) => field.startsWith(VERSION_FIELD))
       .map(([, text]) => parseVersion(text))
       .sort((a, b) => b.createdAt - a.createdAt);
+    if (versions.length === 0) return null;
+    const aliases = entries
+      .filter(([field]) => field.startsWith(ALIAS_FIELD))
+      .map(([field, text]) => ({ alias: field.slice(ALIAS_FIELD.length), ...parseState(text) }));
+    const current = versions.find(({ version }) => version === fields.current);
+    if (current && !aliases.some(({ alias }) => alias === LIVE)) aliases.push({ alias: LIVE, ...onlyCurrent(current) });
+    return { tenant, name, versions, aliases: aliases.sort(byAlias) };
   }
 
-  /** Removes a function with all its versions and the components that nothing else uses; false when there is none. */
-  async remove(tenant: string, name: string): Promise<boolean> {
+  /** What a tenant can invoke by name: its own functions, and those of the platform that stand in ({@link resolve}). */
+  async visible(tenant: string): Promise<ListedFunction[]> {
+    const own = await this.list(tenant);
+    const missing = SHARED_FUNCTIONS.filter((name) => !own.some(({ version }) => version.name === name));
+    if (tenant === PLATFORM_TENANT) return own;
+    const shared = await this.#readAll(missing.map((name) => ({ tenant: PLATFORM_TENANT, name })));
+    return [...own, ...shared.map((found) => listed(found, tenant))];
+  }
+
+  /** What a tenant can invoke by name and version: its own, newest first, then the platform's. */
+  async visibleVersions(
+    tenant: string,
+    name: string,
+  ): Promise<{ version: FunctionVersion; aliases: readonly NamedAlias[] }[]> {
+    const own = await this.read(tenant, name);
+    const mine = (own?.versions ?? []).map((version) => ({ version, aliases: own?.aliases ?? [] }));
+    if (tenant === PLATFORM_TENANT || !SHARED_FUNCTIONS.includes(name)) return mine;
+    const shared = await this.read(PLATFORM_TENANT, name);
+    const others = (shared?.versions ?? [])
+      .filter(({ version }) => !mine.some((known) => known.version.version === version))
+      .map((version) => ({ version: lentTo(tenant, version), aliases: shared?.aliases ?? [] }));
+    return [...mine, ...others];
+  }
+
+  /** A tenant's own functions, by name. */
+  async list(tenant: string): Promise<ListedFunction[]> {
+    const names = await this.names(tenant);
+    const found = await this.#readAll(names.map((name) => ({ tenant, name })));
+    return found.map((deployed) => listed(deployed));
+  }
+
+  /** All versions of a tenant's own function, newest first. */
+  async versions(tenant: string, name: string): Promise<readonly FunctionVersion[]> {
+    return (await this.read(tenant, name))?.versions ?? [];
+  }
+
+  /** Every version that an alias of the tenant serves. */
+  async inService(tenant: string): Promise<FunctionVersion[]> {
+    const names = await this.names(tenant);
+    return (await this.#readAll(names.map((name) => ({ tenant, name })))).flatMap(servedVersions);
+  }
+
+  /** Every version of the tenant that may still run: deployed ones, and removed ones that drain. */
+  async kept(tenant: string): Promise<FunctionVersion[]> {
     const { keys } = this.#store;
-    for (let tries = 0; tries < REMOVE_TRIES; tries += 1) {
-      const versions = await this.versions(tenant, name);
-      const components = versions.flatMap(({ componentHash }) => [
-        keys.blob(componentHash),
-        keys.blobUsers(componentHash),
-      ]);
-      const reply = await this.#store.script(
-        SCRIPTS.remove,
-        [keys.functions(tenant), keys.function(tenant, name), ...components],
-        [name, ...versions.map(user)],
-      );
-      if (reply !== -1) return reply === 1;
-    }
-    throw new StoreError(
-      'store-unavailable',
-      `${name} is being deployed again and again; remove it once that is over.`,
+    // The draining ones first: a version that is removed meanwhile is seen among the deployed, or among these by whoever asks next.
+    const members = await this.#store.call((redis) => redis.hkeys(keys.removals));
+    const draining = members.map(fromMember).filter((member) => member.tenant === tenant);
+    const [removed, names] = await Promise.all([
+      Promise.all(
+        draining.map(({ name }) => this.#store.call((redis) => redis.hvals(keys.removedVersions(tenant, name)))),
+      ),
+      this.names(tenant),
+    ]);
+    const deployed = await this.#readAll(names.map((name) => ({ tenant, name })));
+    return [...deployed.flatMap(({ versions }) => versions), ...removed.flat().map(parseVersion)];
+  }
+
+  /** Names of a tenant's own functions, sorted. */
+  async names(tenant: string): Promise<string[]> {
+    return (await this.#store.call((redis) => redis.smembers(this.#store.keys.functions(tenant)))).sort();
+  }
+
+  /** The functions of all tenants. */
+  async deployed(): Promise<DeployedFunction[]> {
+    const { keys } = this.#store;
+    const [members, ofPlatform] = await this.#store.call((redis) =>
+      Promise.all([redis.smembers(keys.deployed), redis.smembers(keys.functions(PLATFORM_TENANT))]),
     );
+    // What the platform had before all functions were listed in one place.
+    const all = new Set([...members, ...ofPlatform.map((name) => memberOf(PLATFORM_TENANT, name))]);
+    return this.#readAll([...all].sort().map(fromMember));
+  }
+
+  async #readAll(names: readonly { tenant: string; name: string }[]): Promise<DeployedFunction[]> {
+    const found: DeployedFunction[] = [];
+    for (let at = 0; at < names.length; at += READ_AT_ONCE) {
+      const some = await Promise.all(
+        names.slice(at, at + READ_AT_ONCE).map(({ tenant, name }) => this.read(tenant, name)),
+      );
+      found.push(...some.filter((deployed) => deployed !== null));
+    }
+    return found;
+  }
+
+  /** Whose functions of that name a tenant may run, in order. */
+  #candidates(tenant: string, name: string): { readonly name: string; readonly owners: readonly string[] } {
+    const shared = tenant !== PLATFORM_TENANT && SHARED_FUNCTIONS.includes(name);
+    return { name, owners: shared ? [tenant, PLATFORM_TENANT] : [tenant] };
+  }
+
+  async #lookUp(
+    tenant: string,
+    { name, owners }: { readonly name: string; readonly owners: readonly string[] },
+    reference: string,
+    choose: (shares: readonly Share[]) => string | undefined,
+  ): Promise<FunctionVersion | null> {
+    const { keys } = this.#store;
+    const reply = await this.#store.script(
+      SCRIPTS.resolve,
+      owners.map((owner) => keys.function(owner, name)),
+      [reference],
+    );
+    if (!Array.isArray(reply)) return null;
+    const [, state, ...texts] = reply.map(String);
+    const versions = texts.map(parseVersion);
+    const wanted = state === undefined || state === '' ? versions[0]?.version : choose(parseState(state).shares);
+    const found = versions.find(({ version }) => version === wanted);
+    return found === undefined ? null : lentTo(tenant, found);
   }
 }
 
-/** The platform's function as a tenant has it. */
-function lent(shared: FunctionVersion, tenant: string): FunctionVersion {
-  return { ...shared, tenant, platform: true };
+/** The versions that a function's aliases serve, each once. A tag alone serves nobody in particular. */
+export function servedVersions({ versions, aliases }: DeployedFunction): FunctionVersion[] {
+  const served = new Set(
+    aliases.filter(({ tag }) => tag !== true).flatMap(({ shares }) => shares.map(({ version }) => version)),
+  );
+  return versions.filter(({ version }) => served.has(version));
 }
 
-/** A version's name among the users of its component. */
-function user({ tenant, name, version }: FunctionVersion): string {
-  return `${tenant}/${name}@${version}`;
+/** JSON text of an alias's state, as the scripts take it: without the revision, which they give. */
+export function stateText(
+  shares: readonly Share[],
+  at: number,
+  {
+    by = '',
+    message,
+    restores,
+  }: { by?: string | undefined; message?: string | undefined; restores?: number | undefined },
+): string {
+  return JSON.stringify({
+    shares: shares.map(({ version, weight }) => ({ version, weight })),
+    at,
+    by,
+    ...(message === undefined || message === '' ? {} : { message }),
+    ...(restores === undefined ? {} : { restores }),
+  });
 }
 
-function parseVersion(text: string): FunctionVersion {
+export function parseState(text: string): AliasState {
+  try {
+    return JSON.parse(text) as AliasState;
+  } catch (cause) {
+    throw new StoreError('store-corrupt', 'A stored alias is no JSON.', { cause });
+  }
+}
+
+export function parseVersion(text: string): FunctionVersion {
   try {
     return JSON.parse(text) as FunctionVersion;
   } catch (cause) {
     throw new StoreError('store-corrupt', 'A stored function version is no JSON.', { cause });
   }
+}
+
+/** `live` of a function from before there were aliases. */
+export function onlyCurrent({ version, createdAt }: FunctionVersion): AliasState {
+  return { shares: [{ version, weight: 100 }], revision: 0, at: createdAt, by: '' };
+}
+
+/** A version's name among the users of its component. */
+export function blobUser({ tenant, name, version }: Pick<FunctionVersion, 'tenant' | 'name' | 'version'>): string {
+  return `${tenant}/${name}@${version}`;
+}
+
+/** A function's name among those of all tenants. */
+export function memberOf(tenant: string, name: string): string {
+  return `${tenant}/${name}`;
+}
+
+export function fromMember(member: string): { tenant: string; name: string } {
+  const at = member.lastIndexOf('/');
+  return { tenant: member.slice(0, at), name: member.slice(at + 1) };
+}
+
+function listed(found: DeployedFunction, tenant = found.tenant): ListedFunction {
+  const live = found.aliases.find(({ alias }) => alias === LIVE)?.shares ?? [];
+  const most = found.versions.find(({ version }) => version === heaviest(live)) ?? found.versions[0];
+  if (most === undefined) throw new StoreError('store-corrupt', `${found.name} has no version.`);
+  return { version: lentTo(tenant, most), live };
+}
+
+/** The platform's function as a tenant has it; its own as it is. */
+function lentTo(tenant: string, found: FunctionVersion): FunctionVersion {
+  return found.tenant === tenant ? found : { ...found, tenant, platform: true };
+}
+
+function byAlias(a: NamedAlias, b: NamedAlias): number {
+  if (a.alias === LIVE || b.alias === LIVE) return a.alias === LIVE ? -1 : 1;
+  return a.alias < b.alias ? -1 : 1;
 }
 
 /** JSON text with sorted keys, so that equal manifests have equal text. */

@@ -4,21 +4,50 @@ import { readFileSync } from 'node:fs';
 import { it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { type Schema, Validator } from '@cfworker/json-schema';
+import { manifestJsonSchema } from './manifest-schema.ts';
 
 const PROGRAM = fileURLToPath(new URL('manifest-schema.ts', import.meta.url));
 const MANIFEST = new URL('../../functions/text-completion/pie.json', import.meta.url);
 
-it('the schema for editors takes what the platform takes, and describes every field', () => {
+it('the schema for editors takes what the platform takes, and refuses what it refuses', () => {
   const schema = JSON.parse(execFileSync(process.execPath, [PROGRAM], { encoding: 'utf8' })) as Schema;
+  assert.deepEqual(
+    schema,
+    JSON.parse(JSON.stringify(manifestJsonSchema())),
+    'the program prints what the gateway serves',
+  );
   const validator = new Validator(schema, '2020-12', false);
   const manifest = JSON.parse(readFileSync(MANIFEST, 'utf8'));
-  assert.deepEqual(validator.validate({ $schema: './pie.schema.json', ...manifest }).errors, []);
-  for (const wrong of [{ name: 'Upper' }, { limits: { cpuMs: 0 } }, { colour: 'red' }, { grants: { store: 'all' } }]) {
-    assert.equal(validator.validate({ ...manifest, ...wrong }).valid, false, JSON.stringify(wrong));
-  }
-  const properties = Object.entries((schema.properties ?? {}) as Record<string, Schema>);
-  assert.deepEqual(
-    properties.filter(([name, { description }]) => name !== '$schema' && !description).map(([name]) => name),
-    [],
-  );
+  const right = [
+    {},
+    { $schema: './pie.schema.json' },
+    { expectedPages: 12 },
+    { expectedPages: { tiny: 4 }, limits: { priority: 3 } },
+    { secrets: ['API_KEY'], environment: { MODE: 'fast' } },
+  ];
+  for (const more of right)
+    assert.deepEqual(validator.validate({ ...manifest, ...more }).errors, [], JSON.stringify(more));
+  const wrong = [
+    { name: 'Upper' },
+    { limits: { cpuMs: 0 } },
+    { limits: { priority: 4 } },
+    { expectedPages: -1 },
+    { expectedPages: { tiny: 'many' } },
+    { colour: 'red' },
+    { grants: { store: 'all' } },
+  ];
+  for (const more of wrong)
+    assert.equal(validator.validate({ ...manifest, ...more }).valid, false, JSON.stringify(more));
+});
+
+it('it describes every field, also those inside of others', () => {
+  const missing: string[] = [];
+  const look = (schema: Schema, path: string) => {
+    for (const [name, inner] of Object.entries((schema.properties ?? {}) as Record<string, Schema>)) {
+      if (!inner.description) missing.push(`${path}${name}`);
+      look(inner, `${path}${name}.`);
+    }
+  };
+  look(manifestJsonSchema() as Schema, '');
+  assert.deepEqual(missing, []);
 });

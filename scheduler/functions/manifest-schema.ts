@@ -1,24 +1,74 @@
-/** Prints the JSON schema of `pie.json`, for editors: `node scheduler/functions/manifest-schema.ts`. */
 import { z } from 'zod';
-import { type Manifest, manifestSchema } from './manifest.ts';
+import { manifestSchema } from './manifest.ts';
 
-const DESCRIPTIONS: Readonly<Record<keyof Manifest, string>> = {
+/** What each field is for, by its path. A field without a line here fails the test. */
+const DESCRIPTIONS: Readonly<Record<string, string>> = {
+  $schema: 'Address of this schema, for editors; the platform does not read it',
   name: 'Stands in addresses and commands',
   description: 'What it does, for people',
   input:
     'JSON schema of the input; an input that does not fit is refused, with the field. Without one every input is let through',
   model: 'The models that it may use, the first by default; all of the platform without it',
-  limits: 'Most that one invocation may use: CPU time and wall time in ms, memory in MiB, KV pages, generated tokens',
-  pool: 'Ready instances that are kept',
-  grants: 'What it may do besides computing: hosts, the store, messaging, functions to launch',
-  restartable: 'Whether an invocation whose runtime died is begun again from the start',
+  limits: 'Most that one invocation may use',
+  'limits.cpuMs': 'CPU time of its own code, milliseconds; waiting for the model does not count',
+  'limits.wallMs': 'Time from its start to its end, milliseconds',
+  'limits.memoryMb': 'Memory of its instance, MiB',
+  'limits.pages': 'KV pages that it may hold at once, its children included',
+  'limits.tokens': 'Tokens that it may embed and sample, its children included',
+  'limits.priority': 'Its queues may have priorities from minus this to this',
+  expectedPages:
+    'KV pages that an invocation is expected to hold, on its default model or by model: it starts when so many are free. Learned from past runs without it',
+  pool: 'Instances that are kept ready',
+  'pool.min': 'Ready instances that each runtime keeps of every version that an alias serves',
+  grants: 'What it may do besides computing',
+  'grants.hosts':
+    'Hosts that it may send requests to: api.example.com, *.example.com, localhost:8080 (:* for any port)',
+  'grants.store': 'The tenant\'s key-value store: true to read and write, "read" to read',
+  'grants.messaging': "Broadcasts and lines among the tenant's inferlets",
+  'grants.launch': 'Functions that it may launch as children; "*" for all of the tenant',
+  restartable:
+    'Whether an invocation that lost its runtime or its memory is begun again from the start; only for functions that may run twice',
+  secrets: 'Secrets of the tenant that it may read, by name; each deploy takes the values that they have then',
+  environment: 'Variables that it may read, text by name',
   main: 'Entry file: a source (.ts, .js) or a component (.wasm); index.ts without it',
 };
 
-const { $schema: dialect, ...schema } = z.toJSONSchema(manifestSchema, { unrepresentable: 'any', io: 'input' });
-const described = Object.entries(schema.properties ?? {}).map(([name, property]) => {
-  const members = { ...(property as object), ...(name === 'input' ? { type: 'object' } : {}) };
-  return [name, { description: DESCRIPTIONS[name as keyof Manifest], ...members }];
-});
-const properties = { $schema: { type: 'string' }, ...Object.fromEntries(described) };
-console.log(JSON.stringify({ $schema: dialect, title: 'pie.json', ...schema, properties }, null, 2));
+interface Described {
+  readonly properties?: Readonly<Record<string, object>>;
+}
+
+/**
+ * The JSON schema of `pie.json`, for editors. The gateway serves it at `/pie.schema.json`, and the package holds it as `pie/pie.schema.json`: name
+ * either as `$schema` in the manifest.
+ */
+export function manifestJsonSchema(): Record<string, unknown> {
+  const { $schema: dialect, ...schema } = z.toJSONSchema(manifestSchema, { unrepresentable: 'any', io: 'input' });
+  const { properties = {}, ...rest } = described(schema, '') as Described;
+  return {
+    $schema: dialect,
+    title: 'pie.json',
+    ...rest,
+    properties: { $schema: { description: DESCRIPTIONS.$schema, type: 'string' }, ...properties },
+  };
+}
+
+function described(schema: object, path: string): object {
+  const { properties } = schema as Described;
+  const description = path === '' ? undefined : DESCRIPTIONS[path];
+  return {
+    ...(description === undefined ? {} : { description }),
+    ...(path === 'input' ? { type: 'object' } : {}),
+    ...schema,
+    ...(properties && {
+      properties: Object.fromEntries(
+        Object.entries(properties).map(([name, inner]) => [
+          name,
+          described(inner, path === '' ? name : `${path}.${name}`),
+        ]),
+      ),
+    }),
+  };
+}
+
+// As a program it prints the schema.
+if (import.meta.main) console.log(JSON.stringify(manifestJsonSchema(), null, 2));

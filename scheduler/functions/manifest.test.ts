@@ -25,6 +25,8 @@ describe('manifest', () => {
       limits: { cpuMs: 1000, tokens: 5 },
       pool: { min: 2 },
       restartable: true,
+      secrets: ['TOKEN'],
+      environment: { MODE: 'fast' },
       main: 'src/main.ts',
     };
     assert.deepEqual(parseManifest(manifest), { ok: true, manifest });
@@ -52,6 +54,26 @@ describe('manifest', () => {
     ['no models', { name: 'a', model: [] }, 'model', /at least one/],
     ['an entry outside the folder', { name: 'a', main: '../../etc/passwd' }, 'main', /inside the folder/],
     ['an absolute entry', { name: 'a', main: '/etc/passwd' }, 'main', /inside the folder/],
+    ['secrets that are no list', { name: 'a', secrets: 'TOKEN' }, 'secrets', /list of names/],
+    ['a bad name of a secret', { name: 'a', secrets: ['TOKEN', 'to ken'] }, 'secrets.1', /capital letter/],
+    ['a secret named twice', { name: 'a', secrets: ['A', 'A'] }, 'secrets', /twice/],
+    [
+      'too many secrets',
+      { name: 'a', secrets: Array.from({ length: 33 }, (_, i) => `S${i}`) },
+      'secrets',
+      /more than 32/,
+    ],
+    ['a bad name of a variable', { name: 'a', environment: { mode: 'x' } }, 'environment.mode', /capital letter/],
+    ['a variable that is no text', { name: 'a', environment: { N: 5 } }, 'environment.N', /must be a text/],
+    ['a long variable', { name: 'a', environment: { N: 'x'.repeat(4097) } }, 'environment.N', /4096 characters/],
+    ['a variable with half a character', { name: 'a', environment: { N: '\ud800' } }, 'environment.N', /well-formed/],
+    [
+      'too many variables',
+      { name: 'a', environment: Object.fromEntries(Array.from({ length: 65 }, (_, i) => [`V${i}`, ''])) },
+      'environment',
+      /more than 64/,
+    ],
+    ['a name of both', { name: 'a', secrets: ['N'], environment: { N: 'x' } }, 'environment.N', /secret too/],
     ['a wrong flag', { name: 'a', restartable: 'yes' }, 'restartable', /true or false/],
     ['a schema that is none', { name: 'a', input: 'string' }, 'input', /JSON Schema/],
     [

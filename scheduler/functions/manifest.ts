@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import type { InvocationLimits } from '../invocations/types.ts';
+import { MAX_NAMED_SECRETS, MAX_VARIABLE_LENGTH, MAX_VARIABLES, VARIABLE_NAME } from '../secrets/rules.ts';
 import { grantsSchema } from './grants.ts';
 import { checkInputSchema, type JsonSchema } from './input-schema.ts';
 
@@ -10,7 +11,7 @@ export const LIMIT_BOUNDS = {
   memoryMb: [1, 1024],
   pages: [0, 1_000_000],
   tokens: [1, 10_000_000],
-} as const satisfies Record<keyof InvocationLimits, readonly [number, number]>;
+} as const satisfies Record<keyof Omit<InvocationLimits, 'maxPriority'>, readonly [number, number]>;
 
 /** Limits of a function that asks for none. QuickJS itself takes about 2 MB; 5 minutes is the default deadline of an invocation. */
 export const DEFAULT_LIMITS: InvocationLimits = {
@@ -21,6 +22,8 @@ export const DEFAULT_LIMITS: InvocationLimits = {
   tokens: 100_000,
 };
 
+/** Highest and, negated, lowest priority that a function may give its queues. */
+export const MAX_PRIORITY = 3;
 /** Ready instances that a function may ask to be kept. */
 export const MAX_POOL = 256;
 const MAX_DESCRIPTION = 1000;
@@ -32,7 +35,7 @@ export const MAX_MANIFEST_BYTES = 64 * 1024;
 export const FUNCTION_NAME = /^[a-z][a-z0-9-]{0,62}$/;
 const MODEL_NAME = /^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$/;
 
-const limit = (name: keyof InvocationLimits) => {
+const limit = (name: keyof typeof LIMIT_BOUNDS) => {
   const [least, most] = LIMIT_BOUNDS[name];
   const message = `must be a whole number from ${least} to ${most}`;
   return z.int(message).min(least, message).max(most, message).optional();
@@ -42,77 +45,128 @@ const modelName = z
   .string('must be the name of a model, or a list of names')
   .regex(MODEL_NAME, 'is no name of a model (letters, digits, ".", "_", "-" and "/", up to 128)');
 
-export const manifestSchema = z.strictObject(
-  {
-    name: z
-      .string({ error: ({ input }) => (input === undefined ? 'is missing' : 'must be a text') })
-      .regex(
-        FUNCTION_NAME,
-        'must begin with a lower-case letter and hold lower-case letters, digits and "-", 63 at most',
-      ),
-    description: z
+const [, MOST_PAGES] = LIMIT_BOUNDS.pages;
+const expectedPages = z
+  .int('must be a whole number')
+  .min(0, 'must not be below 0')
+  .max(MOST_PAGES, `must not be above ${MOST_PAGES}`);
+
+const variableName = z
+  .string('must be a name')
+  .regex(VARIABLE_NAME, 'must begin with a capital letter and hold capital letters, digits and "_", 64 at most');
+
+const secretsSchema = z
+  .array(variableName, 'must be a list of names')
+  .max(MAX_NAMED_SECRETS, `must not name more than ${MAX_NAMED_SECRETS} secrets`)
+  .refine((names) => new Set(names).size === names.length, 'must not name a secret twice');
+
+const environmentSchema = z
+  .record(
+    variableName,
+    z
       .string('must be a text')
-      .max(MAX_DESCRIPTION, `must not be longer than ${MAX_DESCRIPTION} characters`)
-      .optional(),
-    input: z
-      .custom<JsonSchema>()
-      .superRefine((schema, context) => {
-        for (const { path, message } of checkInputSchema(schema)) {
-          context.addIssue({ code: 'custom', path: [...path], message, input: schema });
-        }
-      })
-      .optional(),
-    model: z
-      .union(
-        [
-          modelName,
-          z
-            .array(modelName)
-            .min(1, 'must name at least one model')
-            .max(MAX_MODELS, `must not name more than ${MAX_MODELS} models`),
-        ],
-        {
-          error: 'must be the name of a model, or a list of names',
-        },
-      )
-      .optional(),
-    limits: z
-      .strictObject(
-        {
-          cpuMs: limit('cpuMs'),
-          wallMs: limit('wallMs'),
-          memoryMb: limit('memoryMb'),
-          pages: limit('pages'),
-          tokens: limit('tokens'),
-        },
-        'must be an object',
-      )
-      .optional(),
-    pool: z
-      .strictObject(
-        {
-          min: z
-            .int(`must be a whole number from 0 to ${MAX_POOL}`)
-            .min(0)
-            .max(MAX_POOL, `must not be above ${MAX_POOL}`)
-            .optional(),
-        },
-        'must be an object',
-      )
-      .optional(),
-    grants: grantsSchema.optional(),
-    restartable: z.boolean('must be true or false').optional(),
-    main: z
-      .string('must be a path')
-      .max(256, 'must not be longer than 256 characters')
-      .refine(
-        (path) => !path.startsWith('/') && !path.split(/[\\/]/).includes('..') && path !== '',
-        'must be a path inside the folder of the manifest',
-      )
-      .optional(),
-  },
-  'must be a JSON object',
-);
+      .max(MAX_VARIABLE_LENGTH, `must not be longer than ${MAX_VARIABLE_LENGTH} characters`)
+      .refine((value) => value.isWellFormed(), 'must be well-formed text'),
+    'must be an object of texts',
+  )
+  .refine(
+    (values) => Object.keys(values).length <= MAX_VARIABLES,
+    `must not have more than ${MAX_VARIABLES} variables`,
+  );
+
+export const manifestSchema = z
+  .strictObject(
+    {
+      name: z
+        .string({ error: ({ input }) => (input === undefined ? 'is missing' : 'must be a text') })
+        .regex(
+          FUNCTION_NAME,
+          'must begin with a lower-case letter and hold lower-case letters, digits and "-", 63 at most',
+        ),
+      description: z
+        .string('must be a text')
+        .max(MAX_DESCRIPTION, `must not be longer than ${MAX_DESCRIPTION} characters`)
+        .optional(),
+      input: z
+        .custom<JsonSchema>()
+        .superRefine((schema, context) => {
+          for (const { path, message } of checkInputSchema(schema)) {
+            context.addIssue({ code: 'custom', path: [...path], message, input: schema });
+          }
+        })
+        .optional(),
+      model: z
+        .union(
+          [
+            modelName,
+            z
+              .array(modelName)
+              .min(1, 'must name at least one model')
+              .max(MAX_MODELS, `must not name more than ${MAX_MODELS} models`),
+          ],
+          {
+            error: 'must be the name of a model, or a list of names',
+          },
+        )
+        .optional(),
+      limits: z
+        .strictObject(
+          {
+            cpuMs: limit('cpuMs'),
+            wallMs: limit('wallMs'),
+            memoryMb: limit('memoryMb'),
+            pages: limit('pages'),
+            tokens: limit('tokens'),
+            priority: z
+              .int(`must be a whole number from 0 to ${MAX_PRIORITY}`)
+              .min(0)
+              .max(MAX_PRIORITY, `must not be above ${MAX_PRIORITY}`)
+              .optional(),
+          },
+          'must be an object',
+        )
+        .optional(),
+      pool: z
+        .strictObject(
+          {
+            min: z
+              .int(`must be a whole number from 0 to ${MAX_POOL}`)
+              .min(0)
+              .max(MAX_POOL, `must not be above ${MAX_POOL}`)
+              .optional(),
+          },
+          'must be an object',
+        )
+        .optional(),
+      expectedPages: z
+        .union([expectedPages, z.record(modelName, expectedPages, 'must be an object of numbers by model')], {
+          error: 'must be a number of pages, or an object of numbers by model',
+        })
+        .refine((pages) => typeof pages === 'number' || Object.keys(pages).length <= MAX_MODELS, {
+          error: `must not name more than ${MAX_MODELS} models`,
+        })
+        .optional(),
+      grants: grantsSchema.optional(),
+      restartable: z.boolean('must be true or false').optional(),
+      secrets: secretsSchema.optional(),
+      environment: environmentSchema.optional(),
+      main: z
+        .string('must be a path')
+        .max(256, 'must not be longer than 256 characters')
+        .refine(
+          (path) => !path.startsWith('/') && !path.split(/[\\/]/).includes('..') && path !== '',
+          'must be a path inside the folder of the manifest',
+        )
+        .optional(),
+    },
+    'must be a JSON object',
+  )
+  .superRefine(({ secrets = [], environment = {} }, context) => {
+    for (const name of secrets) {
+      if (!Object.hasOwn(environment, name)) continue;
+      context.addIssue({ code: 'custom', path: ['environment', name], message: 'is the name of a secret too' });
+    }
+  });
 
 /** What the author of a function declares: `pie.json`. */
 export type Manifest = z.infer<typeof manifestSchema>;
@@ -165,6 +219,7 @@ function toFieldErrors(issue: z.core.$ZodIssue): FieldError[] {
       message: 'is not a field of a manifest',
     }));
   }
+  if (issue.code === 'invalid_key') return [{ field, message: issue.issues[0]?.message ?? issue.message }];
   if (issue.code === 'invalid_union') {
     // The alternative that got further says more.
     const deepest = issue.errors.flat().sort((a, b) => b.path.length - a.path.length)[0];
@@ -177,7 +232,8 @@ function toFieldErrors(issue: z.core.$ZodIssue): FieldError[] {
 
 /** The limits of an invocation: what the manifest asks for, else the platform's defaults. */
 export function resolveLimits(manifest: Manifest, defaults: InvocationLimits = DEFAULT_LIMITS): InvocationLimits {
-  return { ...defaults, ...manifest.limits };
+  const { priority, ...asked } = manifest.limits ?? {};
+  return { ...defaults, ...asked, ...(priority === undefined ? {} : { maxPriority: priority }) };
 }
 
 /** The models that a manifest names, in order; the first is the function's default. */

@@ -19,7 +19,7 @@ export function endingArguments(
       retention.recordMs,
       retention.eventsMs,
       retention.logLines,
-      retention.logMs,
+      `${retention.logMs} ${retention.filesMs} ${Math.max(retention.resultsMs, retention.eventsMs)}`,
     ],
   };
 }

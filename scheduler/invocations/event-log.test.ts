@@ -274,7 +274,8 @@ describe('event log', () => {
     const abort = new AbortController();
     const live: string[] = [];
     const following = (async () => {
-      for await (const { data } of reader.logs.follow('default', 'talker', '0-0', abort.signal)) live.push(data);
+      const names = async () => ['talker'];
+      for await (const line of reader.logs.follow('default', names, new Map(), abort.signal)) live.push(line.data);
     })();
     await scheduler.invocations.append(record.id, attempt.epoch, 1, [
       { event: 'log', data: '{"message":"a"}' },
@@ -285,7 +286,7 @@ describe('event log', () => {
     await eventually(() => live.length === 3, 'three lines');
     abort.abort();
     await following;
-    const lines = await reader.logs.read('default', 'talker');
+    const lines = await reader.logs.oldest('default', 'talker', { limit: 10 });
     assert.deepEqual(
       lines.map(({ invocation, seq, event }) => [invocation, seq, event]),
       [
@@ -294,7 +295,8 @@ describe('event log', () => {
         [record.id, 4, 'error'],
       ],
     );
-    assert.deepEqual((await reader.logs.read('default', 'talker', { after: lines[1]?.cursor ?? '' })).length, 1);
-    assert.deepEqual((await reader.logs.read('default', 'talker', { limit: 1 }))[0]?.event, 'error');
+    const last = { after: lines[1]?.cursor ?? '', limit: 10 };
+    assert.deepEqual(await reader.logs.oldest('default', 'talker', last), lines.slice(2));
+    assert.deepEqual(await reader.logs.newest('default', 'talker', { before: lines[2]?.cursor, limit: 1 }), [lines[1]]);
   });
 });

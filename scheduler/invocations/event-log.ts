@@ -5,7 +5,7 @@ import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import { FollowCursor, type WaitingEvents } from './follow.ts';
 import { parseEntry, parseLive } from './live.ts';
-import { hasEnded, type InvocationEvent, type InvocationStatus } from './types.ts';
+import { type EventName, hasEnded, type InvocationEvent, type InvocationStatus, isTerminal } from './types.ts';
 
 /** Entries of one read. */
 const READ_COUNT = 512;
@@ -51,12 +51,25 @@ export class EventLog {
     return entries.map(parseEntry)[0] ?? null;
   }
 
+  /** The terminal event of an ended invocation, whose number it is; null when it is kept no more. @throws StoreError */
+  async terminal(id: string, seq: number): Promise<InvocationEvent | null> {
+    const last = await this.last(id);
+    if (last !== null && isTerminal(last.event)) return last;
+    const outcome = await this.#store.call((redis) => redis.get(this.#store.keys.outcome(id)));
+    if (outcome === null) return null;
+    const space = outcome.indexOf(' ');
+    return { seq, event: outcome.slice(0, space) as EventName, data: outcome.slice(space + 1) };
+  }
+
   /**
    * Every event after `afterSeq` in order, without gap or duplicate: what is stored, then what comes. Ends after the terminal event, or
    * when the signal aborts. A short absence of Redis is waited out.
    *
    * @param held what a reader that stands still may make this process hold.
-   * @throws StoreError `store-unavailable` when Redis stays away (4.5 s by default), `invalid-argument` when there is no such invocation.
+   * Of an ended invocation whose events are forgotten, its terminal event alone, when that is still kept.
+   *
+   * @throws StoreError `store-unavailable` when Redis stays away (4.5 s by default), `invalid-argument` when there is no such invocation, or
+   *   nothing of its events any more.
    */
   async *follow(
     id: string,
@@ -84,8 +97,9 @@ export class EventLog {
           const read = cursor.beginRead();
           const events = await this.#readThroughOutage(id, cursor.last, readCount, signal);
           if (signal?.aborted) return;
-          if (events.length === 0 && (await this.#endedBefore(id, cursor.last))) {
-            yield* await this.#terminal(id, cursor);
+          const end = events.length === 0 ? await this.#end(id, cursor.last) : null;
+          if (end !== null) {
+            yield* cursor.ended(end);
             return;
           }
           yield* cursor.replay(read, events, events.length < readCount);
@@ -120,17 +134,21 @@ export class EventLog {
     }
   }
 
-  /** Whether no event can come after this number: a reader may come back with the terminal event's number. */
-  async #endedBefore(id: string, afterSeq: number): Promise<boolean> {
-    const key = this.#store.keys.invocation(id);
-    const [status, seq] = await this.#store.call((redis) => redis.hmget(key, 'status', 'seq'));
+  /**
+   * The terminal event, for a reader who finds nothing after a number though the invocation has ended: it saw events that the store lost, or
+   * the events are forgotten. Null while more may come.
+   */
+  async #end(id: string, afterSeq: number): Promise<InvocationEvent | null> {
+    const [status, ended] = await this.#store.call((redis) =>
+      redis.hmget(this.#store.keys.invocation(id), 'status', 'seq'),
+    );
     if (status == null) throw new StoreError('invalid-argument', `There is no invocation ${id} (any more).`);
-    return hasEnded(status as InvocationStatus) && Number(seq) <= afterSeq;
-  }
-
-  /** The terminal event that a reader of lost events still waits for, if it does. */
-  async #terminal(id: string, cursor: FollowCursor): Promise<Iterable<InvocationEvent>> {
-    const last = await this.last(id);
-    return last === null ? [] : cursor.ended(last);
+    if (!hasEnded(status as InvocationStatus)) return null;
+    const seq = Number(ended);
+    const last = await this.terminal(id, seq);
+    if (last === null) throw new StoreError('invalid-argument', `The events of ${id} are not kept any more.`);
+    // It ended just now: the log is read once more.
+    if (seq > afterSeq && (await this.read(id, afterSeq, 1)).length > 0) return null;
+    return last;
   }
 }

@@ -15,7 +15,7 @@ describe('files', () => {
   let scheduler: Scheduler;
   before(async () => {
     redis = await TestRedis.start({ appendOnly: true });
-    scheduler = openTestScheduler(redis, { retention: { eventsMs: 300 } });
+    scheduler = openTestScheduler(redis, { retention: { filesMs: 300 } });
   });
   after(async () => {
     await scheduler.close();

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { QuotaExceeded } from '../quotas/exceeded.ts';
 import type { Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
@@ -73,6 +74,7 @@ export class Files {
    *
    * @param epoch of the attempt in whose name it is put; without it the client's.
    * @throws StoreError `invalid-argument` for a name, media type or size that no file has.
+   * @throws QuotaExceeded when its tenant may store no more.
    */
   async put(id: string, name: string, mediaType: string, content: Uint8Array, epoch?: number): Promise<PutFileOutcome> {
     const fault = fileFault(name, mediaType, content.length);
@@ -89,6 +91,7 @@ export class Files {
       ],
       FILE_DEADLINE_MS,
     );
+    if (Array.isArray(reply) && reply[0] === -6) throw QuotaExceeded.ofStorage(reply[1], reply[2], this.#store.clock());
     const outcome = PUT_OUTCOMES[String(reply)];
     if (outcome === undefined) throw new StoreError('store-corrupt', `file-put answered ${String(reply)}.`);
     return outcome;

@@ -85,7 +85,8 @@ export class FollowCursor {
    */
   *ended(terminal: InvocationEvent): Generator<InvocationEvent> {
     if (terminal.seq === this.last && this.last === this.#afterSeq) return;
-    yield this.#handOut({ ...terminal, seq: this.last + 1 });
+    // A larger number of its own: the events between are forgotten.
+    yield this.#handOut({ ...terminal, seq: Math.max(terminal.seq, this.last + 1) });
   }
 
   #handOut(event: InvocationEvent): InvocationEvent {

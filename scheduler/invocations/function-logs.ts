@@ -6,6 +6,7 @@ import { Wakeup } from '../store/wakeup.ts';
 export interface LogLine {
   /** Place in the log; reading goes on after it. */
   readonly cursor: string;
+  readonly function: string;
   readonly invocation: string;
   /** Number of the event within its invocation. */
   readonly seq: number;
@@ -16,6 +17,17 @@ export interface LogLine {
   readonly data: string;
 }
 
+/** A part of a log. Cursors are `<ms>-<number>`, and `<ms>` alone stands for the first of that time. */
+export interface LogRange {
+  /** Lines after this one. */
+  readonly after?: string | undefined;
+  /** Lines before this one, or before that time. */
+  readonly before?: string | undefined;
+  readonly limit: number;
+}
+
+/** Before every line. */
+export const LOG_BEGINNING = '0-0';
 const READ_COUNT = 500;
 const IDLE_READ_MS = 5000;
 
@@ -29,48 +41,74 @@ export class FunctionLogs {
     this.#channels = channels;
   }
 
-  /** Lines after a cursor, oldest first; without one, the last `limit` lines. */
-  async read(tenant: string, name: string, options: { after?: string; limit?: number } = {}): Promise<LogLine[]> {
+  /** The first lines of a range, oldest first. */
+  async oldest(tenant: string, name: string, { after = LOG_BEGINNING, before, limit }: LogRange): Promise<LogLine[]> {
     const key = this.#store.keys.logs(tenant, name);
-    const limit = options.limit ?? READ_COUNT;
-    const { after } = options;
     const entries = await this.#store.call((redis) =>
-      after === undefined
-        ? redis.xrevrange(key, '+', '-', 'COUNT', limit)
-        : redis.xrange(key, `(${after}`, '+', 'COUNT', limit),
+      redis.xrange(key, `(${after}`, before === undefined ? '+' : `(${before}`, 'COUNT', limit),
     );
-    const lines = entries.map(parseLine);
-    return after === undefined ? lines.reverse() : lines;
+    return entries.map((entry) => parseLine(name, entry));
   }
 
-  /** Lines after a cursor (`0-0` for all that is kept), then those that come, until the signal aborts. */
-  async *follow(tenant: string, name: string, after: string, signal: AbortSignal): AsyncGenerator<LogLine> {
+  /** The last lines of a range, newest first. */
+  async newest(tenant: string, name: string, { after = LOG_BEGINNING, before, limit }: LogRange): Promise<LogLine[]> {
+    const key = this.#store.keys.logs(tenant, name);
+    const entries = await this.#store.call((redis) =>
+      redis.xrevrange(key, before === undefined ? '+' : `(${before}`, `(${after}`, 'COUNT', limit),
+    );
+    return entries.map((entry) => parseLine(name, entry));
+  }
+
+  /**
+   * Lines as they come, of several functions, until the signal aborts; those of one function in order.
+   *
+   * @param names the functions; asked for again every few seconds, so that others may come.
+   * @param cursors where each log is read on from; all that is kept for a function that is not there.
+   */
+  async *follow(
+    tenant: string,
+    names: () => Promise<readonly string[]>,
+    cursors: Map<string, string>,
+    signal: AbortSignal,
+  ): AsyncGenerator<LogLine> {
     const wakeup = new Wakeup();
-    const wake = () => wakeup.set();
-    const stop = await this.#channels.listen(this.#store.keys.logsChannel(tenant, name), {
-      message: wake,
-      resumed: wake,
-    });
+    const changed = new Set<string>();
+    const stops = new Map<string, () => void>();
     try {
-      let cursor = after;
       while (!signal.aborted) {
-        const lines = await this.read(tenant, name, { after: cursor });
-        for (const line of lines) {
-          cursor = line.cursor;
-          yield line;
+        for (const name of await names()) {
+          changed.add(name);
+          if (stops.has(name)) continue;
+          const wake = () => {
+            changed.add(name);
+            wakeup.set();
+          };
+          const channel = this.#store.keys.logsChannel(tenant, name);
+          stops.set(name, await this.#channels.listen(channel, { message: wake, resumed: wake }));
         }
-        if (lines.length < READ_COUNT) await wakeup.wait(IDLE_READ_MS, signal);
+        do {
+          for (const name of changed) {
+            changed.delete(name);
+            const lines = await this.oldest(tenant, name, { after: cursors.get(name), limit: READ_COUNT });
+            if (lines.length === READ_COUNT) changed.add(name);
+            for (const line of lines) {
+              cursors.set(name, line.cursor);
+              yield line;
+            }
+          }
+        } while (!signal.aborted && (changed.size > 0 || (await wakeup.wait(IDLE_READ_MS, signal))));
       }
     } finally {
-      stop();
+      for (const stop of stops.values()) stop();
     }
   }
 }
 
-function parseLine([cursor, fields]: [id: string, fields: string[]]): LogLine {
-  const value = (name: string): string => fields[fields.indexOf(name) + 1] ?? '';
+function parseLine(name: string, [cursor, fields]: [id: string, fields: string[]]): LogLine {
+  const value = (field: string): string => fields[fields.indexOf(field) + 1] ?? '';
   return {
     cursor,
+    function: name,
     invocation: value('i'),
     seq: Number(value('s')),
     at: Number(value('t')),

@@ -39,20 +39,22 @@ describe('invocations', () => {
   test('a tenant has as many waiting as it may, whoever asks at once', async () => {
     const { invocations } = scheduler;
     const { tenant } = submission();
-    const bounded = () => ({ ...submission(), tenant: `${tenant}-bounded`, maxWaiting: 3 });
+    const bounded = () => ({ ...submission(), tenant: `${tenant}-bounded` });
+    const bound = { quota: 'waiting-invocations', function: null, limit: 3, until: null } as const;
+    await scheduler.quotas.set(`${tenant}-bounded`, bound, { author: 'key', reason: '' });
     const records = Array.from({ length: 8 }, bounded);
     const outcomes = await Promise.allSettled(
       records.map((record, i) => (i % 2 === 0 ? scheduler : other).invocations.create(record)),
     );
     assert.equal(outcomes.filter(({ status }) => status === 'fulfilled').length, 3);
     for (const outcome of outcomes) {
-      if (outcome.status === 'rejected') assert.equal(outcome.reason.code, 'too-many-waiting');
+      if (outcome.status === 'rejected') assert.equal(outcome.reason.code, 'quota-exceeded');
     }
     const [first, second] = records.filter((_, i) => outcomes[i]?.status === 'fulfilled');
     const refused = records.find((_, i) => outcomes[i]?.status === 'rejected');
     assert.ok(first && second && refused);
     assert.equal(await invocations.get(refused.id), null);
-    await assert.rejects(invocations.create(bounded()), { code: 'too-many-waiting' });
+    await assert.rejects(invocations.create(bounded()), { code: 'quota-exceeded' });
     assert.ok((await invocations.create(first)).created, 'the same command twice is not a second one');
     assert.ok((await invocations.create(submission())).created, 'another tenant is not concerned');
 
@@ -60,9 +62,7 @@ describe('invocations', () => {
     assert.ok((await invocations.create(bounded())).created, 'one has begun');
     await scheduler.cancel(second.id, 'changed my mind');
     assert.ok((await invocations.create(bounded())).created, 'one was cancelled');
-    await assert.rejects(invocations.create(bounded()), { code: 'too-many-waiting' });
-    const later = { ...bounded(), submittedAt: first.submittedAt + first.deadlineMs + 1000 };
-    assert.ok((await invocations.create(later)).created, 'those past their deadline wait no more');
+    await assert.rejects(invocations.create(bounded()), { code: 'quota-exceeded' });
   });
 
   test('a record goes from queued to its end', async () => {
@@ -78,7 +78,7 @@ describe('invocations', () => {
     const attempt = await invocations.beginAttempt(record.id, 'r1');
     assert.ok('epoch' in attempt);
     const { epoch } = attempt;
-    assert.deepEqual(attempt, { epoch, nextSeq: 1, attempt: 1 });
+    assert.deepEqual(attempt, { epoch, nextSeq: 1, attempt: 1, tokensLeft: null, kvPages: null });
     assert.equal((await invocations.get(record.id))?.epoch, epoch);
     assert.equal(await invocations.append(record.id, epoch, 1, [message('a'), message('b')]), 'ok');
     assert.equal(await invocations.finish(record.id, epoch, 3, RESULT, { outputTokens: 2 }), 'ok');
@@ -106,7 +106,7 @@ describe('invocations', () => {
     const second = submission({ idempotencyKey: 'k1' });
     const elsewhere = submission({ idempotencyKey: 'k1', tenant: 'other' });
     const created = await invocations.create(first);
-    assert.deepEqual(await invocations.create(second), { created: false, id: first.id });
+    assert.deepEqual(await invocations.create(second), { created: false, id: first.id, quotas: [] });
     assert.equal(await invocations.get(second.id), null);
     const third = await invocations.create(elsewhere);
     assert.ok(created.created && third.created && third.arrival > created.arrival);

@@ -1,24 +1,34 @@
 import { randomUUID } from 'node:crypto';
+import { type Metered, optionalNumber, parseMetered, parseUses, QuotaExceeded } from '../quotas/exceeded.ts';
 import { SequenceGap, StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
+import { meteredText } from '../usage/metered.ts';
 import { endingArguments, errorData } from './ending.ts';
 import { parseRecord } from './record.ts';
 import { DEFAULT_RETENTION, type Retention } from './retention.ts';
-import type {
-  AppendOutcome,
-  AttemptOutcome,
-  ChildOutcome,
-  CreateOutcome,
-  FailOutcome,
-  FailureCode,
-  FinishOutcome,
-  Invocation,
-  NewChild,
-  NewEvent,
-  NewInvocation,
-  TerminalEvent,
-  Usage,
+import { admissionFields, jobText, type Submission } from './submission.ts';
+import {
+  type AppendOutcome,
+  type AttemptOutcome,
+  type ChildOutcome,
+  type CreateOutcome,
+  type FailOutcome,
+  type FailureCode,
+  type FinishOutcome,
+  hasEnded,
+  type Invocation,
+  type InvocationStatus,
+  type ListPage,
+  type ListQuery,
+  MAX_ATTEMPTS,
+  type NewChild,
+  type NewEvent,
+  REQUEUE_OUTCOMES,
+  type ReportOutcome,
+  type RequeueOutcome,
+  type TerminalEvent,
+  type Usage,
 } from './types.ts';
 
 const SCRIPTS = {
@@ -26,12 +36,19 @@ const SCRIPTS = {
   beginAttempt: loadScript(new URL('./scripts/begin-attempt.lua', import.meta.url)),
   beginChild: loadScript(new URL('./scripts/begin-child.lua', import.meta.url)),
   append: loadScript(new URL('./scripts/append.lua', import.meta.url)),
+  report: loadScript(new URL('./scripts/report.lua', import.meta.url)),
   finish: loadScript(new URL('./scripts/finish.lua', import.meta.url)),
+  list: loadScript(new URL('./scripts/list.lua', import.meta.url)),
   fail: loadScript(new URL('./scripts/fail.lua', import.meta.url)),
+  requeue: loadScript(new URL('./scripts/requeue.lua', import.meta.url)),
 };
 
 /** Events of one script call: Lua's argument stack holds 8,000 values. */
 const MAX_EVENTS_PER_CALL = 1000;
+/** Invocations that one page is searched in: about a millisecond of Redis. */
+const MAX_LOOKED_AT = 2000;
+/** `<submission time>.<id>`, as a page gives it. */
+const CURSOR = /^(\d{1,15})\.([A-Za-z0-9_-]{1,128})$/;
 
 /**
  * Records and event logs of invocations. Every transition is one Lua script, so that of any number of writers exactly one ends an
@@ -47,45 +64,62 @@ export class Invocations {
   }
 
   /**
-   * Stores a queued invocation and gives it its place in line. Making the same one twice is harmless.
+   * Stores a queued invocation, puts it into its tenant's line, and admits it when there is room: one step. Making the same one twice is harmless.
    *
-   * @throws StoreError `too-many-waiting` when `maxWaiting` of the tenant's invocations wait already.
+   * @throws QuotaExceeded when a quota of the tenant or the function has no room, StoreError `idempotency-key-reused`.
    */
-  async create(record: NewInvocation): Promise<CreateOutcome> {
+  async create(record: Submission): Promise<CreateOutcome> {
     const { keys } = this.#store;
     const { id, tenant, function: name } = record;
     const idempotency = record.idempotencyKey;
+    const now = this.#store.clock();
     const reply = await this.#store.script(
       SCRIPTS.create,
       [
         keys.invocation(id),
         keys.arrivals,
         keys.deadlines,
-        keys.recent(tenant, name),
+        keys.listing(tenant),
         idempotency === undefined ? keys.invocation(id) : keys.idempotency(tenant, idempotency),
         keys.waiting(tenant),
+        `${keys.jobs}:${id}`,
       ],
       [
         id,
         record.submittedAt,
         record.deadlineMs,
         idempotency === undefined ? 0 : this.#retention.idempotencyMs,
-        this.#retention.recentInvocations,
-        this.#retention.recentMs,
-        record.maxWaiting ?? -1,
+        this.#retention.listedOfFunction,
+        this.#retention.recordMs,
+        now,
+        record.fingerprint ?? '',
+        this.#retention.listedOfTenant,
         ...['tenant', tenant, 'function', name, 'version', record.version],
+        ...this.#versionFields(record),
         ...['restartable', record.restartable ? 1 : 0],
+        ...this.#webhookFields(record.webhookUrl),
         ...this.#placeFields(tenant, name),
+        ...admissionFields(keys, record),
+        jobText(record),
       ],
     );
-    const [created, value] = tuple(reply);
+    const [created, value, ...rest] = tuple(reply);
     if (created === -1) {
+      const [refusing, ...counted] = parseUses([value, ...rest], now);
+      if (refusing === undefined) throw unexpected('create', reply);
+      throw new QuotaExceeded(refusing, now, counted);
+    }
+    if (created === -5) throw new StoreError('not-deployed', `${name}@${record.version} is deployed no more.`);
+    if (created === -2) {
       throw new StoreError(
-        'too-many-waiting',
-        `${String(value)} invocations of ${tenant} wait for their turn already.`,
+        'idempotency-key-reused',
+        `The key was used for ${String(value)}, of another function or body.`,
       );
     }
-    return created === 1 ? { created: true, arrival: Number(value) } : { created: false, id: String(value) };
+    const quotas = parseUses(rest, now);
+    return created === 1
+      ? { created: true, arrival: Number(value), quotas }
+      : { created: false, id: String(value), quotas };
   }
 
   /** The record of an invocation, or null when there is none (any more). */
@@ -94,12 +128,36 @@ export class Invocations {
     return Object.keys(fields).length === 0 ? null : parseRecord(fields);
   }
 
+  /** The state of an invocation, or null when there is none (any more). */
+  async status(id: string): Promise<InvocationStatus | null> {
+    const status = await this.#store.call((redis) => redis.hget(this.#store.keys.invocation(id), 'status'));
+    return status as InvocationStatus | null;
+  }
+
   /** The last invocations of a function, newest first. */
   async recent(tenant: string, name: string, limit = 50): Promise<Invocation[]> {
+    return [...(await this.list(tenant, { function: name, limit })).invocations];
+  }
+
+  /** A page of a tenant's invocations, newest first. All that have not ended are there; of the ended ones those that are kept. */
+  async list(tenant: string, { function: name, statuses = [], limit, cursor }: ListQuery): Promise<ListPage> {
     const { keys } = this.#store;
-    const ids = await this.#store.call((redis) => redis.zrevrange(keys.recent(tenant, name), 0, limit - 1));
-    const records = await Promise.all(ids.map((id) => this.get(id)));
-    return records.filter((record) => record !== null);
+    const listing = `${keys.listing(tenant)}${name === undefined ? '' : `:of:${name}`}`;
+    const open = statuses.length === 0 || statuses.some((status) => !hasEnded(status));
+    const ended = statuses.length === 0 || statuses.some(hasEnded);
+    const { time, id } = parseCursor(cursor);
+    const reply = await this.#store.script(
+      SCRIPTS.list,
+      [...(open ? [`${listing}:open`] : []), ...(ended ? [`${listing}:ended`] : [])],
+      [...[keys.invocation(''), time, id, limit, MAX_LOOKED_AT], statuses.length === 0 ? '' : `,${statuses.join()},`],
+    );
+    const [lastTime, lastId, ...ids] = tuple(reply).map(String);
+    const records = await Promise.all(ids.map((listed) => this.get(listed)));
+    return {
+      // Ended ones may be listed a little longer than their records are kept.
+      invocations: records.filter((record) => record !== null),
+      cursor: lastId === undefined || lastId === '' ? null : `${lastTime}.${lastId}`,
+    };
   }
 
   /**
@@ -118,8 +176,11 @@ export class Invocations {
         this.#store.keys.cancelChannel(runtimeId),
       ],
     );
-    const [begun, first, nextSeq, attempt] = tuple(reply);
-    if (begun === 1) return { epoch: Number(first), nextSeq: Number(nextSeq), attempt: Number(attempt) };
+    const [begun, first, nextSeq, attempt, tokensLeft, kvPages] = tuple(reply);
+    if (begun === 1) {
+      const limits = { tokensLeft: optionalNumber(tokensLeft), kvPages: optionalNumber(kvPages) };
+      return { epoch: Number(first), nextSeq: Number(nextSeq), attempt: Number(attempt), ...limits };
+    }
     if (first === 'ended' || first === 'already-ran' || first === 'unknown') return { refused: first };
     throw unexpected('begin-attempt', reply);
   }
@@ -133,20 +194,24 @@ export class Invocations {
     const { id, tenant, function: name } = child;
     const reply = await this.#store.script(
       SCRIPTS.beginChild,
-      [keys.invocation(id), keys.invocation(child.parent), keys.deadlines, keys.recent(tenant, name), keys.children],
+      [keys.invocation(id), keys.invocation(child.parent), keys.deadlines, keys.listing(tenant), keys.children],
       [
-        ...[id, child.submittedAt, child.deadlineMs, this.#retention.recentInvocations, this.#retention.recentMs],
-        ...[child.runtimeId, token, child.parentEpoch, this.#store.clock()],
+        ...[id, child.submittedAt, child.deadlineMs, this.#retention.listedOfFunction, this.#retention.recordMs],
+        ...[child.runtimeId, token, child.parentEpoch, this.#store.clock(), this.#retention.listedOfTenant],
         ...['tenant', tenant, 'function', name, 'version', child.version, 'restartable', 0],
+        ...this.#versionFields(child),
         ...['arrival', child.arrival, 'parent', child.parent, 'parentEpoch', child.parentEpoch, 'root', child.root],
         ...['rootKey', keys.invocation(child.root)],
         ...['cancelsKey', keys.cancels(child.runtimeId), 'cancelChannel', keys.cancelChannel(child.runtimeId)],
         ...this.#placeFields(tenant, name),
       ],
     );
-    const [begun, first, nextSeq] = tuple(reply);
-    if (begun === 1) return { epoch: Number(first), nextSeq: Number(nextSeq) };
-    if (first === 'parent-ended' || first === 'already-ran') return { refused: first };
+    const [begun, first, nextSeq, tokensLeft, kvPages] = tuple(reply);
+    if (begun === 1) {
+      const limits = { tokensLeft: optionalNumber(tokensLeft), kvPages: optionalNumber(kvPages) };
+      return { epoch: Number(first), nextSeq: Number(nextSeq), ...limits };
+    }
+    if (first === 'parent-ended' || first === 'already-ran' || first === 'not-deployed') return { refused: first };
     throw unexpected('begin-child', reply);
   }
 
@@ -175,32 +240,64 @@ export class Invocations {
    * Appends events, the first of them numbered `firstSeq`. Idempotent by number: after a `StoreError` make the same call again.
    * Terminal events are not appended, but given to `finish`.
    *
+   * @param usage of the attempt, cumulative, as it was when the last of these events was queued; it is counted in the same step.
    * @throws SequenceGap when Redis has lost earlier events, or the caller left numbers out.
    */
-  async append(id: string, epoch: number, firstSeq: number, events: readonly NewEvent[]): Promise<AppendOutcome> {
+  append(id: string, epoch: number, firstSeq: number, events: readonly NewEvent[]): Promise<AppendOutcome>;
+  append(
+    id: string,
+    epoch: number,
+    firstSeq: number,
+    events: readonly NewEvent[],
+    usage: Usage,
+  ): Promise<Metered<AppendOutcome>>;
+  async append(
+    id: string,
+    epoch: number,
+    firstSeq: number,
+    events: readonly NewEvent[],
+    usage?: Usage,
+  ): Promise<AppendOutcome | Metered<AppendOutcome>> {
+    if (usage !== undefined && events.length === 0) return this.report(id, epoch, usage);
     const { keys } = this.#store;
+    const answered = (outcome: AppendOutcome) => (usage === undefined ? outcome : unmetered(outcome));
     for (let start = 0; start < events.length; start += MAX_EVENTS_PER_CALL) {
       const chunk = events.slice(start, start + MAX_EVENTS_PER_CALL);
+      const last = start + MAX_EVENTS_PER_CALL >= events.length;
+      const now = this.#store.clock();
       const args: (string | number)[] = [
         keys.live(id),
         epoch,
         firstSeq + start,
         this.#retention.maxEvents,
         this.#retention.maxBytes,
-        this.#store.clock(),
+        now,
         this.#retention.logLines,
         this.#retention.logMs,
         this.#retention.familyBytes,
+        last ? meteredText(usage) : '',
       ];
       for (const { event, data } of chunk) args.push(event, checkedData(data));
       const reply = await this.#store.script(SCRIPTS.append, [keys.invocation(id), keys.events(id)], args);
       if (reply === 1) continue;
-      if (reply === 0) return 'stale';
-      if (reply === -1) return 'ended';
-      if (reply === -2) return 'full';
+      if (Array.isArray(reply) && reply[0] === 1) return { outcome: 'ok', ...parseMetered(reply.slice(1), now) };
+      if (reply === 0) return answered('stale');
+      if (reply === -1) return answered('ended');
+      if (reply === -2) return answered('full');
       throw gap(id, firstSeq + start, reply) ?? unexpected('append', reply);
     }
-    return 'ok';
+    return answered('ok');
+  }
+
+  /** Counts the usage of an attempt, cumulative, that has no event to append. May be made again like `append`. */
+  async report(id: string, epoch: number, usage: Usage): Promise<Metered<ReportOutcome>> {
+    const now = this.#store.clock();
+    const args = [epoch, meteredText(usage), now];
+    const reply = await this.#store.script(SCRIPTS.report, [this.#store.keys.invocation(id)], args);
+    if (Array.isArray(reply) && reply[0] === 1) return { outcome: 'ok', ...parseMetered(reply.slice(1), now) };
+    if (reply === 0) return unmetered('stale');
+    if (reply === -1) return unmetered('ended');
+    throw unexpected('report', reply);
   }
 
   /**
@@ -231,12 +328,40 @@ export class Invocations {
       failed?.message ?? '',
       usage === null ? '' : JSON.stringify(usage),
       this.#retention.familyBytes,
+      meteredText(usage),
     ]);
     if (reply === 1) return 'ok';
     if (reply === 0) return 'stale';
     if (reply === -1) return 'ended';
     if (reply === -2) return 'full';
     throw gap(id, seq, reply) ?? unexpected('finish', reply);
+  }
+
+  /**
+   * Gives a running attempt up that was ended for others: its invocation waits again, at its original place in its tenant's line, and starts
+   * anew in the next epoch. Event `seq` of its log tells why. Idempotent for the same epoch; with every outcome but `requeued` nothing was done.
+   *
+   * @param pages what the attempt held at most, by model: the next one is admitted when at least as much is expected to fit.
+   * @throws SequenceGap like `append`.
+   */
+  async requeue(
+    id: string,
+    epoch: number,
+    seq: number,
+    cause: string,
+    usage: Usage | null,
+    pages?: Readonly<Record<string, number>>,
+  ): Promise<RequeueOutcome> {
+    const { keys, args } = endingArguments(this.#store, this.#retention, id);
+    const { jobs } = this.#store.keys;
+    const reply = await this.#store.script(
+      SCRIPTS.requeue,
+      [...keys, `${jobs}:${id}`, `${jobs}:active`, `${jobs}:stalled`],
+      [...args, epoch, seq, cause, MAX_ATTEMPTS, meteredText(usage), pages === undefined ? '' : JSON.stringify(pages)],
+    );
+    const outcome = REQUEUE_OUTCOMES.find((one) => one === reply);
+    if (outcome) return outcome;
+    throw gap(id, seq, reply) ?? unexpected('requeue', reply);
   }
 
   /**
@@ -259,20 +384,46 @@ export class Invocations {
     throw unexpected('fail', reply);
   }
 
-  /** Where the function's log is, and where the tenant's files are counted; the scripts that write there read that from the record. */
+  #webhookFields(url: string | undefined): string[] {
+    const { keys } = this.#store;
+    if (url === undefined) return [];
+    return ['webhookUrl', url, 'webhooksKey', keys.webhooks, 'webhooksChannel', keys.webhooksChannel];
+  }
+
+  /** Where the unfinished invocations of its version are, and the function that must have that version. */
+  #versionFields({ tenant, function: name, version, functionOwner }: Submission | NewChild): string[] {
+    const { keys } = this.#store;
+    const owner = functionOwner ?? tenant;
+    const deployed = functionOwner === undefined ? [] : ['functionKey', keys.function(owner, name)];
+    return [...deployed, 'unfinishedKey', keys.unfinished(owner, name, version)];
+  }
+
+  /** Where the function's log is, and where the tenant's files and usage are counted; the scripts that write there read that from the record. */
   #placeFields(tenant: string, name: string): string[] {
     const { keys } = this.#store;
     return [
       ...['logs', keys.logs(tenant, name), 'logsChannel', keys.logsChannel(tenant, name)],
       ...['fileUsageKey', keys.fileUsage(tenant), 'fileExpiriesKey', keys.fileExpiries(tenant)],
+      ...['account', keys.account(tenant), 'storedUsageKey', keys.storedUsage(tenant)],
     ];
   }
+}
+
+function parseCursor(cursor: string | undefined): { time: string; id: string } {
+  if (cursor === undefined) return { time: '+inf', id: '' };
+  const match = CURSOR.exec(cursor);
+  if (match === null) throw new StoreError('invalid-argument', 'The cursor is none of this list.');
+  return { time: match[1] ?? '', id: match[2] ?? '' };
 }
 
 /** Event data travels with NUL between its parts, which no JSON text contains. */
 function checkedData(data: string): string {
   if (data.includes('\0')) throw new StoreError('invalid-argument', 'The data of an event must be JSON text.');
   return data;
+}
+
+function unmetered<Outcome>(outcome: Outcome): Metered<Outcome> {
+  return { outcome, exceeded: null, tokensLeft: null };
 }
 
 function tuple(reply: unknown): unknown[] {

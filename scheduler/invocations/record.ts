@@ -1,5 +1,13 @@
 import { StoreError } from '../store/errors.ts';
-import { FAILURE_CODES, type FailureCode, type Invocation, type InvocationStatus, type Usage } from './types.ts';
+import { totalUsage } from '../usage/metered.ts';
+import {
+  FAILURE_CODES,
+  type FailureCode,
+  type Invocation,
+  type InvocationStatus,
+  type Usage,
+  type WebhookState,
+} from './types.ts';
 
 const STATUSES: readonly string[] = [
   'queued',
@@ -51,7 +59,24 @@ export function parseRecord(fields: Readonly<Record<string, string>>): Invocatio
     endedAt: fields.endedAt === undefined ? null : integer('endedAt'),
     cancelReason: fields.cancelReason ?? null,
     failure: isFailureCode(fields.code) ? { code: fields.code, message: fields.message ?? '' } : null,
-    usage: fields.usage ? parseUsage(fields.usage) : null,
+    usage: totalUsage(fields.usage ? parseUsage(fields.usage) : null, fields.usageBefore, fields.usageNow),
+    webhook: parseWebhook(fields),
+  };
+}
+
+function parseWebhook(fields: Readonly<Record<string, string>>): WebhookState | null {
+  const { webhookUrl: url, webhookStatus: status = 'waiting' } = fields;
+  if (url === undefined) return null;
+  if (status !== 'waiting' && status !== 'pending' && status !== 'delivered' && status !== 'failed')
+    throw new StoreError('store-corrupt', `A webhook has the unknown status "${status}".`);
+  const numberOrNull = (text: string | undefined) => (text ? Number(text) : null);
+  return {
+    url,
+    status,
+    attempts: Number(fields.webhookAttempts ?? 0),
+    lastStatus: numberOrNull(fields.webhookLastStatus),
+    lastError: fields.webhookLastError || null,
+    nextAt: status === 'pending' ? numberOrNull(fields.webhookNextAt) : null,
   };
 }
 

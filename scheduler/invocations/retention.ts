@@ -14,11 +14,15 @@ export interface Retention {
   readonly logLines: number;
   /** A function's log, after its last line. */
   readonly logMs: number;
-  /** Invocations listed for a function. */
-  readonly recentInvocations: number;
-  /** That list, after the last submission. */
-  readonly recentMs: number;
-  /** For how long a repeated `Idempotency-Key` finds the first request's invocation. */
+  /** The outcome of an ended invocation; never shorter than its events, of which it is the last. */
+  readonly resultsMs: number;
+  /** Files of an ended invocation. */
+  readonly filesMs: number;
+  /** Ended invocations that are listed for a function, for `recordMs` after their submission. Those that have not ended are always listed. */
+  readonly listedOfFunction: number;
+  /** The same for a tenant. */
+  readonly listedOfTenant: number;
+  /** For how long after its end a repeated `Idempotency-Key` finds the first request's invocation. */
   readonly idempotencyMs: number;
 }
 
@@ -37,7 +41,9 @@ export const DEFAULT_RETENTION: Retention = {
   familyBytes: 64 * 1024 * 1024,
   logLines: 2000,
   logMs: 7 * DAY_MS,
-  recentInvocations: 200,
-  recentMs: 7 * DAY_MS,
+  resultsMs: DAY_MS,
+  filesMs: DAY_MS,
+  listedOfFunction: 1000,
+  listedOfTenant: 10_000,
   idempotencyMs: DAY_MS,
 };

@@ -1,3 +1,5 @@
+import type { QuotaUse } from '../quotas/exceeded.ts';
+
 /** States of an invocation. The last three are final. */
 export type InvocationStatus = 'queued' | 'running' | 'succeeded' | 'failed' | 'cancelled';
 
@@ -57,6 +59,8 @@ export interface InvocationLimits {
   readonly pages: number;
   /** Tokens that it may embed and sample. */
   readonly tokens: number;
+  /** Its queues' priorities are held within ±this; the GPU host's default without it. */
+  readonly maxPriority?: number;
 }
 
 /** What the gateway knows when it accepts a request. */
@@ -65,6 +69,8 @@ export interface NewInvocation {
   readonly tenant: string;
   readonly function: string;
   readonly version: string;
+  /** Whose function it is; refused unless that tenant has this version of it deployed. Not looked at when absent. */
+  readonly functionOwner?: string;
   /** Milliseconds since the Unix epoch. */
   readonly submittedAt: number;
   /** From submission to the end, waiting included. */
@@ -73,12 +79,14 @@ export interface NewInvocation {
   readonly restartable: boolean;
   /** A second request with the same key (in the tenant) gets the first one's invocation. */
   readonly idempotencyKey?: string;
-  /** Refused when so many of the tenant's invocations wait for their turn; no bound when absent. */
-  readonly maxWaiting?: number;
+  /** What tells requests with the same key apart: a hash of function and body (`fingerprintOf`). */
+  readonly fingerprint?: string;
+  /** Where its end is told, see `../webhooks`. */
+  readonly webhookUrl?: string;
 }
 
 /** A child of a running invocation. Its runtime runs it at once: it waits in no line. */
-export interface NewChild extends Omit<NewInvocation, 'idempotencyKey' | 'maxWaiting' | 'restartable'> {
+export interface NewChild extends Omit<NewInvocation, 'idempotencyKey' | 'fingerprint' | 'webhookUrl' | 'restartable'> {
   readonly parent: string;
   /** Epoch of the parent's running attempt; a child of an older one is refused. */
   readonly parentEpoch: number;
@@ -91,7 +99,7 @@ export interface NewChild extends Omit<NewInvocation, 'idempotencyKey' | 'maxWai
 }
 
 /** The record of an invocation. */
-export interface Invocation extends Omit<NewInvocation, 'idempotencyKey' | 'maxWaiting'> {
+export interface Invocation extends Omit<NewInvocation, 'idempotencyKey' | 'fingerprint' | 'webhookUrl'> {
   /** Who launched it; null when a client did. */
   readonly parent: string | null;
   /** The first of its parents; null when a client launched it. */
@@ -113,25 +121,68 @@ export interface Invocation extends Omit<NewInvocation, 'idempotencyKey' | 'maxW
   readonly cancelReason: string | null;
   readonly failure: { readonly code: FailureCode; readonly message: string } | null;
   readonly usage: Usage | null;
+  readonly webhook: WebhookState | null;
 }
 
+/**
+ * How the notification of an invocation's end stands. `waiting`: it has not ended. `pending`: the next attempt is made at `nextAt`. `failed`: no
+ * attempt follows.
+ */
+export interface WebhookState {
+  readonly url: string;
+  readonly status: 'waiting' | 'pending' | 'delivered' | 'failed';
+  /** Attempts made. */
+  readonly attempts: number;
+  /** HTTP status of the last answer; null when there was none. */
+  readonly lastStatus: number | null;
+  /** Why the last attempt failed. */
+  readonly lastError: string | null;
+  /** Milliseconds since the Unix epoch; null when no attempt follows. */
+  readonly nextAt: number | null;
+}
+
+/** Which invocations are listed, newest first. */
+export interface ListQuery {
+  readonly function?: string | undefined;
+  /** Empty or absent for all. */
+  readonly statuses?: readonly InvocationStatus[] | undefined;
+  readonly limit: number;
+  /** Of an earlier page. */
+  readonly cursor?: string | undefined;
+}
+
+export interface ListPage {
+  /** May be fewer than were asked for while `cursor` says that more follow: one call looks at a bounded number. */
+  readonly invocations: readonly Invocation[];
+  readonly cursor: string | null;
+}
+
+/** `quotas`: those that count and bind, this request included. */
 export type CreateOutcome =
-  | { readonly created: true; readonly arrival: number }
+  | { readonly created: true; readonly arrival: number; readonly quotas: readonly QuotaUse[] }
   /** The idempotency key is taken by this invocation; nothing was stored. */
-  | { readonly created: false; readonly id: string };
+  | { readonly created: false; readonly id: string; readonly quotas: readonly QuotaUse[] };
+
+/** What quotas leave to an attempt at its beginning; null for no limit. */
+export interface AttemptLimits {
+  /** The least that the windows of the token quotas have left. */
+  readonly tokensLeft: number | null;
+  /** KV pages that the tenant may hold at once. */
+  readonly kvPages: number | null;
+}
 
 export type AttemptOutcome =
-  | {
+  | ({
       readonly epoch: number /** Number of the attempt's first event. */;
       readonly nextSeq: number;
       readonly attempt: number;
-    }
+    } & AttemptLimits)
   | { readonly refused: 'ended' | 'already-ran' | 'unknown' };
 
 /** Like an attempt that has begun. `parent-ended`: the parent's attempt is over, or was never known to this Redis. */
 export type ChildOutcome =
-  | { readonly epoch: number; readonly nextSeq: number }
-  | { readonly refused: 'parent-ended' | 'already-ran' };
+  | ({ readonly epoch: number; readonly nextSeq: number } & AttemptLimits)
+  | { readonly refused: 'parent-ended' | 'already-ran' | 'not-deployed' };
 
 /**
  * `stale`: a newer epoch owns the invocation (this attempt must stop). `ended`: it has its terminal event.
@@ -139,7 +190,25 @@ export type ChildOutcome =
  */
 export type AppendOutcome = 'ok' | 'stale' | 'ended' | 'full';
 export type FinishOutcome = 'ok' | 'stale' | 'ended' | 'full';
+export type ReportOutcome = 'ok' | 'stale' | 'ended';
 export type FailOutcome = 'ok' | 'ended' | 'unknown';
+
+/** How many attempts a restartable invocation gets: a second loss may be chance, a third is its own doing. */
+export const MAX_ATTEMPTS = 3;
+
+/**
+ * `requeued`: it waits again; the attempt is over. `not-restartable`, `no-attempts-left`: the attempt ends the invocation itself. `cancelled`:
+ * a cancel is under way; end it as cancelled. `stale`, `ended`: like an append's.
+ */
+export const REQUEUE_OUTCOMES = [
+  'requeued',
+  'not-restartable',
+  'no-attempts-left',
+  'cancelled',
+  'stale',
+  'ended',
+] as const;
+export type RequeueOutcome = (typeof REQUEUE_OUTCOMES)[number];
 
 /** Whether an event ends the log. */
 export function isTerminal(event: EventName): event is 'result' | 'error' {

@@ -10,11 +10,15 @@ export interface StoredValue {
   readonly version: bigint;
 }
 
-/** `conflict`: another version is there. `full`: the tenant's store has no room; what it has then. */
+/**
+ * `conflict`: another version is there. `full`: the tenant's store has no room; what it has then. `over-quota`: the tenant's quota
+ * `storage-bytes` has no room for it, over stored values, files and components.
+ */
 export type WriteOutcome =
   | { readonly kind: 'written'; readonly version: bigint }
   | { readonly kind: 'conflict' }
-  | { readonly kind: 'full'; readonly bytes: number; readonly keys: number };
+  | { readonly kind: 'full'; readonly bytes: number; readonly keys: number }
+  | { readonly kind: 'over-quota'; readonly limit: number; readonly used: number };
 
 export interface WriteOptions {
   /** The version that must be there; null: there must be no value; without it whatever is there is replaced. */
@@ -84,17 +88,19 @@ export class KeyValues {
   async write(tenant: string, key: string, value: Uint8Array, options: WriteOptions = {}): Promise<WriteOutcome> {
     const { expected, timeToLiveSeconds } = options;
     const now = this.#store.clock();
+    const { keys } = this.#store;
     const [outcome, second, third] = await this.#store.scriptBuffers(
       SCRIPTS.write,
-      [...this.#keys(tenant), this.#store.keys.reply(randomUUID())],
+      [...this.#keys(tenant), keys.reply(randomUUID()), keys.fileUsage(tenant), keys.fileExpiries(tenant)],
       [
         ...[tenant, now, key, asBuffer(value), timeToLiveSeconds === undefined ? '' : now + timeToLiveSeconds * 1000],
         ...[expected === undefined ? '' : expected === null ? 'none' : versionBytes(expected)],
-        ...[this.#maxBytes, this.#maxKeys, SWEPT_BY_WRITE, REPLY_MS],
+        ...[this.#maxBytes, this.#maxKeys, SWEPT_BY_WRITE, REPLY_MS, keys.account(tenant)],
       ],
     );
     if (outcome === 0) return { kind: 'conflict' };
     if (outcome === -1) return { kind: 'full', bytes: Number(second), keys: Number(third) };
+    if (outcome === -2) return { kind: 'over-quota', limit: Number(second), used: Number(third) };
     if (outcome !== 1 || !Buffer.isBuffer(second)) throw corrupt('write');
     return { kind: 'written', version: second.readBigUInt64BE() };
   }

@@ -11,6 +11,7 @@ const RENEWALS_PER_LEASE = 4;
 
 const RENEW = loadScript(new URL('./scripts/renew.lua', import.meta.url));
 const REGISTER = loadScript(new URL('./scripts/register.lua', import.meta.url));
+const UNREGISTER = loadScript(new URL('./scripts/unregister.lua', import.meta.url));
 
 /** A runtime's lease. While it holds, the runtime counts as alive and may hold jobs. */
 export class RuntimeLease {
@@ -21,8 +22,10 @@ export class RuntimeLease {
   readonly #leaseMs: number;
   readonly #lost = new Set<() => void>();
   #timer: NodeJS.Timeout | undefined;
-  #load: () => RuntimeLoad = () => ({ running: 0, held: 0 });
+  #load: () => RuntimeLoad = () => ({ running: 0 });
   #released = false;
+  /** What it says of itself has not reached Redis yet. */
+  #unsaid = false;
 
   constructor(store: Store, id: string, description: string, leaseMs: number) {
     this.#store = store;
@@ -37,9 +40,10 @@ export class RuntimeLease {
     this.#schedule();
   }
 
-  /** Adds to what this runtime says of itself, once it knows more: its models, when the GPU hosts have answered. */
+  /** Adds to what this runtime says of itself, once it knows more: its models, when the GPU hosts have answered. Admission heeds it at once. */
   async describe(more: Partial<RuntimeDescription>): Promise<void> {
     this.#description = JSON.stringify({ ...JSON.parse(this.#description), ...more });
+    this.#unsaid = true;
     await this.#register();
   }
 
@@ -76,6 +80,7 @@ export class RuntimeLease {
     try {
       const args = [this.id, this.#leaseMs, JSON.stringify(this.#load())];
       const renewed = await this.#store.script(RENEW, [keys.runtimes, keys.alive(this.id)], args);
+      if (renewed === 1 && this.#unsaid) await this.#register();
       if (renewed === 1 || this.#released) return;
       for (const listener of [...this.#lost]) listener();
       await this.#register();
@@ -85,15 +90,17 @@ export class RuntimeLease {
   }
 
   async #register(): Promise<void> {
-    const { keys } = this.#store;
-    const args = [this.id, this.#leaseMs, JSON.stringify(this.#load()), this.#description];
+    const { keys, clock } = this.#store;
+    const own = [this.id, this.#leaseMs, JSON.stringify(this.#load()), this.#description];
+    const args = [...own, keys.prefix, clock()];
     await this.#store.script(REGISTER, [keys.runtimes, keys.alive(this.id)], args);
+    this.#unsaid = false;
   }
 }
 
-/** From here on a runtime is none. In no transaction: a Redis at its memory limit refuses those, whatever is in them. */
+/** From here on a runtime is none. */
 export async function unregister(store: Store, runtimeId: string): Promise<void> {
-  const { keys } = store;
-  await store.call((redis) => redis.del(keys.alive(runtimeId), keys.cancels(runtimeId)));
-  await store.call((redis) => redis.hdel(keys.runtimes, runtimeId));
+  const { keys, clock } = store;
+  const own = [keys.runtimes, keys.alive(runtimeId), keys.cancels(runtimeId)];
+  await store.script(UNREGISTER, own, [runtimeId, keys.prefix, clock()]);
 }

@@ -1,4 +1,5 @@
-import type { AdmissionQueue } from '../admission/queue.ts';
+import type { Admission } from '../admission/admission.ts';
+import type { Removals } from '../functions/removals.ts';
 import type { Control } from '../invocations/control.ts';
 import type { Invocations } from '../invocations/invocations.ts';
 import type { KeyValues } from '../key-values/key-values.ts';
@@ -21,8 +22,9 @@ export interface ReaperOptions {
   readonly runtimes: Runtimes;
   readonly invocations: Invocations;
   readonly control: Control;
-  readonly queue: AdmissionQueue;
+  readonly admission: Admission;
   readonly keyValues: KeyValues;
+  readonly removals: Removals;
   /** How long a lease holds; 2,000 ms by default. */
   readonly leaseMs?: number;
   /** Told of what failed unexpectedly. */
@@ -30,8 +32,8 @@ export interface ReaperOptions {
 }
 
 /**
- * Sees to it that every invocation ends: it recovers what dead runtimes had and fails what is overdue; stored values whose time is over are
- * dropped on the way. Each gateway and runtime runs one;
+ * Sees to it that every invocation ends: it recovers what dead runtimes had, fails what is overdue, and admits what fits should nobody else
+ * have done so; stored values whose time is over are dropped on the way. Each gateway and runtime runs one;
  * any number may run at once.
  */
 export class Reaper {
@@ -88,11 +90,26 @@ export class Reaper {
       }
     }
     await this.#failOverdue();
+    await this.#options.admission.admit();
+    await this.#repair();
     await this.#options.keyValues.sweep();
+    await this.#options.removals.sweep();
+  }
+
+  async #repair(): Promise<void> {
+    const { admission, invocations, onError } = this.#options;
+    const repairs = await admission.repair();
+    if (repairs === null) return;
+    const { dropped, returned, sums, lost } = repairs;
+    for (const id of lost) await invocations.fail(id, 'internal', 'Redis has lost the input of this invocation.');
+    if (dropped + returned + sums > 0) {
+      const found = `${dropped} entries dropped, ${returned} invocations put back in line, ${sums} sums set`;
+      onError?.(new StoreError('store-corrupt', `The ledger of admitted invocations was put right: ${found}.`));
+    }
   }
 
   async #failOverdue(): Promise<void> {
-    const { store, invocations, queue } = this.#options;
+    const { store, invocations } = this.#options;
     const now = store.clock();
     const overdue = await store.call((redis) =>
       redis.zrangebyscore(store.keys.deadlines, '-inf', now, 'LIMIT', 0, OVERDUE_COUNT),
@@ -107,7 +124,6 @@ export class Reaper {
           'deadline-exceeded',
           `The invocation waited ${invocation.deadlineMs} ms without being started.`,
         );
-        await queue.remove(id);
       } else if (now > invocation.submittedAt + invocation.deadlineMs + DEADLINE_GRACE_MS) {
         await invocations.fail(
           id,

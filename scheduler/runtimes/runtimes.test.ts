@@ -68,7 +68,7 @@ describe('runtimes', () => {
     subscriber?.disconnect();
     let renewals = 0;
     lease.onLost(() => assert.fail('the lease was lost'));
-    lease.reportLoad(() => ({ running: ++renewals, held: 0 }));
+    lease.reportLoad(() => ({ running: ++renewals }));
     const running = async () => (await other.runtimes.alive()).map(({ load }) => load?.running);
     await eventually(async () => Number((await running())[0]) >= 3, 'it is renewed');
     await other.control.tell(lease.id, 'job', 'enough');
@@ -174,7 +174,7 @@ describe('runtimes', () => {
     const begun = Promise.withResolvers<number>();
     const worker = scheduler.createWorker({
       lease,
-      capacity: { slots: 1, pages: {} },
+      slots: 1,
       run: async (job, signal) => {
         const attempt = await scheduler.invocations.beginAttempt(job.id, lease.id);
         begun.resolve('epoch' in attempt ? attempt.epoch : 0);

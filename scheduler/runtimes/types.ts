@@ -7,6 +7,8 @@ export interface RuntimeModel {
   /** Slots of a KV page. */
   readonly pageSize: number;
   readonly pageCount: number;
+  /** One life of the GPU host's process: runtimes that share a host report the same one, and its pages count once. */
+  readonly hostId?: string;
   readonly traits: readonly string[];
 }
 
@@ -19,6 +21,12 @@ export interface RuntimeDescription {
   /** Models that it offers. */
   readonly models?: readonly RuntimeModel[];
   readonly pid?: number;
+  /** It takes invocations: its slots and pages count from when its worker has started until it drains. */
+  readonly accepting?: boolean;
+  /** Pages admitted for each that there is, 1 by default; the largest of any runtime holds for the platform. */
+  readonly overcommit?: number;
+  /** Part of slots and pages that is kept for tenants that hold little, 0 by default; likewise. */
+  readonly reserve?: number;
 }
 
 /** A registered runtime. */
@@ -34,8 +42,32 @@ export interface RuntimeInfo extends RuntimeDescription {
 
 export interface RuntimeLoad {
   readonly running: number;
-  /** Fetched, waiting for pages. */
-  readonly held: number;
+  /** What its GPU hosts did of late; absent until they were first asked. */
+  readonly models?: readonly ModelLoad[];
+}
+
+/** One model of one GPU host, over about the last second. */
+export interface ModelLoad {
+  readonly model: string;
+  /** Of the GPU host's process: runtimes that share a host report the same one. */
+  readonly hostId: string;
+  /** Of the whole pool. */
+  readonly pages: number;
+  readonly freePages: number;
+  /** Held by nobody, kept for their content. */
+  readonly cachedPages: number;
+  /** Mean of sequences per device step; 0 without steps. */
+  readonly batchSize: number;
+  /** Part of the time that the device computed, 0 to 1. */
+  readonly utilisation: number;
+  /** Part of the tokens that the prefix cache was asked for and had, 0 to 1; 0 when it was asked for none. */
+  readonly hitRate: number;
+  /** Tokens a second that were computed. */
+  readonly tokensPerSecond: number;
+  /** Calls that waited for the device. */
+  readonly waitingCalls: number;
+  /** Inferlets that have ended for others' memory, since the GPU host's start. */
+  readonly terminations: number;
 }
 
 /** What became of the jobs that a dead runtime had. */

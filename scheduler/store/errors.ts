@@ -1,18 +1,22 @@
 /**
  * Why a call of the store failed.
+ * `not-deployed`: the version that was to run is removed; nothing was stored.
  * `store-unavailable`: Redis did not answer in time; the call may or may not have taken effect, and may be made again. Or its memory is
  * used up (`full`): nothing was stored.
  * `store-corrupt`: Redis refused the command, or what is stored has not the expected shape: a fault of the platform.
  * `invalid-argument`: the caller broke the contract of the call (an unknown invocation).
  * `sequence-gap`: an event's number does not follow the last one of its log; see `SequenceGap`.
- * `too-many-waiting`: the tenant has as many invocations in line as it may; nothing was stored.
+ * `quota-exceeded`: a quota of the tenant or of its function has no room; see `QuotaExceeded`.
+ * `idempotency-key-reused`: the key was used before, for another function or body; nothing was stored.
  */
 export type StoreErrorCode =
   | 'store-unavailable'
   | 'store-corrupt'
   | 'invalid-argument'
   | 'sequence-gap'
-  | 'too-many-waiting';
+  | 'not-deployed'
+  | 'quota-exceeded'
+  | 'idempotency-key-reused';
 
 /** Answers of a Redis that cannot serve now but may later. */
 const NOT_NOW = /^(LOADING|BUSY|MISCONF|READONLY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS)\b/;

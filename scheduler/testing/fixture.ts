@@ -1,11 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { InvocationEvent, InvocationLimits } from '../invocations/types.ts';
+import type { RuntimeLease } from '../runtimes/lease.ts';
 import { openScheduler, type Scheduler, type SchedulerOptions, type Submission } from '../scheduler.ts';
 import type { TestRedis } from './redis.ts';
 
 /** Limits that no test comes near. */
 export const TEST_LIMITS: InvocationLimits = { cpuMs: 10_000, wallMs: 60_000, memoryMb: 64, pages: 64, tokens: 1000 };
+
+const TEST_MODEL = { contextLength: 2048, vocabularySize: 100, pageSize: 16, traits: [] };
 
 /** A scheduler with a prefix of its own on a test's Redis. */
 export function openTestScheduler(redis: TestRedis, options: Partial<SchedulerOptions> = {}): Scheduler {
@@ -26,6 +29,15 @@ export function submission(options: Partial<Submission> = {}): Submission {
     limits: TEST_LIMITS,
     ...options,
   };
+}
+
+/** Registers a runtime that offers so much and runs nothing; release the lease. */
+export function offer(
+  scheduler: Scheduler,
+  { pages = {}, ...capacity }: { slots: number; pages?: Record<string, number>; overcommit?: number; reserve?: number },
+): Promise<RuntimeLease> {
+  const models = Object.entries(pages).map(([name, pageCount]) => ({ ...TEST_MODEL, name, pageCount }));
+  return scheduler.runtimes.acquire({ name: `offer-${randomUUID()}`, models, accepting: true, ...capacity });
 }
 
 /** Everything that a follower is given until the log ends. */

@@ -12,7 +12,7 @@ const lease = await scheduler.runtimes.acquire({ name, slots: 1000, pid: process
 lease.onLost(() => console.log('lost'));
 const worker = scheduler.createWorker({
   lease,
-  capacity: { slots: 1000, pages: {} },
+  slots: 1000,
   run: async (job, signal) => {
     const { invocations } = scheduler;
     const attempt = await invocations.beginAttempt(job.id, lease.id);

@@ -12,6 +12,7 @@ import { isolation } from './isolation.ts';
 import { launch } from './launch.ts';
 import { prefix } from './prefix.ts';
 import { pressure } from './pressure.ts';
+import { soak } from './soak.ts';
 import { table } from './statistics.ts';
 
 const BENCHES: readonly Bench[] = [
@@ -24,6 +25,7 @@ const BENCHES: readonly Bench[] = [
   batching,
   prefix,
   pressure,
+  soak,
   admission,
   flood,
 ];

@@ -151,7 +151,7 @@ async function say(id: string, body: unknown): Promise<void> {
 }
 
 describe('every function of the contract, from a guest', () => {
-  test('runtime, session and tokenize', () =>
+  test('runtime, environment, session and tokenize', () =>
     part('host', {
       async onText(text, id) {
         if (text !== 'ready') return;

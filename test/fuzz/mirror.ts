@@ -1,4 +1,5 @@
-import { type DecodedCall, decodeCalls } from '#gpu-host/protocol/decode-calls.ts';
+import { decodeCalls } from '#gpu-host/protocol/decode-calls.ts';
+import type { DecodedCall } from '#gpu-host/protocol/operations.ts';
 import { ProtocolFault } from '#gpu-host/protocol/errors.ts';
 import { FrameReader } from '#gpu-host/protocol/frames.ts';
 import { FRAME, type FrameKind } from '#gpu-host/protocol/wire.ts';
@@ -52,8 +53,13 @@ export class Mirror {
     } else if (!this.#greeted) throw new ProtocolFault('unexpected', 'no hello');
     else if (kind === FRAME.calls) decodeCalls(reader, end, (call) => this.#call(call));
     else if (kind === FRAME.statsRequest) {
-      reader.enter(end);
-      this.lastPing = reader.u32();
+      while (!reader.done) {
+        reader.enter(end);
+        const ping = reader.u32();
+        reader.u32();
+        reader.leave(end);
+        this.lastPing = ping;
+      }
     } else throw new ProtocolFault('unexpected', `kind ${kind}`);
   }
 
@@ -75,6 +81,7 @@ export class Mirror {
         queues.add(call.queue);
         break;
       case 'set-waiting':
+      case 'set-span':
       case 'run-consumed':
       case 'run-stop':
         break;

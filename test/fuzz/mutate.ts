@@ -44,7 +44,7 @@ const MUTATIONS: Readonly<Record<string, (frame: Uint8Array, random: Random) => 
     return setWord(frame, 1, ((version << 16) | FRAME.calls) >>> 0);
   },
   'another kind': (frame, random) => {
-    const kind = random.pick([0, ...Object.values(FRAME), 8, 0xffff]);
+    const kind = random.pick([0, ...Object.values(FRAME), 9, 0xffff]);
     return setWord(frame, 1, ((PROTOCOL_VERSION << 16) | kind) >>> 0);
   },
   'random bytes': (_, random) => Uint8Array.from({ length: 1 + random.below(200) }, () => random.below(256)),

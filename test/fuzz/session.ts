@@ -87,6 +87,9 @@ export class HostileSession {
       arrival: word(random, 1 + random.below(1000)),
       family: random.pick(['', 'fuzz', text(random, 'family')]),
       familyPages: word(random, 24),
+      tenantPages: random.once(2) ? 0 : word(random, 24),
+      functionName: text(random, 'function'),
+      traceparent: text(random, ''),
     });
     for (let queues = 1 + random.below(2); queues > 0; queues--) this.#openQueue(writer, inferlet);
   }

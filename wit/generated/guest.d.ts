@@ -841,3 +841,16 @@ declare module 'pie:inferlet/file-exchange@0.1.0' {
   export function listFiles(): Future<Outcome<FileInfo[]>>;
   export {};
 }
+
+/**
+ * What the function was deployed with besides its code: the tenant's secrets that its manifest names (`secrets`), each with the value that it
+ * had at the deploy, and plain variables (`environment`). Both are texts by name; a name is upper-case letters, digits and `_`. They stay the
+ * same while the version does, and cost no wait. Values of secrets are replaced by `[NAME]` in log lines and error messages.
+ */
+declare module 'pie:inferlet/environment@0.1.0' {
+  /** The value of a variable or secret; none when the manifest does not name it. */
+  export function getVariable(name: string): string | null;
+  /** Names of all of them, in order. */
+  export function listVariables(): string[];
+  export {};
+}

@@ -717,6 +717,18 @@ export interface FileExchangeHost {
   listFiles(): Promise<Outcome<readonly FileExchangeFileInfo[], HandlerError>>;
 }
 
+/**
+ * What the function was deployed with besides its code: the tenant's secrets that its manifest names (`secrets`), each with the value that it
+ * had at the deploy, and plain variables (`environment`). Both are texts by name; a name is upper-case letters, digits and `_`. They stay the
+ * same while the version does, and cost no wait. Values of secrets are replaced by `[NAME]` in log lines and error messages.
+ */
+export interface EnvironmentHost {
+  /** The value of a variable or secret; none when the manifest does not name it. */
+  getVariable(name: string): string | undefined;
+  /** Names of all of them, in order. */
+  listVariables(): readonly string[];
+}
+
 /** Everything that an inferlet may import, by interface. */
 export interface Host {
   readonly runtime: RuntimeHost;
@@ -738,4 +750,5 @@ export interface Host {
   readonly http: HttpHost;
   readonly children: ChildrenHost;
   readonly fileExchange: FileExchangeHost;
+  readonly environment: EnvironmentHost;
 }

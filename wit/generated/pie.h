@@ -1827,6 +1827,28 @@ static inline pie_file_exchange_list_files_future pie_file_exchange_list_files(v
   return (pie_file_exchange_list_files_future){pie_raw_file_exchange_list_files()};
 }
 
+/* ---- environment --------------------------------------------------------------------------------------------------- */
+/* What the function was deployed with besides its code: the tenant's secrets that its manifest names (`secrets`), each with the value that it
+ * had at the deploy, and plain variables (`environment`). Both are texts by name; a name is upper-case letters, digits and `_`. They stay the
+ * same while the version does, and cost no wait. Values of secrets are replaced by `[NAME]` in log lines and error messages. */
+
+
+PIE_IMPORT("pie:inferlet/environment@0.1.0", "get-variable") void pie_raw_environment_get_variable(int32_t, int32_t, void *);
+/* The value of a variable or secret; none when the manifest does not name it. */
+static inline pie_option_string pie_environment_get_variable(pie_string name) {
+  pie_option_string result;
+  pie_raw_environment_get_variable((int32_t)name.data, (int32_t)name.length, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/environment@0.1.0", "list-variables") void pie_raw_environment_list_variables(void *);
+/* Names of all of them, in order. */
+static inline pie_list_string pie_environment_list_variables(void) {
+  pie_list_string result;
+  pie_raw_environment_list_variables(&result);
+  return result;
+}
+
 typedef struct { bool failed; union { pie_string ok; pie_string err; }; } pie_result_string_string;
 /* Runs one invocation. `input` is the request body (JSON, checked against the manifest's schema); the result is JSON as well.
  * An error ends the invocation as failed, with this text as its cause. */

@@ -2099,6 +2099,31 @@ export const reference: ContractReference = {
      "c": "pie_file_exchange_list_files"
     }
    ]
+  },
+  {
+   "name": "environment",
+   "id": "pie:inferlet/environment@0.1.0",
+   "docs": "What the function was deployed with besides its code: the tenant's secrets that its manifest names (`secrets`), each with the value that it\nhad at the deploy, and plain variables (`environment`). Both are texts by name; a name is upper-case letters, digits and `_`. They stay the\nsame while the version does, and cost no wait. Values of secrets are replaced by `[NAME]` in log lines and error messages.",
+   "needs": "Trait `environment` of the model.",
+   "types": [],
+   "calls": [
+    {
+     "name": "get-variable",
+     "signature": "get-variable: func(name: string) -> option<string>",
+     "docs": "The value of a variable or secret; none when the manifest does not name it.",
+     "cost": "Answered at once.",
+     "errors": [],
+     "c": "pie_environment_get_variable"
+    },
+    {
+     "name": "list-variables",
+     "signature": "list-variables: func() -> list<string>",
+     "docs": "Names of all of them, in order.",
+     "cost": "Answered at once.",
+     "errors": [],
+     "c": "pie_environment_list_variables"
+    }
+   ]
   }
  ],
  "exports": [

@@ -293,4 +293,13 @@ export const fileExchangeInterface: WitInterface = {
     { name: 'list-files', js: 'listFiles', kind: 'function', resource: null, coreName: 'list-files', params: [], result: { kind: 'future', value: { kind: 'result', ok: { kind: 'list', element: fileExchangeFileInfoType }, err: typesErrorType } }, async: false },
   ],
 };
-export const world: WitWorld = { package: 'pie:inferlet', version: '0.1.0', name: 'inferlet', imports: [typesInterface, runtimeInterface, sessionInterface, queueInterface, allocateInterface, forwardInterface, inputTextInterface, outputTextInterface, fusedInterface, tokenizeInterface, grammarInterface, introspectInterface, kvFilesInterface, inputImageInterface, adapterInterface, storeInterface, messagingInterface, httpInterface, childrenInterface, fileExchangeInterface], exports: [{ name: 'run', js: 'run', kind: 'function', resource: null, coreName: 'run', params: [{ name: 'input', js: 'input', type: { kind: 'string' } }], result: { kind: 'result', ok: { kind: 'string' }, err: { kind: 'string' } }, async: true }] };
+export const environmentInterface: WitInterface = {
+  name: 'environment', js: 'environment', id: 'pie:inferlet/environment@0.1.0',
+  types: [],
+  resources: [],
+  functions: [
+    { name: 'get-variable', js: 'getVariable', kind: 'function', resource: null, coreName: 'get-variable', params: [{ name: 'name', js: 'name', type: { kind: 'string' } }], result: { kind: 'option', value: { kind: 'string' } }, async: false },
+    { name: 'list-variables', js: 'listVariables', kind: 'function', resource: null, coreName: 'list-variables', params: [], result: { kind: 'list', element: { kind: 'string' } }, async: false },
+  ],
+};
+export const world: WitWorld = { package: 'pie:inferlet', version: '0.1.0', name: 'inferlet', imports: [typesInterface, runtimeInterface, sessionInterface, queueInterface, allocateInterface, forwardInterface, inputTextInterface, outputTextInterface, fusedInterface, tokenizeInterface, grammarInterface, introspectInterface, kvFilesInterface, inputImageInterface, adapterInterface, storeInterface, messagingInterface, httpInterface, childrenInterface, fileExchangeInterface, environmentInterface], exports: [{ name: 'run', js: 'run', kind: 'function', resource: null, coreName: 'run', params: [{ name: 'input', js: 'input', type: { kind: 'string' } }], result: { kind: 'result', ok: { kind: 'string' }, err: { kind: 'string' } }, async: true }] };

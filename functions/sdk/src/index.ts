@@ -26,6 +26,7 @@ export {
   type ToolCall,
 } from './context.ts';
 export type { Constraint, DecodeMode } from './decoders.ts';
+export { environment } from './environment.ts';
 export { InferletError, type InferletErrorCode, unless } from './errors.ts';
 export { type FetchOptions, fetch, Headers, type HeadersInit, Response } from './fetch.ts';
 export { type FileInfo, type FileOptions, KvFile, type Rights } from './files.ts';

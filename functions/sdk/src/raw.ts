@@ -12,6 +12,7 @@
 import * as wireAdapter from 'pie:inferlet/adapter@0.1.0';
 import * as wireAllocate from 'pie:inferlet/allocate@0.1.0';
 import * as wireChildren from 'pie:inferlet/children@0.1.0';
+import * as wireEnvironment from 'pie:inferlet/environment@0.1.0';
 import * as wireFileExchange from 'pie:inferlet/file-exchange@0.1.0';
 import * as forward from 'pie:inferlet/forward@0.1.0';
 import * as fused from 'pie:inferlet/fused@0.1.0';
@@ -42,6 +43,7 @@ export { forward, fused, inputImage, inputText, introspect, outputText };
 export const adapter: typeof wireAdapter = /* @__PURE__ */ wellFormed(wireAdapter);
 export const allocate: typeof wireAllocate = /* @__PURE__ */ wellFormed(wireAllocate);
 export const children: typeof wireChildren = /* @__PURE__ */ wellFormed(wireChildren);
+export const environment: typeof wireEnvironment = /* @__PURE__ */ wellFormed(wireEnvironment);
 export const fileExchange: typeof wireFileExchange = /* @__PURE__ */ wellFormed(wireFileExchange);
 export const grammar: typeof wireGrammar = /* @__PURE__ */ wellFormed(wireGrammar);
 export const http: typeof wireHttp = /* @__PURE__ */ wellFormed(wireHttp);

@@ -4,14 +4,15 @@ export interface InvocationQuery {
   /** Another tenant than the caller's: operators only. */
   readonly tenant?: string | undefined;
   readonly function?: string | undefined;
-  readonly status?: InvocationStatus | undefined;
+  /** One state or several; all without it. */
+  readonly status?: InvocationStatus | readonly InvocationStatus[] | undefined;
   readonly limit: number;
   /** Opaque; from an earlier page. */
   readonly cursor?: string | undefined;
 }
 
 export interface InvocationPage {
-  /** Newest first. */
+  /** Newest first, without their outputs. May be fewer than were asked for while `cursor` says that more follow. */
   readonly invocations: readonly (InvocationState & { readonly tenant: string })[];
   readonly cursor: string | null;
 }
@@ -53,4 +54,6 @@ export interface Operations {
   invocations(call: Call, query: InvocationQuery): Promise<InvocationPage>;
   /** Operators only. */
   load(call: Call): Promise<PlatformLoad>;
+  /** The secret with which webhooks of the caller's tenant are signed (`whsec_…`), made when there is none yet, or anew. */
+  webhookSecret(call: Call, rotate: boolean): Promise<string>;
 }

@@ -33,6 +33,9 @@ export interface UsageRow {
   readonly tenant: string;
   /** Null in a sum over functions. */
   readonly function: string | null;
+  /** Invocations that clients made: what the quota of requests counts. */
+  readonly requests: number;
+  /** Those, and the children that they launched. */
   readonly invocations: number;
   readonly succeeded: number;
   readonly failed: number;
@@ -50,7 +53,7 @@ export interface UsageRow {
 
 export interface UsageQuery {
   readonly tenant: string;
-  /** ISO 8601; the start of this month by default. */
+  /** ISO 8601; the start of this month by default. Spans that begin before are whole all the same. */
   readonly from?: string | undefined;
   /** Now by default. */
   readonly to?: string | undefined;
@@ -74,10 +77,11 @@ export interface MinuteRow {
   readonly rejections: Readonly<Record<string, number>>;
 }
 
+/** Limits and usage. A key may see those of its own tenant; one with the scope `operator` those of every tenant, and set limits. */
 export interface Quotas {
   /** Every quota that binds a tenant; with `function` those of that function as well. */
   status(call: Call, tenant: string, fn?: string): Promise<readonly QuotaStatus[]>;
-  /** Throws `invalid-quota`. Operators only. */
+  /** The limit that binds afterwards, or null. A limit for good ends an override. Throws `invalid-quota`, `unknown-tenant`. Operators only. */
   set(call: Call, tenant: string, change: QuotaChange): Promise<QuotaStatus | null>;
   usage(call: Call, query: UsageQuery): Promise<readonly UsageRow[]>;
   /** The last `minutes`, at most 180. */

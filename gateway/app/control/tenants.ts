@@ -53,6 +53,12 @@ export interface AuditEntry {
   readonly details: Readonly<Record<string, unknown>>;
 }
 
+export interface AuditQuery {
+  readonly tenant?: string | undefined;
+  readonly cursor?: string | undefined;
+  readonly limit: number;
+}
+
 /**
  * Tenants, their keys and what was done to them. A key of the scope `operator` may act on every tenant; `admin` on its own alone, and such a
  * caller is answered `forbidden` for another.
@@ -63,14 +69,12 @@ export interface Tenants {
   /** Throws `conflict` when the name is taken. */
   create(call: Call, name: string, change: TenantChange): Promise<Tenant>;
   change(call: Call, name: string, change: TenantChange): Promise<Tenant | null>;
+  /** Oldest first. Throws `unknown-tenant`, as the next one does. */
   keys(call: Call, tenant: string): Promise<readonly ApiKey[]>;
   createKey(call: Call, tenant: string, key: NewKey): Promise<CreatedKey>;
-  /** A new key with the same name, scopes and expiry; the old one works for `graceMs` longer. */
+  /** A new key with the same name, scopes and expiry; the old one works for `graceMs` longer. Null when there is none. */
   rotateKey(call: Call, tenant: string, id: string, graceMs: number): Promise<CreatedKey | null>;
   removeKey(call: Call, tenant: string, id: string): Promise<boolean>;
   /** Newest first, before `cursor`. An operator's call without a tenant reads all of them. */
-  audit(
-    call: Call,
-    query: { readonly tenant?: string | undefined; readonly cursor?: string | undefined; readonly limit: number },
-  ): Promise<readonly AuditEntry[]>;
+  audit(call: Call, query: AuditQuery): Promise<readonly AuditEntry[]>;
 }

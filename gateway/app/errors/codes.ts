@@ -359,7 +359,7 @@ export const CODES = {
     status: 504,
     title: 'The deadline passed',
     hint: 'Raise `limits.wallMs` in the manifest, or ask for less at once.',
-    explanation: 'The invocation did not end within its wall time.',
+    explanation: 'The invocation did not end within its wall time, or before the deadline that `Cancel-After` has set.',
   },
   cancelled: {
     status: 409,

@@ -59,8 +59,8 @@ export function problemResponse(error: GatewayError, requestId: string, origin: 
     headers['retry-after'] = String(RETRY_AFTER_S);
     headers['retry-after-ms'] = String(RETRY_AFTER_S * 1000);
     headers['x-should-retry'] = 'true';
-  } else if (error.status === 409 || error.status >= 500) {
-    // Clients retry 409 and 5xx by themselves; an invocation that failed must not run twice unasked.
+  } else if (error.status === 409 || error.status === 429 || error.status >= 500) {
+    // Clients retry these by themselves; an invocation that failed must not run twice unasked.
     headers['x-should-retry'] = 'false';
   }
   return new Response(JSON.stringify(toProblem(error, requestId, origin)), {

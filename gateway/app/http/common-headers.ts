@@ -1,14 +1,21 @@
 import type { MiddlewareHandler } from 'hono';
+import { matchedRoutes } from 'hono/route';
 import type { AppEnv } from '../context.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import type { RequestObserver } from './observer.ts';
 import { childTraceparent, requestIdOf } from './trace.ts';
 
 /** Nothing of this API is meant to be framed, scripted or sniffed; the documentation pages bring one style sheet inline. */
 const SECURITY_HEADERS = [
   ['x-content-type-options', 'nosniff'],
   ['x-frame-options', 'DENY'],
-  ['referrer-policy', 'no-referrer'],
   ['cross-origin-resource-policy', 'same-origin'],
   ['cross-origin-opener-policy', 'same-origin'],
+] as const;
+
+/** Pages with forms and a script say what they need themselves. */
+const DEFAULT_HEADERS = [
+  ['referrer-policy', 'no-referrer'],
   [
     'content-security-policy',
     "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -16,16 +23,34 @@ const SECURITY_HEADERS = [
 ] as const;
 
 /** Names the request and its trace, in and out, and sets the security headers. It comes first, so that refusals carry them too. */
-export function commonHeaders(): MiddlewareHandler<AppEnv> {
+export function commonHeaders(observer?: RequestObserver): MiddlewareHandler<AppEnv> {
   return async function commonHeaders(c, next) {
     const requestId = requestIdOf(c.req.header('x-request-id'));
-    const traceparent = childTraceparent(c.req.header('traceparent'));
+    const { method, path } = c.req;
+    const sent = c.req.header('traceparent');
+    const observed = observer?.begin({ method, path, traceparent: sent, environment: c.env });
+    const traceparent = observed?.traceparent ?? childTraceparent(sent);
     c.set('requestId', requestId);
     c.set('traceparent', traceparent);
     await next();
+    observed?.answered({
+      route: matchedRoutes(c).at(-1)?.path ?? '/*',
+      status: c.res.status,
+      tenant: c.get('principal')?.tenant,
+      code: codeOf(c.error, c.res.status),
+    });
     const headers = c.res.headers;
     headers.set('x-request-id', requestId);
     headers.set('traceparent', traceparent);
     for (const [name, value] of SECURITY_HEADERS) headers.set(name, value);
+    for (const [name, value] of DEFAULT_HEADERS) if (!headers.has(name)) headers.set(name, value);
   };
+}
+
+/** The code of the error that a request was answered with; undefined when it was none. */
+function codeOf(error: Error | undefined, status: number): string | undefined {
+  if (error) return GatewayError.from(error).code;
+  if (status < 400) return undefined;
+  if (status === 404) return 'not-found';
+  return status === 405 ? 'method-not-allowed' : 'other';
 }

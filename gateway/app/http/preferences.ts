@@ -1,21 +1,38 @@
 export interface Preferences {
-  /** Answer 202 at once (RFC 7240). */
+  /** Answer 202 instead of waiting for the outcome (RFC 7240): at once, or after `waitMs`. */
   readonly respondAsync: boolean;
+  /** Wait for the outcome for so long, then answer 202. */
+  readonly waitMs: number | null;
   /** Cancel the invocation when the client leaves before its end; otherwise it keeps running and can be reattached. */
   readonly cancelOnDisconnect: boolean;
 }
 
-/** Reads `Prefer`. Preferences that are not known are ignored, as RFC 7240 asks. */
+/** Nobody waits longer for an answer; whoever asks for more gets this. */
+const MAX_WAIT_S = 3600;
+
+/** Reads `Prefer`. Preferences that are not known, or whose value means nothing, are ignored, as RFC 7240 asks; of one given twice the first counts. */
 export function preferencesOf(header: string | undefined): Preferences {
-  const tokens = new Set((header ?? '').split(',').map((token) => token.split(/[=;]/, 1)[0]?.trim().toLowerCase()));
-  return { respondAsync: tokens.has('respond-async'), cancelOnDisconnect: tokens.has('cancel-on-disconnect') };
+  const preferences = new Map<string, string>();
+  for (const preference of (header ?? '').split(',')) {
+    const [name = '', value = ''] = (preference.split(';', 1)[0] ?? '').split('=', 2).map((part) => part.trim());
+    const key = name.toLowerCase();
+    if (!preferences.has(key)) preferences.set(key, value.replace(/^"(.*)"$/, '$1'));
+  }
+  const wait = preferences.get('wait') ?? '';
+  return {
+    respondAsync: preferences.has('respond-async'),
+    waitMs: /^\d{1,9}$/.test(wait) ? Math.min(Number(wait), MAX_WAIT_S) * 1000 : null,
+    cancelOnDisconnect: preferences.has('cancel-on-disconnect'),
+  };
 }
 
 /** The `Preference-Applied` header for what was honoured, or undefined. */
 export function preferenceApplied(preferences: Partial<Preferences>): string | undefined {
+  const { respondAsync, waitMs = null, cancelOnDisconnect } = preferences;
   const applied = [
-    ...(preferences.respondAsync === true ? ['respond-async'] : []),
-    ...(preferences.cancelOnDisconnect === true ? ['cancel-on-disconnect'] : []),
+    ...(respondAsync === true ? ['respond-async'] : []),
+    ...(waitMs === null ? [] : [`wait=${waitMs / 1000}`]),
+    ...(cancelOnDisconnect === true ? ['cancel-on-disconnect'] : []),
   ];
   return applied.length === 0 ? undefined : applied.join(', ');
 }

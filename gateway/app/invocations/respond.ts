@@ -3,11 +3,19 @@ import { type AppEnv, type AppSettings, inBackground } from '../context.ts';
 import type { Call, ControlPlane, InvocationState } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { eventStreamResponse, invocationFrame } from '../http/event-stream.ts';
-import { preferenceApplied } from '../http/preferences.ts';
+import { type Preferences, preferenceApplied } from '../http/preferences.ts';
 import { collectOutcome, type Outcome } from './collect.ts';
 
 /** How long a cancel may take whose client is no longer there to wait for it. */
 const CANCEL_MS = 10_000;
+
+/** How an answer is given. */
+export interface AnswerOptions {
+  /** Cancel the invocation when its client leaves. */
+  readonly cancelOnDisconnect?: boolean;
+  /** An earlier request with the same idempotency key has made the invocation. */
+  readonly replayed?: boolean;
+}
 
 /** The three ways in which an invocation answers its client: at once, as a stream, or with its outcome. */
 export class Responder {
@@ -20,15 +28,20 @@ export class Responder {
   }
 
   /** 202 with the address of the invocation. */
-  accepted(c: Context<AppEnv>, invocation: InvocationState): Response {
+  accepted(
+    c: Context<AppEnv>,
+    invocation: InvocationState,
+    how: AnswerOptions,
+    waitMs: number | null = null,
+  ): Response {
     return c.json(invocation, 202, {
+      ...headersOf(invocation.id, how, { respondAsync: true, waitMs }),
       location: addressOf(invocation.id),
-      'preference-applied': 'respond-async',
     });
   }
 
   /** The events after `after`, as a stream. An invocation whose client leaves keeps running, unless the client asked otherwise. */
-  stream(c: Context<AppEnv>, call: Call, id: string, after: number, cancelOnDisconnect: boolean): Response {
+  stream(c: Context<AppEnv>, call: Call, id: string, after: number, how: AnswerOptions): Response {
     const { heartbeatMs, shutdown, log } = this.#settings;
     const following = new AbortController();
     return eventStreamResponse({
@@ -38,9 +51,9 @@ export class Responder {
       heartbeatMs,
       client: call.signal,
       shutdown,
-      headers: headersOf(id, cancelOnDisconnect),
+      headers: headersOf(id, how),
       onDisconnect: () => {
-        if (cancelOnDisconnect) this.cancelAbandoned(c, call, id);
+        if (how.cancelOnDisconnect) this.cancelAbandoned(c, call, id);
       },
       onEnd: (error) => {
         following.abort();
@@ -51,24 +64,48 @@ export class Responder {
   }
 
   /** The outcome, once it is there. Throws what the invocation failed with. */
-  async outcome(c: Context<AppEnv>, call: Call, id: string, cancelOnDisconnect: boolean): Promise<Response> {
-    const outcome = await this.follow(c, call, id, cancelOnDisconnect);
-    // Nobody reads this.
-    if (outcome === null) return new Response(null, { status: 499 });
-    return c.json(outcome, 200, headersOf(id, cancelOnDisconnect));
+  async outcome(c: Context<AppEnv>, call: Call, id: string, how: AnswerOptions): Promise<Response> {
+    const outcome = await this.follow(c, call, id, how);
+    return outcome === null ? nobodyReads() : c.json(outcome, 200, headersOf(id, how));
+  }
+
+  /** The outcome when it is there in time, else 202 with the address of the invocation. */
+  async outcomeWithin(
+    c: Context<AppEnv>,
+    call: Call,
+    id: string,
+    waitMs: number,
+    how: AnswerOptions,
+  ): Promise<Response> {
+    const late = new AbortController();
+    const timer = setTimeout(() => late.abort(), waitMs);
+    try {
+      const patient = { ...call, signal: AbortSignal.any([call.signal, late.signal]) };
+      const outcome = await this.follow(c, patient, id, { replayed: how.replayed === true });
+      if (outcome !== null) return c.json(outcome, 200, headersOf(id, how, { waitMs }));
+    } finally {
+      clearTimeout(timer);
+    }
+    if (call.signal.aborted) {
+      if (how.cancelOnDisconnect) this.cancelAbandoned(c, call, id);
+      return nobodyReads();
+    }
+    const state = await this.#control.invocation(call, id);
+    if (state === null) throw new GatewayError('unknown-invocation', `There is no invocation "${id}" any more.`);
+    return this.accepted(c, state, how, waitMs);
   }
 
   /** Waits for the outcome; null when the client has left before. Throws what the invocation failed with. */
-  async follow(c: Context<AppEnv>, call: Call, id: string, cancelOnDisconnect: boolean): Promise<Outcome | null> {
+  async follow(c: Context<AppEnv>, call: Call, id: string, how: AnswerOptions): Promise<Outcome | null> {
     const { shutdown, limits } = this.#settings;
-    const headers = headersOf(id, cancelOnDisconnect);
+    const headers = headersOf(id, how);
     const signal = shutdown === undefined ? call.signal : AbortSignal.any([call.signal, shutdown]);
     try {
       const events = this.#control.events({ ...call, signal }, id, 0);
       return await collectOutcome(events, id, limits.collectedBytes);
     } catch (caught) {
       if (call.signal.aborted) {
-        if (cancelOnDisconnect) this.cancelAbandoned(c, call, id);
+        if (how.cancelOnDisconnect) this.cancelAbandoned(c, call, id);
         return null;
       }
       const error =
@@ -106,10 +143,20 @@ function addressOf(id: string): string {
   return `/v1/invocations/${id}`;
 }
 
-function headersOf(id: string, cancelOnDisconnect: boolean): Record<string, string> {
-  const preference = preferenceApplied({ cancelOnDisconnect });
+function headersOf(
+  id: string,
+  { cancelOnDisconnect = false, replayed = false }: AnswerOptions,
+  also: Partial<Preferences> = {},
+): Record<string, string> {
+  const preference = preferenceApplied({ cancelOnDisconnect, ...also });
   return {
     'content-location': addressOf(id),
     ...(preference === undefined ? {} : { 'preference-applied': preference }),
+    ...(replayed ? { 'idempotency-replayed': 'true' } : {}),
   };
+}
+
+/** The client has left. */
+function nobodyReads(): Response {
+  return new Response(null, { status: 499 });
 }

@@ -20,7 +20,16 @@ interface Frame {
   readonly last: boolean;
 }
 
-/** The two ways in which an OpenAI-compatible route answers. A client that leaves takes its invocation with it. */
+/** The invocation that answers. */
+export interface Answering {
+  readonly id: string;
+  /** The client has named it (`Idempotency-Key`) and may come back for it: it outlives the connection. */
+  readonly named: boolean;
+  /** A request before this one has made it. */
+  readonly replayed: boolean;
+}
+
+/** The two ways in which an OpenAI-compatible route answers. A client that leaves takes its invocation with it, unless it has named it. */
 export class OpenAiAnswers {
   readonly #control: ControlPlane;
   readonly #settings: AppSettings;
@@ -33,27 +42,32 @@ export class OpenAiAnswers {
   }
 
   /** The function's result as it is. Throws what the invocation failed with, or what the function refused. */
-  async whole(c: Context<AppEnv>, call: Call, id: string): Promise<Response> {
-    const outcome = await this.#responder.follow(c, call, id, true).catch((error: unknown) => {
+  async whole(c: Context<AppEnv>, call: Call, answering: Answering): Promise<Response> {
+    const { id, named } = answering;
+    const how = { cancelOnDisconnect: !named };
+    const outcome = await this.#responder.follow(c, call, id, how).catch((error: unknown) => {
       // Whatever it was (the store went away, the process stops), nobody can come back for the answer.
-      this.#responder.cancelAbandoned(c, call, id);
+      if (!named) this.#responder.cancelAbandoned(c, call, id);
       throw error;
     });
     if (outcome === null) return new Response(null, { status: 499 });
     const refusal = refusalIn(outcome.output);
     if (refusal !== null) throw refusal;
-    return c.json(outcome.output, 200, { 'content-location': `/v1/invocations/${id}` });
+    return c.json(outcome.output, 200, headersOf(answering));
   }
 
   /** The function's messages as OpenAI's frames. Throws what comes before the first of them. */
-  async stream(c: Context<AppEnv>, call: Call, id: string, style: StreamStyle): Promise<Response> {
+  async stream(c: Context<AppEnv>, call: Call, answering: Answering, style: StreamStyle): Promise<Response> {
+    const { id, named } = answering;
     const { heartbeatMs, firstFrameMs, shutdown, log } = this.#settings;
     const following = new AbortController();
     const frames = framesOf(this.#control.events({ ...call, signal: following.signal }, id, 0), style);
     const first = frames.next();
     // It is looked at again below, unless the client has left.
     first.catch(() => undefined);
-    const cancel = () => this.#responder.cancelAbandoned(c, call, id);
+    const cancel = () => {
+      if (!named) this.#responder.cancelAbandoned(c, call, id);
+    };
     try {
       await firstOf(first, firstFrameMs, [call.signal, shutdown]);
     } catch (error) {
@@ -69,7 +83,7 @@ export class OpenAiAnswers {
       heartbeatMs,
       client: call.signal,
       shutdown,
-      headers: { 'content-location': `/v1/invocations/${id}` },
+      headers: headersOf(answering),
       onDisconnect: cancel,
       onEnd: (error) => {
         following.abort();
@@ -79,6 +93,10 @@ export class OpenAiAnswers {
       },
     });
   }
+}
+
+function headersOf({ id, replayed }: Answering): Record<string, string> {
+  return { 'content-location': `/v1/invocations/${id}`, ...(replayed ? { 'idempotency-replayed': 'true' } : {}) };
 }
 
 /** The messages of an invocation as frames, the last one with its end. Throws what it failed with. */

@@ -18,8 +18,8 @@ function documented(name: string, functionName: string, required: string, input:
     summary: `OpenAI-compatible: ${name}`,
     description:
       `Served by the function \`${functionName}\`; \`GET /v1/functions/${functionName}\` shows every parameter under \`manifest.input\`. ` +
-      'A client that leaves takes its invocation with it, so `Idempotency-Key` means nothing here: what is sent again is answered anew. ' +
-      '`content-location` names the invocation.',
+      'A client that leaves takes its invocation with it, unless it has sent an `Idempotency-Key`: then the same request, sent again, joins the ' +
+      'invocation while it runs and gets its answer, or its stream from the beginning, after. `content-location` names the invocation.',
     body: {
       type: 'object',
       required: ['model', required],

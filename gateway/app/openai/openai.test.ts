@@ -33,9 +33,10 @@ const known = new Set<string>();
 
 before(async () => {
   platform = await TestPlatform.start({
-    control: { maxWaiting: MAX_WAITING, modelAliases: new Map([['gpt-4o-mini', 'tiny']]) },
+    control: { modelAliases: new Map([['gpt-4o-mini', 'tiny']]) },
     serve: { heartbeatMs: HEARTBEAT_MS },
   });
+  await platform.scheduler.quotas.setDefaults({ 'waiting-invocations': MAX_WAITING });
   for (const name of ['openai-chat', 'openai-completions', 'openai-responses']) {
     await platform.register(await manifestOf(name));
   }
@@ -65,11 +66,16 @@ for (const [where, url] of [
 ] as const) {
   describe(`the OpenAI-compatible routes ${where}`, () => {
     const client = (apiKey = platform.apiKey) => new OpenAI({ baseURL: `${url()}/v1`, apiKey, maxRetries: 0 });
-    const raw = (body: object | string, headers: Record<string, string> = {}): Promise<Response> =>
+    const raw = (
+      body: object | string,
+      headers: Record<string, string> = {},
+      signal: AbortSignal | null = null,
+    ): Promise<Response> =>
       fetch(`${url()}/v1/chat/completions`, {
         method: 'POST',
         headers: { authorization: `Bearer ${platform.apiKey}`, 'content-type': 'application/json', ...headers },
         body: typeof body === 'string' ? body : JSON.stringify(body),
+        signal,
       });
 
     it('stream what the function sends, through heartbeats, and end with [DONE]', async () => {
@@ -178,7 +184,7 @@ for (const [where, url] of [
       while (ids.length < MAX_WAITING) ids.push(await next('openai-chat'));
       await assert.rejects(client().chat.completions.create(REQUEST), (error) => {
         assert.ok(error instanceof RateLimitError, String(error));
-        assert.equal(error.code, 'too-many-requests');
+        assert.equal(error.code, 'quota-concurrency');
         assert.equal(error.headers.get('x-should-retry'), 'true');
         assert.ok(Number(error.headers.get('retry-after-ms')) > 0 && Number(error.headers.get('retry-after')) > 0);
         return true;
@@ -190,15 +196,41 @@ for (const [where, url] of [
       assert.equal((await served).id, 'chatcmpl-2');
     });
 
-    it('answer each request on its own, whatever its Idempotency-Key', async () => {
-      const key = { 'idempotency-key': 'again' };
-      const [first, second] = [raw(REQUEST, key), raw({ ...REQUEST, n: 2 }, key)];
-      const attempts = [await taken(), await taken()];
-      for (const attempt of attempts) await attempt.succeed({ id: attempt.id });
-      const ids = await Promise.all(
-        [first, second].map(async (asked) => ((await (await asked).json()) as { id: string }).id),
-      );
-      assert.deepEqual(ids.sort(), attempts.map(({ id }) => id).sort());
+    it('let a repeated request join the first one, and answer it again once that has ended', async () => {
+      const key = { 'idempotency-key': crypto.randomUUID() };
+      const first = raw(REQUEST, key);
+      const attempt = await taken();
+      const joined = raw(REQUEST, key);
+      await sleep(20);
+      await attempt.succeed({ id: 'chatcmpl-5' });
+      for (const [asked, replayed] of [
+        [first, null],
+        [joined, 'true'],
+        [raw(REQUEST, key), 'true'],
+      ] as const) {
+        const answer = await asked;
+        assert.deepEqual([answer.status, await answer.json()], [200, { id: 'chatcmpl-5' }]);
+        assert.equal(answer.headers.get('idempotency-replayed'), replayed);
+      }
+      const other = await raw({ ...REQUEST, n: 2 }, key);
+      const { error } = (await other.json()) as { error: { code: string } };
+      assert.deepEqual([other.status, error.code], [422, 'idempotency-key-reused']);
+    });
+
+    it('stream again from the beginning what a client with a key has left', async () => {
+      const key = { 'idempotency-key': crypto.randomUUID() };
+      const streamed = { ...REQUEST, stream: true };
+      const leave = new AbortController();
+      const asking = raw(streamed, key, leave.signal);
+      const attempt = await taken();
+      await attempt.say('{"n":1}');
+      await (await asking).body?.getReader().read();
+      leave.abort();
+      const again = raw(streamed, key);
+      await attempt.say('{"n":2}');
+      await attempt.succeed({});
+      assert.equal(await (await again).text(), 'data: {"n":1}\n\ndata: {"n":2}\n\ndata: [DONE]\n\n');
+      assert.equal((await platform.scheduler.invocations.get(attempt.id))?.status, 'succeeded');
     });
 
     it('refuse what is nested too deep, with its place', async () => {

@@ -7,6 +7,7 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { readJson } from '../http/body.ts';
 import { type App, define, problems, SECURITY } from '../routes/define.ts';
 import { findFunction } from '../routes/functions.ts';
+import { idempotencyKey } from '../routes/invoking.ts';
 import { assertDepth } from '../validation/depth.ts';
 import { InputChecker } from '../validation/input.ts';
 import { OpenAiAnswers, type StreamStyle } from './answer.ts';
@@ -42,9 +43,15 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
     const fn = await findFunction(control, call, functionName);
     const input = { ...body, model: model.aliasOf ?? model.name };
     inputs.check(fn, input);
-    // Without the client's Idempotency-Key: an answer ends with its client, so that a repetition cannot join it and is answered anew.
-    const { id } = await control.invoke(call, { function: fn, input: JSON.stringify(input) });
-    return body.stream === true ? answers.stream(c, call, id, style) : answers.whole(c, call, id);
+    const key = keyOf(c.req.header('idempotency-key'));
+    // These clients repeat by themselves what got no answer: a repetition joins what the first request has begun.
+    const { id, replayed = false } = await control.invoke(call, {
+      function: fn,
+      input: JSON.stringify(input),
+      ...(key === undefined ? {} : { idempotencyKey: key, join: true }),
+    });
+    const answering = { id, named: key !== undefined, replayed };
+    return body.stream === true ? answers.stream(c, call, answering, style) : answers.whole(c, call, answering);
   };
 
   for (const served of SERVED) {
@@ -76,7 +83,10 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
             'body-too-large',
             'unsupported-media-type',
             'too-many-requests',
+            'quota-requests',
+            'quota-concurrency',
             'runtime-unavailable',
+            'idempotency-key-reused',
             ...FAILURE_CODES,
             'shutting-down',
           ),
@@ -88,6 +98,14 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
         }),
     );
   }
+}
+
+function keyOf(header: string | undefined): string | undefined {
+  const key = idempotencyKey.safeParse(header);
+  if (key.success) return key.data;
+  throw new GatewayError('invalid-parameter', 'The Idempotency-Key is not 1 to 256 characters long.', {
+    field: 'idempotency-key',
+  });
 }
 
 /** The parameters that have a value: clients write null for those that they leave to the API. */

@@ -45,5 +45,15 @@ export function json<T>(schema: T, description: string) {
   return { description, content: { 'application/json': { schema } } };
 }
 
+/** A documented stream of an invocation's events. */
+export const EVENT_STREAM = {
+  'text/event-stream': {
+    schema: {
+      type: 'string' as const,
+      description: 'Frames of `id`, `event` (start, message, log, metric, result, error) and `data` (JSON)',
+    },
+  },
+};
+
 /** Every route under /v1 wants a key. */
 export const SECURITY = [{ apiKey: [] }];

@@ -1,4 +1,5 @@
 import type { Context } from 'hono';
+import { manifestJsonSchema } from '#scheduler/functions/manifest-schema.ts';
 import { reference } from '#wit/generated/reference.ts';
 import type { AppEnv, AppSettings } from '../context.ts';
 import { type ApiDocument, apiPage } from '../docs/api-page.ts';
@@ -28,6 +29,13 @@ export function docsRoutes(app: App, settings: AppSettings): void {
   app.doc31('/openapi.json', describe);
   app.get('/docs', (c) =>
     c.html(apiPage(app.getOpenAPI31Document(describe(c)) as ApiDocument, new URL(c.req.url).origin)),
+  );
+  // Editors read it from anywhere, without a key.
+  app.get('/pie.schema.json', (c) =>
+    c.json(manifestJsonSchema(), 200, {
+      'content-type': 'application/schema+json',
+      'access-control-allow-origin': '*',
+    }),
   );
   app.get('/docs/inferlet', (c) => c.html(inferletPage(reference)));
   app.get('/docs/errors', (c) => c.html(errorIndex()));

@@ -91,7 +91,15 @@ export function fileRoutes(app: App, control: ControlPlane, settings: AppSetting
       request: { params: nameParam, body: { content: anyContent } },
       responses: {
         200: json(FileSchema, 'It is there'),
-        ...problems('unknown-invocation', 'conflict', 'invalid-input', 'unsupported-media-type', 'body-too-large'),
+        ...problems(
+          'unknown-invocation',
+          'conflict',
+          'invalid-input',
+          'unsupported-media-type',
+          'body-too-large',
+          'too-many-requests',
+          'quota-storage',
+        ),
       },
     }),
     async (c) => {

@@ -1,22 +1,69 @@
 import { createRoute, z } from '@hono/zod-openapi';
-import { type AppSettings, callOf } from '../context.ts';
+import type { Context } from 'hono';
+import { type AppEnv, type AppSettings, callOf } from '../context.ts';
+import type { Draining } from '../control/releases.ts';
 import type { Call, ControlPlane, FunctionManifest, FunctionVersion } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { readMultipart } from '../http/multipart.ts';
 import { checkComponent } from '../validation/component.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
-import { DeployedSchema, FunctionSchema } from './schemas.ts';
+import { DeployedSchema, DeployPlanSchema, DrainingSchema, FunctionSchema } from './schemas.ts';
 
-const nameParam = z.object({
+export const nameParam = z.object({
   name: z.string().min(1).max(64).openapi({ description: 'Name of the function', example: 'text-completion' }),
 });
+
+/** In place of an alias: the traffic is left alone. */
+const NO_ALIAS = 'none';
+const MAX_QUERY = 1000;
+const flag = z.enum(['true', 'false']).optional();
+
+const deployQuery = z.object({
+  alias: z
+    .string()
+    .max(MAX_QUERY)
+    .optional()
+    .openapi({
+      description: `The alias that serves the version from then on: \`live\` by default, \`${NO_ALIAS}\` leaves the traffic alone`,
+    }),
+  tag: z
+    .string()
+    .max(MAX_QUERY)
+    .optional()
+    .openapi({
+      description: 'A name for the version, such as `v1.2`; refused with `conflict` when another version has it',
+    }),
+  message: z
+    .string()
+    .max(MAX_QUERY)
+    .optional()
+    .openapi({ description: 'What is new, for people; 500 characters at most' }),
+  only_new: flag.openapi({ description: 'Content that was deployed before leaves the alias where it is' }),
+  dry_run: flag.openapi({ description: 'Check, and say what would be done; nothing is stored' }),
+});
+
+export const removeQuery = z.object({
+  now: flag.openapi({ description: 'Cancel its invocations instead of waiting for their ends' }),
+});
+
+/** What answers a removal. */
+export const REMOVED = {
+  202: json(
+    z.object({ draining: z.array(DrainingSchema) }),
+    'Removed; these versions go when their invocations have ended',
+  ),
+  204: { description: 'Removed, and nothing of it is left' },
+};
 
 export const referenceParam = z.object({
   reference: z
     .string()
     .min(1)
     .max(160)
-    .openapi({ description: 'Name of the function; `name@version` for one version', example: 'text-completion' }),
+    .openapi({
+      description: 'Name of the function; `name@alias` or `name@version` for what these mean',
+      example: 'text-completion',
+    }),
 });
 
 /** Deploy, list, inspect, remove. */
@@ -30,10 +77,11 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       tags: ['Functions'],
       summary: 'Deploy a function',
       description:
-        'Builds the component and stores it as a new immutable version, which becomes the current one. Identical content is the same version. Nothing is stored unless everything is valid.',
+        'Builds the component and stores it as a new immutable version, which the alias `live` serves from then on. Identical content is the same version. Nothing is stored unless everything is valid.',
       security: SECURITY,
       request: {
         params: nameParam,
+        query: deployQuery,
         body: {
           required: true,
           content: {
@@ -56,7 +104,10 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       },
       responses: {
         201: json(DeployedSchema, 'A new version'),
-        200: json(DeployedSchema, 'This content was deployed before'),
+        200: json(
+          z.union([DeployedSchema, DeployPlanSchema]),
+          'This content was deployed before, or what `dry_run` found',
+        ),
         ...problems(
           'malformed-request',
           'malformed-json',
@@ -64,11 +115,16 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
           'component-too-large',
           'unsupported-media-type',
           'invalid-manifest',
+          'invalid-input',
+          'invalid-alias',
+          'unknown-secret',
+          'conflict',
           'not-wasm',
           'core-module',
           'wrong-world',
           'build-failed',
           'build-timeout',
+          'quota-storage',
           'runtime-unavailable',
         ),
       },
@@ -85,9 +141,17 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
         );
       }
       checkComponent(component);
-      const deployed = await control.deploy(call, { name, manifest, component });
-      const location = `/v1/functions/${name}@${deployed.function.version}`;
-      return c.json({ ...deployed.function, created: deployed.created }, deployed.created ? 201 : 200, { location });
+      const { alias, tag, message, only_new: onlyNew, dry_run: dryRun } = c.req.valid('query');
+      const target = {
+        ...(alias === undefined ? {} : { alias: alias === NO_ALIAS ? null : alias }),
+        ...(tag === undefined ? {} : { tag }),
+        ...(message === undefined ? {} : { message }),
+        onlyNew: onlyNew === 'true',
+      };
+      if (dryRun === 'true') return c.json(await control.releases.plan(call, manifest, component, target));
+      const { function: fn, ...deployed } = await control.deploy(call, { name, manifest, component, target });
+      const location = `/v1/functions/${name}@${fn.version}`;
+      return c.json({ ...fn, ...deployed }, deployed.created ? 201 : 200, { location });
     },
   );
 
@@ -100,7 +164,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       tags: ['Functions'],
       summary: 'List functions',
       description:
-        'The current version of each function that the tenant may invoke, by name: its own, and those of the platform, which are marked.',
+        'Each function that the tenant may invoke, by name, with the version that its bare name runs (the one that gets most): its own, and those of the platform, which are marked.',
       security: SECURITY,
       responses: { 200: json(z.object({ functions: z.array(FunctionSchema) }), 'The functions'), ...problems() },
     }),
@@ -115,11 +179,25 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       operationId: 'getFunction',
       tags: ['Functions'],
       summary: 'Inspect a function',
+      description:
+        'A version, or the version that an alias serves most; with `draw`, the one that an invocation by this reference would run.',
       security: SECURITY,
-      request: { params: referenceParam },
+      request: {
+        params: referenceParam,
+        query: z.object({
+          draw: z
+            .enum(['true', 'false'])
+            .optional()
+            .openapi({ description: 'Decide by the weights of the alias, by chance' }),
+        }),
+      },
       responses: { 200: json(FunctionSchema, 'The function'), ...problems('unknown-function') },
     }),
-    async (c) => c.json(await findFunction(control, callOf(c), c.req.valid('param').reference)),
+    async (c) => {
+      const { reference } = c.req.valid('param');
+      const find = c.req.valid('query').draw === 'true' ? findFunction : inspectFunction;
+      return c.json(await find(control, callOf(c), reference));
+    },
   );
 
   define(
@@ -154,27 +232,47 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       operationId: 'removeFunction',
       tags: ['Functions'],
       summary: 'Remove a function',
-      description: 'Removes all its versions. Invocations that run go on.',
+      description:
+        'Nothing new runs it from then on, and its name is free. Its versions go when their invocations have ended; `now` cancels those.',
       security: SECURITY,
-      request: { params: nameParam },
-      responses: { 204: { description: 'Removed' }, ...problems('unknown-function') },
+      request: { params: nameParam, query: removeQuery },
+      responses: { ...REMOVED, ...problems('unknown-function') },
     }),
     async (c) => {
       const { name } = c.req.valid('param');
-      if (!(await control.removeFunction(callOf(c, 'deploy'), name))) throw unknownFunction(name);
-      return c.body(null, 204);
+      const left = await control.removeFunction(callOf(c, 'deploy'), name, c.req.valid('query').now === 'true');
+      if (left === null) throw unknownFunction(name);
+      return removed(c, left);
     },
   );
 }
 
-/** The version that `name` or `name@version` means. Throws `unknown-function`. */
+/** The version that an invocation by `name`, `name@alias` or `name@version` runs. Throws `unknown-function`. */
 export async function findFunction(control: ControlPlane, call: Call, reference: string): Promise<FunctionVersion> {
-  const at = reference.indexOf('@');
-  const name = at < 0 ? reference : reference.slice(0, at);
-  const version = at < 0 ? undefined : reference.slice(at + 1);
+  const { name, version } = referenceOf(reference);
+  const found = name === '' || version === '' ? null : await control.releases.resolve(call, name, version);
+  if (found === null) throw unknownFunction(reference);
+  return found;
+}
+
+/** The same for whoever looks at it: of an alias, the version that it serves most. */
+async function inspectFunction(control: ControlPlane, call: Call, reference: string): Promise<FunctionVersion> {
+  const { name, version } = referenceOf(reference);
   const found = name === '' || version === '' ? null : await control.function(call, { name, version });
   if (found === null) throw unknownFunction(reference);
   return found;
+}
+
+function referenceOf(reference: string): { name: string; version: string | undefined } {
+  const at = reference.indexOf('@');
+  return at < 0
+    ? { name: reference, version: undefined }
+    : { name: reference.slice(0, at), version: reference.slice(at + 1) };
+}
+
+/** The answer to a removal: 204 when all is gone, 202 with what is left to drain. */
+export function removed(c: Context<AppEnv>, draining: readonly Draining[]): Response {
+  return draining.length === 0 ? c.body(null, 204) : c.json({ draining }, 202);
 }
 
 export function unknownFunction(reference: string): GatewayError {

@@ -1,31 +1,14 @@
 import { createRoute, z } from '@hono/zod-openapi';
-import { FAILURE_CODES } from '#scheduler/invocations/types.ts';
 import { type AppSettings, callOf } from '../context.ts';
 import type { Call, ControlPlane, InvocationState } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
-import { readJson } from '../http/body.ts';
-import { preferencesOf, wantsEventStream } from '../http/preferences.ts';
+import { preferencesOf } from '../http/preferences.ts';
 import { Responder } from '../invocations/respond.ts';
-import { InputChecker } from '../validation/input.ts';
 import { sessionMessageOf } from '../validation/message.ts';
-import { type App, define, json, problems, SECURITY } from './define.ts';
-import { findFunction, referenceParam } from './functions.ts';
-import { InvocationSchema, OutcomeSchema } from './schemas.ts';
+import { type App, define, EVENT_STREAM, json, problems, SECURITY } from './define.ts';
+import { InvocationSchema } from './schemas.ts';
 
 export const idParam = z.object({ id: z.string().min(1).max(128).openapi({ description: 'Id of the invocation' }) });
-
-const invokeHeaders = z.object({
-  prefer: z.string().max(1024).optional().openapi({
-    description:
-      '`respond-async` answers 202 at once. `cancel-on-disconnect` cancels the invocation when the client leaves before its end; otherwise it keeps running and can be reattached.',
-  }),
-  'idempotency-key': z
-    .string()
-    .min(1)
-    .max(256)
-    .optional()
-    .openapi({ description: 'A second request with the same key gets the same invocation' }),
-});
 
 const streamHeaders = z.object({
   'last-event-id': z
@@ -36,70 +19,9 @@ const streamHeaders = z.object({
   prefer: z.string().max(1024).optional().openapi({ description: '`cancel-on-disconnect`, as for invoking' }),
 });
 
-const eventStream = {
-  'text/event-stream': {
-    schema: {
-      type: 'string' as const,
-      description: 'Frames of `id`, `event` (start, message, log, metric, result, error) and `data` (JSON)',
-    },
-  },
-};
-
-/** Invoke, watch, talk, cancel. */
+/** Watch, talk, cancel. */
 export function invocationRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
-  const inputs = new InputChecker(settings.withTimeLimit);
   const respond = new Responder(control, settings);
-
-  define(
-    app,
-    createRoute({
-      method: 'post',
-      path: '/v1/functions/{reference}/invocations',
-      operationId: 'invokeFunction',
-      tags: ['Invocations'],
-      summary: 'Invoke a function',
-      description:
-        'The body is the input. `Accept: text/event-stream` streams the events, `application/json` waits for the outcome, `Prefer: respond-async` answers at once with the address of the invocation.',
-      security: SECURITY,
-      request: {
-        params: referenceParam,
-        headers: invokeHeaders,
-        body: { content: { 'application/json': { schema: { description: "The function's input" } } } },
-      },
-      responses: {
-        200: {
-          description: 'The outcome, or the events',
-          content: { 'application/json': { schema: OutcomeSchema }, ...eventStream },
-        },
-        202: json(InvocationSchema, 'Accepted; `Location` is its address'),
-        ...problems(
-          'unknown-function',
-          'invalid-input',
-          'malformed-json',
-          'body-too-large',
-          'unsupported-media-type',
-          'too-many-requests',
-          'runtime-unavailable',
-          ...FAILURE_CODES,
-          'shutting-down',
-        ),
-      },
-    }),
-    async (c) => {
-      const call = callOf(c, 'invoke');
-      const { prefer, 'idempotency-key': idempotencyKey } = c.req.valid('header');
-      const { reference } = c.req.valid('param');
-      const { text, value } = await readJson(c.req.raw, settings.limits.inputBytes);
-      const fn = await findFunction(control, call, reference);
-      inputs.check(fn, value);
-      const invocation = await control.invoke(call, { function: fn, input: text, idempotencyKey });
-      const { respondAsync, cancelOnDisconnect } = preferencesOf(prefer);
-      if (respondAsync) return respond.accepted(c, invocation);
-      if (wantsEventStream(c.req.header('accept')))
-        return respond.stream(c, call, invocation.id, 0, cancelOnDisconnect);
-      return await respond.outcome(c, call, invocation.id, cancelOnDisconnect);
-    },
-  );
 
   define(
     app,
@@ -129,7 +51,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       security: SECURITY,
       request: { params: idParam, headers: streamHeaders },
       responses: {
-        200: { description: 'The events', content: eventStream },
+        200: { description: 'The events', content: EVENT_STREAM },
         204: { description: 'The invocation has ended and the client has seen every event' },
         ...problems('unknown-invocation', 'invalid-input'),
       },
@@ -143,7 +65,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       if (hasEnded(invocation) && after >= invocation.lastEventId) return c.body(null, 204);
       const { cancelOnDisconnect } = preferencesOf(headers.prefer);
       if (cancelOnDisconnect) callOf(c, 'invoke');
-      return respond.stream(c, call, id, after, cancelOnDisconnect);
+      return respond.stream(c, call, id, after, { cancelOnDisconnect });
     },
   );
 

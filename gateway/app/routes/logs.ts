@@ -1,6 +1,9 @@
 import { createRoute, z } from '@hono/zod-openapi';
-import { type AppSettings, callOf } from '../context.ts';
-import type { ControlPlane, LogEntry } from '../control.ts';
+import type { Context } from 'hono';
+import { type AppEnv, type AppSettings, callOf } from '../context.ts';
+import type { ControlPlane, LogEntry, LogOptions } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { timeMs } from '../http/durations.ts';
 import { eventStreamResponse } from '../http/event-stream.ts';
 import { wantsEventStream } from '../http/preferences.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
@@ -8,11 +11,74 @@ import { unknownFunction } from './functions.ts';
 import { LogEntrySchema } from './schemas.ts';
 
 const MAX_LIMIT = 10_000;
-/** Cursors are the ids of a stream: time and sequence. */
-const CURSOR = /^\d{1,20}-\d{1,20}$/;
+/** Cursors are the ids of a stream, time and sequence, and the function whose stream it is. */
+const CURSOR = /^\d{1,20}-\d{1,20}(@[a-z][a-z0-9-]{0,62})?$/;
 
-/** Log lines of a function, over all its invocations. */
+const logQuery = z.object({
+  limit: z.coerce.number().int().min(0).max(MAX_LIMIT).default(200).openapi({ description: 'Past lines at most' }),
+  level: z.enum(['debug', 'info', 'warn', 'error']).default('debug').openapi({ description: 'This level and worse' }),
+  invocation: z.string().max(128).optional().openapi({ description: "Only this invocation's" }),
+  status: z
+    .enum(['queued', 'running', 'succeeded', 'failed', 'cancelled'])
+    .optional()
+    .openapi({ description: 'Only of invocations that are in this state now' }),
+  search: z.string().min(1).max(256).optional().openapi({ description: 'Only lines with this text, in any case' }),
+  since: z
+    .string()
+    .max(64)
+    .optional()
+    .openapi({ description: 'Only from then on: ISO 8601, or a time before now such as `10m`', example: '10m' }),
+  until: z.string().max(64).optional().openapi({ description: 'Only lines before then; not for streams' }),
+  after: z.string().regex(CURSOR, 'is not a cursor').optional().openapi({ description: 'Cursor: only later lines' }),
+});
+
+const logHeaders = z.object({ 'last-event-id': z.string().regex(CURSOR, 'is not a cursor').optional() });
+
+const responses = {
+  200: {
+    description: 'The lines',
+    content: {
+      ...json(z.object({ logs: z.array(LogEntrySchema) }), '').content,
+      'text/event-stream': { schema: { type: 'string' as const } },
+    },
+  },
+};
+
+const DESCRIPTION =
+  'The newest kept lines that pass the filters, oldest first; failures of invocations are lines of level `error`. As an event stream it goes on with live lines until the client leaves; each frame has the event `log`, and its id resumes with `Last-Event-ID`.';
+
+/** Log lines of a function over all its invocations, and of all functions. */
 export function logRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
+  const answer = async (
+    c: Context<AppEnv>,
+    name: string | null,
+    query: z.output<typeof logQuery>,
+    lastEventId: string | undefined,
+  ): Promise<Response> => {
+    const call = callOf(c);
+    const streamed = wantsEventStream(c.req.header('accept'));
+    const options = optionsOf(query, lastEventId, streamed);
+    if (name !== null && (await control.function(call, { name })) === null) throw unknownFunction(name);
+    if (!streamed) {
+      const logs: LogEntry[] = [];
+      for await (const entry of control.logs(call, name, options)) logs.push(entry);
+      return c.json({ logs });
+    }
+    const following = new AbortController();
+    return eventStreamResponse({
+      source: control.logs({ ...call, signal: following.signal }, name, options),
+      frame: ({ cursor: id, ...entry }) =>
+        `id: ${id}\nevent: log\ndata: ${JSON.stringify({ cursor: id, ...entry })}\n\n`,
+      isTerminal: () => false,
+      heartbeatMs: settings.heartbeatMs,
+      client: call.signal,
+      // It would go on for ever.
+      shutdown: settings.draining,
+      onDisconnect: () => following.abort(),
+      onEnd: () => following.abort(),
+    });
+  };
+
   define(
     app,
     createRoute({
@@ -21,68 +87,59 @@ export function logRoutes(app: App, control: ControlPlane, settings: AppSettings
       operationId: 'readLogs',
       tags: ['Functions'],
       summary: 'Logs of a function',
-      description:
-        'The newest kept lines, oldest first; failures of invocations are lines of level `error`. As an event stream it goes on with live lines until the client leaves; each frame has the event `log`, and its id resumes with `Last-Event-ID`.',
+      description: DESCRIPTION,
       security: SECURITY,
       request: {
         params: z.object({ name: z.string().min(1).max(64) }),
-        query: z.object({
-          limit: z.coerce
-            .number()
-            .int()
-            .min(0)
-            .max(MAX_LIMIT)
-            .default(200)
-            .openapi({ description: 'Past lines at most' }),
-          level: z
-            .enum(['debug', 'info', 'warn', 'error'])
-            .default('debug')
-            .openapi({ description: 'This level and worse' }),
-          invocation: z.string().max(128).optional().openapi({ description: "Only this invocation's" }),
-          after: z
-            .string()
-            .regex(CURSOR, 'is not a cursor')
-            .optional()
-            .openapi({ description: 'Cursor: only later lines' }),
-        }),
-        headers: z.object({ 'last-event-id': z.string().regex(CURSOR, 'is not a cursor').optional() }),
+        query: logQuery,
+        headers: logHeaders,
       },
-      responses: {
-        200: {
-          description: 'The lines',
-          content: {
-            ...json(z.object({ logs: z.array(LogEntrySchema) }), '').content,
-            'text/event-stream': { schema: { type: 'string' as const } },
-          },
-        },
-        ...problems('unknown-function', 'invalid-input'),
-      },
+      responses: { ...responses, ...problems('unknown-function', 'invalid-input') },
     }),
-    async (c) => {
-      const call = callOf(c);
-      const { name } = c.req.valid('param');
-      const { limit, level, invocation, after } = c.req.valid('query');
-      const cursor = c.req.valid('header')['last-event-id'] ?? after ?? null;
-      if ((await control.function(call, { name })) === null) throw unknownFunction(name);
-      const options = { cursor, limit, level, invocation };
-      if (!wantsEventStream(c.req.header('accept'))) {
-        const logs: LogEntry[] = [];
-        for await (const entry of control.logs(call, name, { ...options, follow: false })) logs.push(entry);
-        return c.json({ logs });
-      }
-      const following = new AbortController();
-      return eventStreamResponse({
-        source: control.logs({ ...call, signal: following.signal }, name, { ...options, follow: true }),
-        frame: ({ cursor: id, ...entry }) =>
-          `id: ${id}\nevent: log\ndata: ${JSON.stringify({ cursor: id, ...entry })}\n\n`,
-        isTerminal: () => false,
-        heartbeatMs: settings.heartbeatMs,
-        client: call.signal,
-        // It would go on for ever.
-        shutdown: settings.draining,
-        onDisconnect: () => following.abort(),
-        onEnd: () => following.abort(),
-      });
-    },
+    (c) => answer(c, c.req.valid('param').name, c.req.valid('query'), c.req.valid('header')['last-event-id']),
   );
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/logs',
+      operationId: 'readAllLogs',
+      tags: ['Functions'],
+      summary: 'Logs of all functions',
+      description: `${DESCRIPTION} Lines of several functions come in order of their time.`,
+      security: SECURITY,
+      request: { query: logQuery, headers: logHeaders },
+      responses: { ...responses, ...problems('invalid-input') },
+    }),
+    (c) => answer(c, null, c.req.valid('query'), c.req.valid('header')['last-event-id']),
+  );
+}
+
+function optionsOf(
+  { since, until, after, ...filters }: z.output<typeof logQuery>,
+  lastEventId: string | undefined,
+  follow: boolean,
+): LogOptions {
+  if (follow && until !== undefined)
+    throw new GatewayError('invalid-input', 'A stream of live lines has no end: leave `until` out.', {
+      field: 'until',
+    });
+  return {
+    ...filters,
+    cursor: lastEventId ?? after ?? null,
+    follow,
+    sinceMs: timeOf('since', since),
+    untilMs: timeOf('until', until),
+  };
+}
+
+function timeOf(field: string, text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  const ms = timeMs(text, Date.now());
+  if (ms !== null && ms >= 0) return ms;
+  throw new GatewayError('invalid-input', `"${text}" is no time.`, {
+    field,
+    hint: 'Write ISO 8601 (2026-11-20T05:12:00Z), or a time before now: `30s`, `10m`, `2h`, `1d`.',
+  });
 }

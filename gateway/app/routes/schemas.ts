@@ -14,6 +14,41 @@ export const ManifestSchema = z
   })
   .openapi('Manifest', { description: 'What pie.json says about the function.' });
 
+export const ShareSchema = z
+  .object({
+    version: z.string(),
+    weight: z.int().openapi({ description: 'Percent; those of an alias sum to 100', example: 90 }),
+  })
+  .openapi('Share');
+
+export const AliasSchema = z
+  .object({
+    alias: z.string().openapi({ example: 'live' }),
+    shares: z.array(ShareSchema),
+    revision: z.int().openapi({ description: 'Grows with every change' }),
+    changedAt: timestamp,
+    changedBy: z.string().openapi({ description: 'Id of the key that changed it last' }),
+    message: z.string().optional(),
+    tag: z.literal(true).optional().openapi({ description: 'It names one version for good' }),
+    restores: z.int().optional().openapi({ description: 'A rollback made it: as it was at that revision' }),
+  })
+  .openapi('Alias');
+
+export const DifferenceSchema = z
+  .object({
+    field: z.string().openapi({ example: 'limits.pages' }),
+    from: z.string().nullable(),
+    to: z.string().nullable(),
+  })
+  .openapi('Difference');
+
+export const DrainingSchema = z
+  .object({
+    version: z.string(),
+    unfinished: z.int().openapi({ description: 'Invocations of it that wait or run' }),
+  })
+  .openapi('Draining');
+
 export const FunctionSchema = z
   .object({
     name: z.string().openapi({ example: 'text-completion' }),
@@ -22,6 +57,16 @@ export const FunctionSchema = z
     componentHash: z.string().openapi({ description: 'sha256, hexadecimal' }),
     componentBytes: z.int(),
     createdAt: timestamp,
+    createdBy: z.string().optional().openapi({ description: 'Id of the key that deployed it first' }),
+    message: z.string().optional(),
+    live: z
+      .array(ShareSchema)
+      .optional()
+      .openapi({ description: 'In a list of functions: what the bare name means; empty when nothing' }),
+    aliases: z
+      .array(z.object({ alias: z.string(), weight: z.int(), tag: z.literal(true).optional() }))
+      .optional()
+      .openapi({ description: 'In a list of versions: the names that serve it, with its percent of each' }),
     platform: z
       .literal(true)
       .optional()
@@ -29,9 +74,41 @@ export const FunctionSchema = z
   })
   .openapi('Function');
 
+const warnings = z.array(z.string()).openapi({ description: 'What will not work as it may be meant' });
+const grants = z.array(z.string()).openapi({ description: 'What the manifest grants, in words' });
+
 export const DeployedSchema = FunctionSchema.extend({
   created: z.boolean().openapi({ description: 'False when this content was deployed before' }),
+  alias: AliasSchema.nullable().openapi({
+    description: 'The alias that serves it now; null when the traffic was left alone',
+  }),
+  report: z.object({
+    componentBytes: z.int(),
+    moduleBytes: z.int().nullable(),
+    cached: z.boolean().openapi({ description: 'The build was found, not made again' }),
+    buildMs: z.number().nullable(),
+    steps: z.array(z.object({ name: z.string(), ms: z.number() })),
+    coldStartMs: z.number().nullable().openapi({ description: 'Launch with an empty pool, measured' }),
+    warmStartMs: z.number().nullable().openapi({ description: 'Launch of a ready instance, measured' }),
+  }),
+  grants,
+  warnings,
 }).openapi('Deployed');
+
+export const DeployPlanSchema = z
+  .object({
+    version: z.string(),
+    exists: z.boolean().openapi({ description: 'The version exists already' }),
+    manifest: ManifestSchema,
+    componentHash: z.string(),
+    componentBytes: z.int(),
+    alias: z.string().nullable().openapi({ description: 'The alias that the deploy would move; null for none' }),
+    from: z.array(ShareSchema).openapi({ description: 'What that alias serves now' }),
+    changes: z.array(DifferenceSchema),
+    grants,
+    warnings,
+  })
+  .openapi('DeployPlan', { description: 'What a deploy would do; nothing was stored.' });
 
 export const UsageSchema = z
   .record(z.string(), z.unknown())
@@ -51,6 +128,19 @@ export const InvocationSchema = z
     error: z.object({ code: z.string(), message: z.string() }).optional(),
     usage: UsageSchema.optional(),
     lastEventId: z.int().openapi({ description: 'Sequence number of the last event so far; 0 when there is none' }),
+    webhook: z
+      .object({
+        url: z.string(),
+        status: z
+          .enum(['waiting', 'pending', 'delivered', 'failed'])
+          .openapi({ description: '`waiting` for the end, `pending` until an attempt succeeds' }),
+        attempts: z.int(),
+        lastStatus: z.int().nullable().openapi({ description: 'HTTP status of the last answer' }),
+        lastError: z.string().nullable(),
+        nextAt: timestamp.nullable().openapi({ description: 'When the next attempt is made' }),
+      })
+      .optional()
+      .openapi({ description: 'How the notification of the end stands' }),
   })
   .openapi('Invocation');
 
@@ -85,6 +175,7 @@ export const OutcomeSchema = z
 export const LogEntrySchema = z
   .object({
     cursor: z.string(),
+    function: z.string(),
     invocation: z.string(),
     time: timestamp,
     level: z.enum(['debug', 'info', 'warn', 'error']),

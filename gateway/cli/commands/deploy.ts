@@ -1,10 +1,15 @@
 import os from 'node:os';
+import type { DeployTarget } from '../../app/control/releases.ts';
+import type { PieClient } from '../../client/client.ts';
 import { type Call, type Command, text } from '../command.ts';
-import { type Deployment, deployFunction } from '../deployment.ts';
+import { planLines, reportLines } from '../deploy-report.ts';
+import { type Deployment, deployFunction, planFunction } from '../deployment.ts';
 import { EXIT, Failure, toFailure } from '../failure.ts';
 import { bytes, counted, duration, quoted } from '../format.ts';
 import { exampleInput, type FunctionSource, findFunction } from '../function-source.ts';
 
+/** In place of an alias: the traffic is left alone. */
+const NO_ALIAS = 'none';
 /** Builds at once: each takes a core and up to half a GiB. */
 const AT_ONCE = Math.min(4, os.availableParallelism());
 
@@ -13,7 +18,7 @@ export const deploy: Command = {
   name: 'deploy',
   summary: 'Deploy functions',
   description:
-    'Builds a function and deploys it as a new version, which becomes the current one. What did not change is neither built nor stored again. ' +
+    'Builds a function and deploys it as a new version, which the alias `live` serves from then on. What did not change is neither built nor stored again. ' +
     'Of several, those that can be deployed are, whatever the others come to.',
   arguments: [
     {
@@ -25,12 +30,20 @@ export const deploy: Command = {
   ],
   options: [
     { flags: '-n, --name <name>', help: 'the name to deploy under (the manifest’s, else the file’s)' },
+    { flags: '-m, --message <text>', help: 'what is new, for people; kept with the version' },
+    { flags: '-a, --alias <alias>', help: `the alias that serves it (live); "${NO_ALIAS}" leaves the traffic alone` },
+    { flags: '-t, --tag <tag>', help: 'a name for the version, such as v1.2' },
+    { flags: '--dry-run', help: 'check, and say what would change; nothing is stored' },
+    { flags: '--if-new', help: 'leave the alias alone when this content was deployed before' },
     { flags: '-j, --jobs <count>', help: `of several, so many at once (${AT_ONCE} here)`, parse: jobCount },
   ],
   examples: [
     { line: 'pie deploy functions/text-completion', does: 'a folder with its manifest' },
     { line: 'pie deploy hello.ts', does: 'one file, as the function "hello"' },
     { line: 'pie deploy hello.wasm --name greeter', does: 'a component from any language' },
+    { line: 'pie deploy story --message "shorter" --tag v1.2', does: 'with a word about it, and a name' },
+    { line: 'pie deploy story --alias canary', does: 'beside what is live: invoke it as story@canary' },
+    { line: 'pie deploy story --dry-run', does: 'what would change, and what will not work' },
     { line: 'pie deploy functions/tree-of-thought functions/rag', does: 'two functions' },
   ],
   async run(call) {
@@ -46,29 +59,68 @@ export const deploy: Command = {
   },
 };
 
-async function deployOne({ terminal, connect, signal }: Call, source: FunctionSource): Promise<number> {
+async function deployOne(call: Call, source: FunctionSource): Promise<number> {
+  const { terminal, connect, signal, options } = call;
   const { name } = source.manifest;
   const { client, credentials } = await connect();
+  if (options.dryRun === true) return planOne(call, client, source);
   const progress = terminal.progress(`Building ${name}`);
   try {
     const deployment = await deployFunction(client, source, {
+      ...targetOf(options),
       signal,
       onBuilt: (size) => progress.update(`Deploying ${name} (${bytes(size)})`),
     });
-    const { built, deployMs } = deployment;
+    const { deployed, deployMs } = deployment;
     const url = addressOf(credentials.url, name);
-    const buildTime =
-      built === null ? 'as it was' : `built in ${duration(built.buildMs)}${built.cached ? ' (unchanged)' : ''}`;
-    progress.done(`${bytes(deployment.bytes)}, ${buildTime}, deployed in ${duration(deployMs)}`);
+    progress.done(`Deployed ${name} (${bytes(deployment.bytes)}) in ${duration(deployMs)}`);
     terminal.print(lineOf(deployment));
+    for (const line of reportLines(deployment)) terminal.print(line);
     terminal.print(`${url}/invocations`);
     terminal.value(shownOf(deployment, url));
+    for (const warning of deployed.warnings) terminal.note(`warning: ${warning}`);
     terminal.note(`Next: pie invoke ${name} --input ${quoted(JSON.stringify(exampleInput(source.manifest)))}`);
     return EXIT.ok;
   } catch (error) {
     progress.clear();
     throw error;
   }
+}
+
+/** Says what a deploy would do. */
+async function planOne(
+  { terminal, signal, options }: Call,
+  client: PieClient,
+  source: FunctionSource,
+): Promise<number> {
+  const { name } = source.manifest;
+  const progress = terminal.progress(`Building ${name}`);
+  try {
+    const plan = await planFunction(client, source, {
+      ...targetOf(options),
+      signal,
+      onBuilt: () => progress.update(`Checking ${name}`),
+    });
+    progress.done(`Checked ${name}; nothing was stored`);
+    terminal.print(`${name}@${plan.version}`);
+    for (const line of planLines(plan)) terminal.print(line);
+    terminal.value(plan);
+    for (const warning of plan.warnings) terminal.note(`warning: ${warning}`);
+    return EXIT.ok;
+  } catch (error) {
+    progress.clear();
+    throw error;
+  }
+}
+
+function targetOf(options: Call['options']): DeployTarget {
+  const alias = text(options, 'alias');
+  return {
+    ...(alias === undefined ? {} : { alias: alias === NO_ALIAS ? null : alias }),
+    tag: text(options, 'tag'),
+    message: text(options, 'message'),
+    onlyNew: options.ifNew === true,
+  };
 }
 
 /** Deploys a few at a time. Returns the exit code of the first failure. */
@@ -87,9 +139,16 @@ async function deployAll(
     for (const source of waiting) {
       const { name } = source.manifest;
       try {
-        const deployment = await deployFunction(client, source, { signal });
-        if (deployment.deployed.created) created++;
-        terminal.value(shownOf(deployment, addressOf(credentials.url, name)));
+        if (options.dryRun === true) {
+          const plan = await planFunction(client, source, { ...targetOf(options), signal });
+          terminal.print(`${name}@${plan.version}`);
+          for (const line of planLines(plan)) terminal.print(line);
+          terminal.value({ name, ...plan });
+        } else {
+          const deployment = await deployFunction(client, source, { ...targetOf(options), signal });
+          if (deployment.deployed.created) created++;
+          terminal.value(shownOf(deployment, addressOf(credentials.url, name)));
+        }
       } catch (error) {
         signal.throwIfAborted();
         failures.push(about(name, toFailure(error)));
@@ -105,7 +164,11 @@ async function deployAll(
   }
   const took = duration(performance.now() - startedAt);
   const well = counted(sources.length - failures.length, 'function');
-  progress.done(`Deployed ${well}, ${created} of them new or changed, in ${took}`);
+  progress.done(
+    options.dryRun === true
+      ? `Checked ${well} in ${took}; nothing was stored`
+      : `Deployed ${well}, ${created} of them new or changed, in ${took}`,
+  );
   for (const failure of failures) terminal.failure(failure);
   return failures[0]?.exitCode ?? EXIT.ok;
 }

@@ -6,12 +6,29 @@ import { deploy } from './deploy.ts';
 import { dev } from './dev.ts';
 import { doctor } from './doctor.ts';
 import { filesGet, filesList, filesPut } from './files.ts';
-import { list, logs, remove, versions } from './functions.ts';
+import { list, versions } from './functions.ts';
 import { attach, cancel, status } from './invocations.ts';
 import { invoke } from './invoke.ts';
+import { keysCreate, keysList, keysRemove, keysRotate } from './keys.ts';
+import { logs } from './logs.ts';
 import { modelsList, modelsPull } from './models.ts';
 import { create } from './new.ts';
+import { ps } from './ps.ts';
+import { quotaList, quotaSet } from './quota.ts';
+import { aliasList, aliasRemove, aliasSet, remove, rollback } from './releases.ts';
+import { secretsList, secretsRemove, secretsSet } from './secrets.ts';
+import {
+  audit,
+  tenantsCreate,
+  tenantsList,
+  tenantsResume,
+  tenantsSet,
+  tenantsShow,
+  tenantsSuspend,
+} from './tenants.ts';
 import { up } from './up.ts';
+import { usage } from './usage.ts';
+import { webhooksSecret } from './webhooks.ts';
 
 /** Every command, in the order in which help shows them. */
 export const commands: readonly Command[] = [
@@ -22,6 +39,7 @@ export const commands: readonly Command[] = [
   invoke,
   list,
   logs,
+  ps,
   attach,
   status,
   cancel,
@@ -29,7 +47,29 @@ export const commands: readonly Command[] = [
   filesGet,
   filesPut,
   versions,
+  aliasList,
+  aliasSet,
+  aliasRemove,
+  rollback,
   remove,
+  quotaList,
+  quotaSet,
+  usage,
+  secretsList,
+  secretsSet,
+  secretsRemove,
+  webhooksSecret,
+  keysList,
+  keysCreate,
+  keysRotate,
+  keysRemove,
+  tenantsList,
+  tenantsCreate,
+  tenantsShow,
+  tenantsSet,
+  tenantsSuspend,
+  tenantsResume,
+  audit,
   build,
   modelsPull,
   modelsList,

@@ -1,15 +1,25 @@
-import type { Command } from '../command.ts';
-import { EXIT } from '../failure.ts';
-import { ago } from '../format.ts';
+import type { InvocationState } from '../../app/control.ts';
+import type { PieClient } from '../../client/client.ts';
+import { PieError } from '../../client/errors.ts';
+import { type Call, type Command, text } from '../command.ts';
+import { confirm } from '../confirm.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { ago, counted, duration } from '../format.ts';
 import { follow } from './follow.ts';
+import { listed } from './ps.ts';
 
 const id = { name: 'invocation', help: 'id of the invocation', required: true } as const;
+/** Cancelled at once; the others wait for their turn. */
+const AT_ONCE = 16;
+/** More than wait and run in any one tenant. */
+const ALL = 10_000;
 
 /** Takes up the stream of an invocation. */
 export const attach: Command = {
   name: 'attach',
   summary: 'Show what an invocation has said, and go on with it',
-  description: 'Replays the events of an invocation and goes on until it ends. Ctrl-C leaves the invocation running.',
+  description:
+    'Replays the events of an invocation and goes on until it ends, however it was started. Ctrl-C leaves the invocation running.',
   arguments: [id],
   options: [
     { flags: '--after <event>', help: 'only events after this number', parse: eventNumber },
@@ -29,36 +39,102 @@ export const status: Command = {
   name: 'status',
   summary: 'Show the state of an invocation',
   arguments: [id],
-  examples: [{ line: 'pie status inv_4f1c', does: 'queued, running, or how it ended' }],
+  examples: [{ line: 'pie status inv_4f1c', does: 'queued, running, or how it ended and what it used' }],
   async run({ args, terminal, signal, connect }) {
     const { client } = await connect();
     const state = await client.invocation(args[0] ?? '', { signal });
     terminal.value(state);
     terminal.print(`${state.id}  ${state.status}  ${state.function}@${state.version}  ${ago(state.createdAt)}`);
-    if (state.parent !== undefined) terminal.print(`child of ${state.parent}`);
-    if (state.error) terminal.print(`${state.error.code}: ${state.error.message}`);
+    for (const line of details(state)) terminal.print(line);
     if (state.output !== undefined) terminal.print(JSON.stringify(state.output, null, 2));
     return EXIT.ok;
   },
 };
 
-/** Stops an invocation. */
+function details({ parent, createdAt, startedAt, endedAt, error, usage, webhook }: InvocationState): string[] {
+  const lines: string[] = [];
+  if (parent !== undefined) lines.push(`child of ${parent}`);
+  if (startedAt !== undefined) {
+    const waited = duration(Date.parse(startedAt) - Date.parse(createdAt));
+    const ran = duration((endedAt === undefined ? Date.now() : Date.parse(endedAt)) - Date.parse(startedAt));
+    lines.push(`waited ${waited}, ${endedAt === undefined ? 'runs for' : 'ran'} ${ran}`);
+  }
+  const used = Object.entries(usage ?? {}).filter(([, amount]) => typeof amount === 'number' && amount > 0);
+  if (used.length > 0) lines.push(`used ${used.map(([name, amount]) => `${name} ${amount}`).join(', ')}`);
+  if (webhook !== undefined) {
+    const last = webhook.lastError ?? (webhook.lastStatus === null ? null : `status ${webhook.lastStatus}`);
+    const next = webhook.nextAt === null ? null : `next at ${webhook.nextAt}`;
+    const facts = [webhook.status, counted(webhook.attempts, 'attempt'), last, next].filter((fact) => fact !== null);
+    lines.push(`webhook ${webhook.url}: ${facts.join(', ')}`);
+  }
+  if (error !== undefined) lines.push(`${error.code}: ${error.message}`);
+  return lines;
+}
+
+/** Stops invocations. */
 export const cancel: Command = {
   name: 'cancel',
-  summary: 'Cancel an invocation',
-  arguments: [id],
-  examples: [{ line: 'pie cancel inv_4f1c', does: 'everything that it holds is released' }],
-  async run({ args, terminal, signal, connect }) {
-    const { client } = await connect();
-    const state = await client.cancel(args[0] ?? '', { signal });
-    terminal.value(state);
-    const ended = state.endedAt !== undefined && state.status !== 'cancelled';
-    terminal.print(`${state.id}  ${ended ? `had ended before: ${state.status}` : 'cancelled'}`);
+  summary: 'Cancel invocations',
+  description: 'Cancels the named invocations, or all that wait or run of a function or of the tenant, after asking.',
+  arguments: [{ name: 'invocation', help: 'ids of invocations', required: false, rest: true }],
+  options: [
+    { flags: '--function <name>', help: 'all of this function that wait or run' },
+    { flags: '--all', help: 'all that wait or run' },
+    { flags: '--yes', help: 'do not ask' },
+  ],
+  examples: [
+    { line: 'pie cancel inv_4f1c', does: 'everything that it holds is released' },
+    { line: 'pie cancel --function text-completion', does: 'asks, then cancels all of them' },
+  ],
+  async run(call) {
+    const { args, options, terminal, signal } = call;
+    const several = options.all === true || options.function !== undefined;
+    if (several === args.length > 0)
+      throw new Failure(several ? 'Name invocations, or --function or --all.' : 'No invocation was named.', {
+        advice: '`pie ps` shows what waits and runs.',
+      });
+    const { client } = await call.connect();
+    const ids = several ? await chosen(client, call) : [...new Set(args)];
+    if (ids.length === 0) {
+      terminal.note('Nothing waits or runs.');
+      return EXIT.ok;
+    }
+    let failure: unknown;
+    const left = [...ids].reverse();
+    const work = async () => {
+      for (let next = left.pop(); next !== undefined; next = left.pop()) {
+        try {
+          const state = await client.cancel(next, { signal });
+          terminal.value(state);
+          terminal.print(`${state.id}  ${wasOver(state) ? `had ended before: ${state.status}` : 'cancelled'}`);
+        } catch (error) {
+          if (!(error instanceof PieError) || ids.length === 1) throw error;
+          terminal.note(`${next}  ${error.message}`);
+          failure ??= error;
+        }
+      }
+    };
+    await Promise.all(Array.from({ length: Math.min(AT_ONCE, ids.length) }, work));
+    if (failure !== undefined) throw failure;
     return EXIT.ok;
   },
 };
 
-function eventNumber(text: string): number {
-  if (/^\d+$/.test(text)) return Number(text);
+async function chosen(client: PieClient, { options, signal }: Call): Promise<string[]> {
+  const name = text(options, 'function');
+  const open = await listed(client, { options: { function: name, limit: ALL }, signal });
+  if (open.length > 0) {
+    const whose = name === undefined ? '' : ` of ${name}`;
+    await confirm(`Cancel ${counted(open.length, 'invocation')}${whose}?`, options.yes === true, signal);
+  }
+  return open.map((each) => each.id);
+}
+
+function wasOver({ endedAt, status: state }: InvocationState): boolean {
+  return endedAt !== undefined && state !== 'cancelled';
+}
+
+function eventNumber(value: string): number {
+  if (/^\d+$/.test(value)) return Number(value);
   throw new Error('It must be the number of an event.');
 }

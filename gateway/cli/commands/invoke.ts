@@ -1,5 +1,6 @@
 import readline from 'node:readline';
-import type { PieClient } from '../../client/client.ts';
+import { durationMs } from '../../app/http/durations.ts';
+import type { InvokeOptions, PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
 import { type Call, type Command, text, texts } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
@@ -20,6 +21,9 @@ export const invoke: Command = {
     { flags: '--interactive', help: 'send each line of standard input as a message' },
     { flags: '--logs', help: 'show the function’s log lines too' },
     { flags: '--async', help: 'only start it, and print its id' },
+    { flags: '--cancel-after <time>', help: 'end it when it has not ended by then: 90, 30s, 5m, 1h', parse: duration },
+    { flags: '--webhook <url>', help: 'tell this https URL of the end' },
+    { flags: '--idempotency-key <key>', help: 'invoking again with this key gives the outcome of the first time' },
   ],
   examples: [
     { line: `pie invoke text-completion --input '{"prompt":"Once upon a time","maxTokens":80}'`, does: 'a story' },
@@ -36,9 +40,10 @@ export const invoke: Command = {
       });
     }
     const input = readInput(text(options, 'input'));
+    const asked = invokeOptions(options);
     const { client, credentials } = await call.connect();
     if (options.async === true) {
-      const state = await client.submit(name, input, { signal });
+      const state = await client.submit(name, input, { ...asked, signal });
       for (const message of texts(options, 'message')) await client.send(state.id, message);
       terminal.print(state.id);
       terminal.value({ ...state, url: `${credentials.url}/v1/invocations/${state.id}` });
@@ -46,7 +51,7 @@ export const invoke: Command = {
       return EXIT.ok;
     }
     // Without the signal: Ctrl-C asks for cancellation, and the stream then tells how the invocation ended.
-    const stream = await client.invoke(name, input);
+    const stream = await client.invoke(name, input, asked);
     return await withCancel(client, stream.id, call, async () => {
       const talk = new Talk(client, stream.id);
       const messages = texts(options, 'message');
@@ -64,6 +69,22 @@ export const invoke: Command = {
     });
   },
 };
+
+function invokeOptions(options: Call['options']): InvokeOptions {
+  const webhook = text(options, 'webhook');
+  const idempotencyKey = text(options, 'idempotencyKey');
+  return {
+    ...(typeof options.cancelAfter === 'number' ? { cancelAfterMs: options.cancelAfter } : {}),
+    ...(webhook === undefined ? {} : { webhook }),
+    ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
+  };
+}
+
+function duration(value: string): number {
+  const ms = durationMs(value);
+  if (ms !== null && ms > 0) return ms;
+  throw new Failure('It must be seconds (90), or a number with a unit: 30s, 5m, 1h.');
+}
 
 /** Ctrl-C, and a reader that left, cancel the invocation; its end is still awaited. */
 export async function withCancel(

@@ -146,6 +146,24 @@ export function describeInvocations(get: () => Harness): void {
       assert.deepEqual(await read(`?invocation=${ids[1]}`), ['d2', 'w2']);
       const [first] = (await h.ask('/v1/functions/logger/logs?limit=5')).body.logs;
       assert.deepEqual(await read(`?after=${first.cursor}&limit=2`), ['d2', 'w2']);
+      assert.deepEqual(await read('?status=failed'), ['d1', 'w1', 'trap: unreachable']);
+      assert.deepEqual(await read('?status=running&level=warn'), ['w2']);
+      assert.deepEqual(await read('?search=UNREACH'), ['trap: unreachable']);
+      assert.deepEqual(await read('?since=1h&limit=1'), ['w2']);
+      assert.deepEqual(await read('?since=2100-01-01'), []);
+      assert.deepEqual(await read('?until=1h'), []);
+      assert.deepEqual(await read(`?since=${new Date(Date.parse(first.time)).toISOString()}&limit=1`), ['w2']);
+      const everything = (await h.ask('/v1/logs?search=w2')).body.logs;
+      assert.deepEqual([everything.length, everything[0].function], [1, 'logger']);
+      for (const [query, field] of [
+        ['since=yesterday', 'since'],
+        ['until=1', 'until'],
+        ['status=gone', 'status'],
+        ['after=x', 'after'],
+        ['search=', 'search'],
+      ])
+        h.refused(await h.ask(`/v1/functions/logger/logs?${query}`), 'invalid-input', field);
+      h.refused(await h.ask('/v1/logs?until=1h', { headers: SSE }), 'invalid-input', 'until');
       h.refused(await h.ask('/v1/functions/logger/logs?limit=x'), 'invalid-input', 'limit');
       h.refused(await h.ask('/v1/functions/nothing/logs'), 'unknown-function');
 

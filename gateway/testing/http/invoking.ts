@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { type Frame, FrameParser } from '../../client/event-source.ts';
-import { ASYNC, frames, type Harness, type Init, JSON_TYPE, json } from './harness.ts';
+import { ASYNC, frames, type Harness, type Init, JSON_TYPE, json, SSE } from './harness.ts';
 
 /** Streams, waiting answers, 202, and bad input. */
 export function describeInvoking(get: () => Harness): void {
@@ -162,14 +162,154 @@ export function describeInvoking(get: () => Harness): void {
       assert.deepEqual(await h.invocations(), before, 'something was stored');
     });
 
-    it('makes one invocation of requests with one idempotency key', async () => {
+    it('waits as long as it is asked to, then answers with the address', async () => {
       const h = get();
-      const headers = { ...ASYNC, 'idempotency-key': crypto.randomUUID() };
-      const [first, second] = await Promise.all([h.invoke(headers), h.invoke(headers)]);
-      assert.equal((await json(first)).id, (await json(second)).id);
+      for (const prefer of ['wait=0', 'respond-async, wait=0']) {
+        const late = await h.invoke({ prefer });
+        const state = await json(late);
+        assert.deepEqual([late.status, state.status], [202, 'queued']);
+        assert.equal(late.headers.get('preference-applied'), 'respond-async, wait=0');
+        assert.equal(late.headers.get('location'), `/v1/invocations/${state.id}`);
+        await (await h.platform.attempt(state.id)).succeed(1);
+      }
+      const known = await h.invocations();
+      const waiting = h.invoke({ prefer: 'respond-async, wait=30' });
+      await (await h.platform.attempt(await h.platform.submitted('echo', known))).succeed(2);
+      const inTime = await waiting;
+      assert.deepEqual([inTime.status, (await json(inTime)).output], [200, 2]);
+      assert.equal(inTime.headers.get('preference-applied'), 'wait=30');
+    });
+
+    it('sets the deadline that is asked for, and refuses what is none', async () => {
+      const h = get();
+      for (const [text, ms] of [
+        ['90', 90_000],
+        ['1500ms', 1500],
+        ['5m', 300_000],
+        ['24h', 86_400_000],
+      ] as const) {
+        const { id } = await json(await h.invoke({ ...ASYNC, 'cancel-after': text }));
+        assert.equal((await h.platform.scheduler.invocations.get(id))?.deadlineMs, ms);
+        await (await h.platform.attempt(id)).succeed(1);
+      }
+      const known = await h.invocations();
+      const post = (text: string) =>
+        h.ask('/v1/functions/echo/invocations', {
+          method: 'POST',
+          body: '{"prompt":"a"}',
+          headers: { ...JSON_TYPE, 'cancel-after': text },
+        });
+      for (const bad of ['0', '-1', '1.5', 'soon', '25h', '5 m', '1w', '9'.repeat(40)])
+        h.refused(await post(bad), 'invalid-input', 'cancel-after');
+      assert.deepEqual(await h.invocations(), known, 'something was stored');
+      const { id } = await json(await h.invoke({ ...ASYNC, 'cancel-after': '1ms' }));
+      h.platform.scheduler.reaper.start();
+      const events = await frames(await h.send(`/v1/invocations/${id}/events`));
+      assert.equal(JSON.parse(events[0]?.data ?? '').code, 'deadline-exceeded');
+    });
+
+    it('refuses webhooks that lead into private networks, or are none', async () => {
+      const h = get();
+      const known = await h.invocations();
+      for (const bad of [
+        'nonsense',
+        'ftp://example.com/',
+        'http://example.com/',
+        'https://user:secret@example.com/',
+        'https://127.0.0.1/',
+        'https://0x7f.1/',
+        'https://2130706433/',
+        'https://[::1]/',
+        'https://[::ffff:10.0.0.1]/',
+        'https://169.254.169.254/latest',
+        'https://192.168.1.1:8443/',
+        'https://localhost/',
+        `https://example.com/${'x'.repeat(2048)}`,
+      ]) {
+        const answer = await h.ask('/v1/functions/echo/invocations', {
+          method: 'POST',
+          body: '{"prompt":"a"}',
+          headers: { ...JSON_TYPE, 'webhook-url': bad },
+        });
+        h.refused(answer, 'invalid-webhook', 'webhook-url');
+      }
+      assert.deepEqual(await h.invocations(), known, 'something was stored');
+      const { id } = await json(await h.invoke({ ...ASYNC, 'webhook-url': 'https://example.com/hook' }));
+      const { body } = await h.ask(`/v1/invocations/${id}`);
+      assert.deepEqual([body.webhook.url, body.webhook.status], ['https://example.com/hook', 'waiting']);
+    });
+  });
+
+  describe('an idempotency key', () => {
+    const keyed = () => ({ 'idempotency-key': crypto.randomUUID() });
+
+    it('is in flight until its invocation ends, then answers for it in the form that is asked for', async () => {
+      const h = get();
+      const key = keyed();
+      const { id } = await json(await h.invoke({ ...ASYNC, ...key }));
+      const repeat = (headers: Record<string, string> = {}) =>
+        h.ask('/v1/functions/echo/invocations', {
+          method: 'POST',
+          body: '{"prompt":"a"}',
+          headers: { ...JSON_TYPE, ...key, ...headers },
+        });
+      for (const headers of [{}, ASYNC, SSE]) {
+        const refused = await repeat(headers);
+        h.refused(refused, 'idempotency-in-flight');
+        assert.deepEqual(
+          [refused.body.invocation, refused.headers.get('location'), Number(refused.headers.get('retry-after')) > 0],
+          [id, `/v1/invocations/${id}`, true],
+        );
+      }
+      const attempt = await h.platform.attempt(id);
+      await attempt.say('x');
+      await attempt.succeed({ n: 1 });
+      const outcome = await repeat();
+      assert.deepEqual([outcome.status, outcome.body.id, outcome.body.output], [200, id, { n: 1 }]);
+      const state = await repeat(ASYNC);
+      assert.deepEqual([state.status, state.body.id, state.body.status], [202, id, 'succeeded']);
+      const stream = await h.invoke({ ...SSE, ...key });
+      assert.deepEqual(
+        (await frames(stream)).map(({ event }) => event),
+        ['message', 'result'],
+      );
+      for (const { headers } of [outcome, state, stream]) assert.equal(headers.get('idempotency-replayed'), 'true');
+      assert.equal((await h.invoke({ ...ASYNC, ...keyed() })).headers.has('idempotency-replayed'), false);
+    });
+
+    it('answers again with the failure', async () => {
+      const h = get();
+      const key = keyed();
+      const { id } = await json(await h.invoke({ ...ASYNC, ...key }));
+      await (await h.platform.attempt(id)).fail('trap', 'unreachable');
+      const init = { method: 'POST', body: '{"prompt":"a"}', headers: { ...JSON_TYPE, ...key } };
+      const again = await h.ask('/v1/functions/echo/invocations', init);
+      h.refused(again, 'trap');
+      assert.deepEqual([again.body.invocation, again.headers.get('idempotency-replayed')], [id, 'true']);
+    });
+
+    it('belongs to one function and one body', async () => {
+      const h = get();
+      const key = keyed();
       await h.platform.register({ name: 'other' });
-      const other = { method: 'POST', body: '{}', headers: { ...headers, ...JSON_TYPE } };
-      h.refused(await h.ask('/v1/functions/other/invocations', other), 'conflict');
+      const post = (name: string, body: string) =>
+        h.ask(`/v1/functions/${name}/invocations`, {
+          method: 'POST',
+          body,
+          headers: { ...JSON_TYPE, ...ASYNC, ...key },
+        });
+      assert.equal((await post('echo', '{"prompt":"a"}')).status, 202);
+      h.refused(await post('echo', '{"prompt":"b"}'), 'idempotency-key-reused', 'idempotency-key');
+      h.refused(await post('other', '{"prompt":"a"}'), 'idempotency-key-reused', 'idempotency-key');
+    });
+
+    it('makes one invocation of requests that come at once', async () => {
+      const h = get();
+      const key = keyed();
+      const answers = await Promise.all(Array.from({ length: 5 }, () => h.invoke({ ...ASYNC, ...key })));
+      assert.deepEqual(answers.map(({ status }) => status).sort(), [202, 409, 409, 409, 409]);
+      const bodies = await Promise.all(answers.map(json));
+      assert.equal(new Set(bodies.map((body) => body.invocation ?? body.id)).size, 1);
     });
   });
 }

@@ -5,6 +5,10 @@ import { describeFunctions } from './functions.ts';
 import { ECHO_SCHEMA, Harness, type Target } from './harness.ts';
 import { describeInvocations } from './invocations.ts';
 import { describeInvoking } from './invoking.ts';
+import { describeOperations } from './operations.ts';
+import { describeQuotas } from './quotas.ts';
+import { describeReleases } from './releases.ts';
+import { describeTenants } from './tenants.ts';
 
 /** Limits that the suite expects of its target: small, so that passing them is cheap. */
 export const SUITE_LIMITS = { inputBytes: 2000, componentBytes: 5000, fileBytes: 3000 };
@@ -21,8 +25,12 @@ export function describeHttp(name: string, start: () => Promise<Target>): void {
     after(() => harness.target.stop());
     describeAccess(get);
     describeFunctions(get);
+    describeReleases(get);
     describeInvoking(get);
     describeInvocations(get);
+    describeOperations(get);
     describeFiles(get);
+    describeTenants(get);
+    describeQuotas(get);
   });
 }

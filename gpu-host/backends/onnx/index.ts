@@ -130,6 +130,7 @@ class OnnxBackend implements Backend {
   async forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]> {
     for (const sequence of batch) checkSequence(this.config, this.#pool.nullSlot, sequence);
     const adapter = OnnxAdapter.of(batchAdapter(batch));
+    this.#padding.begin();
     const outputs: SequenceOutput[] = new Array(batch.length);
     for (const rows of this.#planner.plan(batch)) await this.#run(rows, adapter, outputs);
     return outputs;
@@ -167,6 +168,10 @@ class OnnxBackend implements Backend {
 
   paddingShare(): number {
     return this.#padding.share();
+  }
+
+  batchPadding(): number {
+    return this.#padding.batchShare();
   }
 
   async dispose(): Promise<void> {

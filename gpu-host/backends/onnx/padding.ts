@@ -7,9 +7,16 @@ export class PaddingMeter {
   readonly #costs: RunCosts;
   #computed = 0;
   #wanted = 0;
+  /** What they were when the last batch began. */
+  #before = { computed: 0, wanted: 0 };
 
   constructor(costs: RunCosts) {
     this.#costs = costs;
+  }
+
+  /** A batch begins. */
+  begin(): void {
+    this.#before = { computed: this.#computed, wanted: this.#wanted };
   }
 
   add(rows: readonly Row[], { tokens, width }: RunShape): void {
@@ -19,6 +26,12 @@ export class PaddingMeter {
 
   share(): number {
     return this.#computed === 0 ? 0 : 1 - this.#wanted / this.#computed;
+  }
+
+  /** The same of the batch that began last. */
+  batchShare(): number {
+    const computed = this.#computed - this.#before.computed;
+    return computed === 0 ? 0 : 1 - (this.#wanted - this.#before.wanted) / computed;
   }
 
   #wantedOf(row: Row): number {

@@ -15,8 +15,11 @@ test('finds the longest run of whole pages, and nothing of another tenant', () =
   const [a, b] = [page('a'), page('b')];
   const { added } = tree.insert('t', undefined, Uint32Array.of(1, 2, 3, 4), [a, b]);
   assert.deepEqual(added, [a, b]);
-  const found = (tenant: string, ...tokens: number[]) =>
-    tree.match(tenant, undefined, Uint32Array.from(tokens)).map((node) => node.page.name);
+  const found = (tenant: string, ...tokens: number[]) => {
+    const nodes = tree.match(tenant, undefined, Uint32Array.from(tokens));
+    tree.took(nodes.length);
+    return nodes.map((node) => node.page.name);
+  };
   assert.deepEqual(found('t', 1, 2, 3, 4, 5, 6), ['a', 'b']);
   assert.deepEqual(found('t', 1, 2, 3, 9), ['a']);
   assert.deepEqual(found('t', 1, 2, 3), ['a']);

@@ -78,7 +78,7 @@ export class PrefixTree<P extends object> {
 
   /**
    * The longest chain of whole pages of `tokens` after `parent` (the start of a text without one), at most `maxPages` long; it becomes the most
-   * recently used. All of `tokens` counts as asked for. A parent that left the tree has nothing after it.
+   * recently used. All of `tokens` counts as asked for, and as missed until `took` says more. A parent that left the tree has nothing after it.
    */
   match(
     tenant: string,
@@ -90,9 +90,14 @@ export class PrefixTree<P extends object> {
     const last = found.at(-1);
     if (last) this.#use(last);
     this.#lookups++;
-    this.#hitTokens += found.length * this.pageSize;
-    this.#missTokens += tokens.length - found.length * this.pageSize;
+    this.#missTokens += tokens.length;
     return found;
+  }
+
+  /** So many pages of what was found were used. */
+  took(pages: number): void {
+    this.#hitTokens += pages * this.pageSize;
+    this.#missTokens -= pages * this.pageSize;
   }
 
   /** How many pages `match` would find; nothing is used or counted by asking. */

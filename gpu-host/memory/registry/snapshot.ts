@@ -25,6 +25,8 @@ export interface SnapshotMemory<S extends Snapshot> {
 
 /** A snapshot that is on disk only. Good while the restore that was handed it runs. */
 export interface StoredSnapshot {
+  /** Whose it is. */
+  readonly tenant: string;
   readonly pages: readonly StoredPage[];
   readonly tokens: number;
   readonly nextPosition: number;

@@ -72,6 +72,7 @@ export function restoreFile<S extends Snapshot>(
       checkMaker(header, maker);
       const { tokens, nextPosition } = header;
       return restore({
+        tenant,
         pages,
         tokens,
         nextPosition,

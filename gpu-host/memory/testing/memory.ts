@@ -4,6 +4,7 @@ import type { FamilyName } from '../family.ts';
 import { CallFault } from '../fault.ts';
 import type { PageSpace } from '../space.ts';
 import { SwapStore } from '../swap/store.ts';
+import { Tenants } from '../tenants.ts';
 import { ArrayDevice } from './array-device.ts';
 
 export interface TestMemoryOptions {
@@ -22,8 +23,15 @@ export interface TestMemory {
   readonly memory: DeviceMemory;
   readonly device: ArrayDevice;
   readonly swap: SwapStore | undefined;
+  readonly tenants: Tenants;
   /** Opens a space; `arrival` is its number unless told. */
-  open(options?: { arrival?: number; maxPages?: number; tenant?: string; family?: FamilyName }): PageSpace;
+  open(options?: {
+    arrival?: number;
+    maxPages?: number;
+    tenant?: string;
+    tenantPages?: number;
+    family?: FamilyName;
+  }): PageSpace;
 }
 
 /** Memory over a device that is an array. */
@@ -39,7 +47,9 @@ export function makeMemory(options: TestMemoryOptions): TestMemory {
           directory: tmpdir(),
         })
       : undefined;
+  const tenants = new Tenants();
   const memory = new DeviceMemory({
+    tenants,
     pageSize,
     pageCount: pages,
     device,
@@ -56,9 +66,11 @@ export function makeMemory(options: TestMemoryOptions): TestMemory {
     memory,
     device,
     swap,
-    open({ arrival, maxPages = pages, tenant = 'tenant', family } = {}) {
+    tenants,
+    open({ arrival, maxPages = pages, tenant = 'tenant', tenantPages, family } = {}) {
       const number = opened++;
-      return memory.openSpace({ id: `inferlet-${number}`, tenant, arrival: arrival ?? number, maxPages, family });
+      const id = `inferlet-${number}`;
+      return memory.openSpace({ id, tenant, arrival: arrival ?? number, maxPages, tenantPages, family });
     },
   };
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { isNewer } from '#scheduler/policies/victims.ts';
 import { CallFault } from '../fault.ts';
-import { holders } from '../pool.ts';
+import { holders, type Page } from '../pool.ts';
 import type { PageSpace } from '../space.ts';
 import type { FrozenPage, PageSnapshot } from '../space-snapshot.ts';
 import { addressOf, applySlotCopy, applyTokenCopy, refusal } from './copies.ts';
@@ -9,6 +9,9 @@ import { makeMemory, type TestMemory } from './memory.ts';
 import { copyOf, emptyPage, type PlainPage, samePage } from './plain-pages.ts';
 import { ACTORS, type Operation, PAGE_SIZE, type Setting, type WriteCall } from './schedule.ts';
 import { type Prepared, prepareWrite, type WriteShape } from './write.ts';
+
+/** Places that the calls of one batch may keep for their tenant. */
+const RESERVED = 12;
 
 /** An inferlet: its space, and what the oracle says that its addresses hold. */
 export interface Actor {
@@ -79,6 +82,7 @@ export class World {
         arrival: Math.floor(this.#arrivals++ / siblings),
         maxPages: this.setting.maxPages,
         tenant: `tenant-${who % this.setting.tenants}`,
+        tenantPages: this.setting.tenantPages,
       }),
       pages: new Map(),
       text: [],
@@ -125,6 +129,10 @@ export class World {
       assert.ok(actor.space.heldPages <= Math.min(this.setting.maxPages, this.setting.pages));
       for (const [address, expected] of actor.pages) this.#comparePage(actor.space.peek(address), expected);
     }
+    for (const { tenant, pages, maxPages } of this.kit.tenants.stats(ACTORS)) {
+      assert.equal(pages, this.#heldBy(tenant).size, `the pages of ${tenant}`);
+      assert.ok(maxPages === 0 || pages <= maxPages, `${tenant} holds ${pages} pages of ${maxPages}`);
+    }
     for (const { snapshot, pages } of this.exports.values()) {
       for (const [i, expected] of pages.entries()) this.#comparePage(snapshot.pages[i] as FrozenPage, expected);
     }
@@ -147,6 +155,16 @@ export class World {
     swap?.close();
   }
 
+  /** Pages that a tenant holds, by asking everybody. */
+  #heldBy(tenant: string): Set<Page> {
+    const held = new Set<Page>();
+    for (const { owner, held: own } of this.kit.memory.spaces)
+      if (owner.tenant === tenant) for (const page of own.keys()) held.add(page);
+    for (const { snapshot } of this.exports.values())
+      if (snapshot.tenant === tenant) for (const { page } of snapshot.pages) held.add(page);
+    return held;
+  }
+
   #ended(space: PageSpace): void {
     const requester = this.#requester;
     assert.ok(requester, 'somebody was ended and nobody asked for memory');
@@ -166,12 +184,15 @@ export class World {
   }
 
   #mayNotFit(space: PageSpace, more: number): boolean {
-    const { pages, maxPages, swapMemoryPages } = this.setting;
+    const { pages, maxPages, swapMemoryPages, tenantPages } = this.setting;
     const { held } = this.kit.memory.snapshots;
     const roomy = swapMemoryPages >= 1000;
     let pinned = 0;
     for (const page of roomy ? [] : held.keys()) if (page.frame >= 0 && !space.held.has(page)) pinned++;
-    return space.heldPages + more > Math.min(maxPages, pages - pinned);
+    if (space.heldPages + more > Math.min(maxPages, pages - pinned)) return true;
+    // Writes to what the tenant's other inferlets and exports share make copies besides.
+    const tenantHeld = this.#heldBy(space.owner.tenant).size + RESERVED;
+    return tenantPages > 0 && tenantHeld + more + space.heldPages > tenantPages;
   }
 
   #single(actor: Actor, operation: Exclude<Operation, { kind: 'batch' | 'unexport' | 'end' }>): void {
@@ -349,6 +370,7 @@ export class World {
     const { tokens, nextPosition } = snapshot;
     this.attempt(actor, stored.length, () => {
       const restored = memory.restore(actor.space, {
+        tenant: actor.space.owner.tenant,
         pages: stored,
         tokens,
         nextPosition,

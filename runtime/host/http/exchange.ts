@@ -2,11 +2,12 @@ import { type ClientRequest, type IncomingMessage, request as requestHttp } from
 import { request as requestHttps } from 'node:https';
 import type { Readable } from 'node:stream';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { RefusedAddress } from '#scheduler/addresses/reach.ts';
 import type { Header, Request, ResponseHead } from '#wit/generated/host.ts';
 import type { Droppable } from '../holdings.ts';
 import type { Inferlet } from '../inferlet.ts';
 import { Takes } from '../takes.ts';
-import { type HttpClient, RefusedAddress } from './client.ts';
+import type { HttpClient } from './client.ts';
 import { decoded } from './decode.ts';
 import { type Hop, parseRequest, redirected } from './request.ts';
 

@@ -6,8 +6,7 @@
     - it was running and may be restarted: back to its place in line, in the next epoch;
     - it was running: failed, in the next epoch.
 
-  Its place in line is by arrival: only jobs that have been given back stand before those that never started, so the search from the head
-  is short. (BullMQ keeps the waiting jobs in a list whose right end is the head, and wakes workers through its marker.)
+  Its place in its tenant's line is by arrival.
 
   KEYS[1] record (hash)
   KEYS[2] events (stream)
@@ -15,9 +14,7 @@
   KEYS[4] deadlines (sorted set)
   KEYS[5] BullMQ job (hash)
   KEYS[6] BullMQ active (list)
-  KEYS[7] BullMQ wait (list)
-  KEYS[8] BullMQ stalled (set)
-  KEYS[9] BullMQ marker (sorted set)
+  KEYS[7] BullMQ stalled (set)
 
   ARGV[1..8] see invocations/scripts/include/end-arguments.lua
   ARGV[9] runtime that holds the job
@@ -26,57 +23,42 @@
   ARGV[12] failure message
   ARGV[13] data of the error event
   ARGV[14] how many attempts a restartable invocation gets
-  ARGV[15] what comes before an id in the key of a record
+  ARGV[15] what every key begins with
+  ARGV[16] token with which it was fetched, or '' for any: the same runtime may have fetched it again since
 
   Returns 'dropped' | 'waiting' | 'failed' | 'cancelled', or 'not-held' when that runtime does not hold it.
 ]]
 --- @include "../../invocations/scripts/include/end-arguments.lua"
 --- @include "../../invocations/scripts/include/end-invocation.lua"
 --- @include "../../invocations/scripts/include/platform-failure.lua"
+--- @include "../../invocations/scripts/include/give-up-attempt.lua"
 
-local record, job, active, wait = KEYS[1], KEYS[5], KEYS[6], KEYS[7]
-local id, runtimeId, mode = ARGV[1], ARGV[9], ARGV[10]
+local record, job, active = KEYS[1], KEYS[5], KEYS[6]
+local id, now, runtimeId, mode, prefix, token = ARGV[1], ARGV[4], ARGV[9], ARGV[10], ARGV[15], ARGV[16]
 
-if redis.call('HGET', job, 'pb') ~= runtimeId or redis.call('LREM', active, 1, id) == 0 then
+if redis.call('HGET', job, 'pb') ~= runtimeId or (token ~= '' and redis.call('GET', job .. ':lock') ~= token) then
+  return 'not-held'
+end
+if redis.call('LREM', active, 1, id) == 0 then
   return 'not-held'
 end
 redis.call('DEL', job .. ':lock')
-redis.call('SREM', KEYS[8], id)
+redis.call('SREM', KEYS[7], id)
 
 local function drop()
   redis.call('DEL', job, job .. ':logs', job .. ':dependencies', job .. ':processed', job .. ':failed', job .. ':unsuccessful')
 end
 
-local function backInLine(arrival)
-  redis.call('HDEL', job, 'pb', 'processedOn')
-  local mine = tonumber(arrival)
-  local at = -1
-  local before = redis.call('LINDEX', wait, at)
-  while before do
-    local other = tonumber(redis.call('HGET', ARGV[15] .. before, 'arrival'))
-    if other and other > mine then
-      break
-    end
-    at = at - 1
-    before = redis.call('LINDEX', wait, at)
-  end
-  if before then
-    redis.call('LINSERT', wait, 'AFTER', before, id)
-  else
-    redis.call('LPUSH', wait, id)
-  end
-  redis.call('ZADD', KEYS[9], 0, '0')
-end
-
-local status, epoch, seq, owner, restartable, attempts, cancelReason, arrival = unpack(redis.call('HMGET', record, 'status', 'epoch', 'seq',
-  'runtimeId', 'restartable', 'attempts', 'cancelReason', 'arrival'))
+local status, epoch, seq, owner, restartable, attempts, cancelReason, arrival, tenant = unpack(redis.call('HMGET', record, 'status', 'epoch',
+  'seq', 'runtimeId', 'restartable', 'attempts', 'cancelReason', 'arrival', 'tenant'))
 
 if status ~= 'queued' and status ~= 'running' then
+  leaveAdmission(prefix, nil, id, now)
   drop()
   return 'dropped'
 end
 if status == 'queued' and mode ~= 'over' then
-  backInLine(arrival)
+  enterLine(prefix, tenant, id, arrival, now)
   return 'waiting'
 end
 if status == 'running' and owner ~= runtimeId then
@@ -90,19 +72,8 @@ if status == 'running' and cancelReason then
   return 'cancelled'
 end
 if status == 'running' and mode ~= 'over' and restartable == '1' and tonumber(attempts) < tonumber(ARGV[14]) then
-  local a = endArguments()
-  local notice = cjson.encode({ level = 'warn', message = ARGV[12] .. ' It starts again from the beginning.' })
-  local nextSeq = tonumber(seq) + 1
-  redis.call('XADD', KEYS[2], nextSeq .. '-0', 'e', 'log', 'd', notice)
-  redis.call('PUBLISH', a.live, nextSeq .. '\0log\0' .. notice)
-  functionLog(record, nextSeq, 'log', notice, a.now, a.logLines, a.logMs)
-  redis.call('HSET', record, 'status', 'queued', 'epoch', tonumber(epoch) + 1, 'seq', nextSeq)
-  redis.call('HDEL', record, 'runtimeId', 'token')
-  local waiting, submittedAt, deadlineMs = unpack(redis.call('HMGET', record, 'waitingKey', 'submittedAt', 'deadlineMs'))
-  if waiting then
-    redis.call('ZADD', waiting, tonumber(submittedAt) + tonumber(deadlineMs), id)
-  end
-  backInLine(arrival)
+  giveUpAttempt(endArguments(), epoch, seq, ARGV[12] .. ' It starts again from the beginning.')
+  enterLine(prefix, tenant, id, arrival, now)
   return 'waiting'
 end
 platformFailure(endArguments(), epoch, seq, ARGV[11], ARGV[12], ARGV[13])

@@ -1,23 +1,93 @@
 --[[
-  Stores a version of a function and serves it from now on. The component must be stored already; it is kept as long as a version uses it.
+  Stores a version of a function, and points an alias and a tag at it. The component must be stored already; it is kept as long as a version
+  uses it. A version that was removed and still drains is there again.
 
   KEYS[1] names of the tenant's functions (set)
-  KEYS[2] function (hash)
+  KEYS[2] function (hash), see include/alias.lua
   KEYS[3] component (string)
   KEYS[4] users of the component (set)
+  KEYS[5] removed versions of the function (hash)
+  KEYS[6] functions with removed versions (hash)
+  KEYS[7] deployed functions (set)
+  KEYS[8..10] usage of the tenant's stored values, usage and expiries of its files, see ../../quotas/scripts/include/storage.lua
 
   ARGV[1] name
   ARGV[2] version
   ARGV[3] the version as JSON text
   ARGV[4] this version's name among the users
+  ARGV[5] <tenant>/<name>
+  ARGV[6] alias that serves it from now on, or ''
+  ARGV[7] state of that alias and of the tag as JSON text, without its revision
+  ARGV[8] tag, or ''
+  ARGV[9] 1: an alias that exists is left where it is when the version existed
+  ARGV[10] how many past states of an alias are kept
+  ARGV[11] how many aliases a function may have
+  ARGV[12] channel of changes
+  ARGV[13] what the keys of the tenant's quotas begin with
+  ARGV[14] bytes of the component
+  ARGV[15] now, ms
 
-  Returns 1 new version, 0 the version existed, -1 the component is not stored.
+  Returns {1, alias} new version, {0, alias} the version existed; `alias` is the state of the alias as it is now, '' without one.
+          {-1} the component is not stored.
+          {-2, version} the tag is that version's.
+          {-3} as many aliases as a function may have.
+          {-4, limit, used} the quota of storage has no room for it. Nothing was stored, in each of the four.
 ]]
-if redis.call('EXISTS', KEYS[3]) == 0 then
-  return -1
+--- @include "./include/alias.lua"
+--- @include "../../quotas/scripts/include/limits.lua"
+--- @include "../../invocations/scripts/include/forget-files.lua"
+--- @include "../../quotas/scripts/include/storage.lua"
+local functions, fn, component, users, removed, removals, deployed = unpack(KEYS)
+local version, alias, tag = ARGV[2], ARGV[6], ARGV[8]
+
+if redis.call('EXISTS', component) == 0 then
+  return {-1}
 end
-redis.call('PERSIST', KEYS[3])
-redis.call('SADD', KEYS[4], ARGV[4])
-redis.call('SADD', KEYS[1], ARGV[1])
-redis.call('HSET', KEYS[2], 'current', ARGV[2])
-return redis.call('HSETNX', KEYS[2], 'version:' .. ARGV[2], ARGV[3])
+local added = 0
+for _, name in ipairs({alias, tag}) do
+  local state = name ~= '' and redis.call('HGET', fn, 'alias:' .. name)
+  if name ~= '' and not state then
+    added = added + 1
+  end
+  if name == tag and state then
+    local shares = cjson.decode(state).shares
+    if #shares > 1 or shares[1].version ~= version then
+      return {-2, shares[1].version}
+    end
+  end
+end
+if added > 0 and countOf(fn, 'alias:') + added > tonumber(ARGV[11]) then
+  return {-3}
+end
+
+local known = redis.call('HEXISTS', fn, 'version:' .. version) == 1 or redis.call('HEXISTS', removed, version) == 1
+local account, bytes = ARGV[13], tonumber(ARGV[14])
+local refusal = not known and storageRefusal(account, KEYS[8], KEYS[9], KEYS[10], bytes, tonumber(ARGV[15]))
+if refusal then
+  return {-4, unpack(refusal)}
+end
+
+redis.call('PERSIST', component)
+countComponent(account, ARGV[1] .. '@' .. version, bytes)
+redis.call('SADD', users, ARGV[4])
+redis.call('SADD', functions, ARGV[1])
+redis.call('SADD', deployed, ARGV[5])
+local created = redis.call('HSETNX', fn, 'version:' .. version, ARGV[3])
+if redis.call('HDEL', removed, version) == 1 and redis.call('EXISTS', removed) == 0 then
+  redis.call('HDEL', removals, ARGV[5])
+end
+adoptCurrent(fn, ARGV[10])
+if tag ~= '' and redis.call('HEXISTS', fn, 'alias:' .. tag) == 0 then
+  writeAlias(fn, tag, '{"tag":true,' .. string.sub(ARGV[7], 2), ARGV[10])
+end
+local state = ''
+if alias ~= '' then
+  state = redis.call('HGET', fn, 'alias:' .. alias)
+  local keep = state and ((created == 0 and ARGV[9] == '1') or
+    sameShares(cjson.decode(state).shares, cjson.decode(ARGV[7]).shares))
+  if not keep then
+    state = writeAlias(fn, alias, ARGV[7], ARGV[10])
+  end
+end
+redis.call('PUBLISH', ARGV[12], ARGV[5])
+return {created, state}

@@ -1,30 +1,42 @@
 --[[
-  Removes a function with all its versions, and the components that no other version uses.
+  Removes a function with all its aliases: nothing new can run it. Its versions wait among the removed ones until their invocations have ended
+  (drop-version.lua). The same again for one that drains: it may be told to cancel them.
 
   KEYS[1] names of the tenant's functions (set)
-  KEYS[2] function (hash)
-  KEYS[3, 5, …] components of its versions (strings)
-  KEYS[4, 6, …] their users (sets)
+  KEYS[2] function (hash), see include/alias.lua
+  KEYS[3] removed versions of the function (hash)
+  KEYS[4] functions with removed versions (hash)
+  KEYS[5] deployed functions (set)
 
   ARGV[1] name
-  ARGV[2…] for each of those components, the version's name among the users
+  ARGV[2] <tenant>/<name>
+  ARGV[3] drain | now
+  ARGV[4] channel of changes
 
-  Returns 1 removed, 0 there is none, -1 it has other versions than those named (another deploy came between): read them again.
+  Returns 1 removed, or it drains; 0 there is none.
 ]]
-local fields = redis.call('HLEN', KEYS[2])
-if fields == 0 then
-  return 0
-end
-if fields ~= #ARGV then
-  return -1
-end
-redis.call('DEL', KEYS[2])
-redis.call('SREM', KEYS[1], ARGV[1])
-for i = 2, #ARGV do
-  local component, users = KEYS[2 * i - 1], KEYS[2 * i]
-  redis.call('SREM', users, ARGV[i])
-  if redis.call('SCARD', users) == 0 then
-    redis.call('DEL', component)
+--- @include "../../store/scripts/even-when-full.lua"
+--- @include "./include/alias.lua"
+local functions, fn, removed, removals, deployed = unpack(KEYS)
+local fields = redis.call('HGETALL', fn)
+for i = 1, #fields, 2 do
+  local kind, name = string.match(fields[i], '^(%a+):(.*)$')
+  if kind == 'version' then
+    redis.call('HSET', removed, name, fields[i + 1])
+  elseif kind == 'alias' then
+    redis.call('DEL', historyOf(fn, name))
   end
 end
+redis.call('DEL', fn)
+redis.call('SREM', functions, ARGV[1])
+redis.call('SREM', deployed, ARGV[2])
+if redis.call('EXISTS', removed) == 0 then
+  return 0
+end
+if ARGV[3] == 'now' then
+  redis.call('HSET', removals, ARGV[2], 'now')
+else
+  redis.call('HSETNX', removals, ARGV[2], 'drain')
+end
+redis.call('PUBLISH', ARGV[4], ARGV[2])
 return 1

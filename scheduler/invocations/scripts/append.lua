@@ -14,14 +14,16 @@
   ARGV[7] about how many lines the function's log keeps
   ARGV[8] how long the function's log is kept after its last line, ms
   ARGV[9] how many bytes all events of its root's family may have, terminal ones and 64 bytes for each included
-  ARGV[10...] pairs: event, data
+  ARGV[10] usage of the attempt after these events, see ../../usage/scripts/include/metering.lua, or ''
+  ARGV[11...] pairs: event, data
 
-  Returns 1 appended, 0 stale epoch (or no such record), -1 ended, -2 byte limit passed, its own or its family's (nothing was appended).
+  Returns 1 appended (with usage {1, quotaReply of ../../quotas/scripts/include/exceeded.lua}), 0 stale epoch (or no such record), -1 ended, -2 byte limit passed, its own or its family's (nothing was appended).
           {-3, number of the log's last event} a gap in the numbers.
 ]]
 local record, events = KEYS[1], KEYS[2]
 local firstSeq = tonumber(ARGV[3])
-local status, epoch, seq, bytes = unpack(redis.call('HMGET', record, 'status', 'epoch', 'seq', 'bytes'))
+local status, epoch, seq, bytes, account, fn, spoken = unpack(redis.call('HMGET', record, 'status', 'epoch', 'seq', 'bytes', 'account',
+  'function', 'firstMessageAt'))
 
 if not status then
   return 0
@@ -41,10 +43,23 @@ end
 
 --- @include "./include/function-log.lua"
 --- @include "./include/family.lua"
+--- @include "../../usage/scripts/include/metering.lua"
+--- @include "../../usage/scripts/include/first-message.lua"
+--- @include "../../quotas/scripts/include/limits.lua"
+--- @include "../../quotas/scripts/include/exceeded.lua"
+
+local usage, now = ARGV[10], tonumber(ARGV[6])
+local function appended()
+  if usage == '' or not account then
+    return 1
+  end
+  meter(record, epoch, usage, now)
+  return {1, unpack(quotaReply(account, fn, now))}
+end
 
 local added, count = 0, 0
 local current = firstSeq
-for i = 10, #ARGV, 2 do
+for i = 11, #ARGV, 2 do
   if current > seq then
     added = added + #ARGV[i + 1]
     count = count + 1
@@ -53,7 +68,7 @@ for i = 10, #ARGV, 2 do
 end
 local last = current - 1
 if last <= seq then
-  return 1
+  return appended()
 end
 if bytes + added > tonumber(ARGV[5]) then
   return -2
@@ -66,11 +81,15 @@ end
 
 local live = {}
 current = firstSeq
-for i = 10, #ARGV, 2 do
+for i = 11, #ARGV, 2 do
   if current > seq then
     local event, data = ARGV[i], ARGV[i + 1]
     redis.call('XADD', events, 'MAXLEN', '~', ARGV[4], current .. '-0', 'e', event, 'd', data)
     live[#live + 1] = current .. '\0' .. event .. '\0' .. data
+    if event == 'message' and not spoken then
+      spoken = true
+      countFirstMessage(record, account, now)
+    end
     if event == 'log' then
       functionLog(record, current, event, data, ARGV[6], ARGV[7], ARGV[8])
     end
@@ -80,4 +99,4 @@ end
 redis.call('HSET', record, 'seq', last, 'bytes', bytes + added)
 redis.call('HINCRBY', family, 'familyBytes', familyAdded)
 redis.call('PUBLISH', ARGV[1], table.concat(live, '\0'))
-return 1
+return appended()

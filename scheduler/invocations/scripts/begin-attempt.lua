@@ -9,9 +9,14 @@
   ARGV[4] the runtime's cancels (hash)
   ARGV[5] the channel on which it hears of them
 
-  Returns {1, epoch, number of the attempt's first event, attempt}
+  Returns {1, epoch, number of the attempt's first event, attempt, tokens left or '', KV pages that the tenant may hold or ''}
           {0, 'ended' | 'already-ran' | 'unknown'}
 ]]
+--- @include "../../quotas/scripts/include/limits.lua"
+--- @include "../../usage/scripts/include/counters.lua"
+--- @include "../../quotas/scripts/include/exceeded.lua"
+--- @include "../../admission/scripts/include/admission.lua"
+
 local record = KEYS[1]
 local status, epoch, seq, attempts, restartable, token = unpack(redis.call('HMGET', record, 'status', 'epoch', 'seq', 'attempts',
   'restartable', 'token'))
@@ -20,7 +25,7 @@ if not status then
   return {0, 'unknown'}
 end
 if status == 'running' and token == ARGV[3] then
-  return {1, tonumber(epoch), tonumber(seq) + 1, tonumber(attempts)}
+  return {1, tonumber(epoch), tonumber(seq) + 1, tonumber(attempts), attemptLimits(record, tonumber(ARGV[2]))}
 end
 if status == 'running' or (status == 'queued' and tonumber(attempts) > 0 and restartable ~= '1') then
   return {0, 'already-ran'}
@@ -32,10 +37,8 @@ end
 -- Not the next number only: should Redis lose this write, the epoch of the attempt that begins in its stead must be another one.
 local nextEpoch = math.max(tonumber(epoch) + 1, tonumber(ARGV[2]))
 local attempt = redis.call('HINCRBY', record, 'attempts', 1)
-local waiting, id = unpack(redis.call('HMGET', record, 'waitingKey', 'id'))
-if waiting then
-  redis.call('ZREM', waiting, id)
-end
+local prefix, tenant, id = unpack(redis.call('HMGET', record, 'prefix', 'tenant', 'id'))
+beginInLine(prefix, tenant, id, ARGV[2])
 redis.call('HSET', record, 'status', 'running', 'epoch', nextEpoch, 'runtimeId', ARGV[1], 'startedAt', ARGV[2], 'token', ARGV[3],
   'cancelsKey', ARGV[4], 'cancelChannel', ARGV[5])
-return {1, nextEpoch, tonumber(seq) + 1, attempt}
+return {1, nextEpoch, tonumber(seq) + 1, attempt, attemptLimits(record, tonumber(ARGV[2]))}

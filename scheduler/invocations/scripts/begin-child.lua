@@ -4,30 +4,37 @@
   KEYS[1] record (hash)
   KEYS[2] record of the parent (hash)
   KEYS[3] deadlines (sorted set)
-  KEYS[4] recent invocations of the function (sorted set)
+  KEYS[4] what the keys of the tenant's lists of invocations begin with, see include/listing.lua
   KEYS[5] children that have not ended (hash)
 
   ARGV[1] id
   ARGV[2] submitted at, ms
   ARGV[3] deadline, ms after submission
-  ARGV[4] how many recent invocations are listed
-  ARGV[5] how long they are listed, ms
+  ARGV[4] how many ended invocations of the function are listed
+  ARGV[5] how long they are listed after their submission, ms
   ARGV[6] runtime id
   ARGV[7] a token of this call, so that a command sent twice begins one attempt
   ARGV[8] epoch of the parent's attempt
   ARGV[9] now, ms
-  ARGV[10...] further fields and values of the record
+  ARGV[10] how many ended invocations of the tenant are listed
+  ARGV[11...] further fields and values of the record
 
-  Returns {1, epoch, number of the first event}
-          {0, 'parent-ended' | 'already-ran'}
+  Returns {1, epoch, number of the first event, tokens left or '', KV pages that the tenant may hold or ''}
+          {0, 'parent-ended' | 'already-ran' | 'not-deployed'}
 ]]
-local record, parent, deadlines, recent, children = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+--- @include "./include/listing.lua"
+--- @include "../../quotas/scripts/include/limits.lua"
+--- @include "../../usage/scripts/include/counters.lua"
+--- @include "../../quotas/scripts/include/exceeded.lua"
+--- @include "../../functions/scripts/include/unfinished.lua"
+
+local record, parent, deadlines, listing, children = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, submittedAt, deadlineMs, runtimeId = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[6]
 
 local status, token, epoch, seq = unpack(redis.call('HMGET', record, 'status', 'token', 'epoch', 'seq'))
 if status then
   if status == 'running' and token == ARGV[7] then
-    return {1, tonumber(epoch), tonumber(seq) + 1}
+    return {1, tonumber(epoch), tonumber(seq) + 1, attemptLimits(record, tonumber(ARGV[9]))}
   end
   return {0, 'already-ran'}
 end
@@ -36,11 +43,21 @@ if parentStatus ~= 'running' or parentEpoch ~= ARGV[8] then
   return {0, 'parent-ended'}
 end
 
+local given = {}
+for i = 11, #ARGV, 2 do
+  given[ARGV[i]] = ARGV[i + 1]
+end
+if not isDeployed(given) then
+  return {0, 'not-deployed'}
+end
 redis.call('HSET', record, 'id', id, 'status', 'running', 'epoch', ARGV[9], 'attempts', 1, 'seq', 0, 'bytes', 0, 'submittedAt', ARGV[2],
-  'deadlineMs', ARGV[3], 'startedAt', ARGV[9], 'runtimeId', runtimeId, 'token', ARGV[7], 'childrenKey', children, unpack(ARGV, 10))
+  'deadlineMs', ARGV[3], 'startedAt', ARGV[9], 'runtimeId', runtimeId, 'token', ARGV[7], 'childrenKey', children, 'listing', listing,
+  unpack(ARGV, 11))
 redis.call('HSET', children, id, runtimeId)
+addUnfinished(given, id)
 redis.call('ZADD', deadlines, submittedAt + deadlineMs, id)
-redis.call('ZADD', recent, submittedAt, id)
-redis.call('ZREMRANGEBYRANK', recent, 0, -1 - tonumber(ARGV[4]))
-redis.call('PEXPIRE', recent, tonumber(ARGV[5]))
-return {1, tonumber(ARGV[9]), 1}
+listOpen(record, id, submittedAt, ARGV[10], ARGV[4], tonumber(ARGV[5]))
+-- Its parent was the request; it is an invocation all the same.
+local account, fn = unpack(redis.call('HMGET', record, 'account', 'function'))
+count(account, fn, tonumber(ARGV[9]), {[INVOCATIONS] = 1})
+return {1, tonumber(ARGV[9]), 1, attemptLimits(record, tonumber(ARGV[9]))}

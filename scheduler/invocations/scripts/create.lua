@@ -4,53 +4,84 @@
   KEYS[1] record (hash)
   KEYS[2] arrivals (counter)
   KEYS[3] deadlines (sorted set)
-  KEYS[4] recent invocations of the function (sorted set)
+  KEYS[4] what the keys of the tenant's lists of invocations begin with, see include/listing.lua
   KEYS[5] idempotency key (string), or the record again when the request has none
-  KEYS[6] the tenant's invocations that wait (sorted set by deadline); the record says where it is
+  KEYS[6] the tenant's line (sorted set by arrival)
+  KEYS[7] BullMQ job (hash)
 
   ARGV[1] id
   ARGV[2] submitted at, ms
   ARGV[3] deadline, ms after submission
-  ARGV[4] how long the idempotency key is remembered, ms; 0 without a key
-  ARGV[5] how many recent invocations are listed
-  ARGV[6] how long they are listed, ms
-  ARGV[7] most that may wait, this one included; -1 for no bound
-  ARGV[8...] further fields and values of the record
+  ARGV[4] how long the idempotency key is remembered after the end, ms; 0 without a key
+  ARGV[5] how many ended invocations of the function are listed
+  ARGV[6] how long they are listed after their submission, ms
+  ARGV[7] now, ms
+  ARGV[8] what tells requests with the same idempotency key apart: a hash of function and body; '' without a key
+  ARGV[9] how many ended invocations of the tenant are listed
+  ARGV[10...] further fields and values of the record, `prefix` (what every key begins with) among them; then the job as JSON text, without
+    its arrival
 
-  Returns {1, arrival}; again the same when the record is there already (a command sent twice).
-          {0, id} when the idempotency key belongs to another invocation.
-          {-1, how many wait} when that is as many as may; nothing was stored.
+  Returns {1, arrival, quotas}; again the same when the record is there already (a command sent twice).
+          {0, id, quotas} when the idempotency key belongs to another invocation, of the same function and body: that is no request.
+          {-2, id} when that was of another function or body; nothing was stored.
+          {-1, quota, quotas} when a quota has no room; nothing was stored but that it was refused (again, by a command sent twice).
+          {-5} when the version is not deployed (any more); nothing was stored.
+          A quota is four texts: name, function or '', limit, used; `quotas` are those that count and bind.
 ]]
-local record, arrivals, deadlines, recent, idempotency, waiting = unpack(KEYS)
+--- @include "./include/listing.lua"
+--- @include "../../functions/scripts/include/unfinished.lua"
+--- @include "../../quotas/scripts/include/limits.lua"
+--- @include "../../usage/scripts/include/counters.lua"
+--- @include "../../quotas/scripts/include/admission.lua"
+--- @include "../../admission/scripts/include/admission.lua"
+
+local record, arrivals, deadlines, listing, idempotency, waiting = unpack(KEYS)
 local id, submittedAt, deadlineMs = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local idempotencyMs, maxWaiting = tonumber(ARGV[4]), tonumber(ARGV[7])
+local idempotencyMs, now = tonumber(ARGV[4]), tonumber(ARGV[7])
+-- Of the fields that follow.
+local given = {}
+for i = 10, #ARGV - 1, 2 do
+  given[ARGV[i]] = ARGV[i + 1]
+end
+local account, fn = given.account, given['function']
 
 local known = redis.call('HGET', record, 'arrival')
 if known then
-  return {1, tonumber(known)}
+  return {1, tonumber(known), unpack(quotaStates(countedUse(account, fn, now)))}
 end
 if idempotencyMs > 0 then
   local first = redis.call('GET', idempotency)
   if first then
-    return {0, first}
+    local firstId, fingerprint = string.match(first, '^(%S+) (.*)$')
+    if fingerprint ~= ARGV[8] then
+      return {-2, firstId}
+    end
+    return {0, firstId, unpack(quotaStates(countedUse(account, fn, now)))}
   end
 end
--- What is past its deadline waits no more, whoever forgot to say so.
-local before = redis.call('ZCOUNT', waiting, '(' .. submittedAt, '+inf')
-if maxWaiting >= 0 and before >= maxWaiting then
-  return {-1, before}
+if not isDeployed(given) then
+  return {-5}
+end
+local refusing, limits = admitRequest(account, fn, now, redis.call('ZCARD', waiting))
+if refusing then
+  local states = quotaStates(limits)
+  return {-1, refusing.quota, refusing.fn, quotaText(refusing.limit), quotaText(refusing.used), unpack(states)}
 end
 -- The first write, and one that a Redis at its memory limit refuses.
 local arrival = redis.call('INCR', arrivals)
 if idempotencyMs > 0 then
-  redis.call('SET', idempotency, id, 'PX', idempotencyMs)
+  -- Until the deadline at least; the end says for how long from there.
+  redis.call('SET', idempotency, id .. ' ' .. ARGV[8], 'PX', idempotencyMs + deadlineMs)
+  redis.call('HSET', record, 'idempotencyKey', idempotency, 'idempotencyMs', idempotencyMs)
 end
-redis.call('ZREMRANGEBYSCORE', waiting, '-inf', submittedAt)
 redis.call('HSET', record, 'id', id, 'status', 'queued', 'arrival', arrival, 'epoch', 0, 'attempts', 0, 'seq', 0, 'bytes', 0,
-  'submittedAt', ARGV[2], 'deadlineMs', ARGV[3], 'waitingKey', waiting, unpack(ARGV, 8))
-redis.call('ZADD', waiting, submittedAt + deadlineMs, id)
+  'submittedAt', ARGV[2], 'deadlineMs', ARGV[3], 'listing', listing, unpack(ARGV, 10, #ARGV - 1))
+addUnfinished(given, id)
 redis.call('ZADD', deadlines, submittedAt + deadlineMs, id)
-redis.call('ZADD', recent, submittedAt, id)
-redis.call('ZREMRANGEBYRANK', recent, 0, -1 - tonumber(ARGV[5]))
-redis.call('PEXPIRE', recent, tonumber(ARGV[6]))
-return {1, arrival}
+listOpen(record, id, submittedAt, ARGV[9], ARGV[5], tonumber(ARGV[6]))
+countRequest(account, fn, now, limits)
+-- A BullMQ job from here on, which its runtime gets as it is; admission hands it to BullMQ's lists.
+redis.call('HSET', KEYS[7], 'name', 'invoke', 'data', '{"arrival":' .. arrival .. ',' .. string.sub(ARGV[#ARGV], 2), 'opts', '{}',
+  'timestamp', ARGV[2], 'delay', 0, 'priority', 0)
+enterLine(given.prefix, given.tenant, id, arrival, now)
+return {1, arrival, unpack(quotaStates(limits))}

@@ -17,10 +17,12 @@
   ARGV[10] how many bytes all files of its tenant may have, likewise
 
   Returns 1 put, 0 no such record, -1 ended, or not that attempt's any more, -2 too many files, -3 too many bytes,
-          -4 of its family, -5 of its tenant.
+          -4 of its family, -5 of its tenant, {-6, limit, used} of its tenant's quota of storage.
 ]]
 --- @include "./include/family.lua"
 --- @include "./include/file-usage.lua"
+--- @include "../../quotas/scripts/include/limits.lua"
+--- @include "../../quotas/scripts/include/storage.lua"
 
 local record, files, contents = KEYS[1], KEYS[2], KEYS[3]
 local name, content, info, epoch = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -52,6 +54,12 @@ end
 forgetFiles(record, tonumber(ARGV[6]))
 if fileUsage(record) + added > tonumber(ARGV[10]) then
   return -5
+end
+local account, storedUsage, usage, expiries = unpack(redis.call('HMGET', record, 'account', 'storedUsageKey', 'fileUsageKey',
+  'fileExpiriesKey'))
+local refusal = account and storageRefusal(account, storedUsage, usage, expiries, added, tonumber(ARGV[6]))
+if refusal then
+  return {-6, unpack(refusal)}
 end
 redis.call('HSET', contents, name, content)
 redis.call('HSET', files, name, info)

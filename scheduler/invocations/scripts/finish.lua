@@ -16,6 +16,7 @@
   ARGV[15] failure message, or ''
   ARGV[16] usage as JSON text, or ''
   ARGV[17] how many bytes all events of its root's family may have; an error is always taken
+  ARGV[18] usage of the attempt as it is counted, see ../../usage/scripts/include/metering.lua, or ''
 
   Returns 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended otherwise; -2 its family has
           no room for this result.
@@ -59,5 +60,6 @@ a.status = ARGV[13]
 a.code = ARGV[14]
 a.message = ARGV[15]
 a.usage = ARGV[16]
+a.added = newUsage(KEYS[1], epoch, ARGV[18])
 endInvocation(a)
 return 1

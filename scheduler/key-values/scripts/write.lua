@@ -3,6 +3,7 @@
 
   KEYS[1..5] see include/stored.lua
   KEYS[6] reply to this call (string)
+  KEYS[7..8] usage and expiries of the tenant's files, see ../../quotas/scripts/include/storage.lua
 
   ARGV[1..2] see include/stored.lua
   ARGV[3] key
@@ -13,10 +14,15 @@
   ARGV[8] keys that the tenant may store
   ARGV[9] how many expired keys are dropped on the way
   ARGV[10] how long the reply is remembered, ms
+  ARGV[11] what the keys of the tenant's quotas begin with
 
-  Returns {1, version (8 bytes)} written, {0} another version is there, {-1, bytes, keys} no room: what the tenant has.
+  Returns {1, version (8 bytes)} written, {0} another version is there, {-1, bytes, keys} no room: what the tenant has,
+          {-2, limit, used} no room in its quota of storage.
 ]]
 --- @include "./include/stored.lua"
+--- @include "../../quotas/scripts/include/limits.lua"
+--- @include "../../invocations/scripts/include/forget-files.lua"
+--- @include "../../quotas/scripts/include/storage.lua"
 
 local known = redis.call('GET', KEYS[6])
 if known then
@@ -55,6 +61,10 @@ end
 local bytes = tonumber(redis.call('HGET', usage, 'bytes') or 0)
 if added > 0 and (bytes + added > tonumber(ARGV[7]) or count > tonumber(ARGV[8])) then
   return {-1, bytes, redis.call('HLEN', values)}
+end
+local refusal = storageRefusal(ARGV[11], usage, KEYS[7], KEYS[8], added, now)
+if refusal then
+  return {-2, unpack(refusal)}
 end
 
 local version = struct.pack('>I8', redis.call('HINCRBY', usage, 'version', 1))

@@ -1,6 +1,6 @@
-/** `runtime`, `session`, `tokenize`. */
+/** `runtime`, `environment`, `session`, `tokenize`. */
 import { model } from '@pie/inferlet';
-import { Detokenizer, runtime, session, settle, tokenize } from '@pie/inferlet/raw';
+import { Detokenizer, environment, runtime, session, settle, tokenize } from '@pie/inferlet/raw';
 import { type Cases, NO_MODEL } from './case.ts';
 
 const TEXT = 'Once upon a time, there was a naïve 🦊.';
@@ -43,6 +43,15 @@ export const runtimeCases = (input: string): Cases => ({
   'runtime.random': { ok: () => new Set(Array.from({ length: 8 }, () => runtime.random())).size > 1 },
   'runtime.sleep': { ok: () => settle(runtime.sleep(1)) },
 });
+
+/** The manifest names one variable. */
+export const environmentCases: Cases = {
+  'environment.get-variable': {
+    ok: () =>
+      environment.getVariable('CONTRACT') === 'as it is: é' && (environment.getVariable('OTHER') ?? 'none') === 'none',
+  },
+  'environment.list-variables': { ok: () => environment.listVariables().join() === 'CONTRACT' },
+};
 
 export const sessionCases: Cases = {
   'session.send': {

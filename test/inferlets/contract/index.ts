@@ -4,7 +4,7 @@ import { adapterCases } from './adapter.ts';
 import { type CaseReport, type Cases, report } from './case.ts';
 import { forwardCases, fusedCases, introspectCases, outputCases, queueCases } from './compute.ts';
 import { grammarCases } from './grammar.ts';
-import { closedSession, runtimeCases, sessionCases, tokenizeCases } from './host.ts';
+import { closedSession, environmentCases, runtimeCases, sessionCases, tokenizeCases } from './host.ts';
 import { imageCases } from './image.ts';
 import { allocateCases, fileCases } from './memory.ts';
 import {
@@ -20,7 +20,7 @@ import {
 export const run = defineInferlet(async (input: { part: string; origin?: string }) => {
   const { origin = '' } = input;
   const parts: Readonly<Record<string, readonly Cases[]>> = {
-    host: [runtimeCases(JSON.stringify(input)), tokenizeCases, sessionCases, closedSession],
+    host: [runtimeCases(JSON.stringify(input)), tokenizeCases, sessionCases, closedSession, environmentCases],
     compute: [queueCases, forwardCases, outputCases, fusedCases, introspectCases],
     memory: [allocateCases, fileCases],
     grammar: [grammarCases],

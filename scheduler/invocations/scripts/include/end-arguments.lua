@@ -1,7 +1,8 @@
 -- What every script that may end an invocation gets first:
 -- ARGV[1] id, [2] live channel, [3] inbox channel, [4] now, [5] record kept for, [6] events kept for, [7] lines of the function's log,
--- [8] function's log kept for (times in ms).
+-- [8] function's log, files and result kept for, with spaces between (times in ms).
 local function endArguments()
+  local logMs, filesMs, resultsMs = string.match(ARGV[8], '^(%d+) (%d+) (%d+)$')
   return {
     id = ARGV[1],
     live = ARGV[2],
@@ -10,7 +11,9 @@ local function endArguments()
     recordMs = ARGV[5],
     eventsMs = ARGV[6],
     logLines = ARGV[7],
-    logMs = ARGV[8],
+    logMs = logMs,
+    filesMs = filesMs,
+    resultsMs = resultsMs,
     usage = '',
     code = '',
     message = '',

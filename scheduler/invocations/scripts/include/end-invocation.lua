@@ -1,21 +1,50 @@
 --- @include "./function-log.lua"
 --- @include "./file-usage.lua"
+--- @include "./listing.lua"
+--- @include "../../../usage/scripts/include/metering.lua"
+--- @include "../../../usage/scripts/include/count-end.lua"
+--- @include "../../../functions/scripts/include/unfinished.lua"
+--- @include "../../../admission/scripts/include/admission.lua"
+
+-- Of a record, what only matters until the end: most of its bytes, and records are kept for long.
+local UNTIL_THE_END = {'token', 'cancelsKey', 'cancelChannel', 'logs', 'logsChannel', 'fileUsageKey', 'fileExpiriesKey', 'storedUsageKey',
+  'listing', 'idempotencyKey', 'idempotencyMs', 'webhooksKey', 'webhooksChannel', 'childrenKey', 'unfinishedKey', 'functionKey', 'account',
+  'learnedKey', 'declaredPages', 'firstModel', 'leastPages', 'bytes', 'inboxClosed'}
 
 -- Ends an invocation that has not ended: its one terminal event, its final record, its retention.
 -- KEYS[1] record, KEYS[2] events, KEYS[3] inbox, KEYS[4] deadlines. `a` names the values:
--- id, live, inboxChannel, epoch, seq, event, data, status, code, message, usage, now, recordMs, eventsMs, logLines, logMs.
+-- id, live, inboxChannel, epoch, seq, event, data, status, code, message, usage, now, recordMs, eventsMs, logLines, logMs, filesMs, resultsMs;
+-- `added` to the counters of usage, if anything.
 local function endInvocation(a)
   redis.call('XADD', KEYS[2], a.seq .. '-0', 'e', a.event, 'd', a.data)
   redis.call('HSET', KEYS[1], 'status', a.status, 'epoch', a.epoch, 'seq', a.seq, 'endedAt', a.now, 'code', a.code, 'message', a.message,
     'usage', a.usage)
+  countEnd(KEYS[1], a.status, a.code, tonumber(a.now), a.added or {})
   redis.call('ZREM', KEYS[4], a.id)
   redis.call('DEL', KEYS[3])
+  removeUnfinished(KEYS[1], a.id)
   redis.call('PEXPIRE', KEYS[1], a.recordMs)
   redis.call('PEXPIRE', KEYS[2], a.eventsMs)
-  -- It may have waited for its turn until now; a child never did.
-  local waiting = redis.call('HGET', KEYS[1], 'waitingKey')
-  if waiting then
-    redis.call('ZREM', waiting, a.id)
+  -- The outcome alone may be kept for longer than the events before it.
+  if tonumber(a.resultsMs) > tonumber(a.eventsMs) then
+    redis.call('SET', KEYS[1] .. ':outcome', a.event .. ' ' .. a.data, 'PX', a.resultsMs)
+  end
+  listEnded(KEYS[1], a.id, a.recordMs)
+  local idempotencyKey, idempotencyMs, webhooks, webhooksChannel = unpack(redis.call('HMGET', KEYS[1], 'idempotencyKey', 'idempotencyMs',
+    'webhooksKey', 'webhooksChannel'))
+  if idempotencyKey then
+    redis.call('PEXPIRE', idempotencyKey, idempotencyMs)
+  end
+  -- In the same step, so that no end goes without its notification.
+  if webhooks then
+    redis.call('HSET', KEYS[1], 'webhookStatus', 'pending', 'webhookNextAt', a.now)
+    redis.call('ZADD', webhooks, a.now, a.id)
+    redis.call('PUBLISH', webhooksChannel, '')
+  end
+  -- It waits no more, or what it had is free for others; a child was never admitted.
+  local prefix, tenant = unpack(redis.call('HMGET', KEYS[1], 'prefix', 'tenant'))
+  if prefix then
+    leaveAdmission(prefix, tenant, a.id, a.now)
   end
   -- A child is listed as its runtime's until here, as is a cancel, and files live as long as events: the record says where they are.
   local children, cancels, files, contents = unpack(redis.call('HMGET', KEYS[1], 'childrenKey', 'cancelsKey', 'filesKey', 'fileContentsKey'))
@@ -26,13 +55,14 @@ local function endInvocation(a)
     redis.call('HDEL', cancels, a.id)
   end
   if files then
-    redis.call('PEXPIRE', files, a.eventsMs)
-    redis.call('PEXPIRE', contents, a.eventsMs)
-    expireFiles(KEYS[1], a.id, tonumber(a.now) + tonumber(a.eventsMs))
+    redis.call('PEXPIRE', files, a.filesMs)
+    redis.call('PEXPIRE', contents, a.filesMs)
+    expireFiles(KEYS[1], a.id, tonumber(a.now) + tonumber(a.filesMs))
   end
   if a.event == 'error' then
     functionLog(KEYS[1], a.seq, a.event, a.data, a.now, a.logLines, a.logMs)
   end
   redis.call('PUBLISH', a.live, a.seq .. '\0' .. a.event .. '\0' .. a.data)
   redis.call('PUBLISH', a.inboxChannel, 'closed')
+  redis.call('HDEL', KEYS[1], unpack(UNTIL_THE_END))
 end

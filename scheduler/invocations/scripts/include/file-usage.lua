@@ -1,9 +1,8 @@
+--- @include "./forget-files.lua"
+
 -- Bytes of all stored files of a tenant. The record of each of its invocations says where they are counted:
 --   usageKey (hash): `bytes` in all, and by invocation;
 --   expiriesKey (sorted set): ended invocations by when their files are forgotten.
-
--- How many ended invocations one call forgets.
-local FORGOTTEN_AT_ONCE = 256
 
 local function fileUsage(record)
   local usage = redis.call('HGET', record, 'fileUsageKey')
@@ -32,12 +31,5 @@ local function forgetFiles(record, now)
   if not usage then
     return
   end
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', expiries, '-inf', now, 'LIMIT', 0, FORGOTTEN_AT_ONCE)) do
-    redis.call('HINCRBY', usage, 'bytes', -tonumber(redis.call('HGET', usage, id) or 0))
-    redis.call('HDEL', usage, id)
-    redis.call('ZREM', expiries, id)
-  end
-  if redis.call('HLEN', usage) == 1 then
-    redis.call('DEL', usage)
-  end
+  forgetFilesOf(usage, expiries, now)
 end

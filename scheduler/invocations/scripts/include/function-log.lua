@@ -5,6 +5,7 @@ local function functionLog(record, seq, event, data, now, keepLines, keepMs)
     return
   end
   redis.call('XADD', logs, 'MAXLEN', '~', keepLines, '*', 'i', id, 's', seq, 't', now, 'e', event, 'd', data)
+  redis.call('XTRIM', logs, 'MINID', '~', string.format('%.0f', math.max(0, tonumber(now) - tonumber(keepMs))))
   redis.call('PEXPIRE', logs, keepMs)
   redis.call('PUBLISH', channel, '')
 end

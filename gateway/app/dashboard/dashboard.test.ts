@@ -1,0 +1,326 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { type Frame, readFrames } from '../../client/event-source.ts';
+import { startWorker } from '../../testing/miniflare.ts';
+import { TestPlatform } from '../../testing/platform.ts';
+
+/** Put wherever a stranger may choose a text. */
+const HOSTILE = `</pre><script>alert(1)</script><img src=x onerror=alert(2)>"'&`;
+const FORM = { 'content-type': 'application/x-www-form-urlencoded' };
+
+/** A browser that follows nothing by itself. */
+class Browser {
+  readonly url: string;
+  cookie = '';
+
+  constructor(url: string) {
+    this.url = url;
+  }
+
+  get(path: string, headers: Record<string, string> = {}): Promise<Response> {
+    return this.#send(path, { headers });
+  }
+
+  post(path: string, fields: Record<string, string>, headers: Record<string, string> = {}): Promise<Response> {
+    const body = new URLSearchParams(fields).toString();
+    return this.#send(path, { method: 'POST', body, headers: { ...FORM, origin: this.url, ...headers } });
+  }
+
+  async signIn(key: string): Promise<this> {
+    const response = await this.post('/dashboard/sign-in', { key });
+    assert.equal(response.status, 303, await response.text());
+    this.cookie = response.headers.get('set-cookie')?.split(';', 1)[0] ?? '';
+    return this;
+  }
+
+  async page(path: string): Promise<string> {
+    const response = await this.get(path);
+    const text = await response.text();
+    assert.equal(response.status, 200, text);
+    return text;
+  }
+
+  /** The token that the forms of this session carry. */
+  async token(): Promise<string> {
+    return /name="token" value="([\w-]+)"/.exec(await this.page('/dashboard/functions'))?.[1] ?? '';
+  }
+
+  async *follow(path: string): AsyncGenerator<Frame> {
+    const leaving = new AbortController();
+    const response = await this.#send(path, { headers: { accept: 'text/event-stream' }, signal: leaving.signal });
+    assert.equal(response.status, 200);
+    assert.ok(response.body);
+    try {
+      yield* readFrames(response.body, { idleTimeoutMs: 10_000, signal: leaving.signal });
+    } finally {
+      leaving.abort();
+    }
+  }
+
+  #send(path: string, init: RequestInit): Promise<Response> {
+    return fetch(this.url + path, {
+      ...init,
+      redirect: 'manual',
+      headers: { ...(this.cookie === '' ? {} : { cookie: this.cookie }), ...(init.headers as Record<string, string>) },
+    });
+  }
+}
+
+describeDashboard('the dashboard on Node', async (platform) => ({ url: platform.url, stop: async () => undefined }));
+describeDashboard('the dashboard in workerd, on a Node origin', (platform) => startWorker(platform.url));
+
+function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ url: string; stop(): Promise<void> }>) {
+  describe(name, () => {
+    let platform: TestPlatform;
+    let gateway: { url: string; stop(): Promise<void> };
+    const visitor = () => new Browser(gateway.url);
+    const signedIn = async (key = platform.apiKey) => visitor().signIn(key);
+    const submit = async () => {
+      const { id } = await platform.client().submit('story', {});
+      return id;
+    };
+
+    before(async () => {
+      platform = await TestPlatform.start();
+      await platform.register({ name: 'story', description: HOSTILE });
+      gateway = await open(platform);
+    });
+    after(async () => {
+      await gateway?.stop();
+      await platform?.stop();
+    });
+
+    it('shows nothing to strangers', async () => {
+      const stranger = visitor();
+      for (const path of [
+        '',
+        '/invocations',
+        '/invocations/x',
+        '/functions',
+        '/functions/story',
+        '/usage',
+        '/platform',
+      ]) {
+        const response = await stranger.get(`/dashboard${path}`);
+        assert.equal(response.status, 303, path);
+        const next = new URLSearchParams({ next: `/dashboard${path}` });
+        assert.equal(response.headers.get('location'), `/dashboard/sign-in?${next}`);
+        assert.equal((await stranger.get(`/dashboard${path}`, { accept: 'text/event-stream' })).status, 401);
+      }
+      assert.equal((await stranger.post('/dashboard/functions/story/rollback', {})).status, 303);
+    });
+
+    it('signs in with a key, by a cookie that scripts and other sites cannot use', async () => {
+      const browser = visitor();
+      const wrong = await browser.post('/dashboard/sign-in', { key: HOSTILE });
+      assert.equal(wrong.status, 401);
+      assert.match(await wrong.text(), /role="alert"/);
+      assert.equal(wrong.headers.get('set-cookie'), null);
+
+      const right = await browser.post('/dashboard/sign-in', { key: ` ${platform.apiKey} `, next: '/dashboard/usage' });
+      assert.equal(right.headers.get('location'), '/dashboard/usage');
+      const cookie = right.headers.get('set-cookie') ?? '';
+      for (const part of ['HttpOnly', 'SameSite=Strict', 'Path=/dashboard', 'Max-Age=28800'])
+        assert.ok(cookie.includes(part), `${part} in ${cookie}`);
+      assert.ok(!cookie.includes('Secure') && !cookie.includes(platform.apiKey));
+      const behindTls = await browser.post(
+        '/dashboard/sign-in',
+        { key: platform.apiKey },
+        { 'x-forwarded-proto': 'https' },
+      );
+      assert.match(behindTls.headers.get('set-cookie') ?? '', /; Secure/);
+    });
+
+    it('takes forms of its own pages only', async () => {
+      const mine = await signedIn();
+      const token = await mine.token();
+      const other = await (await signedIn()).token();
+      const path = '/dashboard/sign-out';
+      assert.equal((await mine.post(path, {})).status, 403, 'no token');
+      assert.equal((await mine.post(path, { token: other })).status, 403, "another session's token");
+      assert.equal((await mine.post(path, { token }, { origin: 'https://evil.example' })).status, 403);
+      assert.equal((await mine.post(path, { token }, { 'sec-fetch-site': 'cross-site' })).status, 403);
+      assert.equal((await mine.post(path, { token }, { 'content-type': 'text/plain' })).status, 415);
+      assert.equal((await mine.post(path, { token, x: 'x'.repeat(20_000) })).status, 413);
+      const stranger = await visitor().post('/dashboard/sign-in', { key: platform.apiKey }, { origin: 'null' });
+      assert.equal(stranger.status, 403, 'nobody is signed in from elsewhere');
+      const out = await mine.post(path, { token });
+      assert.equal(out.status, 303);
+      assert.match(out.headers.get('set-cookie') ?? '', /^pie_session=;.*Max-Age=0/);
+    });
+
+    it('signs out whose key is removed, in open pages too', async () => {
+      const key = await platform.key(['admin']);
+      const browser = await signedIn(key);
+      const self = await platform.client(key).self();
+      let told = false;
+      for await (const frame of browser.follow('/dashboard/functions')) {
+        if (frame.event === 'fragment')
+          assert.equal(await platform.scheduler.apiKeys.remove(self.tenant, self.keyId), 'removed');
+        if (frame.event === 'end') told = JSON.parse(frame.data).why === 'signed-out';
+      }
+      assert.ok(told);
+      assert.equal((await browser.get('/dashboard')).status, 303);
+    });
+
+    it('offers and does only what the scopes of the key cover', async () => {
+      const id = await submit();
+      const invoker = await signedIn(await platform.key(['invoke']));
+      const deployer = await signedIn(await platform.key(['deploy']));
+      const rollback = '/dashboard/functions/story/rollback';
+      assert.equal((await invoker.get(rollback)).status, 403);
+      const back = await invoker.post(rollback, { token: await invoker.token(), alias: 'live', revision: '1' });
+      assert.equal(back.status, 403);
+      assert.match(await invoker.page(`/dashboard/invocations/${id}`), /Cancel this invocation/);
+      assert.doesNotMatch(await deployer.page(`/dashboard/invocations/${id}`), /Cancel this invocation/);
+      const cancel = `/dashboard/invocations/${id}/cancel`;
+      assert.equal((await deployer.post(cancel, { token: await deployer.token() })).status, 403);
+      assert.equal((await platform.client().invocation(id)).status, 'queued');
+
+      const admin = await signedIn(await platform.key(['admin']));
+      assert.doesNotMatch(await admin.page('/dashboard'), /href="\/dashboard\/platform"/);
+      for (const path of ['/platform', '?tenant=other', '/usage?tenant=other', '/invocations?tenant=other'])
+        assert.equal((await admin.get(`/dashboard${path}`)).status, 403, path);
+      assert.match(await (await signedIn()).page('/dashboard/platform'), /<h1>Platform/);
+    });
+
+    it('shows nothing of another tenant', async () => {
+      const id = await submit();
+      const other = await signedIn(await platform.key(['admin'], 'other'));
+      assert.equal((await other.get(`/dashboard/invocations/${id}`)).status, 404);
+      assert.equal((await other.get('/dashboard/functions/story')).status, 404);
+      const token = await other.token();
+      assert.equal((await other.post(`/dashboard/invocations/${id}/cancel`, { token })).status, 404);
+      assert.doesNotMatch(await other.page('/dashboard/invocations'), new RegExp(id));
+    });
+
+    it('shows operators every tenant', async () => {
+      const key = await platform.key(['admin'], 'watched');
+      await platform.register({ name: 'theirs' }, 'watched');
+      const { id } = await platform.client(key).submit('theirs', {});
+      const operator = await signedIn();
+      for (const path of ['?tenant=watched', '/invocations?tenant=watched', '/usage?tenant=watched']) {
+        const page = await operator.page(`/dashboard${path}`);
+        assert.match(page, /Tenant watched/);
+        assert.doesNotMatch(page, /cannot be shown/);
+      }
+      assert.match(await operator.page('/dashboard/invocations?tenant=watched'), new RegExp(id));
+      assert.match(await operator.page(`/dashboard/invocations/${id}`), /Cancel this invocation/);
+      assert.match(await operator.page('/dashboard/platform'), /href="\/dashboard\?tenant=watched"/);
+    });
+
+    it('follows an invocation as it writes, and cancels it', async () => {
+      const id = await submit();
+      const attempt = await platform.attempt(id);
+      await attempt.start();
+      await attempt.say('Once upon ');
+      const browser = await signedIn();
+      const page = await browser.page(`/dashboard/invocations/${id}`);
+      assert.match(page, /Once upon /);
+      const live = /data-live="([^"]+)"/.exec(page)?.[1] ?? '';
+      assert.equal(live, `/dashboard/invocations/${id}?after=2`);
+
+      let text = '';
+      const states: string[] = [];
+      let asked = false;
+      for await (const frame of browser.follow(live)) {
+        const data = JSON.parse(frame.data);
+        if (frame.event === 'fragment' && data.id === 'state')
+          states.push(/badge \w+">(\w+)/.exec(data.html)?.[1] ?? '');
+        if (frame.event === 'events') {
+          text += data.text;
+          if (data.text !== '' && text === 'a time') {
+            const { asked: told } = await platform.cancelOf(id);
+            const answer = await browser.post(`/dashboard/invocations/${id}/cancel`, { token: await browser.token() });
+            assert.equal(answer.headers.get('location'), `/dashboard/invocations/${id}?done=cancelled`);
+            await told;
+            await attempt.fail('cancelled', 'The client cancelled it.');
+          }
+        } else if (!asked) {
+          asked = true;
+          await attempt.say('a ', 'time');
+        }
+        if (frame.event === 'end') assert.equal(data.why, 'complete');
+      }
+      assert.equal(text, 'a time', 'nothing twice, nothing left out');
+      assert.equal(states[0], 'running');
+      assert.equal(states.at(-1), 'cancelled');
+      assert.doesNotMatch(await browser.page(`/dashboard/invocations/${id}`), /data-live/);
+    });
+
+    it('escapes what strangers wrote, in pages and in streams', async () => {
+      const id = await submit();
+      const attempt = await platform.attempt(id);
+      await attempt.start();
+      const browser = await signedIn();
+      const seen: string[] = [];
+      const following = (async () => {
+        for await (const { data } of browser.follow(`/dashboard/invocations/${id}?after=0`)) {
+          const { html = '', rows = '' } = JSON.parse(data);
+          seen.push(html, rows);
+        }
+      })();
+      await attempt.say(HOSTILE);
+      await attempt.append({ event: 'log', data: { level: HOSTILE, message: HOSTILE } });
+      await attempt.append({ event: 'message', data: { file: { name: HOSTILE, mediaType: HOSTILE, bytes: 1 } } });
+      await attempt.succeed({ text: HOSTILE }, { [HOSTILE]: 1 });
+      await following;
+      for (const path of ['', '/invocations', `/invocations/${id}`, '/functions', '/functions/story', '/usage'])
+        seen.push(await browser.page(`/dashboard${path}`));
+      const problem = await browser.get(`/dashboard/functions/${encodeURIComponent(HOSTILE)}`);
+      assert.equal(problem.status, 404);
+      seen.push(await problem.text());
+      assert.ok(seen.some((markup) => markup.includes('&lt;script&gt;alert(1)')));
+      for (const markup of seen) assert.doesNotMatch(markup, /<script>|<img|<\/pre><script/);
+    });
+
+    it('allows no inline script or style, no frame, no other site, and no copy', async () => {
+      const response = await (await signedIn()).get('/dashboard');
+      const policy = response.headers.get('content-security-policy') ?? '';
+      assert.match(policy, /default-src 'none'; script-src 'self'; style-src 'self'/);
+      assert.doesNotMatch(policy, /unsafe/);
+      assert.match(policy, /frame-ancestors 'none'; base-uri 'none'/);
+      assert.equal(response.headers.get('cache-control'), 'no-store');
+      assert.doesNotMatch(
+        await response.text(),
+        /<style|<script(?! src="\/dashboard\/assets\/live.js" defer>)| on\w+=| style=/,
+      );
+      for (const [asset, type] of [
+        ['style.css', 'text/css'],
+        ['live.js', 'text/javascript'],
+      ]) {
+        const file = await visitor().get(`/dashboard/assets/${asset}`);
+        assert.ok(file.headers.get('content-type')?.startsWith(`${type}`));
+        const etag = file.headers.get('etag') ?? '';
+        assert.equal((await visitor().get(`/dashboard/assets/${asset}`, { 'if-none-match': etag })).status, 304);
+      }
+    });
+
+    it('refuses what no page asks for, as a page', async () => {
+      const browser = await signedIn();
+      for (const [path, status] of [
+        ['/nowhere', 404],
+        ['/invocations?status=strange', 422],
+        ['/invocations?function=UPPER', 422],
+        ['/usage?by=week', 422],
+        ['/functions/story/rollback?alias=no-such-alias', 404],
+        ['/functions/none', 404],
+      ] as const) {
+        const response = await browser.get(`/dashboard${path}`);
+        assert.equal(response.status, status, path);
+        assert.match(await response.text(), /<h1>/);
+      }
+      const form = { token: await browser.token(), alias: 'live', revision: 'x' };
+      assert.equal((await browser.post('/dashboard/functions/story/rollback', form)).status, 422);
+    });
+
+    it('bounds how often an address may try a key', async () => {
+      const browser = visitor();
+      let last: Response | undefined;
+      for (let i = 0; i < 20 && last?.status !== 429; i += 1)
+        last = await browser.post('/dashboard/sign-in', { key: 'x' });
+      assert.equal(last?.status, 429);
+      assert.ok(Number(last?.headers.get('retry-after')) >= 1);
+    });
+  });
+}

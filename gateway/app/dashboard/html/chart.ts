@@ -1,0 +1,75 @@
+import { type Html, html, NONE } from './html.ts';
+
+/** One line or one row of columns; null where nothing was measured. */
+export interface Series {
+  readonly name: string;
+  readonly values: readonly (number | null)[];
+}
+
+export interface ChartOptions {
+  /** What it shows, for those who do not see it. */
+  readonly label: string;
+  /** How its numbers are written. */
+  readonly format: (value: number) => string;
+  /** Under its ends. */
+  readonly from: string;
+  readonly to: string;
+}
+
+const WIDTH = 600;
+const HEIGHT = 72;
+const GAP = 2;
+
+/** Columns from left to right. */
+export function columns(series: Series, options: ChartOptions): Html {
+  const top = Math.max(...series.values.map((value) => value ?? 0), 0);
+  const step = WIDTH / series.values.length;
+  const marks = series.values.map((value, index) => {
+    if (value === null || value <= 0) return NONE;
+    const height = Math.max(2, (value / top) * HEIGHT);
+    return html`<rect x="${(index * step + GAP / 2).toFixed(1)}" y="${(HEIGHT - height).toFixed(1)}" width="${(step - GAP).toFixed(1)}" height="${height.toFixed(1)}"/>`;
+  });
+  return frame('columns', marks, top, [series], options);
+}
+
+/** Lines over one another, the first one drawn strongest. Where nothing was measured a line is interrupted. */
+export function lines(series: readonly Series[], options: ChartOptions): Html {
+  const top = Math.max(...series.flatMap(({ values }) => values.map((value) => value ?? 0)), 0);
+  const marks = series.map(({ values }, order) => {
+    const step = WIDTH / Math.max(1, values.length - 1);
+    const at = (value: number) => (HEIGHT - 3 - (top === 0 ? 0 : value / top) * (HEIGHT - 6)).toFixed(1);
+    let path = '';
+    let pen = false;
+    const dots: Html[] = [];
+    values.forEach((value, index) => {
+      if (value !== null) {
+        const x = (index * step).toFixed(1);
+        path += `${pen ? 'L' : 'M'}${x} ${at(value)}`;
+        // A measurement without neighbours has no line: a short stroke with round ends shows it.
+        if ((values[index - 1] ?? null) === null && (values[index + 1] ?? null) === null)
+          dots.push(html`<path class="dot" d="M${x} ${at(value)}h.01"/>`);
+      }
+      pen = value !== null;
+    });
+    return html`<g class="line-${order}"><path d="${path}"/>${dots}</g>`;
+  });
+  return frame('lines', marks, top, series, options);
+}
+
+function frame(
+  kind: string,
+  marks: readonly Html[],
+  top: number,
+  series: readonly Series[],
+  { label, format, from, to }: ChartOptions,
+): Html {
+  const latest = series.map(({ name, values }) => {
+    const last = values.findLast((value) => value !== null);
+    return last === undefined || last === null ? `${name}: nothing measured` : `${name}: ${format(last)} last`;
+  });
+  const key =
+    series.length < 2
+      ? NONE
+      : html`<span class="key">${series.map(({ name }, order) => html`<span class="key-${order}">${name}</span>`)}</span>`;
+  return html`<figure class="chart"><span class="peak">${top === 0 ? '' : format(top)}</span><svg class="${kind}" viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" role="img" aria-label="${label}. Highest: ${format(top)}. ${latest.join('. ')}.">${marks}</svg><figcaption><span>${from}</span>${key}<span>${to}</span></figcaption></figure>`;
+}

@@ -1,0 +1,134 @@
+import type { QuotaName } from '#scheduler/quotas/names.ts';
+import { type Html, html } from './html.ts';
+
+const WHOLE = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
+const SHORT = new Intl.NumberFormat('en', { maximumFractionDigits: 1 });
+const COMPACT = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
+const DAY = new Intl.DateTimeFormat('en', { month: 'short', day: 'numeric', timeZone: 'UTC' });
+const CLOCK = new Intl.DateTimeFormat('en-GB', {
+  hour: '2-digit',
+  minute: '2-digit',
+  second: '2-digit',
+  timeZone: 'UTC',
+});
+
+const SECOND = 1000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+const DAY_MS = 24 * HOUR;
+
+/** `12,345`; small ones with one decimal. */
+export function number(value: number): string {
+  return Math.abs(value) < 100 ? SHORT.format(value) : WHOLE.format(value);
+}
+
+/** `12.3K`, for tiles. */
+export function compact(value: number): string {
+  return Math.abs(value) < 10_000 ? number(value) : COMPACT.format(value);
+}
+
+/** `0.4 ms`, `12.5 s`, `3 min 4 s`, `2 h 5 min`, `3 d 4 h`. */
+export function duration(ms: number): string {
+  if (ms < SECOND) return `${number(ms)} ms`;
+  if (ms < MINUTE) return `${SHORT.format(ms / SECOND)} s`;
+  const [large, largeMs, small, smallMs] =
+    ms < HOUR ? ['min', MINUTE, 's', SECOND] : ms < DAY_MS ? ['h', HOUR, 'min', MINUTE] : ['d', DAY_MS, 'h', HOUR];
+  const whole = Math.floor(ms / Number(largeMs));
+  const rest = Math.floor((ms % Number(largeMs)) / Number(smallMs));
+  return rest === 0 ? `${WHOLE.format(whole)} ${large}` : `${WHOLE.format(whole)} ${large} ${rest} ${small}`;
+}
+
+/** `1.5 MiB`. */
+export function bytes(value: number): string {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let scaled = value;
+  let unit = 0;
+  for (; scaled >= 1024 && unit < units.length - 1; unit += 1) scaled /= 1024;
+  return `${SHORT.format(scaled)} ${units[unit]}`;
+}
+
+/** `25%`. */
+export function percent(part: number): string {
+  return `${WHOLE.format(part * 100)}%`;
+}
+
+/** A moment, in UTC: the clock alone on the day of `now`, with the date before. */
+export function moment(iso: string, now: number): Html {
+  const at = Date.parse(iso);
+  const today = Math.floor(at / DAY_MS) === Math.floor(now / DAY_MS);
+  const text = today ? CLOCK.format(at) : `${DAY.format(at)}, ${CLOCK.format(at)}`;
+  return html`<time datetime="${iso}" title="${iso}">${text}</time>`;
+}
+
+/** `in 4 min`, to the nearest part that people plan with: it changes seldom. */
+export function until(iso: string, now: number): Html {
+  const left = Math.max(0, Date.parse(iso) - now);
+  const rounded = left < MINUTE ? Math.ceil(left / (10 * SECOND)) * 10 * SECOND : Math.ceil(left / MINUTE) * MINUTE;
+  const text = left === 0 ? 'now' : `in ${duration(left < HOUR ? rounded : Math.ceil(left / HOUR) * HOUR)}`;
+  return html`<time datetime="${iso}" title="${iso}">${text}</time>`;
+}
+
+/** Enough of a content hash to tell versions apart. */
+export function shortVersion(version: string): string {
+  return version.length > 12 ? version.slice(0, 12) : version;
+}
+
+const COUNTED: Readonly<Record<string, string>> = {
+  requests: 'Requests',
+  tokens: 'Tokens',
+  'gpu-ms': 'GPU time',
+  'cpu-ms': 'CPU time',
+};
+
+const HELD: Readonly<Record<string, string>> = {
+  'concurrent-invocations': 'Running at once',
+  'waiting-invocations': 'Waiting in line',
+  'kv-pages': 'KV pages held',
+  'storage-bytes': 'Storage',
+};
+
+/** A quota's name for people: `Tokens per day`. */
+export function quotaLabel(quota: QuotaName): string {
+  const held = HELD[quota];
+  if (held !== undefined) return held;
+  const [counted = '', window = ''] = quota.split('-per-');
+  return `${COUNTED[counted] ?? counted} per ${window}`;
+}
+
+/** An amount in the unit of its quota. */
+export function quotaAmount(quota: QuotaName, value: number): string {
+  if (quota === 'storage-bytes') return bytes(value);
+  return quota.startsWith('gpu-ms') || quota.startsWith('cpu-ms') ? duration(value) : number(value);
+}
+
+/** `outputTokens` as `Output tokens`, and its value in its unit. */
+export function measured(name: string, value: unknown): { readonly label: string; readonly text: string } {
+  const [unit] = /(Ms|Bytes)$/.exec(name) ?? [''];
+  const words = name
+    .replace(/Ms$/, 'Time')
+    .replace(/Bytes$/, '')
+    .replaceAll(/([A-Z])/g, ' $1')
+    .toLowerCase()
+    .replaceAll(/\b(cpu|gpu|kv)\b/g, (word) => word.toUpperCase());
+  const label = words.charAt(0).toUpperCase() + words.slice(1);
+  if (typeof value !== 'number') return { label, text: JSON.stringify(value) ?? '' };
+  return { label, text: unit === 'Ms' ? duration(value) : unit === 'Bytes' ? bytes(value) : number(value) };
+}
+
+/** Text in which `ticks` are code. */
+export function prose(text: string): Html {
+  return html`${text.split(/`([^`]+)`/).map((piece, index) => (index % 2 === 1 ? html`<code>${piece}</code>` : piece))}`;
+}
+
+/** JSON for people: indented, with lists of plain values on one line. */
+export function jsonText(value: unknown, indent = ''): string {
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value) ?? 'null';
+  const inner = `${indent}  `;
+  if (Array.isArray(value)) {
+    const items = value.map((item) => jsonText(item, inner));
+    const plain = value.every((item) => typeof item !== 'object' || item === null);
+    return plain ? `[${items.join(', ')}]` : `[\n${inner}${items.join(`,\n${inner}`)}\n${indent}]`;
+  }
+  const members = Object.entries(value).map(([name, member]) => `${JSON.stringify(name)}: ${jsonText(member, inner)}`);
+  return members.length === 0 ? '{}' : `{\n${inner}${members.join(`,\n${inner}`)}\n${indent}}`;
+}

@@ -1,0 +1,95 @@
+import { isErrorCode } from '../../errors/codes.ts';
+import { type Html, html, NONE } from './html.ts';
+
+export interface Column {
+  readonly head: string;
+  /** Numbers stand under one another. */
+  readonly numeric?: boolean;
+  /** Said to screen readers only, such as the heading of a column of buttons. */
+  readonly quiet?: boolean;
+}
+
+export interface TableOptions {
+  /** Few and narrow columns: it stays a table where the window is narrow. */
+  readonly narrow?: boolean;
+}
+
+/**
+ * A table that turns into one card a row where the window is narrow. The roles keep it a table for assistive technology when its display
+ * is not one any more.
+ */
+export function table(
+  caption: string,
+  columns: readonly Column[],
+  rows: readonly (readonly unknown[])[],
+  { narrow = false }: TableOptions = {},
+): Html {
+  const heads = columns.map(
+    ({ head, numeric, quiet }) =>
+      html`<th scope="col" role="columnheader" class="${numeric ? 'number' : ''}"><span class="${quiet ? 'unseen' : ''}">${head}</span></th>`,
+  );
+  const lines = rows.map(
+    (cells) =>
+      html`<tr role="row">${cells.map((cell, index) => {
+        const { head = '', numeric, quiet } = columns[index] ?? {};
+        return html`<td role="cell" class="${numeric ? 'number' : ''}" data-label="${quiet ? '' : head}"><span>${cell}</span></td>`;
+      })}</tr>`,
+  );
+  return html`<table class="${narrow ? '' : 'cards'}" role="table"><caption class="unseen">${caption}</caption><thead role="rowgroup"><tr role="row">${heads}</tr></thead><tbody role="rowgroup">${lines}</tbody></table>`;
+}
+
+/** Facts by name. */
+export function facts(entries: readonly (readonly [name: string, value: unknown])[]): Html {
+  return html`<dl class="facts">${entries.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+/** A number that stands for itself. */
+export function tile(name: string, value: unknown, note: unknown = ''): Html {
+  return html`<div class="tile"><dt>${name}</dt><dd>${value}${note === '' ? NONE : html`<small>${note}</small>`}</dd></div>`;
+}
+
+export function tiles(...list: readonly Html[]): Html {
+  return html`<dl class="tiles">${list}</dl>`;
+}
+
+/** There is nothing to show, and what would change that. */
+export function empty(what: string, todo: Html | string = ''): Html {
+  return html`<div class="empty"><p>${what}</p>${todo === '' ? NONE : html`<p class="muted">${todo}</p>`}</div>`;
+}
+
+/** Something went wrong or well. */
+export function notice(kind: 'bad' | 'good' | 'plain', text: unknown): Html {
+  return html`<p class="notice ${kind}" role="${kind === 'bad' ? 'alert' : 'status'}">${text}</p>`;
+}
+
+const TONES: Readonly<Record<string, string>> = {
+  queued: 'wait',
+  running: 'busy',
+  succeeded: 'good',
+  failed: 'bad',
+  cancelled: 'quiet',
+};
+
+/** The word, with a mark of its colour. */
+export function badge(word: string, tone = TONES[word] ?? 'quiet'): Html {
+  return html`<span class="badge ${tone}">${word}</span>`;
+}
+
+/** How full something is, 0 to 1, as a bar; the numbers stand beside it in words. A neutral one is no worse for being full. */
+export function bar(part: number, label: string, neutral = false): Html {
+  const full = Math.min(1, Math.max(0, part));
+  const tone = neutral ? 'busy' : full >= 1 ? 'bad' : full >= 0.8 ? 'wait' : 'busy';
+  // Anything above nothing can be seen.
+  const width = full === 0 ? 0 : Math.max(1.5, full * 100);
+  return html`<svg class="bar ${tone}" role="img" aria-label="${label}" width="100%" height="8"><rect class="track" width="100%" height="8" rx="4"/><rect class="fill" width="${width.toFixed(1)}%" height="8" rx="4"/></svg>`;
+}
+
+/** An error code, with a way to its page when it has one. */
+export function code(name: string): Html {
+  return isErrorCode(name) ? html`<a href="/docs/errors/${name}"><code>${name}</code></a>` : html`<code>${name}</code>`;
+}
+
+/** A hidden field of every form. */
+export function tokenField(formToken: string): Html {
+  return html`<input type="hidden" name="token" value="${formToken}">`;
+}

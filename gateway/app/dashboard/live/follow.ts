@@ -1,0 +1,102 @@
+import { GatewayError } from '../../errors/gateway-error.ts';
+import type { Page, Visit } from '../page.ts';
+import { transcript } from '../pages/transcript.ts';
+import { Changes } from './changes.ts';
+import { EventBuffer } from './event-buffer.ts';
+import { type LiveFrame, pause } from './frames.ts';
+
+/** Between two looks at what a page shows. */
+const TICK_MS = 1500;
+/** Events that come close together are sent together. */
+const GATHER_MS = 100;
+/** A page whose end was seen waits so long for the last events. */
+const LAST_EVENTS_MS = 5000;
+
+export interface Followed {
+  /** The same visit now, or null when its session is over: the key is authenticated again. */
+  readonly renew: () => Promise<Visit | null>;
+  readonly render: (visit: Visit) => Promise<Page>;
+  /** Number of the last event that the browser has. */
+  readonly after: number | null;
+  /** Aborts when nobody follows any more. */
+  readonly signal: AbortSignal;
+}
+
+/** What changes on a page, until its session ends or it changes no more. Throws when it cannot go on; the browser then comes back. */
+export async function* follow(followed: Followed): AsyncGenerator<LiveFrame, void, undefined> {
+  try {
+    yield* changing(followed);
+  } catch (error) {
+    if (!(error instanceof GatewayError) || error.code !== 'unauthorized') throw error;
+    // Its key was removed between two looks.
+    yield { event: 'end', data: { why: 'signed-out' } };
+  }
+}
+
+async function* changing(followed: Followed): AsyncGenerator<LiveFrame, void, undefined> {
+  const changes = new Changes();
+  const { signal } = followed;
+  let events: EventFeed | undefined;
+  try {
+    while (!signal.aborted) {
+      const visit = await followed.renew();
+      if (visit === null) {
+        yield { event: 'end', data: { why: 'signed-out' } };
+        return;
+      }
+      const page = await followed.render(visit);
+      yield* await changes.since(page.fragments.filter(({ fixed }) => fixed !== true));
+      if (page.stream !== undefined) events ??= new EventFeed(visit, page.stream, followed.after);
+      if (!page.live) {
+        if (events !== undefined) yield* events.rest(page.stream?.after ?? 0, signal);
+        yield { event: 'end', data: { why: 'complete' } };
+        return;
+      }
+      if (events === undefined) await pause(TICK_MS, signal);
+      else yield* events.during(TICK_MS, signal);
+    }
+  } finally {
+    events?.close();
+  }
+}
+
+/** The events of one invocation, gathered into frames. */
+class EventFeed {
+  readonly #buffer: EventBuffer;
+  readonly #reading = new AbortController();
+  #last: number;
+
+  constructor({ control, call }: Visit, { id, after }: { id: string; after: number }, seen: number | null) {
+    this.#last = seen ?? after;
+    const signal = AbortSignal.any([call.signal, this.#reading.signal]);
+    this.#buffer = new EventBuffer(control.events({ ...call, signal }, id, this.#last));
+  }
+
+  /** What is written for a time; ends early when no event will follow. */
+  async *during(ms: number, signal: AbortSignal): AsyncGenerator<LiveFrame, void, undefined> {
+    for (const end = Date.now() + ms; !signal.aborted && Date.now() < end; ) {
+      const events = await this.#buffer.take(end - Date.now(), GATHER_MS, signal);
+      const last = events.at(-1);
+      if (last === undefined) {
+        // Over without a terminal event only by a fault: no faster than any other page.
+        if (this.#buffer.over) await pause(end - Date.now(), signal);
+        continue;
+      }
+      this.#last = last.seq;
+      yield { event: 'events', id: last.seq, data: await transcript(events) };
+      if (last.event === 'result' || last.event === 'error') return;
+    }
+  }
+
+  /** What is still missing up to the last event of an invocation that has ended. */
+  async *rest(lastSeq: number, signal: AbortSignal): AsyncGenerator<LiveFrame, void, undefined> {
+    const end = Date.now() + LAST_EVENTS_MS;
+    while (this.#last < lastSeq && !this.#buffer.over && Date.now() < end && !signal.aborted)
+      yield* this.during(end - Date.now(), signal);
+  }
+
+  close(): void {
+    this.#reading.abort();
+    this.#buffer.close();
+  }
+}

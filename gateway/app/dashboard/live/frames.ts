@@ -1,0 +1,26 @@
+/** What a followed page is told. */
+export type LiveFrame =
+  | { readonly event: 'fragment'; readonly data: { readonly id: string; readonly html: string } }
+  /** What an invocation wrote since: text of its output, and rows of its list of events. `id` is the last event's number. */
+  | { readonly event: 'events'; readonly id: number; readonly data: { readonly text: string; readonly rows: string } }
+  /** Nothing will follow. */
+  | { readonly event: 'end'; readonly data: { readonly why: 'signed-out' | 'complete' } };
+
+export function frameText(frame: LiveFrame): string {
+  const id = frame.event === 'events' ? `id: ${frame.id}\n` : '';
+  return `${id}event: ${frame.event}\ndata: ${JSON.stringify(frame.data)}\n\n`;
+}
+
+/** Resolves after a time, or as soon as the signal aborts. */
+export function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    signal.addEventListener('abort', done, { once: true });
+    if (signal.aborted) done();
+  });
+}

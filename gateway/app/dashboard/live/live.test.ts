@@ -1,0 +1,82 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { InvocationEvent } from '../../control.ts';
+import { GatewayError } from '../../errors/gateway-error.ts';
+import { html } from '../html/html.ts';
+import { Changes } from './changes.ts';
+import { EventBuffer } from './event-buffer.ts';
+import { frameText } from './frames.ts';
+import { Streams } from './streams.ts';
+
+const quiet = new AbortController().signal;
+
+describe('what is sent to a page that is followed', () => {
+  it('is only what changed', async () => {
+    const changes = new Changes();
+    const fragments = (count: number) => [
+      { id: 'still', render: () => html`<p>always</p>` },
+      { id: 'moving', render: async () => html`<p>${count}</p>` },
+    ];
+    assert.equal((await changes.since(fragments(1))).length, 2);
+    assert.deepEqual(await changes.since(fragments(1)), []);
+    assert.deepEqual(await changes.since(fragments(2)), [
+      { event: 'fragment', data: { id: 'moving', html: '<p>2</p>' } },
+    ]);
+  });
+
+  it('is one frame, whatever it holds', () => {
+    const text = frameText({ event: 'events', id: 7, data: { text: 'a\n\nevent: end\ndata: x', rows: '\r\n' } });
+    assert.equal(text.split('\n').length, 5);
+    assert.ok(text.startsWith('id: 7\nevent: events\ndata: {'));
+  });
+});
+
+describe('events between two looks', () => {
+  const event = (seq: number): InvocationEvent => ({ seq, event: 'message', data: '{}' });
+
+  it('come together, in order, and their fault after them', async () => {
+    const buffer = new EventBuffer(
+      (async function* () {
+        yield event(1);
+        yield event(2);
+        throw new GatewayError('store-unavailable', 'gone');
+      })(),
+    );
+    const events = await buffer.take(5000, 10, quiet);
+    assert.deepEqual(
+      events.map(({ seq }) => seq),
+      [1, 2],
+    );
+    await assert.rejects(buffer.take(5000, 0, quiet), /gone/);
+    assert.equal(buffer.over, true);
+  });
+
+  it('keep their source waiting when nobody takes them, and let it go in the end', async () => {
+    let made = 0;
+    let ended = false;
+    const buffer = new EventBuffer(
+      (async function* () {
+        try {
+          for (;;) yield event(++made);
+        } finally {
+          ended = true;
+        }
+      })(),
+    );
+    const first = await buffer.take(5000, 0, quiet);
+    assert.equal(first.length, made, 'it made no more than was taken');
+    buffer.close();
+    while (!ended) await new Promise(setImmediate);
+  });
+});
+
+it('one key follows only so many pages at once', () => {
+  const streams = new Streams();
+  const leave = Array.from({ length: 24 }, () => streams.enter('key_1'));
+  assert.throws(() => streams.enter('key_1'), /Too many/);
+  streams.enter('key_2')();
+  leave[0]?.();
+  leave[0]?.();
+  streams.enter('key_1');
+  assert.throws(() => streams.enter('key_1'), /Too many/);
+});

@@ -1,0 +1,131 @@
+import type { Alias, Share } from '../../control/releases.ts';
+import type { FunctionVersion } from '../../control.ts';
+import { GatewayError } from '../../errors/gateway-error.ts';
+import { bytes, jsonText, moment, shortVersion } from '../html/format.ts';
+import { type Html, html, NONE } from '../html/html.ts';
+import { badge, empty, facts, notice, table } from '../html/parts.ts';
+import { may, once, type Page, type Visit } from '../page.ts';
+
+/** Past states of an alias that are shown. */
+const HISTORY = 10;
+
+/** One function: which versions its names mean, what was deployed, and the way back. */
+export async function functionPage(visit: Visit, name: string): Promise<Page> {
+  const { control, call, now, url } = visit;
+  const versions = await control.versions(call, name);
+  const [newest] = versions;
+  if (newest === undefined) throw new GatewayError('unknown-function', `There is no function "${name}".`);
+  const aliases = once(() => control.releases.aliases(call, name));
+  const path = `/dashboard/functions/${encodeURIComponent(name)}`;
+
+  return {
+    title: `Function ${name}`,
+    place: 'functions',
+    head: html`<p class="crumbs"><a href="/dashboard/functions">Functions</a></p>
+<div class="head"><div class="titles"><h1>${name}</h1><p>${newest.manifest.description ?? ''}</p></div><a class="button" href="/dashboard/invocations?function=${encodeURIComponent(name)}">Its invocations</a></div>
+${url.searchParams.get('done') === 'rolled-back' ? notice('good', 'Rolled back. What runs already goes on with the version that it began with.') : NONE}`,
+    live: true,
+    fragments: [
+      {
+        id: 'aliases',
+        look: 'wide card',
+        render: async () =>
+          html`<h2>Aliases</h2>${aliasTable(await aliases(), path, may(visit, 'deploy') && newest.platform !== true, now)}`,
+      },
+      {
+        id: 'versions',
+        look: 'wide card',
+        render: () => html`<h2>Versions</h2>${versionTable(versions, now)}`,
+      },
+      {
+        id: 'history',
+        look: 'wide card',
+        render: async () => {
+          const live = (await aliases())[0];
+          if (live === undefined) return NONE;
+          const history = await control.releases.history(call, name, live.alias);
+          return html`<h2>What <code>${live.alias}</code> meant</h2>${historyTable(history.slice(0, HISTORY), now)}`;
+        },
+      },
+      {
+        id: 'manifest',
+        look: 'wide card',
+        render: () =>
+          html`<h2>Manifest of the newest version</h2>${facts([
+            ['Component', bytes(newest.componentBytes)],
+            ['sha256', html`<code title="${newest.componentHash}">${newest.componentHash.slice(0, 16)}</code>`],
+          ])}<details><summary>pie.json</summary><pre class="console scroll" tabindex="0" role="region" aria-label="Manifest">${jsonText(newest.manifest)}</pre></details>`,
+      },
+    ],
+  };
+}
+
+/** What an alias serves, in words. */
+export function sharesText(shares: readonly Share[]): Html {
+  if (shares.length === 0) return html`nothing`;
+  return html`<span class="shares">${shares.map(({ version, weight }) => html`<span><code title="${version}">${shortVersion(version)}</code> ${weight}%</span>`)}</span>`;
+}
+
+function aliasTable(aliases: readonly Alias[], path: string, mayRollBack: boolean, now: number): Html {
+  if (aliases.length === 0)
+    return empty('It has no alias.', html`<code>pie alias set</code> gives versions names and splits invocations.`);
+  const back = ({ alias, tag, revision }: Alias) =>
+    mayRollBack && tag !== true && revision > 1
+      ? html`<a class="button" href="${path}/rollback?${new URLSearchParams({ alias }).toString()}">Roll back…</a>`
+      : NONE;
+  return table(
+    'Aliases and the versions that they serve',
+    [
+      { head: 'Alias' },
+      { head: 'Serves' },
+      { head: 'Changed' },
+      { head: 'By' },
+      { head: 'Message' },
+      { head: 'Roll back', quiet: true, numeric: true },
+    ],
+    aliases.map((alias) => [
+      html`<strong>${alias.alias}</strong>${alias.tag === true ? html` <small>tag</small>` : NONE}`,
+      sharesText(alias.shares),
+      moment(alias.changedAt, now),
+      html`<code>${alias.changedBy}</code>`,
+      alias.message ?? '–',
+      back(alias),
+    ]),
+  );
+}
+
+function versionTable(versions: readonly FunctionVersion[], now: number): Html {
+  return table(
+    'Versions, newest first',
+    [
+      { head: 'Version' },
+      { head: 'In service' },
+      { head: 'Deployed' },
+      { head: 'Size', numeric: true },
+      { head: 'Message' },
+    ],
+    versions.map(({ version, aliases, createdAt, componentBytes, message }) => [
+      html`<code title="${version}">${shortVersion(version)}</code>`,
+      aliases === undefined || aliases.length === 0
+        ? html`<span class="muted">no</span>`
+        : html`<span class="shares">${aliases.map(({ alias, weight }) => badge(weight === 100 ? alias : `${alias} ${weight}%`, 'good'))}</span>`,
+      moment(createdAt, now),
+      bytes(componentBytes),
+      message ?? '–',
+    ]),
+  );
+}
+
+function historyTable(history: readonly Alias[], now: number): Html {
+  return table(
+    'Past states of the alias, newest first',
+    [{ head: 'Revision' }, { head: 'Served' }, { head: 'Since' }, { head: 'By' }, { head: 'Message' }],
+    history.map(({ revision, shares, changedAt, changedBy, message, restores }) => [
+      revision,
+      sharesText(shares),
+      moment(changedAt, now),
+      html`<code>${changedBy}</code>`,
+      html`${restores === undefined ? NONE : html`<small>back to ${restores}</small> `}${message ?? (restores === undefined ? '–' : '')}`,
+    ]),
+  );
+}

@@ -1,0 +1,160 @@
+import { raw } from 'hono/html';
+import type { InvocationEvent, InvocationState } from '../../control.ts';
+import { GatewayError } from '../../errors/gateway-error.ts';
+import { jsonText, measured, moment, shortVersion } from '../html/format.ts';
+import { type Html, html, NONE } from '../html/html.ts';
+import { badge, code, empty, facts, notice, tokenField } from '../html/parts.ts';
+import { demand, may, once, type Page, type Visit } from '../page.ts';
+import { lasted } from './invocation-table.ts';
+import { type Transcript, transcript } from './transcript.ts';
+
+/** Of the events before now, the page begins with so many. */
+const PAST_EVENTS = 500;
+/** Longest wait for them. */
+const PAST_MS = 3000;
+const MAX_RESULT = 20_000;
+
+/** One invocation: its state, what it used, and what it writes as it writes it. */
+export async function invocationPage(visit: Visit, id: string): Promise<Page> {
+  const { control, call, now } = visit;
+  const state = await control.invocation(call, id);
+  if (state === null) throw unknownInvocation(id);
+  const open = isOpen(state);
+  const written = once(() => past(visit, state));
+
+  return {
+    title: `Invocation ${id}`,
+    place: 'invocations',
+    head: html`<p class="crumbs"><a href="/dashboard/invocations">Invocations</a></p>${
+      visit.url.searchParams.get('done') === 'cancelled'
+        ? notice('good', open ? 'It was asked to stop.' : 'It has ended.')
+        : NONE
+    }`,
+    live: open,
+    stream: { id, after: state.lastEventId },
+    fragments: [
+      { id: 'state', look: 'wide bare', render: () => stateHead(visit, state, open) },
+      {
+        id: 'facts',
+        look: 'wide card',
+        render: () =>
+          html`<h2 class="unseen">State</h2>${facts([
+            [
+              'Function',
+              html`<a href="/dashboard/functions/${encodeURIComponent(state.function)}">${state.function}</a>`,
+            ],
+            ['Version', html`<code title="${state.version}">${shortVersion(state.version)}</code>`],
+            ['Created', moment(state.createdAt, now)],
+            ['Started', state.startedAt === undefined ? '–' : moment(state.startedAt, now)],
+            ['Ended', state.endedAt === undefined ? '–' : moment(state.endedAt, now)],
+            [state.startedAt === undefined ? 'Waiting for' : 'Ran for', lasted(state, now)],
+            ...(state.parent === undefined
+              ? []
+              : [
+                  [
+                    'Launched by',
+                    html`<a class="mono" href="/dashboard/invocations/${encodeURIComponent(state.parent)}">${state.parent}</a>`,
+                  ] as const,
+                ]),
+            ...(state.webhook === undefined ? [] : [['Webhook', state.webhook.status] as const]),
+          ])}${
+            state.error === undefined
+              ? NONE
+              : html`<div class="actions">${notice('bad', html`${code(state.error.code)} ${state.error.message}`)}</div>`
+          }`,
+      },
+      { id: 'written', look: 'wide card', render: async () => outputCard(state, await written()), fixed: true },
+      { id: 'result', look: 'wide card', render: () => resultCard(state) },
+      { id: 'usage', look: 'wide card', render: () => usageCard(state) },
+      { id: 'happened', look: 'wide card', render: async () => eventsCard(await written()), fixed: true },
+    ],
+  };
+}
+
+/** Asks for cancellation. Returns where to go then. */
+export async function cancelInvocation(visit: Visit, id: string): Promise<string> {
+  demand(visit, 'invoke');
+  const state = await visit.control.cancel(visit.call, id, 'Cancelled on the dashboard.');
+  if (state === null) throw unknownInvocation(id);
+  return `/dashboard/invocations/${encodeURIComponent(id)}?done=cancelled`;
+}
+
+function isOpen({ status }: InvocationState): boolean {
+  return status === 'queued' || status === 'running';
+}
+
+function stateHead(visit: Visit, state: InvocationState, open: boolean): Html {
+  const cancel =
+    open && may(visit, 'invoke')
+      ? html`<details class="confirm"><summary class="button danger">Cancel…</summary><div class="panel"><p>It stops soon. What it has written so far is kept.</p>
+<form method="post" action="/dashboard/invocations/${encodeURIComponent(state.id)}/cancel">${tokenField(visit.formToken)}<button class="danger">Cancel this invocation</button></form></div></details>`
+      : NONE;
+  return html`<div class="head"><div class="titles"><h1 class="mono">${state.id}</h1></div>${badge(state.status)}${cancel}</div>`;
+}
+
+function usageCard({ usage, status }: InvocationState): Html {
+  const used = Object.entries(usage ?? {});
+  if (used.length === 0)
+    return html`<h2>Usage</h2>${empty(status === 'queued' ? 'It has not begun.' : 'Nothing was reported yet.')}`;
+  return html`<h2>Usage</h2>${facts(
+    used.map(([name, value]) => {
+      const { label, text } = measured(name, value);
+      return [label, text] as const;
+    }),
+  )}`;
+}
+
+function resultCard({ output }: InvocationState): Html {
+  if (output === undefined) return NONE;
+  const text = jsonText(output);
+  const shown = text.length > MAX_RESULT ? `${text.slice(0, MAX_RESULT)}\n…` : text;
+  return html`<h2>Result</h2><pre class="console" tabindex="0" role="region" aria-label="Result">${shown}</pre>`;
+}
+
+interface Past extends Transcript {
+  /** Earlier events were left out. */
+  readonly cut: boolean;
+}
+
+function outputCard(state: InvocationState, { text, cut }: Past): Html {
+  const left = cut
+    ? html`<p class="muted">This begins with the last ${PAST_EVENTS} events: <code>pie attach ${state.id}</code> shows all.</p>`
+    : NONE;
+  const nothing =
+    text === ''
+      ? html`<p id="no-output" class="muted">${isOpen(state) ? 'Nothing was written yet.' : 'It wrote no text.'}</p>`
+      : NONE;
+  return html`<h2 id="h-output">Output</h2>${left}<pre id="output" class="console output" tabindex="0" role="log" aria-live="off" aria-labelledby="h-output">${text}</pre>${nothing}`;
+}
+
+function eventsCard({ rows }: Past): Html {
+  return html`<h2 id="h-events">Events</h2><ol id="events" class="console rows" tabindex="0" role="log" aria-live="off" aria-labelledby="h-events">${raw(rows)}</ol>`;
+}
+
+/** What was written up to now. */
+async function past({ control, call }: Visit, { id, lastEventId }: InvocationState): Promise<Past> {
+  const first = Math.max(0, lastEventId - PAST_EVENTS);
+  const events: InvocationEvent[] = [];
+  const reading = new AbortController();
+  const signal = AbortSignal.any([call.signal, reading.signal, AbortSignal.timeout(PAST_MS)]);
+  try {
+    if (lastEventId > 0)
+      for await (const event of control.events({ ...call, signal }, id, first)) {
+        events.push(event);
+        if (event.seq >= lastEventId) break;
+      }
+  } catch (error) {
+    // Events are kept for a shorter time than states: then there is less to show.
+    const gone = error instanceof GatewayError && error.code === 'unknown-invocation';
+    if (!signal.aborted && !gone) throw error;
+  } finally {
+    reading.abort();
+  }
+  return { ...(await transcript(events)), cut: first > 0 };
+}
+
+function unknownInvocation(id: string): GatewayError {
+  return new GatewayError('unknown-invocation', `There is no invocation "${id}" (any more).`, {
+    hint: 'The list of invocations shows those that are kept.',
+  });
+}

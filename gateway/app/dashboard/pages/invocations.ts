@@ -1,0 +1,83 @@
+import { z } from '@hono/zod-openapi';
+import type { InvocationStatus } from '../../control.ts';
+import { GatewayError } from '../../errors/gateway-error.ts';
+import { html, NONE } from '../html/html.ts';
+import { empty } from '../html/parts.ts';
+import { type Page, tenantOf, type Visit, withTenant } from '../page.ts';
+import { invocationTable } from './invocation-table.ts';
+
+const PAGE_SIZE = 25;
+const STATUSES: readonly InvocationStatus[] = ['queued', 'running', 'succeeded', 'failed', 'cancelled'];
+
+const querySchema = z.object({
+  function: z
+    .string()
+    .regex(/^[a-z][a-z0-9-]{0,62}$/)
+    .optional(),
+  status: z.enum(['queued', 'running', 'succeeded', 'failed', 'cancelled']).optional(),
+  cursor: z.string().min(1).max(512).optional(),
+});
+
+/** What was invoked, newest first, by function and status. */
+export async function invocationsPage(visit: Visit): Promise<Page> {
+  const { control, call, now, url } = visit;
+  const tenant = tenantOf(visit);
+  // What a form leaves empty is not asked for.
+  const given = Object.fromEntries([...url.searchParams].filter(([, value]) => value !== ''));
+  const parsed = querySchema.safeParse(given);
+  if (!parsed.success)
+    throw new GatewayError('invalid-input', 'The filter in the address is not valid.', {
+      hint: 'Choose a function and a status from the lists.',
+    });
+  const query = parsed.data;
+  const filtered = query.function !== undefined || query.status !== undefined;
+  const functions = tenant === call.principal.tenant ? await control.functions(call) : [];
+  const names = new Set(functions.map(({ name }) => name));
+  if (query.function !== undefined) names.add(query.function);
+
+  const choice = (value: string, text: string, chosen: boolean) =>
+    html`<option value="${value}"${chosen ? html` selected` : NONE}>${text}</option>`;
+  const filter = html`<form class="row" method="get" action="/dashboard/invocations">
+${tenant === call.principal.tenant ? NONE : html`<input type="hidden" name="tenant" value="${tenant}">`}
+<div><label for="function">Function</label><select id="function" name="function">${choice('', 'All functions', query.function === undefined)}${[...names].sort().map((name) => choice(name, name, name === query.function))}</select></div>
+<div><label for="status">Status</label><select id="status" name="status">${choice('', 'Any status', query.status === undefined)}${STATUSES.map((status) => choice(status, status, status === query.status))}</select></div>
+<button>Filter</button>${filtered ? html`<a class="button" href="${withTenant('/dashboard/invocations', visit, tenant)}">Clear</a>` : NONE}
+</form>`;
+
+  return {
+    title: 'Invocations',
+    place: 'invocations',
+    head: html`<div class="head"><div class="titles"><h1>Invocations</h1><p>Tenant ${tenant}, newest first</p></div></div><div class="card section">${filter}</div>`,
+    // Later pages do not move under their reader.
+    live: query.cursor === undefined,
+    fragments: [
+      {
+        id: 'list',
+        look: 'wide card',
+        render: async () => {
+          const page = await control.operations.invocations(call, { ...query, tenant, limit: PAGE_SIZE });
+          if (page.invocations.length === 0)
+            return filtered
+              ? empty('No invocation fits this filter.', 'Choose another function or status.')
+              : empty(
+                  'Nothing was invoked yet.',
+                  html`Try <code>pie invoke text-completion --input '{"prompt": "Once upon a time"}'</code>.`,
+                );
+          const chosen = {
+            ...(query.function === undefined ? {} : { function: query.function }),
+            ...(query.status === undefined ? {} : { status: query.status }),
+          };
+          const older =
+            page.cursor === null
+              ? NONE
+              : html`<a class="button" rel="next" href="${withTenant('/dashboard/invocations', visit, tenant, { ...chosen, cursor: page.cursor })}">Older</a>`;
+          const newest =
+            query.cursor === undefined
+              ? NONE
+              : html`<a class="button" href="${withTenant('/dashboard/invocations', visit, tenant, chosen)}">Newest</a>`;
+          return html`<h2 class="unseen">List</h2>${invocationTable('Invocations, newest first', page.invocations, now)}<div class="actions">${newest}${older}</div>`;
+        },
+      },
+    ],
+  };
+}

@@ -1,0 +1,91 @@
+import type { InvocationStatus } from '../../control.ts';
+import { type Html, html } from '../html/html.ts';
+import { empty } from '../html/parts.ts';
+import { once, type Page, tenantOf, type Visit, withTenant } from '../page.ts';
+import { invocationTable } from './invocation-table.ts';
+import { causeTable, firstTokenChart, hourTiles, MINUTES, minuteTable, tokensChart } from './last-hour.ts';
+import { quotaBars } from './usage-bars.ts';
+
+/** Running and queued invocations that are listed here. */
+const SHOWN = 8;
+
+/** How a tenant does: what it uses of its limits, what runs, how fast, and what went wrong. */
+export function overviewPage(visit: Visit): Page {
+  const { control, call, now } = visit;
+  const tenant = tenantOf(visit);
+  const minutes = once(() => control.quotas.minutes(call, tenant, MINUTES));
+  const quotas = once(() => control.quotas.status(call, tenant));
+  const active = once(async () => {
+    const ask = (status: InvocationStatus) =>
+      control.operations.invocations(call, { tenant, status, limit: SHOWN + 1 });
+    const [running, queued] = await Promise.all([ask('running'), ask('queued')]);
+    return { running: running.invocations, queued: queued.invocations };
+  });
+  /** The exact count where a limit has one. */
+  const count = async (status: 'running' | 'queued'): Promise<Html> => {
+    const name = status === 'running' ? 'concurrent-invocations' : 'waiting-invocations';
+    const limit = (await quotas()).find(({ quota, function: fn }) => quota === name && fn === null);
+    if (limit !== undefined) return html`${limit.used}`;
+    const list = (await active())[status];
+    return html`${list.length > SHOWN ? `${SHOWN}+` : list.length}`;
+  };
+
+  return {
+    title: 'Overview',
+    place: 'overview',
+    head: html`<div class="head"><div class="titles"><h1>Overview</h1><p>Tenant ${tenant}, the last hour</p></div></div>`,
+    live: true,
+    fragments: [
+      {
+        id: 'now',
+        look: 'wide bare',
+        render: async () =>
+          html`<h2 class="unseen">Now</h2>${hourTiles(await minutes(), await count('running'), await count('queued'))}`,
+      },
+      {
+        id: 'limits',
+        look: 'wide card',
+        render: async () =>
+          html`<div class="card-head"><h2>Usage against limits</h2><a href="${withTenant('/dashboard/usage', visit, tenant)}">Usage in detail</a></div>${quotaBars(await quotas(), now)}`,
+      },
+      {
+        id: 'active',
+        look: 'wide card',
+        render: async () => {
+          const { running, queued } = await active();
+          const rows = [...running.slice(0, SHOWN), ...queued.slice(0, SHOWN)];
+          return html`<div class="card-head"><h2>Running and waiting</h2><a href="${withTenant('/dashboard/invocations', visit, tenant)}">All invocations</a></div>${
+            rows.length === 0
+              ? empty('Nothing runs.', html`Start something with <code>pie invoke</code> and watch it here.`)
+              : invocationTable('Running and waiting invocations', rows, now)
+          }`;
+        },
+      },
+      {
+        id: 'first-token',
+        look: 'card',
+        render: async () => html`<h2>Time to first token</h2>${firstTokenChart(await minutes(), now)}`,
+      },
+      {
+        id: 'tokens',
+        look: 'card',
+        render: async () => html`<h2>Output tokens</h2>${tokensChart(await minutes(), now)}`,
+      },
+      {
+        id: 'failures',
+        look: 'card',
+        render: async () => html`<h2>Terminations by cause</h2>${causeTable(await minutes(), 'failures')}`,
+      },
+      {
+        id: 'rejections',
+        look: 'card',
+        render: async () => html`<h2>Rejections by cause</h2>${causeTable(await minutes(), 'rejections')}`,
+      },
+      {
+        id: 'minutes',
+        look: 'wide bare',
+        render: async () => minuteTable(await minutes()),
+      },
+    ],
+  };
+}

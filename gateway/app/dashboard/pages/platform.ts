@@ -1,0 +1,117 @@
+import type { ModelLoad, PlatformLoad } from '../../control/operations.ts';
+import type { Tenant } from '../../control/tenants.ts';
+import { number, percent } from '../html/format.ts';
+import { type Html, html } from '../html/html.ts';
+import { badge, bar, empty, table, tile, tiles } from '../html/parts.ts';
+import { demand, once, type Page, type Visit } from '../page.ts';
+
+/** For operators: every tenant, the models' memory and batches, the runtimes. */
+export function platformPage(visit: Visit): Page {
+  demand(visit, 'operator');
+  const { control, call } = visit;
+  const load = once(() => control.operations.load(call));
+  const tenants = once(() => control.tenants.list(call));
+
+  return {
+    title: 'Platform',
+    place: 'platform',
+    head: html`<div class="head"><div class="titles"><h1>Platform</h1><p>All tenants, for operators</p></div></div>`,
+    live: true,
+    fragments: [
+      { id: 'now', look: 'wide bare', render: async () => nowTiles(await load()) },
+      {
+        id: 'tenants',
+        look: 'wide card',
+        render: async () => html`<h2>Tenants</h2>${tenantTable(await tenants(), await load())}`,
+      },
+      {
+        id: 'models',
+        look: 'wide card',
+        render: async () => html`<h2>Models</h2>${modelTable((await load()).models)}`,
+      },
+      {
+        id: 'runtimes',
+        look: 'wide card',
+        render: async () => html`<h2>Runtimes</h2>${runtimeTable((await load()).runtimes)}`,
+      },
+    ],
+  };
+}
+
+function nowTiles({ running, waiting, runtimes }: PlatformLoad): Html {
+  const alive = runtimes.filter((runtime) => runtime.alive);
+  const slots = alive.reduce((sum, runtime) => sum + runtime.slots, 0);
+  return html`<h2 class="unseen">Now</h2>${tiles(
+    tile('Running', number(running), `of ${number(slots)} slots`),
+    tile('Waiting', number(waiting)),
+    tile('Runtimes alive', `${alive.length} of ${runtimes.length}`),
+  )}`;
+}
+
+function tenantTable(tenants: readonly Tenant[], { tenants: busy }: PlatformLoad): Html {
+  const loads = new Map(busy.map((entry) => [entry.tenant, entry]));
+  return table(
+    'Tenants and what they do',
+    [
+      { head: 'Tenant' },
+      { head: 'State' },
+      { head: 'Running', numeric: true },
+      { head: 'Waiting', numeric: true },
+      { head: 'Weight', numeric: true },
+    ],
+    tenants.map(({ name, suspended, weight }) => [
+      html`<a href="/dashboard?${new URLSearchParams({ tenant: name }).toString()}">${name}</a>`,
+      suspended ? badge('suspended', 'bad') : badge('active', 'good'),
+      number(loads.get(name)?.running ?? 0),
+      number(loads.get(name)?.waiting ?? 0),
+      number(weight),
+    ]),
+  );
+}
+
+function modelTable(models: readonly ModelLoad[]): Html {
+  if (models.length === 0)
+    return empty(
+      'No model is served now.',
+      html`<code>pie models list</code> shows what could be; a runtime must be alive.`,
+    );
+  return table(
+    'Memory and batches of each model over the last seconds',
+    [
+      { head: 'Model' },
+      { head: 'KV pages' },
+      { head: 'In use', numeric: true },
+      { head: 'Cached', numeric: true },
+      { head: 'Batch size', numeric: true },
+      { head: 'Device busy', numeric: true },
+      { head: 'Prefix hits', numeric: true },
+    ],
+    models.map(({ model, pages, freePages, cachedPages, batchSize, utilisation, hitRate }) => {
+      const used = pages - freePages - cachedPages;
+      return [
+        model,
+        bar(pages === 0 ? 0 : used / pages, `${model}: ${number(used)} of ${number(pages)} KV pages in use`),
+        `${number(used)} of ${number(pages)}`,
+        number(cachedPages),
+        batchSize === null ? '–' : number(batchSize),
+        percent(utilisation),
+        hitRate === null ? '–' : percent(hitRate),
+      ];
+    }),
+  );
+}
+
+function runtimeTable(runtimes: PlatformLoad['runtimes']): Html {
+  if (runtimes.length === 0)
+    return empty('No runtime is registered.', html`Invocations wait until one is: look at <code>pie doctor</code>.`);
+  return table(
+    'Runtimes',
+    [{ head: 'Runtime' }, { head: 'State' }, { head: 'Slots in use' }, { head: 'Running', numeric: true }],
+    runtimes.map(({ name, alive, slots, running }) => [
+      name,
+      alive ? badge('alive', 'good') : badge('gone', 'bad'),
+      bar(slots === 0 ? 0 : running / slots, `${name}: ${running} of ${slots} slots`, true),
+      `${number(running)} of ${number(slots)}`,
+    ]),
+  );
+}

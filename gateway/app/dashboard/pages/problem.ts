@@ -1,0 +1,12 @@
+import { CODES } from '../../errors/codes.ts';
+import type { GatewayError } from '../../errors/gateway-error.ts';
+import { prose } from '../html/format.ts';
+import { type Html, html } from '../html/html.ts';
+
+/** An error as a page: what happened and what to do, with a way back. */
+export function problemPage(error: GatewayError, requestId: string, back: string): Html {
+  return html`<div class="sign-in"><div class="card"><p class="muted">${error.status}</p><h1>${CODES[error.code].title}</h1>
+<p>${prose(error.message)}</p><p>${prose(error.hint)}</p>
+<div class="actions"><a class="button" href="${back}">${back === '/dashboard' ? 'Overview' : 'Back'}</a></div></div>
+<p class="muted hint"><a href="/docs/errors/${error.code}"><code>${error.code}</code></a>, request <code>${requestId}</code></p></div>`;
+}

@@ -1,0 +1,63 @@
+import type { InvocationEvent } from '../../control.ts';
+import { bytes } from '../html/format.ts';
+import { type Html, html, textOf } from '../html/html.ts';
+
+/** Most characters of one row: the rest is for `pie attach` and the API. */
+const MAX_ROW = 600;
+/** The result has a place of its own. */
+const MAX_RESULT_ROW = 160;
+
+/** What a reader of an invocation is shown of some of its events. */
+export interface Transcript {
+  /** What it sent as text, one piece after another. */
+  readonly text: string;
+  /** Its other events, a row each, as markup. */
+  readonly rows: string;
+}
+
+/** Parts the text that an inferlet sends from everything else that happens to it. */
+export async function transcript(events: readonly InvocationEvent[]): Promise<Transcript> {
+  let text = '';
+  const rows: Html[] = [];
+  for (const { seq, event, data } of events) {
+    const parsed = membersOf(data);
+    if (event === 'message' && typeof parsed.text === 'string') text += parsed.text;
+    else rows.push(row(seq, event, parsed, data));
+    if (event === 'start' && Number(parsed.attempt) > 1) text += `\n\n— attempt ${Number(parsed.attempt)} —\n\n`;
+  }
+  return { text, rows: (await Promise.all(rows.map(textOf))).join('') };
+}
+
+function row(seq: number, event: InvocationEvent['event'], data: Members, raw: string): Html {
+  const level = event === 'log' && /^(debug|info|warn|error)$/.test(String(data.level)) ? ` level-${data.level}` : '';
+  const kind = event === 'log' ? String(data.level) : event;
+  return html`<li class="${event}${level}"><span class="seq">${seq}</span><span class="kind">${short(kind, 12)}</span><span class="what">${short(said(event, data, raw), event === 'result' ? MAX_RESULT_ROW : MAX_ROW)}</span></li>`;
+}
+
+function said(event: InvocationEvent['event'], data: Members, raw: string): string {
+  if (event === 'log') return String(data.message);
+  if (event === 'error') return `${data.code}: ${data.message}`;
+  if (event === 'message' && typeof data.base64 === 'string') return `${bytes((data.base64.length * 3) / 4)} of data`;
+  if (event === 'message') {
+    const { name, mediaType, bytes: size } = membersOf(JSON.stringify(data.file ?? {}));
+    return `file ${name} (${mediaType}, ${bytes(Number(size))})`;
+  }
+  if (event === 'result') return JSON.stringify(data.output ?? null);
+  if (event === 'start' || event === 'metric')
+    return Object.entries(data)
+      .filter(([name]) => name !== 'invocation' && name !== 'function' && name !== 'version')
+      .map(([name, value]) => `${name} ${typeof value === 'string' ? value : JSON.stringify(value)}`)
+      .join('  ');
+  return raw;
+}
+
+type Members = Readonly<Record<string, unknown>>;
+
+function membersOf(json: string): Members {
+  const parsed: unknown = JSON.parse(json);
+  return typeof parsed === 'object' && parsed !== null ? (parsed as Members) : {};
+}
+
+function short(text: string, length: number): string {
+  return text.length > length ? `${text.slice(0, length)}…` : text;
+}

@@ -1,0 +1,109 @@
+import { z } from '@hono/zod-openapi';
+import type { UsageRow } from '../../control/quotas.ts';
+import { GatewayError } from '../../errors/gateway-error.ts';
+import { duration, number } from '../html/format.ts';
+import { type Html, html, NONE } from '../html/html.ts';
+import { empty, table } from '../html/parts.ts';
+import { type Page, tenantOf, type Visit, withTenant } from '../page.ts';
+import { quotaBars } from './usage-bars.ts';
+
+const SPANS = ['hour', 'day', 'month'] as const;
+type Span = (typeof SPANS)[number];
+
+const NAMES: Readonly<Record<Span, string>> = {
+  hour: 'The last 24 hours',
+  day: 'The last 31 days',
+  month: 'The last 12 months',
+};
+
+const HOUR_MS = 3_600_000;
+const LENGTH_MS: Readonly<Record<Span, number>> = {
+  hour: 23 * HOUR_MS,
+  day: 30 * 24 * HOUR_MS,
+  month: 335 * 24 * HOUR_MS,
+};
+
+/** Every limit of a tenant and its functions, and what was used when. */
+export function usagePage(visit: Visit): Page {
+  const { control, call, now, url } = visit;
+  const tenant = tenantOf(visit);
+  const parsed = z.enum(SPANS).safeParse(url.searchParams.get('by') ?? 'day');
+  if (!parsed.success) throw new GatewayError('invalid-input', 'Usage is shown by hour, day or month.');
+  const by = parsed.data;
+  const perFunction = url.searchParams.get('per') === 'function';
+  const choice = (span: Span) =>
+    html`<option value="${span}"${span === by ? html` selected` : NONE}>${NAMES[span]}</option>`;
+
+  return {
+    title: 'Usage',
+    place: 'usage',
+    head: html`<div class="head"><div class="titles"><h1>Usage</h1><p>Tenant ${tenant}</p></div></div>`,
+    live: true,
+    fragments: [
+      {
+        id: 'limits',
+        look: 'wide card',
+        render: async () => html`<h2>Limits</h2>${quotaBars(await control.quotas.status(call, tenant), now)}`,
+      },
+      {
+        id: 'choice',
+        look: 'wide card',
+        fixed: true,
+        render: () => html`<h2 class="unseen">Choose</h2><form class="row" method="get" action="/dashboard/usage">
+${tenant === call.principal.tenant ? NONE : html`<input type="hidden" name="tenant" value="${tenant}">`}
+<div><label for="by">Time</label><select id="by" name="by">${SPANS.map(choice)}</select></div>
+<div><label for="per">Rows</label><select id="per" name="per"><option value="all">All functions together</option><option value="function"${perFunction ? html` selected` : NONE}>One per function</option></select></div>
+<button>Show</button></form>`,
+      },
+      {
+        id: 'usage',
+        look: 'wide card',
+        render: async () => {
+          const from = new Date(now - LENGTH_MS[by]).toISOString();
+          const rows = await control.quotas.usage(call, { tenant, from, by, perFunction });
+          return html`<h2>${NAMES[by]}</h2>${
+            rows.length === 0
+              ? empty(
+                  'Nothing was used.',
+                  html`Look at the <a href="${withTenant('/dashboard/invocations', visit, tenant)}">invocations</a>.`,
+                )
+              : usageTable(rows, by, perFunction)
+          }<p class="muted hint"><code>pie usage --csv</code> exports these numbers.</p>`;
+        },
+      },
+    ],
+  };
+}
+
+function usageTable(rows: readonly UsageRow[], by: Span, perFunction: boolean): Html {
+  const span = (at: string) =>
+    html`<time datetime="${at}">${by === 'hour' ? at.slice(0, 16).replace('T', ' ') : by === 'day' ? at.slice(0, 10) : at.slice(0, 7)}</time>`;
+  const newestFirst = [...rows].sort((a, b) => (a.at < b.at ? 1 : a.at > b.at ? -1 : 0));
+  return html`<div class="sideways" tabindex="0" role="region" aria-label="Usage by ${by}">${table(
+    `Usage by ${by}, newest first`,
+    [
+      { head: by === 'hour' ? 'Hour' : by === 'day' ? 'Day' : 'Month' },
+      ...(perFunction ? [{ head: 'Function' }] : []),
+      { head: 'Invocations', numeric: true },
+      { head: 'Failed', numeric: true },
+      { head: 'Input tokens', numeric: true },
+      { head: 'Output tokens', numeric: true },
+      { head: 'Cached tokens', numeric: true },
+      { head: 'GPU time', numeric: true },
+      { head: 'CPU time', numeric: true },
+      { head: 'Page seconds', numeric: true },
+    ],
+    newestFirst.map((row) => [
+      span(row.at),
+      ...(perFunction ? [row.function ?? '–'] : []),
+      number(row.invocations),
+      number(row.failed),
+      number(row.inputTokens),
+      number(row.outputTokens),
+      number(row.cachedTokens),
+      duration(row.gpuMs),
+      duration(row.cpuMs),
+      number(row.pageSeconds),
+    ]),
+  )}</div>`;
+}

@@ -1,0 +1,219 @@
+import { type Context, Hono } from 'hono';
+import type { AppEnv, AppSettings } from '../context.ts';
+import type { ControlPlane } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { discardBody } from '../http/body.ts';
+import { eventStreamResponse } from '../http/event-stream.ts';
+import type { App } from '../routes/define.ts';
+import { assetRoutes } from './assets/routes.ts';
+import { type Html, html } from './html/html.ts';
+import { layout } from './html/layout.ts';
+import { follow } from './live/follow.ts';
+import { frameText } from './live/frames.ts';
+import { Streams } from './live/streams.ts';
+import { may, orNotice, type Page, type Visit } from './page.ts';
+import { functionPage } from './pages/function.ts';
+import { functionsPage } from './pages/functions.ts';
+import { cancelInvocation, invocationPage } from './pages/invocation.ts';
+import { invocationsPage } from './pages/invocations.ts';
+import { overviewPage } from './pages/overview.ts';
+import { platformPage } from './pages/platform.ts';
+import { problemPage } from './pages/problem.ts';
+import { rollBack, rollbackPage } from './pages/rollback.ts';
+import { safeNext, signInPage } from './pages/sign-in.ts';
+import { usagePage } from './pages/usage.ts';
+import { Visits } from './visits.ts';
+
+type Render = (visit: Visit, c: Context<AppEnv>) => Page | Promise<Page>;
+
+/** Only what this site serves itself, and nothing inline. */
+const CONTENT_SECURITY_POLICY =
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+const SEQUENCE = /^\d{1,15}$/;
+
+/** `/dashboard`: pages for people. Each is readable as it is; asked for as an event stream, its address tells what changes on it. */
+export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
+  const dashboard = new Hono<AppEnv>();
+  const visits = new Visits(control, settings);
+  const streams = new Streams();
+  const visitOf = new WeakMap<Request, Visit>();
+
+  dashboard.use(async function pageHeaders(c, next) {
+    await next();
+    c.res.headers.set('content-security-policy', CONTENT_SECURITY_POLICY);
+    // With `no-referrer` browsers would not say where a form comes from.
+    c.res.headers.set('referrer-policy', 'same-origin');
+    if (!c.res.headers.has('cache-control')) c.res.headers.set('cache-control', 'no-store');
+  });
+
+  /** Faults of ours go to the log. */
+  const report = (c: Context<AppEnv>) => (error: GatewayError) => {
+    if (error.code !== 'internal') return;
+    const message = `${c.req.method} ${c.req.path} failed`;
+    settings.log({ level: 'error', message, requestId: c.get('requestId'), error: error.cause ?? error });
+  };
+
+  dashboard.onError(async (caught, c) => {
+    const error = GatewayError.from(caught);
+    report(c)(error);
+    await discardBody(c.req.raw);
+    if (error.code === 'unauthorized' && !asksForStream(c)) {
+      visits.signOut(c);
+      return c.redirect(signInAddress(c), 303);
+    }
+    const body = problemPage(error, c.get('requestId'), c.req.method === 'POST' ? pageOf(c.req.path) : '/dashboard');
+    return c.html(wholePage({ title: `${error.status}`, body }, visitOf.get(c.req.raw)), error.status, error.headers);
+  });
+
+  const enter = async (c: Context<AppEnv>) => {
+    const visit = await visits.of(c);
+    if (visit !== null) visitOf.set(c.req.raw, visit);
+    return visit;
+  };
+
+  const show = (path: string, render: Render) =>
+    dashboard.get(path, async (c) => {
+      const visit = await enter(c);
+      if (visit === null) throw new GatewayError('unauthorized', 'Nobody is signed in (any more).');
+      if (asksForStream(c)) return stream(c, visit, render);
+      const page = await render(visit, c);
+      return c.html(wholePage({ ...page, body: await bodyOf(visit, page, report(c)) }, visit));
+    });
+
+  const act = (path: string, perform: (visit: Visit, form: URLSearchParams, c: Context<AppEnv>) => Promise<string>) =>
+    dashboard.post(path, async (c) => {
+      const visit = await enter(c);
+      if (visit === null) throw new GatewayError('unauthorized', 'Nobody is signed in (any more).');
+      const form = await visits.formOf(c, visit);
+      return c.redirect(await perform(visit, form, c), 303);
+    });
+
+  const stream = async (c: Context<AppEnv>, visit: Visit, render: Render) => {
+    const leave = streams.enter(visit.call.principal.keyId);
+    const following = new AbortController();
+    const end = () => {
+      following.abort();
+      leave();
+    };
+    const frames = follow({
+      renew: () => visits.renew(c, visit.session, following.signal),
+      render: async (now) => guarded(now, await render(now, c), report(c)),
+      after: afterOf(c),
+      signal: following.signal,
+    });
+    return eventStreamResponse({
+      source: frames,
+      frame: frameText,
+      isTerminal: ({ event }) => event === 'end',
+      errorFrame: ({ message }) => `event: trouble\ndata: ${JSON.stringify({ message })}\n\n`,
+      heartbeatMs: settings.heartbeatMs,
+      client: visit.call.signal,
+      // It would go on for ever.
+      shutdown: settings.draining,
+      onDisconnect: end,
+      onEnd: end,
+    });
+  };
+
+  assetRoutes(dashboard);
+
+  dashboard.get('/sign-in', async (c) => {
+    const next = safeNext(c.req.query('next'), new URL(c.req.url).origin);
+    if ((await enter(c)) !== null) return c.redirect(next, 303);
+    return c.html(wholePage({ title: 'Sign in', body: signInPage({ next }) }));
+  });
+  dashboard.post('/sign-in', async (c) => {
+    const form = await visits.form(c);
+    const next = safeNext(form.get('next'), new URL(c.req.url).origin);
+    if (await visits.signIn(c, form)) return c.redirect(next, 303);
+    const problem = 'This key is not known. It may have been removed, or a character is missing.';
+    return c.html(wholePage({ title: 'Sign in', body: signInPage({ next, problem }) }), 401);
+  });
+  act('/sign-out', async (_visit, _form, c) => {
+    visits.signOut(c);
+    return '/dashboard/sign-in';
+  });
+
+  show('/', overviewPage);
+  show('/invocations', invocationsPage);
+  show('/invocations/:id', (visit, c) => invocationPage(visit, c.req.param('id') ?? ''));
+  act('/invocations/:id/cancel', async (visit, _form, c) => cancelInvocation(visit, c.req.param('id') ?? ''));
+  show('/functions', functionsPage);
+  show('/functions/:name', (visit, c) => functionPage(visit, c.req.param('name') ?? ''));
+  show('/functions/:name/rollback', (visit, c) => rollbackPage(visit, c.req.param('name') ?? ''));
+  act('/functions/:name/rollback', (visit, form, c) => rollBack(visit, c.req.param('name') ?? '', form));
+  show('/usage', usagePage);
+  show('/platform', platformPage);
+  dashboard.all('/*', (c) => {
+    throw new GatewayError('not-found', `Nothing is at ${c.req.path}.`, {
+      hint: 'The overview leads to everything there is.',
+    });
+  });
+
+  app.route('/dashboard', dashboard);
+}
+
+/** A page's own part: its head and its fragments, each in a box that the script finds again. */
+async function bodyOf(visit: Visit, page: Page, report: (error: GatewayError) => void): Promise<Html> {
+  const boxes = guarded(visit, page, report).fragments.map(
+    async ({ id, look = '', render }) => html`<section id="${id}" class="${look}">${await render()}</section>`,
+  );
+  return html`${page.head}<div class="grid">${await Promise.all(boxes)}</div>`;
+}
+
+/** The page with parts that say so when they cannot be shown. */
+function guarded(visit: Visit, page: Page, report: (error: GatewayError) => void): Page {
+  const fragments = page.fragments.map((fragment) => ({
+    ...fragment,
+    render: () => orNotice(visit, fragment.render, report),
+  }));
+  return { ...page, fragments };
+}
+
+interface Shown extends Pick<Partial<Page>, 'place' | 'live' | 'stream'> {
+  readonly title: string;
+  readonly body: Html;
+}
+
+function wholePage({ title, place, live, stream, body }: Shown, visit?: Visit): Html {
+  return layout({
+    title,
+    body,
+    ...(place !== undefined && { place }),
+    ...(visit !== undefined && { signedIn: signedIn(visit) }),
+    ...(live === true && visit !== undefined && { live: liveAddress(visit.url, stream) }),
+  });
+}
+
+function signedIn(visit: Visit) {
+  const { tenant, keyId } = visit.call.principal;
+  return { tenant, keyId, operator: may(visit, 'operator'), formToken: visit.formToken };
+}
+
+function asksForStream(c: Context<AppEnv>): boolean {
+  return c.req.header('accept') === 'text/event-stream';
+}
+
+/** The page whose form was sent there. */
+function pageOf(path: string): string {
+  return path.endsWith('/sign-out') ? '/dashboard' : path.replace(/\/cancel$/, '');
+}
+
+/** It leads back to the page that was asked for. */
+function signInAddress(c: Context<AppEnv>): string {
+  const { pathname, search } = new URL(c.req.url);
+  const next = c.req.method === 'GET' ? `?${new URLSearchParams({ next: `${pathname}${search}` })}` : '';
+  return `/dashboard/sign-in${next}`;
+}
+
+function liveAddress({ pathname, search }: URL, stream: Page['stream']): string {
+  if (stream === undefined) return `${pathname}${search}`;
+  return `${pathname}?after=${stream.after}`;
+}
+
+/** A browser that comes back names the last event it has; one that begins has it in the address. */
+function afterOf(c: Context<AppEnv>): number | null {
+  const given = c.req.header('last-event-id') ?? c.req.query('after');
+  return given !== undefined && SEQUENCE.test(given) ? Number(given) : null;
+}

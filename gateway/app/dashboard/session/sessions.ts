@@ -1,0 +1,126 @@
+/** A signed-in browser. */
+export interface Session {
+  /** Authenticated anew with every request, so that a removed key is signed out. */
+  readonly apiKey: string;
+  /** Random; names the session in form tokens. */
+  readonly id: string;
+  /** Milliseconds since the Unix epoch. */
+  readonly expiresAt: number;
+}
+
+export const SESSION_MS = 8 * 3_600_000;
+/** Of the server's secret, at least; it must not be guessed. */
+export const SECRET_BYTES = 32;
+
+const ID_BYTES = 16;
+const NONCE_BYTES = 12;
+const TAG_BYTES = 16;
+/** A sealed session has some 230 characters; what is longer than this is not worth opening. */
+const MAX_COOKIE_LENGTH = 1024;
+type DeriveKey = Parameters<typeof crypto.subtle.deriveKey>;
+
+const BASE64URL = { alphabet: 'base64url', omitPadding: true } as const;
+
+interface Keys {
+  readonly seal: CryptoKey;
+  readonly forms: CryptoKey;
+}
+
+/**
+ * Makes and reads session cookies: the API key, sealed with AES-GCM under a key of the server. Nothing is stored, so any gateway with the
+ * same secret knows the session, and the cookie is worth nothing without the secret.
+ *
+ * @example
+ * const sessions = new Sessions(secret);
+ * const cookie = await sessions.seal(sessions.begin(apiKey, Date.now()));
+ * await sessions.open(cookie, Date.now()); // the session, or null
+ */
+export class Sessions {
+  readonly #given: Uint8Array | undefined;
+  #keys: Keys | undefined;
+  #random: Uint8Array | undefined;
+
+  /** `secret` has at least 32 bytes; a random one, so that sessions end with this object, when it is absent. Throws `RangeError`. */
+  constructor(secret?: Uint8Array) {
+    if (secret !== undefined && secret.length < SECRET_BYTES)
+      throw new RangeError(`a session secret has at least ${SECRET_BYTES} bytes`);
+    this.#given = secret;
+  }
+
+  begin(apiKey: string, now: number): Session {
+    return { apiKey, id: randomBytes(ID_BYTES).toBase64(BASE64URL), expiresAt: now + SESSION_MS };
+  }
+
+  /** The value of the session's cookie. */
+  async seal({ apiKey, id, expiresAt }: Session): Promise<string> {
+    const { seal } = await this.#derived();
+    const nonce = randomBytes(NONCE_BYTES);
+    const plain = new TextEncoder().encode(JSON.stringify([apiKey, id, expiresAt]));
+    const sealed = new Uint8Array(await crypto.subtle.encrypt({ name: 'AES-GCM', iv: nonce }, seal, plain));
+    const all = new Uint8Array(nonce.length + sealed.length);
+    all.set(nonce);
+    all.set(sealed, nonce.length);
+    return all.toBase64(BASE64URL);
+  }
+
+  /** The session of a cookie; null when it is not one of ours, was changed, or has expired. */
+  async open(cookie: string, now: number): Promise<Session | null> {
+    const all = cookie.length > MAX_COOKIE_LENGTH ? null : bytesOf(cookie);
+    if (all === null || all.length <= NONCE_BYTES + TAG_BYTES) return null;
+    const { seal } = await this.#derived();
+    const iv = all.subarray(0, NONCE_BYTES);
+    const plain = await crypto.subtle
+      .decrypt({ name: 'AES-GCM', iv }, seal, all.subarray(NONCE_BYTES))
+      // Whatever fails to open is not ours.
+      .catch(() => null);
+    if (plain === null) return null;
+    const [apiKey, id, expiresAt] = JSON.parse(new TextDecoder().decode(plain)) as [string, string, number];
+    return expiresAt > now ? { apiKey, id, expiresAt } : null;
+  }
+
+  /** What every form of this session carries: nobody who cannot read its pages can know it. */
+  async formToken({ id }: Session): Promise<string> {
+    const { forms } = await this.#derived();
+    const mac = await crypto.subtle.sign('HMAC', forms, new TextEncoder().encode(id));
+    return new Uint8Array(mac).toBase64(BASE64URL);
+  }
+
+  /** Whether a form came from a page of this session. Takes the same time for every wrong token. */
+  async isFormToken({ id }: Session, token: string): Promise<boolean> {
+    const mac = token.length > MAX_COOKIE_LENGTH ? null : bytesOf(token);
+    if (mac === null) return false;
+    const { forms } = await this.#derived();
+    return crypto.subtle.verify('HMAC', forms, mac, new TextEncoder().encode(id));
+  }
+
+  /** Kept as keys, not as a promise: in workerd a request must not wait for another one's. */
+  async #derived(): Promise<Keys> {
+    if (this.#keys !== undefined) return this.#keys;
+    // Not in the constructor: workerd has no randomness before the first request.
+    this.#random ??= randomBytes(SECRET_BYTES);
+    const secret = new Uint8Array(this.#given ?? this.#random);
+    const master = await crypto.subtle.importKey('raw', secret, 'HKDF', false, ['deriveKey']);
+    const derive = (purpose: string, algorithm: DeriveKey[2], usages: DeriveKey[4]) => {
+      const info = new TextEncoder().encode(`pie dashboard ${purpose}`);
+      const from = { name: 'HKDF', hash: 'SHA-256', salt: new Uint8Array(), info };
+      return crypto.subtle.deriveKey(from, master, algorithm, false, usages);
+    };
+    this.#keys = {
+      seal: await derive('session', { name: 'AES-GCM', length: 256 }, ['encrypt', 'decrypt']),
+      forms: await derive('forms', { name: 'HMAC', hash: 'SHA-256', length: 256 }, ['sign', 'verify']),
+    };
+    return this.#keys;
+  }
+}
+
+function randomBytes(count: number): Uint8Array<ArrayBuffer> {
+  return crypto.getRandomValues(new Uint8Array(count));
+}
+
+function bytesOf(base64url: string): Uint8Array<ArrayBuffer> | null {
+  try {
+    return Uint8Array.fromBase64(base64url, { alphabet: 'base64url' });
+  } catch {
+    return null;
+  }
+}

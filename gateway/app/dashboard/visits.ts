@@ -1,0 +1,117 @@
+import type { Context } from 'hono';
+import { deleteCookie, getCookie, setCookie } from 'hono/cookie';
+import type { AppEnv, AppSettings } from '../context.ts';
+import type { ControlPlane, Principal } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { readBody } from '../http/body.ts';
+import type { Visit } from './page.ts';
+import { Attempts } from './session/attempts.ts';
+import { isSameOrigin } from './session/same-origin.ts';
+import { SESSION_MS, type Session, Sessions } from './session/sessions.ts';
+
+const COOKIE = 'pie_session';
+const PATH = '/dashboard';
+const MAX_FORM_BYTES = 16 * 1024;
+const MAX_KEY_LENGTH = 256;
+
+/** Who is there: sessions, sign-in, and the forms of those who are signed in. */
+export class Visits {
+  readonly #control: ControlPlane;
+  readonly #sessions: Sessions;
+  readonly #attempts = new Attempts();
+  readonly #addressOf: AppSettings['clientAddress'];
+
+  constructor(control: ControlPlane, settings: AppSettings) {
+    this.#control = control;
+    this.#sessions = new Sessions(settings.sessionSecret);
+    this.#addressOf = settings.clientAddress;
+  }
+
+  /** The visit of a request, or null when nobody is signed in (any more). */
+  async of(c: Context<AppEnv>): Promise<Visit | null> {
+    const cookie = getCookie(c, COOKIE);
+    const session = cookie === undefined ? null : await this.#sessions.open(cookie, Date.now());
+    return session === null ? null : this.renew(c, session, c.req.raw.signal);
+  }
+
+  /** A visit of a session now; null when it has expired or its key was removed. */
+  async renew(c: Context<AppEnv>, session: Session, signal: AbortSignal): Promise<Visit | null> {
+    const now = Date.now();
+    const principal = session.expiresAt > now ? await this.#principalOf(session.apiKey) : null;
+    if (principal === null) return null;
+    return {
+      control: this.#control,
+      call: { principal, requestId: c.get('requestId'), traceparent: c.get('traceparent'), signal },
+      session,
+      formToken: await this.#sessions.formToken(session),
+      url: new URL(c.req.url),
+      now,
+    };
+  }
+
+  /** Signs in with the key of a form. Throws `forbidden` and `too-many-requests`; false when the key is not known. */
+  async signIn(c: Context<AppEnv>, form: URLSearchParams): Promise<boolean> {
+    const address = this.#addressOf(c);
+    const waitMs = this.#attempts.take(address, Date.now());
+    if (waitMs > 0) {
+      const seconds = Math.ceil(waitMs / 1000);
+      throw new GatewayError('too-many-requests', 'Too many keys were tried from this address.', {
+        hint: `Try again in ${seconds} s.`,
+        headers: { 'retry-after': String(seconds) },
+      });
+    }
+    const key = form.get('key')?.trim() ?? '';
+    const known = key !== '' && key.length <= MAX_KEY_LENGTH && (await this.#principalOf(key)) !== null;
+    if (!known) return false;
+    this.#attempts.giveBack(address);
+    const session = this.#sessions.begin(key, Date.now());
+    setCookie(c, COOKIE, await this.#sessions.seal(session), {
+      ...this.#cookieOptions(c),
+      httpOnly: true,
+      maxAge: SESSION_MS / 1000,
+    });
+    return true;
+  }
+
+  signOut(c: Context<AppEnv>): void {
+    deleteCookie(c, COOKIE, this.#cookieOptions(c));
+  }
+
+  /** The form that a page of this very site sent. Throws `forbidden`, `body-too-large`, `unsupported-media-type`. */
+  async form(c: Context<AppEnv>): Promise<URLSearchParams> {
+    if (!isSameOrigin(c.req.raw))
+      throw new GatewayError('forbidden', 'The form was not sent by a page of this dashboard.', {
+        hint: 'Open the dashboard and use the button there.',
+      });
+    const [type] = (c.req.header('content-type') ?? '').split(';', 1);
+    if (type?.trim().toLowerCase() !== 'application/x-www-form-urlencoded')
+      throw new GatewayError('unsupported-media-type', 'A form is application/x-www-form-urlencoded.');
+    return new URLSearchParams(new TextDecoder().decode(await readBody(c.req.raw, MAX_FORM_BYTES)));
+  }
+
+  /** The same for somebody who is signed in: it must carry the session's token. */
+  async formOf(c: Context<AppEnv>, { session }: Visit): Promise<URLSearchParams> {
+    const form = await this.form(c);
+    if (!(await this.#sessions.isFormToken(session, form.get('token') ?? '')))
+      throw new GatewayError('forbidden', 'The form does not belong to your session.', {
+        hint: 'Go back, reload the page and try again.',
+      });
+    return form;
+  }
+
+  /** Null for a key that is not known, was removed or has expired. */
+  async #principalOf(apiKey: string): Promise<Principal | null> {
+    try {
+      return await this.#control.authenticate(apiKey);
+    } catch (error) {
+      if (error instanceof GatewayError && error.code === 'unauthorized') return null;
+      throw error;
+    }
+  }
+
+  #cookieOptions(c: Context<AppEnv>) {
+    // A proxy in front may have ended TLS; who lies about it only keeps their own cookie from plain http.
+    const secure = new URL(c.req.url).protocol === 'https:' || c.req.header('x-forwarded-proto') === 'https';
+    return { path: PATH, sameSite: 'Strict', secure } as const;
+  }
+}

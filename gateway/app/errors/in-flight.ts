@@ -1,0 +1,13 @@
+import { GatewayError } from './gateway-error.ts';
+
+/** When to ask again for the outcome of an invocation that has not ended: nobody knows, so not too often. */
+const RETRY_AFTER_S = 1;
+
+/** The refusal of a request whose idempotency key belongs to an invocation that has not ended. */
+export function inFlight(id: string): GatewayError {
+  return new GatewayError('idempotency-in-flight', `The invocation ${id} of this key has not ended.`, {
+    hint: `Attach to it (GET /v1/invocations/${id}/events), or ask again.`,
+    members: { invocation: id },
+    headers: { location: `/v1/invocations/${id}`, 'retry-after': String(RETRY_AFTER_S), 'x-should-retry': 'true' },
+  });
+}

@@ -1,0 +1,37 @@
+import { z } from '@hono/zod-openapi';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { readJson } from './body.ts';
+
+/** Bytes of a body that administers something. */
+export const MAX_SETTINGS_BYTES = 64 * 1024;
+
+/** The documentation of a route's JSON body. It is read by {@link readChecked}, which bounds it, and not by the router. */
+export function jsonBody(schema: z.ZodType) {
+  const { $schema: _, ...documented } = z.toJSONSchema(schema, { io: 'input' });
+  return { required: true, content: { 'application/json': { schema: documented as object } } };
+}
+
+/**
+ * The JSON body of a request, checked. Throws `body-too-large`, `malformed-json`, `unsupported-media-type`, and `invalid-input` with the
+ * first field that is wrong.
+ */
+export async function readChecked<T>(
+  request: Request,
+  schema: z.ZodType<T>,
+  limitBytes = MAX_SETTINGS_BYTES,
+): Promise<T> {
+  const { value } = await readJson(request, limitBytes);
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0];
+  const path = [...(issue?.path ?? []), ...(issue?.code === 'unrecognized_keys' ? issue.keys.slice(0, 1) : [])];
+  const field = `/${path.map(String).join('/')}`;
+  throw new GatewayError(
+    'invalid-input',
+    `The body is not valid at ${field}: ${issue?.message ?? 'it breaks its schema'}.`,
+    {
+      field,
+      hint: '/docs shows the body of every route.',
+    },
+  );
+}

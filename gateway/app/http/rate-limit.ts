@@ -1,0 +1,60 @@
+import type { MiddlewareHandler } from 'hono';
+import type { QuotaUse } from '#scheduler/quotas/exceeded.ts';
+import { type Counted, countedPart } from '#scheduler/quotas/names.ts';
+import { windowLength } from '#scheduler/quotas/windows.ts';
+import type { AppEnv } from '../context.ts';
+
+/** Units of what is counted, where it is not requests (`qu`). */
+const UNITS: Readonly<Record<Counted, string>> = {
+  requests: '',
+  tokens: ';qu="tokens"',
+  'gpu-ms': ';qu="gpu-ms"',
+  'cpu-ms': ';qu="cpu-ms"',
+};
+
+/**
+ * `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10) of the quotas that count: quota `q` in a window of `w` seconds,
+ * `r` of it left for `t` seconds. Those of a function are named `<quota>/<function>`.
+ *
+ * @example
+ * rateLimitHeaders([{ quota: 'requests-per-minute', function: null, limit: 60, used: 48, resetsAt: now + 31_000 }], now);
+ * // { 'ratelimit-policy': '"requests-per-minute";q=60;w=60', ratelimit: '"requests-per-minute";r=12;t=31' }
+ */
+export function rateLimitHeaders(quotas: readonly QuotaUse[], now: number): Record<string, string> {
+  const policies: string[] = [];
+  const limits: string[] = [];
+  for (const { quota, function: fn, limit, used, resetsAt } of quotas) {
+    const part = countedPart(quota);
+    if (part === null || resetsAt === null) continue;
+    const name = fn === null ? `"${quota}"` : `"${quota}/${fn}"`;
+    const windowS = Math.round(windowLength(part.window, now) / 1000);
+    policies.push(`${name};q=${limit}${UNITS[part.counted]};w=${windowS}`);
+    limits.push(
+      `${name};r=${Math.max(0, Math.floor(limit - used))};t=${Math.max(0, Math.ceil((resetsAt - now) / 1000))}`,
+    );
+  }
+  return limits.length === 0 ? {} : { 'ratelimit-policy': policies.join(', '), ratelimit: limits.join(', ') };
+}
+
+/** When to come back, in whole seconds, rounded up so that it is true; null when waiting does not help. */
+export function retryHeaders(retryAfterMs: number | null): Record<string, string> {
+  if (retryAfterMs === null) return { 'x-should-retry': 'false' };
+  return {
+    'retry-after': String(Math.ceil(retryAfterMs / 1000)),
+    'retry-after-ms': String(Math.ceil(retryAfterMs)),
+    'x-should-retry': 'true',
+  };
+}
+
+/**
+ * Puts what the control plane said of limits on the answer, refusals included.
+ *
+ * @example
+ * app.use('/v1/*', rateLimit());
+ */
+export function rateLimit(): MiddlewareHandler<AppEnv> {
+  return async function rateLimit(c, next) {
+    await next();
+    for (const [name, value] of Object.entries(c.get('answerHeaders') ?? {})) c.res.headers.set(name, value);
+  };
+}

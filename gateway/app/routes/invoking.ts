@@ -1,0 +1,110 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { FAILURE_CODES } from '#scheduler/invocations/types.ts';
+import { type AppSettings, callOf } from '../context.ts';
+import type { ControlPlane } from '../control.ts';
+import { readJson } from '../http/body.ts';
+import { preferencesOf, wantsEventStream } from '../http/preferences.ts';
+import { cancelAfterOf } from '../http/request-options.ts';
+import { Responder } from '../invocations/respond.ts';
+import { InputChecker } from '../validation/input.ts';
+import { type App, define, EVENT_STREAM, json, problems, SECURITY } from './define.ts';
+import { findFunction, referenceParam } from './functions.ts';
+import { InvocationSchema, OutcomeSchema } from './schemas.ts';
+
+/** What may stand in `Idempotency-Key`. */
+export const idempotencyKey = z.string().min(1).max(256).optional().openapi({
+  description:
+    'A second request with the same key and body, for the same function, gets the outcome of the first one, with `Idempotency-Replayed: true`. While that runs it is refused with 409; with another body or function, with 422. Kept for a day after the end.',
+});
+
+const invokeHeaders = z.object({
+  prefer: z.string().max(1024).optional().openapi({
+    description:
+      '`respond-async` answers 202 at once; `wait=N` waits N seconds for the outcome, then answers 202. `cancel-on-disconnect` cancels the invocation when the client leaves before its end; otherwise it keeps running and can be reattached.',
+  }),
+  'idempotency-key': idempotencyKey,
+  'cancel-after': z.string().max(32).optional().openapi({
+    description:
+      'The deadline, from now on, waiting included: seconds, or `30s`, `5m`, `1h`; 24 hours at most. The invocation then ends with `deadline-exceeded`. The wall time of the function bounds each attempt all the same.',
+    example: '5m',
+  }),
+  'webhook-url': z.string().optional().openapi({
+    description:
+      'Where the end is told: a POST as Standard Webhooks has it, signed with the secret of `GET /v1/webhooks/secret` and sent again for a day until it is answered with 2xx. https, of a public host, without credentials, 2,048 bytes at most.',
+    example: 'https://example.com/hooks/pie',
+  }),
+});
+
+/** Invoke a function. */
+export function invokingRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
+  const inputs = new InputChecker(settings.withTimeLimit);
+  const respond = new Responder(control, settings);
+
+  define(
+    app,
+    createRoute({
+      method: 'post',
+      path: '/v1/functions/{reference}/invocations',
+      operationId: 'invokeFunction',
+      tags: ['Invocations'],
+      summary: 'Invoke a function',
+      description:
+        'The body is the input. `Accept: text/event-stream` streams the events, `application/json` waits for the outcome, `Prefer: respond-async` answers at once with the address of the invocation.',
+      security: SECURITY,
+      request: {
+        params: referenceParam,
+        headers: invokeHeaders,
+        body: { content: { 'application/json': { schema: { description: "The function's input" } } } },
+      },
+      responses: {
+        200: {
+          description: 'The outcome, or the events',
+          content: { 'application/json': { schema: OutcomeSchema }, ...EVENT_STREAM },
+        },
+        202: json(InvocationSchema, 'Accepted; `Location` is its address'),
+        ...problems(
+          'unknown-function',
+          'invalid-input',
+          'invalid-webhook',
+          'idempotency-in-flight',
+          'idempotency-key-reused',
+          'malformed-json',
+          'body-too-large',
+          'unsupported-media-type',
+          'too-many-requests',
+          'quota-requests',
+          'quota-concurrency',
+          'quota-requests',
+          'quota-concurrency',
+          'tenant-suspended',
+          'runtime-unavailable',
+          ...FAILURE_CODES,
+          'shutting-down',
+        ),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c, 'invoke');
+      const headers = c.req.valid('header');
+      const { reference } = c.req.valid('param');
+      const cancelAfterMs = cancelAfterOf(headers['cancel-after']);
+      const { text, value } = await readJson(c.req.raw, settings.limits.inputBytes);
+      const fn = await findFunction(control, call, reference);
+      inputs.check(fn, value);
+      const { replayed = false, ...invocation } = await control.invoke(call, {
+        function: fn,
+        input: text,
+        idempotencyKey: headers['idempotency-key'],
+        cancelAfterMs,
+        webhookUrl: headers['webhook-url'],
+      });
+      const { id } = invocation;
+      const { respondAsync, waitMs, cancelOnDisconnect } = preferencesOf(headers.prefer);
+      const how = { cancelOnDisconnect, replayed };
+      if (respondAsync && waitMs === null) return respond.accepted(c, invocation, how);
+      if (!respondAsync && wantsEventStream(c.req.header('accept'))) return respond.stream(c, call, id, 0, how);
+      if (waitMs !== null) return await respond.outcomeWithin(c, call, id, waitMs, how);
+      return await respond.outcome(c, call, id, how);
+    },
+  );
+}

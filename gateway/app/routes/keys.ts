@@ -1,0 +1,138 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import type { Context } from 'hono';
+import { KEY_ID, KEY_NAME, MAX_GRACE_MS, MAX_LIFETIME_MS } from '#scheduler/tenants/rules.ts';
+import { SCOPES } from '#scheduler/tenants/scopes.ts';
+import { type AppEnv, callOf } from '../context.ts';
+import type { ControlPlane } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { type App, define, json, problems, SECURITY } from './define.ts';
+import { ApiKeySchema, CreatedKeySchema } from './tenant-schemas.ts';
+import { tenantName } from './tenants.ts';
+
+const DEFAULT_GRACE_MS = 3_600_000;
+
+const idSchema = z
+  .string()
+  .regex(KEY_ID, 'is no id of a key')
+  .openapi({ description: 'Id of the key', example: 'key_3f9ac41e07b2' });
+
+const NewKeySchema = z.strictObject({
+  name: z.string().regex(KEY_NAME, 'must have 1 to 64 printable characters'),
+  scopes: z.array(z.enum(SCOPES)).min(1).max(SCOPES.length),
+  expiresAt: z.iso.datetime({ offset: true }).refine(isAhead, 'must be in the future, within ten years').optional(),
+});
+const RotationSchema = z.strictObject({ graceMs: z.int().min(0).max(MAX_GRACE_MS).default(DEFAULT_GRACE_MS) });
+
+const BODY_CODES = ['invalid-input', 'malformed-json', 'body-too-large', 'unsupported-media-type'] as const;
+const HEADERS = { 'cache-control': 'no-store' };
+
+/** API keys: of a tenant, and of the caller's own under the shorter path. */
+export function keyRoutes(app: App, control: ControlPlane): void {
+  for (const own of [false, true]) {
+    const base = own ? '/v1/keys' : '/v1/tenants/{tenant}/keys';
+    const whose = own ? 'your own tenant' : 'a tenant';
+    const suffix = own ? 'OwnKey' : 'Key';
+    const params = z.object(own ? {} : { tenant: tenantName });
+    const keyParams = params.extend({ id: idSchema });
+    const tenantOf = (c: Context<AppEnv>) => (own ? callOf(c).principal.tenant : (c.req.param('tenant') ?? ''));
+
+    define(
+      app,
+      createRoute({
+        method: 'get',
+        path: base,
+        operationId: `list${suffix}s`,
+        tags: ['Keys'],
+        summary: `List the API keys of ${whose}`,
+        description: 'Oldest first. Those that expired within the last week are listed too.',
+        security: SECURITY,
+        request: { params },
+        responses: {
+          200: json(z.object({ keys: z.array(ApiKeySchema) }), 'The keys, without what would let somebody in'),
+          ...problems('unknown-tenant', 'invalid-input'),
+        },
+      }),
+      async (c) => c.json({ keys: await control.tenants.keys(callOf(c, 'admin'), tenantOf(c)) }),
+    );
+
+    define(
+      app,
+      createRoute({
+        method: 'post',
+        path: base,
+        operationId: `create${suffix}`,
+        tags: ['Keys'],
+        summary: `Create an API key of ${whose}`,
+        description: 'It may do at most what the key that makes it may. The answer is the only place where it stands.',
+        security: SECURITY,
+        request: { params, body: jsonBody(NewKeySchema) },
+        responses: {
+          201: json(CreatedKeySchema, 'The key'),
+          ...problems('unknown-tenant', 'conflict', ...BODY_CODES),
+        },
+      }),
+      async (c) => {
+        const call = callOf(c, 'admin');
+        const wanted = await readChecked(c.req.raw, NewKeySchema);
+        return c.json(await control.tenants.createKey(call, tenantOf(c), wanted), 201, HEADERS);
+      },
+    );
+
+    define(
+      app,
+      createRoute({
+        method: 'post',
+        path: `${base}/{id}/rotate`,
+        operationId: `rotate${suffix}`,
+        tags: ['Keys'],
+        summary: `Replace an API key of ${whose}`,
+        description:
+          'Makes a key with the same name, scopes and expiry; the old one works for `graceMs` longer (an hour unless said otherwise).',
+        security: SECURITY,
+        request: { params: keyParams, body: jsonBody(RotationSchema) },
+        responses: {
+          201: json(CreatedKeySchema, 'The key that replaces it'),
+          ...problems('unknown-key', 'conflict', ...BODY_CODES),
+        },
+      }),
+      async (c) => {
+        const call = callOf(c, 'admin');
+        const id = c.req.param('id') ?? '';
+        const { graceMs } = await readChecked(c.req.raw, RotationSchema);
+        const key = await control.tenants.rotateKey(call, tenantOf(c), id, graceMs);
+        if (key === null) throw unknownKey(id);
+        return c.json(key, 201, HEADERS);
+      },
+    );
+
+    define(
+      app,
+      createRoute({
+        method: 'delete',
+        path: `${base}/{id}`,
+        operationId: `remove${suffix}`,
+        tags: ['Keys'],
+        summary: `Remove an API key of ${whose}`,
+        description: 'It is refused everywhere within 2 s. The last key that administers a tenant is kept.',
+        security: SECURITY,
+        request: { params: keyParams },
+        responses: { 204: { description: 'Removed' }, ...problems('unknown-key', 'conflict', 'invalid-input') },
+      }),
+      async (c) => {
+        const id = c.req.param('id') ?? '';
+        if (!(await control.tenants.removeKey(callOf(c, 'admin'), tenantOf(c), id))) throw unknownKey(id);
+        return c.body(null, 204);
+      },
+    );
+  }
+}
+
+function isAhead(time: string): boolean {
+  const ahead = Date.parse(time) - Date.now();
+  return ahead > 0 && ahead <= MAX_LIFETIME_MS;
+}
+
+function unknownKey(id: string): GatewayError {
+  return new GatewayError('unknown-key', `The tenant has no key "${id}" that works.`);
+}

@@ -1,0 +1,45 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import type { AppSettings } from '../context.ts';
+import { callOf } from '../context.ts';
+import type { ControlPlane } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { authenticate } from '../http/authenticate.ts';
+import { type App, define, problems } from './define.ts';
+
+/** What the whole platform has measured, as one page. */
+export interface MetricsPage {
+  /** Whether anybody may read it; else a key with the scope `operator` is needed. */
+  readonly public: boolean;
+  /** Prometheus' text format. */
+  text(): Promise<string>;
+}
+
+/** `/metrics`, for Prometheus. */
+export function metricsRoutes(app: App, control: ControlPlane, { metrics }: AppSettings): void {
+  if (metrics?.public !== true) app.use('/metrics', authenticate(control));
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/metrics',
+      operationId: 'readMetrics',
+      tags: ['Health'],
+      summary: 'What all processes have measured, for Prometheus',
+      description:
+        'Needs a key with the scope `operator`, unless the operator made the page public (`[telemetry] metrics_public`).',
+      responses: {
+        200: {
+          content: { 'text/plain': { schema: z.string() } },
+          description: "Prometheus' text format, version 0.0.4",
+        },
+        ...problems(),
+      },
+    }),
+    async (c) => {
+      if (!metrics) throw new GatewayError('not-found', 'This gateway measures nothing; ask its origin.');
+      if (!metrics.public) callOf(c, 'operator');
+      const headers = { 'content-type': 'text/plain; version=0.0.4; charset=utf-8', 'cache-control': 'no-store' };
+      return c.text(await metrics.text(), 200, headers);
+    },
+  );
+}

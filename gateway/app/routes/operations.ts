@@ -1,0 +1,112 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { callOf } from '../context.ts';
+import type { ControlPlane, InvocationStatus } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { type App, define, json, problems, SECURITY } from './define.ts';
+import { InvocationSchema } from './schemas.ts';
+
+const STATUSES: readonly InvocationStatus[] = ['queued', 'running', 'succeeded', 'failed', 'cancelled'];
+const MAX_PAGE = 200;
+
+const listQuery = z.object({
+  function: z.string().min(1).max(64).optional().openapi({ description: 'Only of this function' }),
+  status: z
+    .string()
+    .max(80)
+    .optional()
+    .openapi({
+      description: `Only in these states, with commas between: ${STATUSES.join(', ')}`,
+      example: 'queued,running',
+    }),
+  tenant: z
+    .string()
+    .min(1)
+    .max(64)
+    .optional()
+    .openapi({ description: "Another tenant than the key's: operators only" }),
+  limit: z.coerce.number().int().min(1).max(MAX_PAGE).default(50),
+  cursor: z
+    .string()
+    .regex(/^\d{1,15}\.[A-Za-z0-9_-]{1,128}$/, 'is not a cursor')
+    .optional()
+    .openapi({ description: '`cursor` of the page before' }),
+});
+
+const ModelLoadSchema = z.object({
+  model: z.string(),
+  pages: z.int(),
+  freePages: z.int(),
+  cachedPages: z.int(),
+  batchSize: z.number().nullable().openapi({ description: 'Mean sequences of a batch; null when there was none' }),
+  utilisation: z.number().openapi({ description: 'Part of the time that the device computed' }),
+  hitRate: z.number().nullable().openapi({ description: 'Part of the prompt tokens found in the prefix cache' }),
+});
+
+const LoadSchema = z
+  .object({
+    runtimes: z.array(z.object({ name: z.string(), alive: z.boolean(), slots: z.int(), running: z.int() })),
+    models: z.array(ModelLoadSchema),
+    waiting: z.int(),
+    running: z.int(),
+    tenants: z.array(z.object({ tenant: z.string(), waiting: z.int(), running: z.int(), weight: z.number() })),
+  })
+  .openapi('Load');
+
+/** What runs, what waits, what it costs. */
+export function operationRoutes(app: App, control: ControlPlane): void {
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/invocations',
+      operationId: 'listInvocations',
+      tags: ['Invocations'],
+      summary: 'List invocations',
+      description:
+        'Newest first. Those that wait or run are always there; of the ended ones the last 1,000 of a function and 10,000 of a tenant, for a week. Outputs are left out. A page may have fewer than `limit` while `cursor` is not null.',
+      security: SECURITY,
+      request: { query: listQuery },
+      responses: {
+        200: json(
+          z.object({
+            invocations: z.array(InvocationSchema.extend({ tenant: z.string() }).openapi('ListedInvocation')),
+            cursor: z.string().nullable(),
+          }),
+          'A page',
+        ),
+        ...problems('invalid-input'),
+      },
+    }),
+    async (c) => {
+      const { status, ...query } = c.req.valid('query');
+      return c.json(await control.operations.invocations(callOf(c), { ...query, status: statusesOf(status) }));
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/load',
+      operationId: 'getLoad',
+      tags: ['Platform'],
+      summary: 'Load of the platform',
+      description: 'Runtimes, models, lines of tenants. Operators only.',
+      security: SECURITY,
+      responses: { 200: json(LoadSchema, 'The load'), ...problems() },
+    }),
+    async (c) => c.json(await control.operations.load(callOf(c, 'operator'))),
+  );
+}
+
+function statusesOf(text: string | undefined): readonly InvocationStatus[] | undefined {
+  if (text === undefined) return undefined;
+  return text.split(',').map((word) => {
+    const status = STATUSES.find((each) => each === word.trim());
+    if (status !== undefined) return status;
+    throw new GatewayError('invalid-input', `"${word}" is no state of an invocation.`, {
+      field: 'status',
+      hint: `The states are ${STATUSES.join(', ')}.`,
+    });
+  });
+}

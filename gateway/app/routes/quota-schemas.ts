@@ -1,0 +1,57 @@
+import { z } from '@hono/zod-openapi';
+import { QUOTA_NAMES, type QuotaName } from '#scheduler/quotas/names.ts';
+
+const timestamp = z.string().openapi({ description: 'ISO 8601', example: '2026-11-20T05:12:00.000Z' });
+
+export const QuotaSchema = z
+  .object({
+    quota: z.enum(QUOTA_NAMES as [QuotaName, ...QuotaName[]]),
+    function: z.string().nullable().openapi({ description: 'Null for the tenant as a whole' }),
+    limit: z.int(),
+    used: z.number(),
+    resetsAt: timestamp.nullable().openapi({ description: 'When the window ends; null for what is held' }),
+    source: z.enum(['default', 'tenant', 'override']),
+    override: z.object({ author: z.string(), expiresAt: timestamp, reason: z.string() }).optional(),
+  })
+  .openapi('Quota', { description: 'A limit, and how much of it is used.' });
+
+const count = z.int().min(0);
+const milliseconds = z.number().min(0).openapi({ description: 'Milliseconds' });
+
+export const UsageRowSchema = z
+  .object({
+    at: timestamp.openapi({ description: 'Start of the span' }),
+    tenant: z.string(),
+    function: z.string().nullable().openapi({ description: 'Null in a sum over functions' }),
+    requests: count.openapi({ description: 'Invocations that clients made' }),
+    invocations: count.openapi({ description: 'Those, and the children that they launched' }),
+    succeeded: count,
+    failed: count,
+    cancelled: count,
+    inputTokens: count,
+    outputTokens: count,
+    cachedTokens: count.openapi({ description: 'Input tokens that the prefix cache had' }),
+    gpuMs: milliseconds,
+    cpuMs: milliseconds,
+    wallMs: milliseconds,
+    queuedMs: milliseconds,
+    pageSeconds: z.number().min(0).openapi({ description: 'KV pages held, times the seconds they were held' }),
+  })
+  .openapi('UsageRow');
+
+const byCode = z.record(z.string(), count);
+
+export const MinuteSchema = z
+  .object({
+    at: timestamp.openapi({ description: 'Start of the minute' }),
+    invocations: count,
+    outputTokens: count,
+    firstTokens: count.openapi({ description: 'Invocations of clients that sent their first message' }),
+    firstTokenMs: z
+      .object({ p50: z.number(), p95: z.number() })
+      .nullable()
+      .openapi({ description: 'From submission to there, milliseconds; at most 19 % above what was measured' }),
+    failures: byCode.openapi({ description: 'Failed invocations by failure code' }),
+    rejections: byCode.openapi({ description: 'Refused requests by error code' }),
+  })
+  .openapi('Minute');

@@ -1,0 +1,180 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { MAX_REASON_LENGTH } from '#scheduler/quotas/limits.ts';
+import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
+import { callOf } from '../context.ts';
+import type { ControlPlane } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { type App, define, json, problems, SECURITY } from './define.ts';
+import { MinuteSchema, QuotaSchema, UsageRowSchema } from './quota-schemas.ts';
+import { tenantName } from './tenants.ts';
+import { usageCsv } from './usage-csv.ts';
+
+const functionName = z.string().regex(/^[a-z][a-z0-9-]{0,62}$/, 'is not the name of a function');
+const time = z.iso.datetime({ offset: true, error: 'is no time in ISO 8601, such as 2026-11-20T05:12:00Z' });
+
+const scopeQuery = z.object({
+  tenant: tenantName.optional().openapi({ description: "For operators; the key's own tenant by default" }),
+  function: functionName.optional().openapi({ description: 'The quotas of this function as well' }),
+});
+
+const usageQuery = z.object({
+  tenant: tenantName.optional().openapi({ description: "For operators; the key's own tenant by default" }),
+  from: time.optional().openapi({ description: 'The start of this month by default' }),
+  to: time.optional().openapi({ description: 'Now by default' }),
+  by: z.enum(['hour', 'day', 'month']).default('day').openapi({ description: 'Length of a span, in UTC' }),
+  'per-function': z.enum(['true', 'false']).default('false').openapi({ description: 'A row for each function' }),
+});
+
+const ChangeSchema = z.strictObject({
+  quota: z
+    .string()
+    .max(64)
+    .meta({ description: 'Name of the quota', examples: [QUOTA_NAMES[0]] }),
+  tenant: tenantName.optional().meta({ description: "The key's own tenant by default" }),
+  function: z.string().max(64).optional().meta({ description: 'For one function; the whole tenant without it' }),
+  limit: z.number().nullable().meta({ description: 'A whole number; null takes the setting away' }),
+  expiresAt: time.optional().meta({ description: 'Makes it an override until then' }),
+  reason: z
+    .string()
+    .max(MAX_REASON_LENGTH)
+    .regex(/^[^\p{C}\p{Zl}\p{Zp}]*$/u, 'holds characters that cannot be shown')
+    .optional(),
+});
+
+const csv = { 'text/csv': { schema: { type: 'string' as const, description: 'A head line and a line for each row' } } };
+
+/** Limits, what is used of them, and usage. */
+export function quotaRoutes(app: App, control: ControlPlane): void {
+  minuteRoute(app, control);
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/quotas',
+      operationId: 'listQuotas',
+      tags: ['Quotas'],
+      summary: 'Limits that bind, and what is used of them',
+      description:
+        'A tenant without a limit of some kind has no entry for it. The same numbers are in the headers `RateLimit-Policy` and `RateLimit` of invocations.',
+      security: SECURITY,
+      request: { query: scopeQuery },
+      responses: {
+        200: json(z.object({ tenant: z.string(), quotas: z.array(QuotaSchema) }), 'The limits'),
+        ...problems('unknown-tenant', 'unknown-function', 'invalid-input'),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c);
+      const { tenant = call.principal.tenant, function: fn } = c.req.valid('query');
+      return c.json({ tenant, quotas: await control.quotas.status(call, tenant, fn) });
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'put',
+      path: '/v1/quotas',
+      operationId: 'setQuota',
+      tags: ['Quotas'],
+      summary: 'Set a limit',
+      description: `For operators. A limit for good ends an override; null gives the platform's default back. Quotas: ${QUOTA_NAMES.map((name) => `\`${name}\``).join(', ')}.`,
+      security: SECURITY,
+      request: { body: jsonBody(ChangeSchema) },
+      responses: {
+        200: json(
+          z.object({ tenant: z.string(), quota: z.union([QuotaSchema, z.null()]) }),
+          'What binds from now on; null when nothing does',
+        ),
+        ...problems(
+          'invalid-quota',
+          'unknown-tenant',
+          'invalid-input',
+          'malformed-json',
+          'body-too-large',
+          'unsupported-media-type',
+        ),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c, 'operator');
+      const { tenant = call.principal.tenant, quota, ...change } = await readChecked(c.req.raw, ChangeSchema);
+      const name = QUOTA_NAMES.find((one) => one === quota);
+      if (name === undefined) {
+        throw new GatewayError('invalid-quota', `There is no quota "${quota}".`, {
+          field: '/quota',
+          hint: `The quotas are ${QUOTA_NAMES.join(', ')}.`,
+        });
+      }
+      return c.json({ tenant, quota: await control.quotas.set(call, tenant, { quota: name, ...change }) });
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/usage',
+      operationId: 'getUsage',
+      tags: ['Quotas'],
+      summary: 'What was used, by hour, day or month',
+      description:
+        'Spans without anything are left out. Hours are kept for 40 days, days and months for 400. `Accept: text/csv` gives a table. What an invocation has used is counted while it runs.',
+      security: SECURITY,
+      request: { query: usageQuery },
+      responses: {
+        200: {
+          description: 'The rows, oldest first',
+          content: { 'application/json': { schema: z.object({ usage: z.array(UsageRowSchema) }) }, ...csv },
+        },
+        ...problems('unknown-tenant', 'invalid-input'),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c);
+      const { tenant = call.principal.tenant, from, to, by, 'per-function': perFunction } = c.req.valid('query');
+      const usage = await control.quotas.usage(call, { tenant, from, to, by, perFunction: perFunction === 'true' });
+      if (!wantsCsv(c.req.header('accept'))) return c.json({ usage });
+      return c.body(usageCsv(usage), 200, { 'content-type': 'text/csv; charset=utf-8; header=present' });
+    },
+  );
+}
+
+/** How long minutes are kept. */
+const MAX_MINUTES = 180;
+
+const minutesQuery = z.object({
+  tenant: tenantName.optional().openapi({ description: "For operators; the key's own tenant by default" }),
+  minutes: z.coerce.number().int().min(1).max(MAX_MINUTES).default(60).openapi({ description: 'How many, up to now' }),
+});
+
+function minuteRoute(app: App, control: ControlPlane): void {
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/usage/minutes',
+      operationId: 'getUsageMinutes',
+      tags: ['Quotas'],
+      summary: 'The last minutes: tokens, times to the first message, failures and refusals by code',
+      description: 'Oldest first; minutes without anything are left out.',
+      security: SECURITY,
+      request: { query: minutesQuery },
+      responses: {
+        200: json(z.object({ minutes: z.array(MinuteSchema) }), 'The minutes'),
+        ...problems('unknown-tenant', 'invalid-input'),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c);
+      const { tenant = call.principal.tenant, minutes } = c.req.valid('query');
+      return c.json({ minutes: await control.quotas.minutes(call, tenant, minutes) });
+    },
+  );
+}
+
+function wantsCsv(accept: string | undefined): boolean {
+  const types = accept?.split(',').map((type) => type.split(';', 1)[0]?.trim().toLowerCase()) ?? [];
+  return types.includes('text/csv') && !types.includes('application/json');
+}

@@ -1,0 +1,238 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { callOf } from '../context.ts';
+import type { ControlPlane } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { type App, define, json, problems, SECURITY } from './define.ts';
+import { nameParam, REMOVED, removed, removeQuery, unknownFunction } from './functions.ts';
+import { AliasSchema, DifferenceSchema, DrainingSchema, ShareSchema } from './schemas.ts';
+
+const MAX_TEXT = 1000;
+const MAX_LISTED = 64;
+
+const aliasParam = nameParam.extend({
+  alias: z.string().min(1).max(MAX_TEXT).openapi({ description: 'Name of the alias or tag', example: 'live' }),
+});
+const versionParam = nameParam.extend({
+  version: z.string().min(1).max(MAX_TEXT).openapi({ description: 'The version', example: '3f9ac41e07b2' }),
+});
+
+const text = z.string().max(MAX_TEXT);
+const message = text.optional().describe('Why, for people; 500 characters at most');
+const ifRevision = z
+  .int()
+  .min(0)
+  .optional()
+  .describe('Refused with `conflict` unless the alias has this revision; 0 for one that must be new');
+
+const aliasBody = z.strictObject({
+  shares: z
+    .array(z.strictObject({ version: text.describe('A version, its first digits, or a tag'), weight: z.number() }))
+    .max(MAX_LISTED)
+    .describe('Whole percents that sum to 100'),
+  message,
+  ifRevision,
+});
+const rollbackBody = z.strictObject({
+  alias: text.optional().describe('`live` by default'),
+  to: text.optional().describe('A version, its first digits, or a tag; one step back by default'),
+  message,
+  ifRevision,
+  dryRun: z.boolean().optional().describe('Only say what would change'),
+});
+
+const RollbackSchema = z
+  .object({
+    alias: AliasSchema,
+    from: z.array(ShareSchema),
+    to: z.array(ShareSchema),
+    changes: z.array(DifferenceSchema),
+    dryRun: z.boolean(),
+  })
+  .openapi('Rollback');
+
+/** Aliases, rollback, and the removal of single versions. */
+export function releaseRoutes(app: App, control: ControlPlane): void {
+  const { releases } = control;
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/functions/{name}/aliases',
+      operationId: 'listAliases',
+      tags: ['Releases'],
+      summary: 'Aliases and tags of a function',
+      description: 'By name, `live` first: which versions each serves, with what part of its invocations.',
+      security: SECURITY,
+      request: { params: nameParam },
+      responses: {
+        200: json(z.object({ aliases: z.array(AliasSchema) }), 'The aliases'),
+        ...problems('unknown-function'),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c);
+      const { name } = c.req.valid('param');
+      const aliases = await releases.aliases(call, name);
+      if (aliases.length === 0 && (await control.versions(call, name)).length === 0) throw unknownFunction(name);
+      return c.json({ aliases });
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/functions/{name}/aliases/{alias}',
+      operationId: 'getAlias',
+      tags: ['Releases'],
+      summary: 'What an alias serves',
+      security: SECURITY,
+      request: { params: aliasParam },
+      responses: { 200: json(AliasSchema, 'The alias'), ...problems('unknown-alias') },
+    }),
+    async (c) => {
+      const { name, alias } = c.req.valid('param');
+      const found = (await releases.aliases(callOf(c), name)).find((candidate) => candidate.alias === alias);
+      if (found === undefined) throw unknownAlias(name, alias);
+      return c.json(found);
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/functions/{name}/aliases/{alias}/history',
+      operationId: 'getAliasHistory',
+      tags: ['Releases'],
+      summary: 'What an alias served',
+      description: 'Newest first, the present state included; the last hundred are kept.',
+      security: SECURITY,
+      request: { params: aliasParam },
+      responses: { 200: json(z.object({ history: z.array(AliasSchema) }), 'The states'), ...problems('unknown-alias') },
+    }),
+    async (c) => {
+      const { name, alias } = c.req.valid('param');
+      const history = await releases.history(callOf(c), name, alias);
+      if (history.length === 0) throw unknownAlias(name, alias);
+      return c.json({ history });
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'put',
+      path: '/v1/functions/{name}/aliases/{alias}',
+      operationId: 'setAlias',
+      tags: ['Releases'],
+      summary: 'Point an alias at versions',
+      description:
+        'All at once: every invocation that is created afterwards runs one of them, by weight; those that exist keep their version.',
+      security: SECURITY,
+      request: { params: aliasParam, body: jsonBody(aliasBody) },
+      responses: {
+        200: json(AliasSchema, 'The alias as it is now'),
+        ...problems('unknown-function', 'invalid-alias', 'conflict', ...BODY),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c, 'deploy');
+      const { name, alias } = c.req.valid('param');
+      return c.json(await releases.setAlias(call, name, alias, await readChecked(c.req.raw, aliasBody)));
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'delete',
+      path: '/v1/functions/{name}/aliases/{alias}',
+      operationId: 'removeAlias',
+      tags: ['Releases'],
+      summary: 'Remove an alias or a tag',
+      description: 'With its history. Its versions stay.',
+      security: SECURITY,
+      request: { params: aliasParam },
+      responses: { 204: { description: 'Removed' }, ...problems('unknown-alias', 'conflict') },
+    }),
+    async (c) => {
+      const call = callOf(c, 'deploy');
+      const { name, alias } = c.req.valid('param');
+      if (!(await releases.removeAlias(call, name, alias))) throw unknownAlias(name, alias);
+      return c.body(null, 204);
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'post',
+      path: '/v1/functions/{name}/rollback',
+      operationId: 'rollBack',
+      tags: ['Releases'],
+      summary: 'Go back to what an alias served before',
+      description:
+        'One step, or to a version. Rolling back twice goes two steps back. The answer says what changes; `dryRun` says it only.',
+      security: SECURITY,
+      request: { params: nameParam, body: jsonBody(rollbackBody) },
+      responses: {
+        200: json(RollbackSchema, 'What changed'),
+        ...problems('unknown-function', 'unknown-alias', 'invalid-alias', 'conflict', ...BODY),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c, 'deploy');
+      return c.json(
+        await releases.rollback(call, c.req.valid('param').name, await readChecked(c.req.raw, rollbackBody)),
+      );
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/functions/{name}/draining',
+      operationId: 'listDraining',
+      tags: ['Releases'],
+      summary: 'What is left of removed versions',
+      description: 'Versions that were removed and whose invocations have not ended; none when all is gone.',
+      security: SECURITY,
+      request: { params: nameParam },
+      responses: { 200: json(z.object({ draining: z.array(DrainingSchema) }), 'The versions'), ...problems() },
+    }),
+    async (c) => c.json({ draining: await releases.draining(callOf(c), c.req.valid('param').name) }),
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'delete',
+      path: '/v1/functions/{name}/versions/{version}',
+      operationId: 'removeVersion',
+      tags: ['Releases'],
+      summary: 'Remove a version that no alias serves',
+      description: 'Nothing new runs it from then on; it goes when its invocations have ended. `now` cancels those.',
+      security: SECURITY,
+      request: { params: versionParam, query: removeQuery },
+      responses: { ...REMOVED, ...problems('unknown-function', 'conflict') },
+    }),
+    async (c) => {
+      const call = callOf(c, 'deploy');
+      const { name, version } = c.req.valid('param');
+      const left = await releases.removeVersion(call, name, version, c.req.valid('query').now === 'true');
+      if (left === null) throw unknownFunction(`${name}@${version}`);
+      return removed(c, left);
+    },
+  );
+}
+
+/** What any JSON body may be refused for. */
+const BODY = ['invalid-input', 'malformed-json', 'body-too-large', 'unsupported-media-type'] as const;
+
+function unknownAlias(name: string, alias: string): GatewayError {
+  return new GatewayError('unknown-alias', `There is no alias "${alias}" of a function "${name}".`);
+}

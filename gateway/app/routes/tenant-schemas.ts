@@ -1,0 +1,56 @@
+import { z } from '@hono/zod-openapi';
+import { SCOPES } from '#scheduler/tenants/scopes.ts';
+
+/** What the routes of tenants, keys, secrets and the audit log answer with. */
+
+const timestamp = z.string().openapi({ description: 'ISO 8601', example: '2026-11-20T05:12:00.000Z' });
+
+export const TenantSchema = z
+  .object({
+    name: z.string().openapi({ example: 'acme' }),
+    createdAt: timestamp,
+    weight: z.int().openapi({ description: 'Its part in the fair share between tenants that wait', example: 100 }),
+    suspended: z.boolean().openapi({ description: 'Its keys are refused, and its invocations are not started' }),
+  })
+  .openapi('Tenant');
+
+export const ApiKeySchema = z
+  .object({
+    id: z.string().openapi({ description: 'Names the key without revealing it', example: 'key_3f9ac41e07b2' }),
+    tenant: z.string(),
+    name: z.string().openapi({ description: 'For people; empty when it has none', example: 'ci' }),
+    scopes: z.array(z.enum(SCOPES)).readonly(),
+    createdAt: timestamp,
+    expiresAt: timestamp.nullable(),
+    lastUsedAt: timestamp.nullable().openapi({ description: 'To the minute; null when it was never used' }),
+  })
+  .openapi('ApiKey');
+
+export const CreatedKeySchema = ApiKeySchema.extend({
+  apiKey: z.string().openapi({ description: 'The key itself: shown this once, and stored nowhere' }),
+}).openapi('CreatedApiKey');
+
+export const AuditEntrySchema = z
+  .object({
+    cursor: z.string().openapi({ description: 'Opaque; reading goes on before it' }),
+    at: timestamp,
+    tenant: z.string(),
+    actor: z.string().openapi({ description: 'Id of the acting key; `platform` for the platform itself' }),
+    action: z.string().openapi({ example: 'key.create' }),
+    target: z.string().openapi({ description: "What it was done to: a key's id, `name@version`, a quota" }),
+    details: z.record(z.string(), z.unknown()),
+  })
+  .openapi('AuditEntry');
+
+export const SecretSchema = z
+  .object({
+    name: z.string().openapi({ example: 'OPENAI_KEY' }),
+    revision: z.int().openapi({ description: 'Grows with every value; function versions keep theirs' }),
+    changedAt: timestamp,
+    changedBy: z.string().openapi({ description: 'Id of the key that changed it' }),
+    usedBy: z
+      .array(z.object({ function: z.string(), version: z.string(), revision: z.int() }))
+      .readonly()
+      .openapi({ description: 'Versions in service that use it, with the revision that each has' }),
+  })
+  .openapi('Secret', { description: 'A secret without its value, which nobody can read back.' });

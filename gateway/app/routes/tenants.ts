@@ -1,0 +1,157 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { TENANT_NAME, WEIGHT } from '#scheduler/tenants/rules.ts';
+import { callOf } from '../context.ts';
+import type { ControlPlane } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { type App, define, json, problems, SECURITY } from './define.ts';
+import { AuditEntrySchema, TenantSchema } from './tenant-schemas.ts';
+
+const CURSOR = /^\d{1,15}-\d{1,19}$/;
+
+export const tenantName = z.string().regex(TENANT_NAME, {
+  error: 'must begin with a lower-case letter and hold lower-case letters, digits and "-", 63 at most',
+});
+
+export const tenantParam = z.object({
+  tenant: tenantName.openapi({ description: 'Name of the tenant', example: 'acme' }),
+});
+
+const settings = {
+  weight: z
+    .int()
+    .min(WEIGHT.least)
+    .max(WEIGHT.most)
+    .optional()
+    .meta({
+      description: `Its part in the fair share between tenants that wait: ${WEIGHT.least} to ${WEIGHT.most}, ${WEIGHT.usual} for a new one`,
+    }),
+  suspended: z.boolean().optional().meta({
+    description: 'Its keys are refused and nothing of it is started; what runs goes on',
+  }),
+};
+const NewTenantSchema = z.strictObject({ name: tenantName, ...settings });
+const TenantChangeSchema = z.strictObject(settings);
+
+/** Tenants, and the log of what was done to them. */
+export function tenantRoutes(app: App, control: ControlPlane): void {
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/tenants',
+      operationId: 'listTenants',
+      tags: ['Tenants'],
+      summary: 'List tenants',
+      description: 'All of them, by name, for a key with the scope `operator`; its own alone for one with `admin`.',
+      security: SECURITY,
+      responses: { 200: json(z.object({ tenants: z.array(TenantSchema) }), 'The tenants'), ...problems() },
+    }),
+    async (c) => c.json({ tenants: await control.tenants.list(callOf(c, 'admin')) }),
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'post',
+      path: '/v1/tenants',
+      operationId: 'createTenant',
+      tags: ['Tenants'],
+      summary: 'Create a tenant',
+      description: 'For operators. Its first key is made by `POST /v1/tenants/{tenant}/keys`.',
+      security: SECURITY,
+      request: { body: jsonBody(NewTenantSchema) },
+      responses: {
+        201: json(TenantSchema, 'The tenant'),
+        ...problems('conflict', 'invalid-input', 'malformed-json', 'body-too-large', 'unsupported-media-type'),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c, 'operator');
+      const { name, ...change } = await readChecked(c.req.raw, NewTenantSchema);
+      const tenant = await control.tenants.create(call, name, change);
+      return c.json(tenant, 201, { location: `/v1/tenants/${name}` });
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/tenants/{tenant}',
+      operationId: 'getTenant',
+      tags: ['Tenants'],
+      summary: 'Inspect a tenant',
+      security: SECURITY,
+      request: { params: tenantParam },
+      responses: { 200: json(TenantSchema, 'The tenant'), ...problems('unknown-tenant', 'invalid-input') },
+    }),
+    async (c) => {
+      const { tenant: name } = c.req.valid('param');
+      const tenant = await control.tenants.get(callOf(c, 'admin'), name);
+      if (tenant === null) throw unknownTenant(name);
+      return c.json(tenant);
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'patch',
+      path: '/v1/tenants/{tenant}',
+      operationId: 'changeTenant',
+      tags: ['Tenants'],
+      summary: 'Change the weight of a tenant, suspend or resume it',
+      description: 'For operators. It holds everywhere within 2 s.',
+      security: SECURITY,
+      request: { params: tenantParam, body: jsonBody(TenantChangeSchema) },
+      responses: {
+        200: json(TenantSchema, 'The tenant'),
+        ...problems('unknown-tenant', 'conflict', 'invalid-input', 'malformed-json', 'body-too-large'),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c, 'operator');
+      const { tenant: name } = c.req.valid('param');
+      const tenant = await control.tenants.change(call, name, await readChecked(c.req.raw, TenantChangeSchema));
+      if (tenant === null) throw unknownTenant(name);
+      return c.json(tenant);
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/audit',
+      operationId: 'readAudit',
+      tags: ['Tenants'],
+      summary: 'Read the log of administrative acts',
+      description:
+        'Newest first. Without `tenant`, an operator’s key reads those of all tenants, any other those of its own. About 2,000 a tenant are kept.',
+      security: SECURITY,
+      request: {
+        query: z.object({
+          tenant: tenantName.optional(),
+          before: z.string().regex(CURSOR, 'is not a cursor').optional().openapi({
+            description: 'Cursor: only earlier acts',
+          }),
+          limit: z.coerce.number().int().min(1).max(1000).default(100),
+        }),
+      },
+      responses: {
+        200: json(z.object({ entries: z.array(AuditEntrySchema) }), 'The acts'),
+        ...problems('invalid-input'),
+      },
+    }),
+    async (c) => {
+      const { tenant, before, limit } = c.req.valid('query');
+      const entries = await control.tenants.audit(callOf(c, 'admin'), { tenant, cursor: before, limit });
+      return c.json({ entries });
+    },
+  );
+}
+
+export function unknownTenant(name: string): GatewayError {
+  return new GatewayError('unknown-tenant', `There is no tenant "${name}".`);
+}

@@ -1,0 +1,81 @@
+import { durationMs, timeMs } from '../../app/http/durations.ts';
+import { type Command, text } from '../command.ts';
+import { EXIT, Failure } from '../failure.ts';
+
+const LEVELS = ['debug', 'info', 'warn', 'error'] as const;
+const STATUSES = ['queued', 'running', 'succeeded', 'failed', 'cancelled'] as const;
+
+/** What a function's invocations wrote. */
+export const logs: Command = {
+  name: 'logs',
+  summary: 'Show what functions wrote into their logs',
+  description:
+    'Shows log lines of a function, its console included, and how its invocations failed; of all functions without a name. The last 2,000 lines or so of each function are kept for a week, unless pie.toml says otherwise.',
+  arguments: [{ name: 'function', help: 'name of the function; all of them without it', required: false }],
+  options: [
+    { flags: '-f, --follow', help: 'go on with new lines' },
+    { flags: '--since <time>', help: 'from then on: 10m, 2h, 1d before now, or ISO 8601', parse: time },
+    { flags: '--until <time>', help: 'before then, likewise', parse: time },
+    { flags: '--status <state>', help: 'of invocations that are in this state now', choices: STATUSES },
+    { flags: '--search <text>', help: 'lines with this text, in upper or lower case' },
+    { flags: '--level <level>', help: 'this level and worse', choices: LEVELS },
+    { flags: '--invocation <id>', help: 'of one invocation only' },
+    { flags: '-l, --limit <lines>', help: 'past lines at most; 200 without it', parse: lineCount },
+  ],
+  examples: [
+    { line: 'pie logs text-completion --limit 50', does: 'the newest 50 lines' },
+    { line: 'pie logs text-completion --since 10m --status failed', does: 'of what failed in the last ten minutes' },
+    { line: 'pie logs --follow --level warn', does: 'warnings of all functions as they come' },
+  ],
+  async run({ args, options, terminal, signal, connect }) {
+    const { client } = await connect();
+    const [name = null] = args;
+    const level = LEVELS.find((candidate) => candidate === options.level);
+    const status = STATUSES.find((candidate) => candidate === options.status);
+    const texts = Object.fromEntries(
+      (['invocation', 'search', 'since', 'until'] as const).flatMap((key) => {
+        const value = text(options, key);
+        return value === undefined ? [] : [[key, value]];
+      }),
+    );
+    const query = {
+      signal,
+      ...texts,
+      ...(level === undefined ? {} : { level }),
+      ...(status === undefined ? {} : { status }),
+      ...(typeof options.limit === 'number' ? { limit: options.limit } : {}),
+    };
+    if (options.follow === true && texts.until !== undefined)
+      throw new Failure('Lines that come have no end: --follow and --until do not go together.');
+    const show = (entry: { time: string; level: string; function: string; invocation: string; message: string }) => {
+      terminal.value(entry);
+      const where = name === null ? `${entry.function}  ${entry.invocation}` : entry.invocation;
+      terminal.print(`${entry.time}  ${entry.level.padEnd(5)}  ${where}  ${entry.message}`);
+    };
+    if (options.follow !== true) {
+      const entries = await client.logs(name, query);
+      for (const entry of entries) show(entry);
+      if (entries.length === 0) terminal.note('There is no such line.');
+      return EXIT.ok;
+    }
+    try {
+      for await (const entry of client.followLogs(name, query)) show(entry);
+    } catch (error) {
+      // Ctrl-C is how following ends.
+      if (!signal.aborted) throw error;
+    }
+    return EXIT.ok;
+  },
+};
+
+function lineCount(value: string): number {
+  const count = Number(value);
+  if (Number.isInteger(count) && count > 0) return count;
+  throw new Failure('It must be a whole number above 0.');
+}
+
+/** As it is: the gateway's clock counts. */
+function time(value: string): string {
+  if (/[a-z]$/.test(value) ? durationMs(value) !== null : timeMs(value, 0) !== null) return value;
+  throw new Failure('It must be a time before now (30s, 10m, 2h, 1d), or ISO 8601 (2026-11-20T05:12:00Z).');
+}

@@ -1,0 +1,145 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { InvocationPage } from '../../app/control/operations.ts';
+import type { InvocationStatus } from '../../app/control.ts';
+import type { PieClient } from '../../client/client.ts';
+import { type Call, type Command, text } from '../command.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { ago, duration, number } from '../format.ts';
+import type { Terminal } from '../terminal.ts';
+
+type Listed = InvocationPage['invocations'][number];
+
+const STATUSES: readonly InvocationStatus[] = ['queued', 'running', 'succeeded', 'failed', 'cancelled'];
+const OPEN: readonly InvocationStatus[] = ['queued', 'running'];
+const DEFAULT_LIMIT = 100;
+const MAX_LIMIT = 10_000;
+const PAGE = 200;
+const REFRESH_MS = 1000;
+
+/** What runs, and what it costs. */
+export const ps: Command = {
+  name: 'ps',
+  summary: 'List invocations: those that wait and run, or all',
+  description:
+    'Shows the invocations that wait or run, newest first. TOKENS are those embedded and sampled, GPU and CPU the time used so far; AGE counts from submission, WAITED until the (last) start.',
+  options: [
+    { flags: '-a, --all', help: 'ended ones too' },
+    { flags: '--function <name>', help: 'of this function' },
+    {
+      flags: '--status <states>',
+      help: `in these states, with commas between: ${STATUSES.join(', ')}`,
+      parse: statuses,
+    },
+    { flags: '--tenant <tenant>', help: 'of another tenant (operators)' },
+    { flags: '-l, --limit <number>', help: `${DEFAULT_LIMIT} without it`, parse: limit },
+    { flags: '-w, --watch', help: 'keep the list up to date; in a pipe, a line for each change' },
+  ],
+  examples: [
+    { line: 'pie ps', does: 'what waits and runs now' },
+    { line: 'pie ps --all --function text-completion --limit 20', does: 'the last 20 invocations of a function' },
+    { line: 'pie ps --status failed --json', does: 'what failed, one a line' },
+    { line: 'pie ps --watch', does: 'like top' },
+  ],
+  async run(call) {
+    const { options, terminal, signal } = call;
+    const { client } = await call.connect();
+    if (options.watch !== true) {
+      show(terminal, await listed(client, call));
+      return EXIT.ok;
+    }
+    const seen = new Map<string, string>();
+    while (!signal.aborted) {
+      const rows = await listed(client, call);
+      if (terminal.interactive) {
+        await terminal.write('\x1b[H\x1b[2J');
+        terminal.table(HEADING, rows.map(cells), 'Nothing waits or runs.');
+      } else {
+        // Whoever is gone from the list has ended, or was pushed out of it.
+        const changed = rows.filter((row) => seen.get(row.id) !== row.status).reverse();
+        seen.clear();
+        for (const row of rows) seen.set(row.id, row.status);
+        for (const row of changed) {
+          terminal.value(row);
+          terminal.print(cells(row).join('  '));
+        }
+      }
+      // Ctrl-C is how watching ends.
+      await sleep(REFRESH_MS, undefined, { signal }).catch(() => undefined);
+    }
+    return EXIT.ok;
+  },
+};
+
+/** As many as are wanted, over as many pages as it takes. */
+export async function listed(
+  client: PieClient,
+  { options, signal }: Pick<Call, 'options' | 'signal'>,
+): Promise<Listed[]> {
+  const wanted = typeof options.limit === 'number' ? options.limit : DEFAULT_LIMIT;
+  const status = Array.isArray(options.status)
+    ? (options.status as InvocationStatus[])
+    : options.all === true
+      ? undefined
+      : OPEN;
+  const rows: Listed[] = [];
+  for (let cursor: string | undefined; rows.length < wanted; ) {
+    const page = await client.operations.invocations({
+      signal,
+      status,
+      function: text(options, 'function'),
+      tenant: text(options, 'tenant'),
+      limit: Math.min(wanted - rows.length, PAGE),
+      cursor,
+    });
+    rows.push(...page.invocations);
+    if (page.cursor === null) break;
+    cursor = page.cursor;
+  }
+  return rows;
+}
+
+const HEADING = ['ID', 'FUNCTION', 'STATUS', 'AGE', 'WAITED', 'TOKENS', 'GPU', 'CPU'];
+
+function show(terminal: Terminal, rows: readonly Listed[]): void {
+  for (const row of rows) terminal.value(row);
+  terminal.table(HEADING, rows.map(cells), 'There are none. `pie ps --all` shows ended ones too.');
+}
+
+function cells(row: Listed): string[] {
+  const until = row.startedAt ?? row.endedAt;
+  const waitedMs = (until === undefined ? Date.now() : Date.parse(until)) - Date.parse(row.createdAt);
+  const time = (name: string) => {
+    const ms = numberOf(row, name);
+    return ms === null ? '-' : duration(ms);
+  };
+  const tokens = [numberOf(row, 'inputTokens'), numberOf(row, 'outputTokens')];
+  return [
+    row.id,
+    `${row.function}@${row.version}`,
+    row.error === undefined || row.status === 'cancelled' ? row.status : row.error.code,
+    ago(row.createdAt),
+    duration(Math.max(0, waitedMs)),
+    tokens.every((count) => count === null) ? '-' : number((tokens[0] ?? 0) + (tokens[1] ?? 0)),
+    time('gpuMs'),
+    time('cpuMs'),
+  ];
+}
+
+function numberOf({ usage }: Listed, name: string): number | null {
+  const value = usage?.[name];
+  return typeof value === 'number' ? value : null;
+}
+
+function statuses(value: string): readonly InvocationStatus[] {
+  return value.split(',').map((word) => {
+    const status = STATUSES.find((each) => each === word.trim());
+    if (status !== undefined) return status;
+    throw new Failure(`"${word}" is none of ${STATUSES.join(', ')}.`);
+  });
+}
+
+function limit(value: string): number {
+  const count = Number(value);
+  if (Number.isInteger(count) && count > 0 && count <= MAX_LIMIT) return count;
+  throw new Failure(`It must be a whole number from 1 to ${MAX_LIMIT}.`);
+}

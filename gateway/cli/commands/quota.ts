@@ -1,0 +1,111 @@
+import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
+import type { QuotaStatus } from '../../app/control/quotas.ts';
+import { type Command, text } from '../command.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { duration, number } from '../format.ts';
+import { parseSpan } from '../span.ts';
+
+const tenant = { flags: '--tenant <tenant>', help: 'another tenant, for operators' } as const;
+const BAR = 20;
+
+/** What binds, and how much of it is used. */
+export const quotaList: Command = {
+  name: 'quota list',
+  byDefault: true,
+  summary: 'Show the limits that bind, and how much of each is used',
+  description: 'Windows begin with the minute, day and month of UTC. What has no limit is not listed.',
+  options: [tenant, { flags: '--function <function>', help: 'the limits of this function as well' }],
+  examples: [
+    { line: 'pie quota', does: 'the limits of your tenant' },
+    { line: 'pie quota list --function story --json', does: 'with those of a function, for programs' },
+  ],
+  async run({ options, terminal, signal, connect }) {
+    const { client } = await connect();
+    const query = { signal, tenant: text(options, 'tenant'), function: text(options, 'function') };
+    const quotas = await client.quotas.list(query);
+    terminal.value(quotas);
+    const bars = terminal.interactive;
+    terminal.table(
+      ['QUOTA', 'FUNCTION', 'USED', 'LIMIT', ...(bars ? [''] : []), 'RESETS', 'SET BY'],
+      quotas.map((status) => [
+        status.quota,
+        status.function ?? '',
+        number(status.used),
+        number(status.limit),
+        ...(bars ? [bar(status)] : []),
+        status.resetsAt === null ? '' : `in ${duration(Math.max(0, Date.parse(status.resetsAt) - Date.now()))}`,
+        setBy(status),
+      ]),
+      'No limit binds.',
+    );
+    return EXIT.ok;
+  },
+};
+
+/** Changes a limit. */
+export const quotaSet: Command = {
+  name: 'quota set',
+  summary: 'Set a limit of a tenant or a function',
+  description: `For operators. The quotas are ${QUOTA_NAMES.join(', ')}. A limit for good ends an override.`,
+  arguments: [
+    { name: 'quota', help: 'name of the quota', required: true },
+    { name: 'limit', help: 'a whole number, or "none" for the platform’s default', required: true },
+  ],
+  options: [
+    tenant,
+    { flags: '--function <function>', help: 'for one function only' },
+    { flags: '--for <time>', help: 'an override for that long: 30s, 15m, 2h, 7d', parse: parseSpan },
+    { flags: '--reason <text>', help: 'why; it is kept with the limit' },
+  ],
+  examples: [
+    { line: 'pie quota set requests-per-minute 60 --tenant acme', does: 'for good' },
+    {
+      line: 'pie quota set tokens-per-day 5000000 --tenant acme --for 2h --reason launch',
+      does: 'for two hours, then as before',
+    },
+    { line: 'pie quota set kv-pages none --tenant acme', does: 'back to the platform’s default' },
+  ],
+  async run({ args, options, terminal, signal, connect }) {
+    const { client } = await connect();
+    const [name = '', wanted = ''] = args;
+    const forMs = typeof options.for === 'number' ? options.for : undefined;
+    const status = await client.quotas.set(
+      {
+        // The platform names what it does not know, with the names that it does.
+        quota: name as QuotaStatus['quota'],
+        limit: limitOf(wanted),
+        ...(forMs === undefined ? {} : { expiresAt: new Date(Date.now() + forMs).toISOString() }),
+        ...given('function', text(options, 'function')),
+        ...given('reason', text(options, 'reason')),
+      },
+      { signal, tenant: text(options, 'tenant') },
+    );
+    terminal.value(status);
+    terminal.print(
+      status === null ? `${name} has no limit now.` : `${name} is ${number(status.limit)}: ${setBy(status)}.`,
+    );
+    return EXIT.ok;
+  },
+};
+
+/** Anything but a number the platform refuses, and says what a limit is. */
+function limitOf(text: string): number | null {
+  if (text === 'none') return null;
+  if (/^\d[\d_,]*$/.test(text)) return Number(text.replaceAll(/[_,]/g, ''));
+  throw new Failure(`"${text}" is no limit.`, { advice: 'Give a whole number such as 1000 or 5_000_000, or "none".' });
+}
+
+function given<Name extends string>(name: Name, value: string | undefined): Partial<Record<Name, string>> {
+  return value === undefined ? {} : ({ [name]: value } as Record<Name, string>);
+}
+
+function setBy({ source, override }: QuotaStatus): string {
+  if (override === undefined) return source === 'default' ? 'the platform' : 'the operator';
+  const reason = override.reason === '' ? '' : ` (${override.reason})`;
+  return `${override.author} until ${override.expiresAt}${reason}`;
+}
+
+function bar({ used, limit }: QuotaStatus): string {
+  const full = limit === 0 ? BAR : Math.min(BAR, Math.floor((used / limit) * BAR));
+  return '█'.repeat(full) + '░'.repeat(BAR - full);
+}

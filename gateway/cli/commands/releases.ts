@@ -1,0 +1,228 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Draining, Share } from '../../app/control/releases.ts';
+import type { PieClient } from '../../client/client.ts';
+import { type Call, type Command, text } from '../command.ts';
+import { confirm } from '../confirm.ts';
+import { differenceLines, sharesText } from '../deploy-report.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { ago, counted } from '../format.ts';
+
+const LIVE = 'live';
+/** How often a removal that drains is looked at. */
+const LOOK_MS = 500;
+
+const name = { name: 'function', help: 'name of the function', required: true } as const;
+const alias = { name: 'alias', help: 'name of the alias, such as live or canary', required: true } as const;
+const message = { flags: '-m, --message <text>', help: 'why, for people; kept in the history' } as const;
+
+/** What the names of a function serve. */
+export const aliasList: Command = {
+  name: 'alias list',
+  summary: 'Show what the aliases of a function serve',
+  description: 'Shows what each alias and tag of a function serves, or what one of them served before.',
+  arguments: [name, { ...alias, required: false, help: 'show its history instead' }],
+  examples: [
+    { line: 'pie alias list story', does: 'live, and what else there is' },
+    { line: 'pie alias list story live', does: 'what story meant before, newest first' },
+  ],
+  async run({ args, terminal, signal, connect }) {
+    const { client } = await connect();
+    const [fn = '', one] = args;
+    const found =
+      one === undefined ? await client.aliases(fn, { signal }) : await client.aliasHistory(fn, one, { signal });
+    terminal.value(found);
+    terminal.table(
+      [one === undefined ? 'ALIAS' : 'REVISION', 'SERVES', 'CHANGED', 'BY', 'MESSAGE'],
+      found.map((state) => [
+        one === undefined ? `${state.alias}${state.tag === true ? ' (tag)' : ''}` : String(state.revision),
+        sharesText(state.shares),
+        ago(state.changedAt),
+        state.changedBy,
+        [state.message, state.restores === undefined ? undefined : `(back to ${state.restores})`]
+          .filter(Boolean)
+          .join(' '),
+      ]),
+      `No alias serves ${fn}. Next: pie alias set ${fn} ${LIVE} VERSION`,
+    );
+    return EXIT.ok;
+  },
+};
+
+/** Which versions an alias serves. */
+export const aliasSet: Command = {
+  name: 'alias set',
+  summary: 'Point an alias at a version, or divide it among several',
+  description:
+    'Points an alias at versions, all at once: invocations that exist keep theirs. A version may be given by its first four or more digits, or by a tag.',
+  arguments: [
+    name,
+    alias,
+    { name: 'shares', help: 'a version, or several as version=percent', required: true, rest: true },
+  ],
+  options: [
+    message,
+    { flags: '--if-revision <number>', help: 'refuse when the alias was changed since', parse: revision },
+  ],
+  examples: [
+    { line: 'pie alias set story live 3f2a=90 9c1b=10', does: 'nine of ten invocations run 3f2a…' },
+    { line: 'pie alias set story canary 9c1b', does: 'story@canary runs it' },
+  ],
+  async run({ args, options, terminal, signal, connect }) {
+    const [fn = '', which = '', ...given] = args;
+    const shares = parseShares(given);
+    const { client } = await connect();
+    const ifRevision = typeof options.ifRevision === 'number' ? options.ifRevision : undefined;
+    const set = await client.setAlias(fn, which, { shares, message: text(options, 'message'), ifRevision }, { signal });
+    terminal.value(set);
+    terminal.print(`${fn}@${set.alias} serves ${sharesText(set.shares)} (revision ${set.revision}).`);
+    return EXIT.ok;
+  },
+};
+
+/** Takes a name away; its versions stay. */
+export const aliasRemove: Command = {
+  name: 'alias remove',
+  summary: 'Remove an alias or a tag; its versions stay',
+  arguments: [name, alias],
+  examples: [{ line: 'pie alias remove story canary', does: 'story@canary means nothing from then on' }],
+  async run({ args, terminal, signal, connect }) {
+    const { client } = await connect();
+    const [fn = '', which = ''] = args;
+    await client.removeAlias(fn, which, { signal });
+    terminal.value({ removed: `${fn}@${which}` });
+    terminal.print(`Removed ${fn}@${which}.`);
+    return EXIT.ok;
+  },
+};
+
+/** The way back. */
+export const rollback: Command = {
+  name: 'rollback',
+  summary: 'Go back to what a function served before',
+  description:
+    'Makes an alias serve what it served one step before, or a version that is named, and says what changes. Rolling back twice goes two steps back. ' +
+    'Running invocations end on the version that they began with. It asks first; a script says --yes.',
+  arguments: [name],
+  options: [
+    { flags: '--to <version>', help: 'a version, its first digits, or a tag (one step back without it)' },
+    { flags: '-a, --alias <alias>', help: 'the alias to change (live)' },
+    message,
+    { flags: '-y, --yes', help: 'do not ask' },
+    { flags: '--dry-run', help: 'only say what would change' },
+  ],
+  examples: [
+    { line: 'pie rollback story', does: 'one step back, after a question' },
+    { line: 'pie rollback story --to 9c1b --message "timeouts" --yes', does: 'to a version, at once' },
+  ],
+  async run({ args, options, terminal, signal, connect }) {
+    const { client } = await connect();
+    const [fn = ''] = args;
+    const request = { alias: text(options, 'alias'), to: text(options, 'to'), message: text(options, 'message') };
+    const planned = await client.rollback(fn, { ...request, dryRun: true }, { signal });
+    terminal.print(`${fn}@${planned.alias.alias}: ${sharesText(planned.from)} → ${sharesText(planned.to)}`);
+    for (const line of differenceLines(planned.changes)) terminal.print(line);
+    if (planned.changes.length === 0) terminal.print('  the same content, by other weights');
+    if (options.dryRun === true) {
+      terminal.value(planned);
+      return EXIT.ok;
+    }
+    await confirm('Roll back?', options.yes === true, signal);
+    // What was shown is what is done, or nothing.
+    const { revision } = planned.alias;
+    const done = await client.rollback(fn, { ...request, ifRevision: revision }, { signal });
+    terminal.value(done);
+    terminal.print(`Rolled back: ${fn}@${done.alias.alias} serves ${sharesText(done.alias.shares)}.`);
+    return EXIT.ok;
+  },
+};
+
+/** Takes a function, or one version of it, away. */
+export const remove: Command = {
+  name: 'remove',
+  summary: 'Remove a function, or one version of it',
+  description:
+    'Nothing new runs it from that moment on, and its name is free. It goes when its last invocation has ended, which the command waits for; Ctrl-C ends ' +
+    'the waiting, not the removal. A version (name@version) can be removed when no alias serves it.',
+  arguments: [name],
+  options: [
+    { flags: '--now', help: 'cancel its invocations instead of waiting for their ends' },
+    { flags: '--no-wait', help: 'do not wait for the last of its invocations' },
+  ],
+  examples: [
+    { line: 'pie remove hello', does: 'its invocations run to their ends' },
+    { line: 'pie remove hello --now', does: 'they are cancelled' },
+    { line: 'pie remove hello@9c1b2f03aa51', does: 'one version' },
+  ],
+  async run(call) {
+    const { args, options, terminal, signal, connect } = call;
+    const { client } = await connect();
+    const [reference = ''] = args;
+    const at = reference.indexOf('@');
+    const fn = at < 0 ? reference : reference.slice(0, at);
+    const only = at < 0 ? undefined : reference.slice(at + 1);
+    const now = options.now === true;
+    const left =
+      only === undefined
+        ? await client.removeFunction(fn, { signal, now })
+        : await client.removeVersion(fn, only, { signal, now });
+    const draining = options.wait === false ? left : await drained(call, client, fn, only, left);
+    terminal.value({ removed: reference, draining });
+    terminal.print(
+      draining.length === 0 ? `Removed ${reference}.` : `Removed ${reference}; draining: ${unfinishedText(draining)}.`,
+    );
+    return EXIT.ok;
+  },
+};
+
+/** Waits for the last invocation. What is left when the waiting is ended. */
+async function drained(
+  { terminal, signal }: Call,
+  client: PieClient,
+  fn: string,
+  only: string | undefined,
+  first: readonly Draining[],
+): Promise<readonly Draining[]> {
+  const of = (all: readonly Draining[]) => all.filter(({ version }) => only === undefined || version === only);
+  let left = of(first);
+  if (left.length === 0) return left;
+  const progress = terminal.progress(`draining: ${unfinishedText(left)}`);
+  try {
+    while (left.length > 0) {
+      await sleep(LOOK_MS, undefined, { signal });
+      left = of(await client.draining(fn, { signal }));
+      progress.update(`draining: ${unfinishedText(left)}`);
+    }
+    progress.done('drained');
+  } catch (error) {
+    progress.clear();
+    if (!signal.aborted) throw error;
+  }
+  return left;
+}
+
+function unfinishedText(draining: readonly Draining[]): string {
+  return counted(
+    draining.reduce((sum, { unfinished }) => sum + unfinished, 0),
+    'invocation',
+  );
+}
+
+function parseShares(given: readonly string[]): Share[] {
+  const [only] = given;
+  if (given.length === 1 && only !== undefined && !only.includes('=')) return [{ version: only, weight: 100 }];
+  return given.map((part) => {
+    const [version = '', percent = '', more] = part.split('=');
+    const weight = Number(percent.replace(/%$/, ''));
+    if (version !== '' && percent !== '' && more === undefined && Number.isInteger(weight)) return { version, weight };
+    throw new Failure(`"${part}" is no share.`, {
+      why: 'Of several versions each is given with its percent.',
+      advice: 'Write version=percent, such as 3f2a=90 9c1b=10; together they make 100.',
+    });
+  });
+}
+
+function revision(value: string): number {
+  const number = Number(value);
+  if (Number.isInteger(number) && number >= 0) return number;
+  throw new Failure('It must be a whole number, 0 or more.');
+}

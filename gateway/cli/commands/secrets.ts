@@ -1,0 +1,77 @@
+import type { Command } from '../command.ts';
+import { EXIT } from '../failure.ts';
+import { ago, counted } from '../format.ts';
+import { readHidden } from '../hidden-input.ts';
+
+const name = { name: 'name', help: 'name of the secret, such as OPENAI_KEY', required: true } as const;
+
+/** What is kept. */
+export const secretsList: Command = {
+  name: 'secrets list',
+  summary: 'List the secrets, without their values',
+  description:
+    'Lists the secrets of the tenant. A function gets those that its pie.json names under "secrets", with the values of its deploy.',
+  examples: [{ line: 'pie secrets list', does: 'names, revisions, and who uses them' }],
+  async run({ terminal, signal, connect }) {
+    const { client } = await connect();
+    const secrets = await client.secrets.list({ signal });
+    terminal.value(secrets);
+    terminal.table(
+      ['NAME', 'REVISION', 'CHANGED', 'USED BY'],
+      secrets.map(({ name, revision, changedAt, usedBy }) => [
+        name,
+        String(revision),
+        ago(changedAt),
+        usedBy
+          .map((use) => `${use.function}${use.revision === revision ? '' : ` (revision ${use.revision})`}`)
+          .join(', '),
+      ]),
+      'There are none. Next: pie secrets set NAME',
+    );
+    return EXIT.ok;
+  },
+};
+
+/** Keeps one. */
+export const secretsSet: Command = {
+  name: 'secrets set',
+  summary: 'Store a secret; the value comes from a prompt or a pipe',
+  description:
+    'Stores a value under a name. It is asked for without an echo, or read from standard input; on the command line others could read it. ' +
+    'Functions keep the value that they were deployed with: `pie deploy` makes them use a new one, `pie rollback` brings the old one back.',
+  arguments: [name],
+  examples: [
+    { line: 'pie secrets set OPENAI_KEY', does: 'asks for the value' },
+    { line: 'pie secrets set TLS_KEY < key.pem', does: 'takes it from a file' },
+  ],
+  async run({ args: [name = ''], terminal, signal, connect }) {
+    const { client } = await connect();
+    const value = await readHidden(`Value of ${name}`, signal);
+    const secret = await client.secrets.set(name, value, { signal });
+    terminal.value(secret);
+    terminal.print(`Stored ${name}, revision ${secret.revision}.`);
+    const old = [
+      ...new Set(secret.usedBy.filter((use) => use.revision !== secret.revision).map((use) => use.function)),
+    ];
+    if (old.length > 0) {
+      const those = old.length === 1 ? old[0] : `${counted(old.length, 'function')} (${old.join(', ')})`;
+      terminal.note(`${those} still has an older value. To make it use this one: pie deploy.`);
+    }
+    return EXIT.ok;
+  },
+};
+
+/** Forgets one. */
+export const secretsRemove: Command = {
+  name: 'secrets remove',
+  summary: 'Remove a secret that no function in service uses',
+  arguments: [name],
+  examples: [{ line: 'pie secrets remove OPENAI_KEY', does: 'older versions keep the value that they have' }],
+  async run({ args: [name = ''], terminal, signal, connect }) {
+    const { client } = await connect();
+    await client.secrets.remove(name, { signal });
+    terminal.value({ removed: name });
+    terminal.print(`Removed ${name}.`);
+    return EXIT.ok;
+  },
+};

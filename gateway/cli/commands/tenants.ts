@@ -1,0 +1,163 @@
+import type { Tenant } from '../../app/control/tenants.ts';
+import { type Command, type Option, text } from '../command.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { ago } from '../format.ts';
+import type { Terminal } from '../terminal.ts';
+
+const name = { name: 'tenant', help: 'name of the tenant', required: true } as const;
+const weight: Option = {
+  flags: '--weight <number>',
+  help: 'its part in the fair share between tenants that wait: 1 to 1000, 100 for a new one',
+  parse: wholeNumber,
+};
+const DEFAULT_ENTRIES = 50;
+
+/** Who is there. */
+export const tenantsList: Command = {
+  name: 'tenants list',
+  summary: 'List the tenants',
+  examples: [{ line: 'pie tenants list', does: 'all of them for an operator, else your own' }],
+  async run({ terminal, signal, connect }) {
+    const { client } = await connect();
+    const tenants = await client.tenants.list({ signal });
+    terminal.value(tenants);
+    table(terminal, tenants);
+    return EXIT.ok;
+  },
+};
+
+/** Makes one. */
+export const tenantsCreate: Command = {
+  name: 'tenants create',
+  summary: 'Create a tenant',
+  arguments: [name],
+  options: [weight],
+  examples: [
+    { line: 'pie tenants create acme', does: 'then give it a key: pie keys create first --tenant acme --scopes admin' },
+  ],
+  async run({ args: [tenant = ''], options, terminal, signal, connect }) {
+    const { client } = await connect();
+    const made = await client.tenants.create(tenant, { weight: options.weight as number | undefined }, { signal });
+    terminal.value(made);
+    terminal.print(`Created ${tenant}.`);
+    terminal.note(`Next, its first key: pie keys create first --tenant ${tenant} --scopes admin`);
+    return EXIT.ok;
+  },
+};
+
+/** One of them. */
+export const tenantsShow: Command = {
+  name: 'tenants show',
+  summary: 'Show a tenant',
+  arguments: [name],
+  examples: [{ line: 'pie tenants show acme', does: 'its weight, and whether it is suspended' }],
+  async run({ args: [tenant = ''], terminal, signal, connect }) {
+    const { client } = await connect();
+    const found = await client.tenants.get(tenant, { signal });
+    terminal.value(found);
+    table(terminal, [found]);
+    return EXIT.ok;
+  },
+};
+
+/** Changes one. */
+export const tenantsSet: Command = {
+  name: 'tenants set',
+  summary: 'Change the weight of a tenant',
+  arguments: [name],
+  options: [weight],
+  examples: [{ line: 'pie tenants set acme --weight 200', does: 'twice the share of a usual one' }],
+  run: async ({ args: [tenant = ''], options, terminal, signal, connect }) => {
+    const weight = options.weight as number | undefined;
+    if (weight === undefined) throw new Failure('There is nothing to set.', { advice: 'Give --weight.' });
+    const { client } = await connect();
+    const changed = await client.tenants.change(tenant, { weight }, { signal });
+    terminal.value(changed);
+    terminal.print(`${tenant} has the weight ${changed.weight} now.`);
+    return EXIT.ok;
+  },
+};
+
+/** Shuts one out. */
+export const tenantsSuspend: Command = {
+  name: 'tenants suspend',
+  summary: 'Refuse the keys of a tenant and start nothing of it',
+  description:
+    'Within 2 s its keys are refused, and what waits in its line is not started. What runs goes on; `pie cancel` ends it.',
+  arguments: [name],
+  examples: [{ line: 'pie tenants suspend acme', does: 'until pie tenants resume acme' }],
+  run: ({ args: [tenant = ''], terminal, signal, connect }) => suspend(tenant, true, { terminal, signal, connect }),
+};
+
+/** Lets it in again. */
+export const tenantsResume: Command = {
+  name: 'tenants resume',
+  summary: 'Let a suspended tenant in again',
+  arguments: [name],
+  examples: [{ line: 'pie tenants resume acme', does: 'its line goes on where it was' }],
+  run: ({ args: [tenant = ''], terminal, signal, connect }) => suspend(tenant, false, { terminal, signal, connect }),
+};
+
+/** What was done. */
+export const audit: Command = {
+  name: 'audit',
+  summary: 'Show what was administered: deploys, aliases, keys, secrets, quotas, tenants',
+  options: [
+    { flags: '--tenant <name>', help: 'of this tenant; without it an operator sees all' },
+    {
+      flags: '--limit <number>',
+      help: `the newest so many; ${DEFAULT_ENTRIES} without it, 1000 at most`,
+      parse: wholeNumber,
+    },
+  ],
+  examples: [
+    { line: 'pie audit --limit 20', does: 'the last twenty acts, newest first' },
+    { line: 'pie audit --tenant acme --json', does: 'one tenant’s, with all details' },
+  ],
+  async run({ options, terminal, signal, connect }) {
+    const { client } = await connect();
+    const limit = (options.limit as number | undefined) ?? DEFAULT_ENTRIES;
+    const entries = await client.tenants.audit({ tenant: text(options, 'tenant'), limit, signal });
+    terminal.value(entries);
+    terminal.table(
+      ['WHEN', 'TENANT', 'WHO', 'ACT', 'TARGET', 'DETAILS'],
+      entries.map((entry) => [
+        entry.at.replace(/\.\d+Z$/, 'Z'),
+        entry.tenant,
+        entry.actor,
+        entry.action,
+        entry.target,
+        Object.entries(entry.details)
+          .map(([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`)
+          .join(' '),
+      ]),
+      'Nothing was done yet.',
+    );
+    return EXIT.ok;
+  },
+};
+
+async function suspend(
+  tenant: string,
+  suspended: boolean,
+  { terminal, signal, connect }: Pick<Parameters<Command['run']>[0], 'terminal' | 'signal' | 'connect'>,
+): Promise<number> {
+  const { client } = await connect();
+  terminal.value(await client.tenants.change(tenant, { suspended }, { signal }));
+  terminal.print(suspended ? `Suspended ${tenant}.` : `Resumed ${tenant}.`);
+  return EXIT.ok;
+}
+
+function table(terminal: Terminal, tenants: readonly Tenant[]): void {
+  terminal.table(
+    ['NAME', 'WEIGHT', 'STATE', 'CREATED'],
+    tenants.map((t) => [t.name, String(t.weight), t.suspended ? 'suspended' : 'active', ago(t.createdAt)]),
+    'There are none.',
+  );
+}
+
+function wholeNumber(text: string): number {
+  const number = Number(text);
+  if (/^\d{1,6}$/.test(text)) return number;
+  throw new Failure(`"${text}" is no whole number.`);
+}

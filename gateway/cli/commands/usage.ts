@@ -1,0 +1,69 @@
+import type { UsageRow } from '../../app/control/quotas.ts';
+import { type Command, text } from '../command.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { duration, number } from '../format.ts';
+
+const SPANS = ['hour', 'day', 'month'] as const;
+
+/** What was used. */
+export const usage: Command = {
+  name: 'usage',
+  summary: 'Show what was used: invocations, tokens, GPU and CPU time',
+  description:
+    'By hour, day or month of UTC, from the start of this month to now. Spans without anything are left out.',
+  options: [
+    { flags: '--from <time>', help: 'a date or a time in ISO 8601', parse: time },
+    { flags: '--to <time>', help: 'likewise; now without it', parse: time },
+    { flags: '--by <span>', help: 'length of a span', choices: SPANS },
+    { flags: '--per-function', help: 'a row for each function' },
+    { flags: '--csv', help: 'a table for programs, with every number' },
+    { flags: '--tenant <tenant>', help: 'another tenant, for operators' },
+  ],
+  examples: [
+    { line: 'pie usage', does: 'this month by day' },
+    { line: 'pie usage --from 2026-11-01 --by hour --per-function --csv > usage.csv', does: 'for a spreadsheet' },
+  ],
+  async run({ options, terminal, signal, connect }) {
+    const { client } = await connect();
+    const query = {
+      signal,
+      tenant: text(options, 'tenant'),
+      from: text(options, 'from'),
+      to: text(options, 'to'),
+      by: SPANS.find((span) => span === options.by),
+      perFunction: options.perFunction === true,
+    };
+    if (options.csv === true && !terminal.json) {
+      await terminal.write(await client.quotas.usageCsv(query));
+      return EXIT.ok;
+    }
+    const rows = await client.quotas.usage(query);
+    terminal.value(rows);
+    terminal.table(HEADING, rows.map(cells), 'Nothing was used in that time.');
+    return EXIT.ok;
+  },
+};
+
+const HEADING = ['FROM', 'FUNCTION', 'INVOCATIONS', 'FAILED', 'TOKENS IN', 'CACHED', 'OUT', 'GPU', 'CPU', 'PAGE-S'];
+
+function cells(row: UsageRow): string[] {
+  return [
+    row.at.replace(/:00(\.000)?Z$/, 'Z').replace('T00:00Z', ''),
+    row.function ?? 'all',
+    number(row.invocations),
+    number(row.failed),
+    number(row.inputTokens),
+    number(row.cachedTokens),
+    number(row.outputTokens),
+    duration(row.gpuMs),
+    duration(row.cpuMs),
+    number(row.pageSeconds),
+  ];
+}
+
+/** A date stands for its beginning in UTC. */
+function time(value: string): string {
+  const parsed = Date.parse(value);
+  if (Number.isFinite(parsed) && /^\d{4}-/.test(value)) return new Date(parsed).toISOString();
+  throw new Failure('It must be a date or a time such as 2026-11-20 or 2026-11-20T05:12:00Z.');
+}

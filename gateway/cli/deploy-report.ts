@@ -1,0 +1,66 @@
+import type { DeployPlan, Difference, Share } from '../app/control/releases.ts';
+import type { Deployment } from './deployment.ts';
+import { bytes, duration } from './format.ts';
+
+/** What a deploy came to, for people: below the line with the version. */
+export function reportLines({ deployed, built }: Deployment): string[] {
+  const { report, alias, grants } = deployed;
+  const { moduleBytes, steps, buildMs } = report;
+  const compiled =
+    built === null ? [] : [built.cached ? 'compiled before' : `compiled here in ${duration(built.buildMs)}`];
+  const stepsText = steps.length === 0 ? '' : ` (${steps.map(({ name, ms }) => `${name} ${duration(ms)}`).join(', ')})`;
+  const made = buildMs === null ? [] : [`built in ${duration(buildMs)}${stepsText}`];
+  const starts = [
+    ...(report.coldStartMs === null ? [] : [`cold ${fine(report.coldStartMs)}`]),
+    ...(report.warmStartMs === null ? [] : [`warm ${fine(report.warmStartMs)}`]),
+  ];
+  return [
+    row(
+      'component',
+      `${bytes(report.componentBytes)}${moduleBytes === null ? '' : `, ${bytes(moduleBytes)} of modules`}`,
+    ),
+    ...when(compiled.length + made.length > 0, row('build', [...compiled, ...made].join(', '))),
+    ...when(starts.length > 0, row('start', starts.join(', '))),
+    row(
+      'serves',
+      alias === null ? 'nothing: the traffic was left alone' : `${alias.alias} ${sharesText(alias.shares)}`,
+    ),
+    ...grants.map((grant, i) => row(i === 0 ? 'may' : '', grant)),
+  ];
+}
+
+/** What a deploy would come to. */
+export function planLines(plan: DeployPlan): string[] {
+  const { alias, from, version, exists, grants, changes } = plan;
+  const moved = from.length === 0 ? `would serve ${version}` : `${sharesText(from)} → ${version}`;
+  return [
+    row('component', bytes(plan.componentBytes)),
+    row('version', exists ? 'exists already' : 'would be a new one'),
+    row('serves', alias === null ? 'nothing: the traffic would be left alone' : `${alias}: ${moved}`),
+    ...grants.map((grant, i) => row(i === 0 ? 'may' : '', grant)),
+    ...(from.length > 0 && changes.length === 0 ? [row('changes', 'nothing')] : []),
+    ...(from.length === 0 ? [] : differenceLines(changes)),
+  ];
+}
+
+/** Differences, one a line. */
+export function differenceLines(changes: readonly Difference[]): string[] {
+  return changes.map(({ field, from, to }) => {
+    if (from === null) return `  + ${field}: ${to ?? ''}`;
+    return to === null ? `  - ${field}: ${from}` : `  ~ ${field}: ${from} → ${to}`;
+  });
+}
+
+/** `3f9ac41e07b2`, or `3f9ac41e07b2 90 %, 9c1b… 10 %`. */
+export function sharesText(shares: readonly Share[]): string {
+  if (shares.length === 1) return shares[0]?.version ?? '';
+  return shares.map(({ version, weight }) => `${version} ${weight} %`).join(', ');
+}
+
+/** A short time, with the digits that it needs. */
+function fine(ms: number): string {
+  return ms < 10 ? `${ms.toFixed(ms < 1 ? 3 : 1)} ms` : duration(ms);
+}
+
+const row = (name: string, text: string): string => `  ${name.padEnd(10)}${text}`;
+const when = (condition: boolean, line: string): string[] => (condition ? [line] : []);

@@ -1,0 +1,87 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import type { QuotaStatus } from '../app/control/quotas.ts';
+import { TestPlatform } from '../testing/platform.ts';
+import { ROOT } from './paths.ts';
+
+const BIN = path.join(ROOT, 'gateway/cli/bin.js');
+
+describe('pie quota and pie usage', () => {
+  let platform: TestPlatform;
+  before(async () => {
+    platform = await TestPlatform.start();
+    await platform.register({ name: 'story' });
+  });
+  after(() => platform.stop());
+
+  const pie = (...args: string[]): Promise<{ code: number | null; stdout: string; stderr: string }> =>
+    new Promise((resolve) => {
+      const env = { ...process.env, PIE_URL: platform.url, PIE_API_KEY: platform.apiKey };
+      const child = execFile(process.execPath, [BIN, ...args], { env, timeout: 15_000 }, (_, stdout, stderr) =>
+        resolve({ code: child.exitCode, stdout, stderr }),
+      );
+    });
+  const ask = async (url: string, init: RequestInit = {}) =>
+    fetch(`${platform.url}${url}`, {
+      ...init,
+      headers: { authorization: `Bearer ${platform.apiKey}`, ...init.headers },
+    });
+  const invoke = () =>
+    ask('/v1/functions/story/invocations', {
+      method: 'POST',
+      body: '{}',
+      headers: { 'content-type': 'application/json', prefer: 'respond-async' },
+    });
+
+  it('headers, API, client, command and usage agree on one number', async () => {
+    for (const [quota, limit] of [
+      ['requests-per-month', '10'],
+      ['tokens-per-month', '1_000'],
+    ] as const) {
+      const { code, stdout, stderr } = await pie('quota', 'set', quota, limit, '--for', '2h', '--reason', 'trial');
+      assert.equal(code, 0, stderr);
+      assert.match(
+        stdout,
+        new RegExp(`${quota} is ${quota.startsWith('r') ? '10' : '1,000'}: key_.* until .*\\(trial\\)`),
+      );
+    }
+    const { id } = (await (await invoke()).json()) as { id: string };
+    const attempt = await platform.attempt(id);
+    await attempt.succeed(null, { inputTokens: 30, cachedTokens: 10, outputTokens: 12 });
+    const { headers } = await invoke();
+
+    const api: QuotaStatus[] = ((await (await ask('/v1/quotas')).json()) as { quotas: QuotaStatus[] }).quotas;
+    const listed: QuotaStatus[] = JSON.parse((await pie('quota', '--json')).stdout);
+    assert.deepEqual(listed, api);
+    assert.deepEqual(await platform.client().quotas.list(), api);
+    const left = api.map(({ quota, limit, used }) => [quota, limit - used]);
+    assert.deepEqual(left, [
+      ['requests-per-month', 8],
+      ['tokens-per-month', 968],
+    ]);
+    const told = [...(headers.get('ratelimit') ?? '').matchAll(/"([a-z-]+)";r=(\d+)/g)];
+    assert.deepEqual(
+      told.map(([, quota, rest]) => [quota, Number(rest)]),
+      left,
+    );
+    const [row] = JSON.parse((await pie('usage', '--by', 'month', '--json')).stdout);
+    assert.deepEqual([row.requests, row.inputTokens - row.cachedTokens + row.outputTokens], [2, 32]);
+    assert.match((await pie('quota')).stdout, /requests-per-month +2 +10 +in [\d.]+ \w+ +key_/);
+    const { stdout } = await pie('usage', '--csv', '--per-function');
+    assert.match(stdout, /^at,tenant,function,requests[^\n]*\r\n[^,]+,default,story,2,2,1,0,0,30,12,10,/);
+  });
+
+  it('says what is wrong with a limit', async () => {
+    assert.deepEqual((await pie('quota', 'set', 'tokens-per-day', 'lots')).code, 1);
+    const { code, stderr } = await pie('quota', 'set', 'dreams-per-day', '1');
+    assert.equal(code, 2);
+    assert.match(stderr, /no quota "dreams-per-day"[\s\S]*requests-per-minute/);
+    assert.equal(
+      (await pie('quota', 'set', 'tokens-per-month', 'none')).stdout,
+      'tokens-per-month has no limit now.\n',
+    );
+    assert.equal((await pie('usage', '--from', 'yesterday')).code, 1);
+  });
+});

@@ -1,0 +1,118 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { componentBytes, TestPlatform } from '../testing/platform.ts';
+import { EXIT } from './failure.ts';
+
+const BIN = fileURLToPath(new URL('bin.js', import.meta.url));
+
+describe('releases on the command line', () => {
+  let platform: TestPlatform;
+  let folder: string;
+  before(async () => {
+    platform = await TestPlatform.start();
+    folder = mkdtempSync(path.join(os.tmpdir(), 'pie-releases-'));
+    platform.build = () => ({
+      ok: true,
+      artifact: {
+        buildMs: 812,
+        checkMs: 90,
+        transpileMs: 700,
+        coldStartMs: 41.2,
+        warmStartMs: 0.021,
+        moduleBytes: 2e6,
+      },
+    });
+  });
+  after(async () => {
+    await platform.stop();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  function pie(...args: string[]): Promise<{ code: number | null; stdout: string; stderr: string }> {
+    const env = { ...process.env, PIE_URL: platform.url, PIE_API_KEY: platform.apiKey };
+    const child = spawn(process.execPath, [BIN, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'], timeout: 20_000 });
+    let stdout = '';
+    let stderr = '';
+    child.stdout.setEncoding('utf8').on('data', (text: string) => {
+      stdout += text;
+    });
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      stderr += text;
+    });
+    return new Promise((resolve) => child.once('close', (code) => resolve({ code, stdout, stderr })));
+  }
+  async function ok(...args: string[]): Promise<string> {
+    const { code, stdout, stderr } = await pie(...args);
+    assert.equal(code, EXIT.ok, stderr);
+    return stdout;
+  }
+  /** A component with a manifest of its own. */
+  function source(content: string, manifest: object): string {
+    writeFileSync(path.join(folder, 'story.wasm'), componentBytes(content));
+    writeFileSync(path.join(folder, 'pie.json'), JSON.stringify({ name: 'story', main: 'story.wasm', ...manifest }));
+    return folder;
+  }
+
+  it('deploys with a word and a tag, shows what it measured, and plans without storing', async () => {
+    const planned = await pie('deploy', source('1', { limits: { pages: 4 } }), '--dry-run');
+    assert.equal(planned.code, EXIT.ok, planned.stderr);
+    assert.match(planned.stdout, /version +would be a new one\n {2}serves +live: would serve/);
+    assert.equal((await platform.client().functions()).length, 0);
+    const first = await ok('deploy', folder, '--message', 'the first', '--tag', 'v1');
+    assert.match(
+      first,
+      /build +built in 812 ms \(check 90 ms, transpile 700 ms\)\n {2}start +cold 41 ms, warm 0\.021 ms/,
+    );
+    assert.match(first, /serves +live [0-9a-f]{12}\n {2}may +uses every model/);
+    const changed = await pie('deploy', source('2', { limits: { pages: 9000 }, grants: { store: true } }), '--dry-run');
+    assert.match(changed.stdout, /~ component: .*\n {2}\+ grants\.store: true\n {2}~ limits\.pages: 4 → 9000/);
+    assert.match(changed.stderr, /warning: limits\.pages is 9000/);
+    await ok('deploy', folder, '--message', 'the second');
+    assert.match((await pie('deploy', source('3', {}), '--tag', 'v1')).stderr, /"v1" is of version[\s\S]*conflict/);
+    const versions = await ok('versions', 'story');
+    assert.match(
+      versions,
+      /VERSION +ALIASES +SIZE +DEPLOYED +BY +MESSAGE\n[0-9a-f]+ +live +.* key_\w+ +the second\n[0-9a-f]+ +v1 +.* the first/,
+    );
+  });
+
+  it('divides an alias, rolls it back after it has said what changes, and removes with what drains', async () => {
+    const [second, first] = JSON.parse(await ok('versions', 'story', '--json')).map(
+      (v: { version: string }) => v.version,
+    );
+    const set = await ok('alias', 'set', 'story', 'live', `${second.slice(0, 6)}=90`, 'v1=10', '-m', 'carefully');
+    assert.match(set, new RegExp(`story@live serves ${second} 90 %, ${first} 10 % `));
+    assert.match(await ok('list'), new RegExp(`story +${second} 90 %, ${first} 10 %`));
+    assert.match(await ok('alias', 'list', 'story'), /live +.*carefully\nv1 \(tag\)/);
+    assert.equal((await pie('alias', 'set', 'story', 'live', '3f2a=90', '9c1b')).code, EXIT.usage);
+    assert.match((await pie('alias', 'set', 'story', 'live', `${second}=90`)).stderr, /sum to 100; these sum to 90/);
+    await ok('rollback', 'story', '--yes');
+    const asked = await pie('rollback', 'story');
+    assert.equal(asked.code, EXIT.usage);
+    assert.match(
+      asked.stdout,
+      new RegExp(`story@live: ${second} → ${first}\\n {2}~ component: .*\\n {2}- grants\\.store: true`),
+    );
+    assert.match(
+      await ok('rollback', 'story', '--yes', '-m', 'worse'),
+      new RegExp(`Rolled back: story@live serves ${first}`),
+    );
+    assert.match(await ok('alias', 'list', 'story', 'live'), /worse \(back to \d+\)/);
+    assert.match((await pie('rollback', 'story', '--yes')).stderr, /Nothing is known[\s\S]*--to VERSION/);
+
+    const { id } = await platform.client().submit('story', {});
+    assert.match((await pie('remove', `story@${first}`)).stderr, /is served by `live`, `v1`/);
+    assert.match(await ok('remove', 'story', '--no-wait'), /Removed story; draining: 1 invocation\./);
+    const draining = await platform.client().draining('story');
+    assert.deepEqual(draining, [{ version: first, unfinished: 1 }]);
+    const waited = await pie('remove', 'story', '--now');
+    assert.equal(waited.code, EXIT.ok, waited.stderr);
+    assert.equal((await platform.client().invocation(id)).status, 'cancelled');
+    assert.match((await pie('remove', 'story')).stderr, /no function "story"/);
+  });
+});

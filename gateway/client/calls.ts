@@ -1,0 +1,20 @@
+/** What goes with every request of the client. */
+export interface CallOptions {
+  readonly signal?: AbortSignal | undefined;
+  readonly requestId?: string | undefined;
+  readonly traceparent?: string | undefined;
+}
+
+/** The part of a request that they make. */
+export function common({ signal, requestId, traceparent }: CallOptions) {
+  const headers: Record<string, string> = {};
+  if (requestId !== undefined) headers['x-request-id'] = requestId;
+  if (traceparent !== undefined) headers.traceparent = traceparent;
+  return { signal, headers };
+}
+
+/** The part of a request with a JSON body. */
+export function withBody(options: CallOptions, method: 'POST' | 'PUT' | 'PATCH', body: unknown) {
+  const { signal, headers } = common(options);
+  return { signal, method, body: JSON.stringify(body), headers: { ...headers, 'content-type': 'application/json' } };
+}

@@ -1,0 +1,142 @@
+import type {
+  Alias,
+  DeployPlan,
+  DeployTarget,
+  Draining,
+  Rollback,
+  RollbackRequest,
+  SetAlias,
+} from '../app/control/releases.ts';
+import type { Deployed as ControlDeployed, FunctionVersion } from '../app/control.ts';
+import { type CallOptions, common, withBody } from './calls.ts';
+import type { Http } from './http.ts';
+
+/** A version that was deployed, and how that went. */
+export type Deployed = FunctionVersion & Omit<ControlDeployed, 'function'>;
+
+export interface DeployOptions extends CallOptions, DeployTarget {}
+
+/** Functions: their versions, and the aliases that say which of them runs. */
+export class FunctionsClient {
+  readonly #http: Http;
+
+  constructor(http: Http) {
+    this.#http = http;
+  }
+
+  /** Deploys a component under the manifest's name; `live` serves it from then on unless told otherwise. */
+  async deploy(
+    manifest: { readonly name: string },
+    component: Uint8Array<ArrayBuffer>,
+    options: DeployOptions = {},
+  ): Promise<Deployed> {
+    return this.#http.json(deployPath(manifest.name, options), upload(manifest, component, options));
+  }
+
+  /** What {@link deploy} would do, without doing it. */
+  async planDeploy(
+    manifest: { readonly name: string },
+    component: Uint8Array<ArrayBuffer>,
+    options: DeployOptions = {},
+  ): Promise<DeployPlan> {
+    return this.#http.json(deployPath(manifest.name, options, true), upload(manifest, component, options));
+  }
+
+  /** Each function with the version that its bare name runs, by name. */
+  async functions(options: CallOptions = {}): Promise<readonly FunctionVersion[]> {
+    return (await this.#http.json<{ functions: FunctionVersion[] }>('/v1/functions', common(options))).functions;
+  }
+
+  /**
+   * One function; `reference` is its name, `name@alias` or `name@version`. Of a divided alias the version that gets most; with `draw`, one by
+   * chance, as an invocation would.
+   */
+  async function(reference: string, options: CallOptions & { readonly draw?: boolean } = {}): Promise<FunctionVersion> {
+    return this.#http.json(`${functionPath(reference)}${options.draw === true ? '?draw=true' : ''}`, common(options));
+  }
+
+  /** All versions of a function, newest first. */
+  async versions(name: string, options: CallOptions = {}): Promise<readonly FunctionVersion[]> {
+    return (await this.#http.json<{ versions: FunctionVersion[] }>(`${functionPath(name)}/versions`, common(options)))
+      .versions;
+  }
+
+  /** Removes a function. What is left to drain; `now` cancels its invocations. */
+  async removeFunction(
+    name: string,
+    options: CallOptions & { readonly now?: boolean } = {},
+  ): Promise<readonly Draining[]> {
+    return this.#remove(functionPath(name), options);
+  }
+
+  /** Removes a version that no alias serves. */
+  async removeVersion(
+    name: string,
+    version: string,
+    options: CallOptions & { readonly now?: boolean } = {},
+  ): Promise<readonly Draining[]> {
+    return this.#remove(`${functionPath(name)}/versions/${encodeURIComponent(version)}`, options);
+  }
+
+  /** What is left of removed versions of a function. */
+  async draining(name: string, options: CallOptions = {}): Promise<readonly Draining[]> {
+    return (await this.#http.json<{ draining: Draining[] }>(`${functionPath(name)}/draining`, common(options)))
+      .draining;
+  }
+
+  /** Aliases and tags of a function, `live` first. */
+  async aliases(name: string, options: CallOptions = {}): Promise<readonly Alias[]> {
+    return (await this.#http.json<{ aliases: Alias[] }>(`${functionPath(name)}/aliases`, common(options))).aliases;
+  }
+
+  /** What an alias served, newest first, the present state included. */
+  async aliasHistory(name: string, alias: string, options: CallOptions = {}): Promise<readonly Alias[]> {
+    return (await this.#http.json<{ history: Alias[] }>(`${aliasPath(name, alias)}/history`, common(options))).history;
+  }
+
+  /** Points an alias at versions, all at once. */
+  async setAlias(name: string, alias: string, change: SetAlias, options: CallOptions = {}): Promise<Alias> {
+    return this.#http.json(aliasPath(name, alias), withBody(options, 'PUT', change));
+  }
+
+  async removeAlias(name: string, alias: string, options: CallOptions = {}): Promise<void> {
+    await this.#http.request(aliasPath(name, alias), { ...common(options), method: 'DELETE' });
+  }
+
+  /** Goes back to what an alias served before; says what changes. */
+  async rollback(name: string, request: RollbackRequest = {}, options: CallOptions = {}): Promise<Rollback> {
+    return this.#http.json(`${functionPath(name)}/rollback`, withBody(options, 'POST', request));
+  }
+
+  async #remove(path: string, options: CallOptions & { readonly now?: boolean }): Promise<readonly Draining[]> {
+    const query = options.now === true ? '?now=true' : '';
+    const response = await this.#http.request(`${path}${query}`, { ...common(options), method: 'DELETE' });
+    if (response.status === 204) return [];
+    return ((await response.json()) as { draining: Draining[] }).draining;
+  }
+}
+
+export function functionPath(reference: string): string {
+  return `/v1/functions/${encodeURIComponent(reference)}`;
+}
+
+function aliasPath(name: string, alias: string): string {
+  return `${functionPath(name)}/aliases/${encodeURIComponent(alias)}`;
+}
+
+function deployPath(name: string, { alias, tag, message, onlyNew }: DeployTarget, dryRun = false): string {
+  const query = new URLSearchParams();
+  if (alias !== undefined) query.set('alias', alias ?? 'none');
+  if (tag !== undefined) query.set('tag', tag);
+  if (message !== undefined) query.set('message', message);
+  if (onlyNew === true) query.set('only_new', 'true');
+  if (dryRun) query.set('dry_run', 'true');
+  return `${functionPath(name)}${query.size === 0 ? '' : `?${query}`}`;
+}
+
+function upload(manifest: object, component: Uint8Array<ArrayBuffer>, options: CallOptions) {
+  const body = new FormData();
+  body.set('manifest', new Blob([JSON.stringify(manifest)], { type: 'application/json' }), 'pie.json');
+  body.set('component', new Blob([component], { type: 'application/wasm' }), 'component.wasm');
+  return { ...common(options), method: 'PUT', body, patient: true };
+}

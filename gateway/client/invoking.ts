@@ -1,0 +1,144 @@
+import type { InvocationState, Json } from '../app/control.ts';
+import { type CallOptions, common } from './calls.ts';
+import { errorFromEvent, PieError } from './errors.ts';
+import type { MessageData, Usage } from './events.ts';
+import type { Http, RequestOptions } from './http.ts';
+import { InvocationStream } from './invocation-stream.ts';
+
+export interface InvokeOptions extends CallOptions {
+  /** Cancel the invocation when this client goes away before its end. Otherwise it keeps running. */
+  readonly cancelOnDisconnect?: boolean;
+  /**
+   * Invoking again with the same key and input gives the outcome of the first time; while that runs it is refused with
+   * `idempotency-in-flight`, whose `invocation` can be attached to. Without one a random key makes this client's own retries safe.
+   */
+  readonly idempotencyKey?: string;
+  /** The deadline from now on, waiting included; the invocation then ends with `deadline-exceeded`. */
+  readonly cancelAfterMs?: number;
+  /** An https URL that is told of the end (Standard Webhooks). */
+  readonly webhook?: string;
+}
+
+export interface Outcome {
+  readonly id: string;
+  readonly status: 'succeeded';
+  readonly output: Json;
+  readonly messages: readonly MessageData[];
+  readonly messagesTruncated?: true;
+  readonly usage?: Usage;
+}
+
+/** Invokes and streams. Resolves once the invocation exists. */
+export async function invokeStream(
+  http: Http,
+  path: string,
+  input: unknown,
+  options: InvokeOptions,
+): Promise<InvocationStream> {
+  const headers = preferring(options);
+  const request = requestOf(input, options, { accept: 'text/event-stream', ...headers });
+  const open = (id: string, response: Response | null) =>
+    new InvocationStream(http, id, response, 0, { signal: options.signal, headers });
+  return attaching(
+    http,
+    options,
+    async () => {
+      const response = await http.request(path, request);
+      const id = /^\/v1\/invocations\/([^/]+)$/.exec(response.headers.get('content-location') ?? '')?.[1];
+      if (id === undefined)
+        throw new PieError('bad-response', 'The answer does not name its invocation.', { status: response.status });
+      return open(decodeURIComponent(id), response);
+    },
+    async (id) => open(id, null),
+  );
+}
+
+/** Invokes and waits for the outcome. Throws when the invocation fails. */
+export async function invokeForOutcome(
+  http: Http,
+  path: string,
+  input: unknown,
+  options: InvokeOptions,
+): Promise<Outcome> {
+  const headers = preferring(options);
+  const request = requestOf(input, options, { accept: 'application/json', ...headers });
+  return attaching(
+    http,
+    options,
+    () => http.json<Outcome>(path, { ...request, patient: true }),
+    (id) => outcomeOf(new InvocationStream(http, id, null, 0, { signal: options.signal, headers })),
+  );
+}
+
+/** Invokes and does not wait. */
+export async function invokeAsync(
+  http: Http,
+  path: string,
+  input: unknown,
+  options: InvokeOptions,
+): Promise<InvocationState> {
+  const request = requestOf(input, options, { prefer: 'respond-async' });
+  return attaching(
+    http,
+    options,
+    () => http.json<InvocationState>(path, request),
+    (id) => http.json<InvocationState>(`/v1/invocations/${encodeURIComponent(id)}`, common(options)),
+  );
+}
+
+export function preferring(options: { readonly cancelOnDisconnect?: boolean }): Record<string, string> {
+  return options.cancelOnDisconnect === true ? { prefer: 'cancel-on-disconnect' } : {};
+}
+
+/**
+ * Sends until it succeeds or fails for good. A request whose answer was lost has made its invocation all the same: sent again it is refused as
+ * being in flight, and its invocation is attached to. A caller's own key may belong to somebody else's request: then the first refusal counts.
+ */
+function attaching<T>(
+  http: Http,
+  options: InvokeOptions,
+  send: () => Promise<T>,
+  attach: (id: string) => Promise<T>,
+): Promise<T> {
+  let own = options.idempotencyKey === undefined;
+  return http.retrying(async () => {
+    try {
+      return await send();
+    } catch (error) {
+      const inFlight = error instanceof PieError && error.code === 'idempotency-in-flight';
+      if (inFlight && own && error.invocation !== undefined) return attach(error.invocation);
+      own = true;
+      throw error;
+    }
+  }, options.signal);
+}
+
+function requestOf(input: unknown, options: InvokeOptions, headers: Record<string, string>): RequestOptions {
+  const { cancelAfterMs, webhook, idempotencyKey = crypto.randomUUID() } = options;
+  return {
+    method: 'POST',
+    signal: options.signal,
+    body: JSON.stringify(input ?? {}),
+    headers: {
+      ...common(options).headers,
+      ...headers,
+      'content-type': 'application/json',
+      'idempotency-key': idempotencyKey,
+      ...(cancelAfterMs === undefined ? {} : { 'cancel-after': `${Math.max(1, Math.round(cancelAfterMs))}ms` }),
+      ...(webhook === undefined ? {} : { 'webhook-url': webhook }),
+    },
+  };
+}
+
+async function outcomeOf(stream: InvocationStream): Promise<Outcome> {
+  const messages: MessageData[] = [];
+  for await (const event of stream) {
+    if (event.event === 'message') messages.push(event.data);
+    else if (event.event === 'error') throw errorFromEvent(event.data, stream.id);
+    else if (event.event === 'result') {
+      const { output, usage } = event.data;
+      return { id: stream.id, status: 'succeeded', output: output ?? null, messages, usage };
+    }
+  }
+  throw new PieError('bad-response', 'The stream ended without an outcome.', { invocation: stream.id });
+}

@@ -1,0 +1,80 @@
+import type { InvocationStatus, LogEntry, LogLevel } from '../app/control.ts';
+import { type CallOptions, common } from './calls.ts';
+import { readFrames } from './event-source.ts';
+import { type Http, pause } from './http.ts';
+
+export interface LogQuery extends CallOptions {
+  /** Past lines at most. */
+  readonly limit?: number;
+  /** This level and worse. */
+  readonly level?: LogLevel;
+  readonly invocation?: string;
+  /** Only lines of invocations that are in this state now. */
+  readonly status?: InvocationStatus;
+  /** Only lines with this text, in any case. */
+  readonly search?: string;
+  /** Only lines from then on: ISO 8601, or a time before now (`10m`). */
+  readonly since?: string;
+  /** Only lines before then; not when following. */
+  readonly until?: string;
+  /** Only lines after this cursor. */
+  readonly after?: string;
+}
+
+/** Kept lines of a function, of all functions when null; oldest first. */
+export async function readLogs(http: Http, name: string | null, query: LogQuery): Promise<readonly LogEntry[]> {
+  return (await http.json<{ logs: LogEntry[] }>(logsPath(name, query), common(query))).logs;
+}
+
+/** Past lines, then live ones until the signal aborts or the caller stops. A broken connection is made again. */
+export async function* followLogs(
+  http: Http,
+  name: string | null,
+  { after, limit: most, ...query }: LogQuery,
+): AsyncGenerator<LogEntry, void, undefined> {
+  let cursor = after;
+  let limit = most;
+  for (let pauseMs = 50; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
+    const path = logsPath(name, {
+      ...query,
+      ...(cursor === undefined ? {} : { after: cursor }),
+      ...(limit === undefined ? {} : { limit }),
+    });
+    const response = await http.retrying(
+      () =>
+        http.request(path, { ...common(query), headers: { ...common(query).headers, accept: 'text/event-stream' } }),
+      query.signal,
+    );
+    try {
+      for await (const frame of readFrames(response.body ?? emptyBody(), {
+        idleTimeoutMs: http.idleTimeoutMs,
+        signal: query.signal,
+      })) {
+        if (frame.event !== 'log') continue;
+        const entry = JSON.parse(frame.data) as LogEntry;
+        cursor = entry.cursor;
+        // Whatever came while the connection was away is wanted in full.
+        limit = undefined;
+        pauseMs = 50;
+        yield entry;
+      }
+    } catch {
+      // Broken, or aborted: the pause tells which.
+    }
+    await pause(pauseMs, query.signal);
+  }
+}
+
+function logsPath(name: string | null, query: LogQuery): string {
+  const search = new URLSearchParams();
+  for (const key of ['limit', 'level', 'invocation', 'status', 'search', 'since', 'until', 'after'] as const) {
+    const value = query[key];
+    if (value !== undefined) search.set(key, String(value));
+  }
+  const path = name === null ? '/v1/logs' : `/v1/functions/${encodeURIComponent(name)}/logs`;
+  return `${path}${search.size === 0 ? '' : `?${search}`}`;
+}
+
+function emptyBody(): ReadableStream<Uint8Array> {
+  return new ReadableStream({ start: (controller) => controller.close() });
+}

@@ -1,0 +1,48 @@
+import type { InvocationPage, PlatformLoad } from '../app/control/operations.ts';
+import type { InvocationStatus } from '../app/control.ts';
+import { type CallOptions, common } from './calls.ts';
+import type { Http } from './http.ts';
+
+export interface InvocationListQuery extends CallOptions {
+  readonly function?: string | undefined;
+  /** One state or several; all without it. */
+  readonly status?: InvocationStatus | readonly InvocationStatus[] | undefined;
+  /** Another tenant than the key's: operators only. */
+  readonly tenant?: string | undefined;
+  /** 1 to 200; 50 by default. */
+  readonly limit?: number | undefined;
+  /** Of an earlier page. */
+  readonly cursor?: string | undefined;
+}
+
+/** What runs and waits, and how the ends of invocations are told. */
+export class OperationsClient {
+  readonly #http: Http;
+
+  constructor(http: Http) {
+    this.#http = http;
+  }
+
+  /** A page of invocations, newest first, without their outputs. Go on while `cursor` is not null. */
+  async invocations(query: InvocationListQuery = {}): Promise<InvocationPage> {
+    const { status } = query;
+    const search = new URLSearchParams();
+    for (const key of ['function', 'tenant', 'limit', 'cursor'] as const) {
+      const value = query[key];
+      if (value !== undefined) search.set(key, String(value));
+    }
+    if (status !== undefined) search.set('status', typeof status === 'string' ? status : status.join());
+    return this.#http.json(`/v1/invocations${search.size === 0 ? '' : `?${search}`}`, common(query));
+  }
+
+  /** Load of the platform; operators only. */
+  async load(options: CallOptions = {}): Promise<PlatformLoad> {
+    return this.#http.json('/v1/load', common(options));
+  }
+
+  /** The secret that signs the tenant's webhooks; a new one from here on with `rotate`. */
+  async webhookSecret(options: CallOptions & { readonly rotate?: boolean } = {}): Promise<string> {
+    const method = options.rotate === true ? 'POST' : 'GET';
+    return (await this.#http.json<{ secret: string }>('/v1/webhooks/secret', { ...common(options), method })).secret;
+  }
+}

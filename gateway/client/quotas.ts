@@ -1,0 +1,71 @@
+import type { MinuteRow, QuotaChange, QuotaStatus, UsageRow } from '../app/control/quotas.ts';
+import { type CallOptions, common, withBody } from './calls.ts';
+import type { Http } from './http.ts';
+
+export interface QuotaQuery extends CallOptions {
+  /** For operators; the key's own tenant by default. */
+  readonly tenant?: string | undefined;
+  /** The quotas of this function as well. */
+  readonly function?: string | undefined;
+}
+
+export interface UsageOptions extends CallOptions {
+  /** For operators; the key's own tenant by default. */
+  readonly tenant?: string | undefined;
+  /** ISO 8601; the start of this month by default. */
+  readonly from?: string | undefined;
+  /** Now by default. */
+  readonly to?: string | undefined;
+  /** `day` by default. */
+  readonly by?: 'hour' | 'day' | 'month' | undefined;
+  readonly perFunction?: boolean | undefined;
+}
+
+/** Limits, what is used of them, and usage. */
+export class QuotasClient {
+  readonly #http: Http;
+
+  constructor(http: Http) {
+    this.#http = http;
+  }
+
+  /** Every limit that binds. */
+  async list(query: QuotaQuery = {}): Promise<readonly QuotaStatus[]> {
+    const path = withQuery('/v1/quotas', { tenant: query.tenant, function: query.function });
+    return (await this.#http.json<{ quotas: QuotaStatus[] }>(path, common(query))).quotas;
+  }
+
+  /** Sets a limit; what binds from then on, or null. For operators. */
+  async set(change: QuotaChange, options: CallOptions & { readonly tenant?: string | undefined } = {}) {
+    const { tenant } = options;
+    const body = { ...change, ...(tenant === undefined ? {} : { tenant }) };
+    const path = '/v1/quotas';
+    return (await this.#http.json<{ quota: QuotaStatus | null }>(path, withBody(options, 'PUT', body))).quota;
+  }
+
+  async usage(options: UsageOptions = {}): Promise<readonly UsageRow[]> {
+    return (await this.#http.json<{ usage: UsageRow[] }>(usagePath(options), common(options))).usage;
+  }
+
+  /** The same as a table with a head line. */
+  async usageCsv(options: UsageOptions = {}): Promise<string> {
+    const { headers, ...rest } = common(options);
+    const csv = { ...rest, headers: { ...headers, accept: 'text/csv' } };
+    return (await this.#http.request(usagePath(options), csv)).text();
+  }
+
+  /** The last minutes of a tenant, oldest first, at most 180. */
+  async minutes(minutes: number, options: CallOptions & { readonly tenant?: string | undefined } = {}) {
+    const path = withQuery('/v1/usage/minutes', { minutes: String(minutes), tenant: options.tenant });
+    return (await this.#http.json<{ minutes: MinuteRow[] }>(path, common(options))).minutes;
+  }
+}
+
+function usagePath({ tenant, from, to, by, perFunction }: UsageOptions): string {
+  return withQuery('/v1/usage', { tenant, from, to, by, 'per-function': perFunction === true ? 'true' : undefined });
+}
+
+function withQuery(path: string, values: Readonly<Record<string, string | undefined>>): string {
+  const given = Object.entries(values).filter((entry): entry is [string, string] => entry[1] !== undefined);
+  return given.length === 0 ? path : `${path}?${new URLSearchParams(given)}`;
+}

@@ -1,0 +1,30 @@
+import type { Secret } from '../app/control/secrets.ts';
+import { type CallOptions, common, withBody } from './calls.ts';
+import type { Http } from './http.ts';
+
+/** Secrets of the key's tenant. Their values go in and never come out. */
+export class SecretsClient {
+  readonly #http: Http;
+
+  constructor(http: Http) {
+    this.#http = http;
+  }
+
+  /** By name. */
+  async list(options: CallOptions = {}): Promise<readonly Secret[]> {
+    return (await this.#http.json<{ secrets: Secret[] }>('/v1/secrets', common(options))).secrets;
+  }
+
+  /** Stores a new revision; functions keep the one that they were deployed with. */
+  async set(name: string, value: string, options: CallOptions = {}): Promise<Secret> {
+    return this.#http.json(secretPath(name), withBody(options, 'PUT', { value }));
+  }
+
+  async remove(name: string, options: CallOptions = {}): Promise<void> {
+    await this.#http.request(secretPath(name), { ...common(options), method: 'DELETE' });
+  }
+}
+
+function secretPath(name: string): string {
+  return `/v1/secrets/${encodeURIComponent(name)}`;
+}

@@ -1,0 +1,79 @@
+import type { ApiKey, AuditEntry, CreatedKey, NewKey, Tenant, TenantChange } from '../app/control/tenants.ts';
+import { type CallOptions, common, withBody } from './calls.ts';
+import type { Http } from './http.ts';
+
+export interface AuditQuery extends CallOptions {
+  /** The key's own tenant by default; an operator reads all of them. */
+  readonly tenant?: string | undefined;
+  /** Only entries before this cursor. */
+  readonly before?: string | undefined;
+  readonly limit?: number | undefined;
+}
+
+/** Tenants, their API keys, and the log of administrative acts. */
+export class TenantsClient {
+  readonly #http: Http;
+
+  constructor(http: Http) {
+    this.#http = http;
+  }
+
+  /** By name; for a key without the scope `operator` its own alone. */
+  async list(options: CallOptions = {}): Promise<readonly Tenant[]> {
+    return (await this.#http.json<{ tenants: Tenant[] }>('/v1/tenants', common(options))).tenants;
+  }
+
+  async get(name: string, options: CallOptions = {}): Promise<Tenant> {
+    return this.#http.json(tenantPath(name), common(options));
+  }
+
+  async create(name: string, change: TenantChange = {}, options: CallOptions = {}): Promise<Tenant> {
+    return this.#http.json('/v1/tenants', withBody(options, 'POST', { name, ...change }));
+  }
+
+  async change(name: string, change: TenantChange, options: CallOptions = {}): Promise<Tenant> {
+    return this.#http.json(tenantPath(name), withBody(options, 'PATCH', change));
+  }
+
+  /** Keys of a tenant; of the caller's own without one. */
+  async keys(tenant?: string, options: CallOptions = {}): Promise<readonly ApiKey[]> {
+    return (await this.#http.json<{ keys: ApiKey[] }>(keysPath(tenant), common(options))).keys;
+  }
+
+  /** The answer is the only place where the key itself ever stands. */
+  async createKey(key: NewKey, tenant?: string, options: CallOptions = {}): Promise<CreatedKey> {
+    return this.#http.json(keysPath(tenant), withBody(options, 'POST', key));
+  }
+
+  /** A new key in place of an old one, which works for `graceMs` longer. */
+  async rotateKey(id: string, graceMs: number, tenant?: string, options: CallOptions = {}): Promise<CreatedKey> {
+    const path = `${keysPath(tenant)}/${encodeURIComponent(id)}/rotate`;
+    return this.#http.json(path, withBody(options, 'POST', { graceMs }));
+  }
+
+  async removeKey(id: string, tenant?: string, options: CallOptions = {}): Promise<void> {
+    await this.#http.request(`${keysPath(tenant)}/${encodeURIComponent(id)}`, {
+      ...common(options),
+      method: 'DELETE',
+    });
+  }
+
+  /** Administrative acts, newest first. */
+  async audit(query: AuditQuery = {}): Promise<readonly AuditEntry[]> {
+    const search = new URLSearchParams();
+    for (const name of ['tenant', 'before', 'limit'] as const) {
+      const value = query[name];
+      if (value !== undefined) search.set(name, String(value));
+    }
+    const path = search.size === 0 ? '/v1/audit' : `/v1/audit?${search}`;
+    return (await this.#http.json<{ entries: AuditEntry[] }>(path, common(query))).entries;
+  }
+}
+
+function tenantPath(name: string): string {
+  return `/v1/tenants/${encodeURIComponent(name)}`;
+}
+
+function keysPath(tenant: string | undefined): string {
+  return tenant === undefined ? '/v1/keys' : `${tenantPath(tenant)}/keys`;
+}

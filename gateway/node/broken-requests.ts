@@ -1,0 +1,67 @@
+import type { Server } from 'node:http';
+import type { Socket } from 'node:net';
+import type { ErrorCode } from '../app/errors/codes.ts';
+import { GatewayError } from '../app/errors/gateway-error.ts';
+import { toProblem } from '../app/errors/problem.ts';
+import { requestIdOf } from '../app/http/trace.ts';
+
+/** All headers of a request together. Node counts the request line too. */
+export const MAX_HEADER_BYTES = 16 * 1024;
+
+const REASONS: Readonly<Record<number, string>> = { 400: 'Bad Request', 431: 'Request Header Fields Too Large' };
+
+/**
+ * Answers what never becomes a request (headers that are too large, bytes that are no HTTP) with a problem like any other refusal, and closes the
+ * connection. Nothing of it reaches the app.
+ */
+export function answerBrokenRequests(server: Server): void {
+  /** Connections on which an answer is being written: bytes of ours would land in the middle of it. */
+  const answering = new WeakMap<Socket, number>();
+  server.on('request', ({ socket }, response) => {
+    answering.set(socket, (answering.get(socket) ?? 0) + 1);
+    response.once('close', () => answering.set(socket, (answering.get(socket) ?? 1) - 1));
+  });
+  server.on('clientError', (error: NodeJS.ErrnoException, stream) => {
+    const socket = stream as Socket;
+    if (!socket.writable || error.code === 'ECONNRESET' || (answering.get(socket) ?? 0) > 0) {
+      socket.destroy();
+      return;
+    }
+    // What is still being sent is taken in and forgotten, so that the client comes to read the answer.
+    socket.end(answerTo(error.code ?? '', originOf(socket)), () => socket.destroySoon());
+    socket.resume();
+    socket.setTimeout(LINGER_MS, () => socket.destroy());
+  });
+}
+
+/** A client that goes on sending has so long. */
+const LINGER_MS = 1000;
+
+function answerTo(code: string, origin: string): string {
+  const [problem, detail] = refusalOf(code);
+  const error = new GatewayError(problem, detail);
+  const requestId = requestIdOf(undefined);
+  const body = JSON.stringify(toProblem(error, requestId, origin));
+  return [
+    `HTTP/1.1 ${error.status} ${REASONS[error.status] ?? 'Error'}`,
+    'content-type: application/problem+json',
+    `content-length: ${Buffer.byteLength(body)}`,
+    'cache-control: no-store',
+    'connection: close',
+    'x-content-type-options: nosniff',
+    `x-request-id: ${requestId}`,
+    '',
+    body,
+  ].join('\r\n');
+}
+
+function refusalOf(code: string): [ErrorCode, string] {
+  if (code === 'HPE_HEADER_OVERFLOW')
+    return ['headers-too-large', `The headers of the request have more than ${MAX_HEADER_BYTES} bytes.`];
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return ['malformed-request', 'The request was not complete in time.'];
+  return ['malformed-request', `The request is no HTTP that can be read (${code || 'unknown fault'}).`];
+}
+
+function originOf({ localAddress = '127.0.0.1', localPort = 80 }: Socket): string {
+  return `http://${localAddress.includes(':') ? `[${localAddress}]` : localAddress}:${localPort}`;
+}

@@ -1,0 +1,66 @@
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import { openTestScheduler } from '#scheduler/testing/fixture.ts';
+import { TestRedis } from '#scheduler/testing/redis.ts';
+import { SCOPES } from '../app/control.ts';
+import { ensureCredentials } from './credentials.ts';
+
+const URL = 'http://127.0.0.1:1';
+
+describe('the credentials of an installation', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  let home: string;
+  before(async () => {
+    redis = await TestRedis.start();
+    scheduler = openTestScheduler(redis);
+    home = await mkdtemp(path.join(tmpdir(), 'pie-credentials-'));
+  });
+  after(async () => {
+    await scheduler.close();
+    await redis.stop();
+    await rm(home, { recursive: true });
+  });
+
+  const holder = async (apiKey: string) => {
+    const known = await scheduler.apiKeys.authenticate(apiKey);
+    assert.ok(known.kind === 'valid');
+    return known.holder;
+  };
+
+  it('are made once, with every scope, and kept', async () => {
+    const first = await ensureCredentials(home, URL, scheduler);
+    assert.deepEqual((await holder(first.apiKey)).scopes, SCOPES);
+    assert.deepEqual(await ensureCredentials(home, `${URL}2`, scheduler), { ...first, url: `${URL}2` });
+    const [key] = await scheduler.apiKeys.list('default');
+    assert.equal(key?.name, 'credentials.json');
+    const [act] = await scheduler.audit.read({ limit: 10 });
+    assert.deepEqual([act?.actor, act?.action, act?.target], ['platform', 'key.create', key?.id]);
+  });
+
+  it('get every scope when they had fewer, and are listed like any other key from then on', async () => {
+    const apiKey = `pie_${'a'.repeat(32)}`;
+    const sha256 = createHash('sha256').update(apiKey).digest('hex');
+    const record = { tenant: 'default', scopes: 'invoke deploy admin', createdAt: '2026-01-01T00:00:00.000Z' };
+    await redis.connect().hset(scheduler.store.keys.apiKey(sha256), record);
+    await writeFile(path.join(home, 'credentials.json'), JSON.stringify({ url: URL, apiKey }));
+    assert.equal((await ensureCredentials(home, URL, scheduler)).apiKey, apiKey);
+    const { keyId, scopes } = await holder(apiKey);
+    assert.deepEqual(scopes, SCOPES);
+    assert.ok((await scheduler.apiKeys.list('default')).some(({ id, name }) => id === keyId && name !== ''));
+  });
+
+  it('of another tenant are left as they are', async () => {
+    await scheduler.tenants.ensure('acme');
+    const made = await scheduler.apiKeys.create('acme', { name: 'k', scopes: ['invoke'] });
+    assert.ok(made.kind === 'created');
+    await writeFile(path.join(home, 'credentials.json'), JSON.stringify({ url: URL, apiKey: made.apiKey }));
+    assert.equal((await ensureCredentials(home, URL, scheduler)).apiKey, made.apiKey);
+    assert.deepEqual((await holder(made.apiKey)).scopes, ['invoke']);
+  });
+});

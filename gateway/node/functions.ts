@@ -1,0 +1,158 @@
+import { heaviest, LIVE } from '#scheduler/functions/aliases.ts';
+import { differences } from '#scheduler/functions/differences.ts';
+import { grantsInWords } from '#scheduler/functions/grants-text.ts';
+import { FUNCTION_NAME, type Manifest, parseManifest } from '#scheduler/functions/manifest.ts';
+import type { FunctionVersion as StoredVersion } from '#scheduler/functions/types.ts';
+import type { InvocationLimits } from '#scheduler/invocations/types.ts';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import type { DeployPlan, DeployTarget, Draining } from '../app/control/releases.ts';
+import type {
+  Call,
+  Deployed,
+  Deployment,
+  FunctionManifest,
+  FunctionReference,
+  FunctionVersion,
+} from '../app/control.ts';
+import { GatewayError } from '../app/errors/gateway-error.ts';
+import { toAlias, toFunctionVersion, toReport, toVersionAliases } from './present.ts';
+import { translating } from './store-errors.ts';
+
+/** What is deployed, in Redis: looked at, added to, removed. */
+export class NodeFunctions {
+  readonly #scheduler: Scheduler;
+  readonly #limits: InvocationLimits;
+  /** What was read for the app comes back in an invocation: it need not be read twice. */
+  readonly #stored = new WeakMap<FunctionVersion, StoredVersion>();
+
+  /** @param limits what a function gets whose manifest asks for nothing. */
+  constructor(scheduler: Scheduler, limits: InvocationLimits) {
+    this.#scheduler = scheduler;
+    this.#limits = limits;
+  }
+
+  /** What was stored of a version that came from here. */
+  async storedOf(tenant: string, shown: FunctionVersion): Promise<StoredVersion | null> {
+    return this.#stored.get(shown) ?? (await this.#scheduler.functions.resolve(tenant, shown.name, shown.version));
+  }
+
+  list({ principal }: Call): Promise<readonly FunctionVersion[]> {
+    return translating(async () => {
+      const visible = await this.#scheduler.functions.visible(principal.tenant);
+      return visible
+        .map(({ version, live }) => ({ ...toFunctionVersion(version), live }))
+        .sort((a, b) => (a.name < b.name ? -1 : 1));
+    });
+  }
+
+  find({ principal }: Call, { name, version }: FunctionReference): Promise<FunctionVersion | null> {
+    return translating(async () => {
+      if (!FUNCTION_NAME.test(name)) return null;
+      return this.#shown(await this.#scheduler.functions.find(principal.tenant, name, version));
+    });
+  }
+
+  /** The version that an invocation by this reference runs. */
+  resolve({ principal }: Call, name: string, reference: string | undefined): Promise<FunctionVersion | null> {
+    return translating(async () => {
+      if (!FUNCTION_NAME.test(name)) return null;
+      return this.#shown(await this.#scheduler.functions.resolve(principal.tenant, name, reference));
+    });
+  }
+
+  versions({ principal }: Call, name: string): Promise<readonly FunctionVersion[]> {
+    return translating(async () => {
+      if (!FUNCTION_NAME.test(name)) return [];
+      const found = await this.#scheduler.functions.visibleVersions(principal.tenant, name);
+      return found.map(({ version, aliases }) => ({
+        ...toFunctionVersion(version),
+        aliases: toVersionAliases(version.version, aliases),
+      }));
+    });
+  }
+
+  deploy(call: Call, { manifest, component, target }: Deployment): Promise<Deployed> {
+    return translating(async () => {
+      const deployment = this.#deployment(call, manifest, component, target);
+      const outcome = await this.#scheduler.deployments.deploy(deployment, { signal: call.signal });
+      if (!outcome.ok) throw refusal(outcome);
+      const { version, created, alias, warnings } = outcome;
+      const { keyId, tenant } = call.principal;
+      await this.#scheduler.audit.record(keyId, tenant, 'function.deploy', `${version.name}@${version.version}`, {
+        created,
+        ...deployment.placement,
+      });
+      return {
+        function: toFunctionVersion(version),
+        created,
+        alias: alias === null ? null : toAlias({ alias: deployment.placement.alias ?? LIVE, ...alias }),
+        report: toReport(version),
+        grants: grantsInWords(version.manifest),
+        warnings,
+      };
+    });
+  }
+
+  plan(call: Call, manifest: FunctionManifest, component: Uint8Array, target: DeployTarget): Promise<DeployPlan> {
+    return translating(async () => {
+      const deployment = this.#deployment(call, manifest, component, target);
+      const planned = await this.#scheduler.deployments.plan(deployment);
+      if (!planned.ok) throw refusal(planned);
+      const { version, exists, deployed, warnings } = planned;
+      const { alias } = deployment.placement;
+      const from = deployed?.aliases.find((known) => known.alias === (alias ?? LIVE))?.shares ?? [];
+      const served = deployed?.versions.find((known) => known.version === heaviest(from)) ?? null;
+      return {
+        version: version.version,
+        exists,
+        manifest: { ...version.manifest },
+        componentHash: version.componentHash,
+        componentBytes: version.componentBytes,
+        alias: exists && target.onlyNew === true && from.length > 0 ? null : alias,
+        from,
+        changes: differences(served, version),
+        grants: grantsInWords(version.manifest),
+        warnings,
+      };
+    });
+  }
+
+  remove({ principal }: Call, name: string, now: boolean): Promise<readonly Draining[] | null> {
+    return translating(async () => {
+      if (!FUNCTION_NAME.test(name)) return null;
+      const { removals, audit } = this.#scheduler;
+      const left = await removals.removeFunction(principal.tenant, name, now);
+      if (left !== null) await audit.record(principal.keyId, principal.tenant, 'function.remove', name, { now });
+      return left;
+    });
+  }
+
+  #shown(stored: StoredVersion | null): FunctionVersion | null {
+    if (stored === null) return null;
+    const shown = toFunctionVersion(stored);
+    this.#stored.set(shown, stored);
+    return shown;
+  }
+
+  #deployment({ principal }: Call, given: FunctionManifest, component: Uint8Array, target: DeployTarget) {
+    const { alias = LIVE, tag, message, onlyNew } = target;
+    const placement = { alias, tag, message, onlyNew, by: principal.keyId };
+    return { tenant: principal.tenant, manifest: checked(given), component, defaults: this.#limits, placement };
+  }
+}
+
+function checked(manifest: FunctionManifest): Manifest {
+  const parsed = parseManifest(manifest);
+  if (parsed.ok) return parsed.manifest;
+  const faults = parsed.errors.map(({ field, message }) => `${field || 'the whole'} ${message}`);
+  const [first] = parsed.errors;
+  throw new GatewayError('invalid-manifest', `The manifest is not valid: ${faults.join('; ')}.`, {
+    field: first === undefined || first.field === '' ? '' : `/${first.field.replaceAll('.', '/')}`,
+  });
+}
+
+type Refusal = Extract<Awaited<ReturnType<Scheduler['deployments']['deploy']>>, { ok: false }>;
+
+function refusal({ code, message, hint, ...more }: Refusal): GatewayError {
+  return new GatewayError(code, message, { hint, field: 'field' in more ? more.field : undefined });
+}

@@ -1,0 +1,105 @@
+import type { Attributes, Meter } from '@opentelemetry/api';
+import { MAX_OWNERS, OTHER } from '#infra/telemetry/bounded.ts';
+import { type MetricFamily, parseFamilies } from '#infra/telemetry/family.ts';
+import { type ProcessFamilies, prometheusText } from '#infra/telemetry/prometheus.ts';
+import type { TenantLoad } from '#scheduler/admission/admission.ts';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import type { MetricsPage } from '../app/routes/metrics.ts';
+
+type Watched = Pick<Scheduler, 'queue' | 'runtimes' | 'admission'>;
+type Load = Pick<TenantLoad, 'tenant' | 'waiting' | 'running'>;
+
+export interface PlatformMetricsOptions {
+  readonly scheduler: Pick<Scheduler, 'metrics'>;
+  /** Name of this gateway's process. */
+  readonly process: string;
+  /** What this gateway has measured, now. */
+  readonly collect: () => Promise<readonly MetricFamily[]>;
+  readonly public: boolean;
+}
+
+/** All that the platform has measured: this gateway's own numbers, and what the other processes have left in Redis lately. */
+export function platformMetrics({ scheduler, process, collect, ...options }: PlatformMetricsOptions): MetricsPage {
+  const others = async (): Promise<ProcessFamilies[] | null> => {
+    try {
+      const snapshots = (await scheduler.metrics.read()).filter((snapshot) => snapshot.process !== process);
+      return snapshots.map(({ process: name, text }) => ({ process: name, families: parseFamilies(text) ?? [] }));
+    } catch {
+      // The page says so.
+      return null;
+    }
+  };
+  const page = async (): Promise<string> => {
+    const [own, rest] = await Promise.all([collect(), others()]);
+    const reach: MetricFamily = {
+      ...{ name: 'pie.redis.up', unit: '{redis}', description: 'Whether Redis answered this gateway: 1, or 0.' },
+      ...{ kind: 'gauge', points: [{ labels: {}, value: rest === null ? 0 : 1 }] },
+    };
+    return prometheusText([{ process, families: [...own, reach] }, ...(rest ?? [])]);
+  };
+  let reading: Promise<string> | undefined;
+  return {
+    public: options.public,
+    // Whoever asks while it is made gets the same page.
+    text: () => {
+      reading ??= page().finally(() => {
+        reading = undefined;
+      });
+      return reading;
+    },
+  };
+}
+
+/** What waits, what is admitted and what runs it: read when somebody looks. A Redis that is away leaves it out of the page. */
+export function watchPlatform(meter: Meter, { queue, runtimes, admission }: Watched): void {
+  const gauge = (
+    name: string,
+    unit: string,
+    description: string,
+    read: (observe: (value: number, labels: Attributes) => void) => Promise<void>,
+  ) =>
+    meter
+      .createObservableGauge(name, { unit, description })
+      .addCallback((result) => read((value, labels) => result.observe(value, labels)));
+
+  gauge('pie.queue.depth', '{invocation}', 'Invocations that wait or run.', async (observe) => {
+    const { waiting, active } = await queue.depth();
+    observe(waiting, { state: 'waiting' });
+    observe(active, { state: 'running' });
+  });
+  gauge('pie.queue.tenant', '{invocation}', 'Invocations of a tenant that wait or are admitted.', async (observe) => {
+    for (const { tenant, waiting, running } of withOthers(await admission.tenants())) {
+      observe(waiting, { tenant, state: 'waiting' });
+      observe(running, { tenant, state: 'admitted' });
+    }
+  });
+  gauge('pie.admission.slots', '{invocation}', 'Invocations that may run, and that are admitted.', async (observe) => {
+    const { slots, usedSlots } = await admission.capacity();
+    observe(slots, { state: 'all' });
+    observe(usedSlots, { state: 'used' });
+  });
+  gauge('pie.admission.pages', '{page}', 'KV pages that may be expected, and that are.', async (observe) => {
+    for (const { model, pages, usedPages } of (await admission.capacity()).models) {
+      observe(pages, { model, state: 'all' });
+      observe(usedPages, { model, state: 'expected' });
+    }
+  });
+  gauge('pie.runtimes', '{runtime}', 'Runtimes that are known.', async (observe) => {
+    const known = await runtimes.list();
+    const alive = known.filter((runtime) => runtime.alive).length;
+    observe(alive, { state: 'alive' });
+    observe(known.length - alive, { state: 'gone' });
+  });
+}
+
+/** The tenants with most, and all others as one. */
+export function withOthers(tenants: readonly Load[]): Load[] {
+  if (tenants.length <= MAX_OWNERS) return [...tenants];
+  const sorted = tenants.toSorted((a, b) => b.waiting + b.running - a.waiting - a.running);
+  const other = { tenant: OTHER, waiting: 0, running: 0 };
+  for (const { waiting, running } of sorted.slice(MAX_OWNERS)) {
+    other.waiting += waiting;
+    other.running += running;
+  }
+  return [...sorted.slice(0, MAX_OWNERS), other];
+}

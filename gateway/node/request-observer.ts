@@ -1,0 +1,103 @@
+import type { ServerResponse } from 'node:http';
+import {
+  type Context,
+  type Meter,
+  ROOT_CONTEXT,
+  type Span,
+  SpanKind,
+  SpanStatusCode,
+  type Tracer,
+  trace,
+} from '@opentelemetry/api';
+import type { AnsweredRequest, ArrivedRequest, ObservedRequest, RequestObserver } from '../app/http/observer.ts';
+import { childTraceparent } from '../app/http/trace.ts';
+
+export interface Instruments {
+  readonly meter: Meter;
+  /** Absent when nobody records traces. */
+  readonly tracer: Tracer | undefined;
+}
+
+/** Seconds; streams last as long as their invocations. */
+const DURATION_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60, 300];
+/** Asked all the time by machines: they are measured, and make no traces. */
+const UNTRACED: ReadonlySet<string> = new Set(['/healthz', '/readyz', '/metrics']);
+/** Methods of HTTP; anything else that a client sends is measured as `_OTHER`, as OpenTelemetry wants it. */
+const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
+
+/** Measures and traces the requests of a Node server: until their responses have left. */
+export function observeRequests({ meter, tracer }: Instruments): RequestObserver {
+  const durations = meter.createHistogram('http.server.request.duration', {
+    unit: 's',
+    description: 'From a request to the end of its response.',
+    advice: { explicitBucketBoundaries: DURATION_BOUNDS },
+  });
+  const rejections = meter.createCounter('pie.rejections', {
+    unit: '{request}',
+    description: 'Requests that were answered with an error, by its code.',
+  });
+  return {
+    begin(request: ArrivedRequest): ObservedRequest {
+      const from = performance.now();
+      const method = METHODS.has(request.method) ? request.method : '_OTHER';
+      const span = tracer && !UNTRACED.has(request.path) ? beginSpan(tracer, method, request) : undefined;
+      return {
+        traceparent: span ? traceparentOf(span) : childTraceparent(request.traceparent),
+        answered(answer) {
+          const { route, status, tenant, code } = answer;
+          if (code !== undefined) rejections.add(1, { code, tenant: tenant ?? '' });
+          const left = () => {
+            const attributes = {
+              'http.request.method': method,
+              'http.route': route,
+              'http.response.status_code': status,
+            };
+            durations.record((performance.now() - from) / 1000, attributes);
+            if (span) endSpan(span, method, answer);
+          };
+          whenLeft(request.environment, left);
+        },
+      };
+    },
+  };
+}
+
+function beginSpan(tracer: Tracer, method: string, { path, traceparent }: ArrivedRequest): Span {
+  const attributes = { 'http.request.method': method, 'url.path': path, 'url.scheme': 'http' };
+  return tracer.startSpan(method, { kind: SpanKind.SERVER, attributes }, remoteContext(traceparent));
+}
+
+function endSpan(span: Span, method: string, { route, status, tenant, code }: AnsweredRequest): void {
+  span.updateName(`${method} ${route}`);
+  span.setAttributes({
+    'http.route': route,
+    'http.response.status_code': status,
+    ...(tenant !== undefined && { 'pie.tenant': tenant }),
+    ...(code !== undefined && { 'error.type': code }),
+  });
+  // What a client did wrong is no error of the server's.
+  if (status >= 500) span.setStatus({ code: SpanStatusCode.ERROR });
+  span.end();
+}
+
+/** The response has left when Node says so; where there is none to ask, once it was made. */
+function whenLeft(environment: unknown, left: () => void): void {
+  const outgoing = (environment as { outgoing?: ServerResponse } | undefined)?.outgoing;
+  if (!outgoing || outgoing.closed) left();
+  else outgoing.once('close', left);
+}
+
+const TRACEPARENT = /^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/;
+
+/** What the client decided of its trace holds: recorded, or not. What is no trace context begins a new one. */
+function remoteContext(traceparent: string | undefined): Context {
+  const [, traceId, spanId, flags] = TRACEPARENT.exec(traceparent ?? '') ?? [];
+  if (traceId === undefined || spanId === undefined || flags === undefined) return ROOT_CONTEXT;
+  const traceFlags = Number.parseInt(flags, 16) & 1;
+  return trace.setSpanContext(ROOT_CONTEXT, { traceId, spanId, traceFlags, isRemote: true });
+}
+
+function traceparentOf(span: Span): string {
+  const { traceId, spanId, traceFlags } = span.spanContext();
+  return `00-${traceId}-${spanId}-0${traceFlags & 1}`;
+}

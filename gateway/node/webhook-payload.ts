@@ -1,0 +1,23 @@
+import type { Invocation } from '#scheduler/invocations/types.ts';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import { toInvocationState } from './present.ts';
+
+/** Larger outputs are left out: whoever wants them asks for the invocation. */
+const MAX_OUTPUT_BYTES = 256 * 1024;
+
+/**
+ * What a webhook says: `{"type": "invocation.ended", "timestamp", "data"}`, the data being the invocation as `GET /v1/invocations/{id}` shows it.
+ * An output past 256 KiB is left out, and `outputOmitted` says so.
+ */
+export function webhookPayload(scheduler: Pick<Scheduler, 'events'>): (invocation: Invocation) => Promise<string> {
+  return async (invocation) => {
+    const last = await scheduler.events.terminal(invocation.id, invocation.seq);
+    const large = last !== null && last.event === 'result' && Buffer.byteLength(last.data) > MAX_OUTPUT_BYTES;
+    const { webhook, ...state } = toInvocationState(invocation, large ? null : last);
+    return JSON.stringify({
+      type: 'invocation.ended',
+      timestamp: state.endedAt,
+      data: { ...state, ...(large ? { outputOmitted: true } : {}) },
+    });
+  };
+}

@@ -1,0 +1,177 @@
+import assert from 'node:assert/strict';
+import { createHmac } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { after, before, describe, it } from 'node:test';
+import { Reach } from '#scheduler/addresses/reach.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import type { Webhooks } from '#scheduler/webhooks/webhooks.ts';
+import type { WebhookDelivery } from '../app/control.ts';
+import type { PieClient } from '../client/client.ts';
+import { TestPlatform } from '../testing/platform.ts';
+import { webhookPayload } from './webhook-payload.ts';
+
+interface Received {
+  readonly path: string;
+  readonly headers: IncomingMessage['headers'];
+  readonly body: string;
+}
+
+/** Of somebody who would like to be told. */
+class Receiver {
+  readonly received: Received[] = [];
+  /** Statuses of the next answers; 204 after them. A `location` goes with redirects. */
+  statuses: number[] = [];
+  readonly #server: Server;
+
+  constructor() {
+    this.#server = createServer(async (request, response) => {
+      let body = '';
+      for await (const piece of request.setEncoding('utf8')) body += piece;
+      this.received.push({ path: request.url ?? '', headers: request.headers, body });
+      response.writeHead(this.statuses.shift() ?? 204, { location: '/elsewhere' }).end();
+    });
+  }
+
+  async start(): Promise<void> {
+    this.#server.listen(0, '127.0.0.1');
+    await once(this.#server, 'listening');
+  }
+
+  url(path: string, host = '127.0.0.1'): string {
+    return `http://${host}:${(this.#server.address() as AddressInfo).port}${path}`;
+  }
+
+  async stop(): Promise<void> {
+    this.#server.closeAllConnections();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+}
+
+describe('webhooks', () => {
+  const receiver = new Receiver();
+  const reach = new Reach({ privateHosts: ['127.0.0.1', 'hooks.internal'], lookup: resolve });
+  let platform: TestPlatform;
+  let webhooks: Webhooks;
+  let client: PieClient;
+
+  /** `rebound.example` is public while it is looked at by its name only, and leads inside. */
+  async function resolve() {
+    return [{ address: '127.0.0.1', family: 4 }];
+  }
+
+  const start = () => {
+    const { scheduler } = platform;
+    webhooks = scheduler.createWebhooks({
+      reach,
+      payload: webhookPayload(scheduler),
+      version: 'test',
+      firstWaitMs: 20,
+    });
+    webhooks.start();
+  };
+
+  before(async () => {
+    await receiver.start();
+    platform = await TestPlatform.start({ control: { reach } });
+    client = platform.client();
+    await platform.register({ name: 'echo' });
+    start();
+  });
+  after(async () => {
+    await webhooks.stop();
+    await platform.stop();
+    await receiver.stop();
+  });
+
+  /** Runs an invocation that succeeds with `output`. */
+  async function ended(webhook: string, output: unknown = 1): Promise<string> {
+    const { id } = await client.submit('echo', {}, { webhook });
+    await (await platform.attempt(id)).succeed(output);
+    return id;
+  }
+
+  async function settled(id: string): Promise<WebhookDelivery> {
+    let delivery: WebhookDelivery | undefined;
+    await eventually(async () => {
+      delivery = (await client.invocation(id)).webhook;
+      return delivery?.status === 'delivered' || delivery?.status === 'failed';
+    }, 'the webhook is settled');
+    return delivery as WebhookDelivery;
+  }
+
+  it('tell an end again until it is taken, signed, under one id', async () => {
+    receiver.statuses = [500, 302];
+    const id = await ended(receiver.url('/signed'), { text: 'done' });
+    const { status, attempts, lastStatus, nextAt } = await settled(id);
+    assert.deepEqual([status, attempts, lastStatus, nextAt], ['delivered', 3, 204, null]);
+    const mine = receiver.received.filter(({ path }) => path === '/signed');
+    assert.equal(mine.length, 3);
+    assert.equal(
+      receiver.received.some(({ path }) => path === '/elsewhere'),
+      false,
+      'a redirect was followed',
+    );
+    const key = Buffer.from((await client.operations.webhookSecret()).replace('whsec_', ''), 'base64');
+    for (const { headers, body } of mine) {
+      assert.equal(headers['webhook-id'], id);
+      const signed = `${id}.${headers['webhook-timestamp']}.${body}`;
+      const signature = `v1,${createHmac('sha256', key).update(signed).digest('base64')}`;
+      assert.equal(headers['webhook-signature'], signature);
+      assert.ok(Math.abs(Number(headers['webhook-timestamp']) - Date.now() / 1000) < 60);
+    }
+    const { webhook, ...state } = await client.invocation(id);
+    assert.deepEqual(JSON.parse(mine[0]?.body ?? ''), {
+      type: 'invocation.ended',
+      timestamp: state.endedAt,
+      data: state,
+    });
+  });
+
+  it('tell of cancels and failures, and leave large outputs out', async () => {
+    const { id: cancelled } = await client.submit('echo', {}, { webhook: receiver.url('/cancelled') });
+    await client.cancel(cancelled);
+    const large = await ended(receiver.url('/large'), 'x'.repeat(300_000));
+    await Promise.all([settled(cancelled), settled(large)]);
+    const dataOf = (path: string) => JSON.parse(receiver.received.find((each) => each.path === path)?.body ?? '').data;
+    assert.deepEqual([dataOf('/cancelled').status, dataOf('/cancelled').error.code], ['cancelled', 'cancelled']);
+    assert.deepEqual([dataOf('/large').outputOmitted, 'output' in dataOf('/large')], [true, false]);
+  });
+
+  it('stop at 410, and do not connect to what a name leads to inside', async () => {
+    receiver.statuses = [410];
+    const gone = await settled(await ended(receiver.url('/gone')));
+    assert.deepEqual([gone.status, gone.attempts, gone.lastStatus], ['failed', 1, 410]);
+    const before = receiver.received.length;
+    const { port } = new URL(receiver.url('/'));
+    const id = await ended(`https://rebound.example:${port}/inside`);
+    await eventually(async () => ((await client.invocation(id)).webhook?.attempts ?? 0) > 0, 'an attempt');
+    const { lastError, status } = (await client.invocation(id)).webhook as WebhookDelivery;
+    assert.match(lastError ?? '', /no public address/);
+    assert.equal(status, 'pending');
+    assert.equal(receiver.received.length, before);
+  });
+
+  it('are not held up by another tenant’s dead endpoints, nor lost with a gateway', async () => {
+    const dead = createServer(() => undefined);
+    dead.listen(0, '127.0.0.1');
+    await once(dead, 'listening');
+    const { port } = dead.address() as AddressInfo;
+    const theirs = platform.client(await platform.key(['invoke'], 'other'));
+    await platform.register({ name: 'echo' }, 'other');
+    for (let i = 0; i < 30; i++) {
+      const { id } = await theirs.submit('echo', {}, { webhook: `http://127.0.0.1:${port}/` });
+      await theirs.cancel(id);
+    }
+    assert.equal((await settled(await ended(receiver.url('/beside')))).status, 'delivered');
+    await webhooks.stop();
+    const id = await ended(receiver.url('/later'));
+    assert.equal((await client.invocation(id)).webhook?.status, 'pending');
+    start();
+    assert.equal((await settled(id)).status, 'delivered');
+    assert.equal(receiver.received.filter(({ path }) => path === '/later').length, 1);
+    dead.closeAllConnections();
+    dead.close();
+  });
+});

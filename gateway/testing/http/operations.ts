@@ -1,0 +1,87 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { ASYNC, type Harness, JSON_TYPE, json } from './harness.ts';
+
+/** Lists, load, the webhooks' secret. */
+export function describeOperations(get: () => Harness): void {
+  describe('the list of invocations', () => {
+    it('is paged, filtered, and of one tenant', async () => {
+      const h = get();
+      await h.platform.register({ name: 'listed' });
+      const ids: string[] = [];
+      for (let i = 0; i < 5; i++) {
+        const init = { method: 'POST', body: '{}', headers: { ...JSON_TYPE, ...ASYNC } };
+        ids.unshift((await json(await h.send('/v1/functions/listed/invocations', init))).id);
+      }
+      const [newest = '', second = ''] = ids;
+      await (await h.platform.attempt(newest)).succeed({ large: true });
+      await (await h.platform.attempt(second)).start();
+      const seen: string[] = [];
+      let cursor = '';
+      do {
+        const { body } = await h.ask(`/v1/invocations?function=listed&limit=2${cursor}`);
+        assert.ok(body.invocations.length <= 2);
+        seen.push(...body.invocations.map(({ id }: { id: string }) => id));
+        cursor = body.cursor === null ? '' : `&cursor=${body.cursor}`;
+      } while (cursor !== '');
+      // In one millisecond the order is that of the ids.
+      assert.deepEqual(seen.toSorted(), ids.toSorted());
+      const of = async (query: string) =>
+        (await h.ask(`/v1/invocations?function=listed&${query}`)).body.invocations.map(({ id }: { id: string }) => id);
+      assert.deepEqual(await of('status=succeeded'), [newest]);
+      assert.deepEqual(await of('status=running'), [second]);
+      assert.equal((await of('status=queued,running')).length, 4);
+      const [first] = (await h.ask('/v1/invocations?limit=1')).body.invocations;
+      assert.deepEqual([first.tenant, 'output' in first], ['default', false]);
+      assert.deepEqual((await h.ask('/v1/invocations?function=Not-A-Name')).body, { invocations: [], cursor: null });
+      for (const [query, field] of [
+        ['status=done', 'status'],
+        ['limit=0', 'limit'],
+        ['limit=1000', 'limit'],
+        ['cursor=x', 'cursor'],
+      ])
+        h.refused(await h.ask(`/v1/invocations?${query}`), 'invalid-input', field);
+
+      const admin = { authorization: `Bearer ${await h.platform.key(['admin'], 'another')}` };
+      assert.deepEqual((await h.ask('/v1/invocations', { headers: admin })).body.invocations, []);
+      h.refused(await h.ask('/v1/invocations?tenant=default', { headers: admin }), 'forbidden');
+      h.refused(await h.ask('/v1/load', { headers: admin }), 'forbidden');
+      h.refused(await h.ask(`/v1/invocations/${newest}`, { headers: admin }), 'unknown-invocation');
+      const operator = { authorization: `Bearer ${await h.platform.key(['operator'], 'another')}` };
+      assert.ok((await h.ask('/v1/invocations?tenant=default', { headers: operator })).body.invocations.length > 0);
+      assert.equal((await h.ask(`/v1/invocations/${newest}`, { headers: operator })).body.id, newest);
+    });
+  });
+
+  it('the load names runtimes, and the tenants that wait or run', async () => {
+    const h = get();
+    const id = await h.submit();
+    const { body } = await h.ask('/v1/load');
+    const mine = body.tenants.find(({ tenant }: { tenant: string }) => tenant === 'default');
+    assert.ok(mine.waiting + mine.running > 0 && mine.weight > 0, JSON.stringify(body));
+    assert.ok(body.waiting + body.running >= mine.waiting + mine.running);
+    await (await h.platform.attempt(id)).succeed(1);
+    assert.deepEqual(
+      body.runtimes.map(({ name, alive }: { name: string; alive: boolean }) => [name, alive]),
+      [['test-runtime', true]],
+    );
+  });
+
+  it('the secret of webhooks stays until it is rotated, is of one tenant, and for admins', async () => {
+    const h = get();
+    const first = (await h.ask('/v1/webhooks/secret')).body.secret;
+    assert.match(first, /^whsec_[A-Za-z0-9+/]{43}=$/);
+    assert.equal((await h.ask('/v1/webhooks/secret')).body.secret, first);
+    const next = (await h.ask('/v1/webhooks/secret', { method: 'POST' })).body.secret;
+    assert.notEqual(next, first);
+    assert.equal((await h.ask('/v1/webhooks/secret')).body.secret, next);
+    const stored = await h.platform.scheduler.store.call((redis) =>
+      redis.get(h.platform.scheduler.store.keys.webhookSecret('default')),
+    );
+    assert.equal(stored?.includes(next.slice(6, 30)), false);
+    const other = { authorization: `Bearer ${await h.platform.key(['admin'], 'another')}` };
+    assert.notEqual((await h.ask('/v1/webhooks/secret', { headers: other })).body.secret, next);
+    const invoker = { authorization: `Bearer ${await h.platform.key(['invoke'])}` };
+    h.refused(await h.ask('/v1/webhooks/secret', { headers: invoker }), 'forbidden');
+  });
+}

@@ -1,0 +1,247 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { componentBytes } from '../platform.ts';
+import { type Answer, ASYNC, type Harness, JSON_TYPE } from './harness.ts';
+
+/** Deploy targets, aliases, rollback, removal. */
+export function describeReleases(get: () => Harness): void {
+  describe('releases', () => {
+    const deploy = async (name: string, content: string, query = '', more: object = {}): Promise<Answer> => {
+      const form = new FormData();
+      form.set('manifest', new Blob([JSON.stringify({ name, ...more })]));
+      form.set('component', new Blob([componentBytes(content)]), 'a.wasm');
+      return get().ask(`/v1/functions/${name}${query}`, { method: 'PUT', body: form });
+    };
+    const version = async (name: string, content: string, query = '', more: object = {}): Promise<string> => {
+      const { status, body } = await deploy(name, content, query, more);
+      assert.ok(status === 201 || status === 200, JSON.stringify(body));
+      return body.version;
+    };
+    const put = (path: string, body: unknown) =>
+      get().ask(`/v1/functions/${path}`, { method: 'PUT', body: JSON.stringify(body), headers: JSON_TYPE });
+    const rollback = (name: string, body: unknown = {}) =>
+      get().ask(`/v1/functions/${name}/rollback`, { method: 'POST', body: JSON.stringify(body), headers: JSON_TYPE });
+    const remove = (path: string) => get().ask(`/v1/functions/${path}`, { method: 'DELETE' });
+    const live = async (name: string) => (await get().ask(`/v1/functions/${name}/aliases/live`)).body.shares;
+    const submit = async (reference: string) =>
+      get().ask(`/v1/functions/${reference}/invocations`, {
+        method: 'POST',
+        body: '{}',
+        headers: { ...JSON_TYPE, ...ASYNC },
+      });
+
+    it('a deploy says how it went, who may what, and what will not work', async () => {
+      get().platform.build = () => ({
+        ok: true,
+        artifact: { buildMs: 7, checkMs: 1, meterMs: 2, coldStartMs: 4.5, warmStartMs: 0.01, moduleBytes: 10 },
+      });
+      const more = { model: 'nowhere', limits: { pages: 9999 }, grants: { store: 'read', launch: ['nobody'] } };
+      const { body } = await deploy('told', '1', '?message=first&tag=v1.0', more);
+      assert.deepEqual(body.report.steps, [
+        { name: 'check', ms: 1 },
+        { name: 'meter', ms: 2 },
+      ]);
+      assert.deepEqual(
+        [body.report.coldStartMs, body.report.warmStartMs, body.report.buildMs, body.message],
+        [4.5, 0.01, 7, 'first'],
+      );
+      assert.match(body.grants.join('; '), /the model nowhere; reads the tenant's store; launches the function nobody/);
+      assert.match(body.warnings.join('; '), /"nowhere" is not there[\s\S]*grants\.launch names "nobody"/);
+      assert.equal(body.alias.alias, 'live');
+      assert.match(body.createdBy, /^key_/);
+      const { aliases } = (await get().ask('/v1/functions/told/aliases')).body;
+      assert.deepEqual(
+        aliases.map(({ alias, tag }: { alias: string; tag?: true }) => [alias, tag]),
+        [
+          ['live', undefined],
+          ['v1.0', true],
+        ],
+      );
+      const [listed] = (await get().ask('/v1/functions/told/versions')).body.versions;
+      assert.deepEqual(listed.aliases, [
+        { alias: 'live', weight: 100 },
+        { alias: 'v1.0', weight: 100, tag: true },
+      ]);
+    });
+
+    it('a dry run says what would change, and stores nothing', async () => {
+      const h = get();
+      const first = await version('dry', '1', '', { limits: { pages: 4 } });
+      const { status, body } = await deploy('dry', '2', '?dry_run=true', { limits: { pages: 8 } });
+      assert.deepEqual([status, body.exists, body.alias], [200, false, 'live']);
+      assert.deepEqual(body.from, [{ version: first, weight: 100 }]);
+      assert.deepEqual(
+        body.changes.map(({ field }: { field: string }) => field),
+        ['component', 'limits.pages'],
+      );
+      assert.deepEqual((await h.ask('/v1/functions/dry/versions')).body.versions.length, 1);
+      h.refused(
+        await deploy('dry', '2', '?dry_run=true', { limits: { pages: -1 } }),
+        'invalid-manifest',
+        '/limits/pages',
+      );
+      h.refused(
+        await deploy('undone', '1', '?dry_run=true', { limits: { pages: -1 } }),
+        'invalid-manifest',
+        '/limits/pages',
+      );
+      assert.equal((await deploy('undone', '1', '?dry_run=true')).status, 200);
+      h.refused(await h.ask('/v1/functions/undone'), 'unknown-function');
+    });
+
+    it('aliases and tags are refused with the field named, and nothing is stored then', async () => {
+      const h = get();
+      const first = await version('named', '1', '?tag=v1');
+      for (const alias of ['Upper', 'feed', 'a%2Fb']) {
+        h.refused(await deploy('named', '2', `?alias=${alias}`), 'invalid-alias', 'alias');
+      }
+      h.refused(await deploy('named', '2', '?tag=live'), 'invalid-alias', 'tag');
+      h.refused(await deploy('named', '2', `?message=${'x'.repeat(600)}`), 'invalid-alias', 'message');
+      h.refused(await deploy('named', '2', '?tag=v1'), 'conflict', 'tag');
+      h.refused(await deploy('named', '2', '?dry_run=true&tag=v1'), 'conflict', 'tag');
+      const second = await version('named', '2', '?alias=none');
+      assert.deepEqual(await live('named'), [{ version: first, weight: 100 }]);
+      const faults: [unknown, string][] = [
+        [{ shares: [{ version: first, weight: 99 }] }, '/shares'],
+        [{ shares: [{ version: first, weight: 1.5 }] }, '/shares/0/weight'],
+        [{ shares: [{ version: '000000000000', weight: 100 }] }, '/shares/0/version'],
+        [{ shares: [{ version: 'ab', weight: 100 }] }, '/shares/0/version'],
+        [{ shares: [] }, '/shares'],
+        [{ shares: [{ version: first, weight: 100 }], message: 'x'.repeat(600) }, '/message'],
+      ];
+      for (const [body, field] of faults) h.refused(await put('named/aliases/live', body), 'invalid-alias', field);
+      h.refused(
+        await put('named/aliases/feed', { shares: [{ version: first, weight: 100 }] }),
+        'invalid-alias',
+        'alias',
+      );
+      h.refused(await put('named/aliases/live', { shares: 'all' }), 'invalid-input', '/shares');
+      h.refused(await put('named/aliases/live', { shares: [], colour: 1 }), 'invalid-input', '/colour');
+      h.refused(await put('nobody/aliases/live', { shares: [{ version: first, weight: 100 }] }), 'unknown-function');
+      assert.deepEqual(await live('named'), [{ version: first, weight: 100 }]);
+      const set = await put('named/aliases/canary', {
+        shares: [
+          { version: 'v1', weight: 40 },
+          { version: second.slice(0, 8), weight: 60 },
+        ],
+        ifRevision: 0,
+      });
+      assert.deepEqual(set.body.shares, [
+        { version: first, weight: 40 },
+        { version: second, weight: 60 },
+      ]);
+      h.refused(
+        await put('named/aliases/canary', { shares: [{ version: first, weight: 100 }], ifRevision: 0 }),
+        'conflict',
+      );
+      h.refused(await remove('named/aliases/live'), 'conflict');
+      h.refused(await remove('named/aliases/other'), 'unknown-alias');
+      assert.equal((await remove('named/aliases/canary')).status, 204);
+      h.refused(await h.ask('/v1/functions/named/aliases/canary'), 'unknown-alias');
+    });
+
+    it('a name, an alias and a version are invoked as what they mean, and a split by its weights', async () => {
+      const first = await version('drawn', '1');
+      const second = await version('drawn', '2', '?alias=canary');
+      assert.equal((await submit('drawn')).body.version, first);
+      assert.equal((await submit('drawn@canary')).body.version, second);
+      assert.equal((await submit(`drawn@${second}`)).body.version, second);
+      get().refused(await submit('drawn@other'), 'unknown-function');
+      await put('drawn/aliases/live', {
+        shares: [
+          { version: second, weight: 99 },
+          { version: first, weight: 1 },
+        ],
+      });
+      assert.equal((await get().ask('/v1/functions/drawn')).body.version, second, 'inspected: the heaviest');
+      const [entry] = (await get().ask('/v1/functions')).body.functions.filter(
+        (f: { name: string }) => f.name === 'drawn',
+      );
+      assert.equal(entry.live.length, 2);
+      const seen = new Set<string>();
+      for (let i = 0; i < 5; i++) seen.add((await submit('drawn')).body.version);
+      assert.ok(seen.has(second));
+    });
+
+    it('rolling back goes one step at a time, says what changes, and can be asked only', async () => {
+      const h = get();
+      const first = await version('back', '1', '', { description: 'one' });
+      const second = await version('back', '2', '', { description: 'two' });
+      const planned = (await rollback('back', { dryRun: true })).body;
+      assert.deepEqual([planned.dryRun, planned.to], [true, [{ version: first, weight: 100 }]]);
+      assert.deepEqual(
+        planned.changes.map(({ field }: { field: string }) => field),
+        ['component', 'description'],
+      );
+      assert.deepEqual(await live('back'), [{ version: second, weight: 100 }], 'nothing happened');
+      const { body } = await rollback('back', { message: 'worse', ifRevision: planned.alias.revision });
+      assert.deepEqual(body.alias.shares, [{ version: first, weight: 100 }]);
+      assert.equal(body.alias.message, 'worse');
+      h.refused(await rollback('back'), 'conflict');
+      h.refused(await rollback('back', { ifRevision: 1 }), 'conflict');
+      h.refused(await rollback('back', { alias: 'canary' }), 'unknown-alias');
+      h.refused(await rollback('back', { to: 'zzzz' }), 'invalid-alias', '/to');
+      h.refused(await rollback('nobody'), 'unknown-function');
+      assert.deepEqual((await rollback('back', { to: second.slice(0, 6) })).body.alias.shares[0].version, second);
+      const { history } = (await h.ask('/v1/functions/back/aliases/live/history')).body;
+      assert.equal(history.length, 4);
+      h.refused(await h.ask('/v1/functions/back/aliases/other/history'), 'unknown-alias');
+    });
+
+    it('what is removed drains: nothing new, what runs ends, the name is free', async () => {
+      const h = get();
+      const first = await version('drains', '1');
+      const { body } = await submit('drains');
+      const attempt = await h.platform.attempt(body.id);
+      const answer = await remove('drains');
+      assert.deepEqual([answer.status, answer.body], [202, { draining: [{ version: first, unfinished: 1 }] }]);
+      h.refused(await submit('drains'), 'unknown-function');
+      h.refused(await submit(`drains@${first}`), 'unknown-function');
+      const second = await version('drains', '2');
+      assert.equal((await submit('drains')).body.version, second);
+      assert.equal((await h.ask('/v1/functions/drains/draining')).body.draining.length, 1);
+      await attempt.start();
+      await attempt.succeed('whole');
+      assert.equal((await h.ask(`/v1/invocations/${body.id}`)).body.output, 'whole');
+      await h.platform.scheduler.removals.sweep();
+      assert.deepEqual((await h.ask('/v1/functions/drains/draining')).body, { draining: [] });
+    });
+
+    it('a version that nothing serves can be removed, and what waits be cancelled with it', async () => {
+      const h = get();
+      const first = await version('single', '1');
+      const second = await version('single', '2');
+      h.refused(await remove(`single/versions/${second}`), 'conflict');
+      const { body } = await submit(`single@${first}`);
+      assert.equal((await remove(`single/versions/${first}?now=true`)).status, 204);
+      assert.equal((await h.ask(`/v1/invocations/${body.id}`)).body.status, 'cancelled');
+      h.refused(await remove(`single/versions/${first}`), 'unknown-function');
+    });
+
+    it('a key that may only invoke changes nothing', async () => {
+      const h = get();
+      await version('kept', '1');
+      const authorization = `Bearer ${await h.platform.key(['invoke'])}`;
+      for (const [method, path] of [
+        ['DELETE', 'kept'],
+        ['DELETE', 'kept/versions/x'],
+        ['PUT', 'kept/aliases/live'],
+        ['DELETE', 'kept/aliases/canary'],
+        ['POST', 'kept/rollback'],
+      ] as const) {
+        const body = method === 'DELETE' ? {} : { body: '{}' };
+        h.refused(
+          await h.ask(`/v1/functions/${path}`, { method, headers: { ...JSON_TYPE, authorization }, ...body }),
+          'forbidden',
+        );
+      }
+    });
+
+    it('the schema of pie.json is there for editors, without a key', async () => {
+      const response = await fetch(`${get().target.url}/pie.schema.json`);
+      const schema = (await response.json()) as { properties: Record<string, object> };
+      assert.deepEqual([response.status, response.headers.get('access-control-allow-origin')], [200, '*']);
+      assert.ok(schema.properties.expectedPages && schema.properties.limits);
+    });
+  });
+}

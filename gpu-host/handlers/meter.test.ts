@@ -1,0 +1,85 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { DeviceTime, divide, Meter } from './meter.ts';
+import { PageTurnover } from './turnover.ts';
+
+const weights = fc.array(fc.integer({ min: 1, max: 100_000 }), { minLength: 1, maxLength: 300 });
+
+test('a step is divided by tokens: whole numbers that add up, each within 1 of its part', () => {
+  fc.assert(
+    fc.property(fc.nat({ max: 1e12 }), weights, (total, tokens) => {
+      const shares = divide(total, tokens);
+      const sum = tokens.reduce((all, one) => all + one, 0);
+      assert.equal(
+        shares.reduce((all, one) => all + one, 0),
+        total,
+      );
+      for (const [i, share] of shares.entries()) {
+        assert.ok(Number.isInteger(share) && share >= 0);
+        assert.ok(Math.abs(share - total * ((tokens[i] as number) / sum)) <= 1 + total * 1e-12);
+      }
+    }),
+    { seed: 20261, numRuns: 500 },
+  );
+});
+
+test('whatever the steps, all that is spent is charged, and in the long run each pays for its tokens', () => {
+  fc.assert(
+    fc.property(
+      fc.array(fc.tuple(fc.double({ min: 0, max: 50, noNaN: true }), weights), { maxLength: 40 }),
+      (steps) => {
+        const time = new DeviceTime();
+        const meters = Array.from({ length: 300 }, () => new Meter(() => undefined));
+        const fair = new Float64Array(meters.length);
+        for (const [ms, tokens] of steps) {
+          time.spend(
+            ms,
+            tokens.map((count, i) => ({ meter: meters[i] as Meter, tokens: count })),
+          );
+          const sum = tokens.reduce((all, one) => all + one, 0);
+          for (const [i, count] of tokens.entries()) fair[i] = (fair[i] as number) + (ms * 1e6 * count) / sum;
+        }
+        time.check();
+        assert.equal(
+          meters.reduce((sum, { deviceNs }) => sum + deviceNs, 0),
+          time.spentNs,
+        );
+        for (const [i, { deviceNs }] of meters.entries())
+          assert.ok(Math.abs(deviceNs - (fair[i] as number)) <= 2 * steps.length);
+      },
+    ),
+    { seed: 20262, numRuns: 100 },
+  );
+});
+
+test('pages count for as long as they are held', () => {
+  let nowMs = 0;
+  let changes = 0;
+  const meter = new Meter(
+    () => changes++,
+    () => nowMs,
+  );
+  nowMs = 100;
+  meter.hold(3);
+  nowMs = 110;
+  meter.hold(-1);
+  nowMs = 130;
+  assert.equal(meter.pageMs, 3 * 10 + 2 * 20);
+  meter.hold(-2);
+  nowMs = 1000;
+  assert.equal(meter.pageMs, 70);
+  assert.equal(meter.pages, 0);
+  assert.equal(changes, 3);
+});
+
+test('the hint follows the rate at which pages came free, within bounds', () => {
+  const turnover = new PageTurnover();
+  assert.equal(turnover.retryAfterMs(10, 0), 60_000, 'nothing came free');
+  for (let ms = 0; ms <= 60_000; ms += 10) turnover.freed(1, ms);
+  const hint = turnover.retryAfterMs(500, 60_000);
+  assert.ok(Math.abs(hint - 5000) < 50, `100 pages a second give 500 in 5 s, not ${hint} ms`);
+  assert.equal(turnover.retryAfterMs(1, 60_000), 1000);
+  assert.equal(turnover.retryAfterMs(1_000_000, 60_000), 60_000);
+  assert.ok(turnover.retryAfterMs(500, 90_000) > hint * 5, 'what was long ago counts for little');
+});

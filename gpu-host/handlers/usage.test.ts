@@ -1,0 +1,104 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { generate, must, startTestHost, tagOf } from '../testing/host.ts';
+import { checkCharged, ids, openedBy, PROMPT, type Workbench, withWorkbench } from '../testing/workbench.ts';
+
+withWorkbench('usage', (handler) => {
+  handler('each inferlet pays for its part of the device, and for its pages as long as it holds them', async (b) => {
+    const beside = b.connection.openInferlet({ id: 'beside', maxPages: 40, arrival: 2 });
+    const idle = b.connection.openInferlet({ id: 'idle', maxPages: 40, arrival: 3 });
+    idle.createQueue('tiny');
+    const queue = beside.createQueue('tiny');
+    await Promise.all([generate(b.inferlet, b.queue, PROMPT, 24), generate(beside, queue, [9, 8, 7], 4)]);
+    await Promise.all([b.inferlet.close(), beside.close(), idle.close()]);
+    assert.deepEqual(idle.usage, { gpuUs: 0, pageMs: 0 });
+    assert.ok(beside.usage.gpuUs > 0 && beside.usage.gpuUs < b.inferlet.usage.gpuUs, 'who computes more pays more');
+    assert.ok(b.inferlet.usage.pageMs > 0);
+  });
+});
+
+test('usage is told while an inferlet runs, when it is ended for others, and with swap-ins', async () => {
+  await using host = await startTestHost({ pageCount: 16, model: { swapMemoryBytes: 1 << 20, prefixCache: false } });
+  const connection = await host.connect();
+  const opened = openedBy(connection);
+  const fill = async (inferlet: (typeof opened)[number], queue: number, pages: number) => {
+    const own = must(inferlet.allocatePages(queue, pages));
+    const positions = Uint32Array.from({ length: pages * 8 }, (_, i) => i);
+    const tokens = positions.map((i) => (i * 7 + pages) % 90);
+    const request = { tokens, positions, inPages: ids(), outPages: own, mask: undefined, rows: 0 };
+    must(await inferlet.step(queue, { ...request, output: { tag: 'none' } }));
+    return own;
+  };
+  const waiting = connection.openInferlet({ id: 'waiting', maxPages: 16, arrival: 1 });
+  const waitingQueue = waiting.createQueue('tiny');
+  const waitingPages = await fill(waiting, waitingQueue, 10);
+  while (waiting.usage.gpuUs === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+  waiting.setWaiting(true);
+  const ended: { cause: string; gpuUs: number }[] = [];
+  const newest = connection.openInferlet({
+    ...{ id: 'newest', maxPages: 16, arrival: 3 },
+    onTerminated: ({ cause }) => ended.push({ cause, gpuUs: newest.usage.gpuUs }),
+  });
+  const newestQueue = newest.createQueue('tiny');
+  await fill(newest, newestQueue, 10);
+  // It comes back from swap, and the newest gives way.
+  const probe = {
+    tokens: ids(1),
+    positions: ids(80),
+    inPages: waitingPages,
+    outPages: ids(),
+    mask: undefined,
+    rows: 1,
+  };
+  must(await waiting.step(waitingQueue, { ...probe, output: { tag: 'distributions', val: 1 } }));
+  assert.equal(tagOf(await newest.synchronize(newestQueue)), 'terminated');
+  assert.match(ended[0]?.cause ?? '', /^memory pressure: the newest of 2 inferlets gave way to/);
+  assert.equal(ended[0]?.gpuUs, newest.usage.gpuUs, 'it was told before');
+  await Promise.all(opened.map((inferlet) => inferlet.close()));
+  const { models } = await connection.stats();
+  assert.ok((models[0]?.swapsIn ?? 0) >= 4);
+  checkCharged(opened, models[0]?.deviceBusyMs ?? 0);
+});
+
+withWorkbench('the quota of a tenant', (handler) => {
+  const open = (b: Workbench, id: string, tenant: string, tenantPages?: number) => {
+    const limit = tenantPages === undefined ? {} : { tenantPages };
+    const inferlet = b.connection.openInferlet({ id, tenant, maxPages: 40, arrival: 5, ...limit });
+    return { inferlet, queue: inferlet.createQueue('tiny') };
+  };
+  const pagesOf = async ({ connection }: Workbench) =>
+    (await connection.stats()).tenants.filter(({ pages }) => pages > 0);
+
+  handler('bounds what its inferlets and exports hold together, names itself, and leaves others alone', async (b) => {
+    const one = open(b, 'one', 'small', 8);
+    const two = open(b, 'two', 'small', 8);
+    const other = open(b, 'other', 'large');
+    const own = must(one.inferlet.allocatePages(one.queue, 5));
+    must(await one.inferlet.synchronize(one.queue));
+    must(two.inferlet.allocatePages(two.queue, 4));
+    const refused = await two.inferlet.synchronize(two.queue);
+    assert.equal(tagOf(refused), 'limit-exceeded');
+    assert.match(
+      refused.tag === 'err' ? refused.val.val : '',
+      /quota kv-pages: 5 pages are held by the tenant's inferlets, exports and files on this host and 4 more are needed; 8 is/,
+    );
+    must(other.inferlet.allocatePages(other.queue, 20));
+    must(await other.inferlet.synchronize(other.queue));
+    must(await one.inferlet.exportPages(one.queue, own.subarray(0, 3), 'kept', false));
+    await one.inferlet.close();
+    assert.deepEqual(await pagesOf(b), [
+      { tenant: 'large', pages: 20, maxPages: 0 },
+      { tenant: 'small', pages: 3, maxPages: 8 },
+    ]);
+    // What is imported is the tenant's already.
+    must(await two.inferlet.importPages(two.queue, 'kept'));
+    must(two.inferlet.allocatePages(two.queue, 5));
+    must(await two.inferlet.synchronize(two.queue));
+    must(two.inferlet.allocatePages(two.queue, 1));
+    assert.equal(tagOf(await two.inferlet.synchronize(two.queue)), 'limit-exceeded');
+    const raised = open(b, 'raised', 'small', 9);
+    must(raised.inferlet.allocatePages(raised.queue, 1));
+    must(await raised.inferlet.synchronize(raised.queue));
+    must(await two.inferlet.unexport(two.queue, 'kept'));
+  });
+});

@@ -1,0 +1,107 @@
+import type { Families, Family } from './family.ts';
+import { fault } from './fault.ts';
+import type { Page } from './pool.ts';
+import type { TenantPages, Tenants } from './tenants.ts';
+
+export interface SpaceLimitsOptions {
+  /** Most distinct pages of the space. */
+  readonly maxPages: number;
+  /** Frames of the pool. */
+  readonly poolPages: number;
+  readonly families: Families;
+  readonly tenants: Tenants;
+  /** With whom the space shares another limit. */
+  readonly family: Family | undefined;
+  readonly tenant: TenantPages;
+  /** Told of each distinct page that is held from now on, or no more. */
+  readonly changed: ((change: 1 | -1) => void) | undefined;
+}
+
+/** What bounds the distinct pages of one space: its own limit, the pool, its family's limit and its tenant's quota. */
+export class SpaceLimits {
+  readonly #options: SpaceLimitsOptions;
+  #family: Family | undefined;
+  #tenant: TenantPages | undefined;
+  #reserved = 0;
+
+  constructor(options: SpaceLimitsOptions) {
+    this.#options = options;
+    this.#family = options.family;
+    this.#tenant = options.tenant;
+  }
+
+  /** Most distinct pages that the space alone may hold. */
+  get most(): number {
+    return Math.min(this.#options.maxPages, this.#options.poolPages);
+  }
+
+  /** Whether one page more than `held` is within every limit. */
+  hasRoom(held: number): boolean {
+    const family = this.#family;
+    if (held >= this.most || this.#tenant?.room === 0) return false;
+    return !family || family.held < family.maxPages;
+  }
+
+  /** By how many of the tenant's spaces and snapshots a page is held. */
+  tenantHolders(page: Page): number {
+    return this.#tenant?.holders(page) ?? 0;
+  }
+
+  /** The space holds a page that it did not hold before. */
+  hold(page: Page): void {
+    if (this.#family) this.#family.held++;
+    this.#tenant?.hold(page);
+    this.#options.changed?.(1);
+  }
+
+  /** The space holds a page no more. */
+  letGo(page: Page): void {
+    if (this.#family) this.#family.held--;
+    this.#tenant?.letGo(page);
+    this.#options.changed?.(-1);
+  }
+
+  /** Keeps a place for a page of the tenant's until `unreserve`. */
+  reserve(): void {
+    if (!this.#tenant) return;
+    this.#tenant.reserved++;
+    this.#reserved++;
+  }
+
+  unreserve(): void {
+    if (!this.#tenant || this.#reserved === 0) return;
+    this.#tenant.reserved--;
+    this.#reserved--;
+  }
+
+  /** The space is about to be closed: the pages that it still holds count for it alone from here on. */
+  leave(held: ReadonlyMap<Page, number>): void {
+    const { families, tenants } = this.#options;
+    while (this.#reserved > 0) this.unreserve();
+    if (this.#family) families.leave(this.#family, held.size);
+    if (this.#tenant) tenants.leave(this.#tenant, held.keys());
+    this.#family = undefined;
+    this.#tenant = undefined;
+  }
+
+  /**
+   * @param newToTenant those of `more` that the tenant does not hold yet
+   * @throws CallFault `limit-exceeded` when `more` distinct pages beside those `held` pass a limit, or what the pool can ever hold
+   */
+  check(held: number, more: number, newToTenant: number): void {
+    const { maxPages, poolPages } = this.#options;
+    const needed = `${held} pages are held and ${more} more are needed`;
+    if (held + more > maxPages) {
+      throw fault('limit-exceeded', `${needed}; ${maxPages} is the invocation's limit (manifest: limits.pages)`);
+    }
+    if (held + more > poolPages) throw fault('limit-exceeded', `${needed}; the whole pool has ${poolPages}`);
+    const family = this.#family;
+    if (family && family.held + more > family.maxPages) {
+      throw fault(
+        'limit-exceeded',
+        `${family.held} pages are held by an invocation and its children together and ${more} more are needed; ${family.maxPages} is the limit of the first (manifest: limits.pages)`,
+      );
+    }
+    this.#tenant?.check(newToTenant);
+  }
+}

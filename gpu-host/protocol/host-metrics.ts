@@ -1,0 +1,118 @@
+import type { HistogramPoint, Labels, MetricFamily } from '#infra/telemetry/family.ts';
+import { BATCH_WAIT_BOUNDS_MS, type GpuHostStats, type ModelStats } from './host.ts';
+
+/** Sizes of batches that are told apart. */
+const SIZE_BOUNDS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+
+/** A host's counters as metrics: for its own exporter, and for the runtime that shows them. */
+export function hostFamilies({ connections, models }: GpuHostStats): MetricFamily[] {
+  const counter = numbers('counter', models);
+  const gauge = numbers('gauge', models);
+  return [
+    {
+      ...{ name: 'pie.gpu.connections', unit: '{connection}', description: 'Runtimes that are connected.' },
+      ...{ kind: 'gauge', points: [{ labels: {}, value: connections }] },
+    },
+    histogram('pie.batch.size', '{sequence}', 'Sequences of a batch.', models, sizes),
+    histogram('pie.batch.wait', 's', 'Time that a call waited for its batch.', models, waits),
+    counter('pie.device.busy', 's', 'Time that the device computed.', ({ deviceBusyMs }) => deviceBusyMs / 1000),
+    counter(
+      'pie.device.grace',
+      's',
+      'Time that a free device waited for queues which had just got results.',
+      (stats) => stats.graceMs / 1000,
+    ),
+    counter('pie.device.tokens', '{token}', 'Inputs computed.', {
+      phase: {
+        prefill: ({ tokens, decodeTokens }) => tokens - decodeTokens,
+        decode: ({ decodeTokens }) => decodeTokens,
+      },
+    }),
+    counter('pie.device.images', '{image}', 'Pictures encoded.', ({ images }) => images),
+    counter('pie.device.failed_calls', '{call}', 'Calls that failed.', ({ failedCalls }) => failedCalls),
+    gauge('pie.batch.padding', '1', 'Share of the computed work that was padding.', ({ paddingShare }) => paddingShare),
+    gauge('pie.kv.pages', '{page}', 'KV pages by state.', {
+      state: {
+        free: ({ pages }) => pages.free,
+        cached: ({ pages }) => pages.cached,
+        owned: ({ pages }) => pages.owned,
+        swapped: ({ swappedOutPages }) => swappedOutPages,
+      },
+    }),
+    counter('pie.prefix.tokens', '{token}', 'Tokens asked of the prefix cache, and whether they were there.', {
+      result: { hit: ({ prefix }) => prefix.hitTokens, miss: ({ prefix }) => prefix.missTokens },
+    }),
+    counter(
+      'pie.prefix.evictions',
+      '{page}',
+      'Pages that left the prefix cache for others.',
+      ({ prefix }) => prefix.evictions,
+    ),
+    counter('pie.kv.swaps', '{page}', 'Pages moved to the swap store, and back.', {
+      direction: { out: ({ swapsOut }) => swapsOut, in: ({ swapsIn }) => swapsIn },
+    }),
+    counter(
+      'pie.kv.terminations',
+      '{inferlet}',
+      'Inferlets ended to take their memory.',
+      ({ terminations }) => terminations,
+    ),
+    gauge(
+      'pie.gpu.inferlets',
+      '{inferlet}',
+      'Inferlets that hold something of the model.',
+      ({ inferlets }) => inferlets,
+    ),
+    gauge('pie.gpu.waiting_calls', '{call}', 'Calls that wait for the device.', ({ waitingCalls }) => waitingCalls),
+  ];
+}
+
+type Read = (stats: ModelStats) => number;
+/** One number a model, or one for each value of a label. */
+type Reads = Read | Readonly<Record<string, Readonly<Record<string, Read>>>>;
+
+function numbers(kind: 'counter' | 'gauge', models: readonly ModelStats[]) {
+  return (name: string, unit: string, description: string, reads: Reads): MetricFamily => {
+    const points = models.flatMap((stats) => {
+      const model = { model: stats.name };
+      if (typeof reads === 'function') return [{ labels: model as Labels, value: reads(stats) }];
+      return Object.entries(reads).flatMap(([label, values]) =>
+        Object.entries(values).map(([value, read]) => ({
+          labels: { ...model, [label]: value } as Labels,
+          value: read(stats),
+        })),
+      );
+    });
+    return { name, unit, description, kind, points };
+  };
+}
+
+function histogram(
+  name: string,
+  unit: string,
+  description: string,
+  models: readonly ModelStats[],
+  read: (stats: ModelStats) => Omit<HistogramPoint, 'labels'>,
+): MetricFamily {
+  const points = models.map((stats) => ({ labels: { model: stats.name }, ...read(stats) }));
+  return { name, unit, description, kind: 'histogram', points };
+}
+
+function sizes({ batches, meanBatchSize, batchSizes }: ModelStats): Omit<HistogramPoint, 'labels'> {
+  const counts = new Array<number>(SIZE_BOUNDS.length + 1).fill(0);
+  for (const [size, count] of batchSizes.entries()) {
+    const at = SIZE_BOUNDS.findIndex((bound) => size <= bound);
+    const bucket = at < 0 ? SIZE_BOUNDS.length : at;
+    counts[bucket] = (counts[bucket] ?? 0) + count;
+  }
+  return { count: batches, sum: meanBatchSize * batches, bounds: SIZE_BOUNDS, counts };
+}
+
+function waits({ waitCounts, waitMs }: ModelStats): Omit<HistogramPoint, 'labels'> {
+  return {
+    count: waitCounts.reduce((sum, count) => sum + count, 0),
+    sum: waitMs / 1000,
+    bounds: BATCH_WAIT_BOUNDS_MS.map((bound) => bound / 1000),
+    counts: waitCounts,
+  };
+}

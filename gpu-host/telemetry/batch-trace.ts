@@ -1,0 +1,89 @@
+import { type Attributes, ROOT_CONTEXT, type Span, type SpanContext, type Tracer, trace } from '@opentelemetry/api';
+import type { HostCall } from '../handlers/call.ts';
+import type { ModelSpace } from '../handlers/space.ts';
+
+/** One call of a batch, and how many of its inputs were computed. */
+export interface BatchPart {
+  readonly call: HostCall;
+  readonly inputs: number;
+}
+
+/** A device step that was done; times are of `performance.now`. */
+export interface TracedStep {
+  readonly startedMs: number;
+  readonly endedMs: number;
+  /** Share of the step's work that was padding, 0 to 1. */
+  readonly padding: number;
+}
+
+/** Spans that one inferlet gets of one model: batches and samplings. Past them it is computed untraced. */
+export const MAX_SPANS = 1024;
+/** Spans of the same batch that a span links to. */
+export const MAX_LINKS = 32;
+
+/**
+ * The spans of a model's batches. Whoever shares a batch has a span of its own, in its own trace, below the step that it asked for; those
+ * of one batch link to each other. Calls without a span cost a look at a field.
+ */
+export class BatchTracer {
+  readonly #tracer: Tracer;
+  readonly #attributes: Attributes;
+  readonly #spans = new WeakMap<ModelSpace, number>();
+  /** Calls whose first part had several inputs: their last one may have one, and is still a prefill. */
+  readonly #prefills = new WeakSet<HostCall>();
+
+  constructor(tracer: Tracer, model: string) {
+    this.#tracer = tracer;
+    this.#attributes = { 'gen_ai.request.model': model };
+  }
+
+  /** A batch was computed. */
+  computed(parts: readonly BatchPart[], { startedMs, endedMs, padding }: TracedStep): void {
+    const traced = parts.filter(({ call }) => call.span !== '');
+    if (traced.length === 0) return;
+    const attributes: Attributes = {
+      ...this.#attributes,
+      'pie.batch.size': parts.length,
+      'pie.batch.tokens': parts.reduce((sum, { inputs }) => sum + inputs, 0),
+      'pie.batch.padding': padding,
+    };
+    const spans: Span[] = [];
+    for (const { call, inputs } of traced) {
+      if (inputs > 1) this.#prefills.add(call);
+      const name = this.#prefills.has(call) ? 'batch_prefill' : 'batch_decode';
+      const own = { 'pie.call.tokens': inputs, 'pie.call.wait_ms': Math.max(0, startedMs - call.arrivedMs) };
+      const span = this.#start(call, name, startedMs, { ...attributes, ...own });
+      if (span) spans.push(span);
+    }
+    for (const span of spans) {
+      for (const other of spans.slice(0, MAX_LINKS + 1)) {
+        if (other !== span) span.addLink({ context: other.spanContext() });
+      }
+      span.end(endedMs);
+    }
+  }
+
+  /** A token of the call's distribution was picked. */
+  sampled(call: HostCall, startedMs: number, endedMs: number): void {
+    if (call.span === '') return;
+    this.#start(call, 'sample', startedMs, this.#attributes)?.end(endedMs);
+  }
+
+  #start(call: HostCall, name: string, startTime: number, attributes: Attributes): Span | undefined {
+    const { space } = call.hostQueue;
+    const parent = parentOf(space.owner.traceparent, call.span);
+    const spans = this.#spans.get(space) ?? 0;
+    if (!parent || spans >= MAX_SPANS) return undefined;
+    this.#spans.set(space, spans + 1);
+    const last = spans + 1 === MAX_SPANS ? { 'pie.spans.truncated': true } : {};
+    const context = trace.setSpanContext(ROOT_CONTEXT, parent);
+    return this.#tracer.startSpan(name, { startTime, attributes: { ...attributes, ...last } }, context);
+  }
+}
+
+/** The span that a call belongs to: of the trace that its inferlet was opened with. */
+function parentOf(traceparent: string | undefined, spanId: string | undefined): SpanContext | undefined {
+  const traceId = /^00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}$/.exec(traceparent ?? '')?.[1];
+  if (traceId === undefined || spanId === undefined) return undefined;
+  return { traceId, spanId, traceFlags: 1, isRemote: true };
+}

@@ -1,0 +1,39 @@
+import { type DiagLogger, DiagLogLevel, diag } from '@opentelemetry/api';
+
+/** The same thing is said once in so long: a collector that is away fails every export. */
+const SILENCE_MS = 60_000;
+/** Different things that are told apart. */
+const MAX_KNOWN = 256;
+
+/** Has what goes wrong with exporting said on standard error: the SDK tells nobody by itself. */
+export function reportDiagnostics(write: (line: string) => void = console.error): void {
+  diag.setLogger(diagnosticsLogger(write), { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
+}
+
+/** Writes warnings and errors, each at most once a minute. */
+export function diagnosticsLogger(write: (line: string) => void, now: () => number = Date.now): DiagLogger {
+  const saidAt = new Map<string, number>();
+  const say = (message: string, ...details: unknown[]): void => {
+    const line = `telemetry: ${[plain(message), ...details.map(textOf)].join(' ')}`;
+    const at = now();
+    if (at - (saidAt.get(line) ?? Number.NEGATIVE_INFINITY) < SILENCE_MS) return;
+    if (saidAt.size >= MAX_KNOWN) saidAt.clear();
+    saidAt.set(line, at);
+    write(line);
+  };
+  const silent = () => undefined;
+  return { error: say, warn: say, info: silent, debug: silent, verbose: silent };
+}
+
+/** The SDK hands some errors over as JSON text, stack and all. */
+function plain(message: string): string {
+  try {
+    return String((JSON.parse(message) as { message: unknown }).message);
+  } catch {
+    return message;
+  }
+}
+
+function textOf(detail: unknown): string {
+  return detail instanceof Error ? detail.message : String(detail);
+}

@@ -1,0 +1,117 @@
+import type { Attributes, Meter } from '@opentelemetry/api';
+import { type Resource, resourceFromAttributes } from '@opentelemetry/resources';
+import {
+  AggregationTemporality,
+  type CollectionResult,
+  DataPointType,
+  type IMetricReader,
+  MeterProvider,
+  type MetricData,
+  type MetricProducer,
+  MetricReader,
+} from '@opentelemetry/sdk-metrics';
+import { boundedMeter } from './bounded.ts';
+import type { HistogramPoint, Labels, MetricFamily } from './family.ts';
+
+/** Name of all instruments' scope, and of all spans'. */
+export const SCOPE = 'pie';
+
+/** Read when somebody asks. */
+class PullReader extends MetricReader {
+  protected override async onForceFlush(): Promise<void> {}
+  protected override async onShutdown(): Promise<void> {}
+}
+
+/** The instruments of one process, and what else it measures as plain families. */
+export class Meters {
+  readonly meter: Meter;
+  readonly provider: MeterProvider;
+  readonly #reader = new PullReader();
+  readonly #extra: () => readonly MetricFamily[];
+
+  /** @param extra families that are kept elsewhere: read whenever the instruments are */
+  constructor(resource: Resource, extra: () => readonly MetricFamily[], exporting: readonly IMetricReader[] = []) {
+    this.#extra = extra;
+    this.provider = new MeterProvider({ resource, readers: [this.#reader, ...exporting] });
+    this.meter = boundedMeter(this.provider.getMeter(SCOPE));
+  }
+
+  /** All that is measured, now. */
+  async collect(): Promise<MetricFamily[]> {
+    const { resourceMetrics } = await this.#reader.collect();
+    const own = resourceMetrics.scopeMetrics.flatMap(({ metrics }) => metrics.flatMap(toFamily));
+    return [...own, ...this.#extra()];
+  }
+}
+
+/** Metrics of the SDK as families; exponential histograms, which nobody here makes, are left out. */
+function toFamily(metric: MetricData): MetricFamily[] {
+  const { name, description, unit } = metric.descriptor;
+  const described = { name, description, unit };
+  switch (metric.dataPointType) {
+    case DataPointType.SUM:
+    case DataPointType.GAUGE: {
+      const counts = metric.dataPointType === DataPointType.SUM && metric.isMonotonic;
+      const points = metric.dataPoints.map(({ attributes, value }) => ({ labels: labelsOf(attributes), value }));
+      return [{ ...described, kind: counts ? 'counter' : 'gauge', points }];
+    }
+    case DataPointType.HISTOGRAM: {
+      const points = metric.dataPoints.map(
+        ({ attributes, value: { count, sum = 0, buckets } }): HistogramPoint => ({
+          labels: labelsOf(attributes),
+          count,
+          sum,
+          bounds: buckets.boundaries,
+          counts: buckets.counts,
+        }),
+      );
+      return [{ ...described, kind: 'histogram', points }];
+    }
+    default:
+      return [];
+  }
+}
+
+function labelsOf(attributes: Attributes): Labels {
+  return Object.fromEntries(Object.entries(attributes).map(([name, value]) => [name, String(value)]));
+}
+
+/** Families for an exporter of the SDK. */
+export function familyProducer(families: () => readonly MetricFamily[]): MetricProducer {
+  const startedAt = hrTime(Date.now());
+  return {
+    async collect(): Promise<CollectionResult> {
+      const endTime = hrTime(Date.now());
+      const metrics = families().map((family) => toMetricData(family, startedAt, endTime));
+      const resource = resourceFromAttributes({});
+      return { resourceMetrics: { resource, scopeMetrics: [{ scope: { name: SCOPE }, metrics }] }, errors: [] };
+    },
+  };
+}
+
+type HrTime = [number, number];
+
+function toMetricData(family: MetricFamily, startTime: HrTime, endTime: HrTime): MetricData {
+  const { name, description, unit, kind } = family;
+  const common = {
+    descriptor: { name, description, unit, valueType: 1 },
+    aggregationTemporality: AggregationTemporality.CUMULATIVE,
+  };
+  const times = { startTime, endTime };
+  if (family.kind === 'histogram') {
+    const dataPoints = family.points.map(({ labels, count, sum, bounds, counts }) => ({
+      ...times,
+      attributes: labels,
+      value: { count, sum, buckets: { boundaries: [...bounds], counts: [...counts] } },
+    }));
+    return { ...common, dataPointType: DataPointType.HISTOGRAM, dataPoints };
+  }
+  const dataPoints = family.points.map(({ labels, value }) => ({ ...times, attributes: labels, value }));
+  return kind === 'counter'
+    ? { ...common, dataPointType: DataPointType.SUM, isMonotonic: true, dataPoints }
+    : { ...common, dataPointType: DataPointType.GAUGE, dataPoints };
+}
+
+function hrTime(milliseconds: number): HrTime {
+  return [Math.floor(milliseconds / 1000), Math.round((milliseconds % 1000) * 1e6)];
+}

@@ -1,0 +1,77 @@
+import type { Tracer } from '@opentelemetry/api';
+import { OTLPMetricExporter } from '@opentelemetry/exporter-metrics-otlp-http';
+import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http';
+import type { Resource } from '@opentelemetry/resources';
+import { PeriodicExportingMetricReader } from '@opentelemetry/sdk-metrics';
+import {
+  BatchSpanProcessor,
+  ParentBasedSampler,
+  TraceIdRatioBasedSampler,
+  TracerProvider,
+} from '@opentelemetry/sdk-trace';
+import { reportDiagnostics } from './diagnostics.ts';
+import type { MetricFamily } from './family.ts';
+import { familyProducer, Meters, SCOPE } from './meters.ts';
+import { PUBLISH_INTERVAL_MS } from './settings.ts';
+
+export interface OtlpOptions {
+  /** Base URL of the receiver. */
+  readonly endpoint: string;
+  readonly resource: Resource;
+  /** Share of the traces that begin here, 0 to 1. */
+  readonly sampleRatio: number;
+  readonly families: () => readonly MetricFamily[];
+}
+
+/** Instruments and spans that are exported. */
+export interface Exported {
+  readonly meters: Meters;
+  readonly tracer: Tracer;
+  /** Exports what is left. */
+  shutdown(): Promise<unknown>;
+}
+
+/** Spans that wait for their export; more are dropped, and counted. */
+const MAX_SPAN_QUEUE = 16_384;
+const MAX_SPAN_BATCH = 1024;
+const SPAN_DELAY_MS = 1000;
+const EXPORT_TIMEOUT_MS = 5000;
+/** Of one span: attributes are few and of our own making; links name others of a batch. */
+const SPAN_LIMITS = {
+  attributeCountLimit: 64,
+  attributeValueLengthLimit: 1024,
+  eventCountLimit: 32,
+  linkCountLimit: 64,
+};
+
+/** Starts exporting by OTLP over HTTP. Loaded only when there is an endpoint: it takes 60 ms and 20 MB. */
+export function openOtlp({ endpoint, resource, sampleRatio, families }: OtlpOptions): Exported {
+  reportDiagnostics();
+  const reader = new PeriodicExportingMetricReader({
+    exporter: new OTLPMetricExporter({ url: `${endpoint}/v1/metrics`, timeoutMillis: EXPORT_TIMEOUT_MS }),
+    exportIntervalMillis: PUBLISH_INTERVAL_MS,
+    exportTimeoutMillis: EXPORT_TIMEOUT_MS,
+    metricProducers: [familyProducer(families)],
+  });
+  const meters = new Meters(resource, families, [reader]);
+  const processor = new BatchSpanProcessor({
+    exporter: new OTLPTraceExporter({ url: `${endpoint}/v1/traces`, timeoutMillis: EXPORT_TIMEOUT_MS }),
+    maxQueueSize: MAX_SPAN_QUEUE,
+    maxExportBatchSize: MAX_SPAN_BATCH,
+    scheduledDelayMillis: SPAN_DELAY_MS,
+    exportTimeoutMillis: EXPORT_TIMEOUT_MS,
+    selfObsMeterProvider: meters.provider,
+  });
+  const traces = new TracerProvider({
+    resource,
+    spanLimits: SPAN_LIMITS,
+    // Whoever sent a decision along has made it; only new traces are drawn for.
+    sampler: new ParentBasedSampler({ root: new TraceIdRatioBasedSampler(sampleRatio) }),
+    spanProcessors: [processor],
+  });
+  return {
+    meters,
+    tracer: traces.getTracer(SCOPE),
+    shutdown: () => Promise.allSettled([traces.shutdown(), meters.provider.shutdown()]),
+  };
+}

@@ -1,0 +1,50 @@
+import type { Meter } from '@opentelemetry/api';
+import type { ProcessFamilies } from './prometheus.ts';
+import { PUBLISH_INTERVAL_MS } from './settings.ts';
+
+export interface PublisherOptions {
+  readonly meter: Meter;
+  /** What is handed over: this process' numbers, and those of processes that it speaks for. */
+  readonly snapshots: () => Promise<readonly ProcessFamilies[]>;
+  /** Leaves one process' numbers, as JSON, where the gateway finds them. */
+  readonly publish: (process: string, text: string) => Promise<void>;
+  /** Asks Redis for an answer, whose time is measured. */
+  readonly ping: () => Promise<void>;
+  /** Told when something could not be handed over; once, until it can be again. */
+  readonly onError: (error: unknown) => void;
+}
+
+const ROUND_TRIP_BOUNDS = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1];
+
+/** Hands numbers over every five seconds, the first time at once, until the returned function is called. */
+export function publishMetrics(options: PublisherOptions): () => void {
+  const roundTrip = options.meter.createHistogram('pie.redis.round_trip', {
+    unit: 's',
+    description: 'Time of a PING.',
+    advice: { explicitBucketBoundaries: ROUND_TRIP_BOUNDS },
+  });
+  let failing = false;
+  let busy = false;
+  const turn = async (): Promise<void> => {
+    // Redis may be away for longer than a turn.
+    if (busy) return;
+    busy = true;
+    try {
+      const from = performance.now();
+      await options.ping();
+      roundTrip.record((performance.now() - from) / 1000);
+      for (const { process, families } of await options.snapshots())
+        await options.publish(process, JSON.stringify(families));
+      failing = false;
+    } catch (error) {
+      if (!failing) options.onError(error);
+      failing = true;
+    } finally {
+      busy = false;
+    }
+  };
+  const timer = setInterval(() => void turn(), PUBLISH_INTERVAL_MS);
+  timer.unref();
+  void turn();
+  return () => clearInterval(timer);
+}

@@ -1,0 +1,122 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { resourceFromAttributes } from '@opentelemetry/resources';
+import { MAX_OWNERS, OTHER } from './bounded.ts';
+import { diagnosticsLogger } from './diagnostics.ts';
+import { type MetricFamily, parseFamilies } from './family.ts';
+import { Meters } from './meters.ts';
+import { prometheusName, prometheusText } from './prometheus.ts';
+import { vitalFamilies, watchVitals } from './vitals.ts';
+
+const newMeters = (extra: readonly MetricFamily[] = []) => new Meters(resourceFromAttributes({}), () => extra);
+
+const familyOf = async (meters: Meters, name: string) => {
+  const family = (await meters.collect()).find((known) => known.name === name);
+  assert.ok(family, name);
+  return family;
+};
+
+test('however many tenants and functions come, a metric has a bounded number of series', async () => {
+  const meters = newMeters();
+  const counter = meters.meter.createCounter('pie.invocations');
+  const histogram = meters.meter.createHistogram('pie.invocation.duration', { unit: 's' });
+  const codes = ['ok', 'guest-error', 'terminated'];
+  for (let i = 0; i < 5000; i++) {
+    const owner = { tenant: `tenant-${i % 500}`, function: `function-${i}` };
+    counter.add(1, { ...owner, code: codes[i % 3] as string });
+    histogram.record(1, owner);
+  }
+  for (const [name, bound] of [
+    ['pie.invocations', (MAX_OWNERS + 1) * codes.length],
+    ['pie.invocation.duration', MAX_OWNERS + 1],
+  ] as const) {
+    const { points } = await familyOf(meters, name);
+    assert.ok(points.length <= bound, `${name} has ${points.length} series`);
+    assert.ok(points.some(({ labels }) => labels.tenant === OTHER && labels.function === OTHER));
+  }
+  // Nothing is lost: what has no series of its own is counted as other.
+  const { points } = await familyOf(meters, 'pie.invocations');
+  assert.equal(
+    points.reduce((sum, point) => sum + ('value' in point ? point.value : 0), 0),
+    5000,
+  );
+  // Whoever came first keeps its own.
+  assert.ok(points.some(({ labels }) => labels.function === 'function-0' && labels.tenant === 'tenant-0'));
+});
+
+test('labels of closed sets are left alone', async () => {
+  const meters = newMeters();
+  const starts = meters.meter.createCounter('starts');
+  for (let i = 0; i < MAX_OWNERS + 50; i++) starts.add(1, { model: `m${i % 3}` });
+  assert.equal((await familyOf(meters, 'starts')).points.length, 3);
+});
+
+test('the page of all processes: each name once, cumulative buckets, text escaped', () => {
+  const histogram: MetricFamily = {
+    ...{ name: 'pie.batch.wait', unit: 's', description: 'Waits.', kind: 'histogram' },
+    points: [{ labels: { model: 'm' }, count: 6, sum: 0.5, bounds: [0.1, 1], counts: [1, 2, 3] }],
+  };
+  const counter = (value: number): MetricFamily => ({
+    ...{ name: 'pie.rejections', unit: '{request}', description: 'Two\nlines.', kind: 'counter' },
+    points: [{ labels: { code: 'a"b\\c\n' }, value }],
+  });
+  const text = prometheusText([
+    { process: 'gateway', families: [counter(2)] },
+    { process: 'runtime-1', families: [counter(3), histogram] },
+  ]);
+  assert.equal(
+    text,
+    `# HELP pie_rejections_total Two\\nlines.
+# TYPE pie_rejections_total counter
+pie_rejections_total{code="a\\"b\\\\c\\n",process="gateway"} 2
+pie_rejections_total{code="a\\"b\\\\c\\n",process="runtime-1"} 3
+# HELP pie_batch_wait_seconds Waits.
+# TYPE pie_batch_wait_seconds histogram
+pie_batch_wait_seconds_bucket{model="m",process="runtime-1",le="0.1"} 1
+pie_batch_wait_seconds_bucket{model="m",process="runtime-1",le="1"} 3
+pie_batch_wait_seconds_bucket{model="m",process="runtime-1",le="+Inf"} 6
+pie_batch_wait_seconds_sum{model="m",process="runtime-1"} 0.5
+pie_batch_wait_seconds_count{model="m",process="runtime-1"} 6
+`,
+  );
+});
+
+test('names carry their units once', () => {
+  const name = (name: string, unit: string, kind: MetricFamily['kind']) => prometheusName({ name, unit, kind });
+  assert.equal(name('process.cpu.time', 's', 'counter'), 'process_cpu_time_seconds_total');
+  assert.equal(name('process.memory.usage', 'By', 'gauge'), 'process_memory_usage_bytes');
+  assert.equal(name('pie.batch.padding', '1', 'gauge'), 'pie_batch_padding_ratio');
+  assert.equal(name('pie.kv.pages', '{page}', 'gauge'), 'pie_kv_pages');
+});
+
+test('what one process hands over is what the next reads, and nothing else is', async () => {
+  const meters = newMeters(vitalFamilies(watchVitals()()));
+  meters.meter.createCounter('pie.tokens', { unit: '{token}' }).add(3, { type: 'input' });
+  const families = await meters.collect();
+  assert.deepEqual(parseFamilies(JSON.stringify(families)), families);
+  for (const text of [
+    '',
+    '{}',
+    '[{"name":"x"}]',
+    '[{"name":"X y","unit":"","description":"","kind":"gauge","points":[]}]',
+  ])
+    assert.equal(parseFamilies(text), null, text);
+});
+
+test('a process knows how it is', () => {
+  const vitals = watchVitals()();
+  assert.ok(vitals.residentBytes > vitals.heapBytes && vitals.cpuSeconds > 0 && vitals.uptimeSeconds > 0);
+  assert.equal(vitals.restarts, 0);
+});
+
+test('what goes wrong with exporting is said, and not again and again', () => {
+  const lines: string[] = [];
+  let nowMs = 0;
+  const logger = diagnosticsLogger(
+    (line) => lines.push(line),
+    () => nowMs,
+  );
+  for (; nowMs < 120_000; nowMs += 1000) logger.error('the export failed:', new Error('ECONNREFUSED'));
+  logger.debug('nobody wants to know');
+  assert.deepEqual(lines, new Array(2).fill('telemetry: the export failed: ECONNREFUSED'));
+});

@@ -1,0 +1,68 @@
+import type { Meter, Tracer } from '@opentelemetry/api';
+import { resourceFromAttributes } from '@opentelemetry/resources';
+import type { MetricFamily } from './family.ts';
+import { Meters } from './meters.ts';
+import type { TelemetrySettings } from './settings.ts';
+import { type Vitals, vitalFamilies, watchVitals } from './vitals.ts';
+
+export interface TelemetryOptions {
+  readonly settings: TelemetrySettings;
+  readonly room: 'gateway' | 'runtime' | 'gpu-host';
+  /** Name of the process, such as `runtime-1`: `service.instance.id`, and the label `process` on `/metrics`. */
+  readonly process: string;
+  /** What the room measures besides its instruments. */
+  readonly families?: () => readonly MetricFamily[];
+}
+
+/** What one process measures and traces; entry points make it and hand on its meter and its tracer. */
+export interface Telemetry {
+  /** Makes spans; absent when nothing is exported, so that nothing is made. */
+  readonly tracer: Tracer | undefined;
+  readonly meter: Meter;
+  /** How this process is. */
+  readonly vitals: () => Vitals;
+  /** All that this process has measured, for the page of the gateway. */
+  collect(): Promise<MetricFamily[]>;
+  /** Exports what is left, within `deadlineMs`. It never throws: a collector that is away keeps nobody from ending. */
+  close(deadlineMs?: number): Promise<void>;
+}
+
+const CLOSE_DEADLINE_MS = 1000;
+
+/**
+ * Starts measuring, and exporting when an endpoint is set.
+ *
+ * @example
+ * const telemetry = await openTelemetry({ settings: config.telemetry, room: 'gateway', process: 'gateway' });
+ */
+export async function openTelemetry(options: TelemetryOptions): Promise<Telemetry> {
+  const { settings, room, process: name } = options;
+  const { otlpEndpoint: endpoint, sampleRatio } = settings;
+  const resource = resourceFromAttributes({
+    'service.name': settings.serviceName ?? `pie-${room}`,
+    'service.namespace': settings.serviceNamespace,
+    'service.instance.id': name,
+    'process.pid': process.pid,
+  });
+  const vitals = watchVitals();
+  const families = () => [...vitalFamilies(vitals()), ...(options.families?.() ?? [])];
+  if (endpoint === undefined) {
+    const meters = new Meters(resource, families);
+    return { tracer: undefined, meter: meters.meter, vitals, collect: () => meters.collect(), close: async () => {} };
+  }
+  const { openOtlp } = await import('./otlp.ts');
+  const { meters, tracer, shutdown } = openOtlp({ endpoint, resource, sampleRatio, families });
+  return {
+    tracer,
+    meter: meters.meter,
+    vitals,
+    collect: () => meters.collect(),
+    close: async (deadlineMs = CLOSE_DEADLINE_MS) => {
+      let timer: NodeJS.Timeout | undefined;
+      const late = new Promise((resolve) => {
+        timer = setTimeout(resolve, deadlineMs);
+      });
+      await Promise.race([shutdown(), late]).finally(() => clearTimeout(timer));
+    },
+  };
+}

@@ -1,0 +1,67 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { redactNothing, redactor } from './redact.ts';
+
+const KEY = 'sk-4f9a+"quoted"/\\é';
+const redact = redactor(
+  new Map([
+    ['KEY', KEY],
+    ['PEM', '-----BEGIN KEY-----\nMIIBOgIBAAJBAKj34\nx\n-----END KEY-----\n'],
+    ['LONG', 'sk-4f9a+"quoted"/\\é and more'],
+    ['TINY', 'abc'],
+  ]),
+);
+
+describe('redacting secrets', () => {
+  it('replaces a value wherever it stands, as it is and as in JSON', () => {
+    assert.equal(redact(`Bearer ${KEY}, ${KEY}`), 'Bearer [KEY], [KEY]');
+    assert.equal(redact(JSON.stringify({ authorization: `Bearer ${KEY}` })), '{"authorization":"Bearer [KEY]"}');
+    assert.equal(redact('nothing of it, sk-4f9a neither: abc'), 'nothing of it, sk-4f9a neither: abc');
+  });
+
+  it('finds a value in the arguments of one console.log, and broken over lines', () => {
+    assert.equal(redact(`${KEY.slice(0, 6)} ${KEY.slice(6, 11)} ${KEY.slice(11)}`), '[KEY]');
+    assert.equal(redact(`a\n  ${[...KEY].join('\n\t')}\nb`), 'a\n  [KEY]\nb');
+  });
+
+  it('takes the lines of a value out by themselves', () => {
+    assert.equal(redact('read MIIBOgIBAAJBAKj34 of x'), 'read [PEM] of x');
+  });
+
+  it('prefers the longer of two that begin alike', () => {
+    assert.equal(redact(`${KEY} and more.`), '[LONG].');
+  });
+
+  it('takes the beginning of a value out of the end of a text that was cut', () => {
+    assert.equal(redact(`it was ${KEY.slice(0, 9)}`, true), 'it was [KEY]');
+    assert.equal(redact(`it was ${KEY.slice(0, 9)}`), `it was ${KEY.slice(0, 9)}`);
+  });
+
+  it('leaves nothing of any value, however a text is put together, and the rest as it is', () => {
+    const value = fc.string({ unit: fc.constantFrom('a', 'b', '"', '\\', '-'), minLength: 4, maxLength: 12 });
+    const gap = fc.constantFrom('', ' ', '\n', ' \t');
+    fc.assert(
+      fc.property(value, value, fc.array(fc.tuple(fc.nat(2), gap), { maxLength: 12 }), (first, second, plan) => {
+        const each = redactor(
+          new Map([
+            ['A', first],
+            ['B', second],
+          ]),
+        );
+        const text = plan.map(([which, between]) => [first, second, '#x#'][which] + between).join('');
+        const clean = each(text);
+        const squeezed = clean.replace(/\s+/g, '');
+        for (const needle of [first, second]) assert.ok(!squeezed.includes(needle), `${text} → ${clean}`);
+        if (!plan.some(([which]) => which < 2)) assert.equal(clean, text);
+        assert.equal(clean.split('#x#').length, text.split('#x#').length);
+      }),
+      { seed: 5, numRuns: 300 },
+    );
+  });
+
+  it('costs nothing without secrets', () => {
+    assert.equal(redactor(new Map()), redactNothing);
+    assert.equal(redactor(new Map([['TINY', 'abc']])), redactNothing);
+  });
+});

@@ -1,0 +1,59 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { GpuHostConnection, type GpuHostStats } from '#gpu-host/protocol/client.ts';
+import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
+import { loadsOf, ModelLoads } from './model-loads.ts';
+
+describe('what GPU hosts did of late', () => {
+  let host: TestGpuHost;
+  let connection: GpuHostConnection;
+  before(async () => {
+    host = await TestGpuHost.start({ pages: 32 });
+    connection = await GpuHostConnection.connect(host.address);
+  });
+  after(async () => {
+    connection.close();
+    await host.stop();
+  });
+
+  async function compute(): Promise<void> {
+    const inferlet = connection.openInferlet({ id: 'i', maxPages: 16, arrival: 1 });
+    const queue = inferlet.createQueue(TEST_MODEL);
+    const pages = inferlet.allocatePages(queue, 2);
+    assert.equal(pages.tag, 'ok');
+    const tokens = Uint32Array.from({ length: 20 }, (_, i) => 3 + i);
+    const request = { tokens, positions: tokens.map((_, i) => i), inPages: new Uint32Array(0), outPages: pages.val };
+    const step = { ...request, mask: undefined, rows: 0, output: { tag: 'none' as const } };
+    assert.equal((await inferlet.step(queue, step)).tag, 'ok');
+    await inferlet.close();
+  }
+
+  it('is told of the time between two readings, and not at all of a host that is away', async () => {
+    let nowMs = 0;
+    const loads = new ModelLoads([connection], () => nowMs);
+    const read = async () => {
+      await loads.refresh();
+      return loads.current?.[0];
+    };
+    await compute();
+    const busy = await read();
+    assert.equal(busy?.hostId, connection.hostId);
+    assert.deepEqual([busy?.model, busy?.pages, busy?.batchSize], [TEST_MODEL, 32, 1]);
+    assert.ok(busy && busy.utilisation > 0 && busy.utilisation <= 1 && busy.tokensPerSecond > 0);
+    assert.equal(busy.freePages + busy.cachedPages, 32);
+    const idle = await read();
+    assert.deepEqual([idle?.batchSize, idle?.utilisation, idle?.tokensPerSecond], [0, 0, 0]);
+    await host.kill();
+    nowMs = 2000;
+    assert.equal(await read(), undefined);
+    await host.restart();
+    while (!connection.connected) await new Promise((resolve) => setTimeout(resolve, 10));
+    assert.equal((await read())?.terminations, 0);
+  });
+
+  it('begins anew when counters were reset', async () => {
+    const before: GpuHostStats = { ...(await connection.stats()), elapsedMs: Number.MAX_SAFE_INTEGER };
+    const after = await connection.stats();
+    assert.deepEqual(loadsOf('h', after, before), loadsOf('h', after));
+  });
+});

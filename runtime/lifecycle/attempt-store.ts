@@ -1,0 +1,43 @@
+import type { Files } from '#scheduler/invocations/files.ts';
+import type { Invocations } from '#scheduler/invocations/invocations.ts';
+import type { Usage } from '#scheduler/invocations/types.ts';
+import type { Metered } from '#scheduler/quotas/exceeded.ts';
+import type { OwnFiles } from '../host/own.ts';
+import type { AttemptLog } from './outbox.ts';
+
+/** What an attempt says of its usage, and hears of its quotas; it says nothing before its inferlet is there. */
+export interface AttemptMeter {
+  usage: () => Usage | undefined;
+  answered: (told: Usage, answer: Metered<unknown>) => void;
+}
+
+/** The log of an attempt. When Redis has lost the attempt itself, it is not the attempt's any more. */
+export function attemptLog(invocations: Invocations, id: string, epoch: number, meter: AttemptMeter): AttemptLog {
+  return {
+    append: async (firstSeq, events, usage) => {
+      if (!usage) return invocations.append(id, epoch, firstSeq, events);
+      const answer = await invocations.append(id, epoch, firstSeq, events, usage);
+      meter.answered(usage, answer);
+      return answer.outcome;
+    },
+    report: async (usage) => {
+      const answer = await invocations.report(id, epoch, usage);
+      meter.answered(usage, answer);
+      return answer.outcome;
+    },
+    lastSeq: async () => {
+      const record = await invocations.get(id);
+      return record?.status === 'running' && record.epoch === epoch ? record.seq : null;
+    },
+  };
+}
+
+/** The files of one attempt: what it puts there carries its epoch. */
+export function ownFiles(files: Files, id: string, epoch: number): OwnFiles {
+  return {
+    put: (name, mediaType, content) => files.put(id, name, mediaType, content, epoch),
+    appears: (name, signal) => files.appears(id, name, signal),
+    get: (name) => files.get(id, name),
+    list: () => files.list(id),
+  };
+}

@@ -1,0 +1,120 @@
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, it } from 'node:test';
+import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import type { QuotaName } from '#scheduler/quotas/names.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { COUNTING, HOLDING } from '../testing/guests.ts';
+import { TestPlatform } from '../testing/platform.ts';
+
+const LIMITS = { memoryMb: 16, cpuMs: 20_000, wallMs: 20_000, pages: 64 };
+const NOTE = { author: 'test', reason: 'test' };
+
+describe('what invocations use, and the quotas that end them', () => {
+  let platform: TestPlatform;
+  let counting: FunctionVersion;
+  let holding: FunctionVersion;
+  before(async () => {
+    platform = await TestPlatform.start();
+    counting = await platform.deploy(COUNTING, { name: 'counting', limits: LIMITS });
+    holding = await platform.deploy(HOLDING, { name: 'holding', limits: LIMITS });
+  });
+  after(() => platform.stop());
+  const set = (quota: QuotaName, limit: number | null) =>
+    platform.scheduler.quotas.set('default', { quota, function: null, limit, until: null }, NOTE);
+  const limited: QuotaName[] = [];
+  async function limit(quota: QuotaName, most: number): Promise<void> {
+    limited.push(quota);
+    assert.equal(await set(quota, most), 'ok');
+  }
+  afterEach(async () => {
+    for (const quota of limited.splice(0)) await set(quota, null);
+  });
+  /** Sets a limit that leaves so much. @returns how much was used before */
+  async function leave(quota: QuotaName, left: number): Promise<number> {
+    await limit(quota, 1_000_000);
+    const used = await usedOf(quota);
+    await limit(quota, Math.ceil(used) + left);
+    return used;
+  }
+  const usedOf = async (name: QuotaName) =>
+    (await platform.scheduler.quotas.status('default')).find(({ quota }) => quota === name)?.used ?? 0;
+
+  it('say what they used of everything, at their end and in their record', async () => {
+    const { messages, end } = await platform.invoke(counting, { tokens: 12 });
+    assert.equal(messages.length, 12);
+    const usage = end.data.usage ?? {};
+    assert.deepEqual([usage.inputTokens, usage.outputTokens, usage.messages], [8 + 11, 12, 12]);
+    for (const name of ['gpuMs', 'cpuMs', 'wallMs', 'pageSeconds', 'kvPagesPeak', 'memoryBytes', 'calls'])
+      assert.ok((usage[name] ?? 0) > 0, name);
+  });
+
+  it('end for the tokens of their tenant just where these end, and say which quota, its limit and its reset', async () => {
+    const before = await leave('tokens-per-month', 30);
+    const { messages, end } = await platform.invoke(counting, { tokens: 100 });
+    // The prompt and one token, then two for each that follows, and not one past the limit.
+    assert.equal(messages.length, 1 + Math.floor((30 - 9) / 2));
+    assert.equal(end.data.code, 'quota-tokens');
+    assert.match(
+      end.data.message ?? '',
+      /^The quota tokens-per-month of the tenant is used up: its limit is \d+, and it resets at \d{4}-\d\d-01T00:00:00.000Z\.$/,
+    );
+    assert.ok(Number(end.data.retryAfterMs) > 0);
+    const used = (await usedOf('tokens-per-month')) - before;
+    assert.equal(used, 9 + 2 * (messages.length - 1), 'what was counted is what ran');
+    assert.ok(used <= 30);
+    const { inputTokens = 0, outputTokens = 0, cachedTokens = 0 } = end.data.usage ?? {};
+    assert.equal(inputTokens - cachedTokens + outputTokens, used);
+  });
+
+  it('end for device and CPU time once a report says so, also when they say nothing', async () => {
+    await leave('gpu-ms-per-day', 1);
+    const talking = await platform.invoke(counting, { tokens: 400, pauseMs: 1 });
+    assert.equal(talking.end.data.code, 'quota-gpu-time');
+    assert.match(talking.end.data.message ?? '', /gpu-ms-per-day of the tenant is used up: its limit is \d+,/);
+    assert.ok(talking.messages.length < 400);
+    await set('gpu-ms-per-day', null);
+    await leave('cpu-ms-per-day', 50);
+    const silent = await platform.invoke(holding, { pages: 1, do: 'spin' });
+    assert.equal(silent.end.data.code, 'quota-cpu-time');
+    assert.deepEqual(silent.messages, ['holding']);
+  });
+
+  it('end for the pages of their tenant when they do not know what to do about it', async () => {
+    await limit('kv-pages', 8);
+    const { end } = await platform.invoke(holding, { pages: 9, do: 'sleep' });
+    assert.equal(end.data.code, 'quota-pages');
+    assert.match(
+      end.data.message ?? '',
+      /^quota kv-pages: 0 pages are held .* 9 more are needed; 8 is the tenant's limit$/,
+    );
+    const record = (await platform.scheduler.invocations.list?.('default', { limit: 1 }))?.invocations[0];
+    assert.equal(record?.failure?.code, 'quota-pages');
+  });
+});
+
+describe('a runtime that is killed', () => {
+  let platform: TestPlatform;
+  before(async () => {
+    platform = await TestPlatform.start();
+    await platform.runtime.stop(0);
+  });
+  after(() => platform.stop());
+
+  it('leaves the usage of just the tokens that reached the log', async () => {
+    for (const pauseMs of [0, 2, 5]) {
+      const runtime = await platform.spawnRuntime('killed');
+      const version = await platform.deploy(COUNTING, { name: 'counting', limits: LIMITS });
+      const id = await platform.submit(version, { tokens: 700, pauseMs });
+      const messages = async () =>
+        (await platform.scheduler.events.read(id, 0)).filter(({ event }) => event === 'message').length;
+      await eventually(async () => (await messages()) > 20, 'it talks');
+      await runtime.kill();
+      await platform.scheduler.runtimes.recoverOrphans();
+      for (const { id: runtimeId, name } of await platform.scheduler.runtimes.list())
+        if (name === 'killed') await platform.scheduler.runtimes.recover(runtimeId);
+      const record = await platform.scheduler.invocations.get(id);
+      assert.equal(record?.failure?.code, 'runtime-lost');
+      assert.equal(record.usage?.outputTokens, await messages());
+    }
+  });
+});

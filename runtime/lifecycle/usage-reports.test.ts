@@ -1,0 +1,59 @@
+import assert from 'node:assert/strict';
+import { it } from 'node:test';
+import type { Usage } from '#scheduler/invocations/types.ts';
+import { QUIET_MS, type Reporting, UsageReports } from './usage-reports.ts';
+
+class Attempt implements Reporting {
+  spokeAt = 0;
+  told: Usage | null = null;
+  busy = false;
+  usage: Usage = { cpuMs: 1 };
+  reports = 0;
+
+  report(usage: Usage): boolean {
+    if (this.busy) return false;
+    this.reports++;
+    this.told = usage;
+    return true;
+  }
+}
+
+it('reports for those that are quiet and have used more, and for nobody else', () => {
+  const reports = new UsageReports();
+  const attempt = new Attempt();
+  const unwatch = reports.watch(attempt, () => attempt.usage);
+  reports.look(QUIET_MS - 1);
+  assert.equal(attempt.reports, 0, 'it may say something itself');
+  attempt.busy = true;
+  reports.look(QUIET_MS);
+  attempt.busy = false;
+  reports.look(QUIET_MS);
+  assert.equal(attempt.reports, 1);
+  reports.look(2 * QUIET_MS);
+  assert.equal(attempt.reports, 1, 'nothing has changed');
+  attempt.usage = { cpuMs: 1, wallMs: 5000 };
+  reports.look(2 * QUIET_MS);
+  assert.equal(attempt.reports, 1, 'time alone is worth no report');
+  attempt.usage = { cpuMs: 1, gpuMs: 0.5, wallMs: 5000 };
+  attempt.spokeAt = 2 * QUIET_MS;
+  reports.look(2 * QUIET_MS + 1);
+  assert.equal(attempt.reports, 1);
+  reports.look(3 * QUIET_MS);
+  assert.equal(attempt.reports, 2);
+  unwatch();
+  attempt.usage = { cpuMs: 9 };
+  reports.look(9 * QUIET_MS);
+  assert.equal(attempt.reports, 2, 'it has ended');
+});
+
+it('spreads the reports of many over several looks, each in turn', () => {
+  const reports = new UsageReports();
+  const attempts = Array.from({ length: 500 }, () => new Attempt());
+  const unwatch = attempts.map((attempt) => reports.watch(attempt, () => attempt.usage));
+  for (let look = 1; look <= 3; look++) {
+    reports.look(QUIET_MS);
+    const done = attempts.filter(({ reports: count }) => count === 1).length;
+    assert.equal(done, Math.min(500, look * 200));
+  }
+  for (const end of unwatch) end();
+});

@@ -1,0 +1,136 @@
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { importedInterfaces } from '#scheduler/functions/component-imports.ts';
+import { resolveLimits } from '#scheduler/functions/manifest.ts';
+import { type FunctionVersion, ownerOf } from '#scheduler/functions/types.ts';
+import { checkWorld } from './build/artifact/world.ts';
+import { testComponent } from './testing/components.ts';
+import { TestPlatform, type Transcript } from './testing/platform.ts';
+
+/** Says which version it is some times, then answers it. */
+const TICKER = `import { functionVersion, sleep } from 'pie:inferlet/runtime@0.1.0';
+import { send } from 'pie:inferlet/session@0.1.0';
+export async function run(input) {
+  const { ticks, everyMs } = JSON.parse(input);
+  for (let tick = 0; tick < ticks; tick++) {
+    send({ tag: 'text', val: functionVersion() + ' ' + tick });
+    await sleep(everyMs).read();
+  }
+  return JSON.stringify(functionVersion());
+}`;
+const TICKS = 6;
+
+describe('releases under running streams', () => {
+  let platform: TestPlatform;
+  let component: Uint8Array;
+  before(async () => {
+    platform = await TestPlatform.start();
+    component = await testComponent(TICKER);
+  });
+  after(() => platform.stop());
+
+  const deploy = (description: string, min = 0, name = 'ticker'): Promise<FunctionVersion> =>
+    platform.deploy(component, { name, description, pool: { min } });
+  /** An invocation by reference, as the gateway makes it. */
+  async function invoke(name: string, random?: number, ticks = TICKS): Promise<{ id: string; version: string }> {
+    const found = await platform.scheduler.functions.resolve('default', name, '', random);
+    assert.ok(found, `there is no ${name}`);
+    const id = randomUUID();
+    await platform.scheduler.submit({
+      ...{ id, tenant: 'default', function: name, version: found.version, functionOwner: ownerOf(found) },
+      ...{ submittedAt: Date.now(), deadlineMs: 20_000, restartable: false },
+      ...{ input: JSON.stringify({ ticks, everyMs: 40 }), limits: resolveLimits(found.manifest) },
+    });
+    return { id, version: found.version };
+  }
+  const whole = ({ messages, end }: Transcript, version: string) => {
+    assert.equal(end.event, 'result', JSON.stringify(end.data));
+    assert.equal(end.data.output, version);
+    assert.deepEqual(
+      messages,
+      Array.from({ length: TICKS }, (_, tick) => `${version} ${tick}`),
+    );
+  };
+
+  it('flips, a split, a rollback and a removal lose no stream, and each is of one version', async () => {
+    const { releases, removals, functions, blobs } = platform.scheduler;
+    const streams: Promise<void>[] = [];
+    const start = async (count: number, random?: (i: number) => number) => {
+      const versions: string[] = [];
+      for (let i = 0; i < count; i++) {
+        const { id, version } = await invoke('ticker', random?.(i));
+        versions.push(version);
+        streams.push(platform.transcript(id).then((transcript) => whole(transcript, version)));
+      }
+      return versions;
+    };
+    const first = await deploy('one');
+    assert.deepEqual(new Set(await start(6)), new Set([first.version]));
+    const second = await deploy('two');
+    assert.deepEqual(new Set(await start(6)), new Set([second.version]), 'from the flip on');
+    const shares = [
+      { version: second.version, weight: 75 },
+      { version: first.version, weight: 25 },
+    ];
+    await releases.set('default', 'ticker', 'live', { shares, by: 'key_test' });
+    const drawn = await start(8, (i) => i / 8);
+    assert.equal(drawn.filter((version) => version === second.version).length, 6);
+    const back = await releases.rollback('default', 'ticker', 'live', { by: 'key_test' });
+    assert.ok(back.ok);
+    assert.deepEqual(new Set(await start(2)), new Set([second.version]));
+    const left = await removals.removeFunction('default', 'ticker');
+    assert.ok((left?.length ?? 0) > 0, 'streams are running');
+    assert.equal(await functions.resolve('default', 'ticker'), null);
+    await Promise.all(streams);
+    await removals.sweep();
+    assert.deepEqual(await removals.draining('default', 'ticker'), []);
+    assert.ok(!(await blobs.has(first.componentHash)), 'nothing is left');
+  });
+
+  it('a removal at once cancels what runs', async () => {
+    await deploy('long', 0, 'cancelled');
+    const { id } = await invoke('cancelled', 0, 400);
+    const transcript = platform.transcript(id);
+    for (const until = Date.now() + 10_000; Date.now() < until; await sleep(10)) {
+      if ((await platform.scheduler.invocations.get(id))?.status === 'running') break;
+    }
+    await platform.scheduler.removals.removeFunction('default', 'cancelled', true);
+    assert.equal((await transcript).end.data.code, 'cancelled');
+  });
+
+  it('every runtime keeps instances ready of what aliases serve, for every tenant, and gives back what left service', async () => {
+    const { pool } = platform.runtime;
+    const ready = async (count: number) => {
+      for (const until = Date.now() + 10_000; pool.ready() !== count && Date.now() < until; ) await sleep(20);
+      assert.equal(pool.ready(), count);
+    };
+    await ready(0);
+    await platform.deploy(component, { name: 'served', pool: { min: 3 }, limits: { memoryMb: 32 } });
+    await ready(3);
+    const outcome = await platform.scheduler.deployments.deploy({
+      ...{ tenant: 'other', component },
+      manifest: { name: 'served', pool: { min: 2 }, limits: { memoryMb: 48 } },
+    });
+    assert.ok(outcome.ok);
+    await ready(5);
+    await platform.deploy(component, { name: 'served', limits: { memoryMb: 40 } });
+    // In use a moment ago by its build, so one is kept.
+    await ready(3);
+    await platform.scheduler.releases.rollback('default', 'served', 'live', { by: 'key_test' });
+    await ready(5);
+    await platform.scheduler.removals.removeFunction('other', 'served');
+    await ready(3);
+  });
+
+  it('a deploy measures cold and warm starts, and reads the same imports as the build', async () => {
+    const version = await platform.deploy(component, { name: 'measured', limits: { memoryMb: 24 } });
+    const { coldStartMs, warmStartMs, instanceBytes, poolBytes } = version.build as Record<string, number>;
+    assert.ok(coldStartMs! > 0 && warmStartMs! >= 0 && coldStartMs! > warmStartMs!, `${coldStartMs} ${warmStartMs}`);
+    assert.ok(instanceBytes! > 0 && poolBytes! > 0);
+    const asBuilt = (await checkWorld(component)).map((name) => /\/([^@]*)@/.exec(name)?.[1]);
+    assert.deepEqual(new Set(importedInterfaces(component)), new Set(asBuilt));
+    assert.deepEqual(platform.errors, []);
+  });
+});

@@ -1,0 +1,158 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { metrics, trace } from '@opentelemetry/api';
+import {
+  AlwaysOnSampler,
+  InMemorySpanExporter,
+  ParentBasedSampler,
+  type ReadableSpan,
+  SimpleSpanProcessor,
+  TracerProvider,
+} from '@opentelemetry/sdk-trace';
+import { ok } from '#gpu-host/protocol/errors.ts';
+import type { InvocationJob } from '#scheduler/admission/job.ts';
+import { TEST_LIMITS } from '#scheduler/testing/fixture.ts';
+import { RunObserver } from './run-observer.ts';
+import { MAX_STEPS, type StepQueue } from './step-trace.ts';
+
+const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
+const METER = metrics.getMeter('none');
+
+const job = (traceparent?: string): InvocationJob => ({
+  ...{ id: 'inv-1', tenant: 't', function: 'story', version: 'v1', input: '{}', arrival: 1, deadlineMs: 1000 },
+  ...{ submittedAt: Date.now() - 50, limits: TEST_LIMITS },
+  ...(traceparent !== undefined && { traceparent }),
+});
+
+function begin(traceparent: string | undefined) {
+  const exporter = new InMemorySpanExporter();
+  const provider = new TracerProvider({
+    sampler: new ParentBasedSampler({ root: new AlwaysOnSampler() }),
+    spanProcessors: [new SimpleSpanProcessor({ exporter })],
+  });
+  const observer = new RunObserver({ meter: METER, tracer: provider.getTracer('test') });
+  const run = observer.begin(job(traceparent), { startedAt: Date.now(), attempt: 1, runtimeId: 'r' });
+  const told: [number, number][] = [];
+  const queue = (): StepQueue => ({ name: 'm', device: { setSpan: (high, low) => void told.push([high, low]) } });
+  return { run, queue, told, spans: () => exporter.getFinishedSpans() };
+}
+
+/** Names of spans with their parents', in order of their ends. */
+function tree(spans: readonly ReadableSpan[]): string[] {
+  const names = new Map(spans.map((span) => [span.spanContext().spanId, span.name]));
+  return spans.map((span) => `${names.get(span.parentSpanContext?.spanId ?? '') ?? '-'} > ${span.name}`);
+}
+
+const measured = () => ({ times: { firstMessageAt: 0, firstTokenAt: 0, lastTokenAt: 0 }, model: 'm' });
+const answer = Promise.resolve(ok(1));
+
+test('a fill, a generate of several forwards, and what a queue does next ends it', async () => {
+  const { run, queue, spans, told } = begin(`00-${TRACE_ID}-b7ad6b7169203331-01`);
+  run.launched({ coldStart: true, timings: { buildMs: 1, compileMs: 2, instantiateMs: 3 } }, Date.now());
+  const { steps, traceparent } = run.runs(measured);
+  assert.ok(steps);
+  assert.match(traceparent ?? '', new RegExp(`^00-${TRACE_ID}-[0-9a-f]{16}-01$`));
+  const [one, other] = [queue(), queue()];
+  await steps.begin(one, 5, true)?.until(answer);
+  await steps.begin(one, 1, true)?.until(answer);
+  await steps.begin(one, 1, true)?.until(answer);
+  await steps.begin(other, 1, true)?.until(answer);
+  // Of one input nothing is picked: that fills.
+  await steps.begin(one, 1, false)?.until(answer);
+  // Embed, forward and look, each by itself.
+  steps.forward(other, 1, true);
+  await steps.sample(other, answer);
+  run.returned();
+  run.ended('ok', '', { inputTokens: 5, outputTokens: 4, cachedTokens: 0 });
+  assert.deepEqual(tree(spans()), [
+    'invocation > admission wait',
+    'invocation > instance',
+    'inferlet > fill',
+    'generate > forward',
+    'generate > forward',
+    'generate > forward',
+    'inferlet > generate',
+    'inferlet > fill',
+    'forward > sample',
+    'generate > forward',
+    'inferlet > generate',
+    'invocation > inferlet',
+    '- > invocation',
+  ]);
+  const all = spans();
+  const invocation = all.at(-1);
+  assert.equal(invocation?.parentSpanContext?.spanId, 'b7ad6b7169203331');
+  assert.deepEqual(
+    ['faas.name', 'faas.coldstart', 'pie.tenant', 'gen_ai.usage.output_tokens'].map(
+      (name) => invocation?.attributes[name],
+    ),
+    ['story', true, 't', 4],
+  );
+  assert.deepEqual(
+    all.filter(({ name }) => name === 'generate').map(({ attributes }) => attributes['gen_ai.usage.output_tokens']),
+    [2, 2],
+  );
+  // The GPU host was told the very spans that its batches are below.
+  const hex = told.map((words) => words.map((word) => word.toString(16).padStart(8, '0')).join(''));
+  const below = all
+    .filter(({ name }) => name === 'fill' || name === 'forward')
+    .map((span) => span.spanContext().spanId);
+  assert.deepEqual(hex.toSorted(), below.toSorted());
+});
+
+test('a run is one step, with all its tokens', async () => {
+  const { run, queue, spans } = begin(undefined);
+  const { steps } = run.runs(measured);
+  const step = steps?.begin(queue(), 1, true);
+  step?.took(3);
+  step?.took(4);
+  step?.end();
+  run.ended('terminated', 'memory', {});
+  const [generate] = spans().filter(({ name }) => name === 'generate');
+  assert.equal(generate?.attributes['gen_ai.usage.output_tokens'], 7);
+  const invocation = spans().at(-1);
+  assert.deepEqual([invocation?.attributes['error.type'], invocation?.status.message], ['terminated', 'memory']);
+});
+
+test('what is open when the inferlet ends is closed with it', () => {
+  const { run, queue, spans } = begin(undefined);
+  const { steps } = run.runs(measured);
+  const [one, other] = [queue(), queue()];
+  steps?.begin(one, 1, true)?.took(2);
+  steps?.forward(other, 7, false);
+  run.returned();
+  assert.deepEqual(tree(spans()), [
+    '- > admission wait',
+    'generate > forward',
+    'inferlet > fill',
+    'inferlet > generate',
+    '- > inferlet',
+  ]);
+});
+
+test('steps past the bound make no spans, and are counted', async () => {
+  const { run, queue, spans, told } = begin(undefined);
+  const { steps } = run.runs(measured);
+  const only = queue();
+  for (let i = 0; i < MAX_STEPS + 10; i++) await steps?.begin(only, 1, true)?.until(answer);
+  run.ended('ok', '', {});
+  assert.equal(spans().filter(({ name }) => name === 'forward').length, MAX_STEPS);
+  assert.equal(spans().find(({ name }) => name === 'inferlet')?.attributes['pie.steps.dropped'], 10);
+  // And the GPU host makes none for them either.
+  assert.deepEqual(told.at(-1), [0, 0]);
+});
+
+test('a trace that its client does not record, and no tracer at all, make nothing', () => {
+  const unsampled = `00-${TRACE_ID}-b7ad6b7169203331-00`;
+  const { run, spans } = begin(unsampled);
+  assert.deepEqual(run.runs(measured), { traceparent: unsampled, steps: undefined });
+  run.ended('ok', '', {});
+  assert.equal(spans().length, 0);
+  const off = new RunObserver({ meter: METER, tracer: undefined }).begin(job(), {
+    startedAt: 0,
+    attempt: 1,
+    runtimeId: 'r',
+  });
+  assert.deepEqual(off.runs(measured), { traceparent: undefined, steps: undefined });
+  assert.equal(trace.getActiveSpan(), undefined);
+});

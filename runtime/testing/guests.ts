@@ -1,0 +1,69 @@
+/**
+ * A guest that generates token by token and sends each one before it asks for the next, so that the messages of its log are the tokens that
+ * it was charged for. Its input: `{tokens, pauseMs?}`.
+ */
+export const COUNTING = `
+  import { allocatePages } from 'pie:inferlet/allocate@0.1.0';
+  import { step } from 'pie:inferlet/fused@0.1.0';
+  import { Queue } from 'pie:inferlet/queue@0.1.0';
+  import { models, sleep } from 'pie:inferlet/runtime@0.1.0';
+  import { flush, send } from 'pie:inferlet/session@0.1.0';
+
+  const GREEDY = { tag: 'sample', val: { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 } };
+
+  export async function run(input) {
+    const { tokens, pauseMs = 0 } = JSON.parse(input);
+    const queue = new Queue(models()[0].name);
+    const pages = allocatePages(queue, Math.ceil((8 + tokens) / 16));
+    let next = [1, 5, 9, 44, 3, 17, 60, 2];
+    let position = 0;
+    for (let i = 0; i < tokens; i++) {
+      const positions = next.map((_, at) => position + at);
+      const output = { tokens: next, positions, inPages: pages, outPages: pages, mask: undefined, rows: 1, output: GREEDY };
+      const made = await step(queue, output).read();
+      if (made.tag === 'err') throw new Error(made.val.tag + ': ' + made.val.val);
+      send({ tag: 'text', val: String(made.val.tokens[0]) });
+      if (pauseMs > 0) {
+        await flush().read();
+        await sleep(pauseMs).read();
+      }
+      position += next.length;
+      next = [made.val.tokens[0]];
+    }
+    return JSON.stringify(tokens);
+  }
+`;
+
+/** Fills pages (an empty one costs nothing to give up), says so, and then does what its input `{pages, do, more?}` says. */
+export const HOLDING = `
+  import { allocatePages } from 'pie:inferlet/allocate@0.1.0';
+  import { step } from 'pie:inferlet/fused@0.1.0';
+  import { Queue } from 'pie:inferlet/queue@0.1.0';
+  import { models, sleep } from 'pie:inferlet/runtime@0.1.0';
+  import { receive, send } from 'pie:inferlet/session@0.1.0';
+
+  const say = (text) => send({ tag: 'text', val: text });
+
+  export async function run(input) {
+    const { pages, do: next, more } = JSON.parse(input);
+    const queue = new Queue(models()[0].name);
+    const outPages = allocatePages(queue, pages);
+    const positions = Array.from({ length: pages * 16 }, (_, i) => i);
+    const tokens = positions.map((i) => 3 + ((i * 7 + pages * 13) % 90));
+    const request = { tokens, positions, inPages: [], outPages, mask: undefined, rows: 0, output: { tag: 'none' } };
+    const held = await step(queue, request).read();
+    if (held.tag === 'err') throw new Error(held.val.val);
+    say('holding');
+    if (next === 'spin') for (;;);
+    if (next === 'sleep') {
+      const outcome = await sleep(100_000).read();
+      say(outcome.val.tag);
+      for (;;) await sleep(1).read();
+    }
+    await receive().read();
+    if (next === 'end') return '"ended"';
+    allocatePages(queue, more);
+    const outcome = await queue.synchronize().read();
+    return JSON.stringify(outcome.tag);
+  }
+`;

@@ -1,0 +1,64 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import fc from 'fast-check';
+import { loadScript } from '../store/scripts.ts';
+import { openTestScheduler } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { anyCapacity, anyOrder, Player } from './testing/history.ts';
+
+const STEPS = loadScript(new URL('./testing/steps.lua', import.meta.url));
+
+let redis: TestRedis;
+before(async () => {
+  redis = await TestRedis.start();
+});
+after(() => redis.stop());
+
+for (const { tenants, length, numRuns } of [
+  { tenants: 4, length: 120, numRuns: 600 },
+  // More than are looked at.
+  { tenants: 40, length: 240, numRuns: 150 },
+]) {
+  test(`the script decides as the policy says, among ${tenants} tenants; its sums equal its entries`, async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        anyCapacity,
+        fc.array(anyOrder(tenants), { minLength: length / 4, maxLength: length }),
+        async (capacity, orders) => {
+          const player = new Player(capacity);
+          for (const order of orders) player.play(order);
+          const scheduler = openTestScheduler(redis);
+          const { store, admission } = scheduler;
+          try {
+            const keys = [`${store.keys.admission}:state`];
+            const answers = await store.script(STEPS, keys, [store.keys.prefix, JSON.stringify(player.steps)]);
+            assert.deepEqual(
+              answers,
+              player.steps.map(({ admitted }) => admitted.join(' ')),
+            );
+            const used: Record<string, number> = {};
+            for (const { pages } of player.admitted.values()) {
+              for (const [model, count] of Object.entries(pages)) used[model] = (used[model] ?? 0) + count;
+            }
+            const found = await admission.capacity();
+            assert.equal(found.usedSlots, player.admitted.size);
+            for (const { model, usedPages } of found.models) assert.equal(usedPages, used[model] ?? 0);
+            const loads = await admission.tenants();
+            for (const { tenant, running, waiting } of loads) {
+              assert.equal(running, [...player.admitted.values()].filter((demand) => demand.tenant === tenant).length);
+              assert.equal(waiting, player.policy.line(tenant).length);
+            }
+            assert.equal(
+              loads.reduce((sum, { waiting }) => sum + waiting, 0),
+              player.waiting.size,
+            );
+          } finally {
+            await store.redis.flushall();
+            await scheduler.close();
+          }
+        },
+      ),
+      { seed: 20261120, numRuns },
+    );
+  });
+}

@@ -1,0 +1,312 @@
+/** Part of slots and pages that is kept for tenants that hold little: a newcomer need not wait for somebody else's invocation to end. */
+export const DEFAULT_RESERVE = 1 / 16;
+/** A head is overtaken so often, then room is kept for it. */
+export const MAX_OVERTAKEN = 8;
+/** So many tenants are looked at for one whose head fits, in order of their turns. */
+export const LOOK = 16;
+/** What an invocation is charged for at its start; the rest of its time is charged when it leaves. */
+export const LEAST_MS = 10;
+/** Of a tenant for which nothing else is set. */
+export const DEFAULT_WEIGHT = 100;
+
+/** KV pages by model. */
+export type Pages = Readonly<Record<string, number>>;
+
+export interface Capacity {
+  readonly slots: number;
+  /** Models that are not listed are not counted. */
+  readonly pages: Pages;
+  /** Part of each that is kept for tenants that hold little. */
+  readonly reserve: number;
+}
+
+/** One invocation in a line. */
+export interface Demand {
+  readonly id: string;
+  readonly tenant: string;
+  readonly arrival: number;
+  readonly pages: Pages;
+}
+
+/** What a tenant's record and quotas say. Its pages are the sum over all models. */
+export interface Limits {
+  readonly weight?: number;
+  readonly suspended?: boolean;
+  readonly concurrency?: number;
+  readonly pages?: number;
+}
+
+interface Tenant {
+  readonly name: string;
+  readonly line: Demand[];
+  readonly held: Map<string, number>;
+  running: number;
+  limits: Limits;
+  /** Virtual time that it has come to. */
+  finish: number;
+  /** Virtual start time of its head; null while it has none that may start. */
+  turn: number | null;
+  head: Demand | null;
+  overtaken: number;
+  /** Room is kept for its head. */
+  kept: boolean;
+}
+
+interface Entry {
+  readonly demand: Demand;
+  readonly at: number;
+  readonly share: number;
+}
+
+interface Left {
+  slots: number;
+  readonly pages: Map<string, number>;
+}
+
+/**
+ * Who is admitted: the rules, as plainly as they can be said. `scripts/include/admission.lua` follows them in Redis, with the same decisions
+ * for the same history (a test holds one against the other).
+ *
+ * Inside a tenant: first come, first served, as in Pie (SOSP '25, section 5.3); what comes back stands where it stood.
+ *
+ * Among tenants: start-time fair queueing (Goyal et al., SIGCOMM '96). A tenant's turn is its head's virtual start time, the later of the
+ * virtual time (start of the last admitted) and of what the tenant itself has come to; the earliest turn goes first, so who was idle has
+ * gathered no credit. What an invocation costs is the largest part that it takes of any resource, times its time, over the tenant's weight.
+ * The time is not known at its start: the least is charged there and the rest when it leaves, as the virtual token counter does (Sheng et al.,
+ * OSDI '24). A charge is never given back, so that nobody's turn lies before the virtual time. When nobody waits, all begin alike again.
+ *
+ * Room: a head starts when a slot is free and its expected pages fit beside those of all that is admitted. One that does not fit is passed
+ * over; after `MAX_OVERTAKEN` of those, what it needs counts as taken until it starts. So something starts as long as some head among the
+ * first `LOOK` turns fits into what is not kept. A demand that is larger than a pool starts when nobody else has any of it, so that the GPU
+ * host refuses it with its reason.
+ *
+ * The reserve of slots, and of each model's pages, is for tenants that hold less than half of it (counting their head), and for heads for which
+ * room is kept. A tenant that has its part of the reserve is not overtaken by those who start from it.
+ */
+export class AdmissionPolicy {
+  readonly #tenants = new Map<string, Tenant>();
+  readonly #ledger = new Map<string, Entry>();
+  readonly #used = new Map<string, number>();
+  #capacity: Capacity;
+  /** Virtual time: the start of the last admitted. */
+  #time = 0;
+  /** The largest virtual time that any tenant has come to. */
+  #latest = 0;
+
+  constructor(capacity: Capacity) {
+    this.#capacity = capacity;
+  }
+
+  get admitted(): number {
+    return this.#ledger.size;
+  }
+
+  /** Ids in a tenant's line, first one first. */
+  line(tenant: string): string[] {
+    return this.#tenant(tenant).line.map(({ id }) => id);
+  }
+
+  /** Whether room is kept for somebody. */
+  get keepsRoom(): boolean {
+    return [...this.#tenants.values()].some(({ kept }) => kept);
+  }
+
+  /** Puts an invocation into its tenant's line by arrival; one that was admitted comes back. */
+  enter(demand: Demand, now: number): void {
+    this.#leaveLedger(demand.id, now);
+    const { line } = this.#tenant(demand.tenant);
+    const at = line.findIndex(({ arrival }) => arrival > demand.arrival);
+    line.splice(at < 0 ? line.length : at, 0, demand);
+    this.#settle(demand.tenant);
+  }
+
+  /** An invocation has ended, in its line or admitted. */
+  leave(id: string, now: number): void {
+    const admitted = this.#leaveLedger(id, now);
+    if (admitted !== null) this.#settle(admitted);
+    for (const { name, line } of this.#tenants.values()) {
+      const at = line.findIndex((demand) => demand.id === id);
+      if (at < 0) continue;
+      line.splice(at, 1);
+      this.#settle(name);
+    }
+  }
+
+  resize(capacity: Capacity): void {
+    this.#capacity = capacity;
+  }
+
+  limit(tenant: string, limits: Limits): void {
+    this.#tenant(tenant).limits = limits;
+    this.#settle(tenant);
+  }
+
+  /** Admits whoever may start, in order. */
+  admit(now: number): Demand[] {
+    const admitted: Demand[] = [];
+    for (let next = this.#choose(); next !== null; next = this.#choose()) {
+      const { tenant, passed } = next;
+      const fewPages = this.#holdsFewPages(tenant);
+      admitted.push(this.#start(tenant, now));
+      for (const other of passed) {
+        const small = pagesOf(other).every(([model, count]) => count <= (this.#own(model) ?? count));
+        if (fewPages && small) continue;
+        other.overtaken += 1;
+        if (other.overtaken >= MAX_OVERTAKEN) other.kept = true;
+      }
+    }
+    return admitted;
+  }
+
+  #choose(): { tenant: Tenant; passed: Tenant[] } | null {
+    const { slots, pages } = this.#capacity;
+    const left: Left = {
+      slots: slots - this.#ledger.size,
+      pages: new Map(Object.entries(pages).map(([model, total]) => [model, total - (this.#used.get(model) ?? 0)])),
+    };
+    if (left.slots < 1) return null;
+    const turns = [...this.#tenants.values()].filter(({ turn }) => turn !== null).sort(byTurn);
+    const passed: Tenant[] = [];
+    for (const tenant of turns.filter(({ kept }) => kept)) {
+      if (this.#fits(tenant, left)) return { tenant, passed };
+      left.slots -= 1;
+      for (const [model, count] of pagesOf(tenant)) {
+        const room = left.pages.get(model);
+        if (room !== undefined) left.pages.set(model, room - count);
+      }
+    }
+    const looks: Tenant[][] = [];
+    if (left.slots - this.#reserveSlots >= 1) looks.push(turns.slice(0, LOOK));
+    if (left.slots >= 1 && this.#reserveSlots > 0) {
+      looks.push(turns.filter((tenant) => this.#holdsFewSlots(tenant)).slice(0, LOOK));
+    }
+    for (const tenant of looks.flat()) {
+      if (tenant.kept || passed.includes(tenant)) continue;
+      if (this.#fits(tenant, left)) return { tenant, passed };
+      passed.push(tenant);
+    }
+    return null;
+  }
+
+  #fits(tenant: Tenant, left: Left): boolean {
+    const slots = tenant.kept || this.#holdsFewSlots(tenant) ? left.slots : left.slots - this.#reserveSlots;
+    if (slots < 1) return false;
+    return pagesOf(tenant).every(([model, count]) => {
+      const room = left.pages.get(model);
+      const total = this.#capacity.pages[model];
+      if (room === undefined || total === undefined || room === total) return true;
+      const own = (tenant.held.get(model) ?? 0) + count <= (this.#own(model) ?? 0);
+      return count <= (tenant.kept || own ? room : room - Math.floor(total * this.#capacity.reserve));
+    });
+  }
+
+  #start(tenant: Tenant, now: number): Demand {
+    const demand = tenant.line.shift();
+    if (demand === undefined || tenant.turn === null) throw new Error('A tenant without a head cannot start one.');
+    const { slots, pages } = this.#capacity;
+    const parts = Object.entries(demand.pages).map(([model, count]) => {
+      const total = pages[model];
+      return total === undefined ? 0 : total > 0 ? count / total : 1;
+    });
+    const share = Math.min(1, Math.max(1 / slots, ...parts));
+    this.#time = Math.max(this.#time, tenant.turn);
+    tenant.finish = tenant.turn + (share * LEAST_MS) / weightOf(tenant);
+    this.#latest = Math.max(this.#latest, tenant.finish);
+    tenant.turn = tenant.finish;
+    this.#ledger.set(demand.id, { demand, at: now, share });
+    this.#add(tenant, demand.pages, 1);
+    this.#settle(tenant.name);
+    return demand;
+  }
+
+  #leaveLedger(id: string, now: number): string | null {
+    const entry = this.#ledger.get(id);
+    if (entry === undefined) return null;
+    this.#ledger.delete(id);
+    const tenant = this.#tenant(entry.demand.tenant);
+    this.#add(tenant, entry.demand.pages, -1);
+    const charge = (entry.share * Math.max(0, now - entry.at - LEAST_MS)) / weightOf(tenant);
+    tenant.finish += charge;
+    if (tenant.turn !== null) tenant.turn += charge;
+    this.#latest = Math.max(this.#latest, tenant.finish);
+    return tenant.name;
+  }
+
+  #add(tenant: Tenant, pages: Pages, sign: number): void {
+    tenant.running += sign;
+    for (const [model, count] of Object.entries(pages)) {
+      tenant.held.set(model, (tenant.held.get(model) ?? 0) + sign * count);
+      this.#used.set(model, (this.#used.get(model) ?? 0) + sign * count);
+    }
+  }
+
+  /** Puts a tenant where it belongs after its line, its limits or what it holds have changed. */
+  #settle(name: string): void {
+    const tenant = this.#tenant(name);
+    const head = tenant.line[0] ?? null;
+    if (head !== tenant.head) {
+      tenant.head = head;
+      tenant.overtaken = 0;
+      tenant.kept = false;
+    }
+    if (head === null || !mayStart(tenant)) {
+      tenant.turn = null;
+      tenant.kept = false;
+      return;
+    }
+    if (tenant.turn !== null) return;
+    if ([...this.#tenants.values()].every(({ turn }) => turn === null)) this.#time = Math.max(this.#time, this.#latest);
+    tenant.turn = Math.max(this.#time, tenant.finish);
+  }
+
+  get #reserveSlots(): number {
+    return Math.floor(this.#capacity.slots * this.#capacity.reserve);
+  }
+
+  /** What a tenant holds of a model at most while it counts as one that holds little. */
+  #own(model: string): number | undefined {
+    const total = this.#capacity.pages[model];
+    return total === undefined ? undefined : Math.floor(Math.floor(total * this.#capacity.reserve) / 2);
+  }
+
+  #holdsFewSlots(tenant: Tenant): boolean {
+    return tenant.running + 1 <= Math.floor(this.#reserveSlots / 2);
+  }
+
+  #holdsFewPages(tenant: Tenant): boolean {
+    return pagesOf(tenant).every(([model, count]) => {
+      const own = this.#own(model);
+      return own === undefined || (tenant.held.get(model) ?? 0) + count <= own;
+    });
+  }
+
+  #tenant(name: string): Tenant {
+    let tenant = this.#tenants.get(name);
+    if (tenant === undefined) {
+      const none = { limits: {}, running: 0, finish: 0, turn: null, head: null, overtaken: 0, kept: false };
+      tenant = { name, line: [], held: new Map(), ...none };
+      this.#tenants.set(name, tenant);
+    }
+    return tenant;
+  }
+}
+
+/** Whether the tenant's own limits let its head start. What it alone could never hold starts when it holds nothing: its end says why. */
+function mayStart({ limits, running, held, head }: Tenant): boolean {
+  if (limits.suspended || running >= (limits.concurrency ?? Number.POSITIVE_INFINITY)) return false;
+  if (limits.pages === undefined || running === 0) return true;
+  const pages = [...held.values(), ...Object.values(head?.pages ?? {})].reduce((sum, count) => sum + count, 0);
+  return pages <= limits.pages;
+}
+
+function weightOf({ limits }: Tenant): number {
+  return limits.weight ?? DEFAULT_WEIGHT;
+}
+
+function pagesOf({ head }: Tenant): [string, number][] {
+  return Object.entries(head?.pages ?? {});
+}
+
+function byTurn(a: Tenant, b: Tenant): number {
+  return (a.turn ?? 0) - (b.turn ?? 0) || (a.name < b.name ? -1 : 1);
+}

@@ -1,0 +1,202 @@
+--- @include "../../../quotas/scripts/include/limits.lua"
+
+-- Who is admitted next; `admission/policy.ts` says the same in TypeScript, and a test holds one against the other. All of a script's work on it
+-- stands between `openAdmission` and `closeAdmission`.
+--
+-- Keys, all beginning with `<prefix>:admission:`
+--   capacity (hash): slots, `reserve` (part kept for tenants that hold little), `pages:<model>`
+--   state (hash): `time` (virtual), `latest` (largest virtual time that any tenant has come to), slots, `pages:<model>` (both: admitted)
+--   ledger (hash): admitted invocations, id to {tenant, at, share, pages}
+--   tenant:<tenant> (hash): running, `held:<model>`, `finish` (virtual time it has come to); of the head of its line: head, need, overtaken
+--   tenants (set): those with anything that waits or is admitted
+--   turns (sorted set): tenants whose head may start as far as they themselves go, by virtual start time
+--   modest (sorted set): those of them that hold few slots;  kept (sorted set): those for whose head room is kept
+-- `<prefix>:waiting:<tenant>` (sorted set): its line, by arrival. A line's invocations are BullMQ jobs in none of BullMQ's lists.
+
+-- For scripts that change one thing: each opens, changes, admits and closes.
+local enterLine, leaveAdmission, beginInLine
+-- For those that change several.
+local openAdmission, closeAdmission, refreshCapacity, settle, admit
+
+do
+--- @include "./expected-pages.lua"
+--- @include "./tenant-limits.lua"
+-- A head is overtaken so often, then room is kept for it.
+local MAX_OVERTAKEN = 8
+-- So many tenants are looked at for one whose head fits, in order of their turns.
+local LOOK = 16
+-- What an invocation is charged for at its start, ms; the rest of its time is charged when it leaves.
+local LEAST_MS = 10
+-- One script admits no more than this.
+local MAX_STARTS = 256
+-- A tenant that neither waits nor runs is forgotten after this, ms.
+local FORGET_MS = 3600000
+
+local function exact(number)
+  return string.format('%.17g', number)
+end
+
+local function pairsOf(list)
+  local all = {}
+  for i = 1, #list, 2 do
+    all[list[i]] = list[i + 1]
+  end
+  return all
+end
+
+-- Fields that begin with `start`, as numbers by the rest of their names.
+local function numbersBy(start, fields)
+  local all = {}
+  for name, value in pairs(fields) do
+    if string.sub(name, 1, #start) == start then
+      all[string.sub(name, #start + 1)] = tonumber(value)
+    end
+  end
+  return all
+end
+
+function openAdmission(prefix, now)
+  local base = prefix .. ':admission:'
+  local state = pairsOf(redis.call('HGETALL', base .. 'state'))
+  local capacity = pairsOf(redis.call('HGETALL', base .. 'capacity'))
+  local a = {
+    prefix = prefix,
+    base = base,
+    queue = prefix .. ':bull:invocations:',
+    now = tonumber(now),
+    time = tonumber(state.time or 0),
+    latest = tonumber(state.latest or 0),
+    usedSlots = tonumber(state.slots or 0),
+    used = numbersBy('pages:', state),
+    slots = tonumber(capacity.slots or 0),
+    reserve = tonumber(capacity.reserve or 0),
+    pages = numbersBy('pages:', capacity),
+    started = 0,
+    limits = {},
+  }
+  -- The reserve, and how much of a resource a tenant holds at most while it counts as one that holds little.
+  a.reserveSlots = math.floor(a.slots * a.reserve)
+  a.ownSlots = math.floor(a.reserveSlots / 2)
+  a.reservePages, a.ownPages = {}, {}
+  for model, total in pairs(a.pages) do
+    a.reservePages[model] = math.floor(total * a.reserve)
+    a.ownPages[model] = math.floor(a.reservePages[model] / 2)
+  end
+  return a
+end
+
+function closeAdmission(a)
+  redis.call('HSET', a.base .. 'state', 'time', exact(a.time), 'latest', exact(a.latest))
+end
+
+local function lineOf(a, tenant)
+  return a.prefix .. ':waiting:' .. tenant
+end
+
+local function recordOf(a, id)
+  return a.prefix .. ':invocation:' .. id
+end
+
+local function openTenant(a, name)
+  local key = a.base .. 'tenant:' .. name
+  local fields = pairsOf(redis.call('HGETALL', key))
+  return {
+    name = name,
+    key = key,
+    running = tonumber(fields.running or 0),
+    finish = tonumber(fields.finish or 0),
+    held = numbersBy('held:', fields),
+    head = fields.head,
+    need = fields.need and cjson.decode(fields.need) or {},
+    overtaken = tonumber(fields.overtaken or 0),
+  }
+end
+
+local function dropJob(a, id)
+  local job = a.queue .. id
+  redis.call('DEL', job, job .. ':lock', job .. ':logs', job .. ':dependencies', job .. ':processed', job .. ':failed', job .. ':unsuccessful')
+end
+
+-- The first invocation of a line that still waits; others have no business there. `known` was looked at when it became the head.
+local function headOf(a, tenant, known)
+  local line = lineOf(a, tenant)
+  local id = redis.call('ZRANGE', line, 0, 0)[1]
+  while id and id ~= known and (redis.call('HGET', recordOf(a, id), 'status') ~= 'queued' or redis.call('EXISTS', a.queue .. id) == 0) do
+    redis.call('ZREM', line, id)
+    dropJob(a, id)
+    id = redis.call('ZRANGE', line, 0, 0)[1]
+  end
+  return id
+end
+
+-- Whether the tenant's own limits let its head start. What it alone could never hold starts when it holds nothing: its end says why.
+local function mayStart(a, tenant, limits)
+  if limits.suspended or (limits.concurrency and tenant.running >= limits.concurrency) then
+    return false
+  end
+  if not limits.pages or tenant.running == 0 then
+    return true
+  end
+  local pages = 0
+  for _, held in pairs(tenant.held) do
+    pages = pages + held
+  end
+  for _, needed in pairs(tenant.need) do
+    pages = pages + needed
+  end
+  return pages <= limits.pages
+end
+
+local function leaveTurns(a, name)
+  redis.call('ZREM', a.base .. 'turns', name)
+  redis.call('ZREM', a.base .. 'modest', name)
+  redis.call('ZREM', a.base .. 'kept', name)
+end
+
+-- Puts a tenant where it belongs after its line, its limits or what it holds have changed.
+function settle(a, name)
+  local tenant = openTenant(a, name)
+  local turns, modest = a.base .. 'turns', a.base .. 'modest'
+  local head = headOf(a, name, tenant.head)
+  if not head then
+    leaveTurns(a, name)
+    redis.call('HDEL', tenant.key, 'head', 'need', 'overtaken')
+    if tenant.running == 0 then
+      redis.call('SREM', a.base .. 'tenants', name)
+      redis.call('PEXPIRE', tenant.key, FORGET_MS)
+    end
+    return
+  end
+  if head ~= tenant.head then
+    tenant.need = expectedPages(a, recordOf(a, head))
+    redis.call('HSET', tenant.key, 'head', head, 'need', cjson.encode(tenant.need), 'overtaken', 0)
+    redis.call('ZREM', a.base .. 'kept', name)
+  end
+  if not tenant.head then
+    redis.call('PERSIST', tenant.key)
+    redis.call('SADD', a.base .. 'tenants', name)
+  end
+  if not mayStart(a, tenant, tenantLimits(a, name)) then
+    leaveTurns(a, name)
+    return
+  end
+  local turn = redis.call('ZSCORE', turns, name)
+  if not turn then
+    -- Nobody waited: from here on all begin alike, whatever they held before.
+    if redis.call('EXISTS', turns) == 0 then
+      a.time = math.max(a.time, a.latest)
+    end
+    turn = exact(math.max(a.time, tenant.finish))
+    redis.call('ZADD', turns, turn, name)
+  end
+  if tenant.running + 1 <= a.ownSlots then
+    redis.call('ZADD', modest, turn, name)
+  else
+    redis.call('ZREM', modest, name)
+  end
+end
+
+--- @include "./choose.lua"
+--- @include "./ledger.lua"
+--- @include "./capacity.lua"
+end

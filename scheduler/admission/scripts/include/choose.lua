@@ -1,0 +1,91 @@
+-- Whether the tenant holds little of every model that its head needs, the head's need included.
+local function holdsFewPages(a, tenant)
+  for model, needed in pairs(tenant.need) do
+    local own = a.ownPages[model]
+    if own and (tenant.held[model] or 0) + needed > own then
+      return false
+    end
+  end
+  return true
+end
+
+-- Whether a head fits into what is left. The reserve is there for tenants that hold little, and for a head for which room is kept. What needs
+-- more than there is starts when nobody else holds any of it.
+local function fits(a, tenant, left, kept)
+  local slots = left.slots
+  if not kept and tenant.running + 1 > a.ownSlots then
+    slots = slots - a.reserveSlots
+  end
+  if slots < 1 then
+    return false
+  end
+  for model, needed in pairs(tenant.need) do
+    local room = left.pages[model]
+    if room and room ~= a.pages[model] then
+      if not kept and (tenant.held[model] or 0) + needed > a.ownPages[model] then
+        room = room - a.reservePages[model]
+      end
+      if needed > room then
+        return false
+      end
+    end
+  end
+  return true
+end
+
+-- The tenant whose head starts next, and those that are passed over because theirs do not fit; nil when none does.
+local function chooseNext(a)
+  local left = { slots = a.slots - a.usedSlots, pages = {} }
+  if left.slots < 1 then
+    return nil
+  end
+  for model, total in pairs(a.pages) do
+    left.pages[model] = total - (a.used[model] or 0)
+  end
+  local seen, passed = {}, {}
+  local function look(names, kept)
+    for _, name in ipairs(names) do
+      if not seen[name] then
+        seen[name] = true
+        local tenant = openTenant(a, name)
+        if fits(a, tenant, left, kept) then
+          return tenant
+        end
+        if kept then
+          left.slots = left.slots - 1
+          for model, needed in pairs(tenant.need) do
+            left.pages[model] = left.pages[model] and left.pages[model] - needed
+          end
+        else
+          passed[#passed + 1] = tenant
+        end
+      end
+    end
+  end
+  local chosen = look(redis.call('ZRANGE', a.base .. 'kept', 0, -1), true)
+  if not chosen and left.slots - a.reserveSlots >= 1 then
+    chosen = look(redis.call('ZRANGE', a.base .. 'turns', 0, LOOK - 1), false)
+  end
+  if not chosen and left.slots >= 1 and a.reserveSlots > 0 then
+    chosen = look(redis.call('ZRANGE', a.base .. 'modest', 0, LOOK - 1), false)
+  end
+  return chosen, passed
+end
+
+-- Counts an overtaking for every head passed over. One that its own tenant's holdings keep out of the reserve is not overtaken by what starts
+-- from there.
+local function countOvertaken(a, chosen, passed)
+  local fewPages = holdsFewPages(a, chosen)
+  for _, tenant in ipairs(passed) do
+    local small = true
+    for model, needed in pairs(tenant.need) do
+      small = small and needed <= (a.ownPages[model] or needed)
+    end
+    if not (fewPages and small) then
+      local overtaken = redis.call('HINCRBY', tenant.key, 'overtaken', 1)
+      if overtaken >= MAX_OVERTAKEN then
+        redis.call('ZADD', a.base .. 'kept', redis.call('ZSCORE', a.base .. 'turns', tenant.name), tenant.name)
+      end
+    end
+  end
+end

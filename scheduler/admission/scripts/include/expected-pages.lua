@@ -1,0 +1,37 @@
+-- Of a function of which nothing is known, on the first model that its manifest names, or the platform's first by name.
+local DEFAULT_PAGES = 4
+
+-- The KV pages that an invocation is expected to hold, by model: what its manifest declares, else what was learned of the version, else the
+-- default; at least what an earlier attempt held when it was ended for others.
+local function expectedPages(a, record)
+  local declared, first, least, learnedKey = unpack(redis.call('HMGET', record, 'declaredPages', 'firstModel', 'leastPages', 'learnedKey'))
+  if not first then
+    for model in pairs(a.pages) do
+      first = (not first or model < first) and model or first
+    end
+  end
+  local all = {}
+  local number = tonumber(declared)
+  if number then
+    all = first and { [first] = number } or {}
+  elseif declared then
+    all = cjson.decode(declared)
+  elseif learnedKey and redis.call('EXISTS', learnedKey) == 1 then
+    local learned = redis.call('HGETALL', learnedKey)
+    for i = 1, #learned, 2 do
+      local model = string.match(learned[i], '^pages:(.*)$')
+      all[model or ''] = model and tonumber(learned[i + 1])
+    end
+  elseif first then
+    all[first] = DEFAULT_PAGES
+  end
+  for model, count in pairs(least and cjson.decode(least) or {}) do
+    all[model] = math.max(all[model] or 0, count)
+  end
+  for model, count in pairs(all) do
+    if count < 1 then
+      all[model] = nil
+    end
+  end
+  return all
+end

@@ -1,0 +1,128 @@
+-- The largest part that an invocation takes of any resource of the platform.
+local function shareOf(a, need)
+  local share = 1 / a.slots
+  for model, needed in pairs(need) do
+    local total = a.pages[model]
+    if total then
+      share = math.max(share, total > 0 and needed / total or 1)
+    end
+  end
+  return math.min(share, 1)
+end
+
+local function addUsed(a, tenant, pages, sign)
+  local state = a.base .. 'state'
+  a.usedSlots = redis.call('HINCRBY', state, 'slots', sign)
+  redis.call('HINCRBY', tenant.key, 'running', sign)
+  for model, count in pairs(pages) do
+    a.used[model] = redis.call('HINCRBY', state, 'pages:' .. model, sign * count)
+    if a.used[model] == 0 then
+      redis.call('HDEL', state, 'pages:' .. model)
+    end
+    if redis.call('HINCRBY', tenant.key, 'held:' .. model, sign * count) == 0 then
+      redis.call('HDEL', tenant.key, 'held:' .. model)
+    end
+  end
+end
+
+-- Writes an invocation down as admitted, and charges its tenant for the least that it takes, from `turn` on.
+local function enterLedger(a, tenant, id, need, turn)
+  local share = shareOf(a, need)
+  local finish = turn + share * LEAST_MS / tenantLimits(a, tenant.name).weight
+  a.latest = math.max(a.latest, finish)
+  redis.call('ZREM', lineOf(a, tenant.name), id)
+  redis.call('HSET', a.base .. 'ledger', id, cjson.encode({ tenant = tenant.name, at = a.now, share = exact(share), pages = need }))
+  addUsed(a, tenant, need, 1)
+  redis.call('HSET', tenant.key, 'finish', exact(finish))
+  return finish
+end
+
+-- Admits the head of a tenant's line: into the ledger, and into the list that runtimes fetch from.
+local function start(a, tenant)
+  local id, turns = tenant.head, a.base .. 'turns'
+  local turn = tonumber(redis.call('ZSCORE', turns, tenant.name))
+  a.time = math.max(a.time, turn)
+  a.started = a.started + 1
+  redis.call('ZADD', turns, exact(enterLedger(a, tenant, id, tenant.need, turn)), tenant.name)
+  -- What BullMQ does with a job that comes to wait: the right end is the head, and the marker wakes whoever sleeps.
+  redis.call('LPUSH', a.queue .. 'wait', id)
+  redis.call('ZADD', a.queue .. 'marker', 0, '0')
+  redis.call('XADD', a.queue .. 'events', 'MAXLEN', '~', 100, '*', 'event', 'waiting', 'jobId', id)
+  settle(a, tenant.name)
+end
+
+-- Admits whoever may start.
+function admit(a)
+  while a.started < MAX_STARTS do
+    local chosen, passed = chooseNext(a)
+    if not chosen then
+      return
+    end
+    start(a, chosen)
+    countOvertaken(a, chosen, passed)
+  end
+end
+
+-- Takes an invocation out of the ledger and charges its tenant for the time since its start. Answers the tenant, or nil when it is not there.
+local function leaveLedger(a, id)
+  local text = redis.call('HGET', a.base .. 'ledger', id)
+  if not text then
+    return nil
+  end
+  local entry = cjson.decode(text)
+  local tenant = openTenant(a, entry.tenant)
+  redis.call('HDEL', a.base .. 'ledger', id)
+  addUsed(a, tenant, entry.pages, -1)
+  local charge = tonumber(entry.share) * math.max(0, a.now - entry.at - LEAST_MS) / tenantLimits(a, entry.tenant).weight
+  if charge > 0 then
+    local finish = tenant.finish + charge
+    a.latest = math.max(a.latest, finish)
+    redis.call('HSET', tenant.key, 'finish', exact(finish))
+    for _, kind in ipairs({ 'turns', 'modest', 'kept' }) do
+      redis.call('ZADD', a.base .. kind, 'XX', 'INCR', exact(charge), entry.tenant)
+    end
+  end
+  return entry.tenant
+end
+
+-- An invocation has ended, wherever it was: in its line, admitted, or in a runtime's hands. `tenant` is nil when its record is gone.
+function leaveAdmission(prefix, tenant, id, now)
+  local a = openAdmission(prefix, now)
+  if tenant and redis.call('ZREM', lineOf(a, tenant), id) == 1 then
+    dropJob(a, id)
+  else
+    tenant = leaveLedger(a, id) or tenant
+    if redis.call('HEXISTS', a.queue .. id, 'pb') == 0 then
+      redis.call('LREM', a.queue .. 'wait', 1, id)
+      dropJob(a, id)
+    end
+  end
+  if tenant then
+    settle(a, tenant)
+  end
+  admit(a)
+  closeAdmission(a)
+end
+
+-- Puts an invocation into its tenant's line, at its place by arrival: a new one, or one that comes back out of a runtime's hands.
+function enterLine(prefix, tenant, id, arrival, now)
+  local a = openAdmission(prefix, now)
+  leaveLedger(a, id)
+  redis.call('HDEL', a.queue .. id, 'pb', 'processedOn')
+  redis.call('ZADD', lineOf(a, tenant), arrival, id)
+  settle(a, tenant)
+  admit(a)
+  closeAdmission(a)
+end
+
+-- An attempt begins of an invocation that stands in its line: Redis has lost that it was admitted and fetched. Its runtime holds it all the
+-- same, so it counts.
+function beginInLine(prefix, tenant, id, now)
+  if redis.call('ZSCORE', prefix .. ':waiting:' .. tenant, id) then
+    local a = openAdmission(prefix, now)
+    local own = openTenant(a, tenant)
+    enterLedger(a, own, id, expectedPages(a, recordOf(a, id)), math.max(a.time, own.finish))
+    settle(a, tenant)
+    closeAdmission(a)
+  end
+end

@@ -1,0 +1,20 @@
+--[[
+  Who waits and runs.
+
+  KEYS[1] admission's state (hash), see include/admission.lua
+  ARGV[1] what every key begins with
+  ARGV[2] now, ms
+
+  Returns a list of tenant, waiting, running, weight, one after the other: those with anything that waits or is admitted.
+]]
+--- @include "./include/admission.lua"
+
+local a = openAdmission(ARGV[1], ARGV[2])
+local all = {}
+for _, name in ipairs(redis.call('SMEMBERS', a.base .. 'tenants')) do
+  all[#all + 1] = name
+  all[#all + 1] = redis.call('ZCARD', a.prefix .. ':waiting:' .. name)
+  all[#all + 1] = tonumber(redis.call('HGET', a.base .. 'tenant:' .. name, 'running') or 0)
+  all[#all + 1] = tonumber(redis.call('HGET', a.prefix .. ':tenant:' .. name, 'weight') or 100)
+end
+return all

@@ -1,0 +1,119 @@
+--[[
+  Holds the ledger against the invocations. Every transition is one script, so what is found here is what Redis lost (it comes back without
+  the last second after a kill), or a fault of the platform:
+    - an entry whose invocation has ended or is unknown is dropped; one that is queued and in no list of BullMQ goes back to its line;
+    - an invocation that is queued and neither in its line nor admitted goes back to its line; without a job it is answered;
+    - what waits to be fetched and is not in the ledger is taken from there;
+    - sums that do not equal their entries are set.
+  Every tenant is put where it belongs, since a limit may have ended with time.
+
+  KEYS[1] admission's state (hash), see include/admission.lua; `repairedAt`, `repairedTo` (how far what has not ended was looked through)
+  ARGV[1] what every key begins with
+  ARGV[2] now, ms
+  ARGV[3] how long nothing is done after the last time, ms
+
+  Returns {dropped, returned, sums set, id without a job...}, or {} when it was done less than that ago.
+]]
+--- @include "../../store/scripts/even-when-full.lua"
+--- @include "./include/admission.lua"
+
+-- Of those that have not ended, so many are looked at each time.
+local LOOKED_AT = 1000
+
+local prefix, now = ARGV[1], tonumber(ARGV[2])
+local state = KEYS[1]
+local repairedAt, from = unpack(redis.call('HMGET', state, 'repairedAt', 'repairedTo'))
+repairedAt, from = tonumber(repairedAt or 0), tonumber(from or 0)
+if repairedAt <= now and now - repairedAt < tonumber(ARGV[3]) then
+  return {}
+end
+
+local jobs = prefix .. ':bull:invocations:'
+local inLists = {}
+for _, id in ipairs(redis.call('LRANGE', jobs .. 'active', 0, -1)) do
+  inLists[id] = true
+end
+for _, id in ipairs(redis.call('LRANGE', jobs .. 'wait', 0, -1)) do
+  if redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 1 then
+    inLists[id] = true
+  else
+    redis.call('LREM', jobs .. 'wait', 1, id)
+  end
+end
+
+local dropped, returned, lost = 0, 0, {}
+local function backToLine(id)
+  local tenant, arrival = unpack(redis.call('HMGET', prefix .. ':invocation:' .. id, 'tenant', 'arrival'))
+  if redis.call('EXISTS', jobs .. id) == 0 then
+    lost[#lost + 1] = id
+  else
+    returned = returned + 1
+    enterLine(prefix, tenant, id, arrival, now)
+  end
+end
+
+local ledger = redis.call('HGETALL', prefix .. ':admission:ledger')
+for i = 1, #ledger, 2 do
+  local id = ledger[i]
+  local status = redis.call('HGET', prefix .. ':invocation:' .. id, 'status')
+  if status ~= 'queued' and status ~= 'running' then
+    dropped = dropped + 1
+    leaveAdmission(prefix, nil, id, now)
+  elseif status == 'queued' and not inLists[id] then
+    backToLine(id)
+  end
+end
+
+local open = redis.call('ZRANGE', prefix .. ':deadlines', from, from + LOOKED_AT - 1)
+for _, id in ipairs(open) do
+  local status, known, tenant = unpack(redis.call('HMGET', prefix .. ':invocation:' .. id, 'status', 'prefix', 'tenant'))
+  if status == 'queued' and known and not inLists[id] and redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 0
+    and not redis.call('ZSCORE', prefix .. ':waiting:' .. tenant, id) then
+    backToLine(id)
+  end
+end
+
+-- What is admitted now, by whom.
+local slots, pages, tenants = 0, {}, {}
+for _, text in ipairs(redis.call('HVALS', prefix .. ':admission:ledger')) do
+  local entry = cjson.decode(text)
+  local tenant = tenants[entry.tenant] or { running = 0 }
+  tenants[entry.tenant] = tenant
+  slots = slots + 1
+  tenant.running = tenant.running + 1
+  for model, count in pairs(entry.pages) do
+    pages['pages:' .. model] = (pages['pages:' .. model] or 0) + count
+    tenant['held:' .. model] = (tenant['held:' .. model] or 0) + count
+  end
+end
+
+local sums = 0
+local function check(key, start, expected)
+  local fields = redis.call('HGETALL', key)
+  for i = 1, #fields, 2 do
+    if string.sub(fields[i], 1, #start) == start and not expected[fields[i]] then
+      sums = sums + 1
+      redis.call('HDEL', key, fields[i])
+    end
+  end
+  for field, value in pairs(expected) do
+    if tonumber(redis.call('HGET', key, field) or 0) ~= value then
+      sums = sums + 1
+      redis.call('HSET', key, field, value)
+    end
+  end
+end
+pages.slots = slots
+check(state, 'pages:', pages)
+for name in pairs(tenants) do
+  redis.call('SADD', prefix .. ':admission:tenants', name)
+end
+local a = openAdmission(prefix, now)
+for _, name in ipairs(redis.call('SMEMBERS', prefix .. ':admission:tenants')) do
+  check(prefix .. ':admission:tenant:' .. name, 'held:', tenants[name] or { running = 0 })
+  settle(a, name)
+end
+admit(a)
+closeAdmission(a)
+redis.call('HSET', state, 'repairedAt', now, 'repairedTo', #open < LOOKED_AT and 0 or from + LOOKED_AT)
+return { dropped, returned, sums, unpack(lost) }

@@ -1,0 +1,133 @@
+import fc from 'fast-check';
+import { AdmissionPolicy, type Capacity, type Demand, type Limits } from '../policy.ts';
+
+type StepWithout = { readonly now: number } & (
+  | ({ readonly kind: 'enter' } & Demand)
+  | { readonly kind: 'leave'; readonly id: string; readonly tenant: string }
+  | ({ readonly kind: 'limit'; readonly tenant: string } & Limits)
+  | ({ readonly kind: 'resize' } & Capacity)
+);
+
+/** What `steps.lua` does, with the ids that the policy admits for it. */
+export type Step = StepWithout & { readonly admitted: readonly string[] };
+
+/** An order to the player of a history; numbers pick among what is there. */
+export interface Order {
+  readonly kind: 'enter' | 'leave' | 'return' | 'withdraw' | 'limit' | 'resize';
+  readonly tenant: number;
+  readonly which: number;
+  readonly m: number;
+  readonly n: number;
+  readonly afterMs: number;
+  readonly limits: Limits;
+  readonly capacity: Capacity;
+}
+
+export const MODELS = ['m', 'n'] as const;
+
+/** Capacities with and without a reserve that counts. */
+export const anyCapacity: fc.Arbitrary<Capacity> = fc.record({
+  slots: fc.oneof(fc.integer({ min: 1, max: 6 }), fc.integer({ min: 16, max: 64 })),
+  reserve: fc.constantFrom(0, 1 / 16, 1 / 4),
+  pages: fc.record(
+    { m: fc.integer({ min: 0, max: 80 }), n: fc.integer({ min: 1, max: 20 }) },
+    { requiredKeys: ['m'] },
+  ) as fc.Arbitrary<Record<string, number>>,
+});
+
+const anyLimits: fc.Arbitrary<Limits> = fc.record(
+  {
+    weight: fc.integer({ min: 1, max: 1000 }),
+    suspended: fc.boolean(),
+    concurrency: fc.nat(8),
+    pages: fc.nat(40),
+  },
+  { requiredKeys: [] },
+);
+
+/** Orders among so many tenants. */
+export function anyOrder(tenants: number): fc.Arbitrary<Order> {
+  const rest = {
+    tenant: fc.nat(tenants - 1),
+    which: fc.nat(1000),
+    m: fc.oneof(fc.nat(4), fc.nat(30)),
+    n: fc.oneof({ weight: 3, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.nat(10) }),
+    afterMs: fc.oneof(fc.constant(0), fc.nat(100), fc.nat(10_000)),
+    limits: anyLimits,
+    capacity: anyCapacity,
+  };
+  return fc.oneof(
+    { weight: 12, arbitrary: fc.record({ kind: fc.constant('enter' as const), ...rest }) },
+    { weight: 9, arbitrary: fc.record({ kind: fc.constantFrom('leave' as const, 'leave', 'return'), ...rest }) },
+    { weight: 2, arbitrary: fc.record({ kind: fc.constantFrom('withdraw' as const, 'limit', 'resize'), ...rest }) },
+  );
+}
+
+/** Plays orders to a policy; `look` sees every step with the policy after it. */
+export class Player {
+  readonly policy: AdmissionPolicy;
+  readonly steps: Step[] = [];
+  readonly waiting = new Map<string, Demand>();
+  readonly admitted = new Map<string, Demand>();
+  now = 1_800_000_000_000;
+  #arrivals = 0;
+
+  constructor(capacity: Capacity) {
+    this.policy = new AdmissionPolicy(capacity);
+    this.steps.push({ kind: 'resize', now: this.now, admitted: [], ...capacity });
+  }
+
+  play(order: Order): Step | null {
+    this.now += order.afterMs;
+    const { now, policy } = this;
+    const tenant = `t${order.tenant}`;
+    switch (order.kind) {
+      case 'enter': {
+        this.#arrivals += 1;
+        const pages = { ...(order.m > 0 && { m: order.m }), ...(order.n > 0 && { n: order.n }) };
+        const demand: Demand = { id: `i${this.#arrivals}`, tenant, arrival: this.#arrivals, pages };
+        this.waiting.set(demand.id, demand);
+        policy.enter(demand, now);
+        return this.#admit({ kind: 'enter', now, ...demand });
+      }
+      case 'leave':
+      case 'withdraw': {
+        const from = order.kind === 'leave' ? this.admitted : this.waiting;
+        const demand = pick(from, order.which);
+        if (!demand) return null;
+        from.delete(demand.id);
+        policy.leave(demand.id, now);
+        return this.#admit({ kind: 'leave', now, id: demand.id, tenant: demand.tenant });
+      }
+      case 'return': {
+        const demand = pick(this.admitted, order.which);
+        if (!demand) return null;
+        this.admitted.delete(demand.id);
+        this.waiting.set(demand.id, { ...demand });
+        policy.enter({ ...demand }, now);
+        return this.#admit({ kind: 'enter', now, ...demand });
+      }
+      case 'limit':
+        policy.limit(tenant, order.limits);
+        return this.#admit({ kind: 'limit', now, tenant, ...order.limits });
+      case 'resize':
+        policy.resize(order.capacity);
+        return this.#admit({ kind: 'resize', now, ...order.capacity });
+    }
+  }
+
+  #admit(step: StepWithout): Step {
+    const admitted = this.policy.admit(this.now);
+    for (const demand of admitted) {
+      this.waiting.delete(demand.id);
+      this.admitted.set(demand.id, demand);
+    }
+    const done: Step = { ...step, admitted: admitted.map(({ id }) => id) };
+    this.steps.push(done);
+    return done;
+  }
+}
+
+function pick(from: ReadonlyMap<string, Demand>, which: number): Demand | undefined {
+  return [...from.values()][which % Math.max(1, from.size)];
+}

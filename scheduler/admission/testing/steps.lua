@@ -1,0 +1,72 @@
+--[[
+  For tests: a whole history of admission in one call, to hold it against the policy.
+
+  KEYS[1] admission's state (hash)
+  ARGV[1] what every key begins with
+  ARGV[2] JSON list of steps { kind, now, ... }
+    enter: id, tenant, arrival, pages       a new invocation, or one that was admitted comes back
+    leave: id, tenant                       it has ended
+    limit: tenant, weight, suspended, concurrency, pages
+    resize: slots, reserve, pages
+
+  Returns for each step the ids admitted in it, with spaces between.
+]]
+--- @include "../scripts/include/admission.lua"
+
+local prefix = ARGV[1]
+local jobs = prefix .. ':bull:invocations:'
+local answers = {}
+
+local function change(now, tenant)
+  local a = refreshCapacity(openAdmission(prefix, now))
+  if tenant then
+    settle(a, tenant)
+  end
+  admit(a)
+  closeAdmission(a)
+end
+
+local function set(key, field, value)
+  if value == nil or value == cjson.null then
+    redis.call('HDEL', key, field)
+  else
+    redis.call('HSET', key, field, tostring(value))
+  end
+end
+
+for i, step in ipairs(cjson.decode(ARGV[2])) do
+  if step.kind == 'enter' then
+    local record = prefix .. ':invocation:' .. step.id
+    redis.call('HSET', record, 'status', 'queued', 'tenant', step.tenant, 'arrival', step.arrival, 'prefix', prefix, 'declaredPages',
+      cjson.encode(step.pages))
+    redis.call('HSET', jobs .. step.id, 'name', 'invoke', 'data', '{}')
+    redis.call('LREM', jobs .. 'wait', 1, step.id)
+    enterLine(prefix, step.tenant, step.id, step.arrival, step.now)
+  elseif step.kind == 'leave' then
+    redis.call('HSET', prefix .. ':invocation:' .. step.id, 'status', 'succeeded')
+    leaveAdmission(prefix, step.tenant, step.id, step.now)
+  elseif step.kind == 'limit' then
+    set(prefix .. ':tenant:' .. step.tenant, 'weight', step.weight)
+    set(prefix .. ':tenant:' .. step.tenant, 'suspended', step.suspended and 1 or 0)
+    set(prefix .. ':account:' .. step.tenant .. ':quotas', 'concurrent-invocations', step.concurrency)
+    set(prefix .. ':account:' .. step.tenant .. ':quotas', 'kv-pages', step.pages)
+    change(step.now, step.tenant)
+  else
+    local models = {}
+    for name, pages in pairs(step.pages) do
+      models[#models + 1] = { name = name, pageCount = pages }
+    end
+    redis.call('HSET', prefix .. ':runtimes', 'r', cjson.encode({ id = 'r', accepting = true, slots = step.slots, reserve = step.reserve,
+      models = models }))
+    redis.call('SET', prefix .. ':runtime:r:alive', '{}')
+    change(step.now)
+  end
+  local admitted = redis.call('LRANGE', jobs .. 'wait', 0, -1)
+  redis.call('DEL', jobs .. 'wait')
+  local order = {}
+  for k = #admitted, 1, -1 do
+    order[#order + 1] = admitted[k]
+  end
+  answers[i] = table.concat(order, ' ')
+end
+return answers

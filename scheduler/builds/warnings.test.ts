@@ -1,0 +1,74 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { RuntimeModel } from '../runtimes/types.ts';
+import { type DeployFacts, deployWarnings } from './warnings.ts';
+
+const model = (name: string, traits: string[], pageCount = 64): RuntimeModel => ({
+  ...{ name, contextLength: 256, vocabularySize: 100, pageSize: 16 },
+  ...{ pageCount, traits },
+});
+const PLAIN = model('plain', ['allocate', 'forward', 'fused']);
+const TUNED = model('tuned', ['allocate', 'forward', 'fused', 'adapter'], 128);
+
+const facts = (parts: Partial<DeployFacts>): DeployFacts => ({
+  manifest: { name: 'story' },
+  imports: [],
+  models: [PLAIN, TUNED],
+  functions: [],
+  pool: null,
+  ...parts,
+});
+
+describe('what a deploy warns of', () => {
+  const cases: [string, Partial<DeployFacts>, RegExp | null][] = [
+    ['what fits is nothing to warn of', { imports: ['types', 'runtime', 'forward', 'tokenize', 'grammar'] }, null],
+    ['a trait that one of its models has', { imports: ['adapter'] }, null],
+    [
+      'a trait that none of its models has',
+      { imports: ['forward', 'adapter'], manifest: { name: 'story', model: 'plain' } },
+      /imports "adapter", which no model that it may use offers \(plain\)/,
+    ],
+    [
+      'a model that is not there',
+      { manifest: { name: 'story', model: ['plain', 'gone'] } },
+      /The model "gone" is not there \(but plain, tuned\)/,
+    ],
+    ['no model at all', { models: [], imports: ['adapter'] }, /^No model is there at the moment/],
+    [
+      'more pages than any model has',
+      { manifest: { name: 'story', limits: { pages: 200 } } },
+      /limits\.pages is 200, but no model that it may use has more than 128/,
+    ],
+    ['as many pages as one has', { manifest: { name: 'story', limits: { pages: 128 }, expectedPages: 128 } }, null],
+    [
+      'more expected pages than a model has',
+      { manifest: { name: 'story', expectedPages: { plain: 65 } } },
+      /expectedPages\.plain is 65, above the 64/,
+    ],
+    [
+      'expected pages of another model',
+      { manifest: { name: 'story', model: 'plain', expectedPages: { tuned: 1 } } },
+      /expectedPages\.tuned is of a model that the function may not use/,
+    ],
+    [
+      'children that are not deployed',
+      { manifest: { name: 'story', grants: { launch: ['story', 'there', 'gone'] } }, functions: ['there'] },
+      /^grants\.launch names "gone"[^"]*$/,
+    ],
+    [
+      'more ready instances than fit',
+      {
+        manifest: { name: 'story', pool: { min: 9 } },
+        pool: { instanceBytes: 1 << 20, budgetBytes: 8 << 20 },
+      },
+      /9 ready instances of 1\.0 MiB; a runtime has room for 8 in all \(8 MiB\)/,
+    ],
+  ];
+  for (const [what, parts, expected] of cases) {
+    test(what, () => {
+      const warnings = deployWarnings(facts(parts));
+      assert.equal(warnings.length, expected === null ? 0 : 1, warnings.join('\n'));
+      if (expected !== null) assert.match(warnings[0] ?? '', expected);
+    });
+  }
+});

@@ -1,0 +1,101 @@
+import { type Manifest, manifestModels } from '../functions/manifest.ts';
+import type { RuntimeModel } from '../runtimes/types.ts';
+
+/** What a deploy is measured against. */
+export interface DeployFacts {
+  readonly manifest: Manifest;
+  /** Interfaces of the contract that the component imports, such as `forward`. */
+  readonly imports: readonly string[];
+  /** Models that the live runtimes offer. */
+  readonly models: readonly RuntimeModel[];
+  /** Those of the functions that it may launch by name which are there. */
+  readonly functions: readonly string[];
+  /** Memory of one ready instance, and what the runtime keeps for all of them; null before the build. */
+  readonly pool: { readonly instanceBytes: number; readonly budgetBytes: number } | null;
+}
+
+/** Interfaces that a model offers or does not. `tokenize` and `grammar` are answered by the runtime for every model with a tokenizer. */
+const TRAITS: ReadonlySet<string> = new Set([
+  'allocate',
+  'forward',
+  'input-text',
+  'input-image',
+  'output-text',
+  'fused',
+  'adapter',
+  'introspect',
+  'kv-files',
+]);
+const MEBIBYTE = 2 ** 20;
+
+/** What will not work as the author may think, in whole sentences; nothing of it keeps a function from being deployed. Pure. */
+export function deployWarnings({ manifest, imports, models, functions, pool }: DeployFacts): string[] {
+  const offered = [...new Map(models.map((model) => [model.name, model])).values()];
+  const named = manifestModels(manifest);
+  const usable = named.length === 0 ? offered : offered.filter(({ name }) => named.includes(name));
+  return [
+    ...unknownModels(named, offered),
+    ...missingTraits(imports, usable),
+    ...pagesAbove(manifest, usable),
+    ...unknownFunctions(manifest, functions),
+    ...poolAbove(manifest, pool),
+  ];
+}
+
+function unknownModels(named: readonly string[], offered: readonly RuntimeModel[]): string[] {
+  if (offered.length === 0)
+    return ['No model is there at the moment: calls on models will fail until a GPU host serves one.'];
+  const there = offered.map(({ name }) => name);
+  return named
+    .filter((name) => !there.includes(name))
+    .map((name) => `The model "${name}" is not there (but ${there.join(', ')}): calls on it will fail.`);
+}
+
+function missingTraits(imports: readonly string[], usable: readonly RuntimeModel[]): string[] {
+  if (usable.length === 0) return [];
+  return imports
+    .filter((name) => TRAITS.has(name) && !usable.some(({ traits }) => traits.includes(name)))
+    .map(
+      (name) =>
+        `The component imports "${name}", which no model that it may use offers (${usable.map((model) => model.name).join(', ')}): those calls will answer \`unsupported\`.`,
+    );
+}
+
+function pagesAbove({ limits, expectedPages }: Manifest, usable: readonly RuntimeModel[]): string[] {
+  const most = Math.max(0, ...usable.map(({ pageCount }) => pageCount));
+  if (most === 0) return [];
+  const warnings: string[] = [];
+  if (limits?.pages !== undefined && limits.pages > most)
+    warnings.push(`limits.pages is ${limits.pages}, but no model that it may use has more than ${most} KV pages.`);
+  const expected =
+    typeof expectedPages === 'number' ? [['', expectedPages] as const] : Object.entries(expectedPages ?? {});
+  for (const [model, pages] of expected) {
+    const there = model === '' ? most : usable.find(({ name }) => name === model)?.pageCount;
+    const field = model === '' ? 'expectedPages' : `expectedPages.${model}`;
+    if (there === undefined)
+      warnings.push(`${field} is of a model that the function may not use, or that is not there.`);
+    else if (pages > there)
+      warnings.push(
+        `${field} is ${pages}, above the ${there} KV pages there are: each invocation waits until nothing else runs.`,
+      );
+  }
+  return warnings;
+}
+
+function unknownFunctions({ name, grants }: Manifest, functions: readonly string[]): string[] {
+  const { launch = [] } = grants ?? {};
+  if (launch === '*') return [];
+  return launch
+    .filter((child) => child !== name && !functions.includes(child))
+    .map((child) => `grants.launch names "${child}", which is not deployed: launching it will fail until it is.`);
+}
+
+function poolAbove({ pool: asked }: Manifest, pool: DeployFacts['pool']): string[] {
+  const min = asked?.min ?? 0;
+  if (pool === null || min * pool.instanceBytes <= pool.budgetBytes) return [];
+  const each = (pool.instanceBytes / MEBIBYTE).toFixed(1);
+  const fit = Math.floor(pool.budgetBytes / pool.instanceBytes);
+  return [
+    `pool.min asks for ${min} ready instances of ${each} MiB; a runtime has room for ${fit} in all (${Math.round(pool.budgetBytes / MEBIBYTE)} MiB).`,
+  ];
+}

@@ -1,0 +1,147 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import fc from 'fast-check';
+import {
+  type AliasState,
+  aliasNameFault,
+  chooseVersion,
+  heaviest,
+  lastOf,
+  type Share,
+  sharesFault,
+  stepBack,
+} from './aliases.ts';
+
+/** Numbers from 0 up to 1, the same every time (mulberry32). */
+function randoms(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let t = Math.imul(state ^ (state >>> 15), 1 | state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+const sharesOf = (weights: readonly number[]): Share[] =>
+  weights.map((weight, i) => ({ version: `${i}`.padStart(12, '0'), weight }));
+
+/** Whole percents that sum to 100. */
+const weights = fc
+  .uniqueArray(fc.integer({ min: 1, max: 99 }), { minLength: 0, maxLength: 9 })
+  .map((cuts) =>
+    [0, ...cuts.sort((a, b) => a - b), 100].flatMap((cut, i, all) => (i === 0 ? [] : [cut - (all[i - 1] ?? 0)])),
+  );
+
+describe('shares', () => {
+  test('each version gets its part, within four standard deviations', () => {
+    fc.assert(
+      fc.property(weights, fc.integer(), (parts, seed) => {
+        const shares = sharesOf(parts);
+        assert.equal(sharesFault(shares), null);
+        const next = randoms(seed);
+        const draws = 2000;
+        const counts = new Map<string, number>();
+        for (let i = 0; i < draws; i++) {
+          const version = chooseVersion(shares, next()) ?? '';
+          counts.set(version, (counts.get(version) ?? 0) + 1);
+        }
+        for (const { version, weight } of shares) {
+          const p = weight / 100;
+          const bound = 4 * Math.sqrt(draws * p * (1 - p));
+          assert.ok(Math.abs((counts.get(version) ?? 0) - draws * p) <= bound, `${weight} %: ${counts.get(version)}`);
+        }
+      }),
+      { seed: 20261120, numRuns: 40 },
+    );
+  });
+
+  test('the ends of the range, and the heaviest', () => {
+    const shares = sharesOf([90, 10]);
+    assert.equal(chooseVersion(shares, 0), shares[0]?.version);
+    assert.equal(chooseVersion(shares, 0.8999), shares[0]?.version);
+    assert.equal(chooseVersion(shares, 0.9), shares[1]?.version);
+    assert.equal(chooseVersion(shares, 1 - Number.EPSILON / 2), shares[1]?.version);
+    assert.equal(heaviest(sharesOf([10, 80, 10])), sharesOf([1, 1])[1]?.version);
+    assert.equal(chooseVersion([], 0.5), undefined);
+  });
+
+  test('what is wrong is told with its field', () => {
+    const [a, b] = ['a'.repeat(12), 'b'.repeat(12)];
+    const faults: [Share[], string][] = [
+      [[], '/shares'],
+      [[{ version: a, weight: 99 }], '/shares'],
+      [
+        [
+          { version: a, weight: 0 },
+          { version: b, weight: 100 },
+        ],
+        '/shares/0/weight',
+      ],
+      [
+        [
+          { version: a, weight: 50.5 },
+          { version: b, weight: 49.5 },
+        ],
+        '/shares/0/weight',
+      ],
+      [
+        [
+          { version: a, weight: 50 },
+          { version: a, weight: 50 },
+        ],
+        '/shares/1/version',
+      ],
+      [sharesOf(Array.from({ length: 11 }, () => 9)), '/shares'],
+    ];
+    for (const [shares, field] of faults) assert.equal(sharesFault(shares)?.field, field, JSON.stringify(shares));
+    for (const name of ['live', 'v1.2', 'canary', 'beta_2', 'x']) assert.equal(aliasNameFault(name), null, name);
+    for (const name of ['', 'none', 'Upper', '1st', 'feed', 'abcdefabcdef', 'a/b', 'a@b', 'ä', 'x'.repeat(64)])
+      assert.ok(aliasNameFault(name), name);
+  });
+});
+
+describe('the way back', () => {
+  /** Sets and rollbacks, as the registry would write them; newest first. */
+  function historyOf(acts: readonly (string | null)[]): AliasState[] {
+    const history: AliasState[] = [];
+    for (const act of acts) {
+      const back = act === null ? stepBack(history) : null;
+      if (act === null && back === null) continue;
+      const shares = back?.shares ?? [{ version: act ?? '', weight: 100 }];
+      const restores = back === null ? {} : { restores: back.revision };
+      history.unshift({ shares, revision: history.length + 1, at: 0, by: 'k', ...restores });
+    }
+    return history;
+  }
+  const served = (history: readonly AliasState[]) => history[0]?.shares[0]?.version;
+
+  test('twice back is two steps back; what comes after a rollback stands on what it restored', () => {
+    assert.equal(served(historyOf(['a', 'b', 'c', null])), 'b');
+    assert.equal(served(historyOf(['a', 'b', 'c', null, null])), 'a');
+    assert.equal(stepBack(historyOf(['a', 'b', 'c', null, null])), null);
+    assert.equal(served(historyOf(['a', 'b', null, 'c', null])), 'a', 'b was undone');
+    assert.equal(served(historyOf(['a', 'b', null, 'c', 'd', null])), 'c');
+    assert.equal(stepBack([]), null);
+  });
+
+  test('it is a stack: rollbacks undo sets in the order in which these were made', () => {
+    fc.assert(
+      fc.property(fc.array(fc.option(fc.constantFrom('a', 'b', 'c', 'd')), { maxLength: 40 }), (acts) => {
+        const stack: string[] = [];
+        for (const act of acts) {
+          if (act !== null) stack.push(act);
+          else if (stack.length > 1) stack.pop();
+        }
+        assert.equal(served(historyOf(acts)), stack.at(-1));
+      }),
+      { seed: 20261120, numRuns: 300 },
+    );
+  });
+
+  test('to a version: as it was served last by itself', () => {
+    const history = historyOf(['a', 'b', 'a', 'c']);
+    assert.equal(lastOf('a', history)?.revision, 3);
+    assert.equal(lastOf('x', history), null);
+  });
+});

@@ -1,0 +1,147 @@
+/** Names for versions, and which version an invocation by such a name runs. Pure. */
+
+/** The alias that a bare name means. A deploy points it at the new version unless told otherwise. */
+export const LIVE = 'live';
+/** In place of an alias: a deploy that leaves the traffic alone. */
+export const NO_ALIAS = 'none';
+
+/** Versions among which one alias divides its invocations. */
+export const MAX_SHARES = 10;
+/** Aliases and tags of one function. */
+export const MAX_ALIASES = 200;
+/** Past states that are kept of each alias. */
+export const MAX_HISTORY = 100;
+/** Characters of what somebody says of a change. */
+export const MAX_MESSAGE = 500;
+/** Fewer digits of a version could mean anything. */
+export const MIN_VERSION_PREFIX = 4;
+
+const ALIAS_NAME = /^[a-z][a-z0-9._-]{0,62}$/;
+/** A version, or the first digits of one. */
+const LIKE_VERSION = /^[0-9a-f]{4,64}$/;
+const PERCENT = 100;
+
+/** A part of an alias's invocations. */
+export interface Share {
+  readonly version: string;
+  /** Whole percent from 1 to 100; those of an alias sum to 100. */
+  readonly weight: number;
+}
+
+/** What an alias was or is. */
+export interface AliasState {
+  readonly shares: readonly Share[];
+  /** From 1, one more with every change. */
+  readonly revision: number;
+  /** Milliseconds since the Unix epoch. */
+  readonly at: number;
+  /** Id of the key that made the change. */
+  readonly by: string;
+  readonly message?: string;
+  /** A rollback made it: it is as it was at that revision, which was no rollback itself. */
+  readonly restores?: number;
+  /** It names one version for good, and keeps no instances ready. */
+  readonly tag?: true;
+}
+
+/** An alias of a function as it is now. */
+export interface NamedAlias extends AliasState {
+  readonly alias: string;
+}
+
+/** One fault of an alias; `field` is a JSON pointer into the request, or the name of a parameter. */
+export interface AliasFault {
+  readonly field: string;
+  readonly message: string;
+}
+
+/** What is wrong with an alias's name, or null. */
+export function aliasNameFault(alias: string, field = 'alias'): AliasFault | null {
+  const fault = (message: string): AliasFault => ({ field, message });
+  if (alias === NO_ALIAS) return fault(`"${NO_ALIAS}" means no alias at all`);
+  if (!ALIAS_NAME.test(alias)) {
+    return fault(
+      'must begin with a lower-case letter and hold lower-case letters, digits, ".", "_" and "-", 63 at most',
+    );
+  }
+  if (LIKE_VERSION.test(alias)) return fault('must not look like a version: four or more hexadecimal digits');
+  return null;
+}
+
+/** What is wrong with an alias's shares, or null. Whether their versions exist is not looked at. */
+export function sharesFault(shares: readonly Share[]): AliasFault | null {
+  if (shares.length === 0) return { field: '/shares', message: 'must name at least one version' };
+  if (shares.length > MAX_SHARES)
+    return { field: '/shares', message: `must not name more than ${MAX_SHARES} versions` };
+  for (const [index, { version, weight }] of shares.entries()) {
+    const field = `/shares/${index}`;
+    if (!Number.isInteger(weight) || weight < 1 || weight > PERCENT) {
+      return { field: `${field}/weight`, message: `must be a whole number from 1 to ${PERCENT}` };
+    }
+    if (shares.findIndex((share) => share.version === version) !== index) {
+      return { field: `${field}/version`, message: 'is named twice' };
+    }
+  }
+  const sum = shares.reduce((all, { weight }) => all + weight, 0);
+  return sum === PERCENT
+    ? null
+    : { field: '/shares', message: `must have weights that sum to ${PERCENT}; these sum to ${sum}` };
+}
+
+/** What is wrong with the message of a change, or null. */
+export function messageFault(message: string | undefined, field = '/message'): AliasFault | null {
+  if (message === undefined || message.length <= MAX_MESSAGE) return null;
+  return { field, message: `must not be longer than ${MAX_MESSAGE} characters` };
+}
+
+/**
+ * The version of one invocation.
+ *
+ * @param random uniform, from 0 up to but not including 1.
+ * @example chooseVersion([{ version: 'a', weight: 90 }, { version: 'b', weight: 10 }], 0.95) // 'b'
+ */
+export function chooseVersion(shares: readonly Share[], random: number): string | undefined {
+  let left = random * shares.reduce((sum, { weight }) => sum + weight, 0);
+  for (const { version, weight } of shares) {
+    left -= weight;
+    if (left < 0) return version;
+  }
+  return shares.at(-1)?.version;
+}
+
+/** The version that gets most, the first of those that get the same. */
+export function heaviest(shares: readonly Share[]): string | undefined {
+  return [...shares].sort((a, b) => b.weight - a.weight)[0]?.version;
+}
+
+/**
+ * What a rollback goes back to: the state before the one that is served, of those that still stand; null when none is known. Rolling back twice
+ * therefore goes two steps back, and not to and fro.
+ *
+ * @param history newest first, the present state first of all.
+ */
+export function stepBack(history: readonly AliasState[]): AliasState | null {
+  const [present] = history;
+  if (present === undefined) return null;
+  const before = history.find(({ revision }) => revision < (present.restores ?? present.revision));
+  return before === undefined ? null : original(before, history);
+}
+
+/** The newest past state in which all invocations went to one version; null when none is known. */
+export function lastOf(version: string, history: readonly AliasState[]): AliasState | null {
+  const found = history.find(({ shares }) => shares.length === 1 && shares[0]?.version === version);
+  return found === undefined ? null : original(found, history);
+}
+
+/** The state that a rollback restored, or the state itself. */
+function original(state: AliasState, history: readonly AliasState[]): AliasState {
+  return history.find(({ revision }) => revision === state.restores) ?? state;
+}
+
+/** Whether two lists of shares divide invocations alike. */
+export function sameShares(a: readonly Share[], b: readonly Share[]): boolean {
+  return (
+    a.length === b.length &&
+    a.every(({ version, weight }) => b.some((other) => other.version === version && other.weight === weight))
+  );
+}

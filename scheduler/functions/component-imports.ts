@@ -1,0 +1,99 @@
+/** What a component asks of the platform, read from its bytes without compiling anything. Pure; runs in workerd too. */
+
+/** Sections of a component that import (Component Model, Binary.md). */
+const IMPORT_SECTION = 10;
+const PREAMBLE_BYTES = 8;
+/** How an import is described behind its name, by the kind of thing. */
+const KIND = { core: 0, function: 1, value: 2, type: 3, component: 4, instance: 5 } as const;
+const OURS = /^pie:inferlet\/([a-z0-9-]+)@/;
+
+/**
+ * The interfaces of our contract that a component imports, such as `forward`, in the order of the component. Whatever cannot be read ends the
+ * list: whether the bytes are a component at all is for the build to say.
+ */
+export function importedInterfaces(component: Uint8Array): string[] {
+  const found = new Set<string>();
+  try {
+    const reader = new Bytes(component, PREAMBLE_BYTES, component.length);
+    while (!reader.done) {
+      const id = reader.byte();
+      const body = reader.slice(reader.number());
+      if (id === IMPORT_SECTION) readImports(body, found);
+    }
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+  }
+  return [...found];
+}
+
+function readImports(body: Bytes, found: Set<string>): void {
+  for (let left = body.number(); left > 0; left--) {
+    // 0 is a plain name; 1 an older way to say that it is an interface's; 2 has a version behind it.
+    const form = body.byte();
+    const name = body.text();
+    if (form === 2) body.text();
+    const match = OURS.exec(name)?.[1];
+    if (match !== undefined) found.add(match);
+    skipDescription(body);
+  }
+}
+
+function skipDescription(body: Bytes): void {
+  const kind = body.byte();
+  if (kind === KIND.core) body.byte();
+  if (kind === KIND.type || kind === KIND.value) {
+    const bound = body.byte();
+    if (kind === KIND.value || bound === 0) body.number();
+    return;
+  }
+  body.number();
+}
+
+/** Reads past the end throw RangeError. */
+class Bytes {
+  readonly #bytes: Uint8Array;
+  #at: number;
+  readonly #end: number;
+
+  constructor(bytes: Uint8Array, at: number, end: number) {
+    if (at > end || end > bytes.length) throw new RangeError('past the end');
+    this.#bytes = bytes;
+    this.#at = at;
+    this.#end = end;
+  }
+
+  get done(): boolean {
+    return this.#at >= this.#end;
+  }
+
+  byte(): number {
+    const value = this.#at < this.#end ? this.#bytes[this.#at++] : undefined;
+    if (value === undefined) throw new RangeError('past the end');
+    return value;
+  }
+
+  /** An unsigned LEB128 of 32 bits. */
+  number(): number {
+    let value = 0;
+    for (let shift = 0; shift < 35; shift += 7) {
+      const byte = this.byte();
+      value += (byte & 0x7f) * 2 ** shift;
+      if (byte < 0x80) return value;
+    }
+    throw new RangeError('no number of 32 bits');
+  }
+
+  slice(length: number): Bytes {
+    const from = this.#at;
+    this.#at += length;
+    return new Bytes(this.#bytes, from, Math.min(this.#at, this.#end + 1));
+  }
+
+  text(): string {
+    const length = this.number();
+    const from = this.#at;
+    if (from + length > this.#end) throw new RangeError('past the end');
+    this.#at += length;
+    return new TextDecoder().decode(this.#bytes.subarray(from, this.#at));
+  }
+}

@@ -1,0 +1,61 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type Compared, differences } from './differences.ts';
+import { grantsInWords } from './grants-text.ts';
+
+const version = (parts: Partial<Compared> = {}): Compared => ({
+  manifest: { name: 'story', limits: { pages: 4, cpuMs: 10 }, environment: { MODE: 'fast' } },
+  componentHash: 'a'.repeat(64),
+  componentBytes: 10,
+  secrets: { API_KEY: 1 },
+  ...parts,
+});
+
+test('what changed is told field by field; values of the environment are not shown', () => {
+  assert.deepEqual(differences(version(), version()), []);
+  const changed = version({
+    manifest: {
+      name: 'story',
+      limits: { pages: 8 },
+      grants: { hosts: ['a.example'] },
+      environment: { MODE: 'slow', TOKEN: 'hush' },
+      secrets: ['API_KEY'],
+    },
+    componentHash: 'b'.repeat(64),
+    secrets: { API_KEY: 2 },
+  });
+  assert.deepEqual(differences(version(), changed), [
+    { field: 'component', from: 'aaaaaaaaaaaa, 10 bytes', to: 'bbbbbbbbbbbb, 10 bytes' },
+    { field: 'environment.MODE', from: '(a value)', to: '(a value)' },
+    { field: 'environment.TOKEN', from: null, to: '(a value)' },
+    { field: 'grants.hosts', from: null, to: '["a.example"]' },
+    { field: 'limits.cpuMs', from: '10', to: null },
+    { field: 'limits.pages', from: '4', to: '8' },
+    { field: 'secrets.API_KEY', from: 'revision 1', to: 'revision 2' },
+  ]);
+  assert.ok(!JSON.stringify(differences(null, changed)).includes('hush'));
+  const long = version({ manifest: { name: 'story', description: 'x'.repeat(1000) } });
+  assert.ok((differences(version(), long)[1]?.to?.length ?? 0) <= 120);
+});
+
+test('grants are told in words', () => {
+  assert.deepEqual(grantsInWords({ name: 'story' }), ['uses every model of the platform']);
+  assert.deepEqual(
+    grantsInWords({
+      name: 'story',
+      model: ['a', 'b'],
+      grants: { hosts: ['x.example'], store: true, messaging: true, launch: '*' },
+      secrets: ['API_KEY'],
+      environment: { MODE: 'fast' },
+    }),
+    [
+      'uses the models a, b',
+      'sends requests to x.example',
+      "reads and writes the tenant's store",
+      "exchanges messages with the tenant's inferlets",
+      "launches any of the tenant's functions",
+      'reads the secret API_KEY',
+      'is given the variable MODE',
+    ],
+  );
+});

@@ -1,0 +1,50 @@
+import type { FunctionVersion } from './types.ts';
+
+/** What of a version decides how it runs. */
+export type Compared = Pick<FunctionVersion, 'manifest' | 'componentHash' | 'componentBytes' | 'secrets'>;
+
+/** One difference between two versions. `from` and `to` are texts for people; null where there is nothing. */
+export interface Difference {
+  /** Path in the manifest such as `limits.pages`, or `component`, `secrets.NAME`, `environment.NAME`. */
+  readonly field: string;
+  readonly from: string | null;
+  readonly to: string | null;
+}
+
+/** Longer values are cut: an input's schema may have thousands of characters. */
+const MAX_TEXT = 120;
+const HASH_DIGITS = 12;
+
+/** What a version has otherwise than another, by field. A function that was not there has nothing. */
+export function differences(from: Compared | null, to: Compared): Difference[] {
+  const before = from === null ? new Map<string, string>() : fieldsOf(from);
+  const after = fieldsOf(to);
+  const fields = [...new Set([...before.keys(), ...after.keys()])].sort();
+  return fields
+    .filter((field) => before.get(field) !== after.get(field))
+    .map((field) => ({ field, from: shown(field, before.get(field)), to: shown(field, after.get(field)) }));
+}
+
+function fieldsOf({ manifest, componentHash, componentBytes, secrets = {} }: Compared): Map<string, string> {
+  const fields = new Map<string, string>();
+  const { secrets: _, ...rest } = manifest;
+  flatten(rest, '', fields);
+  fields.set('component', `${componentHash.slice(0, HASH_DIGITS)}, ${componentBytes} bytes`);
+  for (const [name, revision] of Object.entries(secrets)) fields.set(`secrets.${name}`, `revision ${revision}`);
+  return fields;
+}
+
+function flatten(value: object, path: string, fields: Map<string, string>): void {
+  for (const [name, inner] of Object.entries(value)) {
+    const at = path === '' ? name : `${path}.${name}`;
+    if (typeof inner === 'object' && inner !== null && !Array.isArray(inner)) flatten(inner, at, fields);
+    else fields.set(at, typeof inner === 'string' ? inner : JSON.stringify(inner));
+  }
+}
+
+/** Values of the environment are named, not shown: people put there what is nobody else's business. */
+function shown(field: string, text: string | undefined): string | null {
+  if (text === undefined) return null;
+  if (field.startsWith('environment.')) return '(a value)';
+  return text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT - 1)}…` : text;
+}

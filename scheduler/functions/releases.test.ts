@@ -1,0 +1,256 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { newInvocationId } from '../invocations/id.ts';
+import type { Scheduler } from '../scheduler.ts';
+import { StoreError } from '../store/errors.ts';
+import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { MAX_HISTORY } from './aliases.ts';
+import { type Placement, servedVersions, versionOf } from './functions.ts';
+import type { FunctionVersion } from './types.ts';
+
+const TENANT = 'default';
+
+describe('releases', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  before(async () => {
+    redis = await TestRedis.start();
+    scheduler = openTestScheduler(redis);
+  });
+  after(async () => {
+    await scheduler.close();
+    await redis.stop();
+  });
+
+  let content = 0;
+  async function deploy(name: string, placement?: Placement, tenant = TENANT): Promise<FunctionVersion> {
+    const componentHash = await scheduler.blobs.put(new Uint8Array([1, content++ % 256, content >> 8]));
+    const manifest = { name };
+    const createdAt = 1_790_000_000_000 + content;
+    const version = versionOf(manifest, componentHash);
+    const stored = { name, version, tenant, manifest, componentHash, componentBytes: 3, createdAt };
+    const outcome = await scheduler.functions.put(stored, placement);
+    assert.ok(outcome.ok, JSON.stringify(outcome));
+    return stored;
+  }
+  const split = (a: FunctionVersion, weight: number, b: FunctionVersion) => ({
+    shares: [
+      { version: a.version, weight },
+      { version: b.version, weight: 100 - weight },
+    ],
+    by: 'key_1',
+  });
+  const live = async (name: string) =>
+    (await scheduler.releases.aliases(TENANT, name)).find(({ alias }) => alias === 'live')?.shares;
+  async function begin({ tenant, name, version }: FunctionVersion, deadlineMs = 60_000): Promise<string> {
+    const id = newInvocationId();
+    const of = { id, tenant, function: name, version, functionOwner: tenant, deadlineMs };
+    await scheduler.submit(submission(of));
+    return id;
+  }
+
+  test('a split is decided by the number that is passed in; a version and an alias are what they say', async () => {
+    const a = await deploy('split');
+    const b = await deploy('split', { alias: 'next', tag: 'v2', by: 'key_1', message: 'second' });
+    assert.deepEqual(await live('split'), [{ version: a.version, weight: 100 }], 'the traffic was left alone');
+    const set = await scheduler.releases.set(TENANT, 'split', 'live', split(b, 10, a));
+    assert.ok(set.ok);
+    const { functions } = scheduler;
+    assert.equal((await functions.resolve(TENANT, 'split', '', 0.05))?.version, b.version);
+    assert.equal((await functions.resolve(TENANT, 'split', 'live', 0.1))?.version, a.version);
+    assert.equal((await functions.find(TENANT, 'split'))?.version, a.version, 'the heaviest');
+    assert.equal((await functions.resolve(TENANT, 'split', 'next'))?.version, b.version);
+    assert.equal((await functions.resolve(TENANT, 'split', 'v2'))?.version, b.version);
+    assert.equal((await functions.resolve(TENANT, 'split', b.version))?.version, b.version);
+    assert.equal(await functions.resolve(TENANT, 'split', 'other'), null);
+    const names = (await scheduler.releases.aliases(TENANT, 'split')).map(({ alias }) => alias);
+    assert.deepEqual(names, ['live', 'next', 'v2']);
+  });
+
+  test('a change is refused whole when the alias changed meanwhile, a version is not there, or a tag would be split', async () => {
+    const a = await deploy('refused', { alias: 'live', tag: 'v1' });
+    const b = await deploy('refused', { alias: null });
+    const [before] = await scheduler.releases.aliases(TENANT, 'refused');
+    const set = (alias: string, change: Parameters<typeof scheduler.releases.set>[3]) =>
+      scheduler.releases.set(TENANT, 'refused', alias, change);
+    assert.deepEqual(await set('live', { ...split(a, 50, b), ifRevision: 99 }), {
+      ok: false,
+      reason: 'changed',
+      revision: before?.revision,
+    });
+    assert.deepEqual(await set('live', split(a, 50, { ...b, version: 'f'.repeat(12) })), {
+      ok: false,
+      reason: 'unknown-version',
+      version: 'f'.repeat(12),
+    });
+    assert.deepEqual(await set('v1', split(a, 50, b)), { ok: false, reason: 'tag-of-several' });
+    assert.deepEqual(await scheduler.releases.set(TENANT, 'nobody', 'live', split(a, 50, b)), {
+      ok: false,
+      reason: 'unknown-function',
+    });
+    const [present] = await scheduler.releases.aliases(TENANT, 'refused');
+    assert.deepEqual(present, before);
+    assert.deepEqual(
+      await scheduler.functions.put({ ...b, createdAt: 1 }, { alias: 'live', tag: 'v1' }),
+      { ok: false, reason: 'tag-taken', version: a.version },
+      'a tag stays with its version',
+    );
+    assert.deepEqual(await live('refused'), [{ version: a.version, weight: 100 }]);
+    const changed = await set('live', { ...split(a, 50, b), ifRevision: before?.revision });
+    assert.ok(changed.ok);
+    const again = await set('live', { ...split(b, 50, a), ifRevision: before?.revision });
+    assert.ok(again.ok && again.alias.revision === changed.alias.revision, 'sent twice, it is one change');
+  });
+
+  test('rolling back twice goes two steps back, from whatever process; the history is bounded', async () => {
+    const a = await deploy('back');
+    const b = await deploy('back');
+    await scheduler.releases.set(TENANT, 'back', 'live', split(b, 90, a));
+    const back = () => scheduler.releases.rollback(TENANT, 'back', 'live', { by: 'key_2', message: 'oops' });
+    const first = await back();
+    assert.ok(first.ok);
+    assert.deepEqual(first.plan.to, [{ version: b.version, weight: 100 }]);
+    const second = await back();
+    assert.ok(second.ok);
+    assert.deepEqual(await live('back'), [{ version: a.version, weight: 100 }]);
+    const third = await back();
+    assert.ok(!third.ok && third.reason === 'nothing-before');
+    const to = await scheduler.releases.rollback(TENANT, 'back', 'live', { by: 'key_2', to: b.version });
+    assert.ok(to.ok);
+    const history = await scheduler.releases.history(TENANT, 'back', 'live');
+    assert.deepEqual(
+      history.map(({ restores }) => restores),
+      [2, 1, 2, undefined, undefined, undefined],
+    );
+    assert.equal(history[1]?.message, 'oops');
+    const one = await scheduler.releases.rollback(TENANT, 'back', 'live', { by: 'key_2' });
+    assert.ok(one.ok && one.plan.to[0]?.version === a.version, 'a step before what was restored');
+    for (let i = 0; i < MAX_HISTORY + 5; i++)
+      await scheduler.releases.set(TENANT, 'back', 'live', split(b, 1 + (i % 2), a));
+    assert.equal((await scheduler.releases.history(TENANT, 'back', 'live')).length, MAX_HISTORY);
+  });
+
+  test('content that was deployed before leaves a rolled back alias alone when it is told to', async () => {
+    const a = await deploy('bundled');
+    const b = await deploy('bundled');
+    await scheduler.releases.rollback(TENANT, 'bundled', 'live', { by: 'key_1' });
+    await scheduler.functions.put(b, { alias: 'live', onlyNew: true });
+    assert.deepEqual(await live('bundled'), [{ version: a.version, weight: 100 }]);
+    await scheduler.functions.put(b);
+    assert.deepEqual(await live('bundled'), [{ version: b.version, weight: 100 }]);
+    const c = await deploy('bundled', { alias: 'live', onlyNew: true });
+    assert.deepEqual(await live('bundled'), [{ version: c.version, weight: 100 }]);
+  });
+
+  test('a function from before there were aliases is served as before, and can be rolled back from then on', async () => {
+    const { store, functions, releases } = scheduler;
+    const a = await deploy('old');
+    const key = store.keys.function(TENANT, 'old');
+    await store.redis.del(key, store.keys.aliasHistory(TENANT, 'old', 'live'));
+    await store.redis.hset(key, `version:${a.version}`, JSON.stringify(a), 'current', a.version);
+    assert.deepEqual(await functions.resolve(TENANT, 'old'), a);
+    assert.deepEqual(await live('old'), [{ version: a.version, weight: 100 }]);
+    assert.equal((await releases.history(TENANT, 'old', 'live')).length, 1);
+    assert.deepEqual((await functions.list(TENANT)).find(({ version }) => version.name === 'old')?.live.length, 1);
+    assert.deepEqual(await scheduler.removals.removeVersion(TENANT, 'old', a.version), { servedBy: ['live'] });
+    const b = await deploy('old');
+    assert.equal((await functions.resolve(TENANT, 'old'))?.version, b.version);
+    const back = await releases.rollback(TENANT, 'old', 'live', { by: 'key_1' });
+    assert.ok(back.ok && back.plan.to[0]?.version === a.version);
+    assert.equal(await store.redis.hexists(key, 'current'), 0);
+  });
+
+  test('a function that is removed runs nothing new, and goes when its last invocation has ended', async () => {
+    const { store, functions, removals, blobs } = scheduler;
+    const a = await deploy('gone');
+    const b = await deploy('gone');
+    const running = await begin(a);
+    assert.deepEqual(await removals.removeFunction(TENANT, 'gone'), [{ version: a.version, unfinished: 1 }]);
+    assert.ok(!(await blobs.has(b.componentHash)), 'what nobody runs goes at once');
+    assert.equal(await functions.resolve(TENANT, 'gone'), null);
+    assert.equal(await functions.find(TENANT, 'gone', a.version), null);
+    assert.deepEqual(await functions.runnable(TENANT, 'gone', a.version), a);
+    assert.deepEqual(
+      (await functions.kept(TENANT)).filter(({ name }) => name === 'gone'),
+      [a],
+    );
+    await assert.rejects(begin(a), (error) => error instanceof StoreError && error.code === 'not-deployed');
+    await removals.sweep();
+    assert.equal((await removals.draining(TENANT, 'gone')).length, 1, 'it waits');
+    await scheduler.invocations.fail(running, 'internal', 'over');
+    await removals.sweep();
+    assert.deepEqual(await removals.draining(TENANT, 'gone'), []);
+    assert.ok(!(await blobs.has(a.componentHash)));
+    assert.equal(await removals.removeFunction(TENANT, 'gone'), null);
+    assert.deepEqual(await leftOf('gone', [a, b]), []);
+    assert.equal(await store.redis.hlen(store.keys.removals), 0);
+  });
+
+  test('the name can be deployed again at once, the same content as well', async () => {
+    const { functions, removals, blobs } = scheduler;
+    const a = await deploy('again');
+    const running = await begin(a);
+    await removals.removeFunction(TENANT, 'again');
+    await functions.put(a);
+    const b = await deploy('again');
+    assert.deepEqual(await removals.draining(TENANT, 'again'), [], 'it is no longer removed');
+    await scheduler.invocations.fail(running, 'internal', 'over');
+    await removals.sweep();
+    assert.ok(await blobs.has(a.componentHash));
+    assert.deepEqual(
+      (await functions.versions(TENANT, 'again')).map(({ version }) => version),
+      [b.version, a.version],
+    );
+  });
+
+  test('one version that no alias serves can be removed; --now cancels what waits', async () => {
+    const { removals, functions } = scheduler;
+    const a = await deploy('one');
+    const b = await deploy('one', { alias: 'canary' });
+    assert.deepEqual(await removals.removeVersion(TENANT, 'one', b.version), { servedBy: ['canary'] });
+    assert.ok(await scheduler.releases.remove(TENANT, 'one', 'canary'));
+    const waiting = await begin(b);
+    assert.deepEqual(await removals.removeVersion(TENANT, 'one', b.version), {
+      draining: [{ version: b.version, unfinished: 1 }],
+    });
+    assert.deepEqual(await removals.removeVersion(TENANT, 'one', b.version, true), { draining: [] }, 'now after all');
+    assert.equal((await scheduler.invocations.get(waiting))?.status, 'cancelled');
+    assert.equal(await removals.removeVersion(TENANT, 'one', b.version), null);
+    assert.deepEqual(
+      (await functions.versions(TENANT, 'one')).map(({ version }) => version),
+      [a.version],
+    );
+  });
+
+  test('the reaper of another process finishes a removal', async () => {
+    const a = await deploy('left');
+    const running = await begin(a);
+    await scheduler.removals.removeFunction(TENANT, 'left');
+    const other = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix });
+    other.reaper.start();
+    try {
+      await scheduler.invocations.fail(running, 'internal', 'over');
+      await eventually(async () => !(await scheduler.blobs.has(a.componentHash)), 'the component goes');
+    } finally {
+      await other.close();
+    }
+  });
+
+  test('all tenants are listed with what their aliases serve; a tag serves nobody in particular', async () => {
+    const a = await deploy('seen', undefined, 'other');
+    const b = await deploy('seen', { alias: null, tag: 'v2' }, 'other');
+    const found = (await scheduler.functions.deployed()).find(({ tenant }) => tenant === 'other');
+    assert.ok(found);
+    assert.deepEqual(found.versions, [b, a]);
+    assert.deepEqual(servedVersions(found), [a]);
+  });
+
+  /** Keys that something of a function is still under. */
+  async function leftOf(name: string, versions: readonly FunctionVersion[]): Promise<string[]> {
+    const { redis: client, keys } = scheduler.store;
+    const of = await client.keys(`${keys.function(TENANT, name)}*`);
+    const blobs = await Promise.all(versions.map(({ componentHash }) => client.keys(`${keys.blob(componentHash)}*`)));
+    return [...of, ...blobs.flat()];
+  }
+});

@@ -1,0 +1,167 @@
+import type { Channels } from '../store/channels.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import {
+  type AliasState,
+  LIVE,
+  lastOf,
+  MAX_ALIASES,
+  MAX_HISTORY,
+  type NamedAlias,
+  type Share,
+  sameShares,
+  stepBack,
+} from './aliases.ts';
+import { type Functions, fromMember, memberOf, onlyCurrent, parseState, stateText } from './functions.ts';
+
+const SCRIPTS = {
+  set: loadScript(new URL('./scripts/set-alias.lua', import.meta.url)),
+  remove: loadScript(new URL('./scripts/remove-alias.lua', import.meta.url)),
+};
+
+/** A rollback is decided again when the alias was changed meanwhile. */
+const TRIES = 5;
+
+/** A change of an alias; `shares` have passed `sharesFault`. */
+export interface AliasChange {
+  readonly shares: readonly Share[];
+  /** Id of the key that makes it. */
+  readonly by: string;
+  readonly message?: string | undefined;
+  /** The revision that the alias must have now, 0 for none. */
+  readonly ifRevision?: number | undefined;
+  readonly restores?: number | undefined;
+}
+
+export type AliasOutcome =
+  | { readonly ok: true; readonly alias: NamedAlias }
+  | { readonly ok: false; readonly reason: 'unknown-function' | 'too-many-aliases' | 'tag-of-several' }
+  | { readonly ok: false; readonly reason: 'changed' /** 0 when there is no such alias. */; readonly revision: number }
+  | { readonly ok: false; readonly reason: 'unknown-version'; readonly version: string };
+
+export interface RollbackWish {
+  readonly by: string;
+  /** A version that exists; one step back without it. */
+  readonly to?: string | undefined;
+  readonly message?: string | undefined;
+  readonly ifRevision?: number | undefined;
+}
+
+/** Where a rollback leads. */
+export interface RollbackPlan {
+  readonly from: AliasState;
+  readonly to: readonly Share[];
+  /** The past state that is restored; undefined for a version that the alias has not served by itself as far as is known. */
+  readonly restores: number | undefined;
+}
+
+export type RollbackOutcome =
+  | { readonly ok: true; readonly plan: RollbackPlan; readonly alias: NamedAlias }
+  | Extract<AliasOutcome, { ok: false }>
+  | { readonly ok: false; readonly reason: 'no-alias' | 'nothing-before' | 'serves-it' };
+
+/** Aliases of functions: what they serve, what they served, and the way back. */
+export class Releases {
+  readonly #store: Store;
+  readonly #functions: Functions;
+  readonly #channels: Channels;
+
+  constructor(store: Store, functions: Functions, channels: Channels) {
+    this.#store = store;
+    this.#channels = channels;
+    this.#functions = functions;
+  }
+
+  /** A function's aliases by name, `live` first; empty when there is no such function. */
+  async aliases(tenant: string, name: string): Promise<readonly NamedAlias[]> {
+    return (await this.#functions.read(tenant, name))?.aliases ?? [];
+  }
+
+  /** Past states of an alias, newest first, the present one included; empty when there is no such alias. */
+  async history(tenant: string, name: string, alias: string): Promise<readonly AliasState[]> {
+    const key = this.#store.keys.aliasHistory(tenant, name, alias);
+    const texts = await this.#store.call((redis) => redis.lrange(key, 0, MAX_HISTORY - 1));
+    if (texts.length > 0 || alias !== LIVE) return texts.map(parseState);
+    const found = await this.#functions.get(tenant, name);
+    return found === null ? [] : [onlyCurrent(found)];
+  }
+
+  /** Points an alias at versions, all at once; invocations that exist keep theirs. */
+  async set(tenant: string, name: string, alias: string, change: AliasChange): Promise<AliasOutcome> {
+    const { keys } = this.#store;
+    const reply = await this.#store.script(
+      SCRIPTS.set,
+      [keys.function(tenant, name)],
+      [
+        alias,
+        stateText(change.shares, this.#store.clock(), change),
+        change.ifRevision ?? '',
+        MAX_HISTORY,
+        MAX_ALIASES,
+        keys.releaseChannel,
+        memberOf(tenant, name),
+      ],
+    );
+    const [code, value] = Array.isArray(reply) ? reply : [];
+    if (code === 1) return { ok: true, alias: { alias, ...parseState(String(value)) } };
+    if (code === -1) return { ok: false, reason: 'changed', revision: Number(value) };
+    if (code === -2) return { ok: false, reason: 'unknown-version', version: String(value) };
+    if (code === -3) return { ok: false, reason: 'too-many-aliases' };
+    return { ok: false, reason: code === -4 ? 'tag-of-several' : 'unknown-function' };
+  }
+
+  /** Removes an alias with its history; false when there is none. */
+  async remove(tenant: string, name: string, alias: string): Promise<boolean> {
+    const { keys } = this.#store;
+    const args = [alias, keys.releaseChannel, memberOf(tenant, name)];
+    return (await this.#store.script(SCRIPTS.remove, [keys.function(tenant, name)], args)) === 1;
+  }
+
+  /**
+   * Tells of functions whose aliases changed, and null when changes may have been missed.
+   *
+   * @returns the function that stops listening.
+   */
+  onChange(listener: (changed: { tenant: string; name: string } | null) => void): Promise<() => void> {
+    return this.#channels.listen(this.#store.keys.releaseChannel, {
+      message: (payload) => listener(fromMember(payload.toString('utf8'))),
+      resumed: () => listener(null),
+    });
+  }
+
+  /** What {@link rollback} would do now. */
+  async planRollback(
+    tenant: string,
+    name: string,
+    alias: string,
+    { to, ifRevision }: RollbackWish,
+  ): Promise<{ readonly ok: true; readonly plan: RollbackPlan } | Extract<RollbackOutcome, { ok: false }>> {
+    const history = await this.history(tenant, name, alias);
+    const [from] = history;
+    if (from === undefined) return { ok: false, reason: 'no-alias' };
+    if (ifRevision !== undefined && ifRevision !== from.revision)
+      return { ok: false, reason: 'changed', revision: from.revision };
+    const back = to === undefined ? stepBack(history) : lastOf(to, history.slice(1));
+    if (to === undefined && back === null) return { ok: false, reason: 'nothing-before' };
+    const shares = back?.shares ?? [{ version: to ?? '', weight: 100 }];
+    if (sameShares(shares, from.shares)) return { ok: false, reason: 'serves-it' };
+    return { ok: true, plan: { from, to: shares, restores: back?.revision } };
+  }
+
+  /** Makes an alias as it was one step before, or serve one version again. */
+  async rollback(tenant: string, name: string, alias: string, wish: RollbackWish): Promise<RollbackOutcome> {
+    for (let tries = 1; ; tries++) {
+      const planned = await this.planRollback(tenant, name, alias, wish);
+      if (!planned.ok) return planned;
+      const { plan } = planned;
+      const { by, message } = wish;
+      const { to: shares, restores } = plan;
+      const outcome = await this.set(tenant, name, alias, {
+        ...{ shares, by, message, restores },
+        ifRevision: plan.from.revision,
+      });
+      if (outcome.ok) return { ...outcome, plan };
+      if (outcome.reason !== 'changed' || wish.ifRevision !== undefined || tries >= TRIES) return outcome;
+    }
+  }
+}

@@ -1,0 +1,147 @@
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import { blobUser, fromMember, memberOf, parseVersion } from './functions.ts';
+import type { FunctionVersion } from './types.ts';
+
+const SCRIPTS = {
+  function: loadScript(new URL('./scripts/remove-function.lua', import.meta.url)),
+  version: loadScript(new URL('./scripts/remove-version.lua', import.meta.url)),
+  drop: loadScript(new URL('./scripts/drop-version.lua', import.meta.url)),
+};
+
+const CANCEL_REASON = 'The function was removed.';
+/** Cancels under way at once. */
+const CANCELS_AT_ONCE = 32;
+/** Invocations of one version that are cancelled in one round. */
+const CANCELS_PER_ROUND = 1000;
+/** What did not take a cancel is told again after this, by one process of all. */
+const CANCEL_AGAIN_MS = 5000;
+
+/** Invocations of a removed version that have not ended. */
+export interface Draining {
+  readonly version: string;
+  readonly unfinished: number;
+}
+
+export interface RemovalsOptions {
+  readonly store: Store;
+  /** Cancels one invocation. */
+  readonly cancel: (id: string, reason: string) => Promise<unknown>;
+  /** A version is gone for good. It may be told twice. */
+  readonly onGone?: (version: FunctionVersion) => Promise<void>;
+}
+
+/**
+ * The end of functions and versions. What is removed runs nothing new from that moment on; it stays runnable until its last invocation has ended, and
+ * only then goes, component and all. Whoever removes begins that, and the reaper's rounds go on with it.
+ */
+export class Removals {
+  readonly #options: RemovalsOptions;
+  readonly #store: Store;
+
+  constructor(options: RemovalsOptions) {
+    this.#options = options;
+    this.#store = options.store;
+  }
+
+  /** Removes a function with all its versions. What is left to drain, or null when there is none. `now` cancels its invocations. */
+  async removeFunction(tenant: string, name: string, now = false): Promise<readonly Draining[] | null> {
+    const args = [name, memberOf(tenant, name), now ? 'now' : 'drain', this.#store.keys.releaseChannel];
+    if ((await this.#store.script(SCRIPTS.function, this.#keys(tenant, name), args)) !== 1) return null;
+    return this.#settle(tenant, name, now);
+  }
+
+  /** Removes one version, unless aliases serve it: then these are named. */
+  async removeVersion(
+    tenant: string,
+    name: string,
+    version: string,
+    now = false,
+  ): Promise<{ draining: readonly Draining[] } | { servedBy: readonly string[] } | null> {
+    const args = [name, memberOf(tenant, name), now ? 'now' : 'drain', version];
+    const reply = await this.#store.script(SCRIPTS.version, this.#keys(tenant, name), args);
+    const [code, ...aliases] = Array.isArray(reply) ? reply : [];
+    if (code === 1) return { draining: await this.#settle(tenant, name, now) };
+    return code === -1 ? { servedBy: aliases.map(String) } : null;
+  }
+
+  /** What is left to drain of a function's removed versions, whether it was deployed again or not. */
+  async draining(tenant: string, name: string): Promise<readonly Draining[]> {
+    const removed = await this.#removed(tenant, name);
+    const { keys } = this.#store;
+    return Promise.all(
+      removed.map(async ({ version }) => ({
+        version,
+        unfinished: await this.#store.call((redis) => redis.scard(keys.unfinished(tenant, name, version))),
+      })),
+    );
+  }
+
+  /** A round: lets go of every removed version that has drained, and cancels what is to be cancelled. */
+  async sweep(): Promise<void> {
+    const removals = await this.#store.call((redis) => redis.hgetall(this.#store.keys.removals));
+    for (const [member, mode] of Object.entries(removals)) {
+      const { tenant, name } = fromMember(member);
+      await this.#settle(tenant, name, mode === 'now' && (await this.#mayCancel(member)));
+    }
+  }
+
+  async #settle(tenant: string, name: string, cancel: boolean): Promise<readonly Draining[]> {
+    for (const version of await this.#removed(tenant, name)) {
+      if (cancel) await this.#cancelAll(version);
+      await this.#drop(version);
+    }
+    return this.draining(tenant, name);
+  }
+
+  async #drop(version: FunctionVersion): Promise<void> {
+    const { keys } = this.#store;
+    const { tenant, name, componentHash } = version;
+    const reply = await this.#store.script(
+      SCRIPTS.drop,
+      [
+        keys.removedVersions(tenant, name),
+        keys.removals,
+        keys.unfinished(tenant, name, version.version),
+        keys.blob(componentHash),
+        keys.blobUsers(componentHash),
+      ],
+      [
+        ...[version.version, memberOf(tenant, name), blobUser(version)],
+        ...[keys.account(tenant), `${name}@${version.version}`],
+      ],
+    );
+    if (reply === 1) await this.#options.onGone?.(version);
+  }
+
+  async #cancelAll({ tenant, name, version }: FunctionVersion): Promise<void> {
+    const key = this.#store.keys.unfinished(tenant, name, version);
+    const ids = (await this.#store.call((redis) => redis.srandmember(key, CANCELS_PER_ROUND))).values();
+    const work = async () => {
+      for (const id of ids) await this.#options.cancel(id, CANCEL_REASON);
+    };
+    await Promise.all(Array.from({ length: CANCELS_AT_ONCE }, work));
+  }
+
+  /** One process of all cancels again, from time to time. */
+  async #mayCancel(member: string): Promise<boolean> {
+    const key = this.#store.keys.removalRound(member);
+    return (await this.#store.call((redis) => redis.set(key, '1', 'PX', CANCEL_AGAIN_MS, 'NX'))) === 'OK';
+  }
+
+  async #removed(tenant: string, name: string): Promise<FunctionVersion[]> {
+    const texts = await this.#store.call((redis) => redis.hvals(this.#store.keys.removedVersions(tenant, name)));
+    return texts.map(parseVersion);
+  }
+
+  #keys(tenant: string, name: string): string[] {
+    const { keys } = this.#store;
+    return [
+      keys.functions(tenant),
+      keys.function(tenant, name),
+      keys.removedVersions(tenant, name),
+      keys.removals,
+      keys.deployed,
+    ];
+  }
+}

@@ -1,0 +1,36 @@
+--[[
+  Lets go of a removed version once none of its invocations is left, and of its component when no other version uses that.
+
+  KEYS[1] removed versions of the function (hash)
+  KEYS[2] functions with removed versions (hash)
+  KEYS[3] invocations of the version that have not ended (set)
+  KEYS[4] component (string)
+  KEYS[5] users of the component (set)
+
+  ARGV[1] version
+  ARGV[2] <tenant>/<name>
+  ARGV[3] this version's name among the users
+  ARGV[4] what the keys of the tenant's quotas begin with
+  ARGV[5] <name>@<version>
+
+  Returns 1 gone, 0 invocations of it are left, -1 it is not there: gone before, or deployed again.
+]]
+--- @include "../../store/scripts/even-when-full.lua"
+--- @include "../../quotas/scripts/include/storage.lua"
+local removed, removals, unfinished, component, users = unpack(KEYS)
+if redis.call('HEXISTS', removed, ARGV[1]) == 0 then
+  return -1
+end
+if redis.call('SCARD', unfinished) > 0 then
+  return 0
+end
+redis.call('HDEL', removed, ARGV[1])
+uncountComponent(ARGV[4], ARGV[5])
+redis.call('SREM', users, ARGV[3])
+if redis.call('SCARD', users) == 0 then
+  redis.call('DEL', component)
+end
+if redis.call('EXISTS', removed) == 0 then
+  redis.call('HDEL', removals, ARGV[2])
+end
+return 1

@@ -1,0 +1,16 @@
+-- Invocations of a function version that have not ended are a set, so that a removed version stays until the last of them has. The fields of a
+-- record say where: `unfinishedKey` (set of ids), and `functionKey` (hash) of a function that must have the version for them to begin.
+local function isDeployed(given)
+  return not given.functionKey or redis.call('HEXISTS', given.functionKey, 'version:' .. given.version) == 1
+end
+
+local function addUnfinished(given, id)
+  redis.call('SADD', given.unfinishedKey, id)
+end
+
+local function removeUnfinished(record, id)
+  local unfinished = redis.call('HGET', record, 'unfinishedKey')
+  if unfinished then
+    redis.call('SREM', unfinished, id)
+  end
+end

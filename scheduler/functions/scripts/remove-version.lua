@@ -1,0 +1,42 @@
+--[[
+  Removes a version that no alias serves, as remove-function.lua removes all.
+
+  KEYS[1] names of the tenant's functions (set)
+  KEYS[2] function (hash), see include/alias.lua
+  KEYS[3] removed versions of the function (hash)
+  KEYS[4] functions with removed versions (hash)
+  KEYS[5] deployed functions (set)
+
+  ARGV[1] name
+  ARGV[2] <tenant>/<name>
+  ARGV[3] drain | now
+  ARGV[4] version
+
+  Returns {1} removed, or it drains; {0} there is none; {-1, alias…} these serve it.
+]]
+--- @include "../../store/scripts/even-when-full.lua"
+--- @include "./include/alias.lua"
+local functions, fn, removed, removals, deployed = unpack(KEYS)
+local version = ARGV[4]
+local text = redis.call('HGET', fn, 'version:' .. version)
+if text then
+  local serving = aliasesOf(fn, version)
+  if #serving > 0 then
+    return {-1, unpack(serving)}
+  end
+  redis.call('HSET', removed, version, text)
+  redis.call('HDEL', fn, 'version:' .. version)
+  if countOf(fn, 'version:') == 0 then
+    redis.call('DEL', fn)
+    redis.call('SREM', functions, ARGV[1])
+    redis.call('SREM', deployed, ARGV[2])
+  end
+elseif redis.call('HEXISTS', removed, version) == 0 then
+  return {0}
+end
+if ARGV[3] == 'now' then
+  redis.call('HSET', removals, ARGV[2], 'now')
+else
+  redis.call('HSETNX', removals, ARGV[2], 'drain')
+end
+return {1}

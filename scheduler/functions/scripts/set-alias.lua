@@ -1,0 +1,54 @@
+--[[
+  Points an alias at versions, all at once. To shares that it has already nothing is done, so that a command sent twice is one change.
+
+  KEYS[1] function (hash), see include/alias.lua
+
+  ARGV[1] alias
+  ARGV[2] its state as JSON text, without the revision
+  ARGV[3] the revision that it must have now, 0 for none; '' for any
+  ARGV[4] how many past states are kept
+  ARGV[5] how many aliases a function may have
+  ARGV[6] channel of changes
+  ARGV[7] <tenant>/<name>
+
+  Returns {1, state} as it is now.
+          {0} there is no such function.
+          {-1, revision} another one, 0 when there is no such alias.
+          {-2, version} the function has no such version (any more).
+          {-3} as many aliases as a function may have.
+          {-4} a tag names one version.
+]]
+--- @include "./include/alias.lua"
+local fn, alias = KEYS[1], ARGV[1]
+if redis.call('EXISTS', fn) == 0 then
+  return {0}
+end
+local present = redis.call('HGET', fn, 'alias:' .. alias)
+local before = present and cjson.decode(present)
+local shares = cjson.decode(ARGV[2]).shares
+if before and sameShares(before.shares, shares) then
+  return {1, present}
+end
+local revision = before and before.revision or 0
+if ARGV[3] ~= '' and tonumber(ARGV[3]) ~= revision then
+  return {-1, revision}
+end
+for _, share in ipairs(shares) do
+  if redis.call('HEXISTS', fn, 'version:' .. share.version) == 0 then
+    return {-2, share.version}
+  end
+end
+if not before and countOf(fn, 'alias:') >= tonumber(ARGV[5]) then
+  return {-3}
+end
+local state = ARGV[2]
+if before and before.tag then
+  if #shares > 1 then
+    return {-4}
+  end
+  state = '{"tag":true,' .. string.sub(state, 2)
+end
+adoptCurrent(fn, ARGV[4])
+local text = writeAlias(fn, alias, state, ARGV[4])
+redis.call('PUBLISH', ARGV[6], ARGV[7])
+return {1, text}

@@ -1,0 +1,154 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import fc from 'fast-check';
+import type { Scheduler } from '../scheduler.ts';
+import { openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { fingerprintOf } from './fingerprint.ts';
+import { hasEnded, type InvocationStatus, type ListQuery } from './types.ts';
+
+describe('lists of invocations', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  before(async () => {
+    redis = await TestRedis.start();
+    scheduler = openTestScheduler(redis);
+  });
+  after(async () => {
+    await scheduler.close();
+    await redis.stop();
+  });
+
+  /** Every page of a query. */
+  async function all(tenant: string, query: ListQuery): Promise<string[]> {
+    const ids: string[] = [];
+    let cursor: string | undefined;
+    do {
+      const page = await scheduler.invocations.list(tenant, { ...query, cursor });
+      ids.push(...page.invocations.map(({ id }) => id));
+      cursor = page.cursor ?? undefined;
+    } while (cursor !== undefined);
+    return ids;
+  }
+
+  test('hold what any order of submissions and ends leaves, newest first, whatever the size of a page', async () => {
+    const { invocations } = scheduler;
+    let round = 0;
+    const act = fc.record({
+      function: fc.constantFrom('story', 'poem'),
+      // Few times, so that many are the same.
+      submittedAt: fc.integer({ min: 1, max: 4 }),
+      end: fc.constantFrom<InvocationStatus>('queued', 'running', 'succeeded', 'failed', 'cancelled'),
+    });
+    const query = fc.record({
+      function: fc.constantFrom(undefined, 'story', 'poem'),
+      statuses: fc.subarray<InvocationStatus>(['queued', 'running', 'succeeded', 'failed', 'cancelled']),
+      limit: fc.integer({ min: 1, max: 7 }),
+    });
+    await fc.assert(
+      fc.asyncProperty(fc.array(act, { maxLength: 12 }), fc.array(query, { maxLength: 4 }), async (acts, queries) => {
+        const tenant = `t${++round}`;
+        const made: { id: string; function: string; at: number; status: InvocationStatus }[] = [];
+        for (const { function: name, submittedAt, end } of acts) {
+          const record = submission({ tenant, function: name, submittedAt: Date.now() - 10_000 + submittedAt });
+          await invocations.create(record);
+          if (end === 'cancelled') await scheduler.control.requestCancel(record.id, 'test');
+          else if (end === 'failed') await invocations.fail(record.id, 'internal', 'test');
+          else if (end !== 'queued') {
+            const attempt = await invocations.beginAttempt(record.id, 'r');
+            assert.ok('epoch' in attempt);
+            if (end === 'succeeded')
+              await invocations.finish(record.id, attempt.epoch, 1, { event: 'result', data: '{}' }, null);
+          }
+          made.push({ id: record.id, function: name, at: record.submittedAt, status: end });
+        }
+        made.sort((a, b) => b.at - a.at || (a.id < b.id ? 1 : -1));
+        for (const { function: name, statuses, limit } of queries) {
+          const expected: string[] = made
+            .filter((each) => name === undefined || each.function === name)
+            .filter((each) => statuses.length === 0 || statuses.includes(each.status))
+            .map(({ id }) => id);
+          assert.deepEqual(await all(tenant, { function: name, statuses, limit }), expected);
+        }
+      }),
+      { numRuns: 25, seed: 5 },
+    );
+  });
+
+  test('forget ended ones past their bounds, and never one that waits or runs', async () => {
+    const keeping = openTestScheduler(redis, {
+      retention: { listedOfFunction: 3, listedOfTenant: 5, recordMs: 60_000 },
+    });
+    const { invocations, control } = keeping;
+    const waiting = submission();
+    await invocations.create(waiting);
+    for (let i = 0; i < 8; i += 1) {
+      const record = submission({ function: i % 2 === 0 ? 'story' : 'poem' });
+      await invocations.create(record);
+      await control.requestCancel(record.id, 'test');
+    }
+    const listed = async (query: Partial<ListQuery> = {}) =>
+      (await invocations.list('default', { limit: 100, ...query })).invocations;
+    // A list is cut when the next one is submitted.
+    assert.equal((await listed()).filter(({ status }) => hasEnded(status)).length, 6);
+    assert.equal((await listed({ function: 'story', statuses: ['cancelled'] })).length, 4);
+    assert.deepEqual(
+      (await listed({ statuses: ['queued'] })).map(({ id }) => id),
+      [waiting.id],
+    );
+    const later = submission({ submittedAt: Date.now() + 120_000 });
+    await invocations.create(later);
+    assert.deepEqual(
+      (await listed()).map(({ id }) => id),
+      [later.id, waiting.id],
+    );
+    await keeping.close();
+  });
+
+  test('refuse what is no cursor', async () => {
+    for (const cursor of ['', 'x', '1', '1.', '1.a b', '+inf.a']) {
+      await assert.rejects(scheduler.invocations.list('default', { limit: 1, cursor }), { code: 'invalid-argument' });
+    }
+  });
+
+  test('an idempotency key belongs to one function and body, until some time after the end', async () => {
+    const keeping = openTestScheduler(redis, { retention: { idempotencyMs: 400 } });
+    const { invocations } = keeping;
+    const idempotencyKey = 'once';
+    const first = submission({ idempotencyKey, fingerprint: fingerprintOf('story', '{}'), deadlineMs: 60_000 });
+    await invocations.create(first);
+    const again = (name: string, body: string) =>
+      invocations.create(submission({ idempotencyKey, fingerprint: fingerprintOf(name, body) }));
+    const repeated = await again('story', '{}');
+    assert.ok(!repeated.created && repeated.id === first.id);
+    await assert.rejects(again('story', '{"a":1}'), { code: 'idempotency-key-reused' });
+    await assert.rejects(again('poem', '{}'), { code: 'idempotency-key-reused' });
+    assert.notEqual(fingerprintOf('a', 'b'), fingerprintOf('ab', ''));
+    const { store } = keeping;
+    const left = () => store.call((connection) => connection.pttl(store.keys.idempotency('default', idempotencyKey)));
+    assert.ok((await left()) > 50_000, 'it outlasts the deadline');
+    await invocations.fail(first.id, 'internal', 'test');
+    const after = await left();
+    assert.ok(after > 0 && after <= 400, `${after}`);
+    await keeping.close();
+  });
+
+  test('an outcome may outlive its events', async () => {
+    const keeping = openTestScheduler(redis, { retention: { eventsMs: 1, resultsMs: 60_000 } });
+    const { invocations, events, store } = keeping;
+    const record = submission();
+    await invocations.create(record);
+    const attempt = await invocations.beginAttempt(record.id, 'r');
+    assert.ok('epoch' in attempt);
+    await invocations.append(record.id, attempt.epoch, 1, [{ event: 'message', data: '{"text":"a"}' }]);
+    await invocations.finish(record.id, attempt.epoch, 2, { event: 'result', data: '{"output":7}' }, null);
+    while ((await store.call((connection) => connection.exists(store.keys.events(record.id)))) === 1);
+    const replayed = [];
+    for await (const event of events.follow(record.id, 0)) replayed.push(event);
+    assert.deepEqual(replayed, [{ seq: 2, event: 'result', data: '{"output":7}' }]);
+    assert.deepEqual(await events.terminal(record.id, 2), replayed[0]);
+    await store.call((connection) => connection.del(store.keys.outcome(record.id)));
+    await assert.rejects(events.follow(record.id, 0).next(), { code: 'invalid-argument' });
+    await keeping.close();
+  });
+});

@@ -1,0 +1,78 @@
+--[[
+  One page of invocations, newest first, out of several lists.
+
+  KEYS[1...] lists (sorted sets of ids by submission time)
+
+  ARGV[1] what comes before an id in the key of a record
+  ARGV[2] submission time of the last one seen, or '+inf'
+  ARGV[3] its id, or ''
+  ARGV[4] how many are wanted
+  ARGV[5] how many are looked at, at most
+  ARGV[6] the statuses that are wanted, with commas around each (',queued,running,'), or '' for all
+
+  Returns {cursor time, cursor id, id...}: the cursor is the last one that was looked at; its id is '' when nothing follows.
+]]
+local CHUNK = 128
+local from, fromId = ARGV[2], ARGV[3]
+
+-- The members of a list after the cursor, one a call: time and id.
+local function reader(list)
+  local offset, chunk, at = 0, {}, 1
+  return function()
+    while true do
+      if at > #chunk then
+        chunk = redis.call('ZREVRANGEBYSCORE', list, from, '-inf', 'WITHSCORES', 'LIMIT', offset, CHUNK)
+        offset, at = offset + CHUNK, 1
+        if #chunk == 0 then
+          return nil
+        end
+      end
+      local id, time = chunk[at], tonumber(chunk[at + 1])
+      at = at + 2
+      -- Of one time the greater id comes first.
+      if fromId == '' or time < tonumber(from) or id < fromId then
+        return {time = time, id = id}
+      end
+    end
+  end
+end
+
+local readers, heads = {}, {}
+for i, list in ipairs(KEYS) do
+  readers[i] = reader(list)
+  heads[i] = readers[i]()
+end
+
+local found, looked, last = {}, 0, nil
+while #found < tonumber(ARGV[4]) and looked < tonumber(ARGV[5]) do
+  local first
+  for i = 1, #KEYS do
+    local head, best = heads[i], first and heads[first]
+    if head and (not best or head.time > best.time or (head.time == best.time and head.id > best.id)) then
+      first = i
+    end
+  end
+  if not first then
+    break
+  end
+  last = heads[first]
+  heads[first] = readers[first]()
+  looked = looked + 1
+  local wanted = ARGV[6] == ''
+  if not wanted then
+    local status = redis.call('HGET', ARGV[1] .. last.id, 'status')
+    wanted = status and string.find(ARGV[6], ',' .. status .. ',', 1, true)
+  end
+  if wanted then
+    found[#found + 1] = last.id
+  end
+end
+
+local more = false
+for i = 1, #KEYS do
+  more = more or heads[i]
+end
+if more and last then
+  return {string.format('%.0f', last.time), last.id, unpack(found)}
+end
+return {'', '', unpack(found)}

@@ -1,0 +1,38 @@
+import type { InvocationJob } from '../admission/job.ts';
+import type { Keys } from '../keys.ts';
+import type { NewInvocation } from './types.ts';
+
+/** What an invocation needs beyond its record: what its runtime gets, and what admission heeds. */
+export interface Submission extends NewInvocation, Pick<InvocationJob, 'input' | 'limits' | 'traceparent'> {
+  /** KV pages that it is expected to hold, by model, or on its first model; learned from past runs of the version when absent. */
+  readonly expectedPages?: number | Readonly<Record<string, number>>;
+  /** Models that its function names; the first is the one it is expected to use. */
+  readonly models?: readonly string[];
+}
+
+/** The job as its runtime gets it, but for the arrival, which the script that stores it gives out. */
+export function jobText(submission: Submission): string {
+  const { id, tenant, function: name, version, input, limits, submittedAt, deadlineMs, restartable } = submission;
+  const { traceparent } = submission;
+  const job: Omit<InvocationJob, 'arrival'> = {
+    ...{ id, tenant, function: name, version, input, limits, submittedAt, deadlineMs, restartable },
+    ...(traceparent !== undefined && { traceparent }),
+  };
+  return JSON.stringify(job);
+}
+
+/** Fields of the record that admission reads: `admission/scripts/include/expected-pages.lua`. */
+export function admissionFields(keys: Keys, submission: Submission): string[] {
+  const { tenant, function: name, version, expectedPages, models } = submission;
+  const fields = ['prefix', keys.prefix, 'learnedKey', keys.learnedPages(tenant, name, version)];
+  const [first] = models ?? [];
+  if (first !== undefined) fields.push('firstModel', first);
+  if (expectedPages !== undefined) fields.push('declaredPages', JSON.stringify(whole(expectedPages)));
+  return fields;
+}
+
+/** Whole pages, whatever was declared. */
+function whole(pages: number | Readonly<Record<string, number>>): number | Record<string, number> {
+  if (typeof pages === 'number') return Math.ceil(pages);
+  return Object.fromEntries(Object.entries(pages).map(([model, count]) => [model, Math.ceil(count)]));
+}

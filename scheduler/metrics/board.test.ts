@@ -1,0 +1,40 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { openTestScheduler } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+
+let redis: TestRedis;
+before(async () => {
+  redis = await TestRedis.start();
+});
+after(() => redis.stop());
+
+test('the last snapshot of each process that lives, by process', async (t) => {
+  const scheduler = openTestScheduler(redis);
+  t.after(() => scheduler.close());
+  const { metrics, store } = scheduler;
+  assert.deepEqual(await metrics.read(), []);
+  await metrics.publish('runtime-1', 'old');
+  await metrics.publish('gateway', 'g');
+  await metrics.publish('runtime-1', 'new');
+  assert.deepEqual(await metrics.read(), [
+    { process: 'gateway', text: 'g' },
+    { process: 'runtime-1', text: 'new' },
+  ]);
+  // It has handed nothing over for longer than a snapshot holds.
+  await store.redis.zadd(store.keys.metricsExpiries, 1, 'runtime-1');
+  assert.deepEqual(await metrics.read(), [{ process: 'gateway', text: 'g' }]);
+  await metrics.publish('gateway', 'g');
+  assert.deepEqual(await store.redis.hkeys(store.keys.metrics), ['gateway']);
+});
+
+test('what is too large, and one process too many, is refused and not stored', async (t) => {
+  const scheduler = openTestScheduler(redis);
+  t.after(() => scheduler.close());
+  const { metrics } = scheduler;
+  await assert.rejects(metrics.publish('runtime-1', 'x'.repeat(2 * 1024 * 1024 + 1)), /is the limit/);
+  await Promise.all(Array.from({ length: 256 }, (_, i) => metrics.publish(`p${i}`, '[]')));
+  await assert.rejects(metrics.publish('one more', '[]'), /More than 256 processes/);
+  await metrics.publish('p0', '[1]');
+  assert.equal((await metrics.read()).length, 256);
+});

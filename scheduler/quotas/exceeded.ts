@@ -1,0 +1,112 @@
+import { StoreError } from '../store/errors.ts';
+import { resetOf } from './limits.ts';
+import { isQuotaName, type QuotaName } from './names.ts';
+
+/** A limit and how much of it is used. */
+export interface QuotaUse {
+  readonly quota: QuotaName;
+  /** Null for the tenant as a whole. */
+  readonly function: string | null;
+  readonly limit: number;
+  readonly used: number;
+  /** When the window ends, ms since the epoch; null for what is held. */
+  readonly resetsAt: number | null;
+}
+
+/** A counted quota that a running invocation has passed. */
+export interface ExceededQuota {
+  readonly quota: QuotaName;
+  readonly limit: number;
+  /** Milliseconds since the epoch. */
+  readonly resetsAt: number;
+  readonly scope: 'tenant' | 'function';
+}
+
+/** What a call that reports usage answers. */
+export interface Metered<Outcome> {
+  readonly outcome: Outcome;
+  /** The invocation is to be ended with that quota's failure code. */
+  readonly exceeded: ExceededQuota | null;
+  /** The least that the windows of the token quotas have left; null without one. */
+  readonly tokensLeft: number | null;
+}
+
+/** What is held may have room again soon; nobody can say when. */
+const HELD_RETRY_MS = 1000;
+
+/** A quota has no room: nothing was stored. */
+export class QuotaExceeded extends StoreError {
+  readonly use: QuotaUse;
+  /** After so long the same is taken, as far as this quota goes; null when waiting does not help. */
+  readonly retryAfterMs: number | null;
+  /** Every counted quota that binds, this one included. */
+  readonly counted: readonly QuotaUse[];
+
+  constructor(use: QuotaUse, now: number, counted: readonly QuotaUse[] = []) {
+    const whose = use.function === null ? '' : ` of the function ${use.function}`;
+    super('quota-exceeded', `The quota ${use.quota}${whose} is used up: ${shown(use.used)} of ${use.limit}.`);
+    this.use = use;
+    this.counted = counted;
+    this.retryAfterMs =
+      use.limit === 0 || use.quota === 'storage-bytes'
+        ? null
+        : use.resetsAt === null
+          ? HELD_RETRY_MS
+          : Math.max(1, use.resetsAt - now);
+  }
+
+  /** The tenant may store no more: limit and use as a script answers them. */
+  static ofStorage(limit: unknown, used: unknown, now: number): QuotaExceeded {
+    const use = {
+      quota: 'storage-bytes',
+      function: null,
+      limit: Number(limit),
+      used: Number(used),
+      resetsAt: null,
+    } as const;
+    return new QuotaExceeded(use, now);
+  }
+
+  get quota(): QuotaName {
+    return this.use.quota;
+  }
+}
+
+function shown(used: number): string {
+  return String(Math.round(used * 1000) / 1000);
+}
+
+/** Quotas as scripts answer them: name, function or '', limit, used, one after the other. */
+export function parseUses(values: readonly unknown[], now: number): QuotaUse[] {
+  const uses: QuotaUse[] = [];
+  for (let i = 0; i + 3 < values.length; i += 4) {
+    const [quota, fn, limit, used] = values.slice(i, i + 4);
+    if (!isQuotaName(quota)) throw new StoreError('store-corrupt', `A script answered the quota ${String(quota)}.`);
+    uses.push({
+      quota,
+      function: fn === '' ? null : String(fn),
+      limit: Number(limit),
+      used: Number(used),
+      resetsAt: resetOf(quota, now),
+    });
+  }
+  return uses;
+}
+
+/** The answer of a script that was given usage: `[1, quota or '', function or '', limit, tokens left or '']`. */
+export function parseMetered(values: readonly unknown[], now: number): Omit<Metered<unknown>, 'outcome'> {
+  const [quota, fn, limit, tokensLeft] = values;
+  const resetsAt = isQuotaName(quota) ? resetOf(quota, now) : null;
+  return {
+    exceeded:
+      isQuotaName(quota) && resetsAt !== null
+        ? { quota, limit: Number(limit), resetsAt, scope: fn === '' ? 'tenant' : 'function' }
+        : null,
+    tokensLeft: optionalNumber(tokensLeft),
+  };
+}
+
+/** A number that a script may leave out by ''. */
+export function optionalNumber(value: unknown): number | null {
+  return value === '' || value == null ? null : Number(value);
+}

@@ -1,0 +1,163 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { after, before, describe, test } from 'node:test';
+import fc from 'fast-check';
+import type { Scheduler } from '../scheduler.ts';
+import { openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { QuotaExceeded } from './exceeded.ts';
+import { changeFault, type DefaultLimits, MAX_LIMIT, resolveAll } from './limits.ts';
+import { countedPart, HELD, maybeOfFunction, QUOTA_NAMES, quotaErrorCode } from './names.ts';
+import { SPANS, spanNumber, spanStart, windowEnd, windowLength } from './windows.ts';
+
+const SEED = 20_261_120;
+const lua = (path: string) => readFileSync(new URL(path, import.meta.url), 'utf8');
+const LIMITS = lua('./scripts/include/limits.lua');
+const COUNTERS = lua('../usage/scripts/include/counters.lua');
+const DAY_MS = 86_400_000;
+
+describe('limits', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  let now = 0;
+  before(async () => {
+    redis = await TestRedis.start();
+  });
+  after(() => redis.stop());
+
+  test('windows of UTC have the same numbers in the scripts, end where the next begins, and hold their time', async () => {
+    const script = `${COUNTERS}\nlocal n = {}\nfor i, at in ipairs(ARGV) do for w, window in ipairs({'minute', 'hour', 'day', 'month'}) do
+      n[#n + 1] = windowNumber(window, tonumber(at)) end end\nreturn n`;
+    const leap = [Date.UTC(2028, 1, 29), Date.UTC(2028, 2, 1) - 1, Date.UTC(2100, 1, 28), Date.UTC(2000, 11, 31)];
+    const time = fc.integer({ min: Date.UTC(1999, 0), max: Date.UTC(2200, 0) });
+    const times = [...leap, ...fc.sample(time, { numRuns: 500, seed: SEED })];
+    const expected = times.flatMap((at) => SPANS.map((span) => spanNumber(span, at)));
+    assert.deepEqual(await redis.connect().eval(script, 0, ...times), expected);
+    for (const at of times) {
+      for (const window of ['minute', 'day', 'month'] as const) {
+        const start = spanStart(window, spanNumber(window, at));
+        assert.ok(start <= at && at < windowEnd(window, at));
+        assert.equal(spanNumber(window, windowEnd(window, at)), spanNumber(window, at) + 1);
+        assert.equal(windowEnd(window, at) - start, windowLength(window, at));
+      }
+    }
+    assert.equal(windowEnd('month', Date.UTC(2028, 1, 3)), Date.UTC(2028, 2, 1));
+  });
+
+  const setting = fc.record({
+    quota: fc.constantFrom(...QUOTA_NAMES),
+    function: fc.constantFrom(null, 'story'),
+    limit: fc.oneof(fc.nat({ max: 20 }), fc.constantFrom(null, MAX_LIMIT)),
+    until: fc.constantFrom(null, null, 1500, 3000),
+  });
+  const defaults = fc.dictionary(fc.constantFrom(...QUOTA_NAMES), fc.nat({ max: 9 }));
+
+  test('scripts and the pure function resolve alike, whatever was set and whenever it is asked', async () => {
+    const script = `${LIMITS}\nlocal found = {}
+      for _, limit in ipairs(countedLimits(ARGV[1], ARGV[2], tonumber(ARGV[3]))) do
+        found[#found + 1] = limit.kind .. '-per-' .. limit.window .. ' ' .. limit.fn .. ' ' .. string.format('%.0f', limit.limit) end
+      for i = 4, #ARGV do for _, fn in ipairs({'', ARGV[2]}) do
+        local limit = quotaLimit(ARGV[1], ARGV[i], fn, tonumber(ARGV[3]))
+        if limit then found[#found + 1] = ARGV[i] .. ' ' .. fn .. ' ' .. string.format('%.0f', limit) end end end
+      return found`;
+    const connection = redis.connect();
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(setting, { maxLength: 12 }),
+        defaults,
+        fc.constantFrom(1000, 1500, 2999),
+        async (changes, usual, at) => {
+          now = 0;
+          scheduler = openTestScheduler(redis, { clock: () => now });
+          try {
+            await scheduler.quotas.setDefaults(usual as DefaultLimits);
+            for (const change of changes) {
+              if (changeFault(change, now) === null) {
+                await scheduler.quotas.set('acme', change, { author: 'a', reason: '' });
+              }
+            }
+            now = at;
+            const account = scheduler.store.keys.account('acme');
+            const settings = await connection.hgetall(`${account}:quotas`);
+            const expected = resolveAll(settings, usual as DefaultLimits, 'story', at).map(
+              ({ quota, function: fn, limit }) => `${quota} ${fn ?? ''} ${limit}`,
+            );
+            const found = (await connection.eval(script, 0, account, 'story', at, ...HELD)) as string[];
+            assert.deepEqual(found.sort(), expected.sort());
+          } finally {
+            await scheduler.close();
+          }
+        },
+      ),
+      { numRuns: 60, seed: SEED },
+    );
+  });
+
+  const step = fc.record({
+    fn: fc.constantFrom('story', 'poem'),
+    tokens: fc.nat({ max: 12 }),
+    waitMs: fc.constantFrom(0, 0, 500, 20_000, 5 * 3_600_000),
+  });
+
+  test('Retry-After is true: the same request is taken after it, and not a moment before', async () => {
+    const counted = QUOTA_NAMES.filter((quota) => /^(requests|tokens)-/.test(quota));
+    const limits = fc.array(
+      fc.record({
+        quota: fc.constantFrom(...counted),
+        function: fc.constantFrom(null, 'story'),
+        limit: fc.integer({ min: 1, max: 15 }),
+        until: fc.constant(null),
+      }),
+      { minLength: 1, maxLength: 6 },
+    );
+    await fc.assert(
+      fc.asyncProperty(limits, fc.array(step, { minLength: 10, maxLength: 25 }), async (changes, steps) => {
+        now = Date.UTC(2026, 9, 30, 23, 59, 0);
+        scheduler = openTestScheduler(redis, { clock: () => now });
+        const { invocations } = scheduler;
+        const create = (fn: string) => {
+          const record = submission({ tenant: 'acme', function: fn, submittedAt: now });
+          return invocations.create(record).then(() => record.id, refused);
+        };
+        try {
+          for (const change of changes) await scheduler.quotas.set('acme', change, { author: 'a', reason: '' });
+          for (const { fn, tokens, waitMs } of steps) {
+            now += waitMs;
+            let id = await create(fn);
+            if (id instanceof QuotaExceeded) {
+              const { retryAfterMs, use } = id;
+              assert.ok(retryAfterMs !== null && retryAfterMs <= 31 * DAY_MS && use.used >= use.limit);
+              now += retryAfterMs - 1;
+              assert.ok((await create(fn)) instanceof QuotaExceeded, 'a moment before');
+              now += 1;
+              id = await create(fn);
+            }
+            assert.ok(typeof id === 'string', String(id));
+            const attempt = await invocations.beginAttempt(id, 'r1');
+            assert.ok('epoch' in attempt);
+            const left = (await invocations.report(id, attempt.epoch, { outputTokens: tokens })).tokensLeft;
+            const passed = (await invocations.report(id, attempt.epoch, { outputTokens: tokens })).exceeded;
+            assert.ok(passed === null || left === 0 || !passed.quota.startsWith('tokens'));
+          }
+        } finally {
+          await scheduler.close();
+        }
+      }),
+      { numRuns: 40, seed: SEED },
+    );
+  });
+
+  test('every quota has an error code, a window or none, and a holder', () => {
+    for (const quota of QUOTA_NAMES) {
+      assert.match(quotaErrorCode(quota), /^quota-/);
+      const held = (HELD as readonly string[]).includes(quota);
+      assert.equal(countedPart(quota) === null, held);
+      assert.equal(maybeOfFunction(quota), !held || quota === 'concurrent-invocations');
+    }
+  });
+});
+
+function refused(error: unknown): QuotaExceeded {
+  if (error instanceof QuotaExceeded) return error;
+  throw error;
+}

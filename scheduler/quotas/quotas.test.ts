@@ -1,0 +1,196 @@
+import assert from 'node:assert/strict';
+import { after, before, beforeEach, describe, test } from 'node:test';
+import type { TerminalEvent } from '../invocations/types.ts';
+import type { Scheduler } from '../scheduler.ts';
+import { openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { QuotaExceeded } from './exceeded.ts';
+import type { LimitChange } from './limits.ts';
+import type { QuotaName } from './names.ts';
+
+const RESULT: TerminalEvent = { event: 'result', data: '{}' };
+const MESSAGE = [{ event: 'message' as const, data: '{"text":"a"}' }];
+const NOTE = { author: 'key_1', reason: 'for the test' };
+/** 2027-01-31T23:59:30.500Z: minute, day and month all end in 29.5 s. */
+const START = Date.UTC(2027, 0, 31, 23, 59, 30, 500);
+
+describe('quotas', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  let now: number;
+  before(async () => {
+    redis = await TestRedis.start();
+  });
+  after(() => redis.stop());
+  beforeEach(async () => {
+    now = START;
+    scheduler = openTestScheduler(redis, { clock: () => now });
+    return () => scheduler.close();
+  });
+
+  const set = (quota: QuotaName, limit: number | null, more: Partial<LimitChange> = {}) =>
+    scheduler.quotas.set('acme', { quota, limit, function: null, until: null, ...more }, NOTE);
+  const create = (options: Parameters<typeof submission>[0] = {}) => {
+    const record = submission({ tenant: 'acme', submittedAt: now, ...options });
+    return scheduler.invocations.create(record).then((outcome) => ({ ...outcome, id: record.id }));
+  };
+  const begin = async (id: string) => {
+    const attempt = await scheduler.invocations.beginAttempt(id, 'r1');
+    assert.ok('epoch' in attempt);
+    return attempt;
+  };
+  const refusal = async (work: Promise<unknown>): Promise<QuotaExceeded> => {
+    const error = await work.then(
+      () => assert.fail('it was taken'),
+      (thrown: unknown) => thrown,
+    );
+    assert.ok(error instanceof QuotaExceeded, String(error));
+    return error;
+  };
+  const used = async (quota: QuotaName, fn: string | null = null) =>
+    (await scheduler.quotas.status('acme', fn)).find((state) => state.quota === quota && state.function === fn)?.used;
+
+  test('a request beyond the limit is refused until the window ends, and stores nothing but that it was', async () => {
+    await set('requests-per-minute', 2);
+    const key = { idempotencyKey: 'once', fingerprint: 'f' };
+    const first = await create(key);
+    assert.deepEqual(first.quotas, [
+      { quota: 'requests-per-minute', function: null, limit: 2, used: 1, resetsAt: START + 29_500 },
+    ]);
+    assert.deepEqual((await create(key)).created, false, 'a repetition is no request');
+    await create();
+    const refused = submission({ tenant: 'acme', submittedAt: now });
+    const error = await refusal(scheduler.invocations.create(refused));
+    assert.deepEqual([error.quota, error.use.used, error.retryAfterMs], ['requests-per-minute', 2, 29_500]);
+    assert.equal(await scheduler.invocations.get(refused.id), null);
+    const [minute] = await scheduler.usage.minutes('acme', 1);
+    assert.deepEqual([minute?.counts.requests, minute?.rejections], [2, { 'quota-requests': 1 }]);
+    now += (error.retryAfterMs ?? 0) - 1;
+    await refusal(scheduler.invocations.create(refused));
+    now += 1;
+    assert.ok((await scheduler.invocations.create(refused)).created, 'after that wait it is taken');
+    assert.equal(await used('requests-per-minute'), 1);
+    assert.ok((await scheduler.invocations.create(submission())).created, 'another tenant is not concerned');
+  });
+
+  test('of several that are used up the one that ends last tells how long to wait; 0 lets nothing through', async () => {
+    await set('requests-per-minute', 1);
+    await set('requests-per-day', 1);
+    await set('tokens-per-month', 5, { function: 'story' });
+    await create();
+    now = Date.UTC(2027, 0, 10, 12);
+    const { id } = await create();
+    const { epoch, tokensLeft } = await begin(id);
+    assert.equal(tokensLeft, 5);
+    const outcome = await scheduler.invocations.append(id, epoch, 1, MESSAGE, { inputTokens: 4, outputTokens: 1 });
+    assert.deepEqual(outcome, { outcome: 'ok', exceeded: null, tokensLeft: 0 }, 'exactly used up is not passed');
+    const error = await refusal(create());
+    assert.deepEqual([error.quota, error.use.function], ['tokens-per-month', 'story']);
+    assert.equal(now + (error.retryAfterMs ?? 0), Date.UTC(2027, 1, 1));
+    assert.equal((await refusal(create({ function: 'other' }))).quota, 'requests-per-day');
+    await set('requests-per-minute', 0);
+    assert.equal((await refusal(create({ function: 'other' }))).retryAfterMs, null);
+  });
+
+  test('a running invocation hears which quota it has passed, whether it has events or not', async () => {
+    await set('gpu-ms-per-minute', 100);
+    await set('cpu-ms-per-day', 50, { function: 'story' });
+    const { id } = await create();
+    const { epoch } = await begin(id);
+    const { append, report } = {
+      append: (usage: Record<string, number>) => scheduler.invocations.append(id, epoch, 1, MESSAGE, usage),
+      report: (usage: Record<string, number>) => scheduler.invocations.report(id, epoch, usage),
+    };
+    assert.equal((await append({ gpuMs: 99.5, cpuMs: 50 })).exceeded, null);
+    assert.deepEqual((await report({ gpuMs: 100.25, cpuMs: 50 })).exceeded, {
+      ...{ quota: 'gpu-ms-per-minute', limit: 100, resetsAt: START + 29_500, scope: 'tenant' },
+    });
+    const passed = await report({ gpuMs: 100.25, cpuMs: 50.001 });
+    assert.deepEqual([passed.exceeded?.quota, passed.exceeded?.scope], ['cpu-ms-per-day', 'function']);
+    assert.equal(await used('gpu-ms-per-minute'), 100.25);
+    assert.equal((await refusal(create())).quota, 'cpu-ms-per-day');
+    assert.equal((await scheduler.invocations.report(id, epoch + 1, { gpuMs: 1 })).outcome, 'stale');
+    await scheduler.invocations.finish(id, epoch, 2, RESULT, { gpuMs: 101, cpuMs: 60, inputTokens: 7 });
+    assert.equal((await scheduler.invocations.report(id, epoch, { gpuMs: 999 })).outcome, 'ended');
+    assert.deepEqual([await used('gpu-ms-per-minute'), await used('cpu-ms-per-day', 'story')], [101, 60]);
+  });
+
+  test('invocations beyond those that may run wait, and those beyond that are refused', async () => {
+    await scheduler.quotas.setDefaults({ 'waiting-invocations': 2 });
+    const [first] = await Promise.all([create(), create()]);
+    const error = await refusal(create());
+    assert.deepEqual([error.quota, error.use.used, error.retryAfterMs], ['waiting-invocations', 2, 1000]);
+    await set('concurrent-invocations', 1);
+    await create();
+    assert.deepEqual((await refusal(create())).use.used, 2);
+    assert.deepEqual([await used('waiting-invocations'), await used('concurrent-invocations')], [2, 0]);
+    await scheduler.invocations.fail(first.id, 'internal', 'gone');
+    await scheduler.invocations.fail(first.id, 'internal', 'gone');
+    const { id } = await create();
+    await refusal(create());
+    await scheduler.cancel(id, 'changed my mind');
+    assert.ok((await create()).created, 'room for exactly one');
+    await set('concurrent-invocations', 3);
+    await set('concurrent-invocations', 3, { function: 'story' });
+    const own = await refusal(create());
+    assert.deepEqual([own.quota, own.use.function, own.use.used], ['concurrent-invocations', 'story', 3]);
+    assert.ok((await create({ function: 'other' })).created);
+  });
+
+  test('limits: an override holds for its time, a limit for good ends it, null gives the default back', async () => {
+    await scheduler.quotas.setDefaults({ 'requests-per-minute': 9, 'kv-pages': 8 });
+    const shown = async () => {
+      const states = await scheduler.quotas.status('acme');
+      return states.map(({ quota, limit, source, override }) => [quota, limit, source, override?.author]);
+    };
+    const limitOf = () => scheduler.quotas.limit('acme', 'requests-per-minute');
+    assert.deepEqual(await shown(), [
+      ['requests-per-minute', 9, 'default', undefined],
+      ['kv-pages', 8, 'default', undefined],
+    ]);
+    await set('requests-per-minute', 5);
+    await set('requests-per-minute', 50, { until: now + 1000 });
+    assert.deepEqual((await shown())[0], ['requests-per-minute', 50, 'override', 'key_1']);
+    assert.deepEqual([await limitOf(), (await create()).quotas[0]?.limit], [50, 50]);
+    now += 1000;
+    assert.deepEqual([await limitOf(), (await create()).quotas[0]?.limit], [5, 5]);
+    await set('requests-per-minute', 50, { until: now + 1000 });
+    await set('requests-per-minute', 6);
+    assert.equal(await limitOf(), 6);
+    await set('requests-per-minute', null);
+    assert.deepEqual([await limitOf(), (await create()).quotas[0]?.limit], [9, 9]);
+    await scheduler.quotas.setDefaults({});
+    assert.deepEqual([await limitOf(), (await create()).quotas, await shown()], [null, [], []]);
+    const { id } = await create();
+    await set('kv-pages', 3);
+    assert.equal((await begin(id)).kvPages, 3);
+  });
+
+  test('storage is one number over stored values, files and components', async () => {
+    await set('storage-bytes', 1000);
+    const { keyValues, files, blobs, functions } = scheduler;
+    assert.equal((await keyValues.write('acme', 'k', new Uint8Array(100))).kind, 'written');
+    const { id } = await create();
+    const { epoch } = await begin(id);
+    assert.equal(await files.put(id, 'f', 'text/plain', new Uint8Array(200)), 'ok');
+    const component = new Uint8Array(400);
+    const componentHash = await blobs.put(component);
+    const version = {
+      ...{ tenant: 'acme', name: 'story', version: 'v1', componentHash, componentBytes: 400, createdAt: now },
+      manifest: { name: 'story' },
+    };
+    await functions.put(version as never);
+    await functions.put(version as never);
+    const total = (await used('storage-bytes')) ?? 0;
+    assert.ok(total > 700 && total < 800, `${total}`);
+    const other = { ...version, version: 'v2' };
+    assert.deepEqual((await refusal(functions.put(other as never))).use.used, total);
+    assert.equal((await refusal(files.put(id, 'g', 'text/plain', new Uint8Array(300)))).quota, 'storage-bytes');
+    const write = await keyValues.write('acme', 'l', new Uint8Array(300));
+    assert.deepEqual(write, { kind: 'over-quota', limit: 1000, used: total });
+    assert.equal((await keyValues.write('acme', 'k', new Uint8Array(10))).kind, 'written', 'less is always taken');
+    await scheduler.invocations.finish(id, epoch, 1, RESULT, null);
+    now += 40 * 86_400_000;
+    assert.equal(await used('storage-bytes'), 8 + 10 + 1 + 400, 'files are forgotten with their invocation');
+  });
+});

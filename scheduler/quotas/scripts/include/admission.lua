@@ -1,0 +1,88 @@
+-- After limits.lua and counters.lua. Whether a client may make one more invocation.
+
+-- The limits that count, with what is used of each.
+local function countedUse(account, fn, now)
+  local read = {}
+  local limits = countedLimits(account, fn, now)
+  for _, limit in ipairs(limits) do
+    if not read[limit.window] then
+      read[limit.window] = {readCounts(account, fn, limit.window, now)}
+    end
+    limit.quota = limit.kind .. '-per-' .. limit.window
+    limit.used = usedOf(limit.kind, read[limit.window][limit.fn == '' and 1 or 2])
+  end
+  return limits
+end
+
+-- The counted quota that is used up, or nil: the one that stays so longest.
+local function usedUp(limits)
+  local found
+  for _, limit in ipairs(limits) do
+    if limit.used >= limit.limit and not (found and found.limit == 0) then
+      found = limit
+    end
+  end
+  return found
+end
+
+-- The held quota that has no room, or nil. A function's `concurrent-invocations` are all that run and wait. The tenant's wait when more would
+-- run at once than may: those beyond, or without that bound those in line, are held against `waiting-invocations`.
+local function noRoom(account, fn, now, inLine)
+  local open, openOne = unpack(redis.call('HMGET', account .. ':open', '*', fn))
+  open, openOne = tonumber(open or 0), tonumber(openOne or 0)
+  local one = quotaLimit(account, 'concurrent-invocations', fn, now)
+  if one and openOne >= one then
+    return {quota = 'concurrent-invocations', fn = fn, limit = one, used = openOne}
+  end
+  local waiting = quotaLimit(account, 'waiting-invocations', '', now)
+  if not waiting then
+    return nil
+  end
+  local running = quotaLimit(account, 'concurrent-invocations', '', now)
+  local used = running and math.max(0, open - running) or inLine
+  if (running and open >= running + waiting) or (not running and inLine >= waiting) then
+    return {quota = 'waiting-invocations', fn = '', limit = waiting, used = used}
+  end
+  return nil
+end
+
+local function quotaText(number)
+  return string.format('%.3f', number)
+end
+
+-- Limits as a reply carries them: quota, function or '', limit, used, one after the other.
+local function quotaStates(limits)
+  local states = {}
+  for _, limit in ipairs(limits) do
+    states[#states + 1] = limit.quota
+    states[#states + 1] = limit.fn
+    states[#states + 1] = quotaText(limit.limit)
+    states[#states + 1] = quotaText(limit.used)
+  end
+  return states
+end
+
+-- Refuses, or counts a request of the tenant that is to be stored: the refusing quota or nil, then the limits with what is used of them now.
+local function admitRequest(account, fn, now, inLine)
+  local limits = countedUse(account, fn, now)
+  local refusing = usedUp(limits) or noRoom(account, fn, now, inLine)
+  if refusing then
+    -- A Redis without room for this number still refuses.
+    redis.pcall('HINCRBY', windowKey(account, 'minute', now), 'r:' .. refusing.quota, 1)
+    redis.pcall('PEXPIRE', windowKey(account, 'minute', now), KEPT_MS.minute)
+    return refusing, limits
+  end
+  return nil, limits
+end
+
+-- The request is stored.
+local function countRequest(account, fn, now, limits)
+  count(account, fn, now, {[REQUESTS] = 1, [INVOCATIONS] = 1})
+  redis.call('HINCRBY', account .. ':open', '*', 1)
+  redis.call('HINCRBY', account .. ':open', fn, 1)
+  for _, limit in ipairs(limits) do
+    if limit.kind == 'requests' then
+      limit.used = limit.used + 1
+    end
+  end
+end

@@ -1,0 +1,62 @@
+-- Limits of a tenant. In the hash `<account>:quotas` the field `<quota>` (of the tenant) or `<quota>:<function>` holds `<limit>`, or
+-- `<limit, or - for none> <limit for a time> <until, ms>`; `#counted` is there when one of them is counted in windows. The account `*`
+-- holds what every tenant has by default. `resolve` of limits.ts says the same.
+local COUNTED = {'requests', 'tokens', 'gpu-ms', 'cpu-ms'}
+local QUOTA_WINDOWS = {'minute', 'day', 'month'}
+
+local function defaultQuotas(account)
+  return string.match(account, '^(.*:)[^:]*$') .. '*:quotas'
+end
+
+-- What a field's value allows at that time; nil for no limit.
+local function inForce(value, now)
+  if not value then
+    return nil
+  end
+  local set, override, expiry = string.match(value, '^(%S+) (%S+) (%S+)$')
+  if override and tonumber(expiry) > now then
+    return tonumber(override)
+  end
+  return tonumber(set or value)
+end
+
+-- A limit of the tenant (fn is '') or of one of its functions; nil for none.
+local function quotaLimit(account, quota, fn, now)
+  if fn ~= '' then
+    return inForce(redis.call('HGET', account .. ':quotas', quota .. ':' .. fn), now)
+  end
+  return inForce(redis.call('HGET', account .. ':quotas', quota), now)
+    or inForce(redis.call('HGET', defaultQuotas(account), quota), now)
+end
+
+-- Every limit that counts for this function of the tenant, the shortest window first: lists of { kind, window, fn or '', limit }.
+local function countedLimits(account, fn, now)
+  local settings, defaults = account .. ':quotas', defaultQuotas(account)
+  local own, usual = redis.call('HEXISTS', settings, '#counted') == 1, redis.call('HEXISTS', defaults, '#counted') == 1
+  local limits = {}
+  if not own and not usual then
+    return limits
+  end
+  local names, fields = {}, {}
+  for _, window in ipairs(QUOTA_WINDOWS) do
+    for _, kind in ipairs(COUNTED) do
+      local name = kind .. '-per-' .. window
+      names[#names + 1] = name
+      fields[#fields + 1] = name
+      fields[#fields + 1] = name .. ':' .. fn
+    end
+  end
+  local set = own and redis.call('HMGET', settings, unpack(fields)) or {}
+  local given = usual and redis.call('HMGET', defaults, unpack(names)) or {}
+  for i in ipairs(names) do
+    local window, kind = QUOTA_WINDOWS[math.floor((i - 1) / #COUNTED) + 1], COUNTED[(i - 1) % #COUNTED + 1]
+    local whole, one = inForce(set[2 * i - 1], now) or inForce(given[i], now), inForce(set[2 * i], now)
+    if whole then
+      limits[#limits + 1] = {kind = kind, window = window, fn = '', limit = whole}
+    end
+    if one then
+      limits[#limits + 1] = {kind = kind, window = window, fn = fn, limit = one}
+    end
+  end
+  return limits
+end

@@ -1,0 +1,44 @@
+--[[
+  Changes one setting of a tenant. Made twice it is the same.
+
+  KEYS[1] settings (hash), see include/limits.lua
+  KEYS[2] who set them (hash): field to JSON
+
+  ARGV[1] field
+  ARGV[2] limit for good, or '' to take setting and override away
+  ARGV[3] limit for a time instead, or ''
+  ARGV[4] until then, ms
+  ARGV[5] who set it, as JSON text
+  ARGV[6] how many settings there may be
+
+  Returns 1 changed, 0 there are too many (nothing was changed).
+]]
+local settings, notes, field = KEYS[1], KEYS[2], ARGV[1]
+
+if ARGV[2] == '' and ARGV[3] == '' then
+  redis.call('HDEL', settings, field)
+  redis.call('HDEL', notes, field)
+else
+  local before = redis.call('HGET', settings, field)
+  if not before and redis.call('HLEN', settings) >= tonumber(ARGV[6]) then
+    return 0
+  end
+  local value = ARGV[2]
+  if ARGV[3] ~= '' then
+    value = string.match(before or '-', '^%S+') .. ' ' .. ARGV[3] .. ' ' .. ARGV[4]
+  end
+  redis.call('HSET', settings, field, value)
+  redis.call('HSET', notes, field, ARGV[5])
+end
+
+-- Whoever uses something looks for limits only where one is.
+local counted = false
+for _, name in ipairs(redis.call('HKEYS', settings)) do
+  counted = counted or string.find(name, '-per-', 1, true) ~= nil
+end
+if counted then
+  redis.call('HSET', settings, '#counted', 1)
+else
+  redis.call('HDEL', settings, '#counted')
+end
+return 1

@@ -1,0 +1,18 @@
+--[[
+  From here on a runtime is none: what it offered is gone from the platform's capacity.
+
+  KEYS[1] registered runtimes (hash)
+  KEYS[2] the runtime's alive key
+  KEYS[3] its cancels (hash)
+  ARGV[1] runtime id
+  ARGV[2] what every key begins with
+  ARGV[3] now, ms
+
+  Returns 1.
+]]
+--- @include "../../store/scripts/even-when-full.lua"
+--- @include "../../admission/scripts/include/admission.lua"
+redis.call('DEL', KEYS[2], KEYS[3])
+redis.call('HDEL', KEYS[1], ARGV[1])
+closeAdmission(refreshCapacity(openAdmission(ARGV[2], ARGV[3])))
+return 1

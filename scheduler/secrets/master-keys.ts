@@ -1,0 +1,128 @@
+import { createHash, createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
+import { link, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+
+const KEY_BYTES = 32;
+const ID_LENGTH = 8;
+/** Where the keys may be given instead of in the file. */
+const VARIABLE = 'PIE_MASTER_KEY';
+const FILE = 'master.key';
+
+/** A key that seals secrets. */
+export interface MasterKey {
+  /** From the key itself, so that two keys never share one: the first digits of its sha256. */
+  readonly id: string;
+  readonly key: KeyObject;
+}
+
+/** The keys under which secrets are sealed: the first one seals, all of them open. */
+export interface MasterKeys {
+  /** The one that seals. Makes it when there is none and this process may. */
+  first(): Promise<MasterKey>;
+  /** Null when it is not among them. */
+  byId(id: string): Promise<MasterKey | null>;
+}
+
+/**
+ * The keys of an installation: `PIE_MASTER_KEY`, else `master.key` in its home, each a list of keys of 32 bytes in base64, separated by white
+ * space or commas. To rotate, put a new key (`openssl rand -base64 32`) before the others. The variable is taken out of the environment,
+ * where the processes that this one starts would find it.
+ *
+ * @throws when the variable holds anything else; the file is read when it is needed.
+ */
+export function openMasterKeys(
+  home: string,
+  options: { readonly create: boolean; readonly environment?: NodeJS.ProcessEnv },
+): MasterKeys {
+  const { create, environment = process.env } = options;
+  const given = environment[VARIABLE];
+  delete environment[VARIABLE];
+  return given === undefined || given.trim() === ''
+    ? new KeyFile(path.join(home, FILE), create)
+    : new FixedKeys(parseKeys(given, VARIABLE));
+}
+
+class FixedKeys implements MasterKeys {
+  readonly #keys: readonly MasterKey[];
+
+  constructor(keys: readonly MasterKey[]) {
+    this.#keys = keys;
+  }
+
+  async first(): Promise<MasterKey> {
+    return firstOf(this.#keys, VARIABLE);
+  }
+
+  async byId(id: string): Promise<MasterKey | null> {
+    return this.#keys.find((key) => key.id === id) ?? null;
+  }
+}
+
+/** Read again for every sealing, and for a key that is not known yet: rotating needs no restart. */
+class KeyFile implements MasterKeys {
+  readonly #file: string;
+  readonly #create: boolean;
+  #keys: readonly MasterKey[] = [];
+
+  constructor(file: string, create: boolean) {
+    this.#file = file;
+    this.#create = create;
+  }
+
+  async first(): Promise<MasterKey> {
+    if (!(await this.#read())) {
+      if (!this.#create) throw new Error(`There is no ${this.#file} (nor ${VARIABLE}).`);
+      await writeOnce(this.#file, `${randomBytes(KEY_BYTES).toString('base64')}\n`);
+      await this.#read();
+    }
+    return firstOf(this.#keys, this.#file);
+  }
+
+  async byId(id: string): Promise<MasterKey | null> {
+    const find = () => this.#keys.find((key) => key.id === id) ?? null;
+    return find() ?? ((await this.#read()) ? find() : null);
+  }
+
+  /** False when there is no file. */
+  async #read(): Promise<boolean> {
+    try {
+      this.#keys = parseKeys(await readFile(this.#file, 'utf8'), this.#file);
+      return true;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false;
+      throw error;
+    }
+  }
+}
+
+function parseKeys(text: string, source: string): MasterKey[] {
+  const words = text.split(/[\s,]+/).filter((word) => word !== '');
+  return words.map((word, i) => {
+    const bytes = Buffer.from(word, 'base64');
+    if (bytes.length !== KEY_BYTES || bytes.toString('base64').replace(/=+$/, '') !== word.replace(/=+$/, '')) {
+      throw new Error(`Key ${i + 1} in ${source} is not ${KEY_BYTES} bytes in base64.`);
+    }
+    const id = createHash('sha256').update(bytes).digest('hex').slice(0, ID_LENGTH);
+    return { id, key: createSecretKey(bytes) };
+  });
+}
+
+function firstOf(keys: readonly MasterKey[], source: string): MasterKey {
+  const [first] = keys;
+  if (first === undefined) throw new Error(`There is no key in ${source}.`);
+  return first;
+}
+
+/** Never readable by others, never half written, and never over one that another process has written meanwhile. */
+async function writeOnce(file: string, text: string): Promise<void> {
+  await mkdir(path.dirname(file), { recursive: true });
+  const draft = `${file}.${process.pid}.${randomBytes(4).toString('hex')}.tmp`;
+  try {
+    await writeFile(draft, text, { mode: 0o600, flag: 'wx' });
+    await link(draft, file);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  } finally {
+    await rm(draft, { force: true });
+  }
+}

@@ -1,0 +1,24 @@
+/** What secrets and variables of functions may look like; nothing here touches Redis. */
+
+/** Name of a secret, or of a variable in a function's environment. */
+export const VARIABLE_NAME = /^[A-Z][A-Z0-9_]{0,63}$/;
+/** Bytes of a secret's value. */
+export const MAX_SECRET_BYTES = 16 * 1024;
+/** Secrets of a tenant. */
+export const MAX_SECRETS = 100;
+/** Values of a tenant that are kept: those that are current and those that versions of functions were deployed with. */
+export const MAX_REVISIONS = 1000;
+/** Secrets that one function may name. */
+export const MAX_NAMED_SECRETS = 32;
+/** Plain variables of a function. */
+export const MAX_VARIABLES = 64;
+/** Characters of a plain variable. */
+export const MAX_VARIABLE_LENGTH = 4096;
+
+/** Why a value cannot be a secret's, or null. */
+export function faultOfSecret(value: string): string | null {
+  if (value === '') return 'the value is empty';
+  if (!value.isWellFormed()) return 'the value is not well-formed text (a lone surrogate)';
+  const bytes = new TextEncoder().encode(value).length;
+  return bytes > MAX_SECRET_BYTES ? `the value has ${bytes} bytes; ${MAX_SECRET_BYTES} are allowed` : null;
+}

@@ -1,0 +1,32 @@
+--[[
+  Answers the current revisions of secrets and keeps their values for a while, until a version that refers to them is stored.
+
+  KEYS[1] the tenant's secrets (hash)
+  KEYS[2] pinned revisions (hash)
+
+  ARGV[1] now, ms
+  ARGV[2] until when they are kept, ms since the epoch; '' pins nothing
+  ARGV[3…] names
+
+  Returns the revisions in order, 0 for a secret that is not there; then nothing is pinned.
+]]
+local revisions, missing = {}, false
+for i = 3, #ARGV do
+  local stored = redis.call('HGET', KEYS[1], ARGV[i])
+  local revision = stored and cjson.decode(stored).revision or 0
+  missing = missing or revision == 0
+  revisions[#revisions + 1] = revision
+end
+if missing or ARGV[2] == '' then
+  return revisions
+end
+local pins = redis.call('HGETALL', KEYS[2])
+for i = 1, #pins, 2 do
+  if tonumber(pins[i + 1]) <= tonumber(ARGV[1]) then
+    redis.call('HDEL', KEYS[2], pins[i])
+  end
+end
+for i, revision in ipairs(revisions) do
+  redis.call('HSET', KEYS[2], ARGV[i + 2] .. '@' .. string.format('%d', revision), ARGV[2])
+end
+return revisions

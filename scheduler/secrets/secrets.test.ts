@@ -1,0 +1,155 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import type { FunctionVersion } from '../functions/types.ts';
+import { StoreError } from '../store/errors.ts';
+import { Store } from '../store/store.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { openMasterKeys } from './master-keys.ts';
+import { MAX_SECRET_BYTES, MAX_SECRETS } from './rules.ts';
+import { seal, unseal } from './sealing.ts';
+import { type Secret, SecretError, Secrets } from './secrets.ts';
+
+const newKey = () => randomBytes(32).toString('base64');
+const given = (...keys: string[]) =>
+  openMasterKeys('/nowhere', { create: false, environment: { PIE_MASTER_KEY: keys.join('\n') } });
+
+describe('secrets of tenants', () => {
+  let redis: TestRedis;
+  let home: string;
+  let now = 1_000_000;
+  const masterKey = newKey();
+  /** What versions of functions refer to. */
+  let kept: Pick<FunctionVersion, 'secrets'>[] = [];
+  const open = (keys = given(masterKey)) =>
+    new Secrets(
+      new Store(redis.connect(), { clock: () => now }),
+      { kept: async () => kept as FunctionVersion[] },
+      keys,
+    );
+  const set = async (secrets: Secrets, tenant: string, name: string, value: string) => {
+    const secret = await secrets.set(tenant, name, value, 'key_1');
+    assert.equal(typeof secret, 'object');
+    return secret as Secret;
+  };
+  const values = async (tenant: string) => (await redis.connect().hkeys(`pie:secrets:${tenant}:values`)).sort();
+  before(async () => {
+    redis = await TestRedis.start();
+    home = await mkdtemp(path.join(tmpdir(), 'pie-secrets-'));
+  });
+  after(async () => {
+    await redis.stop();
+    await rm(home, { recursive: true });
+  });
+
+  it('gives a version the values that it was deployed with, whatever comes later', async () => {
+    const secrets = open();
+    const first = await set(secrets, 'acme', 'TOKEN', 'the first value');
+    await set(secrets, 'acme', 'OTHER', 'another value');
+    const pinned = await secrets.pin('acme', ['TOKEN', 'OTHER', 'TOKEN']);
+    assert.ok(pinned.ok);
+    const second = await set(secrets, 'acme', 'TOKEN', 'the second value');
+    assert.ok(second.revision > first.revision);
+    assert.deepEqual(
+      await secrets.open('acme', pinned.revisions),
+      new Map([
+        ['OTHER', 'another value'],
+        ['TOKEN', 'the first value'],
+      ]),
+    );
+    const current = await secrets.current('acme', ['TOKEN']);
+    assert.deepEqual(current, { ok: true, revisions: { TOKEN: second.revision } });
+    assert.deepEqual(await secrets.pin('acme', ['TOKEN', 'NONE', 'NOR_THIS']), {
+      ok: false,
+      unknown: ['NONE', 'NOR_THIS'],
+    });
+    assert.deepEqual(await secrets.pin('other', ['TOKEN']), { ok: false, unknown: ['TOKEN'] });
+    assert.deepEqual(await secrets.open('acme', {}), new Map());
+  });
+
+  it('keeps a value while a deploy or a version needs it, and no longer', async () => {
+    const secrets = open();
+    const { revision } = await set(secrets, 'kept', 'TOKEN', 'one');
+    assert.ok((await secrets.pin('kept', ['TOKEN'])).ok);
+    const second = await set(secrets, 'kept', 'TOKEN', 'two');
+    assert.deepEqual(await values('kept'), [`TOKEN@${revision}`, `TOKEN@${second.revision}`]);
+    kept = [{ secrets: { TOKEN: revision } }];
+    now += 3_600_001;
+    assert.equal(await secrets.release({ tenant: 'kept' }), 0);
+    assert.equal(await secrets.remove('kept', 'TOKEN'), true);
+    assert.equal(await secrets.remove('kept', 'TOKEN'), false);
+    assert.deepEqual(await values('kept'), [`TOKEN@${revision}`]);
+    assert.equal((await secrets.open('kept', { TOKEN: revision })).get('TOKEN'), 'one');
+    kept = [];
+    assert.equal(await secrets.release({ tenant: 'kept' }), 1);
+    await assert.rejects(secrets.open('kept', { TOKEN: revision }), SecretError);
+    const third = await set(secrets, 'kept', 'TOKEN', 'three');
+    assert.ok(third.revision > second.revision, 'a revision is never given out twice');
+  });
+
+  it('is refused without a trace when name or value are wrong, or there are too many', async () => {
+    const secrets = open();
+    for (const name of ['', 'token', 'A-B', '1A', `A${'B'.repeat(64)}`, 'A@1', 'A\n']) {
+      await assert.rejects(secrets.set('bad', name, 'value', 'key_1'), StoreError, name);
+    }
+    for (const value of ['', '\ud800', 'é'.repeat(MAX_SECRET_BYTES / 2 + 1)]) {
+      await assert.rejects(secrets.set('bad', 'NAME', value, 'key_1'), StoreError);
+    }
+    await assert.rejects(open(openMasterKeys(home, { create: false, environment: {} })).set('bad', 'NAME', 'v', 'k'));
+    assert.deepEqual(await redis.connect().keys('pie:secrets:bad*'), []);
+    for (let i = 0; i < MAX_SECRETS; i++) await set(secrets, 'many', `S${i}`, 'value');
+    assert.equal(await secrets.set('many', 'ONE_MORE', 'value', 'key_1'), 'too-many-secrets');
+    await set(secrets, 'many', 'S0', 'again');
+    assert.equal((await secrets.list('many')).length, MAX_SECRETS);
+  });
+
+  it('opens for its owner alone', async () => {
+    const keys = given(masterKey);
+    const owner = { tenant: 'acme', name: 'TOKEN' };
+    const sealed = seal(await keys.first(), owner, 'value');
+    assert.equal(await unseal(keys, owner, sealed), 'value');
+    assert.notEqual(seal(await keys.first(), owner, 'value'), sealed);
+    await assert.rejects(unseal(keys, { ...owner, tenant: 'other' }, sealed));
+    await assert.rejects(unseal(keys, { ...owner, name: 'OTHER' }, sealed));
+    await assert.rejects(unseal(given(newKey()), owner, sealed), /not known here/);
+    const flipped = `${sealed.slice(0, 20)}${sealed[20] === 'A' ? 'B' : 'A'}${sealed.slice(21)}`;
+    for (const broken of ['', sealed.slice(0, 12), flipped]) await assert.rejects(unseal(keys, owner, broken));
+  });
+
+  it('the master key is made once, for its owner alone, and can be rotated without a restart', async () => {
+    const file = path.join(home, 'master.key');
+    const makers = Array.from({ length: 8 }, () => openMasterKeys(home, { create: true, environment: {} }));
+    const ids = await Promise.all(makers.map(async (keys) => (await keys.first()).id));
+    assert.equal(new Set(ids).size, 1);
+    assert.equal((await stat(file)).mode & 0o777, 0o600);
+    const reader = open(openMasterKeys(home, { create: false, environment: {} }));
+    const writer = open(openMasterKeys(home, { create: true, environment: {} }));
+    const { revision } = await set(writer, 'turn', 'TOKEN', 'old');
+    assert.equal((await reader.open('turn', { TOKEN: revision })).get('TOKEN'), 'old');
+    const old = await readFile(file, 'utf8');
+    await writeFile(file, `${newKey()}\n${old}`);
+    const next = await set(writer, 'turn', 'LATER', 'new');
+    const both = { TOKEN: revision, LATER: next.revision };
+    const opened = new Map([
+      ['TOKEN', 'old'],
+      ['LATER', 'new'],
+    ]);
+    assert.deepEqual(await reader.open('turn', both), opened);
+    assert.equal(await writer.reseal('turn'), 1);
+    assert.equal(await writer.reseal('turn'), 0);
+    await writeFile(file, (await readFile(file, 'utf8')).replace(old, ''));
+    assert.deepEqual(await open(openMasterKeys(home, { create: false, environment: {} })).open('turn', both), opened);
+  });
+
+  it('the variable wins over the file, is taken out of the environment, and must hold keys', () => {
+    const environment: NodeJS.ProcessEnv = { PIE_MASTER_KEY: newKey() };
+    openMasterKeys(home, { create: true, environment });
+    assert.deepEqual(environment, {});
+    for (const wrong of ['short', randomBytes(31).toString('base64'), `${newKey()} x`, 'ä'.repeat(44)]) {
+      assert.throws(() => given(wrong), /32 bytes in base64/);
+    }
+  });
+});

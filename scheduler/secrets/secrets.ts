@@ -1,0 +1,202 @@
+import { randomUUID } from 'node:crypto';
+import type { FunctionVersion } from '../functions/types.ts';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import type { MasterKeys } from './master-keys.ts';
+import { faultOfSecret, MAX_REVISIONS, MAX_SECRETS, VARIABLE_NAME } from './rules.ts';
+import { seal, unseal } from './sealing.ts';
+
+const SCRIPTS = {
+  set: loadScript(new URL('./scripts/set-secret.lua', import.meta.url)),
+  pin: loadScript(new URL('./scripts/pin-secrets.lua', import.meta.url)),
+  remove: loadScript(new URL('./scripts/remove-secret.lua', import.meta.url)),
+  drop: loadScript(new URL('./scripts/drop-values.lua', import.meta.url)),
+  reseal: loadScript(new URL('./scripts/reseal.lua', import.meta.url)),
+};
+
+const REPLY_MS = 60_000;
+/** Longer than any build: by then a version refers to the value, or none ever will. */
+const PIN_MS = 3_600_000;
+
+/** A secret without its value. */
+export interface Secret {
+  readonly name: string;
+  /** Grows with every value that the tenant stores, and is never given out twice. */
+  readonly revision: number;
+  /** ISO 8601. */
+  readonly changedAt: string;
+  readonly changedBy: string;
+}
+
+/** Revisions of secrets by name: what a function version was deployed with. */
+export type Revisions = Readonly<Record<string, number>>;
+
+export type PinOutcome =
+  | { readonly ok: true; readonly revisions: Revisions }
+  | { readonly ok: false /** Names of secrets that the tenant does not have. */; readonly unknown: readonly string[] };
+
+/** Where versions are looked up that refer to a value. */
+interface StoredVersions {
+  /** Those that can be invoked, and removed ones of which invocations run. */
+  kept(tenant: string): Promise<readonly FunctionVersion[]>;
+}
+
+/** A secret that cannot be opened; the message names it and says why, and holds nothing of it. */
+export class SecretError extends Error {
+  override readonly name = 'SecretError';
+}
+
+/** Secrets of tenants: sealed under the installation's master key before they are stored, opened where a function runs. */
+export class Secrets {
+  readonly #store: Store;
+  readonly #functions: StoredVersions;
+  readonly #masterKeys: MasterKeys | undefined;
+
+  /** Without master keys values can neither be stored nor opened. */
+  constructor(store: Store, functions: StoredVersions, masterKeys?: MasterKeys) {
+    this.#store = store;
+    this.#functions = functions;
+    this.#masterKeys = masterKeys;
+  }
+
+  /** By name. */
+  async list(tenant: string): Promise<Secret[]> {
+    const fields = await this.#store.call((redis) => redis.hgetall(this.#store.keys.secrets(tenant)));
+    return Object.entries(fields)
+      .filter(([name]) => name !== '')
+      .map(([name, text]) => ({ name, ...(JSON.parse(text) as Omit<Secret, 'name'>) }))
+      .sort((a, b) => (a.name < b.name ? -1 : 1));
+  }
+
+  /** Stores a value. `too-many-*` when the tenant has `MAX_SECRETS` secrets, or `MAX_REVISIONS` values of them in use. */
+  async set(
+    tenant: string,
+    name: string,
+    value: string,
+    changedBy: string,
+  ): Promise<Secret | 'too-many-secrets' | 'too-many-revisions'> {
+    const fault = VARIABLE_NAME.test(name) ? faultOfSecret(value) : 'the name is not valid';
+    if (fault !== null) throw new StoreError('invalid-argument', `The secret cannot be stored: ${fault}.`);
+    const { keys } = this.#store;
+    const sealed = seal(await this.#keys().first(), { tenant, name }, value);
+    const changedAt = new Date(this.#store.clock()).toISOString();
+    const run = () =>
+      this.#store.script(
+        SCRIPTS.set,
+        [keys.secrets(tenant), keys.secretValues(tenant), keys.reply(randomUUID())],
+        [name, sealed, changedAt, changedBy, MAX_SECRETS, MAX_REVISIONS, REPLY_MS],
+      );
+    let revision = Number(await run());
+    if (revision === -2 && (await this.release({ tenant })) > 0) revision = Number(await run());
+    if (revision === -1) return 'too-many-secrets';
+    if (revision === -2) return 'too-many-revisions';
+    await this.release({ tenant });
+    return { name, revision, changedAt, changedBy };
+  }
+
+  /** The secret is not to be had any more; versions that were deployed with it keep its value. */
+  async remove(tenant: string, name: string): Promise<boolean> {
+    if (!VARIABLE_NAME.test(name)) return false;
+    const { keys } = this.#store;
+    const reply = await this.#store.script(
+      SCRIPTS.remove,
+      [keys.secrets(tenant), keys.reply(randomUUID())],
+      [name, REPLY_MS],
+    );
+    await this.release({ tenant });
+    return reply === 1;
+  }
+
+  /** The current revisions of these secrets, whose values are kept until a version refers to them, or an hour. */
+  pin(tenant: string, names: readonly string[]): Promise<PinOutcome> {
+    return this.#revisions(tenant, names, this.#store.clock() + PIN_MS);
+  }
+
+  /** The same without keeping them. */
+  current(tenant: string, names: readonly string[]): Promise<PinOutcome> {
+    return this.#revisions(tenant, names, '');
+  }
+
+  /** The values of these revisions, by name. Throws `SecretError` when one is lost, or sealed under a master key that is not here. */
+  async open(tenant: string, revisions: Revisions): Promise<Map<string, string>> {
+    const wanted = Object.entries(revisions);
+    const opened = new Map<string, string>();
+    if (wanted.length === 0) return opened;
+    const fields = wanted.map(([name, revision]) => `${name}@${revision}`);
+    const stored = await this.#store.call((redis) => redis.hmget(this.#store.keys.secretValues(tenant), ...fields));
+    for (const [i, [name, revision]] of wanted.entries()) {
+      const sealed = stored[i];
+      if (typeof sealed !== 'string')
+        throw new SecretError(`Revision ${revision} of the secret ${name} is not stored.`);
+      try {
+        opened.set(name, await unseal(this.#keys(), { tenant, name }, sealed));
+      } catch (cause) {
+        const why = cause instanceof Error ? cause.message : String(cause);
+        throw new SecretError(`The secret ${name} cannot be opened: ${why}.`, { cause });
+      }
+    }
+    return opened;
+  }
+
+  /** Drops the values that no version of the tenant's functions refers to; how many. To be called when a version is gone. */
+  async release({ tenant }: { readonly tenant: string }): Promise<number> {
+    const { keys, clock } = this.#store;
+    // Read first: a version that is stored after this has pinned what it refers to.
+    const values = await this.#store.call((redis) => redis.hkeys(keys.secretValues(tenant)));
+    if (values.length === 0) return 0;
+    const used = await this.#used(tenant);
+    const unused = values.filter((value) => !used.has(value));
+    if (unused.length === 0) return 0;
+    const dropped = await this.#store.script(
+      SCRIPTS.drop,
+      [keys.secrets(tenant), keys.secretValues(tenant), keys.secretPins(tenant)],
+      [clock(), ...unused.flatMap((value) => value.split('@'))],
+    );
+    return Number(dropped);
+  }
+
+  /** Seals every value of a tenant anew that is not sealed under the first master key; how many. */
+  async reseal(tenant: string): Promise<number> {
+    const { keys } = this.#store;
+    const values = await this.#store.call((redis) => redis.hgetall(keys.secretValues(tenant)));
+    if (Object.keys(values).length === 0) return 0;
+    const first = await this.#keys().first();
+    const old = Object.entries(values).filter(([, sealed]) => !sealed.startsWith(`${first.id}.`));
+    for (const [field, sealed] of old) {
+      const owner = { tenant, name: field.slice(0, field.indexOf('@')) };
+      const value = await unseal(this.#keys(), owner, sealed);
+      await this.#store.script(SCRIPTS.reseal, [keys.secretValues(tenant)], [field, sealed, seal(first, owner, value)]);
+    }
+    return old.length;
+  }
+
+  async #revisions(tenant: string, names: readonly string[], until: number | ''): Promise<PinOutcome> {
+    if (names.length === 0) return { ok: true, revisions: {} };
+    const { keys } = this.#store;
+    const sorted = [...new Set(names)].sort();
+    const reply = await this.#store.script(
+      SCRIPTS.pin,
+      [keys.secrets(tenant), keys.secretPins(tenant)],
+      [this.#store.clock(), until, ...sorted],
+    );
+    const found = (reply as unknown[]).map(Number);
+    const unknown = sorted.filter((_, i) => found[i] === 0);
+    if (unknown.length > 0) return { ok: false, unknown };
+    return { ok: true, revisions: Object.fromEntries(sorted.map((name, i) => [name, found[i] ?? 0])) };
+  }
+
+  /** Values that stored versions refer to, as `<name>@<revision>`. */
+  async #used(tenant: string): Promise<Set<string>> {
+    const used = new Set<string>();
+    for (const { secrets } of await this.#functions.kept(tenant)) {
+      for (const [secret, revision] of Object.entries(secrets ?? {})) used.add(`${secret}@${revision}`);
+    }
+    return used;
+  }
+
+  #keys(): MasterKeys {
+    if (this.#masterKeys === undefined) throw new SecretError('This process has no master key.');
+    return this.#masterKeys;
+  }
+}

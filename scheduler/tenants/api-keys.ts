@@ -1,0 +1,253 @@
+import { randomUUID } from 'node:crypto';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import { hashKey, isApiKey, keyIdOf, newApiKey } from './key-text.ts';
+import { EXPIRED_KEPT_MS, KEY_ID, KEY_NAME, MAX_KEYS } from './rules.ts';
+import { SCOPES, type Scope } from './scopes.ts';
+
+const SCRIPTS = {
+  create: loadScript(new URL('./scripts/create-key.lua', import.meta.url)),
+  rotate: loadScript(new URL('./scripts/rotate-key.lua', import.meta.url)),
+  remove: loadScript(new URL('./scripts/remove-key.lua', import.meta.url)),
+  touch: loadScript(new URL('./scripts/touch-key.lua', import.meta.url)),
+};
+
+/** How long a key that was seen is believed without asking again: one that was removed elsewhere works at most this much longer. */
+const BELIEF_MS = 1500;
+/** Keys believed at once. */
+const MAX_BELIEVED = 10_000;
+const MINUTE_MS = 60_000;
+const REPLY_MS = 60_000;
+
+/** Who holds a key. */
+export interface KeyHolder {
+  readonly tenant: string;
+  readonly keyId: string;
+  readonly scopes: readonly Scope[];
+}
+
+export type Authentication =
+  | { readonly kind: 'valid'; readonly holder: KeyHolder }
+  | { readonly kind: 'unknown' }
+  | { readonly kind: 'expired' /** Milliseconds since the Unix epoch. */; readonly at: number }
+  | { readonly kind: 'suspended'; readonly tenant: string };
+
+/** What is known of a key. Times in milliseconds since the Unix epoch. */
+export interface ApiKey {
+  readonly id: string;
+  readonly tenant: string;
+  readonly name: string;
+  readonly scopes: readonly Scope[];
+  readonly createdAt: number;
+  readonly expiresAt: number | null;
+  /** To the minute; null when it was never used. */
+  readonly lastUsedAt: number | null;
+}
+
+export interface NewApiKey {
+  readonly name: string;
+  readonly scopes: readonly Scope[];
+  readonly expiresAt?: number | undefined;
+}
+
+/** `apiKey` is the key itself, and nowhere else. */
+export type CreateKeyOutcome =
+  | { readonly kind: 'created'; readonly apiKey: string; readonly key: ApiKey }
+  | { readonly kind: 'unknown' }
+  | { readonly kind: 'full' };
+
+interface Belief {
+  readonly holder: KeyHolder;
+  readonly until: number;
+  /** Minute of the last use that was written down. */
+  usedMinute: number;
+}
+
+/** API keys of tenants. Only the sha256 of a key is stored. */
+export class ApiKeys {
+  readonly #store: Store;
+  readonly #believed = new Map<string, Belief>();
+  readonly #asked = new Map<string, Promise<Authentication>>();
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  /** Whose key this is. The answer of a moment ago is believed. Throws `StoreError`. */
+  async authenticate(apiKey: string): Promise<Authentication> {
+    if (!isApiKey(apiKey)) return { kind: 'unknown' };
+    const sha256 = hashKey(apiKey);
+    const believed = this.#believed.get(sha256);
+    if (believed !== undefined && believed.until > this.#store.clock()) {
+      this.#used(sha256, believed);
+      return { kind: 'valid', holder: believed.holder };
+    }
+    // Requests that come together ask once.
+    let asked = this.#asked.get(sha256);
+    if (asked === undefined) {
+      asked = this.#ask(sha256).finally(() => this.#asked.delete(sha256));
+      this.#asked.set(sha256, asked);
+    }
+    return asked;
+  }
+
+  /** Keys of a tenant, oldest first, those that expired lately included. */
+  async list(tenant: string): Promise<ApiKey[]> {
+    const hashes = await this.#store.call((redis) => redis.hvals(this.#store.keys.apiKeys(tenant)));
+    const records = await Promise.all(hashes.map((sha256) => this.#record(sha256)));
+    return records.filter((key) => key !== null).sort((a, b) => a.createdAt - b.createdAt || (a.id < b.id ? -1 : 1));
+  }
+
+  async get(tenant: string, id: string): Promise<ApiKey | null> {
+    const sha256 = await this.#hashOf(tenant, id);
+    return sha256 === null ? null : this.#record(sha256);
+  }
+
+  /** Makes a key. `unknown` when there is no such tenant, `full` when it has `MAX_KEYS`. */
+  async create(tenant: string, { name, scopes, expiresAt }: NewApiKey): Promise<CreateKeyOutcome> {
+    if (!KEY_NAME.test(name)) throw new StoreError('invalid-argument', 'The name of a key has 1 to 64 characters.');
+    const { keys } = this.#store;
+    const apiKey = newApiKey();
+    const sha256 = hashKey(apiKey);
+    const now = this.#store.clock();
+    const ordered = SCOPES.filter((scope) => scopes.includes(scope));
+    const fields = {
+      tenant,
+      name,
+      scopes: ordered.join(' '),
+      createdAt: new Date(now).toISOString(),
+      ...(expiresAt !== undefined && { expiresAt: String(expiresAt) }),
+    };
+    const forgottenAt = expiresAt === undefined ? '' : expiresAt + EXPIRED_KEPT_MS;
+    const reply = await this.#store.script(
+      SCRIPTS.create,
+      [keys.apiKeys(tenant), keys.tenant(tenant), keys.apiKey(sha256)],
+      [...this.#room(now), keyIdOf(sha256), sha256, forgottenAt, ...Object.entries(fields).flat()],
+    );
+    if (reply !== 1) return { kind: reply === 0 ? 'unknown' : 'full' };
+    const key = {
+      ...{ id: keyIdOf(sha256), tenant, name, scopes: ordered, createdAt: now },
+      ...{ expiresAt: expiresAt ?? null, lastUsedAt: null },
+    };
+    return { kind: 'created', apiKey, key };
+  }
+
+  /** A key with the same name, scopes and expiry; the old one works for `graceMs` longer. `unknown` when it does not work any more. */
+  async rotate(tenant: string, id: string, graceMs: number): Promise<CreateKeyOutcome> {
+    const { keys } = this.#store;
+    const old = await this.#hashOf(tenant, id);
+    if (old === null) return { kind: 'unknown' };
+    const apiKey = newApiKey();
+    const sha256 = hashKey(apiKey);
+    const now = this.#store.clock();
+    const reply = await this.#store.script(
+      SCRIPTS.rotate,
+      [keys.apiKeys(tenant), keys.apiKey(old), keys.apiKey(sha256)],
+      [
+        ...this.#room(now),
+        ...[id, keyIdOf(sha256), sha256, new Date(now).toISOString()],
+        ...[now + graceMs, EXPIRED_KEPT_MS],
+      ],
+    );
+    this.#believed.delete(old);
+    if (reply !== 1) return { kind: reply === 0 ? 'unknown' : 'full' };
+    const key = await this.#record(sha256);
+    // Removed by somebody else in between.
+    if (key === null) return { kind: 'unknown' };
+    return { kind: 'created', apiKey, key };
+  }
+
+  /**
+   * Forgets a key, everywhere within 2 s. With `keepLast` the last one that administers its tenant is refused (`last`).
+   */
+  async remove(
+    tenant: string,
+    id: string,
+    options: { readonly keepLast?: boolean } = {},
+  ): Promise<'removed' | 'unknown' | 'last'> {
+    const { keys } = this.#store;
+    const sha256 = await this.#hashOf(tenant, id);
+    if (sha256 === null) return 'unknown';
+    const reply = await this.#store.script(
+      SCRIPTS.remove,
+      [keys.apiKeys(tenant), keys.apiKey(sha256), keys.reply(randomUUID())],
+      [...this.#room(this.#store.clock()), id, options.keepLast === true ? '1' : '0', REPLY_MS],
+    );
+    this.#believed.delete(sha256);
+    if (reply === -1) return 'last';
+    return reply === 1 ? 'removed' : 'unknown';
+  }
+
+  /** Gives a key that works other scopes, and a name when it has none. */
+  async adopt(apiKey: string, name: string, scopes: readonly Scope[]): Promise<void> {
+    const sha256 = hashKey(apiKey);
+    const record = await this.#record(sha256);
+    if (record === null) return;
+    const { keys } = this.#store;
+    await this.#store.call(async (redis) => {
+      await redis.hset(keys.apiKeys(record.tenant), record.id, sha256);
+      await redis.hset(keys.apiKey(sha256), 'scopes', SCOPES.filter((scope) => scopes.includes(scope)).join(' '));
+      await redis.hsetnx(keys.apiKey(sha256), 'name', name);
+    });
+    this.#believed.delete(sha256);
+  }
+
+  async #ask(sha256: string): Promise<Authentication> {
+    // From before the question: an answer that took long is believed for less.
+    const askedAt = this.#store.clock();
+    const earlier = this.#believed.get(sha256);
+    this.#believed.delete(sha256);
+    const key = await this.#record(sha256);
+    if (key === null) return { kind: 'unknown' };
+    if (key.expiresAt !== null && key.expiresAt <= askedAt) return { kind: 'expired', at: key.expiresAt };
+    const suspended = await this.#store.call((redis) => redis.hget(this.#store.keys.tenant(key.tenant), 'suspended'));
+    if (suspended === '1') return { kind: 'suspended', tenant: key.tenant };
+    const holder: KeyHolder = { tenant: key.tenant, keyId: key.id, scopes: key.scopes };
+    const until = Math.min(askedAt + BELIEF_MS, key.expiresAt ?? Number.POSITIVE_INFINITY);
+    const usedMinute = earlier?.usedMinute ?? minuteOf(key.lastUsedAt ?? 0);
+    const belief: Belief = { holder, until, usedMinute };
+    if (this.#believed.size >= MAX_BELIEVED) this.#believed.clear();
+    this.#believed.set(sha256, belief);
+    this.#used(sha256, belief);
+    return { kind: 'valid', holder };
+  }
+
+  /** Writes the use down, once a minute and without anybody waiting for it. */
+  #used(sha256: string, belief: Belief): void {
+    const minute = minuteOf(this.#store.clock());
+    if (minute <= belief.usedMinute) return;
+    belief.usedMinute = minute;
+    this.#store
+      .script(SCRIPTS.touch, [this.#store.keys.apiKey(sha256)], [minute * MINUTE_MS])
+      // The next minute's use is written again; nobody is to fail for this one.
+      .catch(() => undefined);
+  }
+
+  async #hashOf(tenant: string, id: string): Promise<string | null> {
+    if (!KEY_ID.test(id)) return null;
+    return this.#store.call((redis) => redis.hget(this.#store.keys.apiKeys(tenant), id));
+  }
+
+  async #record(sha256: string): Promise<ApiKey | null> {
+    const fields = await this.#store.call((redis) => redis.hgetall(this.#store.keys.apiKey(sha256)));
+    if (fields.tenant === undefined) return null;
+    const granted = new Set(fields.scopes?.split(' '));
+    return {
+      id: keyIdOf(sha256),
+      tenant: fields.tenant,
+      name: fields.name ?? '',
+      scopes: SCOPES.filter((scope) => granted.has(scope)),
+      createdAt: Date.parse(fields.createdAt ?? ''),
+      expiresAt: fields.expiresAt === undefined ? null : Number(fields.expiresAt),
+      lastUsedAt: fields.lastUsedAt === undefined ? null : Number(fields.lastUsedAt),
+    };
+  }
+
+  /** The arguments of `scripts/include/room.lua`. */
+  #room(now: number): readonly (string | number)[] {
+    return [this.#store.keys.apiKey(''), now, MAX_KEYS];
+  }
+}
+
+const minuteOf = (ms: number): number => Math.floor(ms / MINUTE_MS);

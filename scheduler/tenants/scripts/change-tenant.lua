@@ -1,0 +1,16 @@
+--[[
+  Changes fields of a tenant that exists. The fields `weight` and `suspended` are read where invocations are admitted.
+
+  KEYS[1] the tenant's record (hash)
+
+  ARGV[1…] fields and values
+
+  Returns 1 changed, 0 there is no such tenant.
+]]
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  return 0
+end
+if #ARGV > 0 then
+  redis.call('HSET', KEYS[1], unpack(ARGV))
+end
+return 1

@@ -1,0 +1,45 @@
+--[[
+  Puts a key with the same name, scopes and expiry in place of another, which works until the end of a grace period. Of a call that is
+  sent twice the second only answers.
+
+  KEYS[1] keys of the tenant (hash, id to sha256)
+  KEYS[2] record of the old key (hash)
+  KEYS[3] record of the one that replaces it (hash)
+
+  ARGV[1..3] see include/room.lua
+  ARGV[4] id of the old key
+  ARGV[5] id of the other
+  ARGV[6] its sha256
+  ARGV[7] when it was made, ISO 8601
+  ARGV[8] end of the grace period, ms since the epoch
+  ARGV[9] how long an expired key is kept, ms
+
+  Returns 1 rotated, 0 there is no such key or it is expired, -1 the tenant has as many keys as it may.
+]]
+--- @include "./include/room.lua"
+
+if redis.call('EXISTS', KEYS[3]) == 1 then
+  return 1
+end
+if redis.call('HEXISTS', KEYS[1], ARGV[4]) == 0 or not works(KEYS[2]) then
+  return 0
+end
+if not has_room() then
+  return -1
+end
+redis.call('HSET', KEYS[1], ARGV[5], ARGV[6])
+for _, field in ipairs({ 'tenant', 'name', 'scopes', 'expiresAt' }) do
+  local value = redis.call('HGET', KEYS[2], field)
+  if value then
+    redis.call('HSET', KEYS[3], field, value)
+  end
+end
+redis.call('HSET', KEYS[3], 'createdAt', ARGV[7])
+local expiry = tonumber(redis.call('HGET', KEYS[2], 'expiresAt') or '') or math.huge
+if expiry < math.huge then
+  redis.call('PEXPIREAT', KEYS[3], string.format('%.0f', expiry + tonumber(ARGV[9])))
+end
+local grace = math.min(expiry, tonumber(ARGV[8]))
+redis.call('HSET', KEYS[2], 'expiresAt', string.format('%.0f', grace))
+redis.call('PEXPIREAT', KEYS[2], string.format('%.0f', grace + tonumber(ARGV[9])))
+return 1

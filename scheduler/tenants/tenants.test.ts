@@ -1,0 +1,220 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { StoreError } from '../store/errors.ts';
+import { Store } from '../store/store.ts';
+import { eventually } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { ApiKeys, type CreateKeyOutcome } from './api-keys.ts';
+import { AuditLog } from './audit.ts';
+import { EXPIRED_KEPT_MS, MAX_KEYS } from './rules.ts';
+import { SCOPES } from './scopes.ts';
+import { Tenants } from './tenants.ts';
+
+const MINUTE = 60_000;
+
+describe('tenants and their keys', () => {
+  let redis: TestRedis;
+  let now = Math.floor(Date.now() / MINUTE) * MINUTE + MINUTE / 2;
+  const store = () => new Store(redis.connect(), { clock: () => now });
+  const keysOf = () => new ApiKeys(store());
+  let tenants: Tenants;
+  before(async () => {
+    redis = await TestRedis.start();
+    tenants = new Tenants(store());
+  });
+  after(() => redis.stop());
+
+  const made = (outcome: CreateKeyOutcome) => {
+    assert.equal(outcome.kind, 'created');
+    return outcome as Extract<CreateKeyOutcome, { kind: 'created' }>;
+  };
+
+  it('a tenant is made once, and has a weight and may be suspended', async () => {
+    assert.equal(await tenants.create('first', { weight: 7 }), 'created');
+    assert.equal(await tenants.create('first'), 'exists');
+    assert.deepEqual(await tenants.get('first'), {
+      ...{ name: 'first', createdAt: new Date(now).toISOString(), weight: 7, suspended: false },
+    });
+    assert.equal(await tenants.change('first', { suspended: true }), true);
+    assert.equal(await tenants.change('nobody', { suspended: true }), false);
+    assert.deepEqual(
+      (await tenants.list()).map(({ name, weight, suspended }) => [name, weight, suspended]),
+      [['first', 7, true]],
+    );
+    for (const name of ['', 'A', 'a:b', '-a', `a${'b'.repeat(63)}`, 'a\n', '__proto__']) {
+      await assert.rejects(tenants.create(name), StoreError, name);
+      assert.equal(await tenants.get(name), null);
+    }
+    for (const weight of [0, 1001, 1.5, Number.NaN]) await assert.rejects(tenants.create('x', { weight }), StoreError);
+    assert.equal(await tenants.get('x'), null);
+  });
+
+  it('knows a key by its hash alone', async () => {
+    await tenants.ensure('acme');
+    const keys = keysOf();
+    const { apiKey, key } = made(await keys.create('acme', { name: 'ci', scopes: ['deploy', 'invoke'] }));
+    assert.match(apiKey, /^pie_[0-9A-Za-z]{32}$/);
+    assert.deepEqual(await keys.authenticate(apiKey), {
+      kind: 'valid',
+      holder: { tenant: 'acme', keyId: key.id, scopes: ['invoke', 'deploy'] },
+    });
+    for (const wrong of ['', 'pie_', `${apiKey}0`, apiKey.toLowerCase(), `pie_${'0'.repeat(32)}`]) {
+      assert.deepEqual(await keys.authenticate(wrong), { kind: 'unknown' }, wrong);
+    }
+    assert.equal((await keys.create('nobody', { name: 'ci', scopes: ['invoke'] })).kind, 'unknown');
+    for (const name of ['', 'x'.repeat(65), 'a\u001b[31m', 'a\nb']) {
+      await assert.rejects(keys.create('acme', { name, scopes: ['invoke'] }), StoreError);
+    }
+  });
+
+  it('refuses a removed key, and those of a suspended tenant, at once here and within 2 s elsewhere', async () => {
+    await tenants.ensure('gone');
+    const [here, there] = [keysOf(), keysOf()];
+    const { apiKey, key } = made(await here.create('gone', { name: 'a', scopes: ['invoke'] }));
+    const other = made(await here.create('gone', { name: 'b', scopes: ['invoke'] }));
+    const kinds = async (apiKey: string) =>
+      (await Promise.all([here, there].map((keys) => keys.authenticate(apiKey)))).map(({ kind }) => kind);
+    assert.deepEqual(await kinds(apiKey), ['valid', 'valid']);
+    assert.equal(await here.remove('gone', key.id), 'removed');
+    assert.deepEqual(await kinds(apiKey), ['unknown', 'valid']);
+    assert.deepEqual(await kinds(other.apiKey), ['valid', 'valid']);
+    await tenants.change('gone', { suspended: true });
+    now += 1999;
+    assert.deepEqual(await kinds(apiKey), ['unknown', 'unknown']);
+    assert.deepEqual(await kinds(other.apiKey), ['suspended', 'suspended']);
+    await tenants.change('gone', { suspended: false });
+    assert.deepEqual(await kinds(other.apiKey), ['valid', 'valid']);
+    assert.equal(await here.remove('gone', key.id), 'unknown');
+  });
+
+  it('expires, and is told from an unknown one for a week', async () => {
+    await tenants.ensure('brief');
+    const keys = keysOf();
+    const { apiKey, key } = made(await keys.create('brief', { name: 'a', scopes: ['invoke'], expiresAt: now + 1000 }));
+    assert.equal((await keys.authenticate(apiKey)).kind, 'valid');
+    now += 1000;
+    assert.deepEqual(await keys.authenticate(apiKey), { kind: 'expired', at: now });
+    assert.deepEqual(
+      (await keys.list('brief')).map(({ id }) => id),
+      [key.id],
+    );
+    const left = await redis.connect().pttl(`pie:key:${await redis.connect().hget('pie:tenant-keys:brief', key.id)}`);
+    assert.ok(Math.abs(left - EXPIRED_KEPT_MS) < 2 * MINUTE, `${left} ms`);
+  });
+
+  it('is rotated: two keys for a while, the old one’s end being the grace period’s or its own', async () => {
+    await tenants.ensure('turn');
+    const keys = keysOf();
+    const old = made(await keys.create('turn', { name: 'ci', scopes: ['admin'] }));
+    const next = made(await keys.rotate('turn', old.key.id, MINUTE));
+    assert.deepEqual({ ...next.key, id: '', createdAt: 0 }, { ...old.key, id: '', createdAt: 0 });
+    assert.equal((await keys.authenticate(old.apiKey)).kind, 'valid');
+    assert.equal((await keys.authenticate(next.apiKey)).kind, 'valid');
+    now += MINUTE;
+    assert.equal((await keys.authenticate(old.apiKey)).kind, 'expired');
+    assert.equal((await keys.authenticate(next.apiKey)).kind, 'valid');
+    assert.equal((await keys.rotate('turn', old.key.id, MINUTE)).kind, 'unknown');
+    const ending = made(await keys.create('turn', { name: 'x', scopes: ['invoke'], expiresAt: now + 10 }));
+    const after = made(await keys.rotate('turn', ending.key.id, MINUTE));
+    assert.equal(after.key.expiresAt, now + 10);
+    assert.equal((await keys.get('turn', ending.key.id))?.expiresAt, now + 10);
+  });
+
+  it('keeps the last key that administers a tenant when told to', async () => {
+    await tenants.ensure('last');
+    const keys = keysOf();
+    const admin = made(await keys.create('last', { name: 'a', scopes: ['admin'] }));
+    const plain = made(await keys.create('last', { name: 'b', scopes: ['invoke', 'deploy'] }));
+    const brief = made(await keys.create('last', { name: 'c', scopes: ['operator'], expiresAt: now + 1000 }));
+    now += 1000;
+    assert.equal(await keys.remove('last', admin.key.id, { keepLast: true }), 'last');
+    assert.equal(await keys.remove('last', plain.key.id, { keepLast: true }), 'removed');
+    assert.equal(await keys.remove('last', brief.key.id, { keepLast: true }), 'removed');
+    made(await keys.create('last', { name: 'd', scopes: ['operator'] }));
+    assert.equal(await keys.remove('last', admin.key.id, { keepLast: true }), 'removed');
+  });
+
+  it('has so many keys and no more; expired ones make room', async () => {
+    await tenants.ensure('many');
+    const keys = keysOf();
+    const expiring = { name: 'a', scopes: SCOPES, expiresAt: now + 1000 };
+    for (let i = 0; i < MAX_KEYS; i++)
+      made(await keys.create('many', i === 0 ? expiring : { name: 'a', scopes: ['invoke'] }));
+    assert.equal((await keys.create('many', { name: 'a', scopes: ['invoke'] })).kind, 'full');
+    now += 1000;
+    made(await keys.create('many', { name: 'a', scopes: ['invoke'] }));
+    assert.equal((await keys.list('many')).length, MAX_KEYS);
+  });
+
+  it('writes its last use once a minute, and never brings a removed key back', async () => {
+    await tenants.ensure('used');
+    const connection = store();
+    const keys = new ApiKeys(connection);
+    const { apiKey, key } = made(await keys.create('used', { name: 'a', scopes: ['invoke'] }));
+    const lastUse = async () => (await keys.get('used', key.id))?.lastUsedAt ?? null;
+    assert.equal(await lastUse(), null);
+    await keys.authenticate(apiKey);
+    await eventually(async () => (await lastUse()) === Math.floor(now / MINUTE) * MINUTE, 'the use is written');
+    let touched = 0;
+    const script = connection.script.bind(connection);
+    connection.script = (...args) => {
+      touched += args[0].name === 'touch-key' ? 1 : 0;
+      return script(...args);
+    };
+    for (let i = 0; i < 50; i++) {
+      now += 100;
+      await keys.authenticate(apiKey);
+    }
+    assert.equal(touched, 0);
+    now += MINUTE;
+    await keys.authenticate(apiKey);
+    assert.equal(touched, 1);
+    await eventually(async () => (await lastUse()) === Math.floor(now / MINUTE) * MINUTE, 'the next use is written');
+    await keys.remove('used', key.id);
+    now += 1000;
+    assert.equal((await keys.authenticate(apiKey)).kind, 'unknown');
+    assert.deepEqual(await keys.list('used'), []);
+  });
+
+  it('a full Redis takes acts, removals and last uses, and refuses what it would have to keep', async () => {
+    await tenants.ensure('full');
+    const [keys, audit] = [keysOf(), new AuditLog(store())];
+    const { apiKey, key } = made(await keys.create('full', { name: 'a', scopes: ['invoke'] }));
+    const connection = redis.connect();
+    await connection.config('SET', 'maxmemory', '1mb');
+    try {
+      const full = (error: unknown) => error instanceof StoreError && error.full;
+      await assert.rejects(keys.create('full', { name: 'b', scopes: ['invoke'] }), full);
+      await assert.rejects(tenants.create('one-more'), full);
+      assert.equal((await keys.authenticate(apiKey)).kind, 'valid');
+      assert.equal(await keys.remove('full', key.id), 'removed');
+      await audit.record('key_1', 'full', 'key.remove', key.id);
+      assert.equal((await audit.read({ tenant: 'full', limit: 1 }))[0]?.target, key.id);
+    } finally {
+      await connection.config('SET', 'maxmemory', '0');
+    }
+  });
+
+  it('the audit log reads backwards, of one tenant or of all', async () => {
+    const audit = new AuditLog(store());
+    for (let i = 0; i < 5; i++) await audit.record('key_1', i % 2 === 0 ? 'even' : 'odd', 'quota.set', `q${i}`, { i });
+    const [newest, second] = await audit.read({ limit: 2 });
+    assert.deepEqual(newest, {
+      ...{ cursor: newest?.cursor ?? '', at: now, tenant: 'even', actor: 'key_1', action: 'quota.set' },
+      ...{ target: 'q4', details: { i: 4 } },
+    });
+    const rest = await audit.read({ before: second?.cursor ?? '', limit: 3 });
+    assert.deepEqual(
+      rest.map(({ target }) => target),
+      ['q2', 'q1', 'q0'],
+    );
+    assert.deepEqual(
+      (await audit.read({ tenant: 'odd', limit: 10 })).map(({ target }) => target),
+      ['q3', 'q1'],
+    );
+    await audit.record('key_1', 'odd', 'x.y', 't'.repeat(1000), { long: 'd'.repeat(5000) });
+    const [long] = await audit.read({ limit: 1 });
+    assert.deepEqual([long?.target.length, long?.details], [256, { truncated: true }]);
+    await assert.rejects(audit.read({ before: 'nonsense', limit: 1 }), StoreError);
+  });
+});

@@ -1,0 +1,99 @@
+import { randomUUID } from 'node:crypto';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import { MAX_TENANTS, TENANT_NAME, WEIGHT } from './rules.ts';
+
+const SCRIPTS = {
+  create: loadScript(new URL('./scripts/create-tenant.lua', import.meta.url)),
+  change: loadScript(new URL('./scripts/change-tenant.lua', import.meta.url)),
+};
+
+const REPLY_MS = 60_000;
+
+export interface Tenant {
+  readonly name: string;
+  /** ISO 8601. */
+  readonly createdAt: string;
+  /** See `WEIGHT`. */
+  readonly weight: number;
+  readonly suspended: boolean;
+}
+
+export interface TenantSettings {
+  readonly weight?: number | undefined;
+  readonly suspended?: boolean | undefined;
+}
+
+export type CreateTenantOutcome = 'created' | 'exists' | 'full';
+
+/** Who functions, keys, secrets and quotas belong to. What they may look like is in `rules.ts`. */
+export class Tenants {
+  readonly #store: Store;
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  async create(name: string, settings: TenantSettings = {}): Promise<CreateTenantOutcome> {
+    if (!TENANT_NAME.test(name)) throw new StoreError('invalid-argument', `"${name}" is no name of a tenant.`);
+    const { keys } = this.#store;
+    const fields = { createdAt: new Date(this.#store.clock()).toISOString(), ...toFields(settings) };
+    const reply = await this.#store.script(
+      SCRIPTS.create,
+      [keys.tenants, keys.tenant(name), keys.reply(randomUUID())],
+      [name, MAX_TENANTS, REPLY_MS, ...Object.entries(fields).flat()],
+    );
+    if (reply === 1) return 'created';
+    return reply === 0 ? 'exists' : 'full';
+  }
+
+  /** Makes the tenant when it is not there. */
+  async ensure(name: string): Promise<void> {
+    if ((await this.create(name)) === 'full') {
+      throw new StoreError('invalid-argument', `There are ${MAX_TENANTS} tenants, as many as there may be.`);
+    }
+  }
+
+  async get(name: string): Promise<Tenant | null> {
+    if (!TENANT_NAME.test(name)) return null;
+    return toTenant(name, await this.#store.call((redis) => redis.hgetall(this.#store.keys.tenant(name))));
+  }
+
+  /** By name. */
+  async list(): Promise<Tenant[]> {
+    const { keys } = this.#store;
+    const names = (await this.#store.call((redis) => redis.smembers(keys.tenants))).sort();
+    const records = await this.#store.call((redis) =>
+      Promise.all(names.map(async (name) => toTenant(name, await redis.hgetall(keys.tenant(name))))),
+    );
+    return records.filter((tenant) => tenant !== null);
+  }
+
+  /** False when there is no such tenant. Weight and suspension hold for admission from its next round on. */
+  async change(name: string, settings: TenantSettings): Promise<boolean> {
+    if (!TENANT_NAME.test(name)) return false;
+    const fields = Object.entries(toFields(settings)).flat();
+    return (await this.#store.script(SCRIPTS.change, [this.#store.keys.tenant(name)], fields)) === 1;
+  }
+}
+
+function toFields({ weight, suspended }: TenantSettings): Record<string, string> {
+  if (weight !== undefined && !(Number.isInteger(weight) && weight >= WEIGHT.least && weight <= WEIGHT.most)) {
+    throw new StoreError('invalid-argument', `A weight is a whole number from ${WEIGHT.least} to ${WEIGHT.most}.`);
+  }
+  return {
+    ...(weight !== undefined && { weight: String(weight) }),
+    ...(suspended !== undefined && { suspended: suspended ? '1' : '0' }),
+  };
+}
+
+function toTenant(name: string, fields: Record<string, string>): Tenant | null {
+  if (fields.createdAt === undefined) return null;
+  return {
+    name,
+    createdAt: fields.createdAt,
+    weight: Number(fields.weight ?? WEIGHT.usual),
+    suspended: fields.suspended === '1',
+  };
+}

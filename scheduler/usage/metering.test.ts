@@ -1,0 +1,199 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import fc from 'fast-check';
+import type { Usage } from '../invocations/types.ts';
+import { SPANS, type Span } from '../quotas/windows.ts';
+import type { Scheduler } from '../scheduler.ts';
+import { openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { METERED_FIELDS } from './metered.ts';
+import type { SpanCounts, UsageCounts } from './usage.ts';
+
+const START = Date.UTC(2027, 1, 28, 23, 58);
+const NAMES = METERED_FIELDS.map(({ name }) => name);
+const TENANTS = { story: 'acme', poem: 'acme', other: 'beta' } as const;
+type Name = keyof typeof TENANTS;
+
+/** What happens to one of the invocations; `resend` makes its last calls again, in the other order. */
+const step = fc.record({
+  which: fc.nat({ max: 4 }),
+  kind: fc.constantFrom('append', 'append', 'append', 'report', 'resend', 'lose', 'finish', 'fail', 'child'),
+  spent: fc.array(fc.integer({ min: 0, max: 2000 }), { minLength: NAMES.length, maxLength: NAMES.length }),
+  waitMs: fc.constantFrom(0, 0, 1, 1000, 30_000, 3_600_000),
+});
+type Step = typeof step extends fc.Arbitrary<infer Value> ? Value : never;
+const schedule = fc.array(step, { minLength: 1, maxLength: 40 });
+
+interface Run {
+  readonly id: string;
+  readonly name: Name;
+  epoch: number;
+  seq: number;
+  usage: Record<string, number>;
+  /** What reached Redis of this attempt, and of those before it. */
+  said: Usage;
+  readonly before: Usage[];
+  calls: (() => Promise<unknown>)[];
+  over: boolean;
+}
+
+describe('metering', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  let now = START;
+  before(async () => {
+    redis = await TestRedis.start();
+  });
+  after(() => redis.stop());
+
+  const spend = (run: Run, spent: readonly number[]) => {
+    for (const [i, { name, units }] of METERED_FIELDS.entries()) {
+      run.usage[name] = (run.usage[name] ?? 0) + (spent[i] ?? 0) / (units === 1 ? 1 : 8);
+    }
+  };
+
+  async function begin(name: Name): Promise<Run> {
+    const record = submission({ tenant: TENANTS[name], function: name, submittedAt: now, restartable: true });
+    await scheduler.invocations.create(record);
+    return { ...(await attempt(record.id)), id: record.id, name, said: {}, before: [], calls: [], over: false };
+  }
+
+  async function attempt(id: string): Promise<Pick<Run, 'epoch' | 'seq' | 'usage'>> {
+    const begun = await scheduler.invocations.beginAttempt(id, 'r1');
+    assert.ok('epoch' in begun);
+    return { epoch: begun.epoch, seq: begun.nextSeq, usage: {} };
+  }
+
+  async function launch(run: Run): Promise<Run> {
+    const child = submission({ tenant: TENANTS[run.name], function: run.name, submittedAt: now });
+    const family = { parent: run.id, parentEpoch: run.epoch, root: run.id, arrival: 1, runtimeId: 'r1' };
+    const begun = await scheduler.invocations.beginChild({ ...child, ...family }, child.id);
+    assert.ok('epoch' in begun);
+    return {
+      ...run,
+      id: child.id,
+      epoch: begun.epoch,
+      seq: begun.nextSeq,
+      usage: {},
+      said: {},
+      before: [],
+      calls: [],
+      over: false,
+    };
+  }
+
+  async function act(runs: Run[], { which, kind, spent }: Step): Promise<void> {
+    const run = runs[which % runs.length];
+    if (run === undefined || (run.over && kind !== 'resend')) return;
+    const { invocations } = scheduler;
+    const { id, epoch, seq } = run;
+    const call = async (work: () => Promise<unknown>) => {
+      run.calls.push(work);
+      await work();
+    };
+    switch (kind) {
+      case 'append':
+      case 'report': {
+        spend(run, spent);
+        const usage: Usage = { ...run.usage };
+        run.said = usage;
+        if (kind === 'report') return call(() => invocations.report(id, epoch, usage));
+        run.seq += 2;
+        const events = [1, 2].map((i) => ({ event: 'message' as const, data: `"${seq} ${i}"` }));
+        return call(() => invocations.append(id, epoch, seq, events, usage));
+      }
+      case 'resend':
+        for (const again of run.calls.slice(-3).reverse()) await again().catch(() => undefined);
+        return;
+      case 'lose': {
+        // With what it had used since it last spoke, or killed before it could say.
+        if (which % 2 === 0) spend(run, spent);
+        const usage: Usage | null = which % 2 === 0 ? { ...run.usage } : null;
+        run.calls.push(() => invocations.requeue(id, epoch, seq, 'lost', usage));
+        const outcome = await invocations.requeue(id, epoch, seq, 'lost', usage);
+        if (outcome === 'requeued') {
+          run.before.push(usage ?? run.said);
+          Object.assign(run, await attempt(id), { said: {} });
+        } else assert.ok(outcome === 'not-restartable' || outcome === 'no-attempts-left', outcome);
+        return;
+      }
+      case 'finish': {
+        spend(run, spent);
+        const usage: Usage = { ...run.usage };
+        run.over = true;
+        run.said = usage;
+        return call(() => invocations.finish(id, epoch, seq, { event: 'result', data: '{}' }, usage));
+      }
+      case 'fail':
+        run.over = true;
+        return call(() => invocations.fail(id, 'runtime-lost', 'lost'));
+      case 'child':
+        runs.push(await launch(run));
+    }
+  }
+
+  const sum = (rows: readonly SpanCounts[], name: keyof UsageCounts, fn: string | null): number =>
+    rows.filter((row) => row.function === fn).reduce((total, row) => total + row.counts[name] * 1000, 0) / 1000;
+
+  test('counters are the sum of the records, in every span, whatever is lost and sent again', async () => {
+    await fc.assert(
+      fc.asyncProperty(schedule, async (steps) => {
+        now = START;
+        scheduler = openTestScheduler(redis, { clock: () => now });
+        try {
+          const runs = await Promise.all((['story', 'poem', 'other', 'story'] as const).map(begin));
+          for (const one of steps) {
+            now += one.waitMs;
+            await act(runs, one);
+          }
+          await check(runs);
+          await scheduler.store.call(async (redis) => {
+            for (const key of await redis.keys(`${scheduler.store.keys.account('acme')}:usage:*:*`))
+              assert.ok((await redis.pttl(key)) > 0, `${key} is kept for ever`);
+          });
+        } finally {
+          await scheduler.close();
+        }
+      }),
+      { numRuns: 60, seed: 20_270_228 },
+    );
+  });
+
+  async function check(runs: readonly Run[]): Promise<void> {
+    const records = await Promise.all(runs.map(({ id }) => scheduler.invocations.get(id)));
+    for (const [i, { said, before }] of runs.entries()) {
+      for (const name of NAMES) {
+        const all = [...before, said].reduce((sum, one) => sum + (one[name] ?? 0), 0);
+        assert.equal(records[i]?.usage?.[name] ?? 0, all, `${name} of ${i} over its attempts`);
+      }
+    }
+    for (const tenant of ['acme', 'beta']) {
+      const own = records.filter((record) => record?.tenant === tenant);
+      for (const span of SPANS satisfies readonly Span[]) {
+        const { usage } = scheduler;
+        const rows = [
+          ...(await usage.spans(tenant, span, START, now, 'tenant')),
+          ...(await usage.spans(tenant, span, START, now, 'functions')),
+        ];
+        // Minutes are kept for three hours only.
+        if (span === 'minute' && now - START > 2 * 3_600_000) continue;
+        for (const fn of [null, 'story', 'poem', 'other']) {
+          const of = own.filter((record) => fn === null || record?.function === fn);
+          for (const name of NAMES) {
+            const total = of.reduce((all, record) => all + Math.round((record?.usage?.[name] ?? 0) * 1000), 0) / 1000;
+            assert.equal(Math.round(sum(rows, name, fn) * 1000) / 1000, total, `${tenant} ${span} ${fn} ${name}`);
+          }
+          const counted = {
+            invocations: of.length,
+            requests: of.filter((record) => record?.parent === null).length,
+            succeeded: of.filter((record) => record?.status === 'succeeded').length,
+            failed: of.filter((record) => record?.status === 'failed').length,
+          } as const;
+          for (const [name, count] of Object.entries(counted)) {
+            assert.equal(sum(rows, name as keyof UsageCounts, fn), count, `${tenant} ${span} ${fn} ${name}`);
+          }
+        }
+      }
+    }
+  }
+});

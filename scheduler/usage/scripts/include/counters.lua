@@ -1,0 +1,129 @@
+-- What was used, by windows of UTC: hashes `<account>:usage:<window>:<number of the window>`, with a field `*` for the tenant and one for each
+-- of its functions. Their values are MessagePack arrays: requests, invocations, succeeded, failed, cancelled, then what METERED_FIELDS of
+-- metered.ts names. All are whole numbers, so that sums are exact: tokens, µs, and ms of a KV page.
+-- What a field has counted in its last minute stands apart, in the hash `<account>:usage:latest`, with the number of that minute behind it: it
+-- is added to the windows that hold this minute once something is counted in another, and by whoever reads before. So most calls write one
+-- hash and not four.
+-- A minute's hash counts further by field: `f:<failure code>`, `r:<quota that refused a request>`, `t:<bucket of the time to a first message>`.
+local REQUESTS, INVOCATIONS, SUCCEEDED, FAILED, CANCELLED, BEFORE_METERED = 1, 2, 3, 4, 5, 5
+local INPUT_TOKENS, OUTPUT_TOKENS, CACHED_TOKENS, GPU_US, CPU_US = 6, 7, 8, 9, 10
+local COUNTS = 13
+
+local MINUTE_MS, HOUR_MS, DAY_MS = 60000, 3600000, 86400000
+-- How long a window is kept.
+local KEPT_MS = {minute = 3 * HOUR_MS, hour = 40 * DAY_MS, day = 400 * DAY_MS, month = 400 * DAY_MS}
+
+-- Months since year 0 of the proleptic Gregorian calendar (H. Hinnant, chrono-compatible low-level date algorithms, civil_from_days).
+local function monthNumber(now)
+  local days = math.floor(now / DAY_MS) + 719468
+  local era = math.floor(days / 146097)
+  local dayOfEra = days - era * 146097
+  local year = math.floor((dayOfEra - math.floor(dayOfEra / 1460) + math.floor(dayOfEra / 36524) - math.floor(dayOfEra / 146096)) / 365)
+  local dayOfYear = dayOfEra - (365 * year + math.floor(year / 4) - math.floor(year / 100))
+  -- Counted from March; January and February belong to the next year.
+  local month = math.floor((5 * dayOfYear + 2) / 153)
+  return (year + era * 400) * 12 + month + 2
+end
+
+local function windowNumber(window, now)
+  if window == 'minute' then
+    return math.floor(now / MINUTE_MS)
+  elseif window == 'hour' then
+    return math.floor(now / HOUR_MS)
+  elseif window == 'day' then
+    return math.floor(now / DAY_MS)
+  end
+  return monthNumber(now)
+end
+
+local function windowKey(account, window, now)
+  return account .. ':usage:' .. window .. ':' .. windowNumber(window, now)
+end
+
+local function unpackCounts(packed)
+  return packed and cmsgpack.unpack(packed) or {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+end
+
+local function latestKey(account)
+  return account .. ':usage:latest'
+end
+
+-- Adds the counts of a minute to those of a window that holds it.
+local function addCounts(counts, latest)
+  for i = 1, COUNTS do
+    counts[i] = counts[i] + latest[i]
+  end
+  return counts
+end
+
+-- Whether a field's last minute is in the window of that number.
+local function isIn(latest, window, number)
+  return latest and windowNumber(window, latest[COUNTS + 1] * MINUTE_MS) == number
+end
+
+-- What a window has of the tenant, and of the function.
+local function readCounts(account, fn, window, now)
+  local number = windowNumber(window, now)
+  local stored = redis.call('HMGET', windowKey(account, window, now), '*', fn)
+  local latest = redis.call('HMGET', latestKey(account), '*', fn)
+  local counts = {}
+  for i = 1, 2 do
+    counts[i] = unpackCounts(stored[i])
+    local minute = latest[i] and cmsgpack.unpack(latest[i])
+    if isIn(minute, window, number) then
+      addCounts(counts[i], minute)
+    end
+  end
+  return counts[1], counts[2]
+end
+
+-- The counts of a field in this minute; those of another are added to its windows.
+local function latestCounts(account, field, packed, minute)
+  local latest = packed and cmsgpack.unpack(packed)
+  if latest and latest[COUNTS + 1] == minute then
+    return latest
+  end
+  if latest then
+    for window, kept in pairs(KEPT_MS) do
+      local key = windowKey(account, window, latest[COUNTS + 1] * MINUTE_MS)
+      local there = redis.call('EXISTS', key) == 1
+      redis.call('HSET', key, field, cmsgpack.pack(addCounts(unpackCounts(redis.call('HGET', key, field)), latest)))
+      if not there then
+        redis.call('PEXPIRE', key, kept)
+      end
+    end
+  end
+  latest = unpackCounts(nil)
+  latest[COUNTS + 1] = minute
+  return latest
+end
+
+-- Adds to what the tenant and the function have counted.
+local function count(account, fn, now, added)
+  local minute = windowNumber('minute', now)
+  local packedAll, packedOne = unpack(redis.call('HMGET', latestKey(account), '*', fn))
+  local all = latestCounts(account, '*', packedAll, minute)
+  local one = latestCounts(account, fn, packedOne, minute)
+  for i, n in pairs(added) do
+    all[i] = all[i] + n
+    one[i] = one[i] + n
+  end
+  redis.call('HSET', latestKey(account), '*', cmsgpack.pack(all), fn, cmsgpack.pack(one))
+end
+
+-- Counts one more of something in the tenant's minute.
+local function countInMinute(account, now, field)
+  local key = windowKey(account, 'minute', now)
+  redis.call('HINCRBY', key, field, 1)
+  redis.call('PEXPIRE', key, KEPT_MS.minute)
+end
+
+-- How much of a quota of that kind these counts have used.
+local function usedOf(kind, counts)
+  if kind == 'requests' then
+    return counts[REQUESTS]
+  elseif kind == 'tokens' then
+    return math.max(0, counts[INPUT_TOKENS] - counts[CACHED_TOKENS]) + counts[OUTPUT_TOKENS]
+  end
+  return counts[kind == 'gpu-ms' and GPU_US or CPU_US] / 1000
+end

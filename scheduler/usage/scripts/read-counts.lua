@@ -1,0 +1,50 @@
+--[[
+  What windows have counted.
+
+  KEYS[1] what fields have counted in their last minute (hash), see include/counters.lua
+
+  ARGV[1] what the keys of the tenant's usage begin with
+  ARGV[2] field: `*` for the tenant, a function, or '' for every one
+  ARGV[3...] pairs: window, its number
+
+  Returns for each window a list: field, its counts or its number, the next field …; empty for a window without anything.
+]]
+--- @include "./include/counters.lua"
+
+local account, wanted = ARGV[1], ARGV[2]
+
+local function fieldsOf(key)
+  local all = wanted == '' and redis.call('HGETALL', key) or {wanted, redis.call('HGET', key, wanted)}
+  local fields = {}
+  for i = 1, #all, 2 do
+    fields[all[i]] = all[i + 1] or nil
+  end
+  return fields
+end
+
+local latest = {}
+for field, packed in pairs(fieldsOf(KEYS[1])) do
+  latest[field] = cmsgpack.unpack(packed)
+end
+
+local windows = {}
+for i = 3, #ARGV, 2 do
+  local window, number = ARGV[i], tonumber(ARGV[i + 1])
+  local found = {}
+  for field, value in pairs(fieldsOf(account .. ':usage:' .. window .. ':' .. ARGV[i + 1])) do
+    -- Functions have no colon in their names.
+    found[field] = string.sub(field, 2, 2) == ':' and tonumber(value) or unpackCounts(value)
+  end
+  for field, counts in pairs(latest) do
+    if isIn(counts, window, number) then
+      found[field] = addCounts(found[field] or unpackCounts(nil), counts)
+    end
+  end
+  local flat = {}
+  for field, value in pairs(found) do
+    flat[#flat + 1] = field
+    flat[#flat + 1] = value
+  end
+  windows[#windows + 1] = flat
+end
+return windows

@@ -1,0 +1,148 @@
+import { isQuotaName, quotaErrorCode } from '../quotas/names.ts';
+import { type Span, spanNumber, spanStart } from '../quotas/windows.ts';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import { type FirstMessageTimes, quantile } from './first-message.ts';
+import { METERED_FIELDS, type MeteredName, meteredOf } from './metered.ts';
+
+/** What one span of time has counted; times in ms. */
+export interface UsageCounts extends Readonly<Record<MeteredName, number>> {
+  /** Invocations that clients made; `invocations` has the children that those launched as well. */
+  readonly requests: number;
+  readonly invocations: number;
+  readonly succeeded: number;
+  readonly failed: number;
+  readonly cancelled: number;
+}
+
+/** The counts of one span, of one function or (null) of the tenant. */
+export interface SpanCounts {
+  /** When the span begins, ms since the epoch. */
+  readonly at: number;
+  readonly function: string | null;
+  readonly counts: UsageCounts;
+}
+
+/** One minute for the dashboard. */
+export interface MinuteCounts {
+  readonly at: number;
+  readonly counts: UsageCounts;
+  /** First messages that came, and the times from submission to them. */
+  readonly firstMessages: number;
+  readonly firstMessageMs: { readonly p50: number; readonly p95: number } | null;
+  /** Failed invocations by failure code. */
+  readonly failures: Readonly<Record<string, number>>;
+  /** Refused requests by error code. */
+  readonly rejections: Readonly<Record<string, number>>;
+}
+
+/** How many spans of each length are kept; those before them read as nothing. */
+export const KEPT_SPANS: Readonly<Record<Span, number>> = { minute: 180, hour: 960, day: 400, month: 14 };
+
+const READ = loadScript(new URL('./scripts/read-counts.lua', import.meta.url));
+/** Windows of one call: short work for Redis, which serves nobody else meanwhile. */
+const WINDOWS_AT_ONCE = 64;
+const TENANT_FIELD = '*';
+
+const COUNT_NAMES = ['requests', 'invocations', 'succeeded', 'failed', 'cancelled'] as const;
+const NOTHING = COUNT_NAMES.map(() => 0).concat(METERED_FIELDS.map(() => 0));
+
+/** What tenants and their functions have used: counted by the scripts that store it, read here. */
+export class UsageCounters {
+  readonly #store: Store;
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  /**
+   * The spans from the one that holds `from` to the one that holds `to`, oldest first; those without anything are left out, as are those that
+   * are kept no more.
+   *
+   * @param which every function of the tenant, or the tenant as a whole.
+   */
+  async spans(
+    tenant: string,
+    span: Span,
+    from: number,
+    to: number,
+    which: 'functions' | 'tenant',
+  ): Promise<SpanCounts[]> {
+    const found: SpanCounts[] = [];
+    for await (const [at, window] of this.#windows(tenant, span, from, to, which === 'tenant' ? TENANT_FIELD : '')) {
+      for (const [field, value] of window) {
+        if (!Array.isArray(value) || (field === TENANT_FIELD) !== (which === 'tenant')) continue;
+        found.push({ at, function: which === 'tenant' ? null : field, counts: toCounts(value) });
+      }
+    }
+    return found.sort((a, b) => a.at - b.at || ((a.function ?? '') < (b.function ?? '') ? -1 : 1));
+  }
+
+  /** The last `minutes`, this one included, oldest first; those without anything are left out. */
+  async minutes(tenant: string, minutes: number): Promise<MinuteCounts[]> {
+    const now = this.#store.clock();
+    const found: MinuteCounts[] = [];
+    for await (const [at, window] of this.#windows(tenant, 'minute', now - (minutes - 1) * 60_000, now, '')) {
+      if (window.length > 0) found.push(toMinute(at, window));
+    }
+    return found;
+  }
+
+  async *#windows(
+    tenant: string,
+    span: Span,
+    from: number,
+    to: number,
+    field: string,
+  ): AsyncGenerator<[at: number, window: [field: string, value: unknown][]]> {
+    const account = this.#store.keys.account(tenant);
+    const last = Math.min(spanNumber(span, to), spanNumber(span, this.#store.clock()));
+    const first = Math.max(spanNumber(span, from), spanNumber(span, this.#store.clock()) - KEPT_SPANS[span] + 1);
+    for (let start = first; start <= last; start += WINDOWS_AT_ONCE) {
+      const numbers = Array.from({ length: Math.min(WINDOWS_AT_ONCE, last - start + 1) }, (_, i) => start + i);
+      const args = [account, field, ...numbers.flatMap((number) => [span, number])];
+      const reply = await this.#store.script(READ, [`${account}:usage:latest`], args);
+      if (!Array.isArray(reply)) throw new StoreError('store-corrupt', 'read-counts answered no list.');
+      for (const [i, number] of numbers.entries()) yield [spanStart(span, number), pairs(reply[i])];
+    }
+  }
+}
+
+function pairs(flat: unknown): [string, unknown][] {
+  if (!Array.isArray(flat)) return [];
+  return flat.flatMap((field, i): [string, unknown][] => (i % 2 === 0 ? [[String(field), flat[i + 1]]] : []));
+}
+
+/** Counts from the numbers of Redis. */
+export function toCounts(values: readonly unknown[]): UsageCounts {
+  const numbers = NOTHING.map((_, i) => Number(values[i] ?? 0));
+  const plain = Object.fromEntries(COUNT_NAMES.map((name, i) => [name, numbers[i] ?? 0]));
+  return { ...plain, ...meteredOf(numbers.slice(COUNT_NAMES.length)) } as UsageCounts;
+}
+
+function toMinute(at: number, window: readonly [string, unknown][]): MinuteCounts {
+  const times = new Map<number, number>();
+  const failures: Record<string, number> = {};
+  const rejections: Record<string, number> = {};
+  let counts = toCounts([]);
+  for (const [field, value] of window) {
+    const name = field.slice(2);
+    if (field === TENANT_FIELD && Array.isArray(value)) counts = toCounts(value);
+    else if (field.startsWith('t:')) times.set(Number(name), Number(value));
+    else if (field.startsWith('f:')) failures[name] = Number(value);
+    else if (field.startsWith('r:') && isQuotaName(name)) {
+      const code = quotaErrorCode(name);
+      rejections[code] = (rejections[code] ?? 0) + Number(value);
+    }
+  }
+  return { at, counts, ...firstMessages(times), failures, rejections };
+}
+
+function firstMessages(times: FirstMessageTimes): Pick<MinuteCounts, 'firstMessages' | 'firstMessageMs'> {
+  const [p50, p95] = [quantile(times, 0.5), quantile(times, 0.95)];
+  return {
+    firstMessages: [...times.values()].reduce((sum, count) => sum + count, 0),
+    firstMessageMs: p50 === null || p95 === null ? null : { p50, p95 },
+  };
+}

@@ -1,0 +1,79 @@
+import { type IncomingMessage, request as requestHttp } from 'node:http';
+import { request as requestHttps } from 'node:https';
+import type { Reach } from '../addresses/reach.ts';
+import type { Answer } from './attempts.ts';
+
+/** Read of an answer, which nobody looks at: enough to let a polite server finish. */
+const MAX_ANSWER_BYTES = 64 * 1024;
+const MAX_HEAD_BYTES = 16 * 1024;
+
+/**
+ * Sends a body and tells how it was answered. It connects to the very addresses that were checked, follows no redirect, and gives up when the
+ * signal aborts. Never throws.
+ */
+export async function post(
+  url: URL,
+  headers: Readonly<Record<string, string>>,
+  body: string,
+  reach: Reach,
+  signal: AbortSignal,
+): Promise<Answer> {
+  try {
+    const addresses = await untilAborted(reach.addresses(url, signal), signal);
+    return await new Promise<Answer>((resolve, reject) => {
+      const request = (url.protocol === 'https:' ? requestHttps : requestHttp)(url, {
+        method: 'POST',
+        agent: false,
+        headers: { ...headers, 'content-length': String(Buffer.byteLength(body)) },
+        maxHeaderSize: MAX_HEAD_BYTES,
+        signal,
+        lookup: (_hostname, options, done) => {
+          const [first] = addresses;
+          if (options.all) done(null, [...addresses]);
+          else done(null, first?.address ?? '', first?.family);
+        },
+      });
+      request.once('error', reject);
+      request.once('response', (response) => {
+        const answer: Answer = { status: response.statusCode ?? 0 };
+        // The status is the answer, whatever becomes of the body.
+        drained(response).then(
+          () => resolve(answer),
+          () => resolve(answer),
+        );
+      });
+      request.end(body);
+    });
+  } catch (error) {
+    return { error: signal.aborted ? 'no answer in time' : reasonOf(error) };
+  }
+}
+
+async function drained(response: IncomingMessage): Promise<void> {
+  let bytes = 0;
+  for await (const chunk of response) {
+    bytes += (chunk as Buffer).length;
+    if (bytes > MAX_ANSWER_BYTES) break;
+  }
+  response.destroy();
+}
+
+async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  let abort: () => void = () => undefined;
+  const aborted = new Promise<never>((_resolve, reject) => {
+    abort = () => reject(signal.reason);
+    if (signal.aborted) abort();
+    else signal.addEventListener('abort', abort, { once: true });
+  });
+  try {
+    return await Promise.race([work, aborted]);
+  } finally {
+    signal.removeEventListener('abort', abort);
+  }
+}
+
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const { code } = error as NodeJS.ErrnoException;
+  return (code ?? error.message).slice(0, 200);
+}

@@ -1,0 +1,24 @@
+import { createHmac, randomBytes } from 'node:crypto';
+
+/** Before the base64 of a secret, as Standard Webhooks has it. */
+const PREFIX = 'whsec_';
+const SECRET_BYTES = 32;
+
+/** A secret for signing webhooks. */
+export function newWebhookSecret(): string {
+  return `${PREFIX}${randomBytes(SECRET_BYTES).toString('base64')}`;
+}
+
+/**
+ * The headers that let a receiver tell that a webhook is ours and recent (Standard Webhooks 1.0: HMAC-SHA256 of `id.timestamp.body`). Whoever
+ * receives it should refuse timestamps that are more than five minutes off, and ids that it has seen.
+ *
+ * @param id the same for every attempt at one notification.
+ * @param nowMs of this attempt.
+ */
+export function signedHeaders(secret: string, id: string, nowMs: number, body: string): Record<string, string> {
+  const key = Buffer.from(secret.slice(PREFIX.length), 'base64');
+  const timestamp = Math.floor(nowMs / 1000);
+  const signature = createHmac('sha256', key).update(`${id}.${timestamp}.${body}`).digest('base64');
+  return { 'webhook-id': id, 'webhook-timestamp': String(timestamp), 'webhook-signature': `v1,${signature}` };
+}

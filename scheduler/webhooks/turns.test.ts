@@ -1,0 +1,77 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { MAX_ATTEMPTS, verdictOn, waitAfter } from './attempts.ts';
+import { signedHeaders } from './signature.ts';
+import { Turns } from './turns.ts';
+
+test('a tenant never has more than its turns, waits are spaced, and nothing is remembered of who is done', () => {
+  const step = fc.record({
+    tenant: fc.constantFrom('a', 'b', 'c'),
+    enter: fc.boolean(),
+    ms: fc.integer({ min: 0, max: 400 }),
+  });
+  fc.assert(
+    fc.property(fc.integer({ min: 1, max: 4 }), fc.array(step, { maxLength: 200 }), (most, steps) => {
+      const turns = new Turns(most);
+      const active = new Map<string, number[]>();
+      const promised = new Map<string, number>();
+      let now = 0;
+      for (const { tenant, enter, ms } of steps) {
+        now += ms;
+        const mine = active.get(tenant) ?? [];
+        active.set(tenant, mine);
+        if (!enter) {
+          const since = mine.shift();
+          if (since !== undefined) turns.leave(tenant, now, now - since);
+          continue;
+        }
+        const wait = turns.enter(tenant, now);
+        if (wait === 0) mine.push(now);
+        else {
+          assert.equal(mine.length, most, 'somebody waits though there is a turn');
+          assert.ok(wait <= 300_000);
+          const at = now + wait;
+          assert.ok(wait === 300_000 || at > (promised.get(tenant) ?? 0), 'two are told to come at once');
+          promised.set(tenant, at);
+        }
+        assert.ok(mine.length <= most);
+      }
+      now += 10 ** 9;
+      for (const [tenant, mine] of active) for (const since of mine) turns.leave(tenant, now, now - since);
+      const idle = [...active.values()].some((mine) => mine.length > 0);
+      assert.ok(!idle || turns.size < 3);
+    }),
+    { numRuns: 200, seed: 3 },
+  );
+});
+
+test('attempts fill a day', () => {
+  const waits = Array.from({ length: MAX_ATTEMPTS - 1 }, (_, i) => waitAfter(i + 1));
+  const hours = waits.reduce((sum, ms) => sum + ms, 0) / 3_600_000;
+  assert.ok(hours > 20 && hours < 24, `${hours} h`);
+  assert.deepEqual([waits[0], waits[1]], [5000, 10_000]);
+});
+
+test('only 2xx is taken', () => {
+  for (const [answer, verdict] of [
+    [{ status: 200 }, 'delivered'],
+    [{ status: 299 }, 'delivered'],
+    [{ status: 302 }, 'retry'],
+    [{ status: 410 }, 'gone'],
+    [{ status: 500 }, 'retry'],
+    [{ error: 'ECONNREFUSED' }, 'retry'],
+  ] as const)
+    assert.equal(verdictOn(answer), verdict);
+});
+
+/** The example of the specification's reference libraries. */
+test('signatures are those of Standard Webhooks', () => {
+  const secret = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
+  const headers = signedHeaders(secret, 'msg_p5jXN8AQM9LWM0D4loKWxJek', 1_614_265_330_000, '{"test": 2432232314}');
+  assert.deepEqual(headers, {
+    'webhook-id': 'msg_p5jXN8AQM9LWM0D4loKWxJek',
+    'webhook-timestamp': '1614265330',
+    'webhook-signature': 'v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=',
+  });
+});

@@ -1,0 +1,209 @@
+import { DelayedError, type Job, Queue, UnrecoverableError, Worker } from 'bullmq';
+import type { Redis } from 'ioredis';
+import type { Reach } from '../addresses/reach.ts';
+import type { Invocations } from '../invocations/invocations.ts';
+import type { Invocation, WebhookState } from '../invocations/types.ts';
+import { WEBHOOK_QUEUE } from '../keys.ts';
+import type { Channels } from '../store/channels.ts';
+import { isConnectionError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import { Wakeup } from '../store/wakeup.ts';
+import { type Answer, MAX_ATTEMPTS, verdictOn, waitAfter } from './attempts.ts';
+import { post } from './post.ts';
+import type { WebhookSecrets } from './secrets.ts';
+import { signedHeaders } from './signature.ts';
+import { Turns } from './turns.ts';
+
+const NOTE_ATTEMPT = loadScript(new URL('./scripts/note-attempt.lua', import.meta.url));
+
+/** Everything of one attempt: resolving, connecting, sending, the answer. */
+const ATTEMPT_MS = 10_000;
+/** Deliveries of one gateway at once; they wait for others' servers and cost little. */
+const CONCURRENCY = 256;
+/** Of these, of one tenant. */
+const OF_ONE_TENANT = 8;
+/** An end whose wake-up was lost is found after this. */
+const IDLE_MS = 5000;
+const RETRY_MS = 500;
+/** Ends put into the queue in one round. */
+const ROUND = 100;
+/** A gateway that died holds a delivery for so long. */
+const LOCK_MS = 30_000;
+const BULL_EVENTS = 100;
+
+export interface WebhooksOptions {
+  readonly store: Store;
+  readonly channels: Channels;
+  readonly invocations: Invocations;
+  readonly secrets: WebhookSecrets;
+  readonly reach: Reach;
+  /** Opens a connection of the worker's own, with `maxRetriesPerRequest: null` and no command timeout. */
+  readonly connect: () => Redis;
+  /** The JSON text that tells of an invocation's end. */
+  readonly payload: (invocation: Invocation) => Promise<string>;
+  /** For `user-agent`. */
+  readonly version: string;
+  /** The wait after the first failed attempt; 5 s by default. It doubles each time. */
+  readonly firstWaitMs?: number;
+  /** Told of errors that no caller sees. */
+  readonly onError?: ((error: unknown) => void) | undefined;
+}
+
+interface Delivery {
+  readonly id: string;
+  readonly tenant: string;
+}
+
+/**
+ * Tells the ends of invocations to whoever asked for it. The script that ends one adds it to a set in the same step; from there each gateway moves
+ * them into a BullMQ queue and works on that. An end is told at least once, under the same `webhook-id` each time.
+ */
+export class Webhooks {
+  readonly #options: WebhooksOptions;
+  readonly #connection: Redis;
+  readonly #queue: Queue<Delivery>;
+  readonly #worker: Worker<Delivery>;
+  readonly #turns = new Turns(OF_ONE_TENANT);
+  readonly #stopping = new AbortController();
+  #moving: Promise<void> = Promise.resolve();
+
+  constructor(options: WebhooksOptions) {
+    const { store, connect, onError, firstWaitMs } = options;
+    this.#options = options;
+    this.#connection = connect();
+    this.#connection.on('error', () => undefined);
+    this.#queue = new Queue(WEBHOOK_QUEUE, {
+      connection: store.redis,
+      prefix: store.keys.bull,
+      streams: { events: { maxLen: BULL_EVENTS } },
+    });
+    this.#queue.on('error', () => undefined);
+    this.#worker = new Worker<Delivery>(WEBHOOK_QUEUE, (job, token) => this.#deliver(job, token), {
+      connection: this.#connection,
+      prefix: store.keys.bull,
+      autorun: false,
+      concurrency: CONCURRENCY,
+      lockDuration: LOCK_MS,
+      // A delivery that a dying gateway held is made again, however often that happens.
+      maxStalledCount: 1000,
+      removeOnComplete: { count: 0 },
+      removeOnFail: { count: 0 },
+      settings: { backoffStrategy: (attempts) => waitAfter(attempts, firstWaitMs) },
+    });
+    this.#worker.on('error', (error) => {
+      if (!this.#stopping.signal.aborted && !isConnectionError(error)) onError?.(error);
+    });
+  }
+
+  start(): void {
+    this.#worker.run().catch((error) => this.#options.onError?.(error));
+    this.#moving = this.#move();
+  }
+
+  /** Stops; attempts under way are made again by another gateway, or by this one's successor. */
+  async stop(): Promise<void> {
+    this.#stopping.abort(new Error('The gateway is being stopped.'));
+    await this.#moving;
+    await this.#worker.close(true);
+    await this.#queue.close();
+    this.#connection.disconnect();
+  }
+
+  /** Moves ends from the set into the queue, as they come. */
+  async #move(): Promise<void> {
+    const { store, channels, onError } = this.#options;
+    const { signal } = this.#stopping;
+    const wakeup = new Wakeup();
+    const wake = () => wakeup.set();
+    const stop = await channels.listen(store.keys.webhooksChannel, { message: wake, resumed: wake });
+    try {
+      while (!signal.aborted) {
+        try {
+          if (!(await this.#moveSome())) await wakeup.wait(IDLE_MS, signal);
+        } catch (error) {
+          if (!signal.aborted && !isConnectionError(error)) onError?.(error);
+          await wakeup.wait(RETRY_MS, signal);
+        }
+      }
+    } finally {
+      stop();
+    }
+  }
+
+  /** Whether there were as many as one round takes. */
+  async #moveSome(): Promise<boolean> {
+    const { store } = this.#options;
+    const { keys } = store;
+    const ids = await store.call((redis) => redis.zrange(keys.webhooks, 0, String(ROUND - 1)));
+    for (const id of ids) {
+      const tenant = await store.call((redis) => redis.hget(keys.invocation(id), 'tenant'));
+      if (tenant !== null) {
+        // Adding it twice is harmless, and what was delivered meanwhile is not pending any more.
+        await store.call(() =>
+          this.#queue.add(
+            'deliver',
+            { id, tenant },
+            { jobId: id, attempts: MAX_ATTEMPTS, backoff: { type: 'custom' } },
+          ),
+        );
+      }
+      await store.call((redis) => redis.zrem(keys.webhooks, id));
+    }
+    return ids.length === ROUND;
+  }
+
+  async #deliver(job: Job<Delivery>, token: string | undefined): Promise<void> {
+    const { id, tenant } = job.data;
+    const startedAt = Date.now();
+    const waitMs = this.#turns.enter(tenant, startedAt);
+    if (waitMs > 0) {
+      await job.moveToDelayed(startedAt + waitMs, token);
+      throw new DelayedError();
+    }
+    try {
+      const invocation = await this.#options.invocations.get(id);
+      if (invocation?.webhook?.status !== 'pending') return;
+      await this.#attempt(invocation, invocation.webhook, job.attemptsMade + 1);
+    } finally {
+      const now = Date.now();
+      this.#turns.leave(tenant, now, now - startedAt);
+    }
+  }
+
+  async #attempt(invocation: Invocation, { url }: WebhookState, attempt: number): Promise<void> {
+    const { store, firstWaitMs } = this.#options;
+    const answer = await this.#send(invocation, url);
+    // Stopped in the middle of it: whoever takes it over makes the same attempt.
+    if (this.#stopping.signal.aborted && 'error' in answer) throw new Error(answer.error);
+    const verdict = verdictOn(answer);
+    const over = verdict !== 'retry' || attempt >= MAX_ATTEMPTS;
+    const status = verdict === 'delivered' ? 'delivered' : over ? 'failed' : 'pending';
+    await store.script(
+      NOTE_ATTEMPT,
+      [store.keys.invocation(invocation.id)],
+      [
+        attempt,
+        status,
+        'status' in answer ? answer.status : '',
+        'error' in answer ? answer.error : '',
+        status === 'pending' ? store.clock() + waitAfter(attempt, firstWaitMs) : '',
+      ],
+    );
+    if (status === 'delivered') return;
+    const why = 'error' in answer ? answer.error : `status ${answer.status}`;
+    throw over ? new UnrecoverableError(why) : new Error(why);
+  }
+
+  async #send(invocation: Invocation, url: string): Promise<Answer> {
+    const { payload, secrets, reach, version } = this.#options;
+    const [body, secret] = await Promise.all([payload(invocation), secrets.get(invocation.tenant)]);
+    const headers = {
+      'content-type': 'application/json',
+      'user-agent': `pie/${version}`,
+      ...signedHeaders(secret, invocation.id, Date.now(), body),
+    };
+    const signal = AbortSignal.any([AbortSignal.timeout(ATTEMPT_MS), this.#stopping.signal]);
+    return post(new URL(url), headers, body, reach, signal);
+  }
+}

@@ -1,0 +1,168 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Redis } from 'ioredis';
+import { loadConfig } from '#infra/config.ts';
+import { connectRedis } from '#infra/redis.ts';
+import { createKeys } from '#scheduler/keys.ts';
+import { Platform } from '#test/harness/platform.ts';
+import type { Bench } from './bench.ts';
+import { format, quantile } from './statistics.ts';
+
+/** Everything is forgotten within six seconds of its end. */
+const RETENTION = `[retention]
+records = "6s"
+events = "3s"
+files = "3s"
+logs = "6s"
+idempotency = "3s"
+`;
+/** The longest of them: after so long a round leaves nothing behind. */
+const FORGOTTEN_MS = 6000;
+const ROUND_MS = 2000;
+const AT_ONCE = 16;
+/** Redis looks for what has expired ten times a second, and finds a part of it each time. */
+const SETTLE_MS = 5000;
+const MESSAGES = 8;
+const LINES = 2;
+const MIB = 2 ** 20;
+
+/** An inferlet that says and logs a little. */
+const SOURCE = `import { send } from 'pie:inferlet/session@0.1.0';
+export async function run() {
+  for (let i = 0; i < ${MESSAGES}; i++) send({ tag: 'text', val: 'a piece of text ' + i });
+  for (let i = 0; i < ${LINES}; i++) console.log('a line of a log of usual length', i);
+  return JSON.stringify({ done: true });
+}
+`;
+
+interface Made {
+  readonly id: string;
+  readonly key: string;
+}
+
+interface Round {
+  readonly invocations: number;
+  readonly usedBytes: number;
+  readonly keys: number;
+}
+
+/** Redis memory while invocations come and are forgotten: it must not grow once as much is forgotten as comes. */
+export const soak: Bench = {
+  name: 'soak',
+  summary: 'Redis memory under short invocations with a short retention, and what each of them costs',
+  async run({ repetitions, quick, progress }) {
+    const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-soak-'));
+    try {
+      await using platform = await Platform.start({ functions: false, config: RETENTION });
+      const config = loadConfig({ ...platform.environment });
+      const redis = connectRedis(config);
+      try {
+        const file = path.join(directory, 'soak.ts');
+        await writeFile(file, SOURCE);
+        const deployed = await platform.pie(['deploy', file, '--name', 'soak', '--json']);
+        if (deployed.code !== 0) throw new Error(deployed.stderr);
+        await invokeMany(platform, 20, 0);
+        await sleep(FORGOTTEN_MS + SETTLE_MS);
+        const base = await measure(redis, 0);
+        const rounds: Round[] = [];
+        let costs: Readonly<Record<string, number>> = {};
+        // Half of the rounds fill what is kept, the rest show the plateau.
+        const count = Math.max(6, Math.ceil(FORGOTTEN_MS / ROUND_MS)) * 2 + (quick ? 0 : 4 * repetitions);
+        for (let i = 0; i < count; i++) {
+          const made = await invokeMany(platform, quick ? 40 : 400, ROUND_MS);
+          costs = await costsOf(redis, made.at(-1));
+          rounds.push(await measure(redis, made.length));
+          progress(`round ${i + 1} of ${count}: ${format((rounds.at(-1)?.usedBytes ?? 0) / MIB)} MiB`);
+        }
+        await sleep(FORGOTTEN_MS + SETTLE_MS);
+        const after = await measure(redis, 0);
+        return report(base, rounds, after, costs);
+      } finally {
+        redis.disconnect();
+      }
+    } finally {
+      await rm(directory, { recursive: true, force: true });
+    }
+  },
+};
+
+function report(base: Round, rounds: readonly Round[], after: Round, costs: Readonly<Record<string, number>>) {
+  const third = Math.floor(rounds.length / 3);
+  const median = (part: readonly Round[]) =>
+    quantile(
+      part.map(({ usedBytes }) => usedBytes).toSorted((a, b) => a - b),
+      0.5,
+    );
+  const plateau = median(rounds.slice(third, 2 * third));
+  const end = median(rounds.slice(2 * third));
+  const total = rounds.reduce((sum, { invocations }) => sum + invocations, 0);
+  const row = (name: string, { invocations, usedBytes, keys }: Round) => [
+    name,
+    String(invocations),
+    format(usedBytes / MIB),
+    String(keys),
+  ];
+  return {
+    title: `Redis memory over ${total} invocations that are forgotten within ${FORGOTTEN_MS / 1000} s`,
+    header: ['round', 'invocations', 'used, MiB', 'keys'],
+    rows: [row('before', base), ...rounds.map((round, i) => row(String(i + 1), round)), row('all forgotten', after)],
+    notes: [
+      `Last third over middle third: ${format(end / plateau, 3)} (1 is flat).`,
+      `All forgotten over before: ${format(after.usedBytes / base.usedBytes, 3)}.`,
+      'A log is cut a block of 1 KB at a time, and Redis drops what has expired little by little: the rest is their wake.',
+      `One invocation with ${MESSAGES} messages and ${LINES} log lines, bytes by MEMORY USAGE: ${Object.entries(costs)
+        .map(([name, bytes]) => `${name} ${Math.round(bytes)}`)
+        .join(', ')}.`,
+    ],
+    data: { base, rounds, after, costs, flatness: end / plateau },
+  };
+}
+
+/** Runs invocations to their ends, spread over `withinMs` when they are quicker. */
+async function invokeMany(platform: Platform, count: number, withinMs: number): Promise<Made[]> {
+  const until = performance.now() + withinMs;
+  const made: Made[] = [];
+  let left = count;
+  const work = async () => {
+    while (left > 0) {
+      left -= 1;
+      const key = crypto.randomUUID();
+      const response = await platform.fetch('/v1/functions/soak/invocations', {
+        method: 'POST',
+        body: '{}',
+        headers: { 'content-type': 'application/json', 'idempotency-key': key },
+      });
+      const answer = (await response.json()) as { id?: string; detail?: string };
+      if (!response.ok || answer.id === undefined) throw new Error(`${response.status} ${answer.detail}`);
+      made.push({ id: answer.id, key });
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  await sleep(Math.max(0, until - performance.now()));
+  return made;
+}
+
+async function measure(redis: Redis, invocations: number): Promise<Round> {
+  const used = /used_memory:(\d+)/.exec(await redis.info('memory'))?.[1];
+  return { invocations, usedBytes: Number(used), keys: await redis.dbsize() };
+}
+
+/** What the last invocation costs as long as it is kept. */
+async function costsOf(redis: Redis, { id, key }: Made = { id: '', key: '' }): Promise<Record<string, number>> {
+  const keys = createKeys();
+  const size = async (name: string) => (await redis.memory('USAGE', name, 'SAMPLES', '0')) ?? 0;
+  const logs = keys.logs('default', 'soak');
+  const lists = [`${keys.listing('default')}:ended`, `${keys.listing('default')}:of:soak:ended`];
+  const listed = await Promise.all(
+    lists.map(async (list) => (await size(list)) / Math.max(1, await redis.zcard(list))),
+  );
+  return {
+    record: await size(keys.invocation(id)),
+    events: await size(keys.events(id)),
+    'a log line': (await size(logs)) / Math.max(1, await redis.xlen(logs)),
+    'in lists': listed.reduce((sum, bytes) => sum + bytes, 0),
+    'idempotency key': await size(keys.idempotency('default', key)),
+  };
+}

@@ -1,0 +1,94 @@
+import { accessSync, constants } from 'node:fs';
+import { mkdir, mkdtemp } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { type Browser, chromium, type Page } from 'playwright-core';
+
+/** Names under which the system's browser is found; `infra/bootstrap/chromium.js` installs the first. */
+const NAMES = ['chromium', 'chromium-browser', 'google-chrome'];
+
+/** Starts the system's own Chromium, without a window. */
+export function launchChromium(): Promise<Browser> {
+  // Chromium refuses its sandbox to root.
+  const args = process.getuid?.() === 0 ? ['--no-sandbox'] : [];
+  return chromium.launch({ executablePath: onPath(NAMES), args });
+}
+
+function onPath(names: readonly string[]): string {
+  const folders = (process.env.PATH ?? '').split(path.delimiter);
+  for (const file of names.flatMap((name) => folders.map((folder) => path.join(folder, name)))) {
+    try {
+      accessSync(file, constants.X_OK);
+      return file;
+    } catch {
+      // Not this one.
+    }
+  }
+  throw new Error('Chromium is missing. `npm test` installs it, or do it by hand.');
+}
+
+/** Where screenshots go: `PIE_SCREENSHOTS`, else a new folder among the temporary ones. */
+export async function screenshotFolder(): Promise<string> {
+  const given = process.env.PIE_SCREENSHOTS;
+  if (given === undefined || given === '') return mkdtemp(path.join(os.tmpdir(), 'pie-screenshots-'));
+  await mkdir(given, { recursive: true });
+  return given;
+}
+
+/** What a page asks of its reader's window: how much wider it is than that. */
+export function excessWidth(page: Page): Promise<number> {
+  return page.evaluate('document.documentElement.scrollWidth - innerWidth');
+}
+
+/** Texts whose contrast with what they stand on is below 4.5:1 (WCAG AA), with their ratio. Every background here is one colour. */
+export function faintTexts(page: Page): Promise<string[]> {
+  return page.evaluate(`(() => {
+    const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+    const rgba = (colour) => {
+      canvas.clearRect(0, 0, 1, 1);
+      canvas.fillStyle = colour;
+      canvas.fillRect(0, 0, 1, 1);
+      return canvas.getImageData(0, 0, 1, 1).data;
+    };
+    const luminance = ([r, g, b]) => {
+      const [x, y, z] = [r, g, b].map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+      return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+    };
+    const behind = (element) => {
+      for (let e = element; e !== null; e = e.parentElement) {
+        const colour = rgba(getComputedStyle(e).backgroundColor);
+        if (colour[3] === 255) return colour;
+      }
+      return [255, 255, 255];
+    };
+    const faint = [];
+    for (const element of document.body.querySelectorAll('*')) {
+      const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.nodeValue.trim() !== '');
+      if (!own || !element.checkVisibility() || element.closest('svg')) continue;
+      const [a, b] = [luminance(rgba(getComputedStyle(element).color)), luminance(behind(element))];
+      const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+      if (ratio < 4.5) faint.push(element.textContent.slice(0, 40) + ' ' + ratio.toFixed(2));
+    }
+    return faint;
+  })()`);
+}
+
+/** What assistive technology would miss on a page. */
+export function barriers(page: Page): Promise<string[]> {
+  return page.evaluate(`(() => {
+    const found = [];
+    const count = (selector) => document.querySelectorAll(selector).length;
+    if (count('h1') !== 1) found.push(count('h1') + ' h1');
+    for (const landmark of ['main', 'header', 'footer']) if (count(landmark) !== 1) found.push('no one ' + landmark);
+    if (document.documentElement.lang === '') found.push('no language');
+    for (const field of document.querySelectorAll('input:not([type=hidden]), select'))
+      if (field.labels.length === 0) found.push('no label for ' + field.name);
+    for (const thing of document.querySelectorAll('a, button, summary'))
+      if (thing.textContent.trim() === '') found.push('nameless ' + thing.outerHTML);
+    for (const picture of document.querySelectorAll('svg:not([aria-hidden])'))
+      if (picture.getAttribute('role') !== 'img' || !picture.getAttribute('aria-label')) found.push('picture without words');
+    const ids = [...document.querySelectorAll('[id]')].map(({ id }) => id);
+    if (new Set(ids).size !== ids.length) found.push('an id twice');
+    return found;
+  })()`);
+}

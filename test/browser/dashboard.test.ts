@@ -1,0 +1,245 @@
+import assert from 'node:assert/strict';
+import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
+import { json } from '#test/harness/events.ts';
+import { Platform, ROOT, until } from '#test/harness/platform.ts';
+import { barriers, excessWidth, faintTexts, launchChromium, screenshotFolder } from './chromium.ts';
+
+const DESKTOP = { width: 1280, height: 800 };
+/** The narrowest phone in use. */
+const PHONE = { width: 360, height: 740 };
+const WAIT_MS = 15_000;
+
+const PAGES = [
+  '',
+  '/invocations',
+  '/functions',
+  '/functions/story',
+  '/functions/story/rollback',
+  '/usage',
+  '/platform',
+];
+
+let platform: Platform;
+let browser: Browser;
+let screenshots: string;
+
+before(async () => {
+  screenshots = await screenshotFolder();
+  platform = await Platform.start({ functions: ['text-completion', 'echo-session'] });
+  browser = await launchChromium();
+  await deployStory(64, 'First try');
+  await deployStory(48, 'Somewhat fewer pages');
+  await deployStory(32, 'Fewer pages');
+});
+after(async () => {
+  await browser?.close();
+  await platform?.[Symbol.asyncDispose]();
+});
+
+/** The bundled text completion under another name, with another limit each time. */
+async function deployStory(pages: number, message: string): Promise<void> {
+  const folder = await mkdtemp(path.join(os.tmpdir(), 'pie-story-'));
+  try {
+    const source = path.join(ROOT, 'functions/text-completion');
+    const manifest = JSON.parse(await readFile(path.join(source, 'pie.json'), 'utf8'));
+    await cp(path.join(source, 'index.ts'), path.join(folder, 'index.ts'));
+    await writeFile(path.join(folder, 'pie.json'), JSON.stringify({ ...manifest, name: 'story', limits: { pages } }));
+    const { code, stderr } = await platform.pie(['deploy', folder, '--message', message]);
+    assert.equal(code, 0, stderr);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** Starts an invocation and does not wait for it. */
+async function start(name: string, input: unknown): Promise<string> {
+  const response = await platform.fetch(`/v1/functions/${name}/invocations`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', prefer: 'respond-async' },
+    body: JSON.stringify(input),
+  });
+  assert.equal(response.status, 202);
+  return (await json(response)).id;
+}
+
+/** A window of its own, signed in. Whatever the browser complains of fails the test at the end. */
+async function open(
+  { mayComplain = false, ...options }: BrowserContextOptions & { mayComplain?: boolean },
+  use: (page: Page) => Promise<void>,
+): Promise<void> {
+  const context = await browser.newContext({ viewport: DESKTOP, ...options });
+  context.setDefaultTimeout(WAIT_MS);
+  try {
+    const page = await context.newPage();
+    const complaints: string[] = [];
+    page.on('console', (message) => {
+      if (message.type() === 'error' || message.type() === 'warning') complaints.push(message.text());
+    });
+    page.on('pageerror', (error) => complaints.push(String(error)));
+    await page.goto(`${platform.url}/dashboard/sign-in`);
+    await page.getByLabel('API key').fill(platform.apiKey);
+    await page.getByRole('button', { name: 'Sign in' }).click();
+    await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor();
+    await use(page);
+    if (!mayComplain) assert.deepEqual(complaints, []);
+  } finally {
+    await context.close();
+  }
+}
+
+const shoot = (page: Page, name: string) =>
+  page.screenshot({ path: path.join(screenshots, `${name}.png`), fullPage: true });
+
+test('a wrong key is refused where it was typed; the right one leads to the page that was wanted', async () => {
+  const context = await browser.newContext({ viewport: DESKTOP });
+  context.setDefaultTimeout(WAIT_MS);
+  const page = await context.newPage();
+  await page.goto(`${platform.url}/dashboard/usage?by=hour`);
+  await page.getByLabel('API key').fill(`pie_${'x'.repeat(32)}`);
+  await page.keyboard.press('Enter');
+  await page.getByRole('alert').waitFor();
+  assert.equal(await page.getByLabel('API key').inputValue(), '');
+  await shoot(page, 'sign-in-refused');
+  await page.getByLabel('API key').fill(platform.apiKey);
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { name: 'Usage', level: 1 }).waitFor();
+  assert.equal(page.url(), `${platform.url}/dashboard/usage?by=hour`);
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await page.getByRole('heading', { name: 'Sign in' }).waitFor();
+  await page.goto(`${platform.url}/dashboard`);
+  await page.getByRole('heading', { name: 'Sign in' }).waitFor();
+  await context.close();
+});
+
+test('an invocation appears, is watched as it writes, and is cancelled', () =>
+  open({}, async (page) => {
+    await page.getByRole('link', { name: 'Invocations', exact: true }).click();
+    await page.getByText('Live', { exact: true }).waitFor();
+    const id = await start('echo-session', { greeting: 'Good morning' });
+    await page.getByRole('link', { name: id }).click();
+    const output = page.locator('#output');
+    await output.getByText('Good morning').waitFor();
+    await page.locator('.badge', { hasText: 'running' }).waitFor();
+    for (const text of [' one', ' two', ' <b>three</b>']) {
+      const sent = await platform.fetch(`/v1/invocations/${id}/messages`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ text }),
+      });
+      assert.equal(sent.status, 202);
+    }
+    await output.getByText('Good morning one two <b>three</b>').waitFor();
+    await shoot(page, 'invocation-running');
+
+    await page.getByText('Cancel…').click();
+    await shoot(page, 'invocation-cancel');
+    await page.getByRole('button', { name: 'Cancel this invocation' }).click();
+    await page.locator('.badge', { hasText: 'cancelled' }).waitFor();
+    assert.equal(await page.getByText('Cancel…').count(), 0);
+    assert.equal((await json(await platform.fetch(`/v1/invocations/${id}`))).status, 'cancelled');
+    await shoot(page, 'invocation-cancelled');
+  }));
+
+test('a gateway that dies signs nobody out, and the page goes on by itself', () =>
+  open({ mayComplain: true }, async (page) => {
+    await page.getByText('Live', { exact: true }).waitFor();
+    const back = platform.restarted('gateway');
+    process.kill(platform.pid('gateway'), 'SIGKILL');
+    await page.getByText('Connecting again').waitFor();
+    await back;
+    await page.getByText('Live', { exact: true }).waitFor();
+    await page.reload();
+    await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor();
+  }));
+
+test('the overview follows what runs without being loaded again', () =>
+  open({}, async (page) => {
+    await page.getByText('Live', { exact: true }).waitFor();
+    const tokens = page.locator('#now .tile', { hasText: 'Output tokens' }).locator('dd');
+    const before = await tokens.textContent();
+    const ids = await Promise.all([1, 2, 3].map((seed) => start('story', { prompt: 'Once', maxTokens: 60, seed })));
+    await until('more tokens on the overview', async () => (await tokens.textContent()) !== before, WAIT_MS);
+    await page.goto(`${platform.url}/dashboard/invocations?function=story&status=succeeded`);
+    for (const id of ids) await page.getByRole('link', { name: id }).waitFor();
+    await page.getByRole('link', { name: ids[0] }).click();
+    await page.getByRole('heading', { name: 'Result' }).waitFor();
+    await shoot(page, 'invocation-succeeded');
+  }));
+
+test('a rollback is shown before it is done, and refused when somebody was faster', () =>
+  open({}, async (page) => {
+    const [newest, second] = (await json(await platform.fetch('/v1/functions/story/versions'))).versions;
+    await page.getByRole('link', { name: 'Functions', exact: true }).click();
+    await page.getByRole('link', { name: 'story' }).click();
+    await page.getByText('Fewer pages', { exact: true }).first().waitFor();
+    await shoot(page, 'function');
+    await page.getByRole('link', { name: 'Roll back…' }).click();
+    await page.getByRole('heading', { name: 'What changes' }).waitFor();
+    await page
+      .getByRole('row', { name: /limits\.pages/ })
+      .getByText('48')
+      .waitFor();
+    assert.equal(await liveVersion(), newest.version, 'looking changes nothing');
+    await shoot(page, 'rollback');
+    const late = await page.context().newPage();
+    await late.goto(page.url());
+
+    await page.getByLabel(/Why/).fill('Too few pages');
+    await page.getByRole('button', { name: 'Roll back live' }).click();
+    await page.getByText('Rolled back.').waitFor();
+    await page.locator('#history').getByText('Too few pages').waitFor();
+    assert.equal(await liveVersion(), second.version);
+    await shoot(page, 'function-rolled-back');
+
+    await late.getByRole('button', { name: 'Roll back live' }).click();
+    await late.getByRole('link', { name: 'conflict' }).waitFor();
+    assert.equal(await liveVersion(), second.version);
+    await shoot(late, 'conflict');
+  }));
+
+async function liveVersion(): Promise<string> {
+  return (await json(await platform.fetch('/v1/functions/story/aliases/live'))).shares[0].version;
+}
+
+for (const [look, options] of [
+  ['desktop', {}],
+  ['phone', { viewport: PHONE, isMobile: true, hasTouch: true }],
+  ['dark', { colorScheme: 'dark' }],
+] as const)
+  test(`every page fits, can be read and used by everybody: ${look}`, () =>
+    open(options, async (page) => {
+      const invocations = (await json(await platform.fetch('/v1/invocations?limit=1'))).invocations;
+      const titles = new Set<string>();
+      const pages = [...PAGES, `/invocations/${invocations[0].id}`];
+      for (const path of pages) {
+        const response = await page.goto(`${platform.url}/dashboard${path}`);
+        assert.equal(response?.status(), 200, path);
+        titles.add(await page.title());
+        assert.deepEqual(await page.locator('.notice.bad').allInnerTexts(), [], `${path} shows everything`);
+        assert.deepEqual(await barriers(page), [], path);
+        assert.deepEqual(await faintTexts(page), [], path);
+        assert.ok((await excessWidth(page)) <= 0, `${path} scrolls sideways`);
+        await shoot(
+          page,
+          `${path === '' ? 'overview' : path.startsWith('/invocations/') ? 'invocation' : path.slice(1).replaceAll('/', '-')}-${look}`,
+        );
+      }
+      assert.equal(titles.size, pages.length, 'every page has a title of its own');
+      const scheme = await page.evaluate('getComputedStyle(document.body).backgroundColor');
+      assert.equal(scheme === 'rgb(20, 19, 17)', look === 'dark', String(scheme));
+    }));
+
+test('without a script the pages are readable and their buttons work', () =>
+  open({ javaScriptEnabled: false }, async (page) => {
+    const id = await start('echo-session', { greeting: 'Hello' });
+    await page.goto(`${platform.url}/dashboard/invocations/${id}`);
+    await page.getByText('Cancel…').click();
+    await page.getByRole('button', { name: 'Cancel this invocation' }).click();
+    await page.getByText('Reload the page to see what changed.').or(page.getByText('It has ended.')).first().waitFor();
+    await page.goto(`${platform.url}/dashboard/invocations`);
+    await page.getByRole('link', { name: id }).waitFor();
+  }));

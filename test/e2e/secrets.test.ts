@@ -1,0 +1,118 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { readdir, readFile, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { loadConfig } from '#infra/config.ts';
+import { openConnection } from '#scheduler/store/connection.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { Platform, ROOT } from '#test/harness/platform.ts';
+
+const FUNCTION = path.join(ROOT, 'test/inferlets/secrets');
+const [first, second] = [18, 12].map((bytes) => `tok-${randomBytes(bytes).toString('hex')}`) as [string, string];
+
+let platform: Platform;
+/** Texts that must be nowhere. */
+const hidden = [first, second];
+
+before(async () => {
+  platform = await Platform.start({ functions: false });
+});
+after(() => platform?.[Symbol.asyncDispose]());
+
+async function pie(args: readonly string[], options: { input?: string; apiKey?: string } = {}) {
+  const result = await platform.pie(args, options);
+  assert.equal(result.code, 0, `pie ${args.join(' ')}: ${result.stderr}`);
+  return result;
+}
+
+const length = async () => {
+  const { stdout } = await pie(['invoke', 'secrets', '--input', '{}', '--json']);
+  const output = /"output":(\{[^}]*\})/.exec(stdout)?.[1] ?? '{}';
+  return (JSON.parse(output) as { length?: number }).length;
+};
+
+test('a function has the value of its deploy; a rollback brings the old one back', async () => {
+  const unknown = await platform.pie(['deploy', FUNCTION]);
+  assert.notEqual(unknown.code, 0);
+  assert.match(unknown.stderr, /TOKEN[\s\S]*pie secrets set TOKEN[\s\S]*unknown-secret/);
+  assert.match((await pie(['secrets', 'set', 'TOKEN'], { input: `${first}\n` })).stdout, /Stored TOKEN, revision \d+/);
+  await pie(['deploy', FUNCTION]);
+  assert.equal(await length(), first.length);
+  const { stderr } = await pie(['secrets', 'set', 'TOKEN'], { input: second });
+  assert.match(stderr, /secrets still has an older value.*pie deploy/);
+  assert.equal(await length(), first.length);
+  await pie(['deploy', FUNCTION]);
+  assert.equal(await length(), second.length);
+  await pie(['rollback', 'secrets', '--yes']);
+  assert.equal(await length(), first.length);
+  const kept = await platform.pie(['secrets', 'remove', 'TOKEN']);
+  assert.match(kept.stderr, /used by secrets@/);
+});
+
+test('log lines and errors name a secret instead of telling it', async () => {
+  await pie(['invoke', 'secrets', '--input', '{"act":"log"}']);
+  const failed = await platform.pie(['invoke', 'secrets', '--input', '{"act":"fail"}']);
+  assert.match(failed.stderr, /refused with \[TOKEN\]/);
+  const { stdout } = await pie(['logs', 'secrets']);
+  assert.match(stdout, /the token \[TOKEN\] \{ token: "\[TOKEN\]" \}/);
+  assert.match(stdout, /warn.*\[TOKEN\]$/m);
+});
+
+test('keys are made, rotated and removed, tenants suspended and resumed, and all of it is on record', async () => {
+  const made = async (...args: string[]) => {
+    const key = JSON.parse((await pie(['keys', 'create', ...args, '--json'])).stdout) as { id: string; apiKey: string };
+    hidden.push(key.apiKey);
+    return key;
+  };
+  const status = async (apiKey: string) =>
+    (await platform.fetch('/v1/functions', { headers: { authorization: `Bearer ${apiKey}` } })).status;
+  await pie(['tenants', 'create', 'acme', '--weight', '20']);
+  const admin = await made('first', '--tenant', 'acme', '--scopes', 'admin');
+  assert.equal((await pie(['keys', 'create', 'ci', '--expires', '30d'], { apiKey: admin.apiKey })).stdout.length, 37);
+  const rotated = await pie(['keys', 'rotate', admin.id, '--tenant', 'acme', '--grace', '0s', '--json']);
+  const next = JSON.parse(rotated.stdout) as { apiKey: string };
+  hidden.push(next.apiKey);
+  await eventually(async () => (await status(admin.apiKey)) === 401, 'the rotated key is refused', 2500);
+  assert.equal(await status(next.apiKey), 200);
+  await pie(['tenants', 'suspend', 'acme']);
+  await eventually(async () => (await status(next.apiKey)) === 403, 'its key is refused', 2500);
+  await pie(['tenants', 'resume', 'acme']);
+  assert.equal(await status(next.apiKey), 200);
+  const { stdout } = await pie(['audit', '--json']);
+  const acts = new Set((JSON.parse(stdout) as { action: string }[]).map(({ action }) => action));
+  for (const act of [
+    ...['function.deploy', 'alias.rollback', 'secret.set', 'key.create', 'key.rotate'],
+    ...['tenant.create', 'tenant.suspend', 'tenant.resume'],
+  ]) {
+    assert.ok(acts.has(act), `${act} is missing in ${[...acts].join()}`);
+  }
+});
+
+test('no secret and no key stands in Redis, in a log or in any file but their own', async () => {
+  const { redis: settings } = loadConfig(platform.environment);
+  assert.ok(settings.kind === 'private');
+  const redis = openConnection(settings.socket);
+  try {
+    await redis.config('SET', 'rdbcompression', 'no');
+    const keys = await redis.keys('*');
+    assert.ok(keys.length > 20);
+    for (const key of keys) {
+      const dump = Buffer.concat([Buffer.from(key), (await redis.dumpBuffer(key)) ?? Buffer.alloc(0)]);
+      for (const text of hidden) assert.ok(!dump.includes(text), `${key} holds a secret`);
+    }
+  } finally {
+    redis.disconnect();
+  }
+  const own = ['credentials.json', 'master.key'];
+  let files = 0;
+  for (const entry of await readdir(platform.home, { recursive: true, withFileTypes: true })) {
+    if (!entry.isFile() || own.includes(entry.name)) continue;
+    files++;
+    const file = path.join(entry.parentPath, entry.name);
+    const content = await readFile(file).catch(() => Buffer.alloc(0));
+    for (const text of hidden) assert.ok(!content.includes(text), `${file} holds a secret`);
+  }
+  assert.ok(files > 3);
+  assert.equal((await stat(path.join(platform.home, 'master.key'))).mode & 0o777, 0o600);
+});

@@ -1,0 +1,12 @@
+/** Uses a secret, and tells of it where it should not. */
+import { defineInferlet, environment } from '@pie/inferlet';
+
+export const run = defineInferlet(async ({ act = '' }: { act?: string }) => {
+  const token = environment.require('TOKEN');
+  if (act === 'log') {
+    console.log('the token', token, { token });
+    console.warn(token.slice(0, 7), token.slice(7));
+  }
+  if (act === 'fail') throw new Error(`refused with ${token}`);
+  return { length: token.length, names: environment.names(), mode: environment.get('MODE') };
+});

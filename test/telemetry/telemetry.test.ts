@@ -1,0 +1,289 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { readEvents, terminal } from '#test/harness/events.ts';
+import { Platform, ROOT, until } from '#test/harness/platform.ts';
+import { type CollectedSpan, Collector } from './collector.ts';
+
+let collector: Collector;
+let platform: Platform;
+
+before(async () => {
+  collector = await Collector.start();
+  platform = await Platform.start({
+    functions: ['text-completion'],
+    env: { OTEL_EXPORTER_OTLP_ENDPOINT: collector.url },
+  });
+  const { code, stderr } = await platform.pie(['deploy', path.join(ROOT, 'test/inferlets/counted')]);
+  assert.equal(code, 0, stderr);
+});
+after(async () => {
+  await platform?.[Symbol.asyncDispose]();
+  await collector?.[Symbol.asyncDispose]();
+});
+
+let traces = 0;
+const newTraceId = (): string => (++traces).toString(16).padStart(32, 'a');
+/** Times of spans are read off clocks of whole milliseconds. */
+const CLOCK_MS = 3;
+const CLIENT_SPAN = 'b7ad6b7169203331';
+
+/** Invokes a function in a client's trace; answers the trace context that the gateway gave back. */
+async function invokeTraced(name: string, input: unknown, traceparent: string): Promise<string> {
+  const response = await platform.fetch(`/v1/functions/${name}/invocations`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', accept: 'text/event-stream', traceparent },
+    body: JSON.stringify(input),
+  });
+  const end = terminal(await readEvents(response));
+  assert.equal(end?.event, 'result', JSON.stringify(end?.data));
+  return response.headers.get('traceparent') ?? '';
+}
+
+/** The spans of a trace, once those of all processes are there. */
+async function traceOf(traceId: string, holds: (spans: readonly CollectedSpan[]) => boolean): Promise<CollectedSpan[]> {
+  const there = () => {
+    const spans = collector.trace(traceId);
+    const ids = new Set(spans.map(({ spanId }) => spanId).concat(CLIENT_SPAN));
+    return spans.every(({ parentSpanId }) => ids.has(parentSpanId)) && holds(spans);
+  };
+  await until(`the trace ${traceId}: ${collector.trace(traceId).map(({ name }) => name)}`, there, 20_000);
+  return collector.trace(traceId);
+}
+
+const named = (spans: readonly CollectedSpan[], name: string) => spans.filter((span) => span.name === name);
+const only = (spans: readonly CollectedSpan[], name: string): CollectedSpan => {
+  const [found, ...more] = named(spans, name);
+  assert.ok(found && more.length === 0, `${more.length + (found ? 1 : 0)} spans ${name}`);
+  return found;
+};
+const SERVER_SPAN = 'POST /v1/functions/:reference/invocations';
+
+test('one invocation is one trace, from the request to the batch, nested as in DESIGN.md', async () => {
+  const traceId = newTraceId();
+  const tokens = 6;
+  const input = { mark: 'nested', tokens };
+  const answered = await invokeTraced('counted', input, `00-${traceId}-${CLIENT_SPAN}-01`);
+  const spans = await traceOf(traceId, (all) => named(all, 'batch_decode').length >= tokens - 1);
+
+  const server = only(spans, SERVER_SPAN);
+  assert.equal(server.parentSpanId, CLIENT_SPAN);
+  assert.equal(answered, `00-${traceId}-${server.spanId}-01`);
+  const invocation = only(spans, 'invocation');
+  const inferlet = only(spans, 'inferlet');
+  const fill = only(spans, 'fill');
+  const generate = only(spans, 'generate');
+  assert.equal(invocation.parentSpanId, server.spanId);
+  for (const name of ['admission wait', 'instance', 'inferlet'])
+    assert.equal(only(spans, name).parentSpanId, invocation.spanId, name);
+  for (const span of [fill, generate]) assert.equal(span.parentSpanId, inferlet.spanId);
+  for (const span of named(spans, 'batch_prefill')) assert.equal(span.parentSpanId, fill.spanId);
+  const forwards = named(spans, 'forward');
+  assert.equal(forwards.length, tokens - 1);
+  for (const forward of forwards) assert.equal(forward.parentSpanId, generate.spanId);
+  const steps = new Set(forwards.map(({ spanId }) => spanId));
+  for (const span of named(spans, 'batch_decode')) assert.ok(steps.has(span.parentSpanId));
+  assert.equal(named(spans, 'batch_prefill').length, 1);
+  assert.equal(named(spans, 'batch_decode').length, forwards.length);
+  for (const sample of named(spans, 'sample'))
+    assert.ok(steps.has(sample.parentSpanId) || sample.parentSpanId === fill.spanId);
+  assert.equal(named(spans, 'sample').length, tokens);
+
+  // In time as well.
+  const byId = new Map(spans.map((span) => [span.spanId, span]));
+  for (const span of spans) {
+    assert.ok(span.endMs >= span.startMs, span.name);
+    const parent = byId.get(span.parentSpanId);
+    if (!parent) continue;
+    assert.ok(span.startMs >= parent.startMs - CLOCK_MS, `${span.name} in ${parent.name}`);
+    // A client has its answer before the runtime knows that the end is written.
+    if (span !== invocation) assert.ok(span.endMs <= parent.endMs + CLOCK_MS, `${span.name} in ${parent.name}`);
+  }
+  const service = (name: string) => named(spans, name)[0]?.service;
+  assert.deepEqual([SERVER_SPAN, 'invocation', 'batch_decode'].map(service), [
+    'pie-gateway',
+    'pie-runtime',
+    'pie-gpu-host',
+  ]);
+  const attributes = ['faas.name', 'pie.tenant', 'gen_ai.request.model', 'gen_ai.usage.output_tokens'];
+  assert.deepEqual(
+    attributes.map((name) => invocation.attributes[name]),
+    ['counted', 'default', 'stories15m', tokens],
+  );
+  assert.equal(typeof invocation.attributes['faas.coldstart'], 'boolean');
+  const [decode] = named(spans, 'batch_decode');
+  assert.deepEqual([decode?.attributes['pie.batch.size'], decode?.attributes['pie.batch.tokens']], [1, 1]);
+  assert.ok(Number(decode?.attributes['pie.call.wait_ms']) >= 0);
+});
+
+test('what a device runs ahead is one forward of its generate', async () => {
+  const traceId = newTraceId();
+  const input = { prompt: 'Once upon a time', maxTokens: 6, temperature: 0 };
+  await invokeTraced('text-completion', input, `00-${traceId}-${CLIENT_SPAN}-01`);
+  const spans = await traceOf(traceId, (all) => named(all, 'sample').length === 6);
+  const forward = only(spans, 'forward');
+  assert.equal(forward.parentSpanId, only(spans, 'generate').spanId);
+  assert.equal(forward.attributes['pie.tokens'], 5);
+  const decodes = named(spans, 'batch_decode');
+  assert.equal(decodes.length, 5);
+  for (const span of decodes) assert.equal(span.parentSpanId, forward.spanId);
+});
+
+test("a child's spans are below its parent's inferlet", async () => {
+  const traceId = newTraceId();
+  await invokeTraced('counted', { mark: 'traced', tokens: 2, child: true }, `00-${traceId}-${CLIENT_SPAN}-01`);
+  const spans = await traceOf(traceId, (all) => named(all, 'invocation').length === 2);
+  const [child] = spans.filter(({ attributes }) => attributes['pie.parent'] !== undefined);
+  const parent = named(spans, 'invocation').find((span) => span !== child);
+  const inferlet = named(spans, 'inferlet').find((span) => span.parentSpanId === parent?.spanId);
+  assert.equal(child?.parentSpanId, inferlet?.spanId);
+  assert.equal(child?.attributes['pie.parent'], parent?.attributes['faas.invocation_id']);
+});
+
+test('whoever shares a batch is linked', async () => {
+  const traceIds = [newTraceId(), newTraceId(), newTraceId(), newTraceId()];
+  const input = { prompt: 'The little dog', maxTokens: 48, temperature: 0 };
+  await Promise.all(traceIds.map((id) => invokeTraced('text-completion', input, `00-${id}-${CLIENT_SPAN}-01`)));
+  const all: CollectedSpan[] = [];
+  for (const id of traceIds) all.push(...(await traceOf(id, (spans) => named(spans, 'batch_decode').length === 47)));
+  const linked = named(all, 'batch_decode').filter(({ links }) => links.length > 0);
+  const traceOfSpan = new Map(all.map(({ spanId, traceId }) => [spanId, traceId]));
+  assert.ok(linked.some(({ traceId, links }) => links.some(({ spanId }) => traceOfSpan.get(spanId) !== traceId)));
+  for (const span of linked) {
+    assert.ok(Number(span.attributes['pie.batch.size']) > span.links.length);
+    for (const link of span.links) {
+      const other = all.find(({ spanId }) => spanId === link.spanId);
+      assert.ok(
+        other && other.spanId !== span.spanId && Math.abs(other.startMs - span.startMs) < CLOCK_MS,
+        'another one of the same batch',
+      );
+    }
+  }
+});
+
+test('a trace that its client does not record is not recorded, and goes on all the same', async () => {
+  const traceId = newTraceId();
+  const input = { prompt: 'Once', maxTokens: 2, temperature: 0 };
+  const answered = await invokeTraced('text-completion', input, `00-${traceId}-${CLIENT_SPAN}-00`);
+  assert.match(answered, new RegExp(`^00-${traceId}-[0-9a-f]{16}-00$`));
+  // What is recorded after it has come, so it would have come as well.
+  const recorded = newTraceId();
+  await invokeTraced('text-completion', input, `00-${recorded}-${CLIENT_SPAN}-01`);
+  await traceOf(recorded, (spans) => named(spans, 'batch_decode').length === 1);
+  assert.deepEqual(collector.trace(traceId), []);
+});
+
+/** Names of `/metrics`, as Prometheus would know them, with their labels. */
+function pageOf(text: string): { names: Map<string, Set<string>>; kinds: Map<string, string> } {
+  const names = new Map<string, Set<string>>();
+  const kinds = new Map<string, string>();
+  for (const line of text.trimEnd().split('\n')) {
+    const type = /^# TYPE ([a-z_0-9]+) (counter|gauge|histogram)$/.exec(line);
+    if (type) {
+      assert.ok(!kinds.has(type[1]!), `${type[1]} twice`);
+      kinds.set(type[1]!, type[2]!);
+    } else if (!line.startsWith('# HELP ')) {
+      const series = /^([a-z_][a-z0-9_]*)\{((?:[a-z_0-9]+="(?:[^"\\\n]|\\.)*",?)*)\} (-?[0-9.e+-]+|\+Inf)$/.exec(line);
+      assert.ok(series, line);
+      const labels = [...series[2]!.matchAll(/([a-z_0-9]+)="/g)].map(([, label]) => label!);
+      names.set(series[1]!, new Set([...(names.get(series[1]!) ?? []), ...labels]));
+    }
+  }
+  return { names, kinds };
+}
+
+test('/metrics is the whole platform on one page, for operators', async () => {
+  const withKey = (key: string) => fetch(`${platform.url}/metrics`, { headers: { authorization: `Bearer ${key}` } });
+  assert.equal((await fetch(`${platform.url}/metrics`)).status, 401);
+  const made = await platform.fetch('/v1/keys', {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ name: 'no operator', scopes: ['admin'] }),
+  });
+  const { apiKey } = (await made.json()) as { apiKey: string };
+  assert.equal((await withKey(apiKey)).status, 403);
+  let text = '';
+  await until('all processes have handed over', async () => {
+    const response = await platform.fetch('/metrics');
+    assert.equal(response.status, 200, await response.clone().text());
+    assert.match(response.headers.get('content-type') ?? '', /^text\/plain; version=0\.0\.4/);
+    text = await response.text();
+    return /process="gpu-host-1"/.test(text) && /pie_invocations_total\{[^}]*process="runtime-1"\}/.test(text);
+  });
+  const { names, kinds } = pageOf(text);
+  for (const process of ['gateway', 'runtime-1', 'gpu-host-1'])
+    assert.match(text, new RegExp(`process_memory_usage_bytes\\{process="${process}"\\} [0-9]{7,}`));
+  assert.equal(kinds.get('gen_ai_server_time_to_first_token_seconds'), 'histogram');
+  assert.ok(names.get('pie_invocations_total')?.has('code'));
+  const hits = /pie_rejections_total\{code="unauthorized",tenant="",process="gateway"\} (\d+)/.exec(text);
+  assert.ok(Number(hits?.[1]) >= 1);
+});
+
+test('the Grafana dashboard speaks of metrics and labels that are there', async (t) => {
+  // Somebody is admitted meanwhile: tenants without anything to run have no series.
+  const running = await platform.fetch('/v1/functions/counted/invocations', {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', prefer: 'respond-async' },
+    body: JSON.stringify({ mark: 'listening', listen: true }),
+  });
+  const { id } = (await running.json()) as { id: string };
+  t.after(() => platform.fetch(`/v1/invocations/${id}`, { method: 'DELETE' }));
+  const { names } = pageOf(await (await platform.fetch('/metrics')).text());
+  const dashboard = JSON.parse(readFileSync(path.join(ROOT, 'infra/grafana/pie.json'), 'utf8'));
+  assert.ok(dashboard.schemaVersion >= 36 && dashboard.uid && dashboard.title);
+  const ids = dashboard.panels.map(({ id }: { id: number }) => id);
+  assert.equal(new Set(ids).size, ids.length);
+  let expressions = 0;
+  for (const panel of dashboard.panels) {
+    const { x, w } = panel.gridPos;
+    assert.ok(x >= 0 && x + w <= 24, panel.title);
+    for (const { expr, legendFormat } of panel.targets ?? []) {
+      expressions++;
+      assert.equal(expr.split('(').length, expr.split(')').length, expr);
+      const used = [...expr.matchAll(/\b(?:pie|gen_ai|http|process|nodejs)_[a-z0-9_]+/g)].map(([name]) => name);
+      // What is grouped by is a label, no metric.
+      const metrics = used.filter((name) => !/^http_(route|response_status_code|request_method)$/.test(name));
+      assert.ok(metrics.length > 0, expr);
+      const labels = new Set(metrics.flatMap((name) => [...(names.get(name) ?? [])]));
+      for (const name of metrics) assert.ok(names.has(name), `${name} of "${panel.title}" is not on /metrics`);
+      const groups = [...expr.matchAll(/by \(([^)]*)\)/g)].flatMap(([, by]) => by!.split(', '));
+      const shown = [...legendFormat.matchAll(/\{\{(\w+)\}\}/g)].map(([, label]) => label!);
+      for (const label of [...groups, ...shown])
+        assert.ok(labels.has(label), `${label} of "${panel.title}": ${[...labels]}`);
+    }
+  }
+  assert.ok(expressions > 30);
+  const variables = dashboard.templating.list.filter(({ type }: { type: string }) => type === 'query');
+  for (const { definition } of variables) {
+    const [, metric, label] = /^label_values\((\w+), (\w+)\)$/.exec(definition) ?? [];
+    assert.ok(names.get(metric ?? '')?.has(label ?? ''), definition);
+  }
+});
+
+test('the collector has the metrics of every process', async () => {
+  const has = (service: string, name: string) =>
+    collector.metrics.some((metric) => metric.service === service && metric.name === name && metric.points > 0);
+  await until(
+    'metrics by OTLP',
+    () =>
+      has('pie-gateway', 'http.server.request.duration') &&
+      has('pie-runtime', 'gen_ai.server.time_to_first_token') &&
+      has('pie-runtime', 'pie.invocations') &&
+      has('pie-gpu-host', 'pie.batch.size') &&
+      has('pie-gpu-host', 'process.memory.usage'),
+    20_000,
+  );
+});
+
+test('a process that was started again says so, and its numbers begin anew', async () => {
+  const restarted = platform.restarted('gpu-host-1');
+  process.kill(platform.pid('gpu-host-1'), 'SIGKILL');
+  await restarted;
+  const says = /^pie_process_restarts_total\{process="gpu-host-1"\} 1$/m;
+  await until(
+    'its restart is on the page',
+    async () => says.test(await (await platform.fetch('/metrics')).text()),
+    20_000,
+  );
+});
