@@ -72,9 +72,15 @@ async function main(): Promise<void> {
 }
 
 /** After a rotation of the master key; nothing is left to do otherwise. One tenant's fault keeps nobody else's back. */
-async function resealSecrets({ tenants, secrets }: Scheduler, onError: (error: unknown) => void): Promise<void> {
+async function resealSecrets(
+  { tenants, secrets, webhookSecrets }: Scheduler,
+  onError: (error: unknown) => void,
+): Promise<void> {
   try {
-    for (const { name } of await tenants.list()) await secrets.reseal(name).catch(onError);
+    for (const { name } of await tenants.list()) {
+      await secrets.reseal(name).catch(onError);
+      await webhookSecrets.reseal(name).catch(onError);
+    }
   } catch (error) {
     onError(error);
   }

@@ -53,7 +53,10 @@ test('aliases of models, and how many invocations may wait', () => {
   const { gpuHosts, admission } = withToml(
     '[admission]\nmax_waiting = 7\n[[model]]\nname = "m"\naliases = ["gpt-4o"]\n',
   );
-  assert.deepEqual([gpuHosts[0]?.models[0]?.aliases, admission], [['gpt-4o'], { overcommit: 1, maxWaiting: 7 }]);
+  assert.deepEqual(
+    [gpuHosts[0]?.models[0]?.aliases, admission],
+    [['gpt-4o'], { overcommit: 1, reserve: 0.0625, maxWaiting: 7 }],
+  );
 });
 
 test('memory and batching of a model, with defaults', () => {

@@ -92,6 +92,8 @@ export interface Config {
   readonly admission: {
     /** Pages admitted over pages that exist; 1 admits what surely fits. */
     readonly overcommit: number;
+    /** Part of slots and pages that is kept for tenants that hold little. */
+    readonly reserve: number;
     /** Invocations of one tenant that may wait for their turn; more are refused. */
     readonly maxWaiting: number;
   };
@@ -213,6 +215,7 @@ const fileSchema = z.strictObject({
   admission: z
     .strictObject({
       overcommit: z.number().min(1).max(64).default(1),
+      reserve: z.number().min(0).max(0.5).default(0.0625),
       max_waiting: z.int().min(0).max(1_000_000).default(10_000),
     })
     .prefault({}),
@@ -303,7 +306,10 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
         tokens: file.runtime.tokens,
       },
     },
-    admission: { overcommit: file.admission.overcommit, maxWaiting: file.admission.max_waiting },
+    admission: {
+      ...{ overcommit: file.admission.overcommit, reserve: file.admission.reserve },
+      maxWaiting: file.admission.max_waiting,
+    },
     quotas: Object.fromEntries(Object.entries(file.quotas).map(([name, limit]) => [name.replaceAll('_', '-'), limit])),
     http: { privateHosts: file.http.private_hosts },
     telemetry: telemetrySettings(file, env),

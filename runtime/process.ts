@@ -39,6 +39,7 @@ export async function runProcess(): Promise<void> {
     poolMemoryMb: config.runtime.poolMemoryMb,
     limits: config.runtime.limits,
     overcommit: config.admission.overcommit,
+    reserve: config.admission.reserve,
     privateHosts: config.http.privateHosts,
     instruments: telemetry,
     onError: report,

@@ -20,6 +20,18 @@ export async function run(input) {
   }
   return JSON.stringify(functionVersion());
 }`;
+/** Waits for a word of its client, then launches the function `family`. */
+const FAMILY = `import { Child } from 'pie:inferlet/children@0.1.0';
+import { receive } from 'pie:inferlet/session@0.1.0';
+export async function run(input) {
+  if (JSON.parse(input).child) return '"child"';
+  await receive().read();
+  const child = new Child('family', '{"child":true}');
+  const started = await child.started().read();
+  if (started.tag === 'err') return JSON.stringify(started.val.tag);
+  await child.wait().read();
+  return '"launched"';
+}`;
 const TICKS = 6;
 
 describe('releases under running streams', () => {
@@ -44,6 +56,12 @@ describe('releases under running streams', () => {
       ...{ input: JSON.stringify({ ticks, everyMs: 40 }), limits: resolveLimits(found.manifest) },
     });
     return { id, version: found.version };
+  }
+  async function running(id: string): Promise<void> {
+    for (const until = Date.now() + 10_000; Date.now() < until; await sleep(10)) {
+      if ((await platform.scheduler.invocations.get(id))?.status === 'running') return;
+    }
+    assert.fail(`${id} does not run`);
   }
   const whole = ({ messages, end }: Transcript, version: string) => {
     assert.equal(end.event, 'result', JSON.stringify(end.data));
@@ -89,13 +107,28 @@ describe('releases under running streams', () => {
     assert.ok(!(await blobs.has(first.componentHash)), 'nothing is left');
   });
 
+  it('what runs of a removed function may launch its own, and nothing else may', async () => {
+    const family = await testComponent(FAMILY);
+    await platform.deploy(family, { name: 'family', grants: { launch: ['family'] } });
+    await platform.deploy(family, { name: 'stranger', grants: { launch: ['family'] } });
+    const parents = await Promise.all(['family', 'stranger'].map((name) => invoke(name)));
+    const transcripts = parents.map(({ id }) => platform.transcript(id));
+    for (const { id } of parents) await running(id);
+    await platform.scheduler.removals.removeFunction('default', 'family');
+    for (const { id } of parents) await platform.scheduler.inbox.push(id, { text: 'go' });
+    const [own, other] = await Promise.all(transcripts);
+    assert.equal(own?.end.data.output, 'launched');
+    assert.match(String(other?.end.data.output), /not-found/);
+    await platform.scheduler.removals.sweep();
+    assert.deepEqual(await platform.scheduler.removals.draining('default', 'family'), []);
+    await platform.scheduler.removals.removeFunction('default', 'stranger');
+  });
+
   it('a removal at once cancels what runs', async () => {
     await deploy('long', 0, 'cancelled');
     const { id } = await invoke('cancelled', 0, 400);
     const transcript = platform.transcript(id);
-    for (const until = Date.now() + 10_000; Date.now() < until; await sleep(10)) {
-      if ((await platform.scheduler.invocations.get(id))?.status === 'running') break;
-    }
+    await running(id);
     await platform.scheduler.removals.removeFunction('default', 'cancelled', true);
     assert.equal((await transcript).end.data.code, 'cancelled');
   });

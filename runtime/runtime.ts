@@ -117,7 +117,12 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     events: scheduler.events,
     files: scheduler.files,
     jobs: {
-      functionOf: (tenant, name, reference) => scheduler.functions.resolve(tenant, name, reference),
+      functionOf: async (parent, name, reference) => {
+        const found = await scheduler.functions.resolve(parent.tenant, name, reference);
+        // A function that was removed under a running invocation is still there for that invocation's own children.
+        const own = name === parent.function && (reference ?? parent.version) === parent.version;
+        return found ?? (own ? launcher.function(parent.tenant, parent.function, parent.version) : null);
+      },
       inputs: new InputChecker(timeLimit(INPUT_CHECK_MS)),
       limits,
     },

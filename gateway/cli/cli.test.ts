@@ -54,11 +54,7 @@ describe('usage', () => {
   const wrong: readonly [string, readonly string[], RegExp][] = [
     ['no command', [], /No command was given/],
     ['an unknown command', ['deplyo'], /Unknown command 'deplyo'[\s\S]*Did you mean deploy\?/],
-    [
-      'a value that was meant to be hidden',
-      ['secrets', 'set', 'A', 'hush'],
-      /Too many arguments[^:]*got 2\.[^h]*pie secrets/,
-    ],
+    ['a value that was meant to be hidden', ['secrets', 'set', 'A', 'hush'], /got 2\.\n(?![\s\S]*hush)/],
     ['a missing argument', ['invoke'], /Missing required argument 'function'[\s\S]*pie invoke --help/],
     ['an unknown option', ['invoke', 'x', '--inptu', '{}'], /Unknown option '--inptu'/],
     ['a value out of the choices', ['logs', 'x', '--level', 'loud'], /Allowed choices are debug, info, warn, error/],

@@ -247,6 +247,12 @@ describe('an invocation on its own', () => {
     assert.match(attached.stderr, /cancelled, invocation/);
   });
 
+  it('ends when it was told to, running or not', async () => {
+    const { code, stderr } = await pie(invoke('wait', '--cancel-after', '1s'));
+    assert.equal(code, EXIT.failed);
+    assert.match(stderr, /deadline-exceeded, invocation inv_/);
+  });
+
   it('exchanges files, and says so', async () => {
     const id = (await ok(invoke('file', '--async'))).trim();
     writeFileSync(path.join(home, 'note.txt'), 'abc');
@@ -269,6 +275,29 @@ describe('an invocation on its own', () => {
   it('leaves its log behind', async () => {
     await ok(invoke('log'));
     assert.match(await ok(['logs', 'talker', '--level', 'warn']), /warn {3}inv_\w+ {2}about to finish/);
+    const written = await ok([
+      'logs',
+      '--search',
+      'of the console',
+      '--since',
+      '5m',
+      '--status',
+      'succeeded',
+      '--json',
+    ]);
+    assert.deepEqual(
+      written
+        .trim()
+        .split('\n')
+        .map((line) => {
+          const { level, function: name, message } = JSON.parse(line) as Record<string, string>;
+          return [level, name, message];
+        }),
+      [
+        ['debug', 'talker', 'of the console { deep: [1] }'],
+        ['error', 'talker', 'of the console'],
+      ],
+    );
     assert.match((await pie(invoke('log', '--logs'))).stderr, /\[warn\] about to finish/);
   });
 });

@@ -23,9 +23,7 @@ export function toFunctionVersion(stored: StoredVersion): FunctionVersion {
 /** The names that serve a version, with its part of each. */
 export function toVersionAliases(version: string, aliases: readonly NamedAlias[]): VersionAlias[] {
   return aliases.flatMap(({ alias, shares, tag }) =>
-    shares
-      .filter((share) => share.version === version)
-      .map(({ weight }) => ({ alias, weight, ...(tag && { tag }) })),
+    shares.filter((share) => share.version === version).map(({ weight }) => ({ alias, weight, ...(tag && { tag }) })),
   );
 }
 

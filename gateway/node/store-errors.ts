@@ -18,7 +18,7 @@ function translate(error: unknown): unknown {
   if (error.code !== 'store-unavailable') return error;
   if (error.full) {
     return new GatewayError('store-unavailable', 'The store is full: nothing more can be kept for now.', {
-      hint: 'Events and files of ended invocations are forgotten a day after their end; delete stored values that are not needed. The operator gives Redis more memory: `[redis] max_memory_mb` in pie.toml, `maxmemory` of a Redis of their own.',
+      hint: 'Events and files of ended invocations are forgotten a day after their end (`[retention]` in pie.toml); delete stored values that are not needed. The operator gives Redis more memory: `[redis] max_memory_mb` in pie.toml, `maxmemory` of a Redis of their own.',
       cause: error,
     });
   }

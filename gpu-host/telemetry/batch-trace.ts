@@ -19,7 +19,7 @@ export interface TracedStep {
 /** Spans that one inferlet gets of one model: batches and samplings. Past them it is computed untraced. */
 export const MAX_SPANS = 1024;
 /** Spans of the same batch that a span links to. */
-export const MAX_LINKS = 32;
+export const MAX_LINKS = 16;
 
 /**
  * The spans of a model's batches. Whoever shares a batch has a span of its own, in its own trace, below the step that it asked for; those
@@ -55,10 +55,10 @@ export class BatchTracer {
       const span = this.#start(call, name, startedMs, { ...attributes, ...own });
       if (span) spans.push(span);
     }
+    const links = spans.slice(0, MAX_LINKS + 1).map((span) => ({ context: span.spanContext() }));
     for (const span of spans) {
-      for (const other of spans.slice(0, MAX_LINKS + 1)) {
-        if (other !== span) span.addLink({ context: other.spanContext() });
-      }
+      const own = span.spanContext();
+      if (spans.length > 1) span.addLinks(links.filter(({ context }) => context !== own).slice(0, MAX_LINKS));
       span.end(endedMs);
     }
   }

@@ -10,10 +10,13 @@ import { StoreError } from '#scheduler/store/errors.ts';
 /** Characters of a child's input: it is parsed and checked in one turn of the event loop, while all inferlets of this runtime wait. */
 const MAX_INPUT = 256 << 10;
 
+/** Whose child it is. */
+export type ParentJob = Pick<InvocationJob, 'tenant' | 'function' | 'version'>;
+
 /** What making a child's job needs of the platform. */
 export interface ChildJobs {
-  /** What an invocation by this version or alias of a tenant's function runs; `live` without one. */
-  readonly functionOf: (tenant: string, name: string, version?: string) => Promise<FunctionVersion | null>;
+  /** What a child by this version or alias of one of its parent's tenant's functions runs; `live` without one. */
+  readonly functionOf: (parent: ParentJob, name: string, reference?: string) => Promise<FunctionVersion | null>;
   readonly inputs: InputChecker;
   /** Of a function whose manifest asks for nothing. */
   readonly limits: InvocationLimits;
@@ -28,7 +31,7 @@ export function referenceOf(text: string): { name: string; version: string | und
 /** Finds a child's function and holds its input against that function's schema. Throws nothing. */
 export async function findFunction(
   jobs: ChildJobs,
-  tenant: string,
+  parent: ParentJob,
   reference: string,
 ): Promise<Outcome<FunctionVersion>> {
   const { name, version } = referenceOf(reference);
@@ -36,7 +39,7 @@ export async function findFunction(
     err(handlerError('not-found', `there is no function ${reference.slice(0, 200)}; list what is deployed`));
   if (!FUNCTION_NAME.test(name)) return unknown();
   try {
-    const found = await jobs.functionOf(tenant, name, version);
+    const found = await jobs.functionOf(parent, name, version);
     return found ? ok(found) : unknown();
   } catch (error) {
     const { code, message } = StoreError.from(error);

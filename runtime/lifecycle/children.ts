@@ -117,7 +117,7 @@ export class Children implements ChildLauncher {
       ended: Promise.resolve(null),
     });
     const { job, epoch, family } = this.#parent;
-    const found = await findFunction(this.#runs.jobs, job.tenant, reference);
+    const found = await findFunction(this.#runs.jobs, job, reference);
     if (found.tag === 'err') return failed(found.val);
     const checked = this.#checked(found.val, input);
     if (checked.tag === 'err') return failed(checked.val);

@@ -1,6 +1,7 @@
 import { SharedPages } from '#gpu-host/protocol/client.ts';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
+import { Redactions } from '../host/environment/redact.ts';
 import type { SharedLimits } from '../host/own.ts';
 
 /** Children that one root may have at once, theirs included. */
@@ -17,6 +18,8 @@ export const MAX_DEPTH = 8;
 export class Family implements SharedLimits {
   readonly root: InvocationJob;
   readonly pages: SharedPages;
+  /** Secrets of all of them: what a child was told is not to stand in its log either. */
+  readonly redactions = new Redactions();
   #tokens = 0;
   #children = 0;
   #launches = 0;

@@ -195,7 +195,9 @@ export class InvocationRunner {
     }
     const { id, tenant, function: functionName, version: functionVersion, arrival, limits } = job;
     const deadlineAt = Math.min(job.submittedAt + job.deadlineMs, startedAt + limits.wallMs);
-    const session = new Session(outbox, inboxSource(this.#options.inbox, id), variables.redact);
+    family.redactions.add(`${functionName}@${functionVersion}`, variables.redact);
+    const { redact } = family.redactions;
+    const session = new Session(outbox, inboxSource(this.#options.inbox, id), redact);
     const { traceparent = job.traceparent, steps } = observed?.runs(() => measure(session, inferlet)) ?? {};
     const children = new Children(this.#children, {
       ...{
@@ -305,7 +307,7 @@ export class InvocationRunner {
       stderr: guest.stderr,
       memoryBytes,
       memoryLimitBytes: launched.memoryLimitBytes,
-      redact: variables.redact,
+      redact,
     });
     const usage = used.snapshot();
     const restarted =

@@ -8,6 +8,7 @@ import type { FunctionVersion } from '../functions/types.ts';
 import { StoreError } from '../store/errors.ts';
 import { Store } from '../store/store.ts';
 import { TestRedis } from '../testing/redis.ts';
+import { WebhookSecrets } from '../webhooks/secrets.ts';
 import { openMasterKeys } from './master-keys.ts';
 import { MAX_SECRET_BYTES, MAX_SECRETS } from './rules.ts';
 import { seal, unseal } from './sealing.ts';
@@ -140,7 +141,13 @@ describe('secrets of tenants', () => {
     assert.deepEqual(await reader.open('turn', both), opened);
     assert.equal(await writer.reseal('turn'), 1);
     assert.equal(await writer.reseal('turn'), 0);
+    const webhooks = (keys: ReturnType<typeof given>) => new WebhookSecrets(new Store(redis.connect()), keys);
+    const signing = await webhooks(openMasterKeys('', { create: false, environment: { PIE_MASTER_KEY: old } })).get(
+      'turn',
+    );
+    await webhooks(openMasterKeys(home, { create: false, environment: {} })).reseal('turn');
     await writeFile(file, (await readFile(file, 'utf8')).replace(old, ''));
+    assert.equal(await webhooks(openMasterKeys(home, { create: false, environment: {} })).get('turn'), signing);
     assert.deepEqual(await open(openMasterKeys(home, { create: false, environment: {} })).open('turn', both), opened);
   });
 

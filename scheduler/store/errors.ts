@@ -37,7 +37,7 @@ const CONNECTION_MESSAGE =
 
 const FULL_TEXT =
   'The memory of Redis is used up: it stores nothing more until events and files of ended invocations are forgotten (a day after their ' +
-  'end) and stored values are deleted, or until it is given more: `[redis] max_memory_mb` in pie.toml, `maxmemory` of a Redis of your own.';
+  'end, unless `[retention]` in pie.toml says otherwise) and stored values are deleted, or until it is given more: `[redis] max_memory_mb` in pie.toml, `maxmemory` of a Redis of your own.';
 
 /** The one error that the classes of this room throw. */
 export class StoreError extends Error {

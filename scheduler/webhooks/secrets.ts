@@ -1,8 +1,11 @@
 import type { MasterKeys } from '../secrets/master-keys.ts';
 import { seal, unseal } from '../secrets/sealing.ts';
 import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { newWebhookSecret } from './signature.ts';
+
+const RESEAL = loadScript(new URL('./scripts/reseal.lua', import.meta.url));
 
 /** The secrets with which the webhooks of tenants are signed, one each, sealed where they are stored. */
 export class WebhookSecrets {
@@ -33,6 +36,15 @@ export class WebhookSecrets {
     const sealed = await this.#sealed(tenant, fresh);
     await this.#store.call((redis) => redis.set(this.#store.keys.webhookSecret(tenant), sealed));
     return fresh;
+  }
+
+  /** Seals the tenant's secret anew when it is not sealed under the first master key. */
+  async reseal(tenant: string): Promise<void> {
+    const key = this.#store.keys.webhookSecret(tenant);
+    const sealed = await this.#store.call((redis) => redis.get(key));
+    if (sealed === null || sealed.startsWith(`${(await this.#keys().first()).id}.`)) return;
+    const anew = await this.#sealed(tenant, await this.#open(tenant, sealed));
+    await this.#store.script(RESEAL, [key], [sealed, anew]);
   }
 
   async #sealed(tenant: string, secret: string): Promise<string> {

@@ -25,7 +25,7 @@ const CONCURRENCY = 256;
 const OF_ONE_TENANT = 8;
 /** An end whose wake-up was lost is found after this. */
 const IDLE_MS = 5000;
-const RETRY_MS = 500;
+const RETRY_MS = 2000;
 /** Ends put into the queue in one round. */
 const ROUND = 100;
 /** A gateway that died holds a delivery for so long. */
@@ -196,8 +196,16 @@ export class Webhooks {
   }
 
   async #send(invocation: Invocation, url: string): Promise<Answer> {
-    const { payload, secrets, reach, version } = this.#options;
-    const [body, secret] = await Promise.all([payload(invocation), secrets.get(invocation.tenant)]);
+    const { payload, secrets, reach, version, onError } = this.#options;
+    let parts: [body: string, secret: string];
+    try {
+      parts = await Promise.all([payload(invocation), secrets.get(invocation.tenant)]);
+    } catch (error) {
+      // Noted like any other failure: whoever looks sees that it is the platform's.
+      onError?.(error);
+      return { error: 'the platform could not make the notification' };
+    }
+    const [body, secret] = parts;
     const headers = {
       'content-type': 'application/json',
       'user-agent': `pie/${version}`,

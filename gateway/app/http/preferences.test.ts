@@ -1,14 +1,45 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
+import { durationMs, timeMs } from './durations.ts';
 import { preferenceApplied, preferencesOf, wantsEventStream } from './preferences.ts';
 import { childTraceparent, requestIdOf } from './trace.ts';
 
 it('reads Prefer and ignores what it does not know', () => {
-  assert.deepEqual(preferencesOf(undefined), { respondAsync: false, cancelOnDisconnect: false });
-  assert.deepEqual(preferencesOf('wait=10, Respond-Async; x=1'), { respondAsync: true, cancelOnDisconnect: false });
-  assert.deepEqual(preferencesOf('cancel-on-disconnect'), { respondAsync: false, cancelOnDisconnect: true });
+  const none = { respondAsync: false, waitMs: null, cancelOnDisconnect: false };
+  assert.deepEqual(preferencesOf(undefined), none);
+  assert.deepEqual(preferencesOf('wait=10, Respond-Async; x=1'), { ...none, respondAsync: true, waitMs: 10_000 });
+  assert.deepEqual(preferencesOf('cancel-on-disconnect'), { ...none, cancelOnDisconnect: true });
+  assert.deepEqual(preferencesOf('wait="2", wait=9, handling=lenient'), { ...none, waitMs: 2000 });
+  assert.equal(preferencesOf('wait=99999').waitMs, 3_600_000);
+  for (const bad of ['wait', 'wait=', 'wait=-1', 'wait=1.5', 'wait=soon', `wait=${'9'.repeat(20)}`])
+    assert.equal(preferencesOf(bad).waitMs, null, bad);
   assert.equal(preferenceApplied({}), undefined);
   assert.equal(preferenceApplied({ cancelOnDisconnect: true }), 'cancel-on-disconnect');
+  assert.equal(preferenceApplied({ respondAsync: true, waitMs: 1500 }), 'respond-async, wait=1.5');
+});
+
+it('reads times and durations, and takes nothing else for one', () => {
+  for (const [text, ms] of [
+    ['90', 90_000],
+    ['250ms', 250],
+    ['30s', 30_000],
+    ['5m', 300_000],
+    ['2h', 7_200_000],
+    ['1d', 86_400_000],
+    ['', null],
+    ['1.5s', null],
+    ['-1', null],
+    ['5 m', null],
+    ['1w', null],
+    ['9999999999', null],
+  ] as const)
+    assert.equal(durationMs(text), ms, text);
+  const now = Date.parse('2026-11-20T12:00:00Z');
+  assert.equal(timeMs('10m', now), now - 600_000);
+  assert.equal(timeMs('2026-11-20T05:12:00Z', now), Date.parse('2026-11-20T05:12:00Z'));
+  assert.equal(timeMs('2026-11', now), Date.parse('2026-11-01T00:00:00Z'));
+  for (const bad of ['90', 'yesterday', 'Mon', '1', '2026', '20261120', '2026-13-01', '10x'])
+    assert.equal(timeMs(bad, now), null, bad);
 });
 
 it('streams only for clients that ask for it', () => {

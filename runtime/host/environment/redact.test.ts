@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { redactNothing, redactor } from './redact.ts';
+import { Redactions, redactNothing, redactor } from './redact.ts';
 
 const KEY = 'sk-4f9a+"quoted"/\\é';
 const redact = redactor(
@@ -58,6 +58,15 @@ describe('redacting secrets', () => {
       }),
       { seed: 5, numRuns: 300 },
     );
+  });
+
+  it('takes out the secrets of all that talk to each other', () => {
+    const all = new Redactions();
+    assert.equal(all.redact('first second'), 'first second');
+    all.add('a@1', redactor(new Map([['A', 'first']])));
+    all.add('b@1', redactor(new Map([['B', 'second']])));
+    all.add('c@1', redactNothing);
+    assert.equal(all.redact('first second seco', true), '[A] [B] [B]');
   });
 
   it('costs nothing without secrets', () => {

@@ -32,6 +32,22 @@ export function redactor(secrets: ReadonlyMap<string, string>): Redact {
   };
 }
 
+/** The secrets of inferlets that talk to each other: what one was told by another is taken out of its texts, too. */
+export class Redactions {
+  readonly #all = new Map<string, Redact>();
+
+  /** Adds those of a function version, once. */
+  add(version: string, redact: Redact): void {
+    if (redact !== redactNothing) this.#all.set(version, redact);
+  }
+
+  readonly redact: Redact = (text, cut) => {
+    let clean = text;
+    for (const each of this.#all.values()) clean = each(clean, cut);
+    return clean;
+  };
+}
+
 function needlesOf(name: string, value: string): Needle[] {
   const lines = value.split(/\r?\n/).filter((line) => line.trim().length >= MIN_LINE_LENGTH);
   const forms = [value, ...lines].flatMap((form) => [form, JSON.stringify(form).slice(1, -1)]);

@@ -38,7 +38,7 @@ if status then
   end
   return {0, 'already-ran'}
 end
-local parentStatus, parentEpoch = unpack(redis.call('HMGET', parent, 'status', 'epoch'))
+local parentStatus, parentEpoch, parentUnfinished = unpack(redis.call('HMGET', parent, 'status', 'epoch', 'unfinishedKey'))
 if parentStatus ~= 'running' or parentEpoch ~= ARGV[8] then
   return {0, 'parent-ended'}
 end
@@ -47,7 +47,8 @@ local given = {}
 for i = 11, #ARGV, 2 do
   given[ARGV[i]] = ARGV[i + 1]
 end
-if not isDeployed(given) then
+-- A version that was removed runs to the end of what it has begun, children of its own included.
+if not isDeployed(given) and given.unfinishedKey ~= parentUnfinished then
   return {0, 'not-deployed'}
 end
 redis.call('HSET', record, 'id', id, 'status', 'running', 'epoch', ARGV[9], 'attempts', 1, 'seq', 0, 'bytes', 0, 'submittedAt', ARGV[2],

@@ -63,10 +63,16 @@ describe('events between two looks', () => {
         }
       })(),
     );
-    const first = await buffer.take(5000, 0, quiet);
-    assert.equal(first.length, made, 'it made no more than was taken');
+    const turn = () => new Promise(setImmediate);
+    await turn();
+    const waiting = made;
+    await turn();
+    assert.equal(made, waiting, 'it waits');
+    assert.equal((await buffer.take(5000, 0, quiet)).length, waiting);
+    await turn();
+    assert.equal(made, 2 * waiting, 'it goes on');
     buffer.close();
-    while (!ended) await new Promise(setImmediate);
+    while (!ended) await turn();
   });
 });
 

@@ -7,7 +7,7 @@
 --   capacity (hash): slots, `reserve` (part kept for tenants that hold little), `pages:<model>`
 --   state (hash): `time` (virtual), `latest` (largest virtual time that any tenant has come to), slots, `pages:<model>` (both: admitted)
 --   ledger (hash): admitted invocations, id to {tenant, at, share, pages}
---   tenant:<tenant> (hash): running, `held:<model>`, `finish` (virtual time it has come to); of the head of its line: head, need, overtaken
+--   tenant:<tenant> (hash): running, `finish` (virtual time it has come to); of the head of its line: head, need, overtaken; and `held:<model>`
 --   tenants (set): those with anything that waits or is admitted
 --   turns (sorted set): tenants whose head may start as far as they themselves go, by virtual start time
 --   modest (sorted set): those of them that hold few slots;  kept (sorted set): those for whose head room is kept
@@ -99,17 +99,21 @@ end
 
 local function openTenant(a, name)
   local key = a.base .. 'tenant:' .. name
-  local fields = pairsOf(redis.call('HGETALL', key))
-  return {
-    name = name,
-    key = key,
-    running = tonumber(fields.running or 0),
-    finish = tonumber(fields.finish or 0),
-    held = numbersBy('held:', fields),
-    head = fields.head,
-    need = fields.need and cjson.decode(fields.need) or {},
-    overtaken = tonumber(fields.overtaken or 0),
-  }
+  local tenant = { name = name, key = key, running = 0, finish = 0, held = {}, head = nil, need = {} }
+  local fields = redis.call('HGETALL', key)
+  for i = 1, #fields, 2 do
+    local field, value = fields[i], fields[i + 1]
+    if field == 'running' or field == 'finish' then
+      tenant[field] = tonumber(value)
+    elseif field == 'head' then
+      tenant.head = value
+    elseif field == 'need' then
+      tenant.need = cjson.decode(value)
+    elseif field ~= 'overtaken' then
+      tenant.held[string.sub(field, 6)] = tonumber(value)
+    end
+  end
+  return tenant
 end
 
 local function dropJob(a, id)

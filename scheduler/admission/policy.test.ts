@@ -1,0 +1,227 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import fc from 'fast-check';
+import { AdmissionPolicy, type Capacity, DEFAULT_RESERVE, type Demand, type Limits, MAX_OVERTAKEN } from './policy.ts';
+import { anyCapacity, anyOrder, Player } from './testing/history.ts';
+
+const sum = (demands: Iterable<Demand>, model: string): number =>
+  [...demands].reduce((pages, demand) => pages + (demand.pages[model] ?? 0), 0);
+
+const total = (demands: Iterable<Demand>): number =>
+  [...demands].reduce((pages, demand) => pages + Object.values(demand.pages).reduce((a, b) => a + b, 0), 0);
+
+/** Lets tenants keep so many waiting while simulated time passes; answers what was held, in slot-ms, by tenant. */
+function simulate(
+  policy: AdmissionPolicy,
+  backlog: ReadonlyMap<string, { readonly runMs: (i: number) => number; readonly from: number }>,
+  untilMs: number,
+): Map<string, number> {
+  const held = new Map<string, number>();
+  const running: { readonly endsAt: number; readonly id: string; readonly tenant: string }[] = [];
+  let arrivals = 0;
+  let now = 0;
+  while (now < untilMs) {
+    for (const [tenant, { from }] of backlog) {
+      while (now >= from && policy.line(tenant).length < 3) {
+        arrivals += 1;
+        policy.enter({ id: `${arrivals}`, tenant, arrival: arrivals, pages: {} }, now);
+      }
+    }
+    for (const { id, tenant } of policy.admit(now)) {
+      const runMs = backlog.get(tenant)?.runMs(Number(id)) ?? 0;
+      running.push({ id, tenant, endsAt: now + runMs });
+      held.set(tenant, (held.get(tenant) ?? 0) + Math.min(runMs, untilMs - now));
+    }
+    running.sort((a, b) => a.endsAt - b.endsAt);
+    const next = running.shift();
+    if (!next) {
+      now += 1;
+      continue;
+    }
+    now = Math.max(now, next.endsAt);
+    policy.leave(next.id, now);
+  }
+  return held;
+}
+
+describe('admission policy', () => {
+  test('whatever comes and goes: within capacity and limits, in order inside a tenant, nothing idle that could run, and everybody starts', () => {
+    fc.assert(
+      fc.property(anyCapacity, fc.array(anyOrder(5), { maxLength: 100 }), (first, orders) => {
+        const player = new Player(first);
+        const limits = new Map<string, Limits>();
+        let capacity: Capacity = first;
+        for (const order of orders) {
+          const step = player.play(order);
+          if (step === null) continue;
+          if (step.kind === 'limit') limits.set(step.tenant, step);
+          if (step.kind === 'resize') capacity = step;
+          const { admitted, waiting } = player;
+          const used = (model: string) => sum(admitted.values(), model);
+          if (step.admitted.length > 0) {
+            assert.ok(admitted.size <= capacity.slots);
+            for (const [model, pages] of Object.entries(capacity.pages)) {
+              const news = step.admitted.some((id) => (admitted.get(id)?.pages[model] ?? 0) > 0);
+              const holders = [...admitted.values()].filter((demand) => (demand.pages[model] ?? 0) > 0);
+              assert.ok(!news || used(model) <= pages || holders.length === 1, 'above capacity, and not alone');
+            }
+          }
+          for (const id of step.admitted) {
+            const demand = admitted.get(id)!;
+            const own = [...admitted.values()].filter(({ tenant }) => tenant === demand.tenant);
+            const { suspended, concurrency = Number.POSITIVE_INFINITY, pages = Number.POSITIVE_INFINITY } =
+              limits.get(demand.tenant) ?? {};
+            assert.ok(!suspended && own.length <= concurrency && (own.length === 1 || total(own) <= pages));
+            for (const other of waiting.values()) {
+              assert.ok(other.tenant !== demand.tenant || other.arrival > demand.arrival, 'overtaken in its own line');
+            }
+          }
+          // Work-conserving, said without the policy's own words.
+          if (player.policy.keepsRoom || capacity.reserve > 0 || admitted.size >= capacity.slots) continue;
+          for (const { tenant } of waiting.values()) {
+            const demand = waiting.get(player.policy.line(tenant)[0]!)!;
+            const own = [...admitted.values()].filter((other) => other.tenant === tenant);
+            const limit = limits.get(tenant) ?? {};
+            const may =
+              !limit.suspended &&
+              own.length < (limit.concurrency ?? Number.POSITIVE_INFINITY) &&
+              (own.length === 0 || total([...own, demand]) <= (limit.pages ?? Number.POSITIVE_INFINITY));
+            const fits = Object.entries(demand.pages).every(([model, count]) => {
+              const pages = capacity.pages[model];
+              return pages === undefined || used(model) === 0 || used(model) + count <= pages;
+            });
+            assert.ok(!may || !fits, 'it could have started');
+          }
+        }
+        // No starvation: whoever waits starts once those before it have ended.
+        for (let tenant = 0; tenant < 5; tenant += 1) player.play({ ...LEAVE, kind: 'limit', tenant });
+        player.play({ ...LEAVE, kind: 'resize' });
+        for (let rounds = player.waiting.size + player.admitted.size + 1; rounds > 0; rounds -= 1) {
+          player.play({ ...LEAVE, which: rounds });
+        }
+        assert.equal(player.admitted.size + player.waiting.size, 0);
+        assert.equal(player.policy.admitted, 0);
+      }),
+      { seed: 20261120, numRuns: 1500 },
+    );
+  });
+
+  test('a large head is overtaken a bounded number of times, with or without a reserve, however many small ones come', () => {
+    fc.assert(
+      fc.property(
+        fc.integer({ min: 1, max: 12 }),
+        fc.integer({ min: 20, max: 100 }),
+        fc.constantFrom(0, 1 / 16, 1 / 4),
+        fc.infiniteStream(fc.integer({ min: 1, max: 3 })),
+        (tenants, pages, reserve, sizes) => {
+          const policy = new AdmissionPolicy({ slots: 1000, pages: { m: pages }, reserve });
+          const running: string[] = [];
+          let arrivals = 0;
+          let started = -1;
+          const enter = (tenant: string, m: number) => {
+            arrivals += 1;
+            policy.enter({ id: `${tenant}-${arrivals}`, tenant, arrival: arrivals, pages: { m } }, arrivals);
+          };
+          const admit = () => {
+            const ids = policy.admit(arrivals).map(({ id }) => id);
+            running.push(...ids);
+            return ids;
+          };
+          const small = () => {
+            for (let i = 0; i < tenants; i += 1) {
+              if (policy.line(`t${i}`).length < 2) enter(`t${i}`, sizes.next().value);
+            }
+          };
+          for (let i = 0; i < 30; i += 1) {
+            small();
+            admit();
+          }
+          enter('big', pages - 1);
+          admit();
+          for (let i = 0; started < 0; i += 1) {
+            assert.ok(i < 2000, 'it starves');
+            small();
+            policy.leave(running.shift()!, arrivals);
+            if (admit().some((id) => id.startsWith('big'))) started = i;
+          }
+          // Its turn came at most when the others had each started what was before it; from there it was passed over `MAX_OVERTAKEN` times.
+          assert.ok(started <= pages + tenants * 2 + MAX_OVERTAKEN, `${started} ended before it`);
+        },
+      ),
+      { seed: 20261121, numRuns: 300 },
+    );
+  });
+
+  test('under backlog the slot time that tenants get comes to their weights, however long each one’s invocations run', () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.record({ weight: fc.integer({ min: 50, max: 300 }), runMs: fc.integer({ min: 50, max: 2000 }) }), {
+          minLength: 2,
+          maxLength: 4,
+        }),
+        fc.integer({ min: 12, max: 40 }),
+        (tenants, slots) => {
+          const policy = new AdmissionPolicy({ slots, pages: {}, reserve: 0 });
+          const backlog = new Map(
+            tenants.map(({ runMs }, i) => [`t${i}`, { from: 0, runMs: (n: number) => runMs * (0.5 + (n % 11) / 10) }]),
+          );
+          for (const [i, { weight }] of tenants.entries()) policy.limit(`t${i}`, { weight });
+          const held = simulate(policy, backlog, 150_000);
+          const weights = tenants.reduce((all, { weight }) => all + weight, 0);
+          const all = [...held.values()].reduce((a, b) => a + b, 0);
+          for (const [i, { weight }] of tenants.entries()) {
+            const share = (held.get(`t${i}`) ?? 0) / all;
+            assert.ok(Math.abs(share - weight / weights) < 0.04, `${share} of ${weight / weights}`);
+          }
+        },
+      ),
+      { seed: 20261122, numRuns: 40 },
+    );
+  });
+
+  test('who was idle has gathered no credit, and who ran alone has no debt', () => {
+    const policy = new AdmissionPolicy({ slots: 10, pages: {}, reserve: 0 });
+    const runMs = () => 100;
+    // A long time alone, then an equal part at once and from there on.
+    const alone = simulate(policy, new Map([['early', { from: 0, runMs }]]), 60_000);
+    assert.ok((alone.get('early') ?? 0) > 590_000);
+    const both = new AdmissionPolicy({ slots: 10, pages: {}, reserve: 0 });
+    const held = simulate(
+      both,
+      new Map([
+        ['early', { from: 0, runMs }],
+        ['late', { from: 50_000, runMs }],
+      ]),
+      60_000,
+    );
+    const late = held.get('late') ?? 0;
+    assert.ok(Math.abs(late - 50_000) < 2000, `${late} of 100000 slot-ms since it came`);
+  });
+
+  test('a newcomer starts at once beside a flood, thanks to the reserve; a flood leaves it free', () => {
+    const pages = { m: 1024 };
+    const policy = new AdmissionPolicy({ slots: 256, pages, reserve: DEFAULT_RESERVE });
+    for (let i = 0; i < 2000; i += 1) policy.enter({ id: `f${i}`, tenant: 'flood', arrival: i, pages: { m: 4 } }, 0);
+    const flood = policy.admit(0);
+    assert.equal(flood.length, 240);
+    const running = flood.map(({ id }) => id);
+    for (let second = 1; second <= 60; second += 1) {
+      const id = `n${second}`;
+      policy.enter({ id, tenant: 'newcomer', arrival: 2000 + second, pages: { m: 4 } }, second * 1000);
+      assert.deepEqual(
+        policy.admit(second * 1000).map((demand) => demand.id),
+        [id],
+      );
+      // It runs for four seconds; the flood goes on meanwhile, behind it.
+      if (second > 4) policy.leave(`n${second - 4}`, second * 1000);
+      policy.admit(second * 1000);
+      policy.leave(running.shift()!, second * 1000 + 1);
+      running.push(...policy.admit(second * 1000 + 1).map((demand) => demand.id));
+    }
+  });
+});
+
+const LEAVE = {
+  ...{ kind: 'leave' as const, tenant: 0, which: 0, m: 0, n: 0, afterMs: 5 },
+  ...{ limits: {}, capacity: { slots: 1, pages: {}, reserve: 0 } },
+};

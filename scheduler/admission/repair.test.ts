@@ -1,0 +1,60 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { collect, eventually, offer, openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+
+let redis: TestRedis;
+before(async () => {
+  redis = await TestRedis.start({ appendOnly: true });
+});
+after(() => redis.stop());
+
+test('whatever Redis has lost: the ledger comes to hold what is admitted, and what waits stands in its line', async () => {
+  const errors: unknown[] = [];
+  const scheduler = openTestScheduler(redis, { onError: (error) => errors.push(error) });
+  const { admission, invocations, queue, store } = scheduler;
+  const { keys } = store;
+  const lease = await offer(scheduler, { slots: 4, pages: { m: 100 } });
+  const submit = async (tenant: string) =>
+    (await scheduler.submit(submission({ tenant, expectedPages: { m: 10 } }))).id;
+  const ids: string[] = [];
+  for (let i = 0; i < 8; i += 1) ids.push(await submit(i % 2 === 0 ? 'a' : 'b'));
+  const [gone, ended, unlisted, , offLine, jobless] = ids as [string, string, string, string, string, string, ...string[]];
+  assert.deepEqual(await admission.repair(0), { dropped: 0, returned: 0, sums: 0, lost: [] });
+  assert.equal(await admission.repair(), null, 'not twice in a row');
+
+  await store.redis.del(keys.invocation(gone));
+  await store.redis.hset(keys.invocation(ended), 'status', 'failed');
+  await store.redis.lrem(`${keys.jobs}:wait`, 1, unlisted);
+  await store.redis.zrem(keys.waiting('a'), offLine);
+  await store.redis.zrem(keys.waiting('b'), jobless);
+  await store.redis.del(`${keys.jobs}:${jobless}`);
+  await store.redis.hincrby(`${keys.admission}:state`, 'slots', 3);
+  await store.redis.hset(`${keys.admission}:tenant:b`, 'held:m', 70, 'held:n', 5);
+  const repairs = await admission.repair(0);
+  assert.deepEqual(repairs, { dropped: 2, returned: 2, sums: 3, lost: [jobless] });
+  assert.deepEqual(await admission.repair(0), { dropped: 0, returned: 0, sums: 0, lost: [jobless] });
+
+  // The reaper does so by itself, and ends what nothing can run.
+  await store.redis.hdel(`${keys.admission}:state`, 'repairedAt');
+  scheduler.reaper.start();
+  const [last] = (await collect(scheduler.events.follow(jobless, 0))).slice(-1);
+  assert.equal(JSON.parse(last?.data ?? '{}').code, 'internal');
+  assert.deepEqual(errors, []);
+  const open = ids.filter((id) => ![gone, ended, jobless].includes(id));
+  assert.deepEqual(new Set(await queue.waiting()), new Set(open));
+  assert.deepEqual((await admission.capacity()).models, [{ model: 'm', pages: 100, usedPages: 40 }]);
+
+  // A Redis that comes back is of one piece: each transition was one step.
+  await sleep(1100);
+  await redis.restart();
+  await eventually(async () => (await scheduler.runtimes.alive()).length === 1, 'the lease again');
+  assert.deepEqual(await admission.repair(0), { dropped: 0, returned: 0, sums: 0, lost: [] });
+  for (const id of open) await invocations.fail(id, 'internal', 'the end');
+  assert.deepEqual(await admission.tenants(), []);
+  assert.equal((await admission.capacity()).usedSlots, 0);
+  await lease.release();
+  assert.equal((await admission.capacity()).slots, 0);
+  await scheduler.close();
+});
