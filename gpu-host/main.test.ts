@@ -106,11 +106,14 @@ test('a killed host leaves its runtime with errors, and the next one takes its a
   const inferlet = connection.openInferlet({ id: 'x', maxPages: 16, arrival: 1 });
   const queue = inferlet.createQueue('by-onnx');
   assert.equal(tagOf(await inferlet.synchronize(queue)), 'ok');
+  const again = new Promise<void>((resolve) => connection.onReady(resolve));
+  const { hostId } = connection;
   child.kill('SIGKILL');
   await once(child, 'exit');
   assert.equal(tagOf(await inferlet.synchronize(queue)), 'unavailable');
   const next = await start();
-  while (!connection.connected) await new Promise((resolve) => setTimeout(resolve, 5));
+  await again;
+  assert.ok(hostId && connection.hostId && connection.hostId !== hostId, 'another life');
   const fresh = connection.openInferlet({ id: 'y', maxPages: 16, arrival: 2 });
   assert.equal((await generate(fresh, fresh.createQueue('by-onnx'), [1, 5], 4)).length, 4);
   connection.close();

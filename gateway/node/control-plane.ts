@@ -1,4 +1,5 @@
 import { Reach } from '#scheduler/addresses/reach.ts';
+import { SHARED_FUNCTIONS } from '#scheduler/functions/functions.ts';
 import { manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
 import { ownerOf } from '#scheduler/functions/types.ts';
 import {
@@ -274,7 +275,9 @@ export class NodeControlPlane implements ControlPlane {
     const source: LogSource = {
       logs,
       tenant,
-      names: async () => (name === null ? functions.names(tenant) : [name]),
+      // The platform's functions that a tenant invokes write into the tenant's own logs.
+      names: async () =>
+        name === null ? [...new Set([...(await functions.names(tenant)), ...SHARED_FUNCTIONS])] : [name],
       status: (id) => invocations.status(id),
     };
     return translatingStream(readLogs(source, options, signal));

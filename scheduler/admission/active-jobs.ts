@@ -92,17 +92,7 @@ export class ActiveJobs {
     const reply = await this.#store.script(
       LEAVE_ACTIVE,
       [...keys, `${queue}:${id}`, `${queue}:active`, `${queue}:stalled`],
-      [
-        ...args,
-        runtimeId,
-        mode,
-        code,
-        message,
-        errorData(code, message),
-        MAX_ATTEMPTS,
-        this.#store.keys.prefix,
-        token,
-      ],
+      [...args, runtimeId, mode, code, message, errorData(code, message), MAX_ATTEMPTS, this.#store.keys.prefix, token],
     );
     switch (reply) {
       case 'dropped':

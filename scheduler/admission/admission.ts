@@ -2,7 +2,6 @@ import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 
-
 const ADMIT = loadScript(new URL('./scripts/admit.lua', import.meta.url));
 const OVERVIEW = loadScript(new URL('./scripts/overview.lua', import.meta.url));
 const REPAIR = loadScript(new URL('./scripts/repair.lua', import.meta.url));
@@ -126,8 +125,6 @@ export class Admission {
     return this.#store.script(script, [`${keys.admission}:state`], [keys.prefix, clock(), ...args]);
   }
 }
-
-
 
 function list(reply: unknown): unknown[] {
   if (!Array.isArray(reply)) throw new StoreError('store-corrupt', `Admission answered ${JSON.stringify(reply)}.`);

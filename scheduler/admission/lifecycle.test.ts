@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { Worker } from 'bullmq';
 import fc from 'fast-check';
-import { INVOCATION_QUEUE } from '../keys.ts';
 import { MAX_ATTEMPTS } from '../invocations/types.ts';
+import { INVOCATION_QUEUE } from '../keys.ts';
 import { offer, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 
@@ -68,7 +68,8 @@ test('whatever two runtimes, a canceller and the platform do in whatever order: 
           } else if (kind === 'requeue') {
             if (mine.epoch < 0) continue;
             const outcome = await invocations.requeue(id, mine.epoch, mine.seq, 'room for others', null);
-            if (outcome === 'requeued') assert.equal((await invocations.requeue(id, mine.epoch, mine.seq, '', null)), outcome);
+            if (outcome === 'requeued')
+              assert.equal(await invocations.requeue(id, mine.epoch, mine.seq, '', null), outcome);
           } else if (kind === 'cancel') await scheduler.cancel(id, 'enough');
           else if (kind === 'fail') await invocations.fail(id, 'internal', 'x', runtimeId);
           else if (kind === 'lost' || kind === 'giveBack' || kind === 'over') await active[kind](id, runtimeId);

@@ -4,6 +4,9 @@ import fc from 'fast-check';
 import { AdmissionPolicy, type Capacity, DEFAULT_RESERVE, type Demand, type Limits, MAX_OVERTAKEN } from './policy.ts';
 import { anyCapacity, anyOrder, Player } from './testing/history.ts';
 
+/** No bound. */
+const MANY = 1_000_000;
+
 const sum = (demands: Iterable<Demand>, model: string): number =>
   [...demands].reduce((pages, demand) => pages + (demand.pages[model] ?? 0), 0);
 
@@ -69,15 +72,20 @@ describe('admission policy', () => {
           for (const id of step.admitted) {
             const demand = admitted.get(id)!;
             const own = [...admitted.values()].filter(({ tenant }) => tenant === demand.tenant);
-            const { suspended, concurrency = Number.POSITIVE_INFINITY, pages = Number.POSITIVE_INFINITY } =
-              limits.get(demand.tenant) ?? {};
+            const {
+              suspended,
+              concurrency = Number.POSITIVE_INFINITY,
+              pages = Number.POSITIVE_INFINITY,
+            } = limits.get(demand.tenant) ?? {};
             assert.ok(!suspended && own.length <= concurrency && (own.length === 1 || total(own) <= pages));
             for (const other of waiting.values()) {
               assert.ok(other.tenant !== demand.tenant || other.arrival > demand.arrival, 'overtaken in its own line');
             }
           }
           // Work-conserving, said without the policy's own words.
+          assert.ok(step.admitted.length === 0 || player.starting.size <= capacity.starts);
           if (player.policy.keepsRoom || capacity.reserve > 0 || admitted.size >= capacity.slots) continue;
+          if (player.starting.size >= capacity.starts) continue;
           for (const { tenant } of waiting.values()) {
             const demand = waiting.get(player.policy.line(tenant)[0]!)!;
             const own = [...admitted.values()].filter((other) => other.tenant === tenant);
@@ -114,7 +122,7 @@ describe('admission policy', () => {
         fc.constantFrom(0, 1 / 16, 1 / 4),
         fc.infiniteStream(fc.integer({ min: 1, max: 3 })),
         (tenants, pages, reserve, sizes) => {
-          const policy = new AdmissionPolicy({ slots: 1000, pages: { m: pages }, reserve });
+          const policy = new AdmissionPolicy({ slots: 1000, pages: { m: pages }, reserve, starts: MANY });
           const running: string[] = [];
           let arrivals = 0;
           let started = -1;
@@ -161,7 +169,7 @@ describe('admission policy', () => {
         }),
         fc.integer({ min: 12, max: 40 }),
         (tenants, slots) => {
-          const policy = new AdmissionPolicy({ slots, pages: {}, reserve: 0 });
+          const policy = new AdmissionPolicy({ slots, pages: {}, reserve: 0, starts: MANY });
           const backlog = new Map(
             tenants.map(({ runMs }, i) => [`t${i}`, { from: 0, runMs: (n: number) => runMs * (0.5 + (n % 11) / 10) }]),
           );
@@ -180,12 +188,12 @@ describe('admission policy', () => {
   });
 
   test('who was idle has gathered no credit, and who ran alone has no debt', () => {
-    const policy = new AdmissionPolicy({ slots: 10, pages: {}, reserve: 0 });
+    const policy = new AdmissionPolicy({ slots: 10, pages: {}, reserve: 0, starts: MANY });
     const runMs = () => 100;
     // A long time alone, then an equal part at once and from there on.
     const alone = simulate(policy, new Map([['early', { from: 0, runMs }]]), 60_000);
     assert.ok((alone.get('early') ?? 0) > 590_000);
-    const both = new AdmissionPolicy({ slots: 10, pages: {}, reserve: 0 });
+    const both = new AdmissionPolicy({ slots: 10, pages: {}, reserve: 0, starts: MANY });
     const held = simulate(
       both,
       new Map([
@@ -200,7 +208,7 @@ describe('admission policy', () => {
 
   test('a newcomer starts at once beside a flood, thanks to the reserve; a flood leaves it free', () => {
     const pages = { m: 1024 };
-    const policy = new AdmissionPolicy({ slots: 256, pages, reserve: DEFAULT_RESERVE });
+    const policy = new AdmissionPolicy({ slots: 256, pages, reserve: DEFAULT_RESERVE, starts: MANY });
     for (let i = 0; i < 2000; i += 1) policy.enter({ id: `f${i}`, tenant: 'flood', arrival: i, pages: { m: 4 } }, 0);
     const flood = policy.admit(0);
     assert.equal(flood.length, 240);
@@ -223,5 +231,5 @@ describe('admission policy', () => {
 
 const LEAVE = {
   ...{ kind: 'leave' as const, tenant: 0, which: 0, m: 0, n: 0, afterMs: 5 },
-  ...{ limits: {}, capacity: { slots: 1, pages: {}, reserve: 0 } },
+  ...{ limits: {}, capacity: { slots: 1, pages: {}, reserve: 0, starts: MANY } },
 };

@@ -14,6 +14,8 @@ export type Pages = Readonly<Record<string, number>>;
 
 export interface Capacity {
   readonly slots: number;
+  /** How many may be on their way: admitted and not begun. */
+  readonly starts: number;
   /** Models that are not listed are not counted. */
   readonly pages: Pages;
   /** Part of each that is kept for tenants that hold little. */
@@ -78,7 +80,7 @@ interface Left {
  * Room: a head starts when a slot is free and its expected pages fit beside those of all that is admitted. One that does not fit is passed
  * over; after `MAX_OVERTAKEN` of those, what it needs counts as taken until it starts. So something starts as long as some head among the
  * first `LOOK` turns fits into what is not kept. A demand that is larger than a pool starts when nobody else has any of it, so that the GPU
- * host refuses it with its reason.
+ * host refuses it with its reason. Only a few are on their way to runtimes at a time (`starts`), so that who is admitted next begins soon.
  *
  * The reserve of slots, and of each model's pages, is for tenants that hold less than half of it (counting their head), and for heads for which
  * room is kept. A tenant that has its part of the reserve is not overtaken by those who start from it.
@@ -87,6 +89,8 @@ export class AdmissionPolicy {
   readonly #tenants = new Map<string, Tenant>();
   readonly #ledger = new Map<string, Entry>();
   readonly #used = new Map<string, number>();
+  /** Admitted and not begun. */
+  readonly #starting = new Set<string>();
   #capacity: Capacity;
   /** Virtual time: the start of the last admitted. */
   #time = 0;
@@ -118,6 +122,11 @@ export class AdmissionPolicy {
     const at = line.findIndex(({ arrival }) => arrival > demand.arrival);
     line.splice(at < 0 ? line.length : at, 0, demand);
     this.#settle(demand.tenant);
+  }
+
+  /** An attempt of an admitted invocation has begun. */
+  begin(id: string): void {
+    this.#starting.delete(id);
   }
 
   /** An invocation has ended, in its line or admitted. */
@@ -164,7 +173,7 @@ export class AdmissionPolicy {
       slots: slots - this.#ledger.size,
       pages: new Map(Object.entries(pages).map(([model, total]) => [model, total - (this.#used.get(model) ?? 0)])),
     };
-    if (left.slots < 1) return null;
+    if (left.slots < 1 || this.#starting.size >= this.#capacity.starts) return null;
     const turns = [...this.#tenants.values()].filter(({ turn }) => turn !== null).sort(byTurn);
     const passed: Tenant[] = [];
     for (const tenant of turns.filter(({ kept }) => kept)) {
@@ -214,6 +223,7 @@ export class AdmissionPolicy {
     this.#latest = Math.max(this.#latest, tenant.finish);
     tenant.turn = tenant.finish;
     this.#ledger.set(demand.id, { demand, at: now, share });
+    this.#starting.add(demand.id);
     this.#add(tenant, demand.pages, 1);
     this.#settle(tenant.name);
     return demand;
@@ -223,6 +233,7 @@ export class AdmissionPolicy {
     const entry = this.#ledger.get(id);
     if (entry === undefined) return null;
     this.#ledger.delete(id);
+    this.#starting.delete(id);
     const tenant = this.#tenant(entry.demand.tenant);
     this.#add(tenant, entry.demand.pages, -1);
     const charge = (entry.share * Math.max(0, now - entry.at - LEAST_MS)) / weightOf(tenant);

@@ -20,7 +20,15 @@ test('whatever Redis has lost: the ledger comes to hold what is admitted, and wh
     (await scheduler.submit(submission({ tenant, expectedPages: { m: 10 } }))).id;
   const ids: string[] = [];
   for (let i = 0; i < 8; i += 1) ids.push(await submit(i % 2 === 0 ? 'a' : 'b'));
-  const [gone, ended, unlisted, , offLine, jobless] = ids as [string, string, string, string, string, string, ...string[]];
+  const [gone, ended, unlisted, , offLine, jobless] = ids as [
+    string,
+    string,
+    string,
+    string,
+    string,
+    string,
+    ...string[],
+  ];
   assert.deepEqual(await admission.repair(0), { dropped: 0, returned: 0, sums: 0, lost: [] });
   assert.equal(await admission.repair(), null, 'not twice in a row');
 

@@ -116,6 +116,25 @@ describe('admission worker', () => {
     });
   });
 
+  test('a tenant that comes late starts beside a flood, and each has its own order', async () => {
+    await withRuntime({ slots: 4 }, async ({ started, open }) => {
+      const flood: string[] = [];
+      const late: string[] = [];
+      for (let i = 0; i < 60; i += 1) flood.push(await submit({ tenant: 'flood' }));
+      for (let i = 0; i < 15; i += 1) late.push(await submit({ tenant: 'late' }));
+      await eventually(() => {
+        for (const finish of [...open.values()]) finish();
+        return started.length === 75;
+      }, 'all started');
+      const order = (ids: readonly string[]) => started.filter((id) => ids.includes(id));
+      assert.deepEqual(order(flood), flood);
+      assert.deepEqual(order(late), late);
+      assert.ok(started.indexOf(late.at(-1)!) < 60, 'turn by turn, not after the flood');
+      const { redis: client, keys } = scheduler.store;
+      assert.ok((await client.xlen(`${keys.jobs}:events`)) < 300, 'BullMQ’s own events are bounded');
+    });
+  });
+
   test('expected pages bound who starts, nobody overtakes, and a finished run makes room', async () => {
     await withRuntime({ slots: 10, pages: { m: 100 } }, async ({ started, open }) => {
       const [a, b, c, d] = [
@@ -170,13 +189,20 @@ describe('admission worker', () => {
       const requeue = () => scheduler.invocations.requeue(victim, epoch, nextSeq, 'Room for others.', null, { m: 11 });
       assert.equal(await requeue(), 'requeued');
       assert.equal(await requeue(), 'requeued');
-      assert.deepEqual(await scheduler.queue.waiting(), [victim, third], 'before the later one, though that asks for less');
+      assert.deepEqual(
+        await scheduler.queue.waiting(),
+        [victim, third],
+        'before the later one, though that asks for less',
+      );
       // The given up run ends only now, with its next attempt on the way.
       open.get(first)?.();
       await eventually(() => attempts.get(victim)?.epoch !== epoch, 'it starts again');
       await eventually(() => started.length === 3, 'and the third waits');
       assert.equal(attempts.get(victim)?.attempt, 2);
-      assert.deepEqual((await scheduler.events.read(victim, 0)).map(({ event }) => event), ['log']);
+      assert.deepEqual(
+        (await scheduler.events.read(victim, 0)).map(({ event }) => event),
+        ['log'],
+      );
       open.get(victim)?.();
       await eventually(() => open.has(third), 'the third');
       open.get(third)?.();

@@ -22,7 +22,7 @@ const SCRIPTS = {
 };
 
 /** Functions of the platform that every tenant may invoke: those behind the OpenAI-compatible routes. */
-const SHARED_FUNCTIONS: readonly string[] = ['openai-completions', 'openai-chat', 'openai-responses'];
+export const SHARED_FUNCTIONS: readonly string[] = ['openai-completions', 'openai-chat', 'openai-responses'];
 
 export const VERSION_FIELD = 'version:';
 export const ALIAS_FIELD = 'alias:';

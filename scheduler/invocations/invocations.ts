@@ -5,6 +5,7 @@ import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { meteredText } from '../usage/metered.ts';
 import { endingArguments, errorData } from './ending.ts';
+import { listedIds } from './listing.ts';
 import { parseRecord } from './record.ts';
 import { DEFAULT_RETENTION, type Retention } from './retention.ts';
 import { admissionFields, jobText, type Submission } from './submission.ts';
@@ -16,7 +17,6 @@ import {
   type FailOutcome,
   type FailureCode,
   type FinishOutcome,
-  hasEnded,
   type Invocation,
   type InvocationStatus,
   type ListPage,
@@ -38,17 +38,12 @@ const SCRIPTS = {
   append: loadScript(new URL('./scripts/append.lua', import.meta.url)),
   report: loadScript(new URL('./scripts/report.lua', import.meta.url)),
   finish: loadScript(new URL('./scripts/finish.lua', import.meta.url)),
-  list: loadScript(new URL('./scripts/list.lua', import.meta.url)),
   fail: loadScript(new URL('./scripts/fail.lua', import.meta.url)),
   requeue: loadScript(new URL('./scripts/requeue.lua', import.meta.url)),
 };
 
 /** Events of one script call: Lua's argument stack holds 8,000 values. */
 const MAX_EVENTS_PER_CALL = 1000;
-/** Invocations that one page is searched in: about a millisecond of Redis. */
-const MAX_LOOKED_AT = 2000;
-/** `<submission time>.<id>`, as a page gives it. */
-const CURSOR = /^(\d{1,15})\.([A-Za-z0-9_-]{1,128})$/;
 
 /**
  * Records and event logs of invocations. Every transition is one Lua script, so that of any number of writers exactly one ends an
@@ -140,23 +135,13 @@ export class Invocations {
   }
 
   /** A page of a tenant's invocations, newest first. All that have not ended are there; of the ended ones those that are kept. */
-  async list(tenant: string, { function: name, statuses = [], limit, cursor }: ListQuery): Promise<ListPage> {
-    const { keys } = this.#store;
-    const listing = `${keys.listing(tenant)}${name === undefined ? '' : `:of:${name}`}`;
-    const open = statuses.length === 0 || statuses.some((status) => !hasEnded(status));
-    const ended = statuses.length === 0 || statuses.some(hasEnded);
-    const { time, id } = parseCursor(cursor);
-    const reply = await this.#store.script(
-      SCRIPTS.list,
-      [...(open ? [`${listing}:open`] : []), ...(ended ? [`${listing}:ended`] : [])],
-      [...[keys.invocation(''), time, id, limit, MAX_LOOKED_AT], statuses.length === 0 ? '' : `,${statuses.join()},`],
-    );
-    const [lastTime, lastId, ...ids] = tuple(reply).map(String);
+  async list(tenant: string, query: ListQuery): Promise<ListPage> {
+    const { ids, cursor: next } = await listedIds(this.#store, tenant, query);
     const records = await Promise.all(ids.map((listed) => this.get(listed)));
     return {
       // Ended ones may be listed a little longer than their records are kept.
       invocations: records.filter((record) => record !== null),
-      cursor: lastId === undefined || lastId === '' ? null : `${lastTime}.${lastId}`,
+      cursor: next,
     };
   }
 
@@ -407,13 +392,6 @@ export class Invocations {
       ...['account', keys.account(tenant), 'storedUsageKey', keys.storedUsage(tenant)],
     ];
   }
-}
-
-function parseCursor(cursor: string | undefined): { time: string; id: string } {
-  if (cursor === undefined) return { time: '+inf', id: '' };
-  const match = CURSOR.exec(cursor);
-  if (match === null) throw new StoreError('invalid-argument', 'The cursor is none of this list.');
-  return { time: match[1] ?? '', id: match[2] ?? '' };
 }
 
 /** Event data travels with NUL between its parts, which no JSON text contains. */

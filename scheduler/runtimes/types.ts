@@ -23,6 +23,8 @@ export interface RuntimeDescription {
   readonly pid?: number;
   /** It takes invocations: its slots and pages count from when its worker has started until it drains. */
   readonly accepting?: boolean;
+  /** Invocations that may be on their way to it, admitted and not begun; 8 by default. */
+  readonly starts?: number;
   /** Pages admitted for each that there is, 1 by default; the largest of any runtime holds for the platform. */
   readonly overcommit?: number;
   /** Part of slots and pages that is kept for tenants that hold little, 0 by default; likewise. */

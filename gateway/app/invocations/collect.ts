@@ -25,7 +25,12 @@ export async function collectOutcome(
   let bytes = 0;
   let truncated = false;
   for await (const event of events) {
-    if (event.event === 'message') {
+    if (event.event === 'start') {
+      // What an earlier attempt said was taken back with it.
+      messages.length = 0;
+      bytes = 0;
+      truncated = false;
+    } else if (event.event === 'message') {
       bytes += event.data.length;
       truncated ||= bytes > maxBytes;
       if (!truncated) messages.push(JSON.parse(event.data));
@@ -40,11 +45,18 @@ export async function collectOutcome(
         ...(usage === undefined ? {} : { usage }),
       };
     } else if (event.event === 'error') {
-      const { code, message, usage } = JSON.parse(event.data);
+      const { code, message, usage, cause, retryAfterMs } = JSON.parse(event.data);
       throw new GatewayError(isErrorCode(code) ? code : 'internal', String(message), {
-        members: { messages, ...(usage === undefined ? {} : { usage }) },
+        members: { messages, ...(usage === undefined ? {} : { usage }), ...(cause === undefined ? {} : { cause }) },
+        headers: waitFor(retryAfterMs),
       });
     }
   }
   throw new GatewayError('internal', 'The events ended before the outcome of the invocation.');
+}
+
+/** When another try may succeed, if the failure says so. Whether there is one is the client's own decision: the invocation has run. */
+function waitFor(retryAfterMs: unknown): Record<string, string> {
+  if (typeof retryAfterMs !== 'number') return {};
+  return { 'retry-after': String(Math.ceil(retryAfterMs / 1000)), 'retry-after-ms': String(Math.ceil(retryAfterMs)) };
 }

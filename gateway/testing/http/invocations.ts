@@ -192,5 +192,35 @@ export function describeInvocations(get: () => Harness): void {
       );
       leave.abort();
     });
+
+    it('of all functions are followed as one', async () => {
+      const h = get();
+      for (const name of ['here', 'there']) await h.platform.register({ name });
+      const leave = new AbortController();
+      const live = await h.send('/v1/logs?limit=0&level=warn', { headers: SSE, signal: leave.signal });
+      const parser = new FrameParser();
+      const reader = live.body!.getReader();
+      const seen: Frame[] = [];
+      for (const name of ['here', 'there']) {
+        const response = await h.send(`/v1/functions/${name}/invocations`, { method: 'POST', headers: ASYNC });
+        const attempt = await h.platform.attempt((await json(response)).id);
+        await attempt.append(
+          { event: 'log', data: { level: 'info', message: 'not this' } },
+          { event: 'log', data: { level: 'warn', message: name } },
+        );
+      }
+      while (seen.length < 2) seen.push(...parser.push(new TextDecoder().decode((await reader.read()).value)));
+      const messages = seen.map(({ data }) => JSON.parse(data)).map((entry) => [entry.function, entry.message]);
+      assert.deepEqual(messages.toSorted(), [
+        ['here', 'here'],
+        ['there', 'there'],
+      ]);
+      leave.abort();
+      const after = (await h.ask(`/v1/logs?level=warn&after=${encodeURIComponent(seen[0]!.id)}`)).body.logs;
+      assert.deepEqual(
+        after.map(({ message }: { message: string }) => message),
+        [JSON.parse(seen[1]!.data).message],
+      );
+    });
   });
 }

@@ -87,6 +87,12 @@ for _, text in ipairs(redis.call('HVALS', prefix .. ':admission:ledger')) do
   end
 end
 
+for _, id in ipairs(redis.call('SMEMBERS', prefix .. ':admission:starting')) do
+  if redis.call('HGET', prefix .. ':invocation:' .. id, 'status') ~= 'queued' or redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 0 then
+    redis.call('SREM', prefix .. ':admission:starting', id)
+  end
+end
+
 local sums = 0
 local function check(key, start, expected)
   local fields = redis.call('HGETALL', key)

@@ -3,7 +3,7 @@ import { AdmissionPolicy, type Capacity, type Demand, type Limits } from '../pol
 
 type StepWithout = { readonly now: number } & (
   | ({ readonly kind: 'enter' } & Demand)
-  | { readonly kind: 'leave'; readonly id: string; readonly tenant: string }
+  | { readonly kind: 'leave' | 'begin'; readonly id: string; readonly tenant: string }
   | ({ readonly kind: 'limit'; readonly tenant: string } & Limits)
   | ({ readonly kind: 'resize' } & Capacity)
 );
@@ -13,7 +13,7 @@ export type Step = StepWithout & { readonly admitted: readonly string[] };
 
 /** An order to the player of a history; numbers pick among what is there. */
 export interface Order {
-  readonly kind: 'enter' | 'leave' | 'return' | 'withdraw' | 'limit' | 'resize';
+  readonly kind: 'enter' | 'begin' | 'leave' | 'return' | 'withdraw' | 'limit' | 'resize';
   readonly tenant: number;
   readonly which: number;
   readonly m: number;
@@ -28,6 +28,7 @@ export const MODELS = ['m', 'n'] as const;
 /** Capacities with and without a reserve that counts. */
 export const anyCapacity: fc.Arbitrary<Capacity> = fc.record({
   slots: fc.oneof(fc.integer({ min: 1, max: 6 }), fc.integer({ min: 16, max: 64 })),
+  starts: fc.oneof(fc.integer({ min: 1, max: 8 }), fc.constant(1000)),
   reserve: fc.constantFrom(0, 1 / 16, 1 / 4),
   pages: fc.record(
     { m: fc.integer({ min: 0, max: 80 }), n: fc.integer({ min: 1, max: 20 }) },
@@ -58,6 +59,7 @@ export function anyOrder(tenants: number): fc.Arbitrary<Order> {
   };
   return fc.oneof(
     { weight: 12, arbitrary: fc.record({ kind: fc.constant('enter' as const), ...rest }) },
+    { weight: 5, arbitrary: fc.record({ kind: fc.constant('begin' as const), ...rest }) },
     { weight: 9, arbitrary: fc.record({ kind: fc.constantFrom('leave' as const, 'leave', 'return'), ...rest }) },
     { weight: 2, arbitrary: fc.record({ kind: fc.constantFrom('withdraw' as const, 'limit', 'resize'), ...rest }) },
   );
@@ -69,6 +71,8 @@ export class Player {
   readonly steps: Step[] = [];
   readonly waiting = new Map<string, Demand>();
   readonly admitted = new Map<string, Demand>();
+  /** Of those admitted. */
+  readonly starting = new Map<string, Demand>();
   now = 1_800_000_000_000;
   #arrivals = 0;
 
@@ -90,12 +94,20 @@ export class Player {
         policy.enter(demand, now);
         return this.#admit({ kind: 'enter', now, ...demand });
       }
+      case 'begin': {
+        const demand = pick(this.starting, order.which);
+        if (!demand) return null;
+        this.starting.delete(demand.id);
+        policy.begin(demand.id);
+        return this.#admit({ kind: 'begin', now, id: demand.id, tenant: demand.tenant });
+      }
       case 'leave':
       case 'withdraw': {
         const from = order.kind === 'leave' ? this.admitted : this.waiting;
         const demand = pick(from, order.which);
         if (!demand) return null;
         from.delete(demand.id);
+        this.starting.delete(demand.id);
         policy.leave(demand.id, now);
         return this.#admit({ kind: 'leave', now, id: demand.id, tenant: demand.tenant });
       }
@@ -103,6 +115,7 @@ export class Player {
         const demand = pick(this.admitted, order.which);
         if (!demand) return null;
         this.admitted.delete(demand.id);
+        this.starting.delete(demand.id);
         this.waiting.set(demand.id, { ...demand });
         policy.enter({ ...demand }, now);
         return this.#admit({ kind: 'enter', now, ...demand });
@@ -121,6 +134,7 @@ export class Player {
     for (const demand of admitted) {
       this.waiting.delete(demand.id);
       this.admitted.set(demand.id, demand);
+      this.starting.set(demand.id, demand);
     }
     const done: Step = { ...step, admitted: admitted.map(({ id }) => id) };
     this.steps.push(done);

@@ -6,8 +6,9 @@
   ARGV[2] JSON list of steps { kind, now, ... }
     enter: id, tenant, arrival, pages       a new invocation, or one that was admitted comes back
     leave: id, tenant                       it has ended
+    begin: id, tenant                       its attempt has begun
     limit: tenant, weight, suspended, concurrency, pages
-    resize: slots, reserve, pages
+    resize: slots, starts, reserve, pages
 
   Returns for each step the ids admitted in it, with spaces between.
 ]]
@@ -45,6 +46,9 @@ for i, step in ipairs(cjson.decode(ARGV[2])) do
   elseif step.kind == 'leave' then
     redis.call('HSET', prefix .. ':invocation:' .. step.id, 'status', 'succeeded')
     leaveAdmission(prefix, step.tenant, step.id, step.now)
+  elseif step.kind == 'begin' then
+    redis.call('HSET', prefix .. ':invocation:' .. step.id, 'status', 'running')
+    beginAdmitted(prefix, step.tenant, step.id, step.now)
   elseif step.kind == 'limit' then
     set(prefix .. ':tenant:' .. step.tenant, 'weight', step.weight)
     set(prefix .. ':tenant:' .. step.tenant, 'suspended', step.suspended and 1 or 0)
@@ -56,8 +60,8 @@ for i, step in ipairs(cjson.decode(ARGV[2])) do
     for name, pages in pairs(step.pages) do
       models[#models + 1] = { name = name, pageCount = pages }
     end
-    redis.call('HSET', prefix .. ':runtimes', 'r', cjson.encode({ id = 'r', accepting = true, slots = step.slots, reserve = step.reserve,
-      models = models }))
+    redis.call('HSET', prefix .. ':runtimes', 'r', cjson.encode({ id = 'r', accepting = true, slots = step.slots, starts = step.starts,
+      reserve = step.reserve, models = models }))
     redis.call('SET', prefix .. ':runtime:r:alive', '{}')
     change(step.now)
   end

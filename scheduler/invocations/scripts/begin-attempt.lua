@@ -38,7 +38,7 @@ end
 local nextEpoch = math.max(tonumber(epoch) + 1, tonumber(ARGV[2]))
 local attempt = redis.call('HINCRBY', record, 'attempts', 1)
 local prefix, tenant, id = unpack(redis.call('HMGET', record, 'prefix', 'tenant', 'id'))
-beginInLine(prefix, tenant, id, ARGV[2])
 redis.call('HSET', record, 'status', 'running', 'epoch', nextEpoch, 'runtimeId', ARGV[1], 'startedAt', ARGV[2], 'token', ARGV[3],
   'cancelsKey', ARGV[4], 'cancelChannel', ARGV[5])
+beginAdmitted(prefix, tenant, id, ARGV[2])
 return {1, nextEpoch, tonumber(seq) + 1, attempt, attemptLimits(record, tonumber(ARGV[2]))}

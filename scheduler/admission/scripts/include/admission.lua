@@ -4,9 +4,10 @@
 -- stands between `openAdmission` and `closeAdmission`.
 --
 -- Keys, all beginning with `<prefix>:admission:`
---   capacity (hash): slots, `reserve` (part kept for tenants that hold little), `pages:<model>`
+--   capacity (hash): slots, `starts` (how many may be admitted and not begun), `reserve` (part kept for tenants that hold little), `pages:<model>`
 --   state (hash): `time` (virtual), `latest` (largest virtual time that any tenant has come to), slots, `pages:<model>` (both: admitted)
 --   ledger (hash): admitted invocations, id to {tenant, at, share, pages}
+--   starting (set): those of them that have not begun
 --   tenant:<tenant> (hash): running, `finish` (virtual time it has come to); of the head of its line: head, need, overtaken; and `held:<model>`
 --   tenants (set): those with anything that waits or is admitted
 --   turns (sorted set): tenants whose head may start as far as they themselves go, by virtual start time
@@ -14,7 +15,7 @@
 -- `<prefix>:waiting:<tenant>` (sorted set): its line, by arrival. A line's invocations are BullMQ jobs in none of BullMQ's lists.
 
 -- For scripts that change one thing: each opens, changes, admits and closes.
-local enterLine, leaveAdmission, beginInLine
+local enterLine, leaveAdmission, beginAdmitted
 -- For those that change several.
 local openAdmission, closeAdmission, refreshCapacity, settle, admit
 
@@ -69,6 +70,7 @@ function openAdmission(prefix, now)
     usedSlots = tonumber(state.slots or 0),
     used = numbersBy('pages:', state),
     slots = tonumber(capacity.slots or 0),
+    starts = tonumber(capacity.starts or 0),
     reserve = tonumber(capacity.reserve or 0),
     pages = numbersBy('pages:', capacity),
     started = 0,

@@ -1,6 +1,10 @@
+-- Invocations on their way to a runtime: enough to keep it busy, and few enough that nobody waits long behind them.
+local STARTS = 8
+
 -- Adds what a runtime offers to the sums: its slots, and the pages of each GPU host process once, however many runtimes share it.
 local function addRuntime(sums, description)
   sums.slots = sums.slots + description.slots
+  sums.starts = sums.starts + (description.starts or STARTS)
   sums.overcommit = math.max(sums.overcommit, description.overcommit or 1)
   sums.reserve = math.max(sums.reserve, description.reserve or 0)
   for _, model in ipairs(description.models or {}) do
@@ -14,7 +18,7 @@ end
 
 -- Works the platform's capacity out from the runtimes that live and accept work. When it has changed, every tenant is put where it belongs.
 function refreshCapacity(a)
-  local sums = { slots = 0, overcommit = 1, reserve = 0, pages = {}, seen = {} }
+  local sums = { slots = 0, starts = 0, overcommit = 1, reserve = 0, pages = {}, seen = {} }
   local runtimes = redis.call('HGETALL', a.prefix .. ':runtimes')
   for i = 1, #runtimes, 2 do
     if redis.call('EXISTS', a.prefix .. ':runtime:' .. runtimes[i] .. ':alive') == 1 then
@@ -24,8 +28,8 @@ function refreshCapacity(a)
       end
     end
   end
-  local capacity = { 'slots', sums.slots, 'reserve', exact(sums.reserve) }
-  local same = a.slots == sums.slots and exact(a.reserve) == exact(sums.reserve)
+  local capacity = { 'slots', sums.slots, 'starts', sums.starts, 'reserve', exact(sums.reserve) }
+  local same = a.slots == sums.slots and a.starts == sums.starts and exact(a.reserve) == exact(sums.reserve)
   for model, count in pairs(sums.pages) do
     local total = math.floor(count * sums.overcommit)
     same = same and a.pages[model] == total

@@ -36,7 +36,7 @@ end
 -- The tenant whose head starts next, and those that are passed over because theirs do not fit; nil when none does.
 local function chooseNext(a)
   local left = { slots = a.slots - a.usedSlots, pages = {} }
-  if left.slots < 1 then
+  if left.slots < 1 or redis.call('SCARD', a.base .. 'starting') >= a.starts then
     return nil
   end
   for model, total in pairs(a.pages) do

@@ -44,6 +44,7 @@ local function start(a, tenant)
   a.time = math.max(a.time, turn)
   a.started = a.started + 1
   redis.call('ZADD', turns, exact(enterLedger(a, tenant, id, tenant.need, turn)), tenant.name)
+  redis.call('SADD', a.base .. 'starting', id)
   -- What BullMQ does with a job that comes to wait: the right end is the head, and the marker wakes whoever sleeps.
   redis.call('LPUSH', a.queue .. 'wait', id)
   redis.call('ZADD', a.queue .. 'marker', 0, '0')
@@ -72,6 +73,7 @@ local function leaveLedger(a, id)
   local entry = cjson.decode(text)
   local tenant = openTenant(a, entry.tenant)
   redis.call('HDEL', a.base .. 'ledger', id)
+  redis.call('SREM', a.base .. 'starting', id)
   addUsed(a, tenant, entry.pages, -1)
   local charge = tonumber(entry.share) * math.max(0, a.now - entry.at - LEAST_MS) / tenantLimits(a, entry.tenant).weight
   if charge > 0 then
@@ -115,14 +117,20 @@ function enterLine(prefix, tenant, id, arrival, now)
   closeAdmission(a)
 end
 
--- An attempt begins of an invocation that stands in its line: Redis has lost that it was admitted and fetched. Its runtime holds it all the
--- same, so it counts.
-function beginInLine(prefix, tenant, id, now)
-  if redis.call('ZSCORE', prefix .. ':waiting:' .. tenant, id) then
-    local a = openAdmission(prefix, now)
+-- An attempt has begun: another may be on its way. When the invocation stands in its line, Redis has lost that it was admitted and fetched;
+-- its runtime holds it all the same, so it counts.
+function beginAdmitted(prefix, tenant, id, now)
+  local inLine = redis.call('ZSCORE', prefix .. ':waiting:' .. tenant, id)
+  local onItsWay = redis.call('SREM', prefix .. ':admission:starting', id) == 1
+  if not inLine and not (onItsWay and redis.call('EXISTS', prefix .. ':admission:turns') == 1) then
+    return
+  end
+  local a = openAdmission(prefix, now)
+  if inLine then
     local own = openTenant(a, tenant)
     enterLedger(a, own, id, expectedPages(a, recordOf(a, id)), math.max(a.time, own.finish))
     settle(a, tenant)
-    closeAdmission(a)
   end
+  admit(a)
+  closeAdmission(a)
 end

@@ -1,0 +1,50 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { COUNTING } from '../testing/guests.ts';
+import { TestPlatform } from '../testing/platform.ts';
+
+const LIMITS = { memoryMb: 16, cpuMs: 20_000, wallMs: 60_000, pages: 64 };
+
+describe('a runtime that stood still until others took over', () => {
+  let platform: TestPlatform;
+  before(async () => {
+    platform = await TestPlatform.start();
+    await platform.runtime.stop(0);
+    platform.scheduler.reaper.start();
+  });
+  after(() => platform.stop());
+
+  it('has no say in what it ran when it wakes, lets go of all of it, and goes on with what is to be done', async () => {
+    const { scheduler } = platform;
+    const free = await platform.freePages();
+    const runtime = await platform.spawnRuntime('frozen');
+    const deployed = { name: 'counting', limits: LIMITS };
+    const plain = await platform.deploy(COUNTING, deployed);
+    const again = await platform.deploy(COUNTING, { ...deployed, name: 'again', restartable: true });
+    const ids = [
+      await platform.submit(plain, { tokens: 600, pauseMs: 10 }, 60_000),
+      await platform.submit(again, { tokens: 60, pauseMs: 10 }, 60_000),
+    ] as const;
+    const messages = async (id: string) =>
+      (await scheduler.events.read(id, 0)).filter(({ event }) => event === 'message').length;
+    await eventually(async () => (await Promise.all(ids.map(messages))).every((count) => count > 5), 'both talk');
+    process.kill(runtime.pid, 'SIGSTOP');
+    await eventually(async () => (await scheduler.invocations.get(ids[0]))?.status === 'failed', 'it is taken for dead');
+    const record = await scheduler.invocations.get(ids[0]);
+    const events = await scheduler.events.read(ids[0], 0);
+    process.kill(runtime.pid, 'SIGCONT');
+    const { events: second, end } = await platform.transcript(ids[1]);
+    assert.equal(end.event, 'result');
+    assert.deepEqual(
+      second.filter(({ event }) => event === 'start').map(({ data }) => JSON.parse(data).attempt),
+      [undefined, 2],
+    );
+    assert.equal((await scheduler.invocations.get(ids[1]))?.runtimeId?.split('~')[0], 'frozen', 'it runs there again');
+    await eventually(async () => (await platform.freePages()) === free, 'nothing is held any more');
+    assert.equal(record?.failure?.code, 'runtime-lost');
+    assert.deepEqual(await scheduler.events.read(ids[0], 0), events, 'nothing came after the end');
+    assert.deepEqual(await scheduler.invocations.get(ids[0]), record);
+    await runtime.kill();
+  });
+});

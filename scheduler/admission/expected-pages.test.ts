@@ -1,0 +1,64 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import fc from 'fast-check';
+import type { Submission } from '../invocations/submission.ts';
+import { offer, openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+
+let redis: TestRedis;
+before(async () => {
+  redis = await TestRedis.start();
+});
+after(() => redis.stop());
+
+/** What admission expects of one more invocation, by model. */
+async function expected(scheduler: ReturnType<typeof openTestScheduler>, options: Partial<Submission>) {
+  const { id } = await scheduler.submit(submission(options));
+  const { models } = await scheduler.admission.capacity();
+  await scheduler.invocations.fail(id, 'internal', 'seen');
+  return Object.fromEntries(models.flatMap(({ model, usedPages }) => (usedPages > 0 ? [[model, usedPages]] : [])));
+}
+
+test('declared, else learned, else four of the first model', async () => {
+  const scheduler = openTestScheduler(redis);
+  const lease = await offer(scheduler, { slots: 4, pages: { b: 100, a: 100 } });
+  const of = (options: Partial<Submission>) => expected(scheduler, options);
+  assert.deepEqual(await of({}), { a: 4 }, 'the platform’s first');
+  assert.deepEqual(await of({ models: ['b', 'a'] }), { b: 4 });
+  assert.deepEqual(await of({ models: ['b'], expectedPages: 7 }), { b: 7 });
+  assert.deepEqual(await of({ expectedPages: 6.2 }), { a: 7 });
+  assert.deepEqual(await of({ models: ['b'], expectedPages: { a: 1, b: 2, gone: 3 } }), { a: 1, b: 2 });
+  assert.deepEqual(await of({ expectedPages: 0 }), {});
+  const run = (version: string) => ({ tenant: 'default', function: 'story', version });
+  await scheduler.admission.observePages(run('needs-none'), {});
+  assert.deepEqual(
+    await of({ version: 'needs-none', models: ['b'] }),
+    {},
+    'a run without pages is learned from as well',
+  );
+  await scheduler.admission.observePages(run('two'), { a: 9 });
+  await scheduler.admission.observePages(run('two'), { b: 3 });
+  assert.deepEqual(await of({ version: 'two' }), { a: 9, b: 3 }, 'the largest of a few');
+  assert.deepEqual(await of({ version: 'two', models: ['b'], expectedPages: 1 }), { b: 1 }, 'what is declared holds');
+  await lease.release();
+  await scheduler.close();
+});
+
+test('what is learned is the 95th percentile of the last 64 peaks', async () => {
+  const scheduler = openTestScheduler(redis);
+  const lease = await offer(scheduler, { slots: 4, pages: { m: 10_000 } });
+  let versions = 0;
+  await fc.assert(
+    fc.asyncProperty(fc.array(fc.integer({ min: 1, max: 999 }), { minLength: 1, maxLength: 90 }), async (peaks) => {
+      versions += 1;
+      const run = { tenant: 'default', function: 'story', version: `v${versions}` };
+      await Promise.all(peaks.map((m) => scheduler.admission.observePages(run, { m })));
+      const kept = peaks.slice(-64).toSorted((a, b) => a - b);
+      const percentile = kept.findLast((_, i) => i < Math.ceil(0.95 * kept.length));
+      assert.deepEqual(await expected(scheduler, run), { m: percentile });
+    }),
+    { seed: 20261123, numRuns: 30 },
+  );
+  await lease.release();
+  await scheduler.close();
+});

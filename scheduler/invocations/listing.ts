@@ -1,0 +1,39 @@
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import { hasEnded, type ListQuery } from './types.ts';
+
+const LIST = loadScript(new URL('./scripts/list.lua', import.meta.url));
+
+/** Invocations that one page is searched in: about a millisecond of Redis. */
+const MAX_LOOKED_AT = 2000;
+/** `<submission time>.<id>`, as a page gives it. */
+const CURSOR = /^(\d{1,15})\.([A-Za-z0-9_-]{1,128})$/;
+
+/** Ids of one page of a tenant's invocations, newest first, and where the next one begins; null when nothing follows. */
+export async function listedIds(
+  store: Store,
+  tenant: string,
+  { function: name, statuses = [], limit, cursor }: ListQuery,
+): Promise<{ readonly ids: readonly string[]; readonly cursor: string | null }> {
+  const { keys } = store;
+  const listing = `${keys.listing(tenant)}${name === undefined ? '' : `:of:${name}`}`;
+  const open = statuses.length === 0 || statuses.some((status) => !hasEnded(status));
+  const ended = statuses.length === 0 || statuses.some(hasEnded);
+  const { time, id } = parseCursor(cursor);
+  const reply = await store.script(
+    LIST,
+    [...(open ? [`${listing}:open`] : []), ...(ended ? [`${listing}:ended`] : [])],
+    [...[keys.invocation(''), time, id, limit, MAX_LOOKED_AT], statuses.length === 0 ? '' : `,${statuses.join()},`],
+  );
+  if (!Array.isArray(reply)) throw new StoreError('store-corrupt', `list answered ${JSON.stringify(reply)}.`);
+  const [lastTime, lastId, ...ids] = reply.map(String);
+  return { ids, cursor: lastId === undefined || lastId === '' ? null : `${lastTime}.${lastId}` };
+}
+
+function parseCursor(cursor: string | undefined): { time: string; id: string } {
+  if (cursor === undefined) return { time: '+inf', id: '' };
+  const match = CURSOR.exec(cursor);
+  if (match === null) throw new StoreError('invalid-argument', 'The cursor is none of this list.');
+  return { time: match[1] ?? '', id: match[2] ?? '' };
+}
