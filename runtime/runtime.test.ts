@@ -135,7 +135,9 @@ describe('a runtime', () => {
     );
     await assert.rejects(platform.deploy(spinner, { name: 'stuck' }), /build-failed: .*cannot be instantiated/);
     assert.equal(
-      await platform.scheduler.functions.list('default').then((list) => list.some(({ version }) => version.name === 'stuck')),
+      await platform.scheduler.functions
+        .list('default')
+        .then((list) => list.some(({ version }) => version.name === 'stuck')),
       false,
     );
   });

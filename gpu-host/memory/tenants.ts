@@ -14,7 +14,8 @@ export interface TenantStats {
 /**
  * The pages of one tenant: those that its inferlets, its exports and its KV files hold, on all models of this host. A page counts once,
  * however many of them share it, and whether it is on the device or swapped out; one that other tenants hold as well (it came from
- * `system/`) counts for each of them. What only the prefix cache holds counts for nobody.
+ * `system/`) counts for each of them. What only the prefix cache
+ * holds, or only a file on disk, counts for nobody.
  */
 export class TenantPages {
   readonly name: string;

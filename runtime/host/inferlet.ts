@@ -132,7 +132,11 @@ export class Inferlet {
     this.hooks = hooks;
     this.own = own;
     const quotaReached = () => this.hooks.quotaReached();
-    this.tokens = new Tokens({ limit: description.limits.tokens, shared: own?.shared ?? null, quotaReached });
+    this.tokens = new Tokens({
+      limit: description.limits.tokens,
+      shared: () => own?.shared ?? null,
+      quotaReached,
+    });
     this.grammarAccount = new GrammarAccount(hooks.cpu);
     this.imageAccount = new ImageAccount(hooks.cpu);
   }

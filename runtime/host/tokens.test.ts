@@ -26,7 +26,7 @@ test('whatever is under way together, the quota is never passed, and what fits i
   await fc.assert(
     fc.asyncProperty(fc.array(call, { maxLength: 60 }), fc.nat({ max: 400 }), async (calls, left) => {
       let reached = 0;
-      const tokens = new Tokens({ limit: 1_000_000, shared: null, quotaReached: () => reached++ });
+      const tokens = new Tokens({ limit: 1_000_000, shared: () => null, quotaReached: () => reached++ });
       tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, left);
       const answers: { at: number; answer: () => Promise<void> }[] = [];
       let pending = 0;
@@ -59,7 +59,7 @@ test('whatever is under way together, the quota is never passed, and what fits i
 });
 
 test('what comes out counts once it is there; an allowance is of what was counted when it was given', async () => {
-  const tokens = new Tokens({ limit: 100, shared: null, quotaReached: () => undefined });
+  const tokens = new Tokens({ limit: 100, shared: () => null, quotaReached: () => undefined });
   const { promise, resolve } = Promise.withResolvers<Outcome<undefined>>();
   const done = tokens.during(10, 3, promise);
   assert.deepEqual([tokens.input, tokens.output, tokens.quotaLeft], [10, 0, Number.POSITIVE_INFINITY]);

@@ -5,7 +5,7 @@ export interface TokensOptions {
   /** Most tokens of the invocation. */
   readonly limit: number;
   /** What counts for its family as well. */
-  readonly shared: Pick<SharedLimits, 'count' | 'refuseTokens'> | null;
+  readonly shared: () => Pick<SharedLimits, 'count' | 'refuseTokens'> | null;
   /** Told when the quota has no room for what is asked: the invocation is to be ended. */
   readonly quotaReached: () => void;
 }
@@ -62,7 +62,7 @@ export class Tokens {
   count(input: number, output: number): void {
     this.#input += input;
     this.#output += output;
-    this.#options.shared?.count(input + output);
+    this.#options.shared()?.count(input + output);
   }
 
   countCached(tokens: number): void {
@@ -73,7 +73,7 @@ export class Tokens {
   during<T>(input: number, output: number, result: Promise<Outcome<T>>): Promise<Outcome<T>> {
     this.#input += input;
     this.#expected += output;
-    this.#options.shared?.count(input + output);
+    this.#options.shared()?.count(input + output);
     if (output === 0) return result;
     return result.then((outcome) => {
       this.#expected -= output;
@@ -88,7 +88,7 @@ export class Tokens {
     if (this.#input + this.#output + this.#expected > limit) {
       return handlerError('limit-exceeded', `the invocation's ${limit} tokens are used up (manifest: limits.tokens)`);
     }
-    const refused = shared?.refuseTokens();
+    const refused = shared()?.refuseTokens();
     if (refused) return refused;
     if (wanted <= this.#room) return null;
     this.#options.quotaReached();

@@ -30,7 +30,10 @@ describe('a runtime that stood still until others took over', () => {
       (await scheduler.events.read(id, 0)).filter(({ event }) => event === 'message').length;
     await eventually(async () => (await Promise.all(ids.map(messages))).every((count) => count > 5), 'both talk');
     process.kill(runtime.pid, 'SIGSTOP');
-    await eventually(async () => (await scheduler.invocations.get(ids[0]))?.status === 'failed', 'it is taken for dead');
+    await eventually(
+      async () => (await scheduler.invocations.get(ids[0]))?.status === 'failed',
+      'it is taken for dead',
+    );
     const record = await scheduler.invocations.get(ids[0]);
     const events = await scheduler.events.read(ids[0], 0);
     process.kill(runtime.pid, 'SIGCONT');

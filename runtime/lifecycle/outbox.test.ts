@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { DEFAULT_LIMITS } from '#scheduler/functions/manifest.ts';
+import type { NewEvent, Usage } from '#scheduler/invocations/types.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { durably, losingWrites } from '#scheduler/store/testing/lost-writes.ts';
@@ -120,6 +121,44 @@ describe('an outbox', () => {
       await dataOf(id),
       Array.from({ length: 20 }, (_, i) => String(i)),
     );
+  });
+
+  it('tells with each append what was used when its last event was added, and reports when it has nothing to say', async () => {
+    const told: [events: number, tokens: number | undefined][] = [];
+    let tokens = 0;
+    let answer = Promise.withResolvers<'ok'>();
+    const log = {
+      append: (_seq: number, events: readonly NewEvent[], usage: Usage | undefined) => {
+        told.push([events.length, usage?.outputTokens]);
+        return answer.promise;
+      },
+      report: async (usage: Usage) => {
+        told.push([0, usage.outputTokens]);
+        return 'ok' as const;
+      },
+      lastSeq: () => assert.fail('nothing was acknowledged long ago'),
+    };
+    const usage = () => ({ outputTokens: tokens });
+    const outbox = new Outbox(1, log, { usage, onEnd: () => assert.fail('it ended') });
+    for (tokens = 1; tokens <= 3; tokens++) outbox.add('message', `${tokens}`);
+    await new Promise((resolve) => setImmediate(resolve));
+    tokens = 4;
+    outbox.add('message', '4');
+    tokens = 5;
+    assert.equal(outbox.report(usage()), false, 'events come first');
+    answer.resolve('ok');
+    answer = Promise.withResolvers();
+    answer.resolve('ok');
+    assert.ok(await outbox.flushed());
+    assert.equal(outbox.told?.outputTokens, 4);
+    assert.equal(outbox.report(usage()), true);
+    assert.ok(await outbox.flushed());
+    assert.deepEqual(told, [
+      [3, 3],
+      [1, 4],
+      [0, 5],
+    ]);
+    outbox.close();
   });
 
   it('writes what comes at any moment around the end of a call, though nothing follows', async () => {

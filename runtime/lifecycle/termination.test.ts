@@ -3,7 +3,7 @@ import { after, before, describe, it } from 'node:test';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import type { InvocationEvent } from '#scheduler/invocations/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
-import { HOLDING } from '../testing/guests.ts';
+import { COUNTING, HOLDING } from '../testing/guests.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
 describe('an inferlet whose memory a GPU host takes', () => {
@@ -89,6 +89,21 @@ describe('an inferlet whose memory a GPU host takes', () => {
     assert.equal(record?.attempts, 2);
     const last = end.data.usage ?? {};
     assert.ok((record.usage?.inputTokens ?? 0) === 2 * (last.inputTokens ?? 0), 'both attempts are counted');
+    assert.deepEqual(platform.errors, []);
+  });
+
+  it('starts anew as well when its GPU host is lost, once that is back', async () => {
+    const limits = { memoryMb: 16, cpuMs: 20_000, wallMs: 20_000, pages: 8 };
+    const counting = await platform.deploy(COUNTING, { name: 'counting', limits, expectedPages: 1, restartable: true });
+    const id = await platform.submit(counting, { tokens: 40, pauseMs: 5 });
+    const said = async () =>
+      (await platform.scheduler.events.read(id, 0)).filter(({ event }) => event === 'message').length;
+    await eventually(async () => (await said()) > 5, 'it talks');
+    await platform.restartGpuHost();
+    const { events, end } = await platform.transcript(id);
+    assert.equal(end.data.output, 40);
+    assert.equal(events.filter(({ event }) => event === 'start').length, 2);
+    assert.match(events.find(({ event }) => event === 'log')?.data ?? '', /GPU host/);
     assert.deepEqual(platform.errors, []);
   });
 });

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { GuestTrap } from '../lowering/trap.ts';
+import { quotaStop } from './quota-stop.ts';
 import { type Evidence, verdictOf } from './verdict.ts';
 
 const MB = 1 << 20;
@@ -18,6 +19,9 @@ const evidence = (parts: Partial<Evidence>): Evidence => ({
 const failed = (text: string) => ({ kind: 'returned', ok: false, text }) as const;
 const trapped = (message: string, code: GuestTrap['code'] = 'trap') =>
   ({ kind: 'trapped', trap: new GuestTrap(code, message) }) as const;
+
+const PAGES_REFUSED =
+  "quota kv-pages: 6 pages are held by the tenant's inferlets, exports and files on this host and 3 more are needed; 8 is the tenant's limit";
 
 const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, code?: string, message?: RegExp][] = [
   ['a result', { ending: { kind: 'returned', ok: true, text: '{"a":1}' } }, 'result'],
@@ -53,6 +57,37 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
     'error',
     'terminated',
     /evicted/,
+  ],
+  [
+    "pages that its tenant's quota refused",
+    { ending: failed(`limit-exceeded: ${PAGES_REFUSED} (in forward)`) },
+    'error',
+    'quota-pages',
+    /^quota kv-pages: .* tenant's limit$/,
+  ],
+  [
+    'a trap without words after such a refusal',
+    { ending: trapped('unreachable'), handlerErrors: new Map([['limit-exceeded', PAGES_REFUSED]]) },
+    'error',
+    'quota-pages',
+    /8 is the tenant's limit/,
+  ],
+  [
+    'a failure of its own long after such a refusal',
+    { ending: failed('my fault'), handlerErrors: new Map([['limit-exceeded', PAGES_REFUSED]]) },
+    'error',
+    'inferlet-error',
+    /^my fault$/,
+  ],
+  [
+    'a quota that it met',
+    {
+      stop: quotaStop({ quota: 'gpu-ms-per-day', limit: 9, resetsAt: 0, scope: 'function' }, -1),
+      ending: trapped('x'),
+    },
+    'error',
+    'quota-gpu-time',
+    /gpu-ms-per-day of the function is used up: its limit is 9, and it resets at 1970-01-01T00:00:00.000Z/,
   ],
   ['a trap', { ending: trapped('unreachable') }, 'error', 'trap', /unreachable/],
   [
@@ -111,5 +146,15 @@ describe('a verdict', () => {
   it('keeps a message to a bounded length', () => {
     const verdict = verdictOf(evidence({ ending: failed('x'.repeat(100_000)) }));
     assert.ok(verdict.kind === 'error' && verdict.message.length < 9000);
+  });
+
+  it('carries what a stop knew of its cause, and when to come back', () => {
+    const stop = {
+      code: 'terminated',
+      message: 'its memory was taken',
+      cause: 'pressure',
+      retryAfterMs: 1500,
+    } as const;
+    assert.deepEqual(verdictOf(evidence({ stop })), { kind: 'error', ...stop });
   });
 });

@@ -1,6 +1,6 @@
 import { connect, type Socket } from 'node:net';
-import type { DecodedCall } from '#gpu-host/protocol/operations.ts';
 import { FrameReader } from '#gpu-host/protocol/frames.ts';
+import type { DecodedCall } from '#gpu-host/protocol/operations.ts';
 import { decodeResults, decodeTerminated, decodeUsage } from '#gpu-host/protocol/results.ts';
 import { FRAME, MAX_JSON_BYTES } from '#gpu-host/protocol/wire.ts';
 import { FrameWriter } from '#gpu-host/protocol/words.ts';
