@@ -9,7 +9,11 @@ export function reportLines({ deployed, built }: Deployment): string[] {
   const compiled =
     built === null ? [] : [built.cached ? 'compiled before' : `compiled here in ${duration(built.buildMs)}`];
   const stepsText = steps.length === 0 ? '' : ` (${steps.map(({ name, ms }) => `${name} ${duration(ms)}`).join(', ')})`;
-  const made = buildMs === null ? [] : [`built in ${duration(buildMs)}${stepsText}`];
+  const made = report.cached
+    ? ['its build was found']
+    : buildMs === null
+      ? []
+      : [`built in ${duration(buildMs)}${stepsText}`];
   const starts = [
     ...(report.coldStartMs === null ? [] : [`cold ${fine(report.coldStartMs)}`]),
     ...(report.warmStartMs === null ? [] : [`warm ${fine(report.warmStartMs)}`]),

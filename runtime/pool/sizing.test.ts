@@ -27,6 +27,12 @@ const demands = fc
   .map((items) => items.map((item, i) => ({ ...item, key: `f${i}` })));
 
 describe('pool sizes', () => {
+  it('divide a budget that is too small for all minima evenly among them', () => {
+    const list = [demand('greedy', { min: 100 }), demand('a', { min: 2 }), demand('b', { min: 5 })];
+    const targets = poolTargets(list, policy(9 * MB));
+    assert.deepEqual([...targets.values()], [4, 2, 3]);
+  });
+
   it('never take more than the budget', () => {
     fc.assert(
       fc.property(demands, fc.integer({ min: 0, max: 200 * MB }), (list, budgetBytes) => {

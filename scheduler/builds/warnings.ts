@@ -57,7 +57,7 @@ function missingTraits(imports: readonly string[], usable: readonly RuntimeModel
     .filter((name) => TRAITS.has(name) && !usable.some(({ traits }) => traits.includes(name)))
     .map(
       (name) =>
-        `The component imports "${name}", which no model that it may use offers (${usable.map((model) => model.name).join(', ')}): those calls will answer \`unsupported\`.`,
+        `The component imports "${name}", which no model that it may use offers (${usable.map((model) => model.name).join(', ')}): calls of it, should it make any, answer \`unsupported\`.`,
     );
 }
 

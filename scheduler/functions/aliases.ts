@@ -138,6 +138,12 @@ function original(state: AliasState, history: readonly AliasState[]): AliasState
   return history.find(({ revision }) => revision === state.restores) ?? state;
 }
 
+/** Order of aliases' names: `live` first. */
+export function inOrder(a: string, b: string): number {
+  if (a === LIVE || b === LIVE) return a === b ? 0 : a === LIVE ? -1 : 1;
+  return a < b ? -1 : 1;
+}
+
 /** Whether two lists of shares divide invocations alike. */
 export function sameShares(a: readonly Share[], b: readonly Share[]): boolean {
   return (

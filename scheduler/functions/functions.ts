@@ -7,6 +7,7 @@ import {
   type AliasState,
   chooseVersion,
   heaviest,
+  inOrder,
   LIVE,
   MAX_ALIASES,
   MAX_HISTORY,
@@ -186,16 +187,15 @@ export class Functions {
       .map(([field, text]) => ({ alias: field.slice(ALIAS_FIELD.length), ...parseState(text) }));
     const current = versions.find(({ version }) => version === fields.current);
     if (current && !aliases.some(({ alias }) => alias === LIVE)) aliases.push({ alias: LIVE, ...onlyCurrent(current) });
-    return { tenant, name, versions, aliases: aliases.sort(byAlias) };
+    return { tenant, name, versions, aliases: aliases.sort((a, b) => inOrder(a.alias, b.alias)) };
   }
 
   /** What a tenant can invoke by name: its own functions, and those of the platform that stand in ({@link resolve}). */
   async visible(tenant: string): Promise<ListedFunction[]> {
     const own = await this.list(tenant);
-    const missing = SHARED_FUNCTIONS.filter((name) => !own.some(({ version }) => version.name === name));
     if (tenant === PLATFORM_TENANT) return own;
-    const shared = await this.#readAll(missing.map((name) => ({ tenant: PLATFORM_TENANT, name })));
-    return [...own, ...shared.map((found) => listed(found, tenant))];
+    const missing = SHARED_FUNCTIONS.filter((name) => !own.some(({ version }) => version.name === name));
+    return [...own, ...(await inParts(missing, (name) => this.#listed(tenant, PLATFORM_TENANT, name)))];
   }
 
   /** What a tenant can invoke by name and version: its own, newest first, then the platform's. */
@@ -216,8 +216,7 @@ export class Functions {
   /** A tenant's own functions, by name. */
   async list(tenant: string): Promise<ListedFunction[]> {
     const names = await this.names(tenant);
-    const found = await this.#readAll(names.map((name) => ({ tenant, name })));
-    return found.map((deployed) => listed(deployed));
+    return inParts(names, (name) => this.#listed(tenant, tenant, name));
   }
 
   /** All versions of a tenant's own function, newest first. */
@@ -233,18 +232,13 @@ export class Functions {
 
   /** Every version of the tenant that may still run: deployed ones, and removed ones that drain. */
   async kept(tenant: string): Promise<FunctionVersion[]> {
-    const { keys } = this.#store;
-    // The draining ones first: a version that is removed meanwhile is seen among the deployed, or among these by whoever asks next.
-    const members = await this.#store.call((redis) => redis.hkeys(keys.removals));
-    const draining = members.map(fromMember).filter((member) => member.tenant === tenant);
-    const [removed, names] = await Promise.all([
-      Promise.all(
-        draining.map(({ name }) => this.#store.call((redis) => redis.hvals(keys.removedVersions(tenant, name)))),
-      ),
-      this.names(tenant),
-    ]);
+    // Those that drain before and after the others: a version that is removed meanwhile, or deployed again, is seen on one of its sides.
+    const before = await this.#removed(tenant);
+    const names = await this.names(tenant);
     const deployed = await this.#readAll(names.map((name) => ({ tenant, name })));
-    return [...deployed.flatMap(({ versions }) => versions), ...removed.flat().map(parseVersion)];
+    const after = await this.#removed(tenant);
+    const all = [...before, ...deployed.flatMap(({ versions }) => versions), ...after];
+    return [...new Map(all.map((version) => [blobUser(version), version])).values()];
   }
 
   /** Names of a tenant's own functions, sorted. */
@@ -264,14 +258,29 @@ export class Functions {
   }
 
   async #readAll(names: readonly { tenant: string; name: string }[]): Promise<DeployedFunction[]> {
-    const found: DeployedFunction[] = [];
-    for (let at = 0; at < names.length; at += READ_AT_ONCE) {
-      const some = await Promise.all(
-        names.slice(at, at + READ_AT_ONCE).map(({ tenant, name }) => this.read(tenant, name)),
-      );
-      found.push(...some.filter((deployed) => deployed !== null));
+    return inParts(names, ({ tenant, name }) => this.read(tenant, name));
+  }
+
+  /** Versions of a tenant that were removed and drain. */
+  async #removed(tenant: string): Promise<FunctionVersion[]> {
+    const { keys } = this.#store;
+    const members = await this.#store.call((redis) => redis.hkeys(keys.removals));
+    const names = members.map(fromMember).flatMap((member) => (member.tenant === tenant ? [member.name] : []));
+    const texts = await inParts(names, (name) =>
+      this.#store.call((redis) => redis.hvals(keys.removedVersions(tenant, name))),
+    );
+    return texts.flat().map(parseVersion);
+  }
+
+  /** A function as a list shows it to a tenant. Only what serves nothing by its bare name is read whole. */
+  async #listed(tenant: string, owner: string, name: string): Promise<ListedFunction | null> {
+    const served = await this.#served([owner], name, '');
+    if (served !== null) {
+      const version = served.versions.find((found) => found.version === heaviest(served.shares));
+      if (version !== undefined) return { version: lentTo(tenant, version), live: served.shares };
     }
-    return found;
+    const [newest] = await this.versions(owner, name);
+    return newest === undefined ? null : { version: lentTo(tenant, newest), live: [] };
   }
 
   /** Whose functions of that name a tenant may run, in order. */
@@ -286,18 +295,25 @@ export class Functions {
     reference: string,
     choose: (shares: readonly Share[]) => string | undefined,
   ): Promise<FunctionVersion | null> {
-    const { keys } = this.#store;
-    const reply = await this.#store.script(
-      SCRIPTS.resolve,
-      owners.map((owner) => keys.function(owner, name)),
-      [reference],
-    );
+    const served = await this.#served(owners, name, reference);
+    const wanted = served === null ? undefined : choose(served.shares);
+    const found = served?.versions.find(({ version }) => version === wanted);
+    return found === undefined ? null : lentTo(tenant, found);
+  }
+
+  /** What the first of these owners' functions that has something of that name serves by it. */
+  async #served(
+    owners: readonly string[],
+    name: string,
+    reference: string,
+  ): Promise<{ readonly shares: readonly Share[]; readonly versions: readonly FunctionVersion[] } | null> {
+    const owned = owners.map((owner) => this.#store.keys.function(owner, name));
+    const reply = await this.#store.script(SCRIPTS.resolve, owned, [reference]);
     if (!Array.isArray(reply)) return null;
     const [, state, ...texts] = reply.map(String);
     const versions = texts.map(parseVersion);
-    const wanted = state === undefined || state === '' ? versions[0]?.version : choose(parseState(state).shares);
-    const found = versions.find(({ version }) => version === wanted);
-    return found === undefined ? null : lentTo(tenant, found);
+    const only = versions.map(({ version }) => ({ version, weight: 100 }));
+    return { shares: state === undefined || state === '' ? only : parseState(state).shares, versions };
   }
 }
 
@@ -364,21 +380,19 @@ export function fromMember(member: string): { tenant: string; name: string } {
   return { tenant: member.slice(0, at), name: member.slice(at + 1) };
 }
 
-function listed(found: DeployedFunction, tenant = found.tenant): ListedFunction {
-  const live = found.aliases.find(({ alias }) => alias === LIVE)?.shares ?? [];
-  const most = found.versions.find(({ version }) => version === heaviest(live)) ?? found.versions[0];
-  if (most === undefined) throw new StoreError('store-corrupt', `${found.name} has no version.`);
-  return { version: lentTo(tenant, most), live };
+/** Reads many, some at once; what is not there is left out. */
+async function inParts<T, R>(items: readonly T[], read: (item: T) => Promise<R | null>): Promise<R[]> {
+  const found: R[] = [];
+  for (let at = 0; at < items.length; at += READ_AT_ONCE) {
+    const some = await Promise.all(items.slice(at, at + READ_AT_ONCE).map(read));
+    found.push(...some.filter((one) => one !== null));
+  }
+  return found;
 }
 
 /** The platform's function as a tenant has it; its own as it is. */
 function lentTo(tenant: string, found: FunctionVersion): FunctionVersion {
   return found.tenant === tenant ? found : { ...found, tenant, platform: true };
-}
-
-function byAlias(a: NamedAlias, b: NamedAlias): number {
-  if (a.alias === LIVE || b.alias === LIVE) return a.alias === LIVE ? -1 : 1;
-  return a.alias < b.alias ? -1 : 1;
 }
 
 /** JSON text with sorted keys, so that equal manifests have equal text. */

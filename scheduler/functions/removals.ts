@@ -1,5 +1,6 @@
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
+import { inOrder } from './aliases.ts';
 import { blobUser, fromMember, memberOf, parseVersion } from './functions.ts';
 import type { FunctionVersion } from './types.ts';
 
@@ -62,7 +63,7 @@ export class Removals {
     const reply = await this.#store.script(SCRIPTS.version, this.#keys(tenant, name), args);
     const [code, ...aliases] = Array.isArray(reply) ? reply : [];
     if (code === 1) return { draining: await this.#settle(tenant, name, now) };
-    return code === -1 ? { servedBy: aliases.map(String) } : null;
+    return code === -1 ? { servedBy: aliases.map(String).sort(inOrder) } : null;
   }
 
   /** What is left to drain of a function's removed versions, whether it was deployed again or not. */

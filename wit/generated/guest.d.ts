@@ -787,7 +787,7 @@ declare module 'pie:inferlet/children@0.1.0' {
     | { readonly tag: 'failure'; readonly val: Failure };
   export class Child implements Handle {
     /**
-     * Launches the newest version of a function of this tenant (`name`), or a given one (`name@version`), with JSON text as its input, which
+     * Launches a function of this tenant (`name`: what its alias `live` serves; `name@alias`, `name@version`), with JSON text as its input, which
      * the function's schema must accept: at most 262,144 characters. `started` reports failures.
      */
     constructor(name: string, input: string);

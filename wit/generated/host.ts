@@ -693,7 +693,7 @@ export interface HttpHost {
  */
 export interface ChildrenHost {
   /**
-   * Launches the newest version of a function of this tenant (`name`), or a given one (`name@version`), with JSON text as its input, which
+   * Launches a function of this tenant (`name`: what its alias `live` serves; `name@alias`, `name@version`), with JSON text as its input, which
    * the function's schema must accept: at most 262,144 characters. `started` reports failures.
    */
   readonly Child: new (name: string, input: string) => Child;

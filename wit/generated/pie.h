@@ -1672,7 +1672,7 @@ typedef struct { int32_t handle; } pie_children_child;
 typedef struct { bool failed; union { pie_children_ending ok; pie_error err; }; } pie_result_children_ending;
 
 PIE_IMPORT("pie:inferlet/children@0.1.0", "[constructor]child") int32_t pie_raw_children_child_new(int32_t, int32_t, int32_t, int32_t);
-/* Launches the newest version of a function of this tenant (`name`), or a given one (`name@version`), with JSON text as its input, which
+/* Launches a function of this tenant (`name`: what its alias `live` serves; `name@alias`, `name@version`), with JSON text as its input, which
  * the function's schema must accept: at most 262,144 characters. `started` reports failures. */
 static inline pie_children_child pie_children_child_new(pie_string name, pie_string input) {
   return (pie_children_child){pie_raw_children_child_new((int32_t)name.data, (int32_t)name.length, (int32_t)input.data, (int32_t)input.length)};

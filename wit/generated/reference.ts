@@ -1960,7 +1960,7 @@ export const reference: ContractReference = {
     {
      "name": "child.constructor",
      "signature": "constructor(name: string, input: string)",
-     "docs": "Launches the newest version of a function of this tenant (`name`), or a given one (`name@version`), with JSON text as its input, which\nthe function's schema must accept: at most 262,144 characters. `started` reports failures.",
+     "docs": "Launches a function of this tenant (`name`: what its alias `live` serves; `name@alias`, `name@version`), with JSON text as its input, which\nthe function's schema must accept: at most 262,144 characters. `started` reports failures.",
      "cost": "Issued without waiting.",
      "errors": [],
      "c": "pie_children_child_new"

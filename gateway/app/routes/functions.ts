@@ -26,13 +26,9 @@ const deployQuery = z.object({
     .openapi({
       description: `The alias that serves the version from then on: \`live\` by default, \`${NO_ALIAS}\` leaves the traffic alone`,
     }),
-  tag: z
-    .string()
-    .max(MAX_QUERY)
-    .optional()
-    .openapi({
-      description: 'A name for the version, such as `v1.2`; refused with `conflict` when another version has it',
-    }),
+  tag: z.string().max(MAX_QUERY).optional().openapi({
+    description: 'A name for the version, such as `v1.2`; refused with `conflict` when another version has it',
+  }),
   message: z
     .string()
     .max(MAX_QUERY)
@@ -56,14 +52,10 @@ export const REMOVED = {
 };
 
 export const referenceParam = z.object({
-  reference: z
-    .string()
-    .min(1)
-    .max(160)
-    .openapi({
-      description: 'Name of the function; `name@alias` or `name@version` for what these mean',
-      example: 'text-completion',
-    }),
+  reference: z.string().min(1).max(160).openapi({
+    description: 'Name of the function; `name@alias` or `name@version` for what these mean',
+    example: 'text-completion',
+  }),
 });
 
 /** Deploy, list, inspect, remove. */
