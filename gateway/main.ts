@@ -8,6 +8,8 @@ import { openTelemetry } from '#infra/telemetry/telemetry.ts';
 import { Reach } from '#scheduler/addresses/reach.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
+import { sealedUnder } from '#scheduler/secrets/sealed.ts';
+import { UnrecordedAct } from '#scheduler/tenants/audit.ts';
 import type { LogRecord } from './app/context.ts';
 import { NodeControlPlane } from './node/control-plane.ts';
 import { ensureCredentials } from './node/credentials.ts';
@@ -23,8 +25,11 @@ const NAME = process.env.PIE_GATEWAY_ID ?? 'gateway';
 /** The gateway's process: HTTP for clients on one side, Redis on the other. */
 async function main(): Promise<void> {
   const config = loadConfig();
-  const onError = (error: unknown) => log({ level: 'warn', message: 'in the background', error });
-  const masterKeys = openMasterKeys(config.home, { create: true });
+  const onError = (error: unknown) => {
+    const level = error instanceof UnrecordedAct ? 'error' : 'warn';
+    log({ level, message: 'in the background', error });
+  };
+  const masterKeys = openMasterKeys(config.home, { create: true, sealedUnder: () => sealedUnder(scheduler.store) });
   const { retention } = config;
   const scheduler = openScheduler({ connect: () => connectRedis(config), masterKeys, retention, onError });
   const reach = new Reach(config.http);
@@ -32,6 +37,7 @@ async function main(): Promise<void> {
     limits: config.runtime.limits,
     modelAliases: modelAliases(config),
     reach,
+    onError,
   });
   await scheduler.quotas.setDefaults({ ...config.quotas, 'waiting-invocations': config.admission.maxWaiting });
   const telemetry = await openTelemetry({ settings: config.telemetry, room: 'gateway', process: NAME });

@@ -103,6 +103,8 @@ export interface Keys {
   apiKeys(tenant: string): string;
   /** Stream: administrative acts, of all tenants without one. */
   audit(tenant?: string): string;
+  /** Stream: those about tenants, keys, quotas and secrets of webhooks, bounded apart. */
+  guardedAudit(tenant?: string): string;
   /** Hash: a tenant's secrets, name to `{"revision", "changedAt", "changedBy"}`; field `` (empty) counts the revisions given out. */
   secrets(tenant: string): string;
   /** Hash: their sealed values, `<name>@<revision>` to text. */
@@ -205,6 +207,7 @@ export function createKeys(prefix = 'pie'): Keys {
     apiKey: (sha256) => at('key', sha256),
     apiKeys: (tenant) => at('tenant-keys', tenant),
     audit: (tenant) => (tenant === undefined ? at('audit') : at('audit', tenant)),
+    guardedAudit: (tenant) => (tenant === undefined ? at('guarded-audit') : at('guarded-audit', tenant)),
     secrets: (tenant) => at('secrets', tenant),
     secretValues: (tenant) => at('secrets', tenant, 'values'),
     secretPins: (tenant) => at('secrets', tenant, 'pins'),

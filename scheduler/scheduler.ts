@@ -136,7 +136,7 @@ export class Scheduler {
     this.usage = new UsageCounters(store);
     this.tenants = new Tenants(store);
     this.apiKeys = new ApiKeys(store);
-    this.audit = new AuditLog(store);
+    this.audit = new AuditLog(store, options.onError);
     this.secrets = new Secrets(store, this.functions, options.masterKeys);
     this.deployments = new Deployments(this);
     this.webhookSecrets = new WebhookSecrets(store, options.masterKeys);

@@ -48,7 +48,7 @@ import { rateLimitHeaders } from '../app/http/rate-limit.ts';
 import { NodeFunctions } from './functions.ts';
 import { type LogSource, readLogs } from './logs.ts';
 import { NodeOperations } from './operations.ts';
-import { toInvocationState, toModels } from './present.ts';
+import { shownUrl, toInvocationState, toModels } from './present.ts';
 import { NodeQuotas } from './quotas.ts';
 import { NodeReleases } from './releases.ts';
 import { NodeSecrets } from './secrets.ts';
@@ -64,6 +64,8 @@ export interface NodeControlPlaneOptions {
   readonly modelAliases?: ReadonlyMap<string, string>;
   /** Where webhooks may lead; the public internet by default. */
   readonly reach?: Reach;
+  /** Told of what clients are not told the details of. */
+  readonly onError?: (error: unknown) => void;
 }
 
 /** Whoever asks for health asks again soon. */
@@ -87,6 +89,9 @@ export class NodeControlPlane implements ControlPlane {
   readonly #queueMs: number;
   readonly #modelAliases: ReadonlyMap<string, string>;
   readonly #reach: Reach;
+  readonly #onError: ((error: unknown) => void) | undefined;
+  /** What the store was last found to lack, as the log has it; empty while it is well. */
+  #storeFault = '';
 
   constructor(scheduler: Scheduler, options: NodeControlPlaneOptions) {
     this.#functions = new NodeFunctions(scheduler, options.limits);
@@ -100,6 +105,7 @@ export class NodeControlPlane implements ControlPlane {
     this.#queueMs = options.queueMs ?? DEFAULT_QUEUE_MS;
     this.#modelAliases = options.modelAliases ?? new Map();
     this.#reach = options.reach ?? new Reach();
+    this.#onError = options.onError;
   }
 
   authenticate(apiKey: string): Promise<Principal | null> {
@@ -167,7 +173,7 @@ export class NodeControlPlane implements ControlPlane {
         status: 'queued',
         createdAt: new Date(submission.submittedAt).toISOString(),
         lastEventId: 0,
-        ...(webhookUrl === undefined ? {} : { webhook: unsent(webhookUrl) }),
+        ...(webhookUrl === undefined ? {} : { webhook: unsent(shownUrl(webhookUrl)) }),
       };
     });
   }
@@ -176,9 +182,17 @@ export class NodeControlPlane implements ControlPlane {
     return translating(() => this.#state(principal, id));
   }
 
-  events({ signal }: Call, id: string, afterSeq: number): AsyncIterable<InvocationEvent> {
+  events({ principal, signal }: Call, id: string, afterSeq: number): AsyncIterable<InvocationEvent> {
+    const follow = async function* (this: NodeControlPlane) {
+      // Nobody else can have been shown an invocation of another tenant.
+      if (includesScope(principal.scopes, 'operator')) {
+        const record = await this.#record(principal, id);
+        if (record !== null) await this.#audited(principal, record, 'read');
+      }
+      yield* this.#scheduler.events.follow(id, afterSeq, signal);
+    };
     return translatingStream(
-      this.#scheduler.events.follow(id, afterSeq, signal),
+      follow.call(this),
       () => new GatewayError('unknown-invocation', `The store has no events of an invocation "${id}" (any more).`),
     );
   }
@@ -188,6 +202,7 @@ export class NodeControlPlane implements ControlPlane {
       const record = await this.#record(principal, id);
       if (record === null) return false;
       if (hasEnded(record.status)) throw ended(id);
+      await this.#audited(principal, record, 'message');
       if ('close' in message) {
         await this.#scheduler.inbox.close(id);
         return true;
@@ -219,17 +234,19 @@ export class NodeControlPlane implements ControlPlane {
 
   file({ principal }: Call, id: string, name: string): Promise<FileContent | null> {
     return translating(async () => {
-      if ((await this.#record(principal, id)) === null) {
-        throw new GatewayError('unknown-invocation', `There is no invocation "${id}".`);
-      }
+      const record = await this.#record(principal, id);
+      if (record === null) throw new GatewayError('unknown-invocation', `There is no invocation "${id}".`);
+      await this.#audited(principal, record, 'read-file', { name });
       return this.#scheduler.files.get(id, name);
     });
   }
 
   putFile({ principal }: Call, id: string, file: FileContent): Promise<InvocationFile | null> {
     return translating(async () => {
-      if ((await this.#record(principal, id)) === null) return null;
+      const record = await this.#record(principal, id);
+      if (record === null) return null;
       const { name, mediaType, content } = file;
+      await this.#audited(principal, record, 'put-file', { name });
       switch (await this.#scheduler.files.put(id, name, mediaType, content)) {
         case 'ok':
           return { name, mediaType, bytes: content.byteLength };
@@ -263,7 +280,9 @@ export class NodeControlPlane implements ControlPlane {
 
   cancel({ principal }: Call, id: string, reason: string): Promise<InvocationState | null> {
     return translating(async () => {
-      if ((await this.#record(principal, id)) === null) return null;
+      const record = await this.#record(principal, id);
+      if (record === null) return null;
+      await this.#audited(principal, record, 'cancel');
       await this.#scheduler.cancel(id, reason);
       return this.#state(principal, id);
     });
@@ -291,11 +310,14 @@ export class NodeControlPlane implements ControlPlane {
     try {
       await this.#scheduler.store.ping(HEALTH_DEADLINE_MS);
       const alive = (await this.#scheduler.runtimes.list()).filter((runtime) => runtime.alive);
+      this.#storeFault = '';
       const runtimes = { name: 'runtimes', ok: alive.length > 0, detail: `${alive.length} alive` };
       return { ready: runtimes.ok, checks: [{ name: 'store', ok: true }, runtimes] };
     } catch (error) {
-      const detail = error instanceof Error ? error.message : String(error);
-      return { ready: false, checks: [{ name: 'store', ok: false, detail }] };
+      // Anyone may ask, and as often as they like: they get no details, and each fault is logged once.
+      if (this.#storeFault !== String(error)) this.#onError?.(error);
+      this.#storeFault = String(error);
+      return { ready: false, checks: [{ name: 'store', ok: false, detail: 'does not answer' }] };
     }
   }
 
@@ -327,6 +349,16 @@ export class NodeControlPlane implements ControlPlane {
     const record = await this.#scheduler.invocations.get(id);
     if (record === null) return null;
     return record.tenant === principal.tenant || includesScope(principal.scopes, 'operator') ? record : null;
+  }
+
+  /** An operator's act on an invocation of another tenant is written down there; a tenant's own are not. */
+  async #audited(
+    { tenant, keyId }: Principal,
+    { id, tenant: owner }: Invocation,
+    act: 'read' | 'read-file' | 'message' | 'put-file' | 'cancel',
+    details: Readonly<Record<string, unknown>> = {},
+  ): Promise<void> {
+    if (owner !== tenant) await this.#scheduler.audit.record(keyId, owner, `invocation.${act}`, id, details);
   }
 }
 

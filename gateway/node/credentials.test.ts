@@ -43,7 +43,7 @@ describe('the credentials of an installation', () => {
     assert.deepEqual([act?.actor, act?.action, act?.target], ['platform', 'key.create', key?.id]);
   });
 
-  it('get every scope when they had fewer, and are listed like any other key from then on', async () => {
+  it('from before keys had names get every scope, and are listed like any other key from then on', async () => {
     const apiKey = `pie_${'a'.repeat(32)}`;
     const sha256 = createHash('sha256').update(apiKey).digest('hex');
     const record = { tenant: 'default', scopes: 'invoke deploy admin', createdAt: '2026-01-01T00:00:00.000Z' };
@@ -55,12 +55,14 @@ describe('the credentials of an installation', () => {
     assert.ok((await scheduler.apiKeys.list('default')).some(({ id, name }) => id === keyId && name !== ''));
   });
 
-  it('of another tenant are left as they are', async () => {
-    await scheduler.tenants.ensure('acme');
-    const made = await scheduler.apiKeys.create('acme', { name: 'k', scopes: ['invoke'] });
-    assert.ok(made.kind === 'created');
-    await writeFile(path.join(home, 'credentials.json'), JSON.stringify({ url: URL, apiKey: made.apiKey }));
-    assert.equal((await ensureCredentials(home, URL, scheduler)).apiKey, made.apiKey);
-    assert.deepEqual((await holder(made.apiKey)).scopes, ['invoke']);
+  it('that somebody has made, of this tenant or another, keep their scopes', async () => {
+    for (const tenant of ['default', 'acme']) {
+      await scheduler.tenants.ensure(tenant);
+      const made = await scheduler.apiKeys.create(tenant, { name: 'k', scopes: ['invoke'] });
+      assert.ok(made.kind === 'created');
+      await writeFile(path.join(home, 'credentials.json'), JSON.stringify({ url: URL, apiKey: made.apiKey }));
+      assert.equal((await ensureCredentials(home, URL, scheduler)).apiKey, made.apiKey);
+      assert.deepEqual((await holder(made.apiKey)).scopes, ['invoke']);
+    }
   });
 });

@@ -16,12 +16,13 @@ export type Credentials = z.output<typeof schema>;
 
 /**
  * Sees to it that `$PIE_HOME/credentials.json` (mode 0600) holds this gateway's address and a key of the tenant `default` that works. A
- * key that works is kept (one of that tenant has every scope from then on); a new one is made on the first start and when the store has lost the old one.
+ * key that works is kept, and so are its scopes (one from before keys had names gets every scope); a new one is made on the first start and
+ * when the store has lost the old one.
  */
 export async function ensureCredentials(
   home: string,
   url: string,
-  { tenants, apiKeys, audit }: Pick<Scheduler, 'tenants' | 'apiKeys' | 'audit'>,
+  { tenants, apiKeys }: Pick<Scheduler, 'tenants' | 'apiKeys'>,
 ): Promise<Credentials> {
   const file = path.join(home, 'credentials.json');
   const old = await readCredentials(file);
@@ -29,24 +30,19 @@ export async function ensureCredentials(
   const known = old === null ? null : await apiKeys.authenticate(old.apiKey);
   const works = known?.kind === 'valid' || known?.kind === 'suspended' ? old : null;
   if (works !== null && known?.kind === 'valid' && known.holder.tenant === DEFAULT_TENANT) {
-    const { keyId, scopes } = known.holder;
-    if (!scopes.includes('operator')) {
-      await apiKeys.adopt(works.apiKey, KEY_NAME, SCOPES);
-      await audit.record(PLATFORM_ACTOR, DEFAULT_TENANT, 'key.adopt', keyId, { scopes: SCOPES });
-    }
+    await apiKeys.adopt(works.apiKey, KEY_NAME, SCOPES, PLATFORM_ACTOR);
   }
-  const apiKey = works?.apiKey ?? (await newKey(apiKeys, audit));
+  const apiKey = works?.apiKey ?? (await newKey(apiKeys));
   const credentials = { url, apiKey };
   if (works === null || works.url !== url) await writePrivately(file, `${JSON.stringify(credentials, null, 2)}\n`);
   return credentials;
 }
 
-async function newKey(apiKeys: Scheduler['apiKeys'], audit: Scheduler['audit']): Promise<string> {
-  const outcome = await apiKeys.create(DEFAULT_TENANT, { name: KEY_NAME, scopes: SCOPES });
+async function newKey(apiKeys: Scheduler['apiKeys']): Promise<string> {
+  const outcome = await apiKeys.create(DEFAULT_TENANT, { name: KEY_NAME, scopes: SCOPES }, PLATFORM_ACTOR);
   if (outcome.kind !== 'created') {
     throw new Error(`The tenant "${DEFAULT_TENANT}" has as many keys as may be; remove some with \`pie keys remove\`.`);
   }
-  await audit.record(PLATFORM_ACTOR, DEFAULT_TENANT, 'key.create', outcome.key.id, { scopes: SCOPES });
   return outcome.apiKey;
 }
 

@@ -25,7 +25,11 @@ export class NodeOperations implements Operations {
   invocations(call: Call, query: InvocationQuery): Promise<InvocationPage> {
     return translating(async () => {
       const { tenant = call.principal.tenant, function: name, status, limit, cursor } = query;
-      if (tenant !== call.principal.tenant) requireScope(call, 'operator');
+      if (tenant !== call.principal.tenant) {
+        requireScope(call, 'operator');
+        if ((await this.#scheduler.tenants.get(tenant)) === null)
+          throw new GatewayError('unknown-tenant', `There is no tenant "${tenant}".`);
+      }
       if (name !== undefined && !FUNCTION_NAME.test(name)) return { invocations: [], cursor: null };
       const statuses = status === undefined ? [] : typeof status === 'string' ? [status] : status;
       const page = await this.#scheduler.invocations.list(tenant, { function: name, statuses, limit, cursor });
@@ -57,9 +61,8 @@ export class NodeOperations implements Operations {
       requireScope(call, 'admin');
       const { tenant, keyId } = call.principal;
       const { webhookSecrets, audit } = this.#scheduler;
-      if (!rotate) return webhookSecrets.get(tenant);
-      const secret = await webhookSecrets.rotate(tenant);
-      await audit.record(keyId, tenant, 'webhook-secret.rotate', 'webhooks');
+      const secret = await (rotate ? webhookSecrets.rotate(tenant) : webhookSecrets.get(tenant));
+      await audit.record(keyId, tenant, rotate ? 'webhook-secret.rotate' : 'webhook-secret.read', 'webhooks');
       return secret;
     });
   }

@@ -78,9 +78,15 @@ export function toInvocationState(record: Invocation, last: InvocationEvent | nu
   };
 }
 
+/** Where a webhook leads, for whoever may look at the invocation: what follows the path is often a secret. */
+export function shownUrl(text: string): string {
+  const { origin, pathname } = new URL(text);
+  return `${origin}${pathname}`;
+}
+
 function toDelivery({ url, status, attempts, lastStatus, lastError, nextAt }: WebhookState): WebhookDelivery {
   return {
-    url,
+    url: shownUrl(url),
     status,
     attempts,
     lastStatus,

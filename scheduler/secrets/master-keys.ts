@@ -17,10 +17,18 @@ export interface MasterKey {
 
 /** The keys under which secrets are sealed: the first one seals, all of them open. */
 export interface MasterKeys {
-  /** The one that seals. Makes it when there is none and this process may. */
+  /** The one that seals. Makes it when there is none and this process may; throws when something is sealed under another already. */
   first(): Promise<MasterKey>;
   /** Null when it is not among them. */
   byId(id: string): Promise<MasterKey | null>;
+}
+
+export interface MasterKeysOptions {
+  /** Whether the file is made when it is missing. */
+  readonly create: boolean;
+  /** The id of a key under which something is sealed, null when nothing is: asked before a key is made, which could not open it. */
+  readonly sealedUnder?: () => Promise<string | null>;
+  readonly environment?: NodeJS.ProcessEnv;
 }
 
 /**
@@ -30,15 +38,12 @@ export interface MasterKeys {
  *
  * @throws when the variable holds anything else; the file is read when it is needed.
  */
-export function openMasterKeys(
-  home: string,
-  options: { readonly create: boolean; readonly environment?: NodeJS.ProcessEnv },
-): MasterKeys {
-  const { create, environment = process.env } = options;
+export function openMasterKeys(home: string, options: MasterKeysOptions): MasterKeys {
+  const { environment = process.env } = options;
   const given = environment[VARIABLE];
   delete environment[VARIABLE];
   return given === undefined || given.trim() === ''
-    ? new KeyFile(path.join(home, FILE), create)
+    ? new KeyFile(path.join(home, FILE), options)
     : new FixedKeys(parseKeys(given, VARIABLE));
 }
 
@@ -61,17 +66,20 @@ class FixedKeys implements MasterKeys {
 /** Read again for every sealing, and for a key that is not known yet: rotating needs no restart. */
 class KeyFile implements MasterKeys {
   readonly #file: string;
-  readonly #create: boolean;
+  readonly #options: MasterKeysOptions;
   #keys: readonly MasterKey[] = [];
 
-  constructor(file: string, create: boolean) {
+  constructor(file: string, options: MasterKeysOptions) {
     this.#file = file;
-    this.#create = create;
+    this.#options = options;
   }
 
   async first(): Promise<MasterKey> {
     if (!(await this.#read())) {
-      if (!this.#create) throw new Error(`There is no ${this.#file} (nor ${VARIABLE}).`);
+      const { create, sealedUnder } = this.#options;
+      if (!create) throw new Error(`There is no ${this.#file} (nor ${VARIABLE}).`);
+      const id = (await sealedUnder?.()) ?? null;
+      if (id !== null) throw new Error(lostKey(this.#file, id));
       await writeOnce(this.#file, `${randomBytes(KEY_BYTES).toString('base64')}\n`);
       await this.#read();
     }
@@ -111,6 +119,14 @@ function firstOf(keys: readonly MasterKey[], source: string): MasterKey {
   const [first] = keys;
   if (first === undefined) throw new Error(`There is no key in ${source}.`);
   return first;
+}
+
+function lostKey(file: string, id: string): string {
+  return (
+    `There is no ${file} (nor ${VARIABLE}), but Redis holds secrets that are sealed under the master key ${id}; a new key could not open them. ` +
+    `Put the file back, from a backup or from another machine of this installation, or give the key in ${VARIABLE}. If it is lost, make a new one by hand ` +
+    `(openssl rand -base64 32 > ${file}; chmod 600 ${file}), then set every secret anew (pie secrets set) and rotate those of webhooks (pie webhooks secret --rotate).`
+  );
 }
 
 /** Never readable by others, never half written, and never over one that another process has written meanwhile. */

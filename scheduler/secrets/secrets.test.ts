@@ -8,9 +8,11 @@ import type { FunctionVersion } from '../functions/types.ts';
 import { StoreError } from '../store/errors.ts';
 import { Store } from '../store/store.ts';
 import { TestRedis } from '../testing/redis.ts';
+import { Tenants } from '../tenants/tenants.ts';
 import { WebhookSecrets } from '../webhooks/secrets.ts';
 import { openMasterKeys } from './master-keys.ts';
 import { MAX_SECRET_BYTES, MAX_SECRETS } from './rules.ts';
+import { sealedUnder } from './sealed.ts';
 import { seal, unseal } from './sealing.ts';
 import { type Secret, SecretError, Secrets } from './secrets.ts';
 
@@ -149,6 +151,36 @@ describe('secrets of tenants', () => {
     await writeFile(file, (await readFile(file, 'utf8')).replace(old, ''));
     assert.equal(await webhooks(openMasterKeys(home, { create: false, environment: {} })).get('turn'), signing);
     assert.deepEqual(await open(openMasterKeys(home, { create: false, environment: {} })).open('turn', both), opened);
+  });
+
+  it('a master key that is missing is not replaced while something is sealed', async () => {
+    const empty = await mkdtemp(path.join(home, 'other-'));
+    const store = new Store(redis.connect(), { prefix: 'lost' });
+    const options = { create: true, sealedUnder: () => sealedUnder(store), environment: {} };
+    const masterKeys = openMasterKeys(empty, options);
+    const { id } = await masterKeys.first();
+    const file = path.join(empty, 'master.key');
+    await rm(file);
+    await new Tenants(store).ensure('acme');
+    assert.notEqual((await masterKeys.first()).id, id, 'nothing was sealed');
+    const key = await readFile(file);
+    const first = (await masterKeys.first()).id;
+    const webhooks = new WebhookSecrets(store, masterKeys);
+    const secrets = new Secrets(store, { kept: async () => [] }, masterKeys);
+    const clean = async () => store.call((connection) => connection.del('lost:webhook-secret:acme'));
+    for (const sealing of [() => webhooks.get('acme'), () => secrets.set('acme', 'TOKEN', 'value', 'key_1')]) {
+      await sealing();
+      await rm(file);
+      // Neither at a start nor while it runs.
+      for (const keys of [masterKeys, openMasterKeys(empty, options)]) {
+        const refusal = (error: Error) => error.message.includes(`master key ${first}`) && error.message.includes(file);
+        await assert.rejects(keys.first(), refusal);
+      }
+      await assert.rejects(stat(file), 'nothing was written');
+      await writeFile(file, key);
+      assert.equal((await openMasterKeys(empty, options).first()).id, first);
+      await clean();
+    }
   });
 
   it('the variable wins over the file, is taken out of the environment, and must hold keys', () => {

@@ -2,14 +2,16 @@ import { randomUUID } from 'node:crypto';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
+import { actArguments } from './audit.ts';
 import { hashKey, isApiKey, keyIdOf, newApiKey } from './key-text.ts';
-import { EXPIRED_KEPT_MS, KEY_ID, KEY_NAME, MAX_KEYS } from './rules.ts';
+import { EXPIRED_KEPT_MS, KEY_ID, KEY_NAME, LASTING_MS, MAX_KEYS } from './rules.ts';
 import { SCOPES, type Scope } from './scopes.ts';
 
 const SCRIPTS = {
   create: loadScript(new URL('./scripts/create-key.lua', import.meta.url)),
   rotate: loadScript(new URL('./scripts/rotate-key.lua', import.meta.url)),
   remove: loadScript(new URL('./scripts/remove-key.lua', import.meta.url)),
+  adopt: loadScript(new URL('./scripts/adopt-key.lua', import.meta.url)),
   touch: loadScript(new URL('./scripts/touch-key.lua', import.meta.url)),
 };
 
@@ -104,8 +106,11 @@ export class ApiKeys {
     return sha256 === null ? null : this.#record(sha256);
   }
 
-  /** Makes a key. `unknown` when there is no such tenant, `full` when it has `MAX_KEYS`. */
-  async create(tenant: string, { name, scopes, expiresAt }: NewApiKey): Promise<CreateKeyOutcome> {
+  /**
+   * Makes a key. `unknown` when there is no such tenant, `full` when it has `MAX_KEYS`. With an actor (here and below) the act is in the audit
+   * log once the key is there: both are one step, so that no key is lost, or unaccounted for, between them.
+   */
+  async create(tenant: string, { name, scopes, expiresAt }: NewApiKey, actor?: string): Promise<CreateKeyOutcome> {
     if (!KEY_NAME.test(name)) throw new StoreError('invalid-argument', 'The name of a key has 1 to 64 characters.');
     const { keys } = this.#store;
     const apiKey = newApiKey();
@@ -120,34 +125,38 @@ export class ApiKeys {
       ...(expiresAt !== undefined && { expiresAt: String(expiresAt) }),
     };
     const forgottenAt = expiresAt === undefined ? '' : expiresAt + EXPIRED_KEPT_MS;
+    const record = JSON.stringify(Object.entries(fields).flat());
+    const id = keyIdOf(sha256);
+    const act = this.#act(actor, tenant, 'key.create', id, { name, scopes: ordered, expiresAt: isoOf(expiresAt) });
     const reply = await this.#store.script(
       SCRIPTS.create,
-      [keys.apiKeys(tenant), keys.tenant(tenant), keys.apiKey(sha256)],
-      [...this.#room(now), keyIdOf(sha256), sha256, forgottenAt, ...Object.entries(fields).flat()],
+      [keys.apiKeys(tenant), keys.tenant(tenant), keys.apiKey(sha256), ...act.keys],
+      [...this.#room(now), id, sha256, forgottenAt, record, ...act.fields],
     );
     if (reply !== 1) return { kind: reply === 0 ? 'unknown' : 'full' };
     const key = {
-      ...{ id: keyIdOf(sha256), tenant, name, scopes: ordered, createdAt: now },
+      ...{ id, tenant, name, scopes: ordered, createdAt: now },
       ...{ expiresAt: expiresAt ?? null, lastUsedAt: null },
     };
     return { kind: 'created', apiKey, key };
   }
 
   /** A key with the same name, scopes and expiry; the old one works for `graceMs` longer. `unknown` when it does not work any more. */
-  async rotate(tenant: string, id: string, graceMs: number): Promise<CreateKeyOutcome> {
+  async rotate(tenant: string, id: string, graceMs: number, actor?: string): Promise<CreateKeyOutcome> {
     const { keys } = this.#store;
     const old = await this.#hashOf(tenant, id);
     if (old === null) return { kind: 'unknown' };
     const apiKey = newApiKey();
     const sha256 = hashKey(apiKey);
     const now = this.#store.clock();
+    const act = this.#act(actor, tenant, 'key.rotate', id, { by: keyIdOf(sha256), graceMs });
     const reply = await this.#store.script(
       SCRIPTS.rotate,
-      [keys.apiKeys(tenant), keys.apiKey(old), keys.apiKey(sha256)],
+      [keys.apiKeys(tenant), keys.apiKey(old), keys.apiKey(sha256), ...act.keys],
       [
         ...this.#room(now),
         ...[id, keyIdOf(sha256), sha256, new Date(now).toISOString()],
-        ...[now + graceMs, EXPIRED_KEPT_MS],
+        ...[now + graceMs, EXPIRED_KEPT_MS, ...act.fields],
       ],
     );
     this.#believed.delete(old);
@@ -159,37 +168,46 @@ export class ApiKeys {
   }
 
   /**
-   * Forgets a key, everywhere within 2 s. With `keepLast` the last one that administers its tenant is refused (`last`).
+   * Forgets a key, everywhere within 2 s. With `keepLast` one that administers its tenant is refused (`last`) unless another does so too, for
+   * a day at least.
    */
   async remove(
     tenant: string,
     id: string,
-    options: { readonly keepLast?: boolean } = {},
+    options: { readonly keepLast?: boolean; readonly actor?: string } = {},
   ): Promise<'removed' | 'unknown' | 'last'> {
     const { keys } = this.#store;
     const sha256 = await this.#hashOf(tenant, id);
     if (sha256 === null) return 'unknown';
+    const name = await this.#store.call((redis) => redis.hget(keys.apiKey(sha256), 'name'));
+    const act = this.#act(options.actor, tenant, 'key.remove', id, { name: name ?? '' });
     const reply = await this.#store.script(
       SCRIPTS.remove,
-      [keys.apiKeys(tenant), keys.apiKey(sha256), keys.reply(randomUUID())],
-      [...this.#room(this.#store.clock()), id, options.keepLast === true ? '1' : '0', REPLY_MS],
+      [keys.apiKeys(tenant), keys.apiKey(sha256), keys.reply(randomUUID()), ...act.keys],
+      [
+        ...this.#room(this.#store.clock()),
+        ...[id, options.keepLast === true ? LASTING_MS : '', REPLY_MS, ...act.fields],
+      ],
     );
     this.#believed.delete(sha256);
     if (reply === -1) return 'last';
     return reply === 1 ? 'removed' : 'unknown';
   }
 
-  /** Gives a key that works other scopes, and a name when it has none. */
-  async adopt(apiKey: string, name: string, scopes: readonly Scope[]): Promise<void> {
+  /** Gives a key from before keys had names a name and other scopes. One that has a name is left as it is. */
+  async adopt(apiKey: string, name: string, scopes: readonly Scope[], actor: string): Promise<void> {
     const sha256 = hashKey(apiKey);
     const record = await this.#record(sha256);
-    if (record === null) return;
+    if (record === null || record.name !== '') return;
     const { keys } = this.#store;
-    await this.#store.call(async (redis) => {
-      await redis.hset(keys.apiKeys(record.tenant), record.id, sha256);
-      await redis.hset(keys.apiKey(sha256), 'scopes', SCOPES.filter((scope) => scopes.includes(scope)).join(' '));
-      await redis.hsetnx(keys.apiKey(sha256), 'name', name);
-    });
+    const { id, tenant } = record;
+    const ordered = SCOPES.filter((scope) => scopes.includes(scope));
+    const act = this.#act(actor, tenant, 'key.adopt', id, { name, scopes: ordered });
+    await this.#store.script(
+      SCRIPTS.adopt,
+      [keys.apiKeys(tenant), keys.apiKey(sha256), ...act.keys],
+      [id, sha256, name, ordered.join(' '), ...act.fields],
+    );
     this.#believed.delete(sha256);
   }
 
@@ -244,6 +262,16 @@ export class ApiKeys {
     };
   }
 
+  #act(
+    actor: string | undefined,
+    tenant: string,
+    action: string,
+    target: string,
+    details: Readonly<Record<string, unknown>>,
+  ): ReturnType<typeof actArguments> {
+    return actArguments(this.#store, actor === undefined ? null : { actor, tenant, action, target, details });
+  }
+
   /** The arguments of `scripts/include/room.lua`. */
   #room(now: number): readonly (string | number)[] {
     return [this.#store.keys.apiKey(''), now, MAX_KEYS];
@@ -251,3 +279,5 @@ export class ApiKeys {
 }
 
 const minuteOf = (ms: number): number => Math.floor(ms / MINUTE_MS);
+const isoOf = (at: number | undefined): string | undefined =>
+  at === undefined ? undefined : new Date(at).toISOString();

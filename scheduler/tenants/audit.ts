@@ -5,10 +5,12 @@ import type { Store } from '../store/store.ts';
 
 const SCRIPT = loadScript(new URL('./scripts/record-act.lua', import.meta.url));
 
-/** Entries that are kept, about: of one tenant, and of all together. */
+/** Entries that each stream keeps, about: of one tenant, and of all together. */
 const KEPT = 2000;
 const KEPT_OF_ALL = 20_000;
 const REPLY_MS = 60_000;
+/** Acts that nobody may push out of the log by deploying all day: they have a stream of their own. */
+const GUARDED = /^(tenant|key|quota|webhook-secret)\./;
 /** Longest target and details (as JSON) of an entry, characters. */
 const MAX_TARGET = 256;
 const MAX_DETAILS = 4096;
@@ -37,16 +39,59 @@ export interface Act {
   readonly details: Readonly<Record<string, unknown>>;
 }
 
+/** An act to be written down: whose, what, on what. */
+export interface NewAct {
+  readonly actor: string;
+  readonly tenant: string;
+  readonly action: string;
+  readonly target: string;
+  readonly details?: Readonly<Record<string, unknown>>;
+}
+
+/** An act that stands though its entry could not be written; the message says all of it, for the operator's log. */
+export class UnrecordedAct extends Error {
+  override readonly name = 'UnrecordedAct';
+
+  constructor({ actor, tenant, action, target, details = {} }: NewAct, cause: unknown) {
+    super(`the audit log lacks: ${actor} did ${action} to ${target} of ${tenant} (${detailsText(details)})`, { cause });
+  }
+}
+
+/** What a script with `include/record-act.lua` takes. No act, no entry. */
+export function actArguments(
+  { keys, clock }: Store,
+  act: NewAct | null,
+): { keys: string[]; fields: (string | number)[] } {
+  if (act === null) return { keys: Array(4).fill(keys.audit()), fields: [] };
+  const { actor, tenant, action, target, details = {} } = act;
+  const streams = [
+    [keys.audit(tenant), keys.guardedAudit(tenant)],
+    [keys.audit(), keys.guardedAudit()],
+  ];
+  return {
+    keys: streams.flatMap((pair) => (GUARDED.test(action) ? pair.reverse() : pair)),
+    fields: [
+      ...[KEPT, KEPT_OF_ALL],
+      ...['at', clock(), 'tenant', tenant, 'actor', actor, 'action', action],
+      ...['target', target.slice(0, MAX_TARGET), 'details', detailsText(details)],
+    ],
+  };
+}
+
 /** The log of administrative acts: what was done to a tenant, by whom, when. It holds no secrets; what comes in may not either. */
 export class AuditLog {
   readonly #store: Store;
+  readonly #onError: ((error: UnrecordedAct) => void) | undefined;
 
-  constructor(store: Store) {
+  /** `onError` is told of acts that could not be written down. */
+  constructor(store: Store, onError?: (error: UnrecordedAct) => void) {
     this.#store = store;
+    this.#onError = onError;
   }
 
   /**
-   * Writes down an act that has happened.
+   * Writes down an act that has happened. It stands, whatever becomes of its entry: this never throws. (Keys are made, rotated and removed
+   * in one step with their entries, see `ApiKeys`.)
    *
    * @example await audit.record(call.principal.keyId, tenant, 'alias.set', 'story@live', { version });
    */
@@ -57,18 +102,13 @@ export class AuditLog {
     target: string,
     details: Readonly<Record<string, unknown>> = {},
   ): Promise<void> {
-    const { keys } = this.#store;
-    const text = JSON.stringify(details);
-    await this.#store.script(
-      SCRIPT,
-      [keys.audit(tenant), keys.audit(), keys.reply(randomUUID())],
-      [
-        ...[KEPT, KEPT_OF_ALL, REPLY_MS],
-        ...['at', this.#store.clock(), 'tenant', tenant, 'actor', actor, 'action', action],
-        ...['target', target.slice(0, MAX_TARGET)],
-        ...['details', text.length > MAX_DETAILS ? '{"truncated":true}' : text],
-      ],
-    );
+    const act = { actor, tenant, action, target, details };
+    const { keys, fields } = actArguments(this.#store, act);
+    try {
+      await this.#store.script(SCRIPT, [this.#store.keys.reply(randomUUID()), ...keys], [REPLY_MS, ...fields]);
+    } catch (error) {
+      this.#onError?.(new UnrecordedAct(act, error));
+    }
   }
 
   /** Newest first, before a cursor; of all tenants without one. */
@@ -79,11 +119,27 @@ export class AuditLog {
     }
     const from = before === undefined ? '+' : `(${before}`;
     const count = Math.min(limit, MAX_AUDIT_LIMIT);
-    const entries = await this.#store.call((redis) =>
-      redis.xrevrange(this.#store.keys.audit(tenant), from, '-', 'COUNT', count),
-    );
-    return entries.map(parseAct);
+    const { keys } = this.#store;
+    const read = (key: string) => this.#store.call((redis) => redis.xrevrange(key, from, '-', 'COUNT', count));
+    const entries = await Promise.all([keys.audit(tenant), keys.guardedAudit(tenant)].map(read));
+    return entries
+      .flat()
+      .sort(([a], [b]) => newestFirst(a, b))
+      .slice(0, count)
+      .map(parseAct);
   }
+}
+
+function detailsText(details: Readonly<Record<string, unknown>>): string {
+  const text = JSON.stringify(details);
+  return text.length > MAX_DETAILS ? '{"truncated":true}' : text;
+}
+
+/** Of ids, `<ms>-<number>`. */
+function newestFirst(a: string, b: string): number {
+  const [aMs = 0, aNumber = 0] = a.split('-').map(Number);
+  const [bMs = 0, bNumber = 0] = b.split('-').map(Number);
+  return bMs - aMs || bNumber - aNumber;
 }
 
 function parseAct([cursor, fields]: [id: string, fields: string[]]): Act {

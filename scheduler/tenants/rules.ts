@@ -16,6 +16,8 @@ export const MAX_TENANTS = 10_000;
 export const MAX_KEYS = 100;
 
 const DAY_MS = 86_400_000;
+/** A key that ends sooner is none to rely on: the last one to administer a tenant lasts longer. */
+export const LASTING_MS = DAY_MS;
 /** A rotated key works for at most so long beside the one that replaces it. */
 export const MAX_GRACE_MS = 30 * DAY_MS;
 /** A key that has an end has it within so long. */

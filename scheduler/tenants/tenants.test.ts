@@ -130,8 +130,36 @@ describe('tenants and their keys', () => {
     assert.equal(await keys.remove('last', admin.key.id, { keepLast: true }), 'last');
     assert.equal(await keys.remove('last', plain.key.id, { keepLast: true }), 'removed');
     assert.equal(await keys.remove('last', brief.key.id, { keepLast: true }), 'removed');
-    made(await keys.create('last', { name: 'd', scopes: ['operator'] }));
+    made(await keys.create('last', { name: 'd', scopes: ['operator'], expiresAt: now + 1440 * MINUTE }));
+    assert.equal(await keys.remove('last', admin.key.id, { keepLast: true }), 'last', 'that one ends too soon');
+    const next = made(await keys.rotate('last', admin.key.id, MINUTE));
+    assert.equal(await keys.remove('last', next.key.id, { keepLast: true }), 'last', 'so does one that was rotated');
     assert.equal(await keys.remove('last', admin.key.id, { keepLast: true }), 'removed');
+    made(await keys.create('last', { name: 'e', scopes: ['operator'], expiresAt: now + 1441 * MINUTE }));
+    assert.equal(await keys.remove('last', next.key.id, { keepLast: true }), 'removed');
+  });
+
+  it('is made, rotated and removed together with its entry in the audit log, or not at all', async () => {
+    await tenants.ensure('acts');
+    const [keys, audit] = [keysOf(), new AuditLog(store())];
+    const acts = async () =>
+      (await audit.read({ tenant: 'acts', limit: 10 })).map(({ actor, action, target, details }) => [
+        ...[actor, action, target],
+        details,
+      ]);
+    const { key } = made(
+      await keys.create('acts', { name: 'a', scopes: ['invoke'], expiresAt: now + MINUTE }, 'key_1'),
+    );
+    const next = made(await keys.rotate('acts', key.id, 0, 'key_2'));
+    assert.equal((await keys.rotate('acts', key.id, 0, 'key_2')).kind, 'unknown');
+    assert.equal(await keys.remove('acts', next.key.id, { actor: 'key_3' }), 'removed');
+    assert.equal(await keys.remove('acts', next.key.id, { actor: 'key_3' }), 'unknown');
+    const expiresAt = new Date(now + MINUTE).toISOString();
+    assert.deepEqual(await acts(), [
+      ['key_3', 'key.remove', next.key.id, { name: 'a' }],
+      ['key_2', 'key.rotate', key.id, { by: next.key.id, graceMs: 0 }],
+      ['key_1', 'key.create', key.id, { name: 'a', scopes: ['invoke'], expiresAt }],
+    ]);
   });
 
   it('has so many keys and no more; expired ones make room', async () => {
@@ -216,5 +244,39 @@ describe('tenants and their keys', () => {
     const [long] = await audit.read({ limit: 1 });
     assert.deepEqual([long?.target.length, long?.details], [256, { truncated: true }]);
     await assert.rejects(audit.read({ before: 'nonsense', limit: 1 }), StoreError);
+  });
+
+  it('many acts of one kind push none of the others out, and both are read as one', async () => {
+    const audit = new AuditLog(store());
+    for (let i = 0; i < 3; i++) {
+      await audit.record('key_1', 'flood', 'quota.set', `q${i}`);
+      await audit.record('key_2', 'flood', 'alias.set', `a${i}`);
+    }
+    const targets = (acts: readonly { target: string }[]) => acts.map(({ target }) => target);
+    const order = ['a2', 'q2', 'a1', 'q1', 'a0', 'q0'];
+    const paged: string[] = [];
+    for (let before: string | undefined; ; ) {
+      const page = await audit.read({ tenant: 'flood', limit: 1, ...(before !== undefined && { before }) });
+      before = page.at(-1)?.cursor;
+      if (before === undefined) break;
+      paged.push(...targets(page));
+    }
+    assert.deepEqual(paged, order);
+    assert.deepEqual(targets(await audit.read({ limit: 6 })), order);
+    const connection = redis.connect();
+    const many = Array.from({ length: 4000 }, () => audit.record('key_2', 'flood', 'alias.set', 'again'));
+    await Promise.all(many);
+    assert.ok((await connection.xlen('pie:audit:flood')) < 2500);
+    assert.equal(await connection.xlen('pie:guarded-audit:flood'), 3);
+  });
+
+  it('an act stands though it cannot be written down; somebody is told all of it', async () => {
+    const told: Error[] = [];
+    const connection = redis.connect();
+    const audit = new AuditLog(new Store(connection, { deadlineMs: 200 }), (error) => told.push(error));
+    await audit.record('key_1', 'gone', 'quota.set', 'kv-pages', { limit: 1 });
+    connection.disconnect();
+    await audit.record('key_1', 'gone', 'quota.set', 'kv-pages', { limit: 2 });
+    assert.match(told.map(String).join(), /^UnrecordedAct: .*key_1 did quota.set to kv-pages of gone \({"limit":2}\)$/);
   });
 });

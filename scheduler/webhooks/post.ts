@@ -1,3 +1,4 @@
+import type { LookupAddress } from 'node:dns';
 import { type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import type { Reach } from '../addresses/reach.ts';
@@ -9,7 +10,7 @@ const MAX_HEAD_BYTES = 16 * 1024;
 
 /**
  * Sends a body and tells how it was answered. It connects to the very addresses that were checked, follows no redirect, and gives up when the
- * signal aborts. Never throws.
+ * signal aborts, whatever the server does. Never throws.
  */
 export async function post(
   url: URL,
@@ -20,33 +21,41 @@ export async function post(
 ): Promise<Answer> {
   try {
     const addresses = await untilAborted(reach.addresses(url, signal), signal);
-    return await new Promise<Answer>((resolve, reject) => {
-      const request = (url.protocol === 'https:' ? requestHttps : requestHttp)(url, {
-        method: 'POST',
-        agent: false,
-        headers: { ...headers, 'content-length': String(Buffer.byteLength(body)) },
-        maxHeaderSize: MAX_HEAD_BYTES,
-        signal,
-        lookup: (_hostname, options, done) => {
-          const [first] = addresses;
-          if (options.all) done(null, [...addresses]);
-          else done(null, first?.address ?? '', first?.family);
-        },
-      });
-      request.once('error', reject);
-      request.once('response', (response) => {
-        const answer: Answer = { status: response.statusCode ?? 0 };
-        // The status is the answer, whatever becomes of the body.
-        drained(response).then(
-          () => resolve(answer),
-          () => resolve(answer),
-        );
-      });
-      request.end(body);
-    });
+    const response = await untilAborted(respond(url, headers, body, addresses, signal), signal);
+    // The status is the answer, whatever becomes of the body.
+    await untilAborted(drained(response), signal).catch(() => undefined);
+    return { status: response.statusCode ?? 0 };
   } catch (error) {
     return { error: signal.aborted ? 'no answer in time' : reasonOf(error) };
   }
+}
+
+function respond(
+  url: URL,
+  headers: Readonly<Record<string, string>>,
+  body: string,
+  addresses: readonly LookupAddress[],
+  signal: AbortSignal,
+): Promise<IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    const request = (url.protocol === 'https:' ? requestHttps : requestHttp)(url, {
+      method: 'POST',
+      agent: false,
+      headers: { ...headers, 'content-length': String(Buffer.byteLength(body)) },
+      maxHeaderSize: MAX_HEAD_BYTES,
+      signal,
+      lookup: (_hostname, options, done) => {
+        const [first] = addresses;
+        if (options.all) done(null, [...addresses]);
+        else done(null, first?.address ?? '', first?.family);
+      },
+    });
+    request.on('error', reject);
+    request.once('response', resolve);
+    // A server that switches protocols, or closes, leaves neither a response nor an error.
+    request.once('close', () => reject(new Error('the connection was closed before there was an answer')));
+    request.end(body);
+  });
 }
 
 async function drained(response: IncomingMessage): Promise<void> {

@@ -1,3 +1,4 @@
+import { TENANT_NAME } from '#scheduler/tenants/rules.ts';
 import { includesScope } from '#scheduler/tenants/scopes.ts';
 import type { Call, ControlPlane, Scope } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
@@ -54,14 +55,12 @@ export function demand(visit: Visit, scope: Scope): void {
     });
 }
 
-const TENANT = /^[a-z0-9][a-z0-9_-]{0,62}$/i;
-
 /** The tenant that a page is about: the key's own, or the one that an operator names. */
 export function tenantOf(visit: Visit): string {
   const named = visit.url.searchParams.get('tenant') ?? visit.call.principal.tenant;
   if (named === visit.call.principal.tenant) return named;
   demand(visit, 'operator');
-  if (!TENANT.test(named)) throw new GatewayError('not-found', 'There is no tenant of this name.');
+  if (!TENANT_NAME.test(named)) throw new GatewayError('unknown-tenant', 'There is no tenant of this name.');
   return named;
 }
 

@@ -4,6 +4,7 @@ import type { ControlPlane, InvocationStatus } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 import { InvocationSchema } from './schemas.ts';
+import { tenantName } from './tenants.ts';
 
 const STATUSES: readonly InvocationStatus[] = ['queued', 'running', 'succeeded', 'failed', 'cancelled'];
 const MAX_PAGE = 200;
@@ -18,12 +19,7 @@ const listQuery = z.object({
       description: `Only in these states, with commas between: ${STATUSES.join(', ')}`,
       example: 'queued,running',
     }),
-  tenant: z
-    .string()
-    .min(1)
-    .max(64)
-    .optional()
-    .openapi({ description: "Another tenant than the key's: operators only" }),
+  tenant: tenantName.optional().openapi({ description: "Another tenant than the key's: operators only" }),
   limit: z.coerce.number().int().min(1).max(MAX_PAGE).default(50),
   cursor: z
     .string()
@@ -74,7 +70,7 @@ export function operationRoutes(app: App, control: ControlPlane): void {
           }),
           'A page',
         ),
-        ...problems('invalid-input'),
+        ...problems('invalid-input', 'unknown-tenant'),
       },
     }),
     async (c) => {

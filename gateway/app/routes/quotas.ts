@@ -18,6 +18,10 @@ const scopeQuery = z.object({
   function: functionName.optional().openapi({ description: 'The quotas of this function as well' }),
 });
 
+const changeQuery = z.object({
+  tenant: tenantName.optional().openapi({ description: "The same as `tenant` in the body; the key's own by default" }),
+});
+
 const usageQuery = z.object({
   tenant: tenantName.optional().openapi({ description: "For operators; the key's own tenant by default" }),
   from: time.optional().openapi({ description: 'The start of this month by default' }),
@@ -81,7 +85,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
       summary: 'Set a limit',
       description: `For operators. A limit for good ends an override; null gives the platform's default back. Quotas: ${QUOTA_NAMES.map((name) => `\`${name}\``).join(', ')}.`,
       security: SECURITY,
-      request: { body: jsonBody(ChangeSchema) },
+      request: { query: changeQuery, body: jsonBody(ChangeSchema) },
       responses: {
         200: json(
           z.object({ tenant: z.string(), quota: z.union([QuotaSchema, z.null()]) }),
@@ -99,7 +103,15 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
     }),
     async (c) => {
       const call = callOf(c, 'operator');
-      const { tenant = call.principal.tenant, quota, ...change } = await readChecked(c.req.raw, ChangeSchema);
+      const { tenant: meant, quota, ...change } = await readChecked(c.req.raw, ChangeSchema);
+      const named = c.req.valid('query').tenant;
+      if (named !== undefined && meant !== undefined && named !== meant) {
+        throw new GatewayError('invalid-input', `The address names the tenant "${named}", the body "${meant}".`, {
+          field: 'tenant',
+          hint: 'Name it once.',
+        });
+      }
+      const tenant = meant ?? named ?? call.principal.tenant;
       const name = QUOTA_NAMES.find((one) => one === quota);
       if (name === undefined) {
         throw new GatewayError('invalid-quota', `There is no quota "${quota}".`, {

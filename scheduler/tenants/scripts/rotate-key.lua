@@ -1,10 +1,11 @@
 --[[
-  Puts a key with the same name, scopes and expiry in place of another, which works until the end of a grace period. Of a call that is
-  sent twice the second only answers.
+  Puts a key with the same name, scopes and expiry in place of another, which works until the end of a grace period, and writes the act down.
+  Of a call that is sent twice the second only answers.
 
   KEYS[1] keys of the tenant (hash, id to sha256)
   KEYS[2] record of the old key (hash)
   KEYS[3] record of the one that replaces it (hash)
+  KEYS[4…7] see include/record-act.lua
 
   ARGV[1..3] see include/room.lua
   ARGV[4] id of the old key
@@ -13,10 +14,12 @@
   ARGV[7] when it was made, ISO 8601
   ARGV[8] end of the grace period, ms since the epoch
   ARGV[9] how long an expired key is kept, ms
+  ARGV[10…] the act, see include/record-act.lua
 
   Returns 1 rotated, 0 there is no such key or it is expired, -1 the tenant has as many keys as it may.
 ]]
 --- @include "./include/room.lua"
+--- @include "./include/record-act.lua"
 
 if redis.call('EXISTS', KEYS[3]) == 1 then
   return 1
@@ -42,4 +45,5 @@ end
 local grace = math.min(expiry, tonumber(ARGV[8]))
 redis.call('HSET', KEYS[2], 'expiresAt', string.format('%.0f', grace))
 redis.call('PEXPIREAT', KEYS[2], string.format('%.0f', grace + tonumber(ARGV[9])))
+record_act(4, { unpack(ARGV, 10) })
 return 1

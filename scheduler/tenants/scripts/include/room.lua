@@ -4,10 +4,10 @@ local function record_of(sha256)
   return ARGV[1] .. sha256
 end
 
--- Whether the key with this record works now.
-local function works(record)
+-- Whether the key with this record works now, and in `for_ms` still.
+local function works(record, for_ms)
   local expiry = redis.call('HGET', record, 'expiresAt')
-  return redis.call('EXISTS', record) == 1 and (not expiry or tonumber(expiry) > tonumber(ARGV[2]))
+  return redis.call('EXISTS', record) == 1 and (not expiry or tonumber(expiry) > tonumber(ARGV[2]) + (for_ms or 0))
 end
 
 -- Whether the tenant may have one key more. Those that are forgotten leave the list; when it is full, those that are expired do.

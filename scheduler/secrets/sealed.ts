@@ -1,0 +1,29 @@
+import type { Store } from '../store/store.ts';
+
+/** Tenants asked about at once. */
+const BATCH = 100;
+
+/**
+ * The id of a master key under which a secret of some tenant, or of its webhooks, is sealed; null when nothing is. (A sealed value begins with the
+ * id of its key, see `sealing.ts`.)
+ */
+export async function sealedUnder(store: Store): Promise<string | null> {
+  const { keys } = store;
+  const tenants = await store.call((redis) => redis.smembers(keys.tenants));
+  for (let i = 0; i < tenants.length; i += BATCH) {
+    const some = await store.call((redis) =>
+      Promise.all(
+        tenants.slice(i, i + BATCH).map(async (tenant) => {
+          const [entry, webhooks] = await Promise.all([
+            redis.hrandfield(keys.secretValues(tenant), 1, 'WITHVALUES') as Promise<string[]>,
+            redis.get(keys.webhookSecret(tenant)),
+          ]);
+          return entry[1] ?? webhooks ?? '';
+        }),
+      ),
+    );
+    const sealed = some.find((value) => value !== '');
+    if (sealed !== undefined) return sealed.slice(0, sealed.indexOf('.'));
+  }
+  return null;
+}

@@ -1,0 +1,31 @@
+-- Writes an administrative act into the log of its tenant and into that of all tenants. Acts are kept in two streams, bounded apart and read
+-- as one: an entry's id is later than all of both, so that no two share one.
+--
+-- KEYS[at], KEYS[at + 1] acts of the tenant: the stream that takes this one, and the other
+-- KEYS[at + 2], KEYS[at + 3] the same of all tenants
+-- fields: entries that the first keeps (about), entries that the third keeps (about), then fields and values; nothing is written without any
+local function later_id(stream, other)
+  local time = redis.call('TIME')
+  local ms, sequence = time[1] * 1000 + math.floor(time[2] / 1000), 0
+  for _, key in ipairs({ stream, other }) do
+    local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+    if last then
+      local last_ms, last_sequence = last[1]:match('^(%d+)-(%d+)$')
+      last_ms, last_sequence = tonumber(last_ms), tonumber(last_sequence)
+      if last_ms > ms or (last_ms == ms and last_sequence >= sequence) then
+        ms, sequence = last_ms, last_sequence + 1
+      end
+    end
+  end
+  return string.format('%.0f-%.0f', ms, sequence)
+end
+
+local function record_act(at, fields)
+  if #fields < 3 then
+    return
+  end
+  for i = 0, 2, 2 do
+    local id = later_id(KEYS[at + i], KEYS[at + i + 1])
+    redis.call('XADD', KEYS[at + i], 'MAXLEN', '~', fields[1 + i / 2], id, unpack(fields, 3))
+  end
+end
