@@ -29,7 +29,10 @@ async function main(): Promise<void> {
     const level = error instanceof UnrecordedAct ? 'error' : 'warn';
     log({ level, message: 'in the background', error });
   };
-  const masterKeys = openMasterKeys(config.home, { create: true, sealedUnder: () => sealedUnder(scheduler.store) });
+  const masterKeys = openMasterKeys(config.home, {
+    create: true,
+    sealedUnder: () => sealedUnder(scheduler.store, scheduler.functions),
+  });
   const { retention } = config;
   const scheduler = openScheduler({ connect: () => connectRedis(config), masterKeys, retention, onError });
   const reach = new Reach(config.http);
@@ -79,12 +82,13 @@ async function main(): Promise<void> {
 
 /** After a rotation of the master key; nothing is left to do otherwise. One tenant's fault keeps nobody else's back. */
 async function resealSecrets(
-  { tenants, secrets, webhookSecrets }: Scheduler,
+  { tenants, secrets, environments, webhookSecrets }: Scheduler,
   onError: (error: unknown) => void,
 ): Promise<void> {
   try {
     for (const { name } of await tenants.list()) {
       await secrets.reseal(name).catch(onError);
+      await environments.reseal(name).catch(onError);
       await webhookSecrets.reseal(name).catch(onError);
     }
   } catch (error) {

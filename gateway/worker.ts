@@ -1,4 +1,4 @@
-import { createApp } from './app/app.ts';
+import { type AppOptions, createApp } from './app/app.ts';
 import { OriginControlPlane } from './worker/control-plane.ts';
 
 /** Bindings of the worker; see wrangler.jsonc. */
@@ -32,8 +32,11 @@ export default {
     let app = apps.get(env);
     if (app === undefined) {
       const binding = env.ORIGIN;
+      const log: AppOptions['log'] = ({ level, ...record }) =>
+        console[level](JSON.stringify({ ...record, error: String(record.error) }));
       const control = new OriginControlPlane({
         url: env.ORIGIN_URL,
+        onError: (error) => log({ level: 'warn', message: 'the origin is not ready', error }),
         ...(binding === undefined ? {} : { fetch: (url: string, init: RequestInit) => binding.fetch(url, init) }),
       });
       app = createApp(control, {
@@ -41,7 +44,7 @@ export default {
         firstFrameMs: FIRST_FRAME_MS,
         clientAddress: (c) => c.req.header('cf-connecting-ip') ?? '',
         ...(env.SESSION_SECRET === undefined ? {} : { sessionSecret: new TextEncoder().encode(env.SESSION_SECRET) }),
-        log: ({ level, ...record }) => console[level](JSON.stringify({ ...record, error: String(record.error) })),
+        log,
       });
       apps.set(env, app);
     }

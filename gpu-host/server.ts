@@ -5,7 +5,8 @@ import type { Vitals } from '#infra/telemetry/vitals.ts';
 import { ModelEngine } from './handlers/engine.ts';
 import { type HostedModel, maxTopK, traitsOf } from './handlers/model.ts';
 import { Tenants } from './memory/tenants.ts';
-import type { GpuHostStats, HostHello, ModelStats } from './protocol/host.ts';
+import type { GpuHostStats, HostHello, ModelStats, StatsOptions } from './protocol/host.ts';
+import { Attempts } from './server/attempts.ts';
 import { Connection, type ConnectionLimits, DEFAULT_CONNECTION_LIMITS } from './server/connection.ts';
 import { listen } from './server/listen.ts';
 import { checkTraits } from './server/traits.ts';
@@ -31,6 +32,7 @@ export class GpuHost {
   readonly engines: readonly ModelEngine[];
   #limits: ConnectionLimits;
   readonly #tenants = new Tenants();
+  readonly #attempts = new Attempts();
   #server: Server | undefined;
   #connections = new Set<Connection>();
   #touched = new Set<Connection>();
@@ -60,15 +62,15 @@ export class GpuHost {
     return bound;
   }
 
-  /** Counters of all models; `reset` starts them anew after reading. */
-  stats(reset = false): GpuHostStats {
+  /** Counters of all models; `reset` starts them anew after reading, `modelsOnly` leaves out everything else. */
+  stats({ reset = false, modelsOnly = false }: StatsOptions = {}): GpuHostStats {
     const nowMs = performance.now();
     const stats: GpuHostStats = {
       elapsedMs: nowMs - this.#sinceMs,
       connections: this.#connections.size,
       models: this.engines.map(modelStats),
-      tenants: this.#tenants.stats(MAX_TENANTS),
-      ...(this.#vitals && { vitals: this.#vitals() }),
+      tenants: modelsOnly ? [] : this.#tenants.stats(MAX_TENANTS),
+      ...(this.#vitals && !modelsOnly && { vitals: this.#vitals() }),
     };
     if (reset) {
       this.#sinceMs = nowMs;
@@ -93,7 +95,9 @@ export class GpuHost {
       {
         engines: this.engines,
         hello: () => this.#hello(),
-        stats: (reset) => this.stats(reset),
+        attempts: this.#attempts,
+        limitTenant: (tenant, limit) => this.#tenants.limit(tenant, limit),
+        stats: (options) => this.stats(options),
         touched: (touched) => this.#touch(touched),
         ended: (ended) => {
           this.#connections.delete(ended);
@@ -141,13 +145,14 @@ export class GpuHost {
 
 function modelStats(engine: ModelEngine): ModelStats {
   const { stats, model, memory, registry, batcher, spaces } = engine;
-  const { free, cached, owned, total, swappedOut, prefix, swapsOut, swapsIn, terminations } = memory.stats();
+  const { free, cached, owned, total, swappedOut, prefix, swapsOut, swapsIn, terminations, idle } = memory.stats();
   const { exports, files } = registry.stats();
   return {
     name: model.name,
     backend: model.backend.name,
     pages: { free, cached, owned, total },
     swappedOutPages: swappedOut,
+    idlePages: idle,
     prefix,
     swapsOut,
     swapsIn,

@@ -137,7 +137,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       return resolveGrants(version?.manifest.grants);
     },
     variablesOf: async (job) =>
-      variablesOf(await launcher.function(job.tenant, job.function, job.version), scheduler.secrets),
+      variablesOf(await launcher.function(job.tenant, job.function, job.version), scheduler),
     services: {
       keyValues: scheduler.keyValues,
       messaging: scheduler.messaging,

@@ -25,6 +25,7 @@ import type { QuotaUse } from './quotas/exceeded.ts';
 import { Quotas } from './quotas/quotas.ts';
 import { Reaper } from './runtimes/reaper.ts';
 import { Runtimes } from './runtimes/runtimes.ts';
+import { Environments } from './secrets/environments.ts';
 import type { MasterKeys } from './secrets/master-keys.ts';
 import { Secrets } from './secrets/secrets.ts';
 import { Channels } from './store/channels.ts';
@@ -93,6 +94,7 @@ export class Scheduler {
   readonly apiKeys: ApiKeys;
   readonly audit: AuditLog;
   readonly secrets: Secrets;
+  readonly environments: Environments;
   readonly webhookSecrets: WebhookSecrets;
   readonly #options: SchedulerOptions;
   readonly #channels: Channels;
@@ -138,6 +140,7 @@ export class Scheduler {
     this.apiKeys = new ApiKeys(store);
     this.audit = new AuditLog(store, options.onError);
     this.secrets = new Secrets(store, this.functions, options.masterKeys);
+    this.environments = new Environments(store, this.functions, options.masterKeys);
     this.deployments = new Deployments(this);
     this.webhookSecrets = new WebhookSecrets(store, options.masterKeys);
     this.messaging = new Messaging(store, channels);

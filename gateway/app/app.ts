@@ -1,4 +1,4 @@
-import { OpenAPIHono } from '@hono/zod-openapi';
+import { OpenAPIHono, type z } from '@hono/zod-openapi';
 import type { Context } from 'hono';
 import { HTTPException } from 'hono/http-exception';
 import { methodNotAllowed } from 'hono/method-not-allowed';
@@ -7,6 +7,7 @@ import { type AppEnv, type AppSettings, DEFAULT_LIMITS, type Limits } from './co
 import type { ControlPlane } from './control.ts';
 import { dashboardRoutes } from './dashboard/routes.ts';
 import { GatewayError } from './errors/gateway-error.ts';
+import { wordedIssue } from './errors/issues.ts';
 import { problemResponse } from './errors/problem.ts';
 import { authenticate } from './http/authenticate.ts';
 import { discardBody } from './http/body.ts';
@@ -144,11 +145,14 @@ function answer(c: Context<AppEnv>, error: GatewayError): Response {
   return problemResponse(error, c.get('requestId'), new URL(c.req.url).origin);
 }
 
-function invalidParameter(target: string, issue: { path: PropertyKey[]; message: string } | undefined): GatewayError {
+/** What people call the places of parameters. */
+const PLACES: Readonly<Record<string, string>> = { query: 'parameter', param: 'part of the address' };
+
+function invalidParameter(target: string, issue: z.core.$ZodIssue | undefined): GatewayError {
   const field = issue?.path.map(String).join('/') ?? '';
   return new GatewayError(
     'invalid-input',
-    `The ${target} "${field}" is not valid: ${issue?.message ?? 'it breaks its schema'}.`,
+    `The ${PLACES[target] ?? target} "${field}" is not valid: it ${wordedIssue(issue).replace(/^it /, '')}.`,
     {
       field,
       hint: '/docs shows the parameters of every route.',

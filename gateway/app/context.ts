@@ -12,6 +12,8 @@ export interface AppEnv {
     traceparent: string;
     /** Absent on routes that anyone may read. */
     principal: Principal | undefined;
+    /** Throws `unauthorized` or `tenant-suspended` once the request's key is not to be used any more. */
+    recheck: (() => Promise<void>) | undefined;
     /** Headers for the answer that the control plane has given. */
     answerHeaders: Readonly<Record<string, string>> | undefined;
   };

@@ -175,6 +175,7 @@ export type Invoked = InvocationState & { readonly replayed?: true | undefined }
 
 /** How the notification of an end stands; see `WebhookState` of the scheduler. */
 export interface WebhookDelivery {
+  /** Without query. */
   readonly url: string;
   readonly status: 'waiting' | 'pending' | 'delivered' | 'failed';
   readonly attempts: number;
@@ -203,6 +204,8 @@ export interface InvocationState {
   /** Why it failed, once it has. */
   readonly error?: { readonly code: ErrorCode; readonly message: string } | undefined;
   readonly usage?: Readonly<Record<string, unknown>> | undefined;
+  /** Attempts begun; above 1 for a restartable function that was begun again. `usage` is the sum over them. */
+  readonly attempts: number;
   /** Sequence number of the last event so far; 0 when there is none. */
   readonly lastEventId: number;
   /** Absent when none was asked for. */

@@ -6,7 +6,7 @@ import { home } from './paths.ts';
 export interface Credentials {
   readonly url: string;
   readonly apiKey: string;
-  /** Where they were found. */
+  /** Where the address was found. */
   readonly source: string;
 }
 
@@ -18,7 +18,7 @@ export function credentialsFile(environment: NodeJS.ProcessEnv = process.env): s
 /** Address and key: `PIE_URL` and `PIE_API_KEY`, else the home's credentials.json. Throws {@link Failure} when there are none. */
 export function findCredentials(environment: NodeJS.ProcessEnv = process.env): Credentials {
   const { PIE_URL: url, PIE_API_KEY: apiKey } = environment;
-  if (url && apiKey) return { url: validUrl(url, 'PIE_URL'), apiKey, source: 'PIE_URL and PIE_API_KEY' };
+  if (url && apiKey) return { url: validUrl(url, 'PIE_URL'), apiKey, source: 'PIE_URL' };
   const file = credentialsFile(environment);
   const stored = readCredentials(file);
   if (stored === null) {
@@ -32,7 +32,7 @@ export function findCredentials(environment: NodeJS.ProcessEnv = process.env): C
   return {
     url: validUrl(url || stored.url, url ? 'PIE_URL' : file),
     apiKey: apiKey || stored.apiKey,
-    source: file,
+    source: url ? 'PIE_URL' : file,
   };
 }
 

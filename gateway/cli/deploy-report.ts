@@ -16,7 +16,7 @@ export function reportLines({ deployed, built }: Deployment): string[] {
       : [`built in ${duration(buildMs)}${stepsText}`];
   const starts = [
     ...(report.coldStartMs === null ? [] : [`cold ${fine(report.coldStartMs)}`]),
-    ...(report.warmStartMs === null ? [] : [`warm ${fine(report.warmStartMs)}`]),
+    ...(report.warmStartMs === null ? [] : [`warm ${fine(report.warmStartMs)} (a ready instance taken from the pool)`]),
   ];
   return [
     row(

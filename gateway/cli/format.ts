@@ -1,8 +1,11 @@
-/** `1.9 MB`, in powers of ten. */
+const SIZES = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+
+/** `1.9 MiB`. */
 export function bytes(count: number): string {
-  if (count < 1000) return `${count} B`;
-  if (count < 1e6) return `${(count / 1e3).toFixed(1)} kB`;
-  return count < 1e9 ? `${(count / 1e6).toFixed(1)} MB` : `${(count / 1e9).toFixed(1)} GB`;
+  let scaled = count;
+  let unit = 0;
+  for (; scaled >= 1024 && unit < SIZES.length - 1; unit += 1) scaled /= 1024;
+  return `${unit === 0 ? scaled : scaled.toFixed(1)} ${SIZES[unit]}`;
 }
 
 /** `850 ms`, `1.2 s`, `3 min`, `5 h`, `12 d`. */

@@ -92,7 +92,7 @@ export function parse(commands: readonly Command[], version: string, argv: reado
       process.stderr.write(complaint);
       throw new Failure('No command was given.', { advice: 'Pick one of the commands above.' });
     }
-    throw usageFailure(complaint || error.message, argv);
+    throw usageFailure(complaint || error.message, commands, argv);
   }
   return parsed;
 }
@@ -101,27 +101,45 @@ function optionOf(option: Option): CommanderOption {
   const made = new CommanderOption(option.flags, option.help);
   if (option.choices) made.choices([...option.choices]);
   const { parse } = option;
-  if (option.repeat === true)
+  if (option.repeat === true) {
     made.argParser((value: string, before: string[] | undefined) => [...(before ?? []), value]);
-  else if (parse)
-    made.argParser((value: string) => {
-      try {
-        return parse(value);
-      } catch (error) {
-        throw new InvalidArgumentError(error instanceof Error ? error.message : String(error));
-      }
+  } else if (made.required || made.optional) {
+    const chosen = made.parseArg;
+    made.argParser((value: string, before: unknown) => {
+      if (before !== undefined) throw new InvalidArgumentError('It was given before: give it once.');
+      if (chosen) return chosen(value, before);
+      return parse ? parsed(parse, value) : value;
     });
+  }
   return made;
 }
 
-function usageFailure(complaint: string, argv: readonly string[]): Failure {
+function parsed(parse: NonNullable<Option['parse']>, value: string): unknown {
+  try {
+    return parse(value);
+  } catch (error) {
+    const advice = error instanceof Failure ? error.advice : undefined;
+    const words = error instanceof Error ? error.message : String(error);
+    throw new InvalidArgumentError(advice === undefined ? words : `${words} ${advice}`);
+  }
+}
+
+/** The words of the line that name a command, or a group of them. */
+function knownWords(commands: readonly Command[], argv: readonly string[]): string[] {
+  const names = commands.map(({ name }) => name.split(' '));
+  const [first = '', second = ''] = argv.filter((word) => !word.startsWith('-'));
+  if (names.some(([group, word]) => group === first && word === second && second !== '')) return [first, second];
+  return names.some(([word]) => word === first) ? [first] : [];
+}
+
+function usageFailure(complaint: string, commands: readonly Command[], argv: readonly string[]): Failure {
   const [what = '', ...more] = complaint
     .trim()
     .replace(/^error: /, '')
     // What was one too many may be a secret.
     .replace(/( but got \d+): .*/s, '$1.')
     .split('\n');
-  const known = /unknown command/.test(what) ? [] : argv.filter((word) => !word.startsWith('-')).slice(0, 1);
+  const known = knownWords(commands, argv);
   const suggestion = more.join(' ').replace(/^\(|\)$/g, '');
   return new Failure(`${what.charAt(0).toUpperCase()}${what.slice(1)}${/[.?!]$/.test(what) ? '' : '.'}`, {
     advice: `${suggestion} See \`pie ${[...known, '--help'].join(' ')}\`.`.trim(),

@@ -44,7 +44,7 @@ describe('pie quota and pie usage', () => {
       assert.equal(code, 0, stderr);
       assert.match(
         stdout,
-        new RegExp(`${quota} is ${quota.startsWith('r') ? '10' : '1,000'}: key_.* until .*\\(trial\\)`),
+        new RegExp(`${quota} of your tenant: at most ${quota.startsWith('r') ? '10' : '1,000'}, set by key_.* until .*\\(trial\\)`),
       );
     }
     const { id } = (await (await invoke()).json()) as { id: string };
@@ -80,8 +80,15 @@ describe('pie quota and pie usage', () => {
     assert.match(stderr, /no quota "dreams-per-day"[\s\S]*requests-per-minute/);
     assert.equal(
       (await pie('quota', 'set', 'tokens-per-month', 'none')).stdout,
-      'tokens-per-month has no limit now.\n',
+      'tokens-per-month of your tenant: no limit now.\n',
     );
     assert.equal((await pie('usage', '--from', 'yesterday')).code, 1);
+    assert.equal((await pie('usage', '--csv', '--json')).code, 1);
+    const unknown = await pie('quota', 'set', 'tokens-per-day', '5', '--function', 'nothing', '--json');
+    assert.deepEqual([unknown.code, JSON.parse(unknown.stderr).error.code], [2, 'unknown-function']);
+    const twice = await pie('quota', '--tenant', 'a', '--tenant', 'b');
+    assert.match(twice.stderr, /once[\s\S]*pie quota --help/);
+    const span = await pie('quota', 'set', 'tokens-per-day', '5', '--for', 'ever');
+    assert.match(span.stderr, /no span of time[\s\S]*90s[\s\S]*pie quota set --help/);
   });
 });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -79,6 +79,24 @@ describe('releases on the command line', () => {
       versions,
       /VERSION +ALIASES +SIZE +DEPLOYED +BY +MESSAGE\n[0-9a-f]+ +live +.* key_\w+ +the second\n[0-9a-f]+ +v1 +.* the first/,
     );
+  });
+
+  it('says of several what will not work, each on a line', async () => {
+    const folders = ['one', 'two'].map((name) => {
+      const of = path.join(folder, name);
+      mkdirSync(of);
+      writeFileSync(path.join(of, 'a.wasm'), componentBytes(name));
+      writeFileSync(path.join(of, 'pie.json'), JSON.stringify({ name, main: 'a.wasm', limits: { pages: 9000 } }));
+      return of;
+    });
+    for (const more of [['--dry-run'], []]) {
+      const { code, stderr } = await pie('deploy', ...folders, ...more);
+      assert.equal(code, EXIT.ok, stderr);
+      const [, told = ''] = stderr.split(/^(?:Checked|Deployed) 2 functions.*\n/m);
+      assert.match(told, /^warning: one: limits\.pages is 9000.*\nwarning: two: limits\.pages is 9000.*\n$/);
+    }
+    await ok('remove', 'one');
+    await ok('remove', 'two');
   });
 
   it('divides an alias, rolls it back after it has said what changes, and removes with what drains', async () => {

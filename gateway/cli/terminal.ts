@@ -67,6 +67,12 @@ export class Terminal {
     if (!this.json && !this.#silent) this.#err.write(`${this.#style(2, line)}\n`);
   }
 
+  /** A remark about the result that belongs at its place in it: where a person reads the result, and on standard error for whoever else does. */
+  remark(line: string): void {
+    if (this.#out.isTTY && !this.#err.isTTY) this.print(this.#style(2, line, this.#out));
+    this.note(line);
+  }
+
   /** Rows in columns, the first one a heading. Without rows, `empty`. */
   table(heading: readonly string[], rows: readonly (readonly string[])[], empty: string): void {
     if (rows.length === 0) {

@@ -14,6 +14,10 @@ interface EventData {
     readonly version: string;
     readonly queuedMs: number;
     readonly coldStart: boolean;
+    /** From the second attempt on: what earlier ones have said is taken back. */
+    readonly attempt?: number;
+    /** The invocation that launched it. */
+    readonly parent?: string;
   };
   readonly message: MessageData;
   readonly log: { readonly level: LogLevel; readonly message: string };

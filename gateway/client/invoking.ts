@@ -133,7 +133,9 @@ function requestOf(input: unknown, options: InvokeOptions, headers: Record<strin
 async function outcomeOf(stream: InvocationStream): Promise<Outcome> {
   const messages: MessageData[] = [];
   for await (const event of stream) {
-    if (event.event === 'message') messages.push(event.data);
+    // What an earlier attempt said was taken back with it.
+    if (event.event === 'start') messages.length = 0;
+    else if (event.event === 'message') messages.push(event.data);
     else if (event.event === 'error') throw errorFromEvent(event.data, stream.id);
     else if (event.event === 'result') {
       const { output, usage } = event.data;

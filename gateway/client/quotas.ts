@@ -5,7 +5,7 @@ import type { Http } from './http.ts';
 export interface QuotaQuery extends CallOptions {
   /** For operators; the key's own tenant by default. */
   readonly tenant?: string | undefined;
-  /** The quotas of this function as well. */
+  /** Only the quotas of the tenant as a whole and of this function; those of all functions without it. */
   readonly function?: string | undefined;
 }
 

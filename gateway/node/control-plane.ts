@@ -172,6 +172,7 @@ export class NodeControlPlane implements ControlPlane {
         version: stored.version,
         status: 'queued',
         createdAt: new Date(submission.submittedAt).toISOString(),
+        attempts: 0,
         lastEventId: 0,
         ...(webhookUrl === undefined ? {} : { webhook: unsent(shownUrl(webhookUrl)) }),
       };
@@ -297,7 +298,7 @@ export class NodeControlPlane implements ControlPlane {
       // The platform's functions that a tenant invokes write into the tenant's own logs.
       names: async () =>
         name === null ? [...new Set([...(await functions.names(tenant)), ...SHARED_FUNCTIONS])] : [name],
-      status: (id) => invocations.status(id),
+      statuses: (ids) => invocations.statuses(ids),
     };
     return translatingStream(readLogs(source, options, signal));
   }

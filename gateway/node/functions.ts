@@ -5,6 +5,7 @@ import { FUNCTION_NAME, type Manifest, parseManifest } from '#scheduler/function
 import type { FunctionVersion as StoredVersion } from '#scheduler/functions/types.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
+import { withoutValues } from '#scheduler/secrets/rules.ts';
 import type { DeployPlan, DeployTarget, Draining } from '../app/control/releases.ts';
 import type {
   Call,
@@ -16,6 +17,7 @@ import type {
 } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { toAlias, toFunctionVersion, toReport, toVersionAliases } from './present.ts';
+import { requireOwn } from './shared-functions.ts';
 import { translating } from './store-errors.ts';
 
 /** What is deployed, in Redis: looked at, added to, removed. */
@@ -78,9 +80,11 @@ export class NodeFunctions {
       if (!outcome.ok) throw refusal(outcome);
       const { version, created, alias, warnings } = outcome;
       const { keyId, tenant } = call.principal;
+      // Who did it is said of every act.
+      const { by: _, ...placed } = deployment.placement;
       await this.#scheduler.audit.record(keyId, tenant, 'function.deploy', `${version.name}@${version.version}`, {
         created,
-        ...deployment.placement,
+        ...placed,
       });
       return {
         function: toFunctionVersion(version),
@@ -96,7 +100,8 @@ export class NodeFunctions {
   plan(call: Call, manifest: FunctionManifest, component: Uint8Array, target: DeployTarget): Promise<DeployPlan> {
     return translating(async () => {
       const deployment = this.#deployment(call, manifest, component, target);
-      const planned = await this.#scheduler.deployments.plan(deployment);
+      const { deployments, environments } = this.#scheduler;
+      const planned = await deployments.plan(deployment);
       if (!planned.ok) throw refusal(planned);
       const { version, exists, deployed, warnings } = planned;
       const { alias } = deployment.placement;
@@ -105,12 +110,12 @@ export class NodeFunctions {
       return {
         version: version.version,
         exists,
-        manifest: { ...version.manifest },
+        manifest: withoutValues({ ...version.manifest }),
         componentHash: version.componentHash,
         componentBytes: version.componentBytes,
         alias: exists && target.onlyNew === true && from.length > 0 ? null : alias,
         from,
-        changes: differences(served, version),
+        changes: differences(served && (await environments.opened(served)), await environments.opened(version)),
         grants: grantsInWords(version.manifest),
         warnings,
       };
@@ -120,6 +125,7 @@ export class NodeFunctions {
   remove({ principal }: Call, name: string, now: boolean): Promise<readonly Draining[] | null> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return null;
+      requireOwn(principal, name);
       const { removals, audit } = this.#scheduler;
       const left = await removals.removeFunction(principal.tenant, name, now);
       if (left !== null) await audit.record(principal.keyId, principal.tenant, 'function.remove', name, { now });
@@ -137,7 +143,9 @@ export class NodeFunctions {
   #deployment({ principal }: Call, given: FunctionManifest, component: Uint8Array, target: DeployTarget) {
     const { alias = LIVE, tag, message, onlyNew } = target;
     const placement = { alias, tag, message, onlyNew, by: principal.keyId };
-    return { tenant: principal.tenant, manifest: checked(given), component, defaults: this.#limits, placement };
+    const manifest = checked(given);
+    requireOwn(principal, manifest.name);
+    return { tenant: principal.tenant, manifest, component, defaults: this.#limits, placement };
   }
 }
 
@@ -153,6 +161,10 @@ function checked(manifest: FunctionManifest): Manifest {
 
 type Refusal = Extract<Awaited<ReturnType<Scheduler['deployments']['deploy']>>, { ok: false }>;
 
+const TAG_HINT = 'A tag is a short lower-case name of a version that is no alias of it, such as `v1.2`.';
+
 function refusal({ code, message, hint, ...more }: Refusal): GatewayError {
-  return new GatewayError(code, message, { hint, field: 'field' in more ? more.field : undefined });
+  const field = 'field' in more ? more.field : undefined;
+  const own = code === 'invalid-alias' && field === 'tag' ? TAG_HINT : undefined;
+  return new GatewayError(code, message, { hint: hint ?? own, field });
 }

@@ -7,8 +7,13 @@ const SEVERITY: Readonly<Record<LogLevel, number>> = { debug: 0, info: 1, warn: 
 /** Lines of one read of a log, over all logs that are read together. */
 const PAGE = 500;
 const SMALLEST_PAGE = 20;
-/** Lines that one request looks at: filters that nothing passes end here. */
+/** Lines that one request looks at: filters that nothing passes end here. Looking up states costs more. */
 const MAX_LOOKED_AT = 100_000;
+const MAX_LOOKED_UP = 20_000;
+/** Lines whose states are looked up together. */
+const BATCH = 200;
+/** Of ended invocations, states that are remembered. */
+const MAX_REMEMBERED = 10_000;
 
 /** Whose logs are read, and by what. */
 export interface LogSource {
@@ -16,8 +21,8 @@ export interface LogSource {
   readonly tenant: string;
   /** One function, or all that the tenant has at that moment. */
   readonly names: () => Promise<readonly string[]>;
-  /** The state of an invocation; null when it is forgotten. */
-  readonly status: (invocation: string) => Promise<InvocationStatus | null>;
+  /** The states of invocations, in order; null for one that is forgotten. */
+  readonly statuses: (invocations: readonly string[]) => Promise<readonly (InvocationStatus | null)[]>;
 }
 
 /**
@@ -34,18 +39,21 @@ export async function* readLogs(
   const logs = await Promise.all(names.map((name) => Backwards.open(source, name, options, names.length)));
   const newest = new Map(logs.map((log) => [log.name, log.newest]));
   const past: LogEntry[] = [];
-  for (let looked = 0; past.length < options.limit && looked < MAX_LOOKED_AT && !signal.aborted; looked += 1) {
-    const line = await next(logs);
-    if (line === null) break;
-    const entry = await filter.pass(line);
-    if (entry !== null) past.push(entry);
+  const [most, batch] = options.status === undefined ? [MAX_LOOKED_AT, 1] : [MAX_LOOKED_UP, BATCH];
+  for (let looked = 0, more = true; more && past.length < options.limit && looked < most && !signal.aborted; ) {
+    const lines: LogLine[] = [];
+    while (more && lines.length < batch && looked < most && !signal.aborted) {
+      const line = await next(logs);
+      if (line === null) more = false;
+      else lines.push(line);
+      looked += 1;
+    }
+    past.push(...(await filter.pass(lines)));
   }
-  yield* past.reverse();
+  yield* past.slice(0, options.limit).reverse();
   if (!options.follow) return;
-  for await (const line of source.logs.follow(source.tenant, source.names, newest, signal)) {
-    const entry = await filter.pass(line);
-    if (entry !== null) yield entry;
-  }
+  for await (const line of source.logs.follow(source.tenant, source.names, newest, signal))
+    yield* await filter.pass([line]);
 }
 
 /** The newest line of all logs, taken off. */
@@ -148,22 +156,40 @@ class LogFilter {
     this.#search = options.search?.toLowerCase();
   }
 
-  /** The line as an entry, or null when it is not wanted. */
-  async pass(line: LogLine): Promise<LogEntry | null> {
-    const { level, invocation, status } = this.#options;
-    if (invocation !== undefined && line.invocation !== invocation) return null;
-    const entry = toEntry(line);
-    if (SEVERITY[entry.level] < SEVERITY[level]) return null;
-    if (this.#search !== undefined && !entry.message.toLowerCase().includes(this.#search)) return null;
-    return status === undefined || (await this.#statusOf(line.invocation)) === status ? entry : null;
+  /** Those of the lines that are wanted, as entries. */
+  async pass(lines: readonly LogLine[]): Promise<LogEntry[]> {
+    const { invocation, status } = this.#options;
+    const entries = lines
+      .filter((line) => invocation === undefined || line.invocation === invocation)
+      .map(toEntry)
+      .filter((entry) => this.#fits(entry));
+    if (status === undefined || entries.length === 0) return entries;
+    const states = await this.#statesOf(new Set(entries.map((entry) => entry.invocation)));
+    return entries.filter((entry) => states.get(entry.invocation) === status);
   }
 
-  async #statusOf(invocation: string): Promise<InvocationStatus | null> {
-    const known = this.#ended.get(invocation);
-    if (known !== undefined) return known;
-    const status = await this.#source.status(invocation);
-    if (status !== 'queued' && status !== 'running') this.#ended.set(invocation, status);
-    return status;
+  #fits(entry: LogEntry): boolean {
+    if (SEVERITY[entry.level] < SEVERITY[this.#options.level]) return false;
+    return this.#search === undefined || entry.message.toLowerCase().includes(this.#search);
+  }
+
+  async #statesOf(invocations: ReadonlySet<string>): Promise<Map<string, InvocationStatus | null>> {
+    const states = new Map<string, InvocationStatus | null>();
+    const asked: string[] = [];
+    for (const invocation of invocations) {
+      const known = this.#ended.get(invocation);
+      if (known === undefined) asked.push(invocation);
+      else states.set(invocation, known);
+    }
+    if (asked.length === 0) return states;
+    if (this.#ended.size + asked.length > MAX_REMEMBERED) this.#ended.clear();
+    const found = await this.#source.statuses(asked);
+    for (const [i, invocation] of asked.entries()) {
+      const status = found[i] ?? null;
+      states.set(invocation, status);
+      if (status !== 'queued' && status !== 'running') this.#ended.set(invocation, status);
+    }
+    return states;
   }
 }
 

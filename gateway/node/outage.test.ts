@@ -13,7 +13,8 @@ async function startDurable(): Promise<TestPlatform> {
 
 /** Reads a stream frame by frame. */
 class Reading {
-  readonly frames: Frame[] = [];
+  /** Frames that came together. */
+  readonly #waiting: Frame[] = [];
   readonly #parser = new FrameParser();
   readonly #reader: ReadableStreamDefaultReader<Uint8Array>;
 
@@ -23,11 +24,12 @@ class Reading {
 
   /** The next frame, or null at the end. */
   async next(): Promise<Frame | null> {
-    for (const seen = this.frames.length; ; ) {
-      if (this.frames.length > seen) return this.frames[seen] ?? null;
+    for (;;) {
+      const frame = this.#waiting.shift();
+      if (frame !== undefined) return frame;
       const { done, value } = await this.#reader.read();
       if (done) return null;
-      this.frames.push(...this.#parser.push(new TextDecoder().decode(value)));
+      this.#waiting.push(...this.#parser.push(new TextDecoder().decode(value)));
     }
   }
 }
@@ -72,7 +74,8 @@ describe('when Redis dies', () => {
     h.refused(refusal, 'store-unavailable');
     assert.deepEqual([refusal.headers.get('x-should-retry'), refusal.headers.get('retry-after')], ['true', '1']);
     const health = await fetch(`${platform.url}/readyz`);
-    assert.deepEqual([health.status, (await json(health)).ready], [503, false]);
+    const checks = [{ name: 'store', ok: false, detail: 'does not answer' }];
+    assert.deepEqual([health.status, await json(health)], [503, { ready: false, checks }]);
     assert.equal((await fetch(`${platform.url}/healthz`)).status, 200);
 
     await platform.redis.restart();

@@ -2,6 +2,7 @@ import type { NamedAlias } from '#scheduler/functions/aliases.ts';
 import type { FunctionVersion as StoredVersion } from '#scheduler/functions/types.ts';
 import type { Invocation, InvocationEvent, WebhookState } from '#scheduler/invocations/types.ts';
 import type { RuntimeInfo } from '#scheduler/runtimes/types.ts';
+import { withoutValues } from '#scheduler/secrets/rules.ts';
 import type { Alias, DeployReport } from '../app/control/releases.ts';
 import type { FunctionVersion, InvocationState, ModelInfo, VersionAlias, WebhookDelivery } from '../app/control.ts';
 
@@ -10,7 +11,7 @@ export function toFunctionVersion(stored: StoredVersion): FunctionVersion {
   return {
     name: stored.name,
     version: stored.version,
-    manifest: { ...stored.manifest },
+    manifest: withoutValues({ ...stored.manifest }),
     componentHash: stored.componentHash,
     componentBytes: stored.componentBytes,
     createdAt: new Date(stored.createdAt).toISOString(),
@@ -73,6 +74,7 @@ export function toInvocationState(record: Invocation, last: InvocationEvent | nu
     ...(last?.event === 'result' ? { output: JSON.parse(last.data).output ?? null } : {}),
     ...(record.failure === null ? {} : { error: record.failure }),
     ...(record.usage === null ? {} : { usage: record.usage }),
+    attempts: record.attempts,
     lastEventId: record.seq,
     ...(record.webhook === null ? {} : { webhook: toDelivery(record.webhook) }),
   };

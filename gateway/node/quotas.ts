@@ -21,7 +21,12 @@ export class NodeQuotas implements Quotas {
   status(call: Call, tenant: string, fn?: string): Promise<readonly QuotaStatus[]> {
     return translating(async () => {
       await this.#mayRead(call, tenant);
-      return (await this.#scheduler.quotas.status(tenant, functionOf(fn))).map(toStatus);
+      const { quotas } = this.#scheduler;
+      if (fn === undefined) return (await quotas.statusOfAll(tenant)).map(toStatus);
+      const states = FUNCTION_NAME.test(fn) ? await quotas.status(tenant, fn) : [];
+      // What is gone may have limits left.
+      if (!states.some(({ function: of }) => of === fn)) await this.#deployed(tenant, fn);
+      return states.map(toStatus);
     });
   }
 
@@ -31,6 +36,8 @@ export class NodeQuotas implements Quotas {
       await this.#found(tenant);
       const { quotas, audit, store } = this.#scheduler;
       const wanted = toChange(change, store.clock());
+      // What is set for a function that is gone can be taken away.
+      if (wanted.function !== null && wanted.limit !== null) await this.#deployed(tenant, wanted.function);
       const note = { author: call.principal.keyId, reason: change.reason ?? '' };
       if ((await quotas.set(tenant, wanted, note)) === 'full') {
         throw new GatewayError(
@@ -85,6 +92,13 @@ export class NodeQuotas implements Quotas {
     await this.#found(tenant);
   }
 
+  /** Throws for a function that the tenant cannot invoke. */
+  async #deployed(tenant: string, fn: string): Promise<void> {
+    const versions = FUNCTION_NAME.test(fn) ? await this.#scheduler.functions.visibleVersions(tenant, fn) : [];
+    if (versions.length === 0)
+      throw new GatewayError('unknown-function', `The tenant ${tenant} has no function "${fn}".`, { field: 'function' });
+  }
+
   async #found(tenant: string): Promise<void> {
     if ((await this.#scheduler.tenants.get(tenant)) === null)
       throw new GatewayError('unknown-tenant', `There is no tenant "${tenant}".`);
@@ -93,12 +107,6 @@ export class NodeQuotas implements Quotas {
 
 function forbidden({ principal }: Call, scope: string): GatewayError {
   return new GatewayError('forbidden', `The API key ${principal.keyId} lacks the scope "${scope}".`);
-}
-
-function functionOf(fn: string | undefined): string | null {
-  if (fn === undefined) return null;
-  if (!FUNCTION_NAME.test(fn)) throw new GatewayError('unknown-function', `There is no function "${fn}".`);
-  return fn;
 }
 
 /** The change as it is stored, checked. */

@@ -27,6 +27,7 @@ import type { Call, FunctionManifest, FunctionVersion } from '../app/control.ts'
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import type { NodeFunctions } from './functions.ts';
 import { toAlias } from './present.ts';
+import { requireOwn } from './shared-functions.ts';
 import { translating } from './store-errors.ts';
 
 /** Aliases, rollbacks and removals of versions, in Redis. */
@@ -57,6 +58,7 @@ export class NodeReleases implements Releases {
   setAlias(call: Call, name: string, alias: string, change: SetAlias): Promise<Alias> {
     return translating(async () => {
       refuse(aliasNameFault(alias) ?? messageFault(change.message));
+      requireOwn(call.principal, name);
       const { tenant, keyId } = call.principal;
       const found = await this.#deployed(tenant, name);
       const shares = change.shares.map(({ version, weight }, index) => ({
@@ -80,6 +82,7 @@ export class NodeReleases implements Releases {
   removeAlias(call: Call, name: string, alias: string): Promise<boolean> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name) || aliasNameFault(alias) !== null) return false;
+      requireOwn(call.principal, name);
       if (alias === LIVE) {
         throw new GatewayError('conflict', `\`${LIVE}\` cannot be removed: the function's bare name means it.`, {
           hint: `Remove the function (\`pie remove ${name}\`), or point \`${LIVE}\` at another version.`,
@@ -95,6 +98,7 @@ export class NodeReleases implements Releases {
     return translating(async () => {
       const { alias = LIVE, message, ifRevision, dryRun = false } = request;
       refuse(aliasNameFault(alias) ?? messageFault(message));
+      requireOwn(call.principal, name);
       const { tenant, keyId } = call.principal;
       const found = await this.#deployed(tenant, name);
       const to = request.to === undefined ? undefined : versionIn(found, request.to, '/to');
@@ -107,12 +111,12 @@ export class NodeReleases implements Releases {
         const gone = planned.plan.to.find(({ version }) => !found.versions.some((known) => known.version === version));
         if (gone !== undefined)
           throw refusal(name, alias, { ok: false, reason: 'unknown-version', version: gone.version });
-        return { ...shownPlan(found, planned.plan), alias: toAlias({ alias, ...from }), dryRun };
+        return { ...(await this.#shownPlan(found, planned.plan)), alias: toAlias({ alias, ...from }), dryRun };
       }
       const outcome = await releases.rollback(tenant, name, alias, wish);
       if (!outcome.ok) throw refusal(name, alias, outcome);
       await this.#audit(call, 'alias.rollback', `${name}@${alias}`, { to: outcome.plan.to, message });
-      return { ...shownPlan(found, outcome.plan), alias: toAlias(outcome.alias), dryRun };
+      return { ...(await this.#shownPlan(found, outcome.plan)), alias: toAlias(outcome.alias), dryRun };
     });
   }
 
@@ -120,9 +124,13 @@ export class NodeReleases implements Releases {
     return this.#functions.plan(call, manifest, component, target);
   }
 
-  removeVersion(call: Call, name: string, version: string, now: boolean): Promise<readonly Draining[] | null> {
+  removeVersion(call: Call, name: string, given: string, now: boolean): Promise<readonly Draining[] | null> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return null;
+      requireOwn(call.principal, name);
+      const found = await this.#scheduler.functions.read(call.principal.tenant, name);
+      const version = found === null ? null : versionOf(found, given, 'version');
+      if (version === null) return null;
       const outcome = await this.#scheduler.removals.removeVersion(call.principal.tenant, name, version, now);
       if (outcome === null) return null;
       if ('servedBy' in outcome) {
@@ -132,7 +140,7 @@ export class NodeReleases implements Releases {
         });
       }
       await this.#audit(call, 'version.remove', `${name}@${version}`, { now });
-      return outcome.draining;
+      return outcome.draining.filter((left) => left.version === version);
     });
   }
 
@@ -152,6 +160,20 @@ export class NodeReleases implements Releases {
     return found;
   }
 
+  /** What a rollback changes, between the versions that get most. */
+  async #shownPlan(
+    found: DeployedFunction,
+    { from, to }: RollbackPlan,
+  ): Promise<{ from: readonly Share[]; to: readonly Share[]; changes: readonly Difference[] }> {
+    const { environments } = this.#scheduler;
+    const of = async (shares: readonly Share[]) => {
+      const most = found.versions.find(({ version }) => version === heaviest(shares));
+      return most === undefined ? null : environments.opened(most);
+    };
+    const [before, after] = await Promise.all([of(from.shares), of(to)]);
+    return { from: from.shares, to, changes: after === null ? [] : differences(before, after) };
+  }
+
   #audit(
     { principal }: Call,
     act: 'alias.set' | 'alias.remove' | 'alias.rollback' | 'version.remove',
@@ -162,37 +184,27 @@ export class NodeReleases implements Releases {
   }
 }
 
-/** What a rollback changes, between the versions that get most. */
-function shownPlan(
-  found: DeployedFunction,
-  { from, to }: RollbackPlan,
-): {
-  from: readonly Share[];
-  to: readonly Share[];
-  changes: readonly Difference[];
-} {
-  const of = (shares: readonly Share[]) => found.versions.find(({ version }) => version === heaviest(shares)) ?? null;
-  const after = of(to);
-  return { from: from.shares, to, changes: after === null ? [] : differences(of(from.shares), after) };
+/** The version that somebody means; throws when there is none. */
+function versionIn(found: DeployedFunction, given: string, field: string): string {
+  const version = versionOf(found, given, field);
+  if (version !== null) return version;
+  const what = `"${given.slice(0, 100)}" is no version of ${found.name}, and no tag of one.`;
+  throw new GatewayError('invalid-alias', what, { field, hint: versionsHint(found.name) });
 }
 
-/** The version that somebody means: the whole of it, the only one with these first digits, or the one of an alias that serves just one. */
-function versionIn({ name, versions, aliases }: DeployedFunction, given: string, field: string): string {
+/** The whole of it, the only one with these first digits, or the one of an alias that serves just one; null when there is none. */
+function versionOf({ name, versions, aliases }: DeployedFunction, given: string, field: string): string | null {
   if (versions.some(({ version }) => version === given)) return given;
   const shares = aliases.find(({ alias }) => alias === given)?.shares ?? [];
   if (shares.length === 1 && shares[0] !== undefined) return shares[0].version;
   const matches = given.length < MIN_VERSION_PREFIX ? [] : versions.filter(({ version }) => version.startsWith(given));
-  if (matches.length === 1 && matches[0] !== undefined) return matches[0].version;
-  throw new GatewayError(
-    'invalid-alias',
-    matches.length > 1
-      ? `${matches.length} versions of ${name} begin with "${given}".`
-      : `"${given.slice(0, 100)}" is no version of ${name}, and no tag of one.`,
-    {
-      field,
-      hint: `\`pie versions ${name}\` lists them; the first ${MIN_VERSION_PREFIX} digits are enough where they name one.`,
-    },
-  );
+  if (matches.length <= 1) return matches[0]?.version ?? null;
+  const what = `${matches.length} versions of ${name} begin with "${given}".`;
+  throw new GatewayError('invalid-alias', what, { field, hint: versionsHint(name) });
+}
+
+function versionsHint(name: string): string {
+  return `\`pie versions ${name}\` lists them; the first ${MIN_VERSION_PREFIX} digits are enough where they name one.`;
 }
 
 function refuse(fault: { readonly field: string; readonly message: string } | null): void {

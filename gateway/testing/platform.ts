@@ -8,6 +8,7 @@ import type { RuntimeLease } from '#scheduler/runtimes/lease.ts';
 import type { RuntimeModel } from '#scheduler/runtimes/types.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
+import { beginAttempt } from '#scheduler/testing/fixture.ts';
 import { TestRedis, type TestRedisOptions } from '#scheduler/testing/redis.ts';
 import { type Principal, SCOPES, type Scope } from '../app/control.ts';
 import { PieClient } from '../client/client.ts';
@@ -122,7 +123,7 @@ export class TestPlatform {
 
   /** Takes an invocation into hand, as a runtime does. */
   async attempt(id: string): Promise<Attempt> {
-    const begun = await this.scheduler.invocations.beginAttempt(id, this.lease.id);
+    const begun = await beginAttempt(this.scheduler, id, this.lease.id);
     if ('refused' in begun) throw new Error(`the attempt was refused: ${begun.refused}`);
     return new Attempt(this.scheduler, id, begun.epoch, begun.nextSeq);
   }
@@ -212,8 +213,12 @@ export class Attempt {
     await this.#finish({ event: 'result', data: JSON.stringify({ output, usage }) }, usage);
   }
 
-  async fail(code: Extract<TerminalEvent, { event: 'error' }>['code'], message: string): Promise<void> {
-    await this.#finish({ event: 'error', data: JSON.stringify({ code, message }), code, message }, null);
+  async fail(
+    code: Extract<TerminalEvent, { event: 'error' }>['code'],
+    message: string,
+    more: { readonly retryAfterMs?: number } = {},
+  ): Promise<void> {
+    await this.#finish({ event: 'error', data: JSON.stringify({ code, message, ...more }), code, message }, null);
   }
 
   async #finish(terminal: TerminalEvent, usage: Usage | null): Promise<void> {

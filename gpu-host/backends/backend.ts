@@ -64,6 +64,8 @@ export interface ImageEncoder {
 export interface DeviceAdapter {
   /** What it takes there. */
   readonly bytes: number;
+  /** Milliseconds that the device was kept from other work to bring it there. */
+  readonly loadMs: number;
 }
 
 /** One call's inputs over one set of slots. `n` is `positions.length`. */

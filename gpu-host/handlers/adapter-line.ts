@@ -1,10 +1,11 @@
 import type { DeviceAdapter } from '../backends/backend.ts';
+import type { Payer } from './meter.ts';
 
 /** Somebody who waits for an adapter to be on the device. */
 export interface AdapterWant {
   readonly name: string;
   /** On whose behalf. */
-  readonly space: { readonly owner: { readonly tenant: string } };
+  readonly space: { readonly owner: { readonly tenant: string }; readonly port: { readonly meter: Payer } };
   /** It is there, and held for this one until it is released. */
   arrived(adapter: DeviceAdapter): void;
   failed(why: unknown): void;

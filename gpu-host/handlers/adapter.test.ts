@@ -20,7 +20,9 @@ import {
 } from '../testing/host.ts';
 import { ids, same, Workbench } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
+import type { AdapterWant } from './adapter-line.ts';
 import { Adapters } from './adapters.ts';
+import { Meter } from './meter.ts';
 
 const ADAPTERS = {
   pirate: { seed: 3, rank: 3 },
@@ -207,15 +209,19 @@ test('adapters are listed, loaded once, and leave the device for others when it 
 
 /** The adapters of a model on a device that reads them one by one, each when it is told to. */
 async function gated({ model, adapters: known }: TestHost, maxBytes?: number) {
+  const paid = new Map<AdapterWant['space'], number>();
+  const charge = (ms: number, wants: readonly AdapterWant[]) => {
+    for (const { space } of wants) paid.set(space, (paid.get(space) ?? 0) + ms / wants.length);
+  };
   const backend = await createReferenceBackend(model, { pageSize: 8, pageCount: 1 });
   const reads: { readonly name: string; readonly go: () => void }[] = [];
   const loadAdapter = async (adapter: LoadedAdapter) => {
     const { promise, resolve } = Promise.withResolvers<void>();
     reads.push({ name: basename(adapter.directory).slice('adapter-'.length), go: resolve });
     await promise;
-    return backend.loadAdapter(adapter);
+    return { ...(await backend.loadAdapter(adapter)), loadMs: 6 };
   };
-  return { adapters: new Adapters({ loadAdapter }, known, maxBytes), reads };
+  return { adapters: new Adapters({ loadAdapter }, known, maxBytes, charge), reads, paid };
 }
 
 /** Lets others go on until something has come to pass. */
@@ -226,11 +232,11 @@ async function until(condition: () => boolean): Promise<void> {
   }
 }
 
-const spaceOf = (tenant: string) => ({ owner: { tenant } });
+const spaceOf = (tenant: string) => ({ owner: { tenant }, port: { meter: new Meter(() => undefined) } });
 
 test('adapters come one by one, tenants in turn, once for all who ask; what an inferlet asked for ends with it', async () => {
   await using made = await startTestHost({ adapters: { ...ADAPTERS, late: { seed: 5, rank: 1 } } });
-  const { adapters, reads } = await gated(made);
+  const { adapters, reads, paid } = await gated(made);
   const [first, second, other] = [spaceOf('a'), spaceOf('a'), spaceOf('b')];
   const ended = adapters.load('quiet', first);
   const loads = [
@@ -246,6 +252,11 @@ test('adapters come one by one, tenants in turn, once for all who ask; what an i
   }
   await Promise.all(loads);
   assert.equal(reads.length, 3);
+  assert.deepEqual(
+    [first, second, other].map((space) => paid.get(space)),
+    [undefined, 12, 6],
+    'who asked paid',
+  );
   assert.ok(adapters.list().every(({ loaded }) => loaded));
   await assert.rejects(adapters.load('nobody', other), /no adapter named nobody/);
   await adapters.close();

@@ -12,6 +12,8 @@ const MIB = 1024 * 1024;
 interface Resident {
   readonly adapter: DeviceAdapter;
   holds: number;
+  /** What bringing it has cost and nobody has paid yet. */
+  unpaidMs: number;
 }
 
 /**
@@ -23,6 +25,7 @@ export class Adapters {
   readonly #backend: Pick<Backend, 'loadAdapter'>;
   readonly #known: ReadonlyMap<string, LoadedAdapter>;
   readonly #maxBytes: number;
+  readonly #charge: (ms: number, wants: readonly AdapterWant[]) => void;
   /** The least recently used first. */
   readonly #residents = new Map<string, Resident>();
   /** Residents that make room as soon as nobody holds them. */
@@ -39,10 +42,12 @@ export class Adapters {
     backend: Pick<Backend, 'loadAdapter'>,
     known: ReadonlyMap<string, LoadedAdapter> = new Map(),
     maxBytes = Number.POSITIVE_INFINITY,
+    charge: (ms: number, wants: readonly AdapterWant[]) => void = () => undefined,
   ) {
     this.#backend = backend;
     this.#known = known;
     this.#maxBytes = maxBytes;
+    this.#charge = charge;
   }
 
   /** What those on the device take there. */
@@ -131,12 +136,21 @@ export class Adapters {
     for (let name = this.#line.next(); name !== undefined; name = this.#line.next()) {
       try {
         const resident = await this.#bring(name);
-        if (resident) for (const want of this.#line.take(name)) want.arrived(this.#use(name, resident));
+        if (resident) this.#hand(name, resident);
       } catch (error) {
         for (const want of this.#line.take(name)) want.failed(error);
       }
     }
     this.#work = undefined;
+  }
+
+  /** Whoever has waited for it has it, and pays for its coming. */
+  #hand(name: string, resident: Resident): void {
+    const wants = this.#line.take(name);
+    if (wants.length === 0) return;
+    this.#charge(resident.unpaidMs, wants);
+    resident.unpaidMs = 0;
+    for (const want of wants) want.arrived(this.#use(name, resident));
   }
 
   /** Undefined when nobody wants it any more. */
@@ -150,7 +164,7 @@ export class Adapters {
     const adapter = await this.#read(name, known);
     this.#sizes.set(name, adapter.bytes);
     if (!(await this.#makeRoom(name, adapter.bytes))) return undefined;
-    const made = { adapter, holds: 0 };
+    const made = { adapter, holds: 0, unpaidMs: adapter.loadMs };
     this.#residents.set(name, made);
     return made;
   }

@@ -73,15 +73,14 @@ export class BatchRunner {
     const startedMs = performance.now();
     let outputs: readonly SequenceOutput[];
     try {
-      outputs = await this.#context.backend.forward(sequences);
+      outputs = await this.#charged(prepared, inputsOf, meterOf, () => this.#context.backend.forward(sequences));
       if (outputs.length !== sequences.length) throw new Error('the backend returned another number of outputs');
     } catch (error) {
       for (const { call } of prepared) this.#fail(call, deviceError(error));
       return answered;
     }
     const endedMs = performance.now();
-    const payers = prepared.map(({ call, sequence }) => payerOf(call, sequence.positions.length));
-    this.#stats.step(sequences, endedMs - startedMs, payers);
+    this.#stats.step(sequences, endedMs - startedMs);
     for (const { call } of prepared) this.#stats.waited(startedMs - call.arrivedMs);
     this.#trace(prepared, startedMs, endedMs);
     for (const [i, { call, grant }] of prepared.entries()) {
@@ -192,16 +191,14 @@ export class BatchRunner {
     }
     const { images } = this.#context.backend;
     if (!images || ready.length === 0) return;
-    const startedMs = performance.now();
     let encoded: readonly Float32Array[];
     try {
-      encoded = await images.encode(pictures);
+      encoded = await this.#charged(ready, tokensOf, payerOf, () => images.encode(pictures));
     } catch (error) {
       for (const call of ready) this.#fail(call, deviceError(error));
       return;
     }
-    const payers = ready.map((call) => payerOf(call, call.tokens));
-    this.#stats.encoding(performance.now() - startedMs, payers);
+    this.#stats.images += ready.length;
     for (const [i, call] of ready.entries()) {
       this.#try(call, () => {
         if (!call.hostQueue.space.closed) call.accept(encoded[i] as Float32Array);
@@ -228,21 +225,34 @@ export class BatchRunner {
     const { hiddenSize } = this.#context.backend.config;
     const rows = new Float32Array(ready.length * hiddenSize);
     for (const [i, state] of states.entries()) rows.set(state, i * hiddenSize);
-    const startedMs = performance.now();
     let result: R;
     try {
-      result = await compute(rows, ready);
+      result = await this.#charged(ready, tokensOf, payerOf, () => compute(rows, ready));
     } catch (error) {
       for (const call of ready) this.#fail(call, deviceError(error));
       return;
     }
-    const payers = ready.map((call) => payerOf(call, call.tokens));
-    this.#stats.projection(performance.now() - startedMs, payers);
+    this.#stats.projections += ready.length;
     for (const [row, call] of ready.entries()) {
       this.#try(call, () => {
         accept(call, result, row);
         this.#ends.finish(call);
       });
+    }
+  }
+
+  /** Has the device do something at the expense of the parts' inferlets: also when it fails, and of those too that have ended meanwhile. */
+  async #charged<P, R>(
+    parts: readonly P[],
+    tokens: (part: P) => number,
+    payer: (part: P) => Payer,
+    work: () => Promise<R>,
+  ): Promise<R> {
+    const startedMs = performance.now();
+    try {
+      return await work();
+    } finally {
+      this.#stats.time.spend(performance.now() - startedMs, parts, tokens, payer);
     }
   }
 
@@ -264,10 +274,10 @@ export class BatchRunner {
   }
 }
 
-/** Who pays for what a call takes of a step: its inferlet, also when that has ended meanwhile. */
-function payerOf({ hostQueue }: HostCall, tokens: number): Payer {
-  return { meter: hostQueue.space.port.meter, tokens };
-}
+const inputsOf = ({ sequence }: Prepared): number => sequence.positions.length;
+const meterOf = ({ call }: Prepared): Payer => payerOf(call);
+const tokensOf = ({ tokens }: HostCall): number => tokens;
+const payerOf = ({ hostQueue }: HostCall): Payer => hostQueue.space.port.meter;
 
 /** Why the device failed. Arguments were checked before, so that no call of the batch is to blame, whatever the backend says. */
 function deviceError(error: unknown): Error {

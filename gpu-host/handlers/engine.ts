@@ -11,12 +11,14 @@ import type { HandlerError } from '../protocol/errors.ts';
 import type { QueuedOperation } from '../protocol/operations.ts';
 import { encodeError } from '../protocol/results.ts';
 import { BatchTracer } from '../telemetry/batch-trace.ts';
+import type { AdapterWant } from './adapter-line.ts';
 import { Adapters } from './adapters.ts';
 import { BarrierCall } from './barrier.ts';
 import { BatchRunner } from './batch-runner.ts';
 import { type HostCall, InstantCall } from './call.ts';
 import { EmbedImageCall } from './embed-image.ts';
 import { type CallMaker, makeCall } from './make-call.ts';
+import type { Payer } from './meter.ts';
 import { DEFAULT_ADAPTER_BYTES, type HostedModel, MAX_PENDING_BYTES, MAX_PENDING_CALLS, maxTopK } from './model.ts';
 import { nextTurn, Pause } from './pause.ts';
 import { RunCall } from './run.ts';
@@ -57,8 +59,8 @@ export class ModelEngine {
   /**
    * @param tenants what they hold on all models of the host
    * @param flush sends the results that were written
+   * @param tracer makes spans of batches whose inferlets are traced
    */
-  /** @param tracer makes spans of batches whose inferlets are traced */
   constructor(model: HostedModel, tenants: Tenants, flush: () => void, tracer?: Tracer) {
     const { backend } = model;
     this.model = model;
@@ -75,6 +77,10 @@ export class ModelEngine {
       terminate: (pages, cause) => this.#terminate(pages, cause),
       tenants,
       timed: (pages, work) => this.#timed(pages, work),
+      freed: (pages, frames) => {
+        // Those of an inferlet that is ended go to whoever it gave way to.
+        if (pages.terminated === undefined) this.#turnover.freed(frames, performance.now());
+      },
     });
     this.registry = new PageRegistry({ memory: this.memory.snapshots, pageSize, pageBytes, pageCount, kv: model.kv });
     const limits = {
@@ -85,7 +91,14 @@ export class ModelEngine {
     const context = {
       backend,
       maxTopK: maxTopK(backend),
-      adapters: new Adapters(backend, model.adapters, model.adapterMemoryBytes ?? DEFAULT_ADAPTER_BYTES),
+      adapters: new Adapters(
+        backend,
+        model.adapters,
+        model.adapterMemoryBytes ?? DEFAULT_ADAPTER_BYTES,
+        (ms, wants) => {
+          if (ms > 0) this.stats.time.spend(ms, wants, ONE, meterOf);
+        },
+      ),
       round: 0,
       embedding: embeddingLookup(model),
     };
@@ -132,13 +145,9 @@ export class ModelEngine {
   }
 
   openSpace(port: ReplyPort, owner: InferletOwner): ModelSpace {
-    const pages: PageSpace = this.memory.openSpace(owner, (change) => {
-      port.meter.hold(change);
-      // Those of an inferlet that is ended go to whoever it gave way to.
-      if (change < 0 && pages.terminated === undefined) this.#turnover.freed(1, performance.now());
-    });
+    const pages = this.memory.openSpace(owner, (change) => port.meter.hold(change));
     const space = new ModelSpace(port, owner, pages);
-    this.#byPages.set(space.pages, space);
+    this.#byPages.set(pages, space);
     this.spaces.add(space);
     return space;
   }
@@ -246,7 +255,7 @@ export class ModelEngine {
     this.#flush();
     if (this.batcher.waiting > 0) return;
     this.memory.check();
-    this.stats.time.check();
+    this.stats.time.check((text) => console.error(`gpu-host: ${this.model.name}: ${text}`));
   }
 
   #instants(): void {
@@ -309,9 +318,12 @@ export class ModelEngine {
   /** What is done on the device for one inferlet alone, at its expense. */
   #timed(pages: PageSpace, work: () => void): void {
     const startedMs = performance.now();
-    work();
-    const meter = this.#byPages.get(pages)?.port.meter;
-    if (meter) this.stats.time.spend(performance.now() - startedMs, [{ meter, tokens: 1 }]);
+    try {
+      work();
+    } finally {
+      const meter = this.#byPages.get(pages)?.port.meter;
+      if (meter) this.stats.time.spendFor(performance.now() - startedMs, meter);
+    }
   }
 
   #dropCalls(space: ModelSpace, why?: HandlerError): void {
@@ -339,12 +351,16 @@ export class ModelEngine {
   }
 
   #forget(space: ModelSpace): void {
-    this.registry.releaseInferlet(space.owner.id);
+    this.registry.releaseInferlet(space.holder);
     space.embeds.releaseAll();
     this.#byPages.delete(space.pages);
     this.spaces.delete(space);
   }
 }
+
+/** Equal parts. */
+const ONE = (): number => 1;
+const meterOf = ({ space }: AdapterWant): Payer => space.port.meter;
 
 /** About what an entry of the scoreboard takes, bytes: the map's place, the entry, and a list of readers. */
 const KEY_BYTES = 100;

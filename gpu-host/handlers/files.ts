@@ -73,9 +73,9 @@ export class FileCall extends NamedPagesCall {
   }
 
   get #caller(): Caller {
-    const { owner } = this.hostQueue.space;
+    const { owner, holder } = this.hostQueue.space;
     const functionName = 'functionName' in this.#operation ? this.#operation.functionName : '';
-    return { tenant: owner.tenant, inferlet: owner.id, functionName };
+    return { tenant: owner.tenant, inferlet: holder, functionName };
   }
 
   override visitKeys(visit: KeyVisitor): void {

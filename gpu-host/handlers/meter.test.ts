@@ -1,23 +1,35 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { DeviceTime, divide, Meter } from './meter.ts';
+import { DeviceTime, Meter } from './meter.ts';
 import { PageTurnover } from './turnover.ts';
 
 const weights = fc.array(fc.integer({ min: 1, max: 100_000 }), { minLength: 1, maxLength: 300 });
 
+/** Somebody who pays for `tokens` of a step. */
+const payers = (tokens: readonly number[]) =>
+  tokens.map((count) => ({ tokens: count, meter: new Meter(() => undefined) }));
+const tokensOf = ({ tokens }: { tokens: number }) => tokens;
+const meterOf = ({ meter }: { meter: Meter }) => meter;
+
+function silent(text: string): never {
+  throw new Error(text);
+}
+
 test('a step is divided by tokens: whole numbers that add up, each within 1 of its part', () => {
   fc.assert(
     fc.property(fc.nat({ max: 1e12 }), weights, (total, tokens) => {
-      const shares = divide(total, tokens);
+      const parts = payers(tokens);
+      const time = new DeviceTime();
+      time.spend(total / 1e6, parts, tokensOf, meterOf);
       const sum = tokens.reduce((all, one) => all + one, 0);
       assert.equal(
-        shares.reduce((all, one) => all + one, 0),
+        parts.reduce((all, { meter }) => all + meter.deviceNs, 0),
         total,
       );
-      for (const [i, share] of shares.entries()) {
-        assert.ok(Number.isInteger(share) && share >= 0);
-        assert.ok(Math.abs(share - total * ((tokens[i] as number) / sum)) <= 1 + total * 1e-12);
+      for (const { tokens: count, meter } of parts) {
+        assert.ok(Number.isInteger(meter.deviceNs) && meter.deviceNs >= 0);
+        assert.ok(Math.abs(meter.deviceNs - total * (count / sum)) <= 1 + total * 1e-12);
       }
     }),
     { seed: 20261, numRuns: 500 },
@@ -33,14 +45,12 @@ test('whatever the steps, all that is spent is charged, and in the long run each
         const meters = Array.from({ length: 300 }, () => new Meter(() => undefined));
         const fair = new Float64Array(meters.length);
         for (const [ms, tokens] of steps) {
-          time.spend(
-            ms,
-            tokens.map((count, i) => ({ meter: meters[i] as Meter, tokens: count })),
-          );
+          const parts = tokens.map((count, i) => ({ meter: meters[i] as Meter, tokens: count }));
+          time.spend(ms, parts, tokensOf, meterOf);
           const sum = tokens.reduce((all, one) => all + one, 0);
           for (const [i, count] of tokens.entries()) fair[i] = (fair[i] as number) + (ms * 1e6 * count) / sum;
         }
-        time.check();
+        time.check(silent);
         assert.equal(
           meters.reduce((sum, { deviceNs }) => sum + deviceNs, 0),
           time.spentNs,
@@ -51,6 +61,20 @@ test('whatever the steps, all that is spent is charged, and in the long run each
     ),
     { seed: 20262, numRuns: 100 },
   );
+});
+
+test('years of steps are checked to the nanosecond, and what nobody pays for is told once', () => {
+  const time = new DeviceTime();
+  const [first] = payers([1]);
+  assert.ok(first);
+  // Past 2^53 ns, where sums of nanoseconds are not exact any more.
+  time.spendFor(1e11, first.meter);
+  for (let i = 0; i < 100; i++) time.spend(0.000_333, payers([7, 3, 5]), tokensOf, meterOf);
+  time.check(silent);
+  time.spend(0.000_005, payers([]), tokensOf, meterOf);
+  const told: string[] = [];
+  for (let i = 0; i < 2; i++) time.check((text) => told.push(text));
+  assert.deepEqual(told, ['5 ns of the device were spent and charged to nobody']);
 });
 
 test('pages count for as long as they are held', () => {

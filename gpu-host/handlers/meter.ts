@@ -53,56 +53,58 @@ export class Meter {
   }
 }
 
-/** Somebody for whom the device worked. */
-export interface Payer {
-  readonly meter: Pick<Meter, 'charge'>;
-  /** Its part of the work, in tokens; more than 0. */
-  readonly tokens: number;
-}
+/** Who pays for a part of a step. */
+export type Payer = Pick<Meter, 'charge'>;
 
 /** The time of one device, all of which somebody pays: what was spent and what was charged are the same number of nanoseconds, always. */
 export class DeviceTime {
   #spentNs = 0;
-  #chargedNs = 0;
+  /** Spent and not charged; by itself, since a sum of years is not exact to the nanosecond. */
+  #unchargedNs = 0;
 
+  /** For display: exact up to some hundred days. */
   get spentNs(): number {
     return this.#spentNs;
   }
 
-  /** Divides the duration of one step among the calls in it, by their tokens. */
-  spend(ms: number, payers: readonly Payer[]): void {
-    const ns = Math.max(0, Math.round(ms * 1e6));
-    const shares = divide(
-      ns,
-      payers.map(({ tokens }) => tokens),
-    );
-    this.#spentNs += ns;
-    for (const [i, { meter }] of payers.entries()) {
-      const share = shares[i] as number;
-      this.#chargedNs += share;
-      meter.charge(share);
+  /**
+   * Divides the duration of one step among its parts by their tokens, of which each has one at least: in whole nanoseconds that add up to it,
+   * each within 1 of its part, since where the parts end on the way from 0 to the total is rounded, not the parts.
+   */
+  spend<T>(ms: number, parts: readonly T[], tokensOf: (part: T) => number, payerOf: (part: T) => Payer): void {
+    const ns = this.#spent(ms);
+    let sum = 0;
+    for (const part of parts) sum += tokensOf(part);
+    let [seen, end] = [0, 0];
+    for (const part of parts) {
+      const start = end;
+      seen += tokensOf(part);
+      end = seen === sum ? ns : Math.floor(ns * (seen / sum));
+      this.#charge(payerOf(part), end - start);
     }
   }
 
-  /** Throws when time was spent for nobody. Cheap: for whenever the model is idle. */
-  check(): void {
-    if (this.#spentNs !== this.#chargedNs)
-      throw new Error(`${this.#spentNs} ns of the device were spent and ${this.#chargedNs} charged`);
+  /** Charges the whole duration to one. */
+  spendFor(ms: number, payer: Payer): void {
+    this.#charge(payer, this.#spent(ms));
   }
-}
 
-/**
- * Divides a whole number by weights into whole numbers that add up to it, each within 1 of its part: where the parts end on the way from 0
- * to the total is rounded, not the parts.
- */
-export function divide(total: number, weights: readonly number[]): number[] {
-  let sum = 0;
-  for (const weight of weights) sum += weight;
-  let [seen, end] = [0, 0];
-  return weights.map((weight) => {
-    const start = end;
-    seen += weight;
-    end = seen === sum ? total : Math.floor(total * (seen / sum));
-    return end - start;
-  });
+  /** Tells, once, of time that was spent for nobody. Cheap: for whenever the model is idle. */
+  check(tell: (text: string) => void): void {
+    if (this.#unchargedNs === 0) return;
+    tell(`${this.#unchargedNs} ns of the device were spent and charged to nobody`);
+    this.#unchargedNs = 0;
+  }
+
+  #spent(ms: number): number {
+    const ns = Math.max(0, Math.round(ms * 1e6));
+    this.#spentNs += ns;
+    this.#unchargedNs += ns;
+    return ns;
+  }
+
+  #charge(payer: Payer, ns: number): void {
+    this.#unchargedNs -= ns;
+    payer.charge(ns);
+  }
 }

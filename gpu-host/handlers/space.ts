@@ -10,6 +10,8 @@ import { EMBED_LIMITS } from './model.ts';
 
 /** Whose memory a space is, and what it may do. */
 export interface InferletOwner extends SpaceOwner {
+  /** Which attempt of its invocation it is; a newer one takes its place. */
+  readonly epoch: number;
   /** Priorities of its queues are held within ±`maxPriority`. */
   readonly maxPriority: number;
   /** W3C trace context; undefined when nobody records it. */
@@ -50,6 +52,8 @@ export class ModelSpace {
   readonly port: ReplyPort;
   readonly owner: InferletOwner;
   readonly pages: PageSpace;
+  /** Who holds locks: no two spaces of a model are called alike. */
+  readonly holder: string;
   readonly embeds = new EmbedSpace(EMBED_LIMITS);
   readonly scoreboard = new Scoreboard();
   readonly queues = new Set<HostQueue>();
@@ -70,6 +74,7 @@ export class ModelSpace {
     this.port = port;
     this.owner = owner;
     this.pages = pages;
+    this.holder = `${owner.id} ${owner.epoch} ${pages.order}`;
   }
 
   /** Tells the memory whether calls are pending. A held one is none: its pages, if it has any, are resolved anew when it goes on. */

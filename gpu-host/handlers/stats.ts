@@ -1,6 +1,6 @@
 import type { SequenceInput } from '../backends/backend.ts';
 import { BATCH_WAIT_BOUNDS_MS } from '../protocol/host.ts';
-import { DeviceTime, type Payer } from './meter.ts';
+import { DeviceTime } from './meter.ts';
 
 /** Largest batch that has an entry of its own in the histogram. */
 const HISTOGRAM_SIZES = 256;
@@ -33,10 +33,10 @@ export class StepStats {
     return (this.time.spentNs - this.#earlierNs) / 1e6;
   }
 
-  step(sequences: readonly SequenceInput[], ms: number, payers: readonly Payer[]): void {
+  /** One step of the device that took so long; `time` is told apart. */
+  step(sequences: readonly SequenceInput[], ms: number): void {
     this.batches++;
     this.sequences += sequences.length;
-    this.time.spend(ms, payers);
     this.forwardMs += ms;
     for (const { positions } of sequences) {
       this.tokens += positions.length;
@@ -53,17 +53,6 @@ export class StepStats {
     while (bucket < BATCH_WAIT_BOUNDS_MS.length && ms > (BATCH_WAIT_BOUNDS_MS[bucket] as number)) bucket++;
     this.waitCounts[bucket] = (this.waitCounts[bucket] as number) + 1;
     this.waitMs += ms;
-  }
-
-  projection(ms: number, payers: readonly Payer[]): void {
-    this.projections += payers.length;
-    this.time.spend(ms, payers);
-  }
-
-  /** Pictures that were encoded in one step. */
-  encoding(ms: number, payers: readonly Payer[]): void {
-    this.images += payers.length;
-    this.time.spend(ms, payers);
   }
 
   reset(): void {

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Backend } from '../backends/backend.ts';
 import { generate, must, startTestHost, tagOf } from '../testing/host.ts';
 import { checkCharged, ids, openedBy, PROMPT, type Workbench, withWorkbench } from '../testing/workbench.ts';
+import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 withWorkbench('usage', (handler) => {
   handler('each inferlet pays for its part of the device, and for its pages as long as it holds them', async (b) => {
@@ -60,9 +62,81 @@ test('usage is told while an inferlet runs, when it is ended for others, and wit
   checkCharged(opened, models[0]?.deviceBusyMs ?? 0);
 });
 
+test('whoever holds pages and does nothing is told of them all the same', async () => {
+  await using host = await startTestHost({ host: { limits: { usageMs: 1, holdingMs: 10 } } });
+  const connection = await host.connect();
+  const inferlet = connection.openInferlet({ id: 'holder', maxPages: 16, arrival: 1 });
+  const queue = inferlet.createQueue('tiny');
+  must(inferlet.allocatePages(queue, 4));
+  must(await inferlet.synchronize(queue));
+  inferlet.setWaiting(true);
+  const told = new Set<number>();
+  while (told.size < 4) {
+    told.add(inferlet.usage.pageMs);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  await inferlet.close();
+});
+
+test('a step that fails, copies and what makes room for them are charged to whoever asked', async () => {
+  let failing = false;
+  const wrap = (backend: Backend): Backend =>
+    wrapBackend(backend, {
+      forward: async (sequences) => {
+        if (!failing) return backend.forward(sequences);
+        await new Promise((resolve) => setTimeout(resolve, 10));
+        throw new Error('the device has failed');
+      },
+      copySlots: (...slots) => {
+        spin(3);
+        backend.copySlots(...slots);
+      },
+      readPage: (frame, into) => {
+        spin(2);
+        backend.readPage(frame, into);
+      },
+    });
+  const model = { swapMemoryBytes: 1 << 20, prefixCache: false };
+  await using host = await startTestHost({ pageCount: 16, model, wrap });
+  const connection = await host.connect();
+  const opened = openedBy(connection);
+  const open = (id: string, arrival: number) => {
+    const inferlet = connection.openInferlet({ id, maxPages: 16, arrival });
+    return { inferlet, queue: inferlet.createQueue('tiny') };
+  };
+  const fill = ({ inferlet, queue }: ReturnType<typeof open>, own: Uint32Array) => {
+    const positions = Uint32Array.from({ length: own.length * 8 }, (_, i) => i);
+    const request = { tokens: positions, positions, inPages: ids(), outPages: own, mask: undefined, rows: 0 };
+    return inferlet.step(queue, { ...request, output: { tag: 'none' } });
+  };
+  const [waiting, copying] = [open('waiting', 1), open('copying', 2)];
+  must(await fill(waiting, must(waiting.inferlet.allocatePages(waiting.queue, 8))));
+  waiting.inferlet.setWaiting(true);
+  const own = must(copying.inferlet.allocatePages(copying.queue, 2));
+  must(await fill(copying, own));
+  const before = host.host.stats().models[0]?.deviceBusyMs ?? 0;
+  copying.inferlet.copySlots(copying.queue, own[0] as number, 0, own[1] as number, 0, 8);
+  // The other's pages make room.
+  const more = must(copying.inferlet.allocatePages(copying.queue, 10));
+  must(await copying.inferlet.synchronize(copying.queue));
+  const copied = host.host.stats().models[0]?.deviceBusyMs ?? 0;
+  assert.ok(copied - before >= 3 + 4 * 2, 'a copy, and four pages at least to swap');
+  failing = true;
+  assert.equal(tagOf(await fill(copying, more)), 'internal');
+  assert.ok((host.host.stats().models[0]?.deviceBusyMs ?? 0) - copied >= 9, 'the device worked in vain');
+  await Promise.all(opened.map((inferlet) => inferlet.close()));
+  assert.ok(copying.inferlet.usage.gpuUs >= 20_000);
+  checkCharged(opened, host.host.stats().models[0]?.deviceBusyMs ?? 0);
+});
+
+/** Works for so long. */
+function spin(ms: number): void {
+  for (const startedMs = performance.now(); performance.now() - startedMs < ms; );
+}
+
 withWorkbench('the quota of a tenant', (handler) => {
-  const open = (b: Workbench, id: string, tenant: string, tenantPages?: number) => {
-    const limit = tenantPages === undefined ? {} : { tenantPages };
+  const open = (b: Workbench, id: string, tenant: string, pages?: number | null, readAt = 1) => {
+    const limit = pages === undefined ? {} : { tenantPages: { pages, readAt } };
     const inferlet = b.connection.openInferlet({ id, tenant, maxPages: 40, arrival: 5, ...limit });
     return { inferlet, queue: inferlet.createQueue('tiny') };
   };
@@ -87,18 +161,40 @@ withWorkbench('the quota of a tenant', (handler) => {
     must(await one.inferlet.exportPages(one.queue, own.subarray(0, 3), 'kept', false));
     await one.inferlet.close();
     assert.deepEqual(await pagesOf(b), [
-      { tenant: 'large', pages: 20, maxPages: 0 },
+      { tenant: 'large', pages: 20, maxPages: null },
       { tenant: 'small', pages: 3, maxPages: 8 },
     ]);
+    assert.deepEqual((await b.connection.stats({ modelsOnly: true })).tenants, []);
     // What is imported is the tenant's already.
     must(await two.inferlet.importPages(two.queue, 'kept'));
     must(two.inferlet.allocatePages(two.queue, 5));
     must(await two.inferlet.synchronize(two.queue));
     must(two.inferlet.allocatePages(two.queue, 1));
     assert.equal(tagOf(await two.inferlet.synchronize(two.queue)), 'limit-exceeded');
-    const raised = open(b, 'raised', 'small', 9);
+    const raised = open(b, 'raised', 'small', 9, 2);
     must(raised.inferlet.allocatePages(raised.queue, 1));
     must(await raised.inferlet.synchronize(raised.queue));
     must(await two.inferlet.unexport(two.queue, 'kept'));
+  });
+
+  handler('of 0 pages refuses in its own name, and of several limits the one that was read last counts', async (b) => {
+    const claim = async ({ inferlet, queue }: ReturnType<typeof open>, pages: number) => {
+      must(inferlet.allocatePages(queue, pages));
+      const outcome = await inferlet.synchronize(queue);
+      return outcome.tag === 'ok' ? 'ok' : outcome.val.val;
+    };
+    const one = open(b, 'one', 'none', 0, 10);
+    assert.match(await claim(one, 1), /^quota kv-pages: 0 pages are held .* 0 is the tenant's limit/);
+    // Opened later, but what it says was read before.
+    const late = open(b, 'late', 'none', null, 9);
+    assert.match(await claim(late, 1), /0 is the tenant's limit/);
+    one.inferlet.setTenantLimit({ pages: 3, readAt: 11 });
+    assert.equal(await claim(late, 3), 'ok');
+    late.inferlet.setTenantLimit({ pages: 100, readAt: 10 });
+    assert.match(await claim(one, 1), /3 is the tenant's limit/);
+    // An override has ended, and there is no other limit.
+    late.inferlet.setTenantLimit({ pages: null, readAt: 12 });
+    assert.equal(await claim(one, 4), 'ok');
+    assert.equal(await claim(open(b, 'last', 'none', 1, 11), 4), 'ok');
   });
 });

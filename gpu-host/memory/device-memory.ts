@@ -37,8 +37,10 @@ export interface MemoryOptions {
   terminate(space: PageSpace, cause: string): void;
   /** What the tenants hold on all models of the host; this model's own by default. */
   readonly tenants?: Tenants;
-  /** Runs what uses the device for `space`, and measures it. */
+  /** Runs what uses the device for `space` (copies, and pages that move between the device and elsewhere), and measures it. */
   readonly timed?: (space: PageSpace, work: () => void) => void;
+  /** Told when a space has given pages back, once for all of them: so many frames more can be had. */
+  readonly freed?: (space: PageSpace, frames: number) => void;
 }
 
 export interface MemoryStats extends PoolCounts {
@@ -47,6 +49,8 @@ export interface MemoryStats extends PoolCounts {
   readonly swapsOut: number;
   readonly swapsIn: number;
   readonly terminations: number;
+  /** Frames that inferlets which wait would let go to swap, as far as that has room; what several of them share counts for each. */
+  readonly idle: number;
 }
 
 const NO_COPIES: ReadonlyMap<Page, number> = new Map();
@@ -70,6 +74,7 @@ export class DeviceMemory implements SpaceMemory {
   readonly #swap: SwapStore | undefined;
   readonly #terminate: (space: PageSpace, cause: string) => void;
   readonly #timed: NonNullable<MemoryOptions['timed']>;
+  readonly #freed: NonNullable<MemoryOptions['freed']>;
   readonly #tenants: Tenants;
   readonly #spaces = new Set<PageSpace>();
   readonly #families = new Families();
@@ -91,6 +96,7 @@ export class DeviceMemory implements SpaceMemory {
     this.#swap = swap;
     this.#terminate = options.terminate;
     this.#timed = options.timed ?? ((_space, work) => work());
+    this.#freed = options.freed ?? (() => undefined);
     this.#buffer = new Uint8Array(device.pageBytes);
   }
 
@@ -133,7 +139,7 @@ export class DeviceMemory implements SpaceMemory {
       this.#evictCached(need);
       if (this.#fits(need)) return;
       const idle = this.#idleBut(requester);
-      const swapFull = !this.#swapOut(need, idle);
+      const swapFull = !this.#swapOut(requester, need, idle);
       if (this.#fits(need)) return;
       // Each turn ends somebody or throws, so there are no more turns than spaces.
       this.#endNewest(requester, need, swapFull ? undefined : idle);
@@ -149,15 +155,17 @@ export class DeviceMemory implements SpaceMemory {
     this.claim(requester, stored.pages.length);
     const pages: { page: Page; masked: number }[] = [];
     try {
-      for (const [i, { filled, masked, positions }] of stored.pages.entries()) {
-        const page = this.pool.take() as Page;
-        pages.push({ page, masked });
-        stored.readPage(i, this.#buffer);
-        this.#device.writePage(page.frame, this.#buffer);
-        page.filled = filled;
-        page.positions.set(positions);
-        page.maxPosition = Math.max(0, largestPosition(page));
-      }
+      this.#timed(requester, () => {
+        for (const [i, { filled, masked, positions }] of stored.pages.entries()) {
+          const page = this.pool.take() as Page;
+          pages.push({ page, masked });
+          stored.readPage(i, this.#buffer);
+          this.#device.writePage(page.frame, this.#buffer);
+          page.filled = filled;
+          page.positions.set(positions);
+          page.maxPosition = Math.max(0, largestPosition(page));
+        }
+      });
     } catch (error) {
       for (const { page } of pages) this.pool.release(page);
       throw error;
@@ -167,8 +175,12 @@ export class DeviceMemory implements SpaceMemory {
     return { tenant, pages, tokens, nextPosition };
   }
 
-  copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {
-    this.#device.copySlots(sources, destinations, shifts);
+  copySlots(requester: PageSpace, sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {
+    this.#timed(requester, () => this.#device.copySlots(sources, destinations, shifts));
+  }
+
+  freed(space: PageSpace, frames: number): void {
+    this.#freed(space, frames);
   }
 
   swapIn(requester: PageSpace, page: Page, donor?: Page): void {
@@ -199,6 +211,7 @@ export class DeviceMemory implements SpaceMemory {
       swapsOut: this.#swapsOut,
       swapsIn: this.#swapsIn,
       terminations: this.#terminations,
+      idle: this.#idleFrames(),
     };
   }
 
@@ -267,15 +280,24 @@ export class DeviceMemory implements SpaceMemory {
     return { spaces: spaces.sort((a, b) => (isNewer(a, b) ? -1 : 1)), snapshots: this.snapshots.held };
   }
 
+  #idleFrames(): number {
+    const swap = this.#swap?.stats();
+    if (!swap) return 0;
+    const { owned, swappedOut } = this.pool.counts();
+    let held = -swappedOut;
+    for (const space of this.#spaces) if (space.idle) held += space.heldPages;
+    return Math.max(0, Math.min(held, owned, swap.capacity - swap.memoryPages - swap.diskPages));
+  }
+
   /** @returns whether swap took all that it was to take */
-  #swapOut(need: FrameNeed, idle: IdleHolders): boolean {
+  #swapOut(requester: PageSpace, need: FrameNeed, idle: IdleHolders): boolean {
     let room = this.#swap !== undefined;
     for (const page of swappable(idle)) {
       if (this.#fits(need)) break;
       let ticket: SwapTicket | undefined;
       // An empty page has nothing to keep.
       if (page.filled !== 0) {
-        ticket = room ? this.#put(page) : undefined;
+        ticket = room ? this.#put(requester, page) : undefined;
         if (!ticket) {
           room = false;
           continue;
@@ -287,9 +309,14 @@ export class DeviceMemory implements SpaceMemory {
     return room;
   }
 
-  #put(page: Page): SwapTicket | undefined {
-    this.#device.readPage(page.frame, this.#buffer);
-    return this.#swap?.put(this.#buffer);
+  /** At the expense of whoever needs the frame. */
+  #put(requester: PageSpace, page: Page): SwapTicket | undefined {
+    let ticket: SwapTicket | undefined;
+    this.#timed(requester, () => {
+      this.#device.readPage(page.frame, this.#buffer);
+      ticket = this.#swap?.put(this.#buffer);
+    });
+    return ticket;
   }
 
   #endNewest(requester: PageSpace, need: FrameNeed, idle: IdleHolders | undefined): void {

@@ -1,6 +1,8 @@
 /** Whose pages are counted together with those of others: an invocation and its children, of which only the first was admitted. */
 export interface FamilyName {
   readonly name: string;
+  /** Which attempt of the first it is: what an earlier one held is nothing of this one's. */
+  readonly epoch: number;
   /** Most distinct pages of all its members together, those that two of them hold counted twice. */
   readonly maxPages: number;
 }
@@ -13,6 +15,7 @@ export interface Family extends FamilyName {
 
 /** The families that have members on one model. */
 export class Families {
+  /** By name and epoch. */
   readonly #families = new Map<string, Family>();
 
   get size(): number {
@@ -20,11 +23,12 @@ export class Families {
   }
 
   /** The family of that name, with a member more. */
-  join({ name, maxPages }: FamilyName): Family {
-    let family = this.#families.get(name);
+  join({ name, epoch, maxPages }: FamilyName): Family {
+    const key = keyOf(name, epoch);
+    let family = this.#families.get(key);
     if (!family) {
-      family = { name, maxPages, held: 0, members: 0 };
-      this.#families.set(name, family);
+      family = { name, epoch, maxPages, held: 0, members: 0 };
+      this.#families.set(key, family);
     }
     family.members++;
     return family;
@@ -33,6 +37,8 @@ export class Families {
   /** A member that held `pages` is none any more. */
   leave(family: Family, pages: number): void {
     family.held -= pages;
-    if (--family.members === 0) this.#families.delete(family.name);
+    if (--family.members === 0) this.#families.delete(keyOf(family.name, family.epoch));
   }
 }
+
+const keyOf = (name: string, epoch: number): string => `${epoch} ${name}`;

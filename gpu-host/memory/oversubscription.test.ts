@@ -37,7 +37,7 @@ function oversubscribe(factor: number, swapPages: number): Record<string, number
     swapDiskPages: swapPages - (swapPages >> 1),
     families: false,
     tenants: 2,
-    tenantPages: 0,
+    tenantPages: null,
   };
   const world = new World(setting);
   for (const [who] of programs.entries()) world.actor(who);

@@ -141,6 +141,11 @@ export class PagePool {
     this.#count(page);
   }
 
+  /** Frames that are free, or those of pages that only the prefix tree holds. */
+  get available(): number {
+    return this.#free.length + this.#cached;
+  }
+
   counts(): PoolCounts {
     return {
       free: this.#free.length,

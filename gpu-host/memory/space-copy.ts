@@ -1,6 +1,6 @@
 import { fault } from './fault.ts';
 import { bitCount, fillSlot, type Page } from './pool.ts';
-import type { EmptySlot, Mapping, PageSpace, SpaceMemory } from './space.ts';
+import type { EmptySlot, Mapping, PageSpace } from './space.ts';
 
 /** `copy-slots` of wit/allocate.wit. */
 export interface SlotCopy {
@@ -36,8 +36,8 @@ interface SlotMove {
 }
 
 /** A page of its own with the same content, in a frame that must be free; it comes with one reference. */
-export function copyPage(memory: SpaceMemory, page: Page): Page {
-  const { pool } = memory;
+export function copyPage(space: PageSpace, page: Page): Page {
+  const { pool } = space;
   const copy = pool.take();
   if (!copy) throw new Error('a page is copied without a free frame');
   const slots: number[] = [];
@@ -45,7 +45,8 @@ export function copyPage(memory: SpaceMemory, page: Page): Page {
   if (slots.length > 0) {
     const base = page.frame * pool.pageSize;
     const target = copy.frame * pool.pageSize;
-    memory.copySlots(
+    space.memory.copySlots(
+      space,
       Uint32Array.from(slots, (slot) => base + slot),
       Uint32Array.from(slots, (slot) => target + slot),
     );
@@ -97,7 +98,7 @@ export function copySlots(space: PageSpace, request: SlotCopy): void {
     moves.push({ from, fromSlot: sourceOffset + i, to: to.page, toSlot: destinationOffset + i, position });
   }
   to.page.prefix = undefined;
-  perform(space.memory, moves, shifts?.subarray(0, moves.length));
+  perform(space, moves, shifts?.subarray(0, moves.length));
 }
 
 /**
@@ -123,7 +124,7 @@ export function copyTokens(space: PageSpace, request: TokenCopy): void {
   }
   setMasks(tokens, rooms, slots);
   for (const { page } of slots) page.prefix = undefined;
-  perform(space.memory, moves, shifts);
+  perform(space, moves, shifts);
 }
 
 /** A filled slot of a source page. */
@@ -195,12 +196,12 @@ function setMasks(tokens: readonly SourceToken[], rooms: readonly Mapping[], slo
   }
 }
 
-function perform(memory: SpaceMemory, moves: readonly SlotMove[], shifts: Int32Array | undefined): void {
+function perform(space: PageSpace, moves: readonly SlotMove[], shifts: Int32Array | undefined): void {
   if (moves.length === 0) return;
-  const size = memory.pool.pageSize;
+  const size = space.pool.pageSize;
   const sources = Uint32Array.from(moves, ({ from, fromSlot }) => from.frame * size + fromSlot);
   const destinations = Uint32Array.from(moves, ({ to, toSlot }) => to.frame * size + toSlot);
-  memory.copySlots(sources, destinations, shifts);
+  space.memory.copySlots(space, sources, destinations, shifts);
   for (const { to, toSlot, position } of moves) fillSlot(to, toSlot, position);
 }
 

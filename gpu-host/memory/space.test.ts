@@ -110,11 +110,12 @@ test('copies count against the limit, and one page through two addresses needs o
 
 test('the members of a family share a limit, copies included, and who leaves gives its part back', () => {
   const kit = makeMemory({ pages: 16 });
-  const family = { name: 'root', maxPages: 6 };
-  const [one, two, stranger] = [
+  const family = { name: 'root', epoch: 1, maxPages: 6 };
+  const [one, two, stranger, restarted] = [
     kit.open({ family }),
     kit.open({ family }),
     kit.open({ family: { ...family, name: 'x' } }),
+    kit.open({ family: { ...family, epoch: 2 } }),
   ];
   one.allocate(1, 3);
   two.allocate(1, 1);
@@ -128,6 +129,7 @@ test('the members of a family share a limit, copies included, and who leaves giv
   assert.match(refused.val, /6 pages are held by an invocation and its children together and 1 more/);
   assert.equal(faultOf(() => one.allocate(9, 1)).error.tag, 'limit-exceeded');
   stranger.allocate(1, 6);
+  restarted.allocate(1, 4);
 
   two.free(Uint32Array.of(2));
   write(kit, two, [4], [1]);
@@ -191,4 +193,24 @@ test('a snapshot keeps what was there with its masks, and an import maps it copy
   memory.closeSpace(other);
   memory.audit();
   assert.equal(memory.pool.free, 6);
+});
+
+test('who gives pages back tells, once for all, how many frames can be had that could not before', () => {
+  const freed: number[] = [];
+  const kit = makeMemory({ pages: 16, prefixCache: true, freed: (_, frames) => freed.push(frames) });
+  const [one, two] = [kit.open(), kit.open()];
+  one.allocate(1, 5);
+  write(kit, one, [1], [0, 1]);
+  one.share(Uint32Array.of(1, 1), 10);
+  // A write through a shared address moves it, and frees nothing.
+  write(kit, one, [10], [2]);
+  two.importSnapshot(1, one.snapshot(Uint32Array.of(2)));
+  assert.deepEqual(freed, []);
+  one.free(Uint32Array.of(1, 2, 3, 4));
+  assert.deepEqual(freed, [2], 'one of them is mapped twice, one is held by another');
+  one.releaseAll();
+  two.free(Uint32Array.of(1));
+  two.releaseAll();
+  assert.deepEqual(freed, [2, 3, 1]);
+  kit.memory.audit();
 });

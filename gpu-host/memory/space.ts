@@ -1,3 +1,4 @@
+import type { TenantLimit } from '../protocol/calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import { Failures } from './failures.ts';
 import type { FamilyName } from './family.ts';
@@ -19,8 +20,8 @@ export interface SpaceOwner {
   readonly functionName?: string | undefined;
   /** Most distinct pages, resident or not. */
   readonly maxPages: number;
-  /** Most that its tenant may hold on this host; 0 for no limit. */
-  readonly tenantPages?: number | undefined;
+  /** Most that its tenant may hold on this host. */
+  readonly tenantPages?: TenantLimit | undefined;
   /** With whom it shares another limit. */
   readonly family?: FamilyName | undefined;
 }
@@ -49,7 +50,9 @@ export interface SpaceMemory {
   claim(requester: PageSpace, frames: number, copies?: ReadonlyMap<Page, number>): void;
   /** Brings a page back for `requester`, to a free frame or to that of a page that is about to go. @throws CallFault `internal` when swap lost it */
   swapIn(requester: PageSpace, page: Page, donor?: Page): void;
-  copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
+  copySlots(requester: PageSpace, sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
+  /** `space` has given pages back, and so many frames more can be had. */
+  freed(space: PageSpace, frames: number): void;
   /** Takes a page and all that follows it out of the prefix tree. */
   uncache(page: Page): void;
 }
@@ -148,13 +151,17 @@ export class PageSpace {
     const distinct = new Set(addresses);
     if (distinct.size !== addresses.length) throw fault('invalid-argument', 'a page is named twice in one free');
     for (const address of addresses) if (!this.#mappings.has(address)) throw this.#missing(address);
-    for (const address of addresses) this.#unmap(address);
+    this.#giveBack(() => {
+      for (const address of addresses) this.#unmap(address);
+    });
   }
 
   /** Gives everything back. */
   releaseAll(): void {
-    for (const address of [...this.#mappings.keys()]) this.#unmap(address);
-    for (const page of [...this.#kept]) this.letGo(page);
+    this.#giveBack(() => {
+      for (const address of [...this.#mappings.keys()]) this.#unmap(address);
+      for (const page of [...this.#kept]) this.letGo(page);
+    });
     this.failures.clear();
   }
 
@@ -335,6 +342,13 @@ export class PageSpace {
     this.limits.check(this.#held.size, more, newToTenant);
   }
 
+  #giveBack(release: () => void): void {
+    const before = this.pool.available;
+    release();
+    const frames = this.pool.available - before;
+    if (frames > 0) this.memory.freed(this, frames);
+  }
+
   #copyShared(mappings: readonly Mapping[]): void {
     const wanted = new Map<Page, number>();
     for (const { page } of mappings) wanted.set(page, (wanted.get(page) ?? 0) + 1);
@@ -357,7 +371,7 @@ export class PageSpace {
   }
 
   #moveToCopy(mapping: Mapping): void {
-    this.#move(mapping, copyPage(this.memory, mapping.page));
+    this.#move(mapping, copyPage(this, mapping.page));
   }
 
   #bringIn(pages: ReadonlySet<Page>): void {

@@ -1,3 +1,4 @@
+import type { TenantLimit } from '../protocol/calls.ts';
 import { PAGE_QUOTA } from '../protocol/errors.ts';
 import { fault } from './fault.ts';
 import type { Page } from './pool.ts';
@@ -7,8 +8,8 @@ export interface TenantStats {
   readonly tenant: string;
   /** Distinct pages, resident or not. */
   readonly pages: number;
-  /** 0 when it has none. */
-  readonly maxPages: number;
+  /** Null when it has no limit. */
+  readonly maxPages: number | null;
 }
 
 /**
@@ -19,8 +20,10 @@ export interface TenantStats {
  */
 export class TenantPages {
   readonly name: string;
-  /** 0 when it has no limit. */
-  maxPages = 0;
+  /** Infinite when it has no limit. */
+  #maxPages = Number.POSITIVE_INFINITY;
+  /** When that was read where limits are kept. */
+  #readAt = 0;
   /** Spaces that are open. */
   members = 0;
   /** Places kept for pages that calls under way may have to take back. */
@@ -36,9 +39,21 @@ export class TenantPages {
     return this.#holders.size;
   }
 
+  /** Null when it has no limit. */
+  get maxPages(): number | null {
+    return Number.isFinite(this.#maxPages) ? this.#maxPages : null;
+  }
+
   /** Pages that may still be held. */
   get room(): number {
-    return this.maxPages === 0 ? Number.POSITIVE_INFINITY : Math.max(0, this.maxPages - this.held - this.reserved);
+    return Math.max(0, this.#maxPages - this.held - this.reserved);
+  }
+
+  /** Takes a limit, unless one that was read later is known. */
+  limit({ pages, readAt }: TenantLimit): void {
+    if (readAt < this.#readAt) return;
+    this.#maxPages = pages ?? Number.POSITIVE_INFINITY;
+    this.#readAt = readAt;
   }
 
   holders(page: Page): number {
@@ -61,7 +76,7 @@ export class TenantPages {
     if (more <= this.room) return;
     throw fault(
       'limit-exceeded',
-      `quota ${PAGE_QUOTA}: ${this.held + this.reserved} pages are held by the tenant's inferlets, exports and files on this host and ${more} more are needed; ${this.maxPages} is the tenant's limit`,
+      `quota ${PAGE_QUOTA}: ${this.held + this.reserved} pages are held by the tenant's inferlets, exports and files on this host and ${more} more are needed; ${this.#maxPages} is the tenant's limit`,
     );
   }
 }
@@ -70,12 +85,17 @@ export class TenantPages {
 export class Tenants {
   readonly #tenants = new Map<string, TenantPages>();
 
-  /** The tenant of that name, with a space more. Its limit is from now on what the newest of its inferlets says; undefined leaves it alone. */
-  join(name: string, maxPages?: number): TenantPages {
+  /** The tenant of that name, with a space more. Of the limits that are told the one that was read last counts. */
+  join(name: string, limit?: TenantLimit): TenantPages {
     const tenant = this.#of(name);
-    if (maxPages !== undefined) tenant.maxPages = maxPages;
+    if (limit) tenant.limit(limit);
     tenant.members++;
     return tenant;
+  }
+
+  /** Nothing is kept of the limit of one that has neither inferlets nor pages: its next inferlet tells it. */
+  limit(name: string, limit: TenantLimit): void {
+    this.#tenants.get(name)?.limit(limit);
   }
 
   /** A space that held these pages is none of the tenant's any more. */

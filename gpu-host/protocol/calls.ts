@@ -136,3 +136,11 @@ export interface FileSave {
   /** The function that saves it: the owner of a new file. */
   readonly functionName: string;
 }
+
+/** Most pages of all that a tenant has on one host, as it was read at some time. */
+export interface TenantLimit {
+  /** Null for no limit. */
+  readonly pages: number | null;
+  /** When it was read, ms since the epoch by the clock of the store that keeps it: of two limits the one that was read later counts. */
+  readonly readAt: number;
+}

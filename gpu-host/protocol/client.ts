@@ -1,10 +1,10 @@
 import { randomInt } from 'node:crypto';
 import { handlerError } from './errors.ts';
 import type { GpuInferlet, InferletOptions } from './gpu-inferlet.ts';
-import type { GpuHostStats, HostHello, ModelSummary } from './host.ts';
+import type { GpuHostStats, HostHello, ModelSummary, StatsOptions } from './host.ts';
 import { DeviceInferlet } from './inferlet.ts';
 import { Link } from './link.ts';
-import { FRAME } from './wire.ts';
+import { FRAME, STATS } from './wire.ts';
 
 export type {
   AdapterInfo,
@@ -22,10 +22,11 @@ export type {
   StepOutput,
   StepRequest,
   StepResult,
+  TenantLimit,
 } from './calls.ts';
 export { type HandlerError, type HandlerErrorTag, handlerError, type Outcome } from './errors.ts';
 export type { GpuInferlet, InferletOptions } from './gpu-inferlet.ts';
-export type { GpuHostStats, ModelStats, ModelSummary, PageStats, PrefixStats } from './host.ts';
+export type { GpuHostStats, ModelStats, ModelSummary, PageStats, PrefixStats, StatsOptions } from './host.ts';
 export { SharedPages } from './page-budget.ts';
 export type { DeviceUsage, Termination } from './results.ts';
 export type { RunHandle } from './run.ts';
@@ -127,10 +128,10 @@ export class GpuHostConnection {
   }
 
   /**
-   * The host's counters; `reset` starts them anew after reading.
+   * The host's counters; `reset` starts them anew after reading, `modelsOnly` leaves out all but the models.
    * @throws Error when the host cannot be reached.
    */
-  stats(options: { readonly reset?: boolean } = {}): Promise<GpuHostStats> {
+  stats(options: StatsOptions = {}): Promise<GpuHostStats> {
     const link = this.#link;
     if (!link) return Promise.reject(new Error('the GPU host cannot be reached'));
     const id = ++this.#lastStats;
@@ -142,7 +143,7 @@ export class GpuHostConnection {
       this.#stats.set(id, { resolve, reject, timer });
       link.writer.begin(FRAME.statsRequest);
       link.writer.put(id);
-      link.writer.put(options.reset ? 1 : 0);
+      link.writer.put((options.reset ? STATS.reset : 0) | (options.modelsOnly ? STATS.modelsOnly : 0));
       link.writer.end();
       link.scheduleFlush();
     });

@@ -6,10 +6,11 @@ import {
   type Sampler,
   type StepOutput,
   type StepRequest,
+  type TenantLimit,
 } from './calls.ts';
 import { HANDLER_ERROR_TAGS, type HandlerError, ProtocolFault } from './errors.ts';
 import type { CallHeader, DecodedCall } from './operations.ts';
-import { MAX_PIXEL_BYTES, OP, STEP_OUTPUT } from './wire.ts';
+import { MAX_PIXEL_BYTES, NO_PAGE_LIMIT, OP, STEP_OUTPUT } from './wire.ts';
 import type { WordReader } from './words.ts';
 
 /** Reads the calls of one frame's body in order, each with the bytes that it took. Throws `ProtocolFault` on anything that is not exactly a call. */
@@ -36,13 +37,17 @@ function decodeCall(reader: WordReader, op: number, { inferlet, queue, id }: Cal
         maxPriority: reader.u32(),
         arrival: reader.wide(),
         name: reader.text(),
+        epoch: reader.wide(),
         tenant: reader.text(),
         family: reader.text(),
+        familyEpoch: reader.wide(),
         familyPages: reader.u32(),
-        tenantPages: reader.u32(),
+        tenantPages: readTenantLimit(reader),
         functionName: reader.text(),
         traceparent: reader.text(),
       };
+    case OP.setTenantLimit:
+      return { op: 'set-tenant-limit', inferlet, queue, id, tenantPages: readTenantLimit(reader) };
     case OP.closeInferlet:
       return { op: 'close-inferlet', inferlet, queue, id };
     case OP.createQueue:
@@ -261,6 +266,11 @@ function readMask(reader: WordReader): Mask | undefined {
 function readAllowed(reader: WordReader): Uint32Array | undefined {
   const count = reader.u32();
   return count === 0 ? undefined : reader.words(count);
+}
+
+function readTenantLimit(reader: WordReader): TenantLimit {
+  const pages = reader.u32();
+  return { pages: pages === NO_PAGE_LIMIT ? null : pages, readAt: reader.wide() };
 }
 
 function readFlag(reader: WordReader): boolean {

@@ -1,7 +1,15 @@
-import { FILE_RIGHTS, type FileSave, type Mask, type RunRequest, type Sampler, type StepRequest } from './calls.ts';
+import {
+  FILE_RIGHTS,
+  type FileSave,
+  type Mask,
+  type RunRequest,
+  type Sampler,
+  type StepRequest,
+  type TenantLimit,
+} from './calls.ts';
 import { HANDLER_ERROR_TAGS, type HandlerError } from './errors.ts';
 import type { OpenInferletOperation } from './operations.ts';
-import { FRAME, OP, type Op, STEP_OUTPUT } from './wire.ts';
+import { FRAME, NO_PAGE_LIMIT, OP, type Op, STEP_OUTPUT } from './wire.ts';
 import type { FrameWriter } from './words.ts';
 
 /** Writes the client's calls; each function returns false when the call does not fit a frame (nothing is written then). */
@@ -23,13 +31,27 @@ export function encodeOpenInferlet(
   writer.put(fields.maxPriority);
   writer.putWide(fields.arrival);
   writer.putText(fields.name);
+  writer.putWide(fields.epoch);
   writer.putText(fields.tenant);
   writer.putText(fields.family);
+  writer.putWide(fields.familyEpoch);
   writer.put(fields.familyPages);
-  writer.put(fields.tenantPages);
+  putTenantLimit(writer, fields.tenantPages);
   writer.putText(fields.functionName);
   writer.putText(fields.traceparent);
   return writer.end();
+}
+
+export function encodeSetTenantLimit(writer: FrameWriter, inferlet: number, limit: TenantLimit): boolean {
+  begin(writer, OP.setTenantLimit, inferlet, 0, 0);
+  putTenantLimit(writer, limit);
+  return writer.end();
+}
+
+/** A limit that a word cannot say is none: no host has so many pages. */
+function putTenantLimit(writer: FrameWriter, { pages, readAt }: TenantLimit): void {
+  writer.put(Math.min(pages ?? NO_PAGE_LIMIT, NO_PAGE_LIMIT));
+  writer.putWide(readAt);
 }
 
 /** A call without further fields: close-inferlet, close-queue, synchronize, run-stop, list-exports, list-adapters. */

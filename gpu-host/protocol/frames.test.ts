@@ -19,6 +19,7 @@ import {
   encodeLogProbabilities,
   encodeOpenInferlet,
   encodeRun,
+  encodeSetTenantLimit,
   encodeSharePages,
   encodeStep,
   encodeTexts,
@@ -45,6 +46,7 @@ const allowed = fc.option(
 const step = record({ tokens: list, positions: list, inPages: list, outPages: list, mask, rows: u32, output, allowed });
 const rights = fc.constantFrom(...FILE_RIGHTS);
 const run = record({ token: u32, position: u32, pages: list, maxTokens: u32, sampler, stopTokens: list });
+const limit = record({ pages: fc.option(fc.nat({ max: 0xffff_fffe })), readAt: fc.maxSafeNat() });
 const header = record({ inferlet: u32, queue: u32, id: u32 });
 
 type Encode = (writer: FrameWriter) => boolean;
@@ -58,11 +60,23 @@ const made: fc.Arbitrary<Made> = header.chain(({ inferlet, queue, id }) => {
   const plain = { inferlet, queue, id: 0 };
   const all: fc.Arbitrary<Made>[] = [
     record({
-      ...{ maxPages: u32, maxPriority: u32, arrival: fc.maxSafeNat(), name: text, tenant: text },
-      ...{ family: text, familyPages: u32, tenantPages: u32, functionName: text, traceparent: text },
+      ...{
+        maxPages: u32,
+        maxPriority: u32,
+        arrival: fc.maxSafeNat(),
+        name: text,
+        epoch: fc.maxSafeNat(),
+        tenant: text,
+      },
+      ...{ family: text, familyEpoch: fc.maxSafeNat(), familyPages: u32, tenantPages: limit },
+      ...{ functionName: text, traceparent: text },
     }).map((fields) => ({
       call: { op: 'open-inferlet', inferlet, queue: 0, id: 0, ...fields },
       encode: (w) => encodeOpenInferlet(w, inferlet, fields),
+    })),
+    limit.map((tenantPages) => ({
+      call: { op: 'set-tenant-limit', inferlet, queue: 0, id: 0, tenantPages },
+      encode: (w) => encodeSetTenantLimit(w, inferlet, tenantPages),
     })),
     fc.constantFrom(
       ...(

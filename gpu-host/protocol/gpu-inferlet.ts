@@ -9,6 +9,7 @@ import type {
   RunRequest,
   StepRequest,
   StepResult,
+  TenantLimit,
 } from './calls.ts';
 import type { Outcome } from './errors.ts';
 import type { SharedPages } from './page-budget.ts';
@@ -21,8 +22,13 @@ export const DEFAULT_MAX_PRIORITY = 10;
 export const DEFAULT_TENANT = 'default';
 
 export interface InferletOptions {
-  /** The invocation's id, for logs and statistics. */
+  /** The invocation's id. */
   readonly id: string;
+  /**
+   * Which attempt of the invocation it is, 0 by default: when a newer one opens an inferlet on the host, those of older ones are ended, and
+   * older ones open none any more. A whole number up to 2^53.
+   */
+  readonly epoch?: number;
   /** Whose exports, files and cached prefixes it sees: `DEFAULT_TENANT` by default. */
   readonly tenant?: string;
   /** Most pages that it may hold, per model. */
@@ -33,8 +39,8 @@ export interface InferletOptions {
   readonly maxPriority?: number;
   /** Its place in line: when memory must be taken back, the newest goes first. Milliseconds since the Unix epoch, or any other order. */
   readonly arrival: number;
-  /** Most pages of all that its tenant has on the host; 0, and without it, there is no limit. */
-  readonly tenantPages?: number;
+  /** Most pages of all that its tenant has on the host; without it there is no limit, unless somebody else tells one. */
+  readonly tenantPages?: TenantLimit;
   /** The function that runs, for those of its tenant that give way to it. */
   readonly functionName?: string;
   /** W3C trace context, when it is recorded. */
@@ -129,7 +135,9 @@ export interface GpuInferlet {
   setWaiting(waiting: boolean): void;
   /** The calls that follow belong to this span: the high and low word of its id, 0 and 0 for none. */
   setSpan(high: number, low: number): void;
-  /** What it has used, as of the host's last word: every 100 ms while that changes, and when it ends. */
+  /** Tells how many pages its tenant may hold on the host from now on. */
+  setTenantLimit(limit: TenantLimit): void;
+  /** What it has used, as of the host's last word: every 250 ms while that changes, every 10 s while it holds pages, and when it ends. */
   readonly usage: DeviceUsage;
   /** Pages that it holds by the client's own count. */
   readonly heldPages: number;
@@ -139,6 +147,8 @@ export interface GpuInferlet {
   readonly pendingCalls: number;
   /** Calls issued since it was opened. */
   readonly issuedCalls: number;
+  /** Grows with each call issued on that queue. */
+  callsOn(queue: number): number;
   /** Why its host is gone, and all that it held with it; undefined while it can be called, and once it was closed. */
   readonly lost: string | undefined;
   /** Releases everything held; pending futures answer `cancelled`. Resolves when the host has released it, or is gone, or after 30 s. */

@@ -58,6 +58,8 @@ export interface ModelStats {
   readonly pages: PageStats;
   /** Pages whose content is in the swap store, and in no frame of the pool. */
   readonly swappedOutPages: number;
+  /** Owned pages that would go to the swap store when others need room, as far as that has any; about. */
+  readonly idlePages: number;
   readonly prefix: PrefixStats;
   /** Pages moved to the swap store, and back. */
   readonly swapsOut: number;
@@ -97,14 +99,21 @@ export interface ModelStats {
   readonly paddingShare: number;
 }
 
+export interface StatsOptions {
+  /** Counters start anew after reading. */
+  readonly reset?: boolean;
+  /** All but the models is left out. */
+  readonly modelsOnly?: boolean;
+}
+
 export interface GpuHostStats {
   /** Since the start or the last reset. */
   readonly elapsedMs: number;
   readonly connections: number;
   readonly models: readonly ModelStats[];
-  /** Those that hold most pages first; at most 1,000. */
+  /** Those that hold most pages first; at most 1,000. Empty when only the models were asked for. */
   readonly tenants: readonly TenantPageStats[];
-  /** How the process is; absent when nobody watches it. */
+  /** How the process is; absent when nobody watches it, or only the models were asked for. */
   readonly vitals?: Vitals;
 }
 
@@ -113,6 +122,6 @@ export interface TenantPageStats {
   readonly tenant: string;
   /** Distinct pages, resident or not: what several of them share counts once. */
   readonly pages: number;
-  /** 0 when it has no limit. */
-  readonly maxPages: number;
+  /** Null when it has no limit. */
+  readonly maxPages: number | null;
 }

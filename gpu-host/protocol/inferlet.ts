@@ -11,6 +11,7 @@ import type {
   RunRequest,
   StepRequest,
   StepResult,
+  TenantLimit,
 } from './calls.ts';
 import {
   encodeBare,
@@ -96,6 +97,10 @@ export class DeviceInferlet implements GpuInferlet {
 
   get issuedCalls(): number {
     return this.#issuer.issued;
+  }
+
+  callsOn(queue: number): number {
+    return this.#queues.get(queue)?.looks ?? 0;
   }
 
   createQueue(model: string): number {
@@ -375,6 +380,10 @@ export class DeviceInferlet implements GpuInferlet {
 
   setSpan(high: number, low: number): void {
     this.#issuer.send((link) => encodeWords(link.writer, OP.setSpan, this.#handle, 0, 0, high, low));
+  }
+
+  setTenantLimit(limit: TenantLimit): void {
+    this.#issuer.setTenantLimit(limit);
   }
 
   close(): Promise<void> {

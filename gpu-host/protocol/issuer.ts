@@ -1,4 +1,5 @@
-import { encodeBare, encodeOpenInferlet, encodeWords } from './encode-calls.ts';
+import type { TenantLimit } from './calls.ts';
+import { encodeBare, encodeOpenInferlet, encodeSetTenantLimit, encodeWords } from './encode-calls.ts';
 import { err, type HandlerError, handlerError, type Outcome } from './errors.ts';
 import { DEFAULT_MAX_PRIORITY, DEFAULT_TENANT, type InferletOptions } from './gpu-inferlet.ts';
 import type { Link, LinkedInferlet, Pending } from './link.ts';
@@ -8,6 +9,8 @@ import { MAX_FRAME_BYTES, OP } from './wire.ts';
 /** A link, or why there is none. */
 export type LinkOrDown = Link | { readonly lost: HandlerError };
 
+/** Older than any that was read. */
+const UNKNOWN_LIMIT = { pages: null, readAt: 0 };
 const CLOSE_DEADLINE_MS = 30_000;
 /** Bytes of calls that may wait unsent; an inferlet that issues more without awaiting anything is flooding. */
 const MAX_UNSENT_BYTES = 4 * MAX_FRAME_BYTES;
@@ -42,10 +45,10 @@ export class Issuer implements LinkedInferlet {
       const { id: name, tenant = DEFAULT_TENANT, maxPages, maxPriority = DEFAULT_MAX_PRIORITY, arrival } = options;
       this.#link = link;
       link.inferlets.set(handle, this);
-      const { family = '', maxPages: familyPages = 0 } = options.sharedPages ?? {};
-      const { tenantPages = 0, functionName = '', traceparent = '' } = options;
+      const { family = '', epoch: familyEpoch = 0, maxPages: familyPages = 0 } = options.sharedPages ?? {};
+      const { epoch = 0, tenantPages = UNKNOWN_LIMIT, functionName = '', traceparent = '' } = options;
       encodeOpenInferlet(link.writer, handle, {
-        ...{ name, tenant, maxPages, maxPriority, arrival, family, familyPages },
+        ...{ name, epoch, tenant, maxPages, maxPriority, arrival, family, familyEpoch, familyPages },
         ...{ tenantPages, functionName, traceparent },
       });
       link.scheduleFlush();
@@ -136,6 +139,14 @@ export class Issuer implements LinkedInferlet {
     if (waiting === this.#waiting) return;
     const link = this.#writable();
     if (link) this.#tellWaiting(link, waiting);
+  }
+
+  /** No call of the inferlet's: it waits on if it does. */
+  setTenantLimit(limit: TenantLimit): void {
+    const link = this.#writable();
+    if (!link) return;
+    encodeSetTenantLimit(link.writer, this.handle, limit);
+    link.scheduleFlush();
   }
 
   terminated(termination: Termination): void {

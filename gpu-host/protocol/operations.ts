@@ -1,4 +1,4 @@
-import type { FileRights, Mask, RunRequest, StepRequest } from './calls.ts';
+import type { FileRights, Mask, RunRequest, StepRequest, TenantLimit } from './calls.ts';
 import type { HandlerError } from './errors.ts';
 
 /** Who calls: the inferlet's handle on this connection, its queue, and the id that the result will carry. */
@@ -20,6 +20,7 @@ export type DecodedCall = CallHeader &
     | { readonly op: 'set-priority'; readonly priority: number }
     | { readonly op: 'run-consumed'; readonly tokens: number }
     | { readonly op: 'set-waiting'; readonly waiting: boolean }
+    | { readonly op: 'set-tenant-limit'; readonly tenantPages: TenantLimit }
     | { readonly op: 'set-span'; readonly high: number; readonly low: number }
     | { readonly op: 'image-pixels'; readonly pixels: Uint8Array }
     | { readonly op: 'image-failed'; readonly why: HandlerError }
@@ -35,13 +36,17 @@ export interface OpenInferletOperation {
   readonly arrival: number;
   /** The invocation's id. */
   readonly name: string;
+  /** Of its attempt: a newer one takes the place of those before it. */
+  readonly epoch: number;
   readonly tenant: string;
   /** Whose pages count together with its own; empty when nobody's do. */
   readonly family: string;
+  /** Of the attempt of the family's first. */
+  readonly familyEpoch: number;
   /** Most pages of the whole family on each model. */
   readonly familyPages: number;
-  /** Most pages of all that the tenant has on the host; 0 for no limit. */
-  readonly tenantPages: number;
+  /** Most pages of all that the tenant has on the host. */
+  readonly tenantPages: TenantLimit;
   /** The function that runs. */
   readonly functionName: string;
   /** W3C trace context; empty when nobody records it. */

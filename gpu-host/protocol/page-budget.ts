@@ -8,6 +8,8 @@ export class SharedPages {
   readonly maxPages: number;
   /** Tells families apart; not empty. */
   readonly family: string;
+  /** Which attempt of the root it is; told before any of them is opened. */
+  epoch = 0;
   readonly #held = new Map<string, number>();
   readonly #peak = new Map<string, number>();
 

@@ -8,6 +8,8 @@ export interface ClientQueue {
   readonly broken: HandlerError | undefined;
   /** First failure found on this side since the last `synchronize`. */
   failure: HandlerError | undefined;
+  /** Looks at it before a call, so that what follows on a call can be told. */
+  looks: number;
 }
 
 const MAX_QUEUES = 4096;
@@ -22,7 +24,7 @@ export class ClientQueues {
     const queue = ++this.#last;
     if (this.#open.size >= MAX_QUEUES) return { queue, kept: false };
     const broken = model < 0 ? handlerError('not-found', `no model named ${name}; ask runtime.models`) : undefined;
-    this.#open.set(queue, { model, broken, failure: undefined });
+    this.#open.set(queue, { model, broken, failure: undefined, looks: 0 });
     return { queue, kept: true };
   }
 
@@ -34,10 +36,13 @@ export class ClientQueues {
     this.#open.delete(queue);
   }
 
-  /** Why no call can be made on a queue, if so. */
+  /** Why no call can be made on a queue, if so. Asked before each call. */
   refusal(queue: number): HandlerError | undefined {
     const state = this.#open.get(queue);
-    if (state) return state.broken;
+    if (state) {
+      state.looks++;
+      return state.broken;
+    }
     if (this.#open.size >= MAX_QUEUES)
       return handlerError('limit-exceeded', `more than ${MAX_QUEUES} queues are open; close some`);
     return handlerError('not-found', `no queue ${queue}: it was closed or never made`);

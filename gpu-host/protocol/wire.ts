@@ -31,6 +31,12 @@ export const MAX_IMPORT_PAGES = 65_536;
 /** Tokens of a run that the host decodes past what the inferlet has consumed. */
 export const RUN_WINDOW_TOKENS = 256;
 
+/** Stands for no limit of a tenant's pages. */
+export const NO_PAGE_LIMIT = 0xffff_ffff;
+
+/** Bits of a stats request's flags. */
+export const STATS = { reset: 1, modelsOnly: 2 } as const;
+
 export const FRAME = {
   hello: 1,
   calls: 2,
@@ -89,6 +95,7 @@ export const OP = {
   imageFailed: 42,
   stepWithAdapter: 43,
   setSpan: 44,
+  setTenantLimit: 45,
 } as const;
 export type Op = (typeof OP)[keyof typeof OP];
 

@@ -1,19 +1,24 @@
 import type { Socket } from 'node:net';
 import type { ModelEngine } from '../handlers/engine.ts';
+import type { TenantLimit } from '../protocol/calls.ts';
 import { decodeCalls } from '../protocol/decode-calls.ts';
 import { ProtocolFault, type ProtocolFaultCode } from '../protocol/errors.ts';
 import { FrameReader } from '../protocol/frames.ts';
-import type { GpuHostStats, HostHello } from '../protocol/host.ts';
+import type { GpuHostStats, HostHello, StatsOptions } from '../protocol/host.ts';
 import type { DecodedCall } from '../protocol/operations.ts';
 import { encodeDone } from '../protocol/results.ts';
-import { FRAME, type FrameKind, MAX_JSON_BYTES } from '../protocol/wire.ts';
+import { FRAME, type FrameKind, MAX_JSON_BYTES, STATS } from '../protocol/wire.ts';
 import { FrameWriter, type WordReader } from '../protocol/words.ts';
+import type { Attempts } from './attempts.ts';
 import { HostInferlet, type ResultLine } from './inferlet.ts';
 
 export interface ConnectionEnvironment {
   readonly engines: readonly ModelEngine[];
   hello(): HostHello;
-  stats(reset: boolean): GpuHostStats;
+  /** Of the whole host: they end one another across connections. */
+  readonly attempts: Attempts;
+  limitTenant(tenant: string, limit: TenantLimit): void;
+  stats(options: StatsOptions): GpuHostStats;
   /** Results were written; they are to leave with the next flush. */
   touched(connection: Connection): void;
   ended(connection: Connection): void;
@@ -30,6 +35,10 @@ export interface ConnectionLimits {
   readonly maxInferletUnreadBytes: number;
   /** Inferlets open at once. */
   readonly maxInferlets: number;
+  /** What inferlets have used is said this often while it changes, milliseconds, */
+  readonly usageMs: number;
+  /** and this often while they hold pages and nothing else changes. */
+  readonly holdingMs: number;
 }
 
 export const DEFAULT_CONNECTION_LIMITS: ConnectionLimits = {
@@ -38,6 +47,8 @@ export const DEFAULT_CONNECTION_LIMITS: ConnectionLimits = {
   maxUnreadMs: 5000,
   maxInferletUnreadBytes: 16 * 1024 * 1024,
   maxInferlets: 65_536,
+  usageMs: 250,
+  holdingMs: 10_000,
 };
 
 type QueueCall = Exclude<
@@ -48,6 +59,7 @@ type QueueCall = Exclude<
       | 'close-inferlet'
       | 'create-queue'
       | 'set-waiting'
+      | 'set-tenant-limit'
       | 'set-span'
       | 'run-consumed'
       | 'run-stop'
@@ -55,9 +67,6 @@ type QueueCall = Exclude<
       | 'image-failed';
   }
 >;
-
-/** What inferlets have used is said this often, while it changes. */
-const USAGE_MS = 100;
 
 /**
  * One runtime's connection: frames in, calls to the engines, results out. A frame that cannot be read ends this connection with a code;
@@ -80,12 +89,14 @@ export class Connection implements ResultLine {
   /** Inferlets of which there is usage to tell. */
   #used = new Set<HostInferlet>();
   #usageTimer: NodeJS.Timeout | undefined;
+  #holdingTimer: NodeJS.Timeout;
 
   constructor(socket: Socket, environment: ConnectionEnvironment, limits: ConnectionLimits) {
     this.#socket = socket;
     this.#environment = environment;
     this.#limits = limits;
     this.#helloTimer = setTimeout(() => this.end('timeout', `no hello within ${limits.helloMs} ms`), limits.helloMs);
+    this.#holdingTimer = setInterval(() => this.#writeHoldings(), limits.holdingMs).unref();
     socket.setNoDelay(true);
     socket.on('data', (chunk: Buffer) => this.#receive(chunk));
     socket.on('error', () => this.#close());
@@ -108,7 +119,7 @@ export class Connection implements ResultLine {
   used(inferlet: HostInferlet): void {
     if (this.#ended) return;
     this.#used.add(inferlet);
-    this.#usageTimer ??= setTimeout(() => this.#writeUsage(), USAGE_MS).unref();
+    this.#usageTimer ??= setTimeout(() => this.#writeUsage(), this.#limits.usageMs).unref();
   }
 
   /** Sends everything written, in one write. */
@@ -155,6 +166,11 @@ export class Connection implements ResultLine {
     this.#used.clear();
   }
 
+  /** Who holds pages pays for them, whether or not anything happens. */
+  #writeHoldings(): void {
+    for (const inferlet of this.#inferlets.values()) inferlet.writeUsage();
+  }
+
   #receive(chunk: Buffer): void {
     if (this.#ended) return;
     try {
@@ -197,11 +213,12 @@ export class Connection implements ResultLine {
     while (!reader.done) {
       reader.enter(end);
       const id = reader.u32();
-      const reset = reader.u32() !== 0;
+      const flags = reader.u32();
+      const options = { reset: (flags & STATS.reset) !== 0, modelsOnly: (flags & STATS.modelsOnly) !== 0 };
       reader.leave(end);
       this.writer.begin(FRAME.stats);
       this.writer.put(id);
-      this.writer.putText(JSON.stringify(this.#environment.stats(reset)), MAX_JSON_BYTES);
+      this.writer.putText(JSON.stringify(this.#environment.stats(options)), MAX_JSON_BYTES);
       this.writer.end();
     }
     this.flush();
@@ -223,6 +240,7 @@ export class Connection implements ResultLine {
     else if (call.op === 'image-failed') inferlet.image(call.id)?.refuse(call.why);
     else if (inferlet.dead) inferlet.refuse(call.id, inferlet.dead);
     else if (call.op === 'set-span') inferlet.setSpan(call.high, call.low);
+    else if (call.op === 'set-tenant-limit') this.#limitTenant(inferlet, call.tenantPages);
     else if (call.op === 'create-queue') this.#createQueue(inferlet, call.queue, call.model);
     else if (call.op === 'set-waiting') inferlet.setWaiting(call.waiting);
     else this.#queued(inferlet, call, bytes);
@@ -252,12 +270,24 @@ export class Connection implements ResultLine {
     if (this.#inferlets.size >= this.#limits.maxInferlets) {
       throw new ProtocolFault('overrun', `more than ${this.#limits.maxInferlets} inferlets are open`);
     }
-    const { name: id, tenant, functionName, arrival, maxPages, maxPriority, tenantPages } = call;
-    const family = call.family === '' ? undefined : { name: call.family, maxPages: call.familyPages };
+    const { name: id, epoch, tenant, functionName, arrival, maxPages, maxPriority, tenantPages } = call;
+    const { family: name, familyEpoch, familyPages } = call;
+    const family = name === '' ? undefined : { name, epoch: familyEpoch, maxPages: familyPages };
     const traceparent = call.traceparent === '' ? undefined : call.traceparent;
-    const owner = { id, tenant, functionName, arrival, maxPages, maxPriority, family, tenantPages, traceparent };
-    const { maxInferletUnreadBytes } = this.#limits;
-    this.#inferlets.set(call.inferlet, new HostInferlet(call.inferlet, owner, this, maxInferletUnreadBytes));
+    const inferlet = new HostInferlet(
+      call.inferlet,
+      { id, epoch, tenant, functionName, arrival, maxPages, maxPriority, family, tenantPages, traceparent },
+      this,
+      this.#limits.maxInferletUnreadBytes,
+    );
+    this.#inferlets.set(call.inferlet, inferlet);
+    const { root, rootEpoch } = rootOf(inferlet);
+    this.#environment.attempts.enter(root, rootEpoch, inferlet);
+  }
+
+  #limitTenant(inferlet: HostInferlet, limit: TenantLimit): void {
+    inferlet.setTenantLimit(limit);
+    this.#environment.limitTenant(inferlet.owner.tenant, limit);
   }
 
   #createQueue(inferlet: HostInferlet, queue: number, model: number): void {
@@ -269,6 +299,7 @@ export class Connection implements ResultLine {
 
   #closeInferlet(inferlet: HostInferlet, id: number): void {
     this.#inferlets.delete(inferlet.handle);
+    this.#leaveAttempt(inferlet);
     inferlet.release(() => {
       this.#used.delete(inferlet);
       if (this.#ended) return;
@@ -279,15 +310,29 @@ export class Connection implements ResultLine {
     });
   }
 
+  #leaveAttempt(inferlet: HostInferlet): void {
+    this.#environment.attempts.leave(rootOf(inferlet).root, inferlet);
+  }
+
   #close(): void {
     if (this.#ended) return;
     this.#ended = true;
     clearTimeout(this.#helloTimer);
     clearTimeout(this.#usageTimer);
+    clearInterval(this.#holdingTimer);
     this.#used.clear();
-    for (const inferlet of this.#inferlets.values()) inferlet.release(() => {});
+    for (const inferlet of this.#inferlets.values()) {
+      this.#leaveAttempt(inferlet);
+      inferlet.release(() => {});
+    }
     this.#inferlets.clear();
     this.#socket.destroySoon();
     this.#environment.ended(this);
   }
+}
+
+/** The invocation by whose attempts an inferlet's place goes: its own, or that of the family's first. */
+function rootOf({ owner: { id, epoch, tenant, family } }: HostInferlet): { root: string; rootEpoch: number } {
+  const { name, epoch: rootEpoch } = family ?? { name: id, epoch };
+  return { root: JSON.stringify([tenant, name]), rootEpoch };
 }

@@ -1,9 +1,11 @@
 import type { ModelEngine } from '../handlers/engine.ts';
 import { Meter } from '../handlers/meter.ts';
 import type { HostQueue, InferletOwner, ModelSpace, OpenImage, OpenRun, ReplyPort } from '../handlers/space.ts';
+import type { TenantLimit } from '../protocol/calls.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
 import { encodeError, encodeTerminated, encodeUsage, type Termination } from '../protocol/results.ts';
 import type { FrameWriter } from '../protocol/words.ts';
+import type { Attempted } from './attempts.ts';
 
 /** Where the results of all inferlets of one connection are written. */
 export interface ResultLine {
@@ -22,11 +24,11 @@ interface OpenQueue {
 }
 
 /** One inferlet of a connection: its queues, what it holds on each model, and how much of its results the peer has not taken yet. */
-export class HostInferlet implements ReplyPort {
+export class HostInferlet implements ReplyPort, Attempted {
   readonly handle: number;
   readonly queues = new Map<number, OpenQueue>();
   readonly meter = new Meter(() => this.#used());
-  readonly #owner: InferletOwner;
+  #owner: InferletOwner;
   readonly #line: ResultLine;
   readonly #maxUnreadBytes: number;
   #spaces = new Map<ModelEngine, ModelSpace>();
@@ -54,6 +56,10 @@ export class HostInferlet implements ReplyPort {
     return this.#dead;
   }
 
+  get owner(): InferletOwner {
+    return this.#owner;
+  }
+
   get writer(): FrameWriter {
     return this.#line.writer;
   }
@@ -67,9 +73,14 @@ export class HostInferlet implements ReplyPort {
     this.#span = high === 0 && low === 0 ? '' : [high, low].map((word) => word.toString(16).padStart(8, '0')).join('');
   }
 
-  /** Writes what it has used, unless that was written before. */
+  /** What it opens from now on says so too. */
+  setTenantLimit(tenantPages: TenantLimit): void {
+    this.#owner = { ...this.#owner, tenantPages };
+  }
+
+  /** Writes what it has used, unless that was written before and nothing of it has changed since. */
   writeUsage(): void {
-    if (!this.#usageChanged) return;
+    if (!this.#usageChanged && this.meter.pages === 0) return;
     this.#usageChanged = false;
     const gpuUs = Math.floor(this.meter.deviceNs / 1000);
     encodeUsage(this.writer, this.handle, { gpuUs, pageMs: Math.floor(this.meter.pageMs) });
@@ -98,9 +109,17 @@ export class HostInferlet implements ReplyPort {
 
   /** An engine took its memory: the runtime is told, and what it holds on other models goes back as well. */
   terminated(space: ModelSpace, termination: Termination): void {
+    for (const [engine, taken] of this.#spaces) if (taken === space) this.#spaces.delete(engine);
+    this.#terminate(termination);
+  }
+
+  superseded(): void {
+    this.#terminate({ cause: 'a newer attempt of its invocation has taken its place', retryAfterMs: 0 });
+  }
+
+  #terminate(termination: Termination): void {
     if (this.#dead) return;
     this.#dead = handlerError('terminated', termination.cause);
-    for (const [engine, taken] of this.#spaces) if (taken === space) this.#spaces.delete(engine);
     this.release(() => {});
     this.writeUsage();
     encodeTerminated(this.writer, this.handle, termination);

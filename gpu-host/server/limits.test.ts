@@ -70,10 +70,9 @@ test('what is said of a run that is not known ends no connection', async () => {
   });
   await greeted;
   encodeOpenInferlet(link.writer, 1, {
-    ...{ name: 'x', tenant: 't', maxPages: 4, maxPriority: 10, arrival: 1 },
-    family: '',
-    familyPages: 0,
-    ...{ tenantPages: 0, functionName: '', traceparent: '' },
+    ...{ name: 'x', epoch: 0, tenant: 't', maxPages: 4, maxPriority: 10, arrival: 1 },
+    ...{ family: '', familyEpoch: 0, familyPages: 0 },
+    ...{ tenantPages: { pages: null, readAt: 0 }, functionName: '', traceparent: '' },
   });
   encodeWords(link.writer, OP.createQueue, 1, 1, 0, 0);
   encodeBare(link.writer, OP.runStop, 1, 1, 77);

@@ -17,10 +17,9 @@ async function until(holds: () => boolean): Promise<void> {
 /** The first inferlet of a raw peer. */
 function openInferlet(writer: FrameWriter): void {
   encodeOpenInferlet(writer, 1, {
-    ...{ name: 'x', tenant: 't', maxPages: 4, maxPriority: 10, arrival: 1 },
-    family: '',
-    familyPages: 0,
-    ...{ tenantPages: 0, functionName: '', traceparent: '' },
+    ...{ name: 'x', epoch: 0, tenant: 't', maxPages: 4, maxPriority: 10, arrival: 1 },
+    ...{ family: '', familyEpoch: 0, familyPages: 0 },
+    ...{ tenantPages: { pages: null, readAt: 0 }, functionName: '', traceparent: '' },
   });
 }
 
@@ -366,9 +365,9 @@ test('32 at once say what each says alone, in batches of nearly 32', async () =>
   };
   const alone: number[][] = [];
   for (const prompt of prompts) alone.push(await tell(prompt, 'steps'));
-  host.host.stats(true);
+  host.host.stats({ reset: true });
   assert.deepEqual(await Promise.all(prompts.map((prompt) => tell(prompt, 'steps'))), alone);
-  const { meanBatchSize } = host.host.stats(true).models[0]!;
+  const { meanBatchSize } = host.host.stats({ reset: true }).models[0]!;
   assert.ok(meanBatchSize >= 24, `mean batch ${meanBatchSize}`);
   assert.deepEqual(await Promise.all(prompts.map((prompt, i) => tell(prompt, i % 2 ? 'steps' : 'run'))), alone);
   assert.ok(host.host.stats().models[0]!.meanBatchSize >= 16, 'runs and steps share batches');

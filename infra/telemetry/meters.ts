@@ -5,6 +5,7 @@ import {
   type CollectionResult,
   DataPointType,
   type IMetricReader,
+  InstrumentType,
   MeterProvider,
   type MetricData,
   type MetricProducer,
@@ -16,8 +17,22 @@ import type { HistogramPoint, Labels, MetricFamily } from './family.ts';
 /** Name of all instruments' scope, and of all spans'. */
 export const SCOPE = 'pie';
 
+/**
+ * Whether points that are not observed any more go on being shown: a gauge that is observed has those of now (a tenant without invocations has none),
+ * everything else counts from the start of the process.
+ */
+export function temporalityOf(instrument: InstrumentType): AggregationTemporality {
+  return instrument === InstrumentType.OBSERVABLE_GAUGE
+    ? AggregationTemporality.DELTA
+    : AggregationTemporality.CUMULATIVE;
+}
+
 /** Read when somebody asks. */
 class PullReader extends MetricReader {
+  constructor() {
+    super({ aggregationTemporalitySelector: temporalityOf });
+  }
+
   protected override async onForceFlush(): Promise<void> {}
   protected override async onShutdown(): Promise<void> {}
 }

@@ -2,7 +2,7 @@ import type { Tracer } from '@opentelemetry/api';
 import { OTLPMetricExporter } from '@opentelemetry/exporter-metrics-otlp-http';
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http';
 import type { Resource } from '@opentelemetry/resources';
-import { PeriodicExportingMetricReader } from '@opentelemetry/sdk-metrics';
+import { type AggregationTemporality, InstrumentType, PeriodicExportingMetricReader } from '@opentelemetry/sdk-metrics';
 import {
   BatchSpanProcessor,
   ParentBasedSampler,
@@ -11,7 +11,7 @@ import {
 } from '@opentelemetry/sdk-trace';
 import { reportDiagnostics } from './diagnostics.ts';
 import type { MetricFamily } from './family.ts';
-import { familyProducer, Meters, SCOPE } from './meters.ts';
+import { familyProducer, Meters, SCOPE, temporalityOf } from './meters.ts';
 import { PUBLISH_INTERVAL_MS } from './settings.ts';
 
 export interface OtlpOptions {
@@ -44,11 +44,20 @@ const SPAN_LIMITS = {
   linkCountLimit: 64,
 };
 
+/** Gauges have the points of now, whatever the receiver wants of counters (`OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE`). */
+class MetricExporter extends OTLPMetricExporter {
+  override selectAggregationTemporality(instrument: InstrumentType): AggregationTemporality {
+    return instrument === InstrumentType.OBSERVABLE_GAUGE
+      ? temporalityOf(instrument)
+      : super.selectAggregationTemporality(instrument);
+  }
+}
+
 /** Starts exporting by OTLP over HTTP. Loaded only when there is an endpoint: it takes 60 ms and 20 MB. */
 export function openOtlp({ endpoint, resource, sampleRatio, families }: OtlpOptions): Exported {
   reportDiagnostics();
   const reader = new PeriodicExportingMetricReader({
-    exporter: new OTLPMetricExporter({ url: `${endpoint}/v1/metrics`, timeoutMillis: EXPORT_TIMEOUT_MS }),
+    exporter: new MetricExporter({ url: `${endpoint}/v1/metrics`, timeoutMillis: EXPORT_TIMEOUT_MS }),
     exportIntervalMillis: PUBLISH_INTERVAL_MS,
     exportTimeoutMillis: EXPORT_TIMEOUT_MS,
     metricProducers: [familyProducer(families)],

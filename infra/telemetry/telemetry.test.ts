@@ -44,6 +44,27 @@ test('however many tenants and functions come, a metric has a bounded number of 
   assert.ok(points.some(({ labels }) => labels.function === 'function-0' && labels.tenant === 'tenant-0'));
 });
 
+test('a gauge shows what is observed now, a counter goes on', async () => {
+  const meters = newMeters();
+  const gauge = meters.meter.createObservableGauge('depth');
+  const counter = meters.meter.createCounter('starts');
+  let tenants = ['a', 'b'];
+  gauge.addCallback((result) => {
+    for (const tenant of tenants) result.observe(1, { tenant });
+  });
+  counter.add(1, { model: 'm' });
+  const shown = async (name: string) => (await meters.collect()).find((family) => family.name === name)?.points ?? [];
+  assert.equal((await shown('depth')).length, 2);
+  tenants = ['b'];
+  assert.deepEqual(
+    (await shown('depth')).map(({ labels }) => labels.tenant),
+    ['b'],
+  );
+  tenants = [];
+  assert.deepEqual(await shown('depth'), []);
+  assert.equal((await shown('starts')).length, 1);
+});
+
 test('labels of closed sets are left alone', async () => {
   const meters = newMeters();
   const starts = meters.meter.createCounter('starts');

@@ -1,7 +1,7 @@
 import type { AdapterInfo, StepRequest as WireStepRequest } from '#gpu-host/protocol/calls.ts';
 import { err, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Mask, StepResult } from '#wit/generated/host.ts';
-import { counted, tokensOf } from './fused.ts';
+import { counted, leastOf, tokensOf } from './fused.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
@@ -39,7 +39,7 @@ export const adapter = {
     request: WireStepRequest,
   ): Promise<Outcome<StepResult>> => {
     const tokens = tokensOf(request);
-    const refused = inferlet.refuseTokens(tokens.inputs + tokens.outputs);
+    const refused = inferlet.refuseTokens(leastOf(tokens));
     if (refused) return Promise.resolve(err(refused));
     const offered = queue.offering('adapter');
     if (offered.tag === 'err') return Promise.resolve(offered);

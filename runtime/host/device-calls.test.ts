@@ -237,6 +237,11 @@ describe('calls of an inferlet to a GPU host', () => {
         [20, 0],
         [20, 16],
       ]);
+      const third = inferlet({ tenant: 'counted' });
+      const nothing = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
+      third.inferlet.tokens.allow(nothing, { left: 5, until: null });
+      value(await adapted(third));
+      assert.equal(third.inferlet.tokens.quotaLeft, 0, 'four inputs and what came out are charged');
     });
 
     it('is refused where the model does not offer it', async () => {

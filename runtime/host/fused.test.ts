@@ -42,3 +42,58 @@ test('a run keeps its queue until it is dropped itself', async () => {
   connection.close();
   await host.stop();
 });
+
+test('a run that the quota cuts short goes on when there is room by then, and else ends for the quota, never as if it were done', async () => {
+  const host = await TestGpuHost.start();
+  const connection = await GpuHostConnection.connect(host.address);
+  const nothing = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
+  const begin = (left: number | null) => {
+    const guest = new TestInferlet(connection);
+    guest.inferlet.tokens.allow(nothing, { left, until: null });
+    const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 4));
+    const sampler = { temperature: 1, topK: 0, topP: 1, minP: 0, seed: 5 };
+    const request = { token: 1, position: 0, pages, maxTokens: 40, sampler, stopTokens: new Uint32Array(0) };
+    const run = guest.call<DeviceRun>('fused', '[constructor]run', guest.queue, request);
+    // Lists are views of the guest's memory, which goes on changing.
+    pages.fill(0);
+    return { guest, run };
+  };
+  const decode = async ({ guest, run }: ReturnType<typeof begin>) => {
+    const tokens: number[] = [];
+    for (;;) {
+      const chunk = await guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run);
+      if (chunk.tag === 'err') return { tokens, end: `${chunk.val.tag}: ${chunk.val.val}` };
+      tokens.push(...chunk.val.tokens);
+      if (chunk.val.finished) return { tokens, end: chunk.val.finished };
+    }
+  };
+  const free = begin(null);
+  const whole = await decode(free);
+  assert.deepEqual([whole.tokens.length, whole.end], [40, 'max-tokens']);
+
+  const resumed = begin(21);
+  const room = (left: number) => resumed.guest.inferlet.tokens.allow(nothing, { left, until: null });
+  room(51);
+  const first = await resumed.guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', resumed.run);
+  room(1000);
+  const rest = await decode(resumed);
+  assert.deepEqual({ ...rest, tokens: [...value(first).tokens, ...rest.tokens] }, whole, 'the same, as one run');
+  assert.deepEqual([resumed.guest.inferlet.inputTokens, resumed.guest.inferlet.outputTokens], [40, 40]);
+
+  const short = begin(21);
+  const cut = await decode(short);
+  assert.deepEqual(cut.tokens, whole.tokens.slice(0, 10));
+  assert.match(cut.end, /^limit-exceeded: quota tokens: 2 are asked for and 1 are left$/);
+
+  const overtaken = begin(21);
+  value(await overtaken.guest.queue.settle());
+  overtaken.guest.inferlet.tokens.allow(nothing, { left: 1000, until: null });
+  assert.match((await decode(overtaken)).end, /^limit-exceeded: .* other calls have been made on its queue since$/);
+
+  const stopped = begin(21);
+  stopped.guest.call('fused', '[method]run.stop', stopped.run);
+  assert.equal((await decode(stopped)).end, 'stopped');
+  for (const { guest } of [free, resumed, short, overtaken, stopped]) await guest.end();
+  connection.close();
+  await host.stop();
+});

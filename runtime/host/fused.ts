@@ -4,58 +4,61 @@ import type {
   StepRequest as WireStepRequest,
 } from '#gpu-host/protocol/calls.ts';
 import type { RunHandle } from '#gpu-host/protocol/client.ts';
-import { err, type HandlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { RunChunk, StepResult } from '#wit/generated/host.ts';
 import type { Step } from '../telemetry/step-trace.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
+import type { CallTokens } from './tokens.ts';
+
+/** Each token of a run that comes out went in before the next. */
+const TOKENS_OF_ONE = 2;
 
 /** The host's side of a `run` resource. */
 export class DeviceRun {
-  readonly #handle: RunHandle | null;
-  readonly #refusal: Outcome<RunChunk> | null;
+  #handle: RunHandle | null;
+  #refusal: Outcome<RunChunk> | null;
   readonly #inferlet: Inferlet;
   readonly #queue: DeviceQueue;
   readonly #step: Step | undefined;
-  /** Whether a quota ends it before its own limit. */
-  readonly #capped: boolean;
+  /** What is still to be decoded, when a quota has room for a part of that only; null when the device decodes all of it. */
+  #rest: WireRunRequest | null = null;
+  /** Calls on its queue once the device had begun. */
+  #callsThen = 0;
+  #stopped = false;
   #dropped = false;
 
   constructor(inferlet: Inferlet, queue: DeviceQueue, request: WireRunRequest) {
     this.#inferlet = inferlet;
     this.#queue = queue;
     queue.retain();
-    // Each token that comes out went in before: a run for which the quota has no room is as long as it has.
-    const refused: HandlerError | null = inferlet.refuseTokens(2);
-    const most = Math.floor(inferlet.tokens.quotaLeft / 2);
-    this.#capped = request.maxTokens > most;
+    const refused: HandlerError | null = inferlet.refuseTokens(TOKENS_OF_ONE);
     this.#refusal = refused ? err(refused) : queue.device ? null : queue.refusal();
     this.#step = this.#refusal ? undefined : inferlet.hooks.steps?.begin(queue, 1, true);
-    this.#handle =
-      this.#refusal || !queue.device
-        ? null
-        : queue.device.run(queue.id, this.#capped ? { ...request, maxTokens: most } : request);
+    this.#handle = this.#refusal ? null : this.#begin(request);
   }
 
-  next(): Promise<Outcome<RunChunk>> {
+  async next(): Promise<Outcome<RunChunk>> {
     const next = this.#handle?.next();
-    if (!next) return Promise.resolve(this.#refusal as Outcome<RunChunk>);
-    return next.then((outcome) => {
-      if (outcome.tag === 'ok') {
-        const tokens = outcome.val.tokens.length;
-        // Each token that comes out went in before the next.
-        this.#inferlet.count(tokens, tokens);
-        const atCap = this.#capped && outcome.val.finished === 'max-tokens';
-        if (this.#inferlet.refuseTokens(atCap ? 2 : 0)) this.stop();
-        this.#step?.took(tokens);
-        if (outcome.val.finished === undefined) return outcome;
-      }
+    if (!next) return this.#refusal as Outcome<RunChunk>;
+    const outcome = await next;
+    if (outcome.tag === 'err') {
       this.#step?.end();
       return outcome;
-    });
+    }
+    const { tokens, finished } = outcome.val;
+    this.#inferlet.count(tokens.length, tokens.length);
+    this.#step?.took(tokens.length);
+    const rest = this.#rest;
+    if (rest && finished === 'max-tokens') return this.#atCap(rest, tokens);
+    if (this.#inferlet.refuseTokens(0)) this.stop();
+    if (finished !== undefined) this.#step?.end();
+    else if (rest) this.#rest = after(rest, tokens);
+    return outcome;
   }
 
   stop(): void {
+    this.#stopped = true;
     this.#handle?.stop();
   }
 
@@ -67,31 +70,78 @@ export class DeviceRun {
     this.stop();
     this.#queue.release();
   }
+
+  /** Has the device decode as much as the quota has room for. */
+  #begin(request: WireRunRequest): RunHandle | null {
+    const { device, id } = this.#queue;
+    if (!device) return null;
+    const most = Math.floor(this.#inferlet.tokens.quotaLeft / TOKENS_OF_ONE);
+    const capped = request.maxTokens > most;
+    // Its lists may be views of the guest's memory.
+    this.#rest = capped ? { ...request, pages: request.pages.slice(), stopTokens: request.stopTokens.slice() } : null;
+    const handle = device.run(id, capped ? { ...request, maxTokens: most } : request);
+    this.#callsThen = device.callsOn(id);
+    return handle;
+  }
+
+  /** The device has decoded what the quota had room for, and these tokens last: it goes on when there is room by now. */
+  #atCap(request: WireRunRequest, tokens: Uint32Array): Outcome<RunChunk> {
+    const rest = after(request, tokens);
+    this.#rest = rest;
+    if (this.#stopped) {
+      this.#step?.end();
+      return ok({ tokens, finished: 'stopped' });
+    }
+    const { device, id } = this.#queue;
+    // Behind calls that came after it, it would see what these did.
+    const inTurn = device?.callsOn(id) === this.#callsThen;
+    const refused = inTurn ? this.#inferlet.refuseTokens(TOKENS_OF_ONE) : this.#refuseLate();
+    this.#handle = refused ? null : this.#begin(rest);
+    if (refused) {
+      this.#refusal = err(refused);
+      this.#step?.end();
+    }
+    return ok({ tokens, finished: undefined });
+  }
+
+  #refuseLate(): HandlerError {
+    this.#inferlet.hooks.quotaReached();
+    const text =
+      'quota tokens: there was room for a part of the run, and other calls have been made on its queue since';
+    return handlerError('limit-exceeded', text);
+  }
 }
 
-/** Tokens of a step: those that go in, and those that come out. */
-export function tokensOf({ tokens, output, rows }: WireStepRequest): {
-  readonly inputs: number;
-  readonly outputs: number;
-} {
-  return { inputs: tokens.length, outputs: output.tag === 'none' ? 0 : rows };
+/** What is left of a run after some of its tokens. */
+function after(request: WireRunRequest, tokens: Uint32Array): WireRunRequest {
+  const count = tokens.length;
+  const token = tokens[count - 1] ?? request.token;
+  return { ...request, token, position: request.position + count, maxTokens: request.maxTokens - count };
 }
+
+/** Tokens of a step: a prefix cache may have those that go in, but for those that bring something out, of a plain text. */
+export function tokensOf({ tokens, output, rows, mask }: WireStepRequest): CallTokens {
+  const inputs = tokens.length;
+  const outputs = output.tag === 'none' ? 0 : rows;
+  // The steps of a decode have nothing to find.
+  const cacheable = inputs === 1 || mask !== undefined ? 0 : Math.max(0, inputs - outputs);
+  return { inputs, outputs, cacheable };
+}
+
+/** What a step is charged for at least. */
+export const leastOf = ({ inputs, outputs, cacheable }: CallTokens): number => inputs - cacheable + outputs;
+
+const cachedOf = ({ cachedTokens }: DeviceStepResult): number => cachedTokens;
 
 /** A fused step's result; its tokens, and what the prefix cache had of them, count as the inferlet's. */
 export function counted(
   inferlet: Inferlet,
-  { inputs, outputs }: { readonly inputs: number; readonly outputs: number },
+  tokens: CallTokens,
   result: Promise<Outcome<DeviceStepResult>>,
   step?: Step,
 ): Promise<Outcome<StepResult>> {
   if (step) void step.until(result);
-  const answer = inferlet.countDuring(inputs, outputs, result);
-  // The steps of a decode have nothing to find.
-  if (inputs === 1) return answer;
-  return answer.then((outcome) => {
-    if (outcome.tag === 'ok') inferlet.countCached(outcome.val.cachedTokens);
-    return outcome;
-  });
+  return inferlet.countDuring(tokens, result, cachedOf);
 }
 
 /** `wit/fused.wit`. */
@@ -104,7 +154,7 @@ export const fused = {
 
   step: (inferlet: Inferlet, queue: DeviceQueue, request: WireStepRequest): Promise<Outcome<StepResult>> => {
     const tokens = tokensOf(request);
-    const refused = inferlet.refuseTokens(tokens.inputs + tokens.outputs);
+    const refused = inferlet.refuseTokens(leastOf(tokens));
     if (refused) return Promise.resolve(err(refused));
     if (!queue.device) return Promise.resolve(queue.refusal());
     const step = inferlet.hooks.steps?.begin(queue, request.tokens.length, request.output.tag !== 'none');

@@ -2,7 +2,7 @@ import type { StepRequest } from '#gpu-host/protocol/calls.ts';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { MatchStatus, Source, StepResult } from '#wit/generated/host.ts';
 import type { CompiledGrammar, Matcher } from '../grammar/service.ts';
-import { counted, tokensOf } from './fused.ts';
+import { counted, leastOf, tokensOf } from './fused.ts';
 import type { Droppable } from './holdings.ts';
 import type { GrantedModel, Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
@@ -86,9 +86,7 @@ class InferletMatcher implements Droppable {
     const bytes = bytesOf(request);
     const tokens = tokensOf(request);
     const refused =
-      this.#inferlet.refuseTokens(tokens.inputs + tokens.outputs) ??
-      refuseStep(queue, this.#model, request) ??
-      account.begin(bytes);
+      this.#inferlet.refuseTokens(leastOf(tokens)) ?? refuseStep(queue, this.#model, request) ?? account.begin(bytes);
     if (refused) return err(refused);
     const own = ownRequest(request);
     queue.retain();

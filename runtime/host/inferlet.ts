@@ -1,6 +1,12 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
-import type { DeviceUsage, GpuHostConnection, GpuInferlet, ModelSummary } from '#gpu-host/protocol/client.ts';
+import type {
+  DeviceUsage,
+  GpuHostConnection,
+  GpuInferlet,
+  ModelSummary,
+  TenantLimit,
+} from '#gpu-host/protocol/client.ts';
 import { type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
@@ -18,7 +24,7 @@ import type { Services } from './services.ts';
 import type { Session } from './session-state.ts';
 import { Sleepers } from './sleepers.ts';
 import { Takes } from './takes.ts';
-import { Tokens } from './tokens.ts';
+import { type CallTokens, Tokens } from './tokens.ts';
 import { Unread } from './unread.ts';
 
 /** A model that an inferlet may use, and where it runs. */
@@ -39,6 +45,8 @@ export interface GrantedModel {
 export interface InferletDescription {
   /** The invocation's id. */
   readonly id: string;
+  /** Of its attempt; 0 without it. */
+  readonly epoch?: number;
   readonly tenant: string;
   readonly functionName: string;
   readonly functionVersion: string;
@@ -59,8 +67,8 @@ export interface InferletDescription {
   readonly models: ReadonlyMap<string, GrantedModel>;
   /** W3C trace context of the request that began it, sent along with its own requests. */
   readonly traceparent?: string;
-  /** KV pages that its tenant may hold on a GPU host: a quota; no limit without it. */
-  readonly tenantPages?: number;
+  /** KV pages that its tenant may hold on a GPU host, a quota, as its attempt's beginning read it. */
+  readonly tenantPages?: TenantLimit;
   /** Secrets and plain variables of its version, by name, in order. */
   readonly variables?: ReadonlyMap<string, string>;
 }
@@ -73,6 +81,8 @@ const MAX_EXCHANGES = 64;
 const MAX_SUBSCRIPTIONS = 64;
 const MAX_CHILD_HANDLES = 1024;
 const MAX_PULLS = 64;
+/** A limit of its tenant is told again, unchanged, after so long. */
+const LIMIT_TOLD_MS = 10_000;
 
 /**
  * What one inferlet has from the platform while it runs: the context of every host function. `release` gives everything back.
@@ -109,6 +119,8 @@ export class Inferlet {
   /** Those of them that were opened for a place in line and not used yet. */
   readonly #placesOnly = new Set<GpuHostConnection>();
   #hasPlaces = false;
+  /** The limit of its tenant that its GPU hosts were told last. */
+  #tenantPages: TenantLimit | undefined;
   readonly #pagesPeak = new Map<string, number>();
   /** What it may still use of them, and what it has. */
   readonly tokens: Tokens;
@@ -127,6 +139,7 @@ export class Inferlet {
     own: OwnServices | null = null,
   ) {
     this.description = description;
+    this.#tenantPages = description.tenantPages;
     this.session = session;
     this.services = services;
     this.hooks = hooks;
@@ -136,6 +149,7 @@ export class Inferlet {
       limit: description.limits.tokens,
       shared: () => own?.shared ?? null,
       quotaReached,
+      quotaUnknown: () => this.hooks.quotaUnknown(),
     });
     this.grammarAccount = new GrammarAccount(hooks.cpu);
     this.imageAccount = new ImageAccount(hooks.cpu);
@@ -184,14 +198,16 @@ export class Inferlet {
     const known = this.#devices.get(connection);
     // One that was opened for its place in line only has lost nothing with its host.
     if (known && !(this.#placesOnly.delete(connection) && known.lost !== undefined)) return known;
-    const { id, tenant, functionName, arrival, limits, tenantPages, traceparent } = this.description;
+    const { id, epoch = 0, tenant, functionName, arrival, limits, traceparent } = this.description;
+    const tenantPages = this.#tenantPages;
     const opened = connection.openInferlet({
       id,
+      epoch,
       tenant,
       functionName,
       arrival,
-      maxPages: tenantPages === 0 ? 0 : limits.pages,
-      ...(tenantPages !== undefined && { tenantPages }),
+      maxPages: limits.pages,
+      ...(tenantPages && { tenantPages }),
       ...(this.own && { sharedPages: this.own.shared.pages }),
       ...(limits.maxPriority !== undefined && { maxPriority: limits.maxPriority }),
       ...(this.hooks.steps && traceparent !== undefined && { traceparent }),
@@ -200,6 +216,14 @@ export class Inferlet {
     this.#devices.set(connection, opened);
     this.hooks.waits.addDevice(opened);
     return opened;
+  }
+
+  /** Tells its GPU hosts of its tenant's limit when it has changed, and now and then: others may have told them what they read before. */
+  limitTenant(limit: TenantLimit): void {
+    const known = this.#tenantPages;
+    if (known && known.pages === limit.pages && limit.readAt - known.readAt < LIMIT_TOLD_MS) return;
+    this.#tenantPages = limit;
+    for (const device of this.#devices.values()) device.setTenantLimit(limit);
   }
 
   /**
@@ -226,23 +250,30 @@ export class Inferlet {
     return undefined;
   }
 
+  /** GPU hosts that are gone with what they held of it. Known until `release`. */
+  get lostConnections(): readonly GpuHostConnection[] {
+    return [...this.#devices]
+      .filter(([at, { lost }]) => lost !== undefined && !this.#placesOnly.has(at))
+      .map(([at]) => at);
+  }
+
   /** Counts tokens that go in and come out of the model. */
   count(inputTokens: number, outputTokens: number): void {
     if (outputTokens > 0) this.#tokensAsked();
     this.tokens.count(inputTokens, outputTokens);
   }
 
-  countCached(tokens: number): void {
-    this.tokens.countCached(tokens);
+  /** Counts the tokens of a call, see `Tokens.during`. */
+  countDuring<T>(
+    tokens: CallTokens,
+    result: Promise<Outcome<T>>,
+    cachedOf?: (answer: T) => number,
+  ): Promise<Outcome<T>> {
+    if (tokens.outputs > 0) this.#tokensAsked();
+    return this.tokens.during(tokens, result, cachedOf);
   }
 
-  /** Counts the tokens that go in with a call, and those that come out once it is answered well. */
-  countDuring<T>(inputTokens: number, outputTokens: number, result: Promise<Outcome<T>>): Promise<Outcome<T>> {
-    if (outputTokens > 0) this.#tokensAsked();
-    return this.tokens.during(inputTokens, outputTokens, result);
-  }
-
-  /** Why so many more tokens may not be asked for, or null. */
+  /** Why so many more tokens, which are charged at least, may not be asked for, or null. */
   refuseTokens(wanted: number): HandlerError | null {
     return this.tokens.refuse(wanted);
   }

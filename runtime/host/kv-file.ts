@@ -244,7 +244,10 @@ export class KvFile implements Droppable {
     };
     const nextPosition = positions.reduce((most, position) => Math.max(most, position + 1), 0);
     const step = this.#inferlet.hooks.steps?.begin(this.queue, tokens.length, true);
-    const issued = this.#inferlet.countDuring(tokens.length, tokens.length, device.step(id, request));
+    const issued = this.#inferlet.countDuring(
+      { inputs: tokens.length, outputs: tokens.length, cacheable: 0 },
+      device.step(id, request),
+    );
     const outcome = await this.#append(tokens.length, nextPosition, step ? step.until(issued) : issued);
     return outcome.tag === 'ok' ? ok(outcome.val.distributions) : outcome;
   }

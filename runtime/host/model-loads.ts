@@ -1,10 +1,10 @@
-import type { GpuHostStats, ModelStats } from '#gpu-host/protocol/client.ts';
+import type { GpuHostStats, ModelStats, StatsOptions } from '#gpu-host/protocol/client.ts';
 import type { ModelLoad } from '#scheduler/runtimes/types.ts';
 
 /** A GPU host, as its load is read. */
 export interface LoadSource {
   readonly hostId: string | undefined;
-  stats(): Promise<GpuHostStats>;
+  stats(options: StatsOptions): Promise<GpuHostStats>;
 }
 
 /** Shortest time between two questions. */
@@ -39,12 +39,13 @@ export class ModelLoads {
 
   async #ask(source: LoadSource): Promise<void> {
     const { hostId } = source;
+    const readAt = Date.now();
     try {
-      const stats = await source.stats();
+      const stats = await source.stats({ modelsOnly: true });
       if (hostId === undefined || source.hostId !== hostId) return;
       const last = this.#last.get(source);
       this.#last.set(source, { hostId, stats });
-      this.#loads.set(source, loadsOf(hostId, stats, last?.hostId === hostId ? last.stats : undefined));
+      this.#loads.set(source, loadsOf(hostId, readAt, stats, last?.hostId === hostId ? last.stats : undefined));
     } catch {
       // It is away: nothing is known of it until it answers again.
       this.#last.delete(source);
@@ -54,7 +55,7 @@ export class ModelLoads {
 }
 
 /** What a host did between two readings of its counters; all that it ever did without the earlier one, or when that was reset since. */
-export function loadsOf(hostId: string, stats: GpuHostStats, before?: GpuHostStats): ModelLoad[] {
+export function loadsOf(hostId: string, readAt: number, stats: GpuHostStats, before?: GpuHostStats): ModelLoad[] {
   const since = before && before.elapsedMs <= stats.elapsedMs ? before : undefined;
   const elapsedMs = stats.elapsedMs - (since?.elapsedMs ?? 0);
   return stats.models.map((model) => {
@@ -69,6 +70,8 @@ export function loadsOf(hostId: string, stats: GpuHostStats, before?: GpuHostSta
       pages: model.pages.total,
       freePages: model.pages.free,
       cachedPages: model.pages.cached,
+      idlePages: model.idlePages,
+      readAt,
       batchSize: ratio(
         change((one) => one.batches * one.meanBatchSize),
         batches,

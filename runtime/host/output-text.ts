@@ -29,6 +29,8 @@ export const outputText = {
     queue.device ? queue.device.readEmbed(queue.id, embed) : Promise.resolve(queue.refusal()),
 };
 
+const ONE_OUT = { inputs: 0, outputs: 1, cacheable: 0 };
+
 function look<T>(
   inferlet: Inferlet,
   queue: DeviceQueue,
@@ -37,6 +39,6 @@ function look<T>(
   const refused = inferlet.refuseTokens(1);
   if (refused) return Promise.resolve(err(refused));
   if (!queue.device) return Promise.resolve(queue.refusal());
-  const answer = inferlet.countDuring(0, 1, call(queue.device));
+  const answer = inferlet.countDuring(ONE_OUT, call(queue.device));
   return inferlet.hooks.steps ? inferlet.hooks.steps.sample(queue, answer) : answer;
 }

@@ -8,7 +8,8 @@ interface Call {
   readonly input: number;
   readonly output: number;
   readonly fails: boolean;
-  /** Of the input, what a cache has. */
+  /** Of the input, what a cache may have, and what it has. */
+  readonly cacheable: number;
   readonly cached: number;
   /** Calls issued before its answer comes. */
   readonly delay: number;
@@ -18,61 +19,114 @@ const call: fc.Arbitrary<Call> = fc.record({
   input: fc.nat({ max: 40 }),
   output: fc.nat({ max: 8 }),
   fails: fc.boolean(),
+  cacheable: fc.constantFrom(0, 0, 7, 40),
   cached: fc.nat({ max: 40 }),
   delay: fc.nat({ max: 5 }),
 });
+const NOTHING = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
+const left = (tokens: number | null) => ({ left: tokens, until: null });
+const options = { limit: 1_000_000, shared: () => null, quotaReached: () => undefined, quotaUnknown: () => undefined };
 
-test('whatever is under way together, the quota is never passed, and what fits is not refused', async () => {
+test('whatever is under way together, only inputs that a cache might have had pass the quota, and what fits is not refused', async () => {
   await fc.assert(
-    fc.asyncProperty(fc.array(call, { maxLength: 60 }), fc.nat({ max: 400 }), async (calls, left) => {
+    fc.asyncProperty(fc.array(call, { maxLength: 60 }), fc.nat({ max: 400 }), async (calls, room) => {
       let reached = 0;
-      const tokens = new Tokens({ limit: 1_000_000, shared: () => null, quotaReached: () => reached++ });
-      tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, left);
+      const tokens = new Tokens({ ...options, quotaReached: () => reached++ });
+      tokens.allow(NOTHING, left(room));
       const answers: { at: number; answer: () => Promise<void> }[] = [];
-      let pending = 0;
-      let refusals = 0;
-      for (const [at, { input, output, fails, cached, delay }] of calls.entries()) {
-        for (const due of answers.filter((one) => one.at === at)) await due.answer();
-        const counted = tokens.input - tokens.cached + tokens.output + pending;
-        const refused = tokens.refuse(input + output);
-        assert.equal(refused !== null, counted + input + output > left);
-        if (refused) {
-          refusals++;
-          continue;
-        }
-        const { promise, resolve } = Promise.withResolvers<Outcome<undefined>>();
-        const done = tokens.during(input, output, promise);
-        pending += output;
+      // By hand: what is charged for certain, what is when all that may be cached is not, and what was charged in the end.
+      let [certain, most, charged, expected] = [0, 0, 0, 0];
+      for (const [at, one] of calls.entries()) {
+        const { input, output, fails, delay } = one;
+        const cacheable = Math.min(one.cacheable, input);
+        const cached = fails ? 0 : Math.min(one.cached, cacheable);
+        for (const due of answers.filter((answer) => answer.at === at)) await due.answer();
+        const least = input - cacheable + output;
+        const before = reached;
+        const refused = tokens.refuse(least);
+        assert.equal(refused !== null, certain + least > room);
+        assert.equal(reached - before, refused ? 1 : 0);
+        if (refused) continue;
+        const { promise, resolve } = Promise.withResolvers<Outcome<number>>();
+        const done = tokens.during({ inputs: input, outputs: output, cacheable }, promise, (had) => had);
+        assert.equal(done, promise, 'nobody waits longer for being counted');
+        certain += least;
+        most += input + output;
+        expected += output;
+        charged += input - cacheable;
         const answer = async () => {
-          resolve(fails ? { tag: 'err', val: handlerError('internal', 'no') } : ok(undefined));
+          const passed = reached;
+          resolve(fails ? { tag: 'err', val: handlerError('internal', 'no') } : ok(cached));
           await done;
-          pending -= output;
-          if (!fails) tokens.countCached(Math.min(cached, input));
+          certain += cacheable - cached - (fails ? output : 0);
+          charged += cacheable - cached + (fails ? 0 : output);
+          expected -= output;
+          assert.equal(
+            reached - passed,
+            cacheable > 0 && certain > room ? 1 : 0,
+            'the answer tells that it was too much',
+          );
         };
         answers.push({ at: at + 1 + delay, answer });
-        assert.ok(tokens.input - tokens.cached + tokens.output <= left);
+        assert.equal(tokens.input - tokens.cached + tokens.output, charged);
+        assert.equal(certain, charged + expected);
+        assert.ok(certain <= most);
       }
-      assert.equal(reached, refusals);
     }),
     { seed: 20263, numRuns: 300 },
   );
 });
 
 test('what comes out counts once it is there; an allowance is of what was counted when it was given', async () => {
-  const tokens = new Tokens({ limit: 100, shared: () => null, quotaReached: () => undefined });
+  const tokens = new Tokens({ ...options, limit: 100 });
   const { promise, resolve } = Promise.withResolvers<Outcome<undefined>>();
-  const done = tokens.during(10, 3, promise);
+  const done = tokens.during({ inputs: 10, outputs: 3, cacheable: 0 }, promise);
   assert.deepEqual([tokens.input, tokens.output, tokens.quotaLeft], [10, 0, Number.POSITIVE_INFINITY]);
-  tokens.allow({ inputTokens: 10, outputTokens: 0, cachedTokens: 0 }, 5);
+  tokens.allow({ ...NOTHING, inputTokens: 10 }, left(5));
   assert.equal(tokens.quotaLeft, 2, 'what is under way has its place');
   resolve(ok(undefined));
   await done;
   assert.deepEqual([tokens.output, tokens.quotaLeft], [3, 2]);
-  tokens.allow({ inputTokens: 10, outputTokens: 3, cachedTokens: 0 }, 0);
+  tokens.allow({ ...NOTHING, inputTokens: 10, outputTokens: 3 }, left(0));
   assert.match(tokens.refuse(1)?.val ?? '', /quota tokens: 1 are asked for and 0 are left/);
   assert.equal(tokens.refuse(0), null);
-  tokens.allow({ inputTokens: 10, outputTokens: 3, cachedTokens: 0 }, null);
+  tokens.allow({ ...NOTHING, inputTokens: 10, outputTokens: 3 }, left(null));
   assert.equal(tokens.refuse(50), null);
   tokens.count(90, 0);
   assert.match(tokens.refuse(1)?.val ?? '', /the invocation's 100 tokens/);
+});
+
+test('a prompt that a cache has is charged nothing, and the limit of the manifest counts it from the asking on', async () => {
+  let reached = 0;
+  const tokens = new Tokens({ ...options, limit: 1000, quotaReached: () => reached++ });
+  tokens.allow(NOTHING, left(2));
+  const { promise, resolve } = Promise.withResolvers<Outcome<number>>();
+  const done = tokens.during({ inputs: 800, outputs: 1, cacheable: 799 }, promise, (cached) => cached);
+  assert.deepEqual([tokens.input, tokens.quotaLeft], [1, 0]);
+  assert.equal(tokens.refuse(0), null);
+  tokens.count(200, 0);
+  assert.match(tokens.refuse(0)?.val ?? '', /the invocation's 1000 tokens/);
+  tokens.count(-200, 0);
+  resolve(ok(799));
+  await done;
+  assert.deepEqual([tokens.input, tokens.cached, tokens.output, tokens.quotaLeft, reached], [800, 799, 1, 0, 0]);
+});
+
+test('once its window has ended nobody knows what is left: nothing is refused, and the next answer is asked for', () => {
+  let now = 1000;
+  const told: string[] = [];
+  const tokens = new Tokens({
+    ...options,
+    quotaReached: () => void told.push('reached'),
+    quotaUnknown: () => void told.push('unknown'),
+    now: () => now,
+  });
+  tokens.allow(NOTHING, { left: 5, until: 2000 });
+  assert.ok(tokens.refuse(6));
+  now = 2000;
+  assert.deepEqual([tokens.refuse(6), tokens.quotaLeft, tokens.refuse(1e9)], [null, Number.POSITIVE_INFINITY, null]);
+  assert.deepEqual(told, ['reached', 'unknown'], 'asked for once');
+  tokens.allow(NOTHING, { left: 4, until: 3000 });
+  assert.ok(tokens.refuse(5));
+  assert.equal(tokens.quotaLeft, 4);
 });

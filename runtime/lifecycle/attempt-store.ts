@@ -7,8 +7,16 @@ import type { AttemptLog } from './outbox.ts';
 
 /** What an attempt says of its usage, and hears of its quotas; it says nothing before its inferlet is there. */
 export interface AttemptMeter {
+  mark: () => void;
+  marked: () => Usage | undefined;
+  /** By now. */
   usage: () => Usage | undefined;
   answered: (told: Usage, answer: Metered<unknown>) => void;
+}
+
+/** Before there is an inferlet. */
+export function silentMeter(): AttemptMeter {
+  return { mark: () => undefined, marked: () => undefined, usage: () => undefined, answered: () => undefined };
 }
 
 /** The log of an attempt. When Redis has lost the attempt itself, it is not the attempt's any more. */

@@ -19,6 +19,9 @@ export class AttemptUsage {
   readonly #ranFrom = performance.now();
   #wallMs: number | null = null;
   #memoryBytes = 0;
+  #input = 0;
+  #output = 0;
+  #cached = 0;
 
   constructor(parts: UsageParts) {
     this.#parts = parts;
@@ -30,14 +33,28 @@ export class AttemptUsage {
     this.#memoryBytes = this.#parts.execution.guest.memoryBytes;
   }
 
+  /** Tokens that have been counted until here belong to what is written next. For each event, so it only takes these down. */
+  mark(): void {
+    const { inferlet } = this.#parts;
+    this.#input = inferlet.inputTokens;
+    this.#output = inferlet.outputTokens;
+    this.#cached = inferlet.cachedTokens;
+  }
+
   snapshot(): Usage {
+    this.mark();
+    return this.marked();
+  }
+
+  /** What has been used by now, with the tokens of the last mark: those past it are in nothing that was written. */
+  marked(): Usage {
     const { inferlet, execution, queuedMs } = this.#parts;
     const { gpuUs, pageMs } = inferlet.deviceUsage;
     const returned = this.#wallMs !== null;
     return {
-      inputTokens: inferlet.inputTokens,
-      outputTokens: inferlet.outputTokens,
-      cachedTokens: inferlet.cachedTokens,
+      inputTokens: this.#input,
+      outputTokens: this.#output,
+      cachedTokens: this.#cached,
       cpuMs: rounded(execution.cpuMs),
       gpuMs: gpuUs / 1000,
       wallMs: rounded(this.#wallMs ?? performance.now() - this.#ranFrom),

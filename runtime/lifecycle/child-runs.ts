@@ -154,7 +154,7 @@ export class ChildRuns {
       return { refused: 'ended' };
     }
     begun(null);
-    return { ...outcome, attempt: 1 };
+    return { ...outcome, attempt: 1, usageBefore: null, queuedAt: submittedAt };
   }
 
   /** How a child ended that somebody else has ended, or now must. */

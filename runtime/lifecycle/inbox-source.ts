@@ -2,17 +2,21 @@ import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Message } from '#wit/generated/host.ts';
 import type { MessageSource } from '../host/session-state.ts';
 
-/** The client's messages to one invocation, in the shape of `session.receive`. */
-export function inboxSource(inbox: Inbox, id: string): MessageSource {
+/** The client's messages to one attempt of an invocation, in the shape of `session.receive`. */
+export function inboxSource(inbox: Inbox, id: string, epoch: number): MessageSource {
   return {
     attach: ({ message, closed }) =>
-      inbox.attach(id, {
-        message: (received) => {
-          const content: Message =
-            'text' in received ? { tag: 'text', val: received.text } : { tag: 'bytes', val: received.bytes };
-          return message(content);
+      inbox.attach(
+        id,
+        {
+          message: (received) => {
+            const content: Message =
+              'text' in received ? { tag: 'text', val: received.text } : { tag: 'bytes', val: received.bytes };
+            return message(content);
+          },
+          closed,
         },
-        closed,
-      }),
+        epoch,
+      ),
   };
 }

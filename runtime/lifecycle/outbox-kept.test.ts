@@ -58,7 +58,7 @@ describe('kept events', () => {
         const write = (batch: NewEvent[]) => {
           kept.confirm(now);
           kept.add(log.length + 1, batch, now);
-          for (const { data } of batch) log.push({ at: now, bytes: data.length + 256 });
+          for (const { data } of batch) log.push({ at: now, bytes: data.length + 128 });
         };
         for (const action of steps) {
           if ('wait' in action) now += action.wait;
@@ -71,7 +71,7 @@ describe('kept events', () => {
               // Whole calls are kept, of four events at most: the bound may be missed by what one of them holds.
               const young = lost.every(({ at }) => at + keepMs > now);
               const bytes = lost.reduce((sum, event) => sum + event.bytes, 0);
-              assert.ok(!young || bytes + 3 * (400 + 256) > maxBytes, `${lost.length} events of ${bytes} bytes`);
+              assert.ok(!young || bytes + 3 * (400 + 128) > maxBytes, `${lost.length} events of ${bytes} bytes`);
               return;
             }
             assert.deepEqual(

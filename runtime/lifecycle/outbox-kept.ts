@@ -1,11 +1,11 @@
-import type { OutboxEvent } from './outbox.ts';
+import type { NewEvent } from '#scheduler/invocations/types.ts';
 
-/** What an event costs beside its data, the usage that goes with it included. */
-const EVENT_BYTES = 256;
+/** What an event costs beside its data. */
+const EVENT_BYTES = 128;
 
 interface Batch {
   readonly firstSeq: number;
-  readonly events: readonly OutboxEvent[];
+  readonly events: readonly NewEvent[];
   readonly bytes: number;
   readonly acknowledgedAt: number;
 }
@@ -40,7 +40,7 @@ export class KeptEvents {
   }
 
   /** Keeps events that follow on those kept. */
-  add(firstSeq: number, events: readonly OutboxEvent[], acknowledgedAt: number): void {
+  add(firstSeq: number, events: readonly NewEvent[], acknowledgedAt: number): void {
     const bytes = bytesOf(events);
     this.#batches.push({ firstSeq, events, bytes, acknowledgedAt });
     this.#bytes += bytes;
@@ -56,11 +56,11 @@ export class KeptEvents {
   }
 
   /** Takes out the events after number `lastSeq`; null, and nothing is taken out, when one of them is not kept. */
-  takeAfter(lastSeq: number): OutboxEvent[] | null {
+  takeAfter(lastSeq: number): NewEvent[] | null {
     const oldest = this.#batches[0];
     if (oldest === undefined || oldest.firstSeq > lastSeq + 1) return null;
     const stored: Batch[] = [];
-    const lost: OutboxEvent[] = [];
+    const lost: NewEvent[] = [];
     for (const batch of this.#batches) {
       const count = Math.min(Math.max(0, lastSeq + 1 - batch.firstSeq), batch.events.length);
       const events = batch.events.slice(0, count);
@@ -82,7 +82,7 @@ export class KeptEvents {
   }
 }
 
-function bytesOf(events: readonly OutboxEvent[]): number {
+function bytesOf(events: readonly NewEvent[]): number {
   let bytes = events.length * EVENT_BYTES;
   for (const { data } of events) bytes += data.length;
   return bytes;

@@ -7,7 +7,7 @@ import type { NewEvent, Usage } from '#scheduler/invocations/types.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { durably, losingWrites } from '#scheduler/store/testing/lost-writes.ts';
-import { eventually } from '#scheduler/testing/fixture.ts';
+import { beginAttempt, eventually } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { Outbox, type OutboxEnd, type OutboxOptions } from './outbox.ts';
 
@@ -39,7 +39,7 @@ describe('an outbox', () => {
       input: 'null',
       limits: DEFAULT_LIMITS,
     });
-    const begun = await invocations.beginAttempt(id, 'runtime');
+    const begun = await beginAttempt(patient, id, 'runtime');
     assert.ok('epoch' in begun);
     const ends: OutboxEnd[] = [];
     const causes: unknown[] = [];
@@ -139,11 +139,19 @@ describe('an outbox', () => {
       lastSeq: () => assert.fail('nothing was acknowledged long ago'),
     };
     const usage = () => ({ outputTokens: tokens });
-    const outbox = new Outbox(1, log, { usage, onEnd: () => assert.fail('it ended') });
+    let marked = usage();
+    const marks = {
+      mark: () => {
+        marked = usage();
+      },
+      marked: () => marked,
+    };
+    const outbox = new Outbox(1, log, { usage: marks, onEnd: () => assert.fail('it ended') });
     for (tokens = 1; tokens <= 3; tokens++) outbox.add('message', `${tokens}`);
     await new Promise((resolve) => setImmediate(resolve));
     tokens = 4;
     outbox.add('message', '4');
+    // Counted, and in no event yet.
     tokens = 5;
     assert.equal(outbox.report(usage()), false, 'events come first');
     answer.resolve('ok');

@@ -6,7 +6,7 @@ import type { Reporting } from './usage-reports.ts';
 
 /** The log of one attempt, as its outbox uses it. */
 export interface AttemptLog {
-  /** `Invocations.append` of the attempt. @param usage as it was when the last of these events was added */
+  /** `Invocations.append` of the attempt. @param usage as it was when the last event was added */
   append(firstSeq: number, events: readonly NewEvent[], usage: Usage | undefined): Promise<AppendOutcome>;
   /** `Invocations.report` of the attempt. */
   report(usage: Usage): Promise<ReportOutcome>;
@@ -17,14 +17,17 @@ export interface AttemptLog {
 /** Why nothing more can be written: another epoch owns the invocation or it has ended (`lost`), its log is full, or the store refused the call. */
 export type OutboxEnd = 'lost' | 'full' | 'broken';
 
-/** An event on its way, and what the attempt had used when it was added. */
-export interface OutboxEvent extends NewEvent {
-  readonly usage?: Usage | undefined;
+/** What an attempt uses, as its outbox tells it. */
+export interface MarkedUsage {
+  /** An event is added: what counts as used with it is what has been until here. Called for each one. */
+  mark(): void;
+  /** What has been used up to the last mark. */
+  marked(): Usage | undefined;
 }
 
 export interface OutboxOptions {
-  /** What the attempt has used by now; nothing by default. */
-  readonly usage?: () => Usage | undefined;
+  /** What the attempt uses; nothing by default. */
+  readonly usage?: MarkedUsage;
   /** Told once when nothing more can be written. */
   readonly onEnd: (end: OutboxEnd, cause?: unknown) => void;
   /** Whether calls that the store does not answer need not be repeated any more; never by default. */
@@ -51,12 +54,12 @@ const KEEP_BYTES = 2 << 20;
 export class Outbox implements EventSink, Reporting {
   readonly #log: AttemptLog;
   readonly #onEnd: OutboxOptions['onEnd'];
-  readonly #usage: () => Usage | undefined;
+  readonly #usage: MarkedUsage | undefined;
   readonly #abandoned: () => boolean;
   readonly #keepMs: number;
   readonly #kept: KeptEvents;
   #nextSeq: number;
-  #queue: OutboxEvent[] = [];
+  #queue: NewEvent[] = [];
   #spokeAt = performance.now();
   #told: Usage | null = null;
   #pendingBytes = 0;
@@ -71,7 +74,7 @@ export class Outbox implements EventSink, Reporting {
     this.#nextSeq = nextSeq;
     this.#log = log;
     this.#onEnd = options.onEnd;
-    this.#usage = options.usage ?? (() => undefined);
+    this.#usage = options.usage;
     this.#abandoned = options.abandoned ?? (() => false);
     this.#keepMs = options.keepMs ?? KEEP_MS;
     this.#kept = new KeptEvents(this.#keepMs, options.keepBytes ?? KEEP_BYTES);
@@ -101,7 +104,8 @@ export class Outbox implements EventSink, Reporting {
 
   add(event: NewEvent['event'], data: string): void {
     if (this.#end || this.#closed) return;
-    this.#queue.push({ event, data, usage: this.#usage() });
+    this.#queue.push({ event, data });
+    this.#usage?.mark();
     this.#pendingBytes += data.length;
     if (this.#writing || this.#scheduled) return;
     this.#scheduled = setImmediate(() => {
@@ -204,7 +208,8 @@ export class Outbox implements EventSink, Reporting {
   async #writeBatch(): Promise<void> {
     const { batch, bytes } = this.#takeBatch();
     const firstSeq = this.#nextSeq;
-    const usage = batch.at(-1)?.usage;
+    // Of a batch that leaves some behind, it is that of what waits as well.
+    const usage = this.#usage?.marked();
     const sentAt = performance.now();
     let outcome: AppendOutcome | null;
     try {
@@ -219,13 +224,13 @@ export class Outbox implements EventSink, Reporting {
     if (outcome === 'ok') {
       this.#nextSeq += batch.length;
       this.#spokeAt = performance.now();
-      this.#told = usage ?? null;
+      this.#told = usage ?? this.#told;
       this.#kept.confirm(sentAt);
       this.#kept.add(firstSeq, batch, performance.now());
     } else this.#stop(outcome === 'full' ? 'full' : 'lost');
   }
 
-  #takeBatch(): { batch: OutboxEvent[]; bytes: number } {
+  #takeBatch(): { batch: NewEvent[]; bytes: number } {
     let bytes = 0;
     let count = 0;
     for (const { data } of this.#queue) {

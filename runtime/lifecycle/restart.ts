@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
 import type { RequeueOutcome, Usage } from '#scheduler/invocations/types.ts';
-import type { GrantedModel } from '../host/inferlet.ts';
 import type { ObservedRun } from '../telemetry/run-observer.ts';
 import type { Family } from './family.ts';
 import type { Outbox } from './outbox.ts';
@@ -28,7 +28,8 @@ export interface EndedAttempt {
     readonly observed: ObservedRun | undefined;
   };
   readonly verdict: Extract<Verdict, { kind: 'error' }>;
-  readonly models: ReadonlyMap<string, GrantedModel>;
+  /** GPU hosts that were lost with what it held there. */
+  readonly lost: readonly Pick<GpuHostConnection, 'connected'>[];
   readonly usage: () => Usage;
   /** Resolves when all that it held on GPU hosts is given back. */
   readonly released: Promise<void>;
@@ -40,17 +41,19 @@ export interface EndedAttempt {
  */
 export async function restart(
   { invocations, onError }: { readonly invocations: Invocations; readonly onError?: (error: unknown) => void },
-  { attempt, verdict, models, usage, released }: EndedAttempt,
+  { attempt, verdict, lost, usage, released }: EndedAttempt,
 ): Promise<Verdict | null> {
   const { job, epoch, outbox, signal, family } = attempt;
   if (job.restartable === false) return null;
   await released;
-  if (verdict.code === 'device-lost') await devicesBack(models.values(), signal);
+  if (verdict.code === 'device-lost') await devicesBack(lost, signal);
   const pages = Object.fromEntries(family.pages.peak);
   const cause = verdict.cause ?? verdict.message;
+  // Only memory that was taken has a hint when there may be some again; not so what a newer attempt or a shutdown ended.
+  const forMemory = verdict.code === 'terminated' && (verdict.retryAfterMs ?? 0) > 0;
   let outcome: RequeueOutcome | null;
   try {
-    outcome = await outbox.finish((seq) => invocations.requeue(job.id, epoch, seq, cause, usage(), pages));
+    outcome = await outbox.finish((seq) => invocations.requeue(job.id, epoch, seq, cause, usage(), pages, forMemory));
   } catch (error) {
     // It ends with its verdict instead.
     onError?.(error);
@@ -73,11 +76,10 @@ export async function restart(
 }
 
 /**
- * Resolves when the GPU hosts of all these models can be reached, at the latest after 10 s, or when nobody waits any more: another attempt
+ * Resolves when these GPU hosts can be reached, at the latest after 10 s, or when nobody waits any more: another attempt
  * would lose its device at once as long as one is away.
  */
-async function devicesBack(models: Iterable<GrantedModel>, signal: AbortSignal): Promise<void> {
-  const connections = [...new Set(Array.from(models, ({ connection }) => connection))];
+async function devicesBack(connections: EndedAttempt['lost'], signal: AbortSignal): Promise<void> {
   const until = performance.now() + DEVICES_BACK_MS;
   while (connections.some(({ connected }) => !connected) && performance.now() < until) {
     if (signal.aborted) return;

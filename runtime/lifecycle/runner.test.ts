@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import { metrics } from '@opentelemetry/api';
+import { InMemorySpanExporter, SimpleSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace';
 import type { InvocationEvent } from '#scheduler/invocations/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { durably, losingWrites } from '#scheduler/store/testing/lost-writes.ts';
@@ -104,4 +106,23 @@ describe('a runtime whose Redis comes back without what it had acknowledged', ()
     await follower.ended;
     assert.equal(follower.seen.at(-1)?.event, 'result');
   });
+});
+
+it('says that a run is over whose end could not be written, and what it used', async () => {
+  const exporter = new InMemorySpanExporter();
+  const provider = new TracerProvider({ spanProcessors: [new SimpleSpanProcessor({ exporter })] });
+  const instruments = { meter: metrics.getMeter('none'), tracer: provider.getTracer('test') };
+  const platform = await TestPlatform.start({ runtime: { instruments } });
+  const { store, inbox, events, invocations } = platform.scheduler;
+  const id = await platform.submit(await platform.deploy(TALKER, { name: 'talker' }), null);
+  await eventually(async () => (await events.read(id, 0)).some(({ event }) => event === 'message'), 'it runs');
+  // What is added to it next fails, and so does its end.
+  await store.redis.hset(store.keys.invocation(id), 'familyBytes', 'none');
+  await inbox.push(id, { text: 'end' });
+  await eventually(async () => (await invocations.get(id))?.failure?.code === 'internal', 'the worker ends it');
+  assert.ok(platform.errors.length > 0, 'the runtime tells why');
+  const run = exporter.getFinishedSpans().find(({ name }) => name === 'invocation');
+  assert.equal(run?.attributes['error.type'], 'internal');
+  assert.ok(Number(run.attributes['pie.usage.cpu_ms']) > 0);
+  await platform.stop();
 });

@@ -6,15 +6,18 @@ import type { Files } from '#scheduler/invocations/files.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
 import type { TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
+import type { PageLimit } from '#scheduler/quotas/exceeded.ts';
 import { SecretError } from '#scheduler/secrets/secrets.ts';
+import { sumOfUsage } from '#scheduler/usage/metered.ts';
 import type { Variables } from '../host/environment/variables.ts';
 import { type GrantedModel, Inferlet } from '../host/inferlet.ts';
 import type { Services } from '../host/services.ts';
 import { Session } from '../host/session-state.ts';
+import type { TokenAllowance } from '../host/tokens.ts';
 import type { Ending, ExecutionOptions } from '../lowering/execution.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import type { ObservedRun, RunObserver } from '../telemetry/run-observer.ts';
-import { type AttemptMeter, attemptLog, ownFiles } from './attempt-store.ts';
+import { type AttemptMeter, attemptLog, ownFiles, silentMeter } from './attempt-store.ts';
 import { AttemptUsage, rounded } from './attempt-usage.ts';
 import type { ChildJobs } from './child-job.ts';
 import { type ChildAttempt, ChildRuns } from './child-runs.ts';
@@ -28,7 +31,7 @@ import { mayRestart, restart } from './restart.ts';
 import { resultData } from './result-event.ts';
 import { type Stop, Stopping } from './stopping.ts';
 import { isLost, untilStored } from './stored.ts';
-import { UsageReports } from './usage-reports.ts';
+import { UsageReports, worthTelling } from './usage-reports.ts';
 import { type Verdict, verdictOf } from './verdict.ts';
 import { WaitMonitor } from './waiting.ts';
 
@@ -69,7 +72,11 @@ const NO_ROOM: Verdict = {
     'The invocation and its children have logged as much as they may together, and this result finds no room: return less, or send less.',
 };
 
-const FAULT: Verdict = { kind: 'error', code: 'internal', message: 'The runtime failed; its log says how.' };
+const FAULT = {
+  kind: 'error',
+  code: 'internal',
+  message: 'The runtime failed; its log says how.',
+} as const satisfies Verdict;
 
 /** Its message names the secret and holds nothing of it. */
 const unopened = ({ message }: SecretError): Verdict => ({ kind: 'error', code: 'artifact-unavailable', message });
@@ -87,10 +94,14 @@ interface Attempt extends Omit<Run, 'begin'> {
   readonly epoch: number;
   /** 1 for the first. */
   readonly number: number;
-  /** KV pages that its tenant may hold; null for no limit. */
-  readonly kvPages: number | null;
-  /** Tokens that the tenant's quotas left at its beginning; null for no limit. */
-  readonly tokensLeft: number | null;
+  /** KV pages that its tenant may hold. */
+  readonly kvPages: PageLimit;
+  /** Tokens that the tenant's quotas left at its beginning. */
+  readonly tokens: TokenAllowance;
+  /** Since when it waited to begin, milliseconds since the Unix epoch. */
+  readonly queuedAt: number;
+  /** What its earlier attempts have used; null for a first one. */
+  readonly usageBefore: Usage | null;
   /** What the store answers to what it is told of usage. */
   readonly meter: AttemptMeter;
   readonly startedAt: number;
@@ -120,13 +131,22 @@ export class InvocationRunner {
     this.#children.cancel(id, message);
   }
 
-  /** Runs one invocation to its end, and all its children to theirs. The signal aborts with a `StopReason`. */
-  async run(job: InvocationJob, signal: AbortSignal): Promise<void> {
+  /**
+   * Runs one invocation to its end, and all its children to theirs. The signal aborts with a `StopReason`. Answers `not-held` when it could not
+   * be begun here and somebody else runs it.
+   */
+  async run(job: InvocationJob, signal: AbortSignal): Promise<'not-held' | undefined> {
     const { invocations, runtimeId } = this.#options;
     // One token for every repetition: an answer that came too late has begun the attempt all the same.
     const token = randomUUID();
-    const begin = () => invocations.beginAttempt(job.id, runtimeId, token);
+    let held = true;
+    const begin = async () => {
+      const begun = await invocations.beginAttempt(job.id, runtimeId, token, job.fetchToken);
+      held = !('refused' in begun && begun.refused === 'not-held');
+      return begun;
+    };
     await this.#run({ job, signal, begin, depth: 0, family: new Family(job) });
+    return held ? undefined : 'not-held';
   }
 
   /** Answers how it ended, null when it was not begun. */
@@ -152,9 +172,9 @@ export class InvocationRunner {
     const start = { startedAt, attempt: begun.attempt, runtimeId: this.#options.runtimeId };
     const observed = this.#options.observer?.begin(job, start);
     let kill: (trap: GuestTrap) => void = () => undefined;
-    const meter: AttemptMeter = { usage: () => undefined, answered: () => undefined };
+    const meter = silentMeter();
     const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, job.id, begun.epoch, meter), {
-      usage: () => meter.usage(),
+      usage: meter,
       onEnd: (end, cause) => {
         if (cause !== undefined) this.#options.onError?.(cause);
         kill(
@@ -163,20 +183,28 @@ export class InvocationRunner {
       },
       abandoned: () => isLost(signal),
     });
-    const { epoch, attempt: number, kvPages, tokensLeft } = begun;
-    const attempt: Attempt = { ...run, epoch, number, kvPages, tokensLeft, startedAt, outbox, meter, observed };
+    const { epoch, attempt: number, kvPages, tokensLeft: left, tokensUntil: until, usageBefore, queuedAt } = begun;
+    if (run.depth === 0) run.family.pages.epoch = epoch;
+    const found = { kvPages, tokens: { left, until }, usageBefore, queuedAt };
+    const attempt: Attempt = { ...run, epoch, number, ...found, startedAt, outbox, meter, observed };
     const launched = await launching;
-    if (launched instanceof LaunchError) {
-      return this.#finish(attempt, { kind: 'error', code: launched.code, message: launched.message }, {});
-    }
-    observed?.launched(launched, launchedAt);
-    kill = (trap) => launched.execution.kill(trap);
     try {
+      if (launched instanceof LaunchError) {
+        return await this.#finish(attempt, { kind: 'error', code: launched.code, message: launched.message }, {});
+      }
+      observed?.launched(launched, launchedAt);
+      kill = (trap) => launched.execution.kill(trap);
       return await this.#execute(attempt, launched);
     } catch (error) {
+      if (launched instanceof LaunchError) throw error;
       this.#options.onError?.(error);
+      const usage = meter.usage() ?? {};
+      meter.usage = () => usage;
       launched.execution.dispose();
-      return this.#finish(attempt, error instanceof SecretError ? unopened(error) : FAULT, {});
+      return await this.#finish(attempt, error instanceof SecretError ? unopened(error) : FAULT, usage);
+    } finally {
+      // Heard only when its end could not be written.
+      observed?.ended(FAULT.code, FAULT.message, meter.usage() ?? {});
     }
   }
 
@@ -197,7 +225,7 @@ export class InvocationRunner {
     const deadlineAt = Math.min(job.submittedAt + job.deadlineMs, startedAt + limits.wallMs);
     family.redactions.add(`${functionName}@${functionVersion}`, variables.redact);
     const { redact } = family.redactions;
-    const session = new Session(outbox, inboxSource(this.#options.inbox, id), redact);
+    const session = new Session(outbox, inboxSource(this.#options.inbox, id, epoch), redact);
     const { traceparent = job.traceparent, steps } = observed?.runs(() => measure(session, inferlet)) ?? {};
     const children = new Children(this.#children, {
       ...{
@@ -216,7 +244,7 @@ export class InvocationRunner {
         ...{ id, tenant, functionName, functionVersion, arrival, input: job.input, grants, limits, models, deadlineAt },
         ...(traceparent !== undefined && { traceparent }),
         variables: variables.values,
-        ...(attempt.kvPages !== null && { tenantPages: attempt.kvPages }),
+        ...{ epoch, tenantPages: attempt.kvPages },
       },
       session,
       this.#options.services,
@@ -228,20 +256,24 @@ export class InvocationRunner {
         terminated: ({ cause, retryAfterMs }) =>
           stopping.stop({ code: 'terminated', message: `Its memory was taken: ${cause}.`, cause, retryAfterMs }),
         quotaReached: () => stopping.stop(TOKENS_USED_UP),
+        // With something to say it hears soon what is left.
+        quotaUnknown: () => outbox.report(snapshot()),
       },
       { children, files: ownFiles(this.#options.files, id, epoch), shared: family },
     );
     const stopping = new Stopping(execution, inferlet);
     guest.context = inferlet;
     execution.options = { slices: this.#options.slices, cpuLimitMs: limits.cpuMs };
-    // Of another attempt only the first is known to have waited since then.
-    const queuedMs = attempt.number === 1 ? Math.max(0, startedAt - job.submittedAt) : 0;
+    const queuedMs = Math.max(0, startedAt - attempt.queuedAt);
     const used = new AttemptUsage({ inferlet, execution, queuedMs });
-    inferlet.tokens.allow(NOTHING_COUNTED, attempt.tokensLeft);
+    inferlet.tokens.allow(NOTHING_COUNTED, attempt.tokens);
     const snapshot = () => used.snapshot();
     meter.usage = snapshot;
-    meter.answered = (told, { exceeded, tokensLeft }) => {
-      inferlet.tokens.allow(tokensOf(told), tokensLeft);
+    meter.mark = () => used.mark();
+    meter.marked = () => used.marked();
+    meter.answered = (told, { exceeded, tokensLeft: left, tokensUntil: until, kvPages }) => {
+      if (kvPages) inferlet.limitTenant(kvPages);
+      inferlet.tokens.allow(tokensOf(told), { left, until });
       if (exceeded) stopping.stop(quotaStop(exceeded, Date.now()));
     };
     outbox.add(
@@ -268,6 +300,7 @@ export class InvocationRunner {
       () =>
         stopping.stop({
           code: 'deadline-exceeded',
+          cause: 'wall-time',
           message: `The inferlet ran longer than its ${limits.wallMs} ms (manifest: limits.wallMs${job.parent === undefined ? '' : ', or what its parent had left'}).`,
         }),
       Math.min(limits.wallMs, 2 ** 31 - 1),
@@ -288,7 +321,7 @@ export class InvocationRunner {
       signal.removeEventListener('abort', onAbort);
       children.end();
     }
-    const { lostDevice } = inferlet;
+    const { lostDevice, lostConnections: lost } = inferlet;
     const released = inferlet.release();
     const memoryBytes = guest.memoryBytes;
     execution.dispose();
@@ -309,16 +342,26 @@ export class InvocationRunner {
       memoryLimitBytes: launched.memoryLimitBytes,
       redact,
     });
-    const usage = used.snapshot();
     const restarted =
       depth === 0 && mayRestart(verdict)
-        ? await restart(this.#options, { attempt, verdict, models, released, usage: snapshot })
+        ? await restart(this.#options, { attempt, verdict, lost, released, usage: snapshot })
         : null;
+    const usage = snapshot();
     const finished = await this.#finish(attempt, restarted ?? (await this.#named(job, verdict)), usage);
     // A root is admitted for what its children hold as well.
     if (depth === 0) this.#options.observePages?.(job, Object.fromEntries(family.pages.peak));
     await released;
+    if (finished.kind !== 'silent') await this.#settle(attempt, usage);
     return finished;
+  }
+
+  /** What GPU hosts said only after the end that it used is counted as well. */
+  async #settle({ job, epoch, meter, signal }: Attempt, told: Usage): Promise<void> {
+    const usage = meter.usage();
+    if (!usage || !worthTelling(told, usage)) return;
+    await untilStored(() => this.#options.invocations.settle(job, epoch, usage), signal).catch((error: unknown) =>
+      this.#options.onError?.(error),
+    );
   }
 
   /** A verdict that names the quota of tokens which had no room; the refusal itself knew only that one had none. */
@@ -341,12 +384,14 @@ export class InvocationRunner {
       outbox.close();
       return verdict;
     }
+    // Its client is told what all attempts used, as the record says it.
+    const total = attempt.usageBefore === null ? usage : sumOfUsage(attempt.usageBefore, usage);
     const terminal: TerminalEvent =
       verdict.kind === 'result'
-        ? { event: 'result', data: resultData(verdict.output, usage) }
+        ? { event: 'result', data: resultData(verdict.output, total) }
         : {
             event: 'error',
-            data: JSON.stringify({ ...errorOf(verdict), usage }),
+            data: JSON.stringify({ ...errorOf(verdict), usage: total }),
             code: verdict.code,
             message: verdict.message,
           };

@@ -61,6 +61,7 @@ export class UsageReports {
   }
 }
 
-function worthTelling(told: Usage | null, current: Usage): boolean {
+/** Whether an attempt has used more of what is counted than it told. */
+export function worthTelling(told: Usage | null, current: Usage): boolean {
   return WORTH.some((name) => (current[name] ?? 0) > (told?.[name] ?? 0));
 }

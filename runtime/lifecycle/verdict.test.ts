@@ -60,10 +60,33 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
   ],
   [
     "pages that its tenant's quota refused",
-    { ending: failed(`limit-exceeded: ${PAGES_REFUSED} (in forward)`) },
+    {
+      ending: failed(`limit-exceeded: ${PAGES_REFUSED} (in forward)`),
+      handlerErrors: new Map([['limit-exceeded', PAGES_REFUSED]]),
+    },
     'error',
     'quota-pages',
     /^quota kv-pages: .* tenant's limit$/,
+  ],
+  [
+    'a call that depended on such pages',
+    {
+      ending: failed(`an earlier call failed (limit-exceeded: ${PAGES_REFUSED})`),
+      handlerErrors: new Map([
+        ['limit-exceeded', 'something else'],
+        ['dependency-failed', `an earlier call failed (limit-exceeded: ${PAGES_REFUSED})`],
+      ]),
+    },
+    'error',
+    'quota-pages',
+    /^quota kv-pages: .* tenant's limit$/,
+  ],
+  [
+    'such words that no GPU host has said',
+    { ending: failed(PAGES_REFUSED), handlerErrors: new Map([['limit-exceeded', 'another limit']]) },
+    'error',
+    'inferlet-error',
+    /^quota kv-pages/,
   ],
   [
     'a trap without words after such a refusal',

@@ -126,10 +126,12 @@ function lostToPlatform({ handlerErrors, lostDevice }: Evidence, message: string
 /** What a GPU host says when a tenant holds all the pages that it may. */
 const PAGE_QUOTA_REFUSAL = new RegExp(`quota ${PAGE_QUOTA}: [^;]*; \\d+ is the tenant's limit`);
 
-/** An inferlet that fails with the refusal of its tenant's quota in its last words, or without a word after it, ended for that. */
+/** An inferlet that fails with what a GPU host refused it for its tenant's quota, in its last words or without a word after it, ended for that. */
 function pageQuota({ handlerErrors }: Evidence, words: string): Verdict | null {
-  const told = words === '' ? (handlerErrors.get('limit-exceeded') ?? '') : words;
-  const refusal = PAGE_QUOTA_REFUSAL.exec(told)?.[0];
+  // Its own call was refused, or one that this depended on.
+  const told = [handlerErrors.get('limit-exceeded'), handlerErrors.get('dependency-failed')];
+  const refusals = told.map((text = '') => PAGE_QUOTA_REFUSAL.exec(text)?.[0]);
+  const refusal = refusals.find((text) => text !== undefined && (words === '' || words.includes(text)));
   return refusal === undefined ? null : { ...failure('quota-pages', refusal), cause: `quota ${PAGE_QUOTA}` };
 }
 

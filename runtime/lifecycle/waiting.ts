@@ -26,6 +26,8 @@ export interface InferletHooks {
   terminated(termination: Termination): void;
   /** A quota has no room for the tokens that it asked for. */
   quotaReached(): void;
+  /** What a quota leaves of tokens is not known any more: it is to be asked. */
+  quotaUnknown(): void;
 }
 
 /** For inferlets that nobody watches. */
@@ -35,6 +37,7 @@ export const NO_HOOKS: InferletHooks = {
   usage: () => ({ cpuMs: 0, calls: 0, memoryBytes: 0 }),
   terminated: () => undefined,
   quotaReached: () => undefined,
+  quotaUnknown: () => undefined,
 };
 
 /** Time between two looks; an inferlet is told of after one to two of them, since most waits are over sooner. */

@@ -66,9 +66,9 @@ export class StepTrace {
   /** A step is about to be issued: of so many inputs, and with something picked of the last or not. */
   begin(queue: StepQueue, inputs: number, picks: boolean): Step | undefined {
     const { device } = queue;
+    if (!device) return undefined;
     const state = this.#state(queue);
     this.#settle(state);
-    if (!device) return undefined;
     if (this.#steps >= MAX_STEPS) {
       this.#dropped++;
       if (!this.#silenced.has(device)) device.setSpan(0, 0);
@@ -102,9 +102,9 @@ export class StepTrace {
 
   /** What follows the state of a forward was asked for: a `sample` below it. Ends both when the answer is there. */
   sample<T>(queue: StepQueue, answer: Promise<Outcome<T>>): Promise<Outcome<T>> {
-    const state = this.#state(queue);
-    const { forward } = state;
-    if (!forward) return answer;
+    const state = this.#queues.get(queue);
+    const forward = state?.forward;
+    if (!state || !forward) return answer;
     const span = this.#tracer.startSpan('sample', {}, trace.setSpan(this.#inferlet, forward.span));
     return answer.finally(() => {
       span.end();
@@ -114,8 +114,8 @@ export class StepTrace {
 
   /** An answer of the queue that comes after all earlier calls. */
   answered<T>(queue: StepQueue, answer: Promise<T>): Promise<T> {
-    const state = this.#state(queue);
-    return answer.finally(() => this.#settle(state));
+    const state = this.#queues.get(queue);
+    return state ? answer.finally(() => this.#settle(state)) : answer;
   }
 
   /** The inferlet has ended: so has all that is open. */

@@ -4,7 +4,7 @@ import { Worker } from 'bullmq';
 import fc from 'fast-check';
 import { INVOCATION_QUEUE } from '../keys.ts';
 import type { Scheduler } from '../scheduler.ts';
-import { offer, openTestScheduler, submission } from '../testing/fixture.ts';
+import { offer, openTestScheduler, registerRuntime, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 
 describe('active jobs', () => {
@@ -86,6 +86,7 @@ describe('active jobs', () => {
     const scheduler = openTestScheduler(redis);
     const runtime = fetcher(scheduler, 'r1');
     const lease = await offer(scheduler, { slots: 10 });
+    await registerRuntime(scheduler.store, 'r1');
     const { invocations, active, queue } = scheduler;
     const fetched = async (options: { restartable?: boolean; begin?: boolean }) => {
       const { id } = await scheduler.submit(submission({ restartable: options.restartable ?? false }));

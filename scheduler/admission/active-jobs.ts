@@ -34,11 +34,12 @@ export class ActiveJobs {
     this.#queue = store.keys.jobs;
   }
 
-  /** Every active job and its holder. */
-  async list(): Promise<ActiveJob[]> {
+  /** Every active job and its holder, but for those of which `passed` is true. */
+  async list(passed: (id: string) => boolean = () => false): Promise<ActiveJob[]> {
     const ids = await this.#store.call((redis) => redis.lrange(`${this.#queue}:active`, 0, -1));
+    const wanted = ids.filter((id) => !passed(id));
     const jobs = await Promise.all(
-      ids.map(async (id) => {
+      wanted.map(async (id) => {
         const [runtimeId, fetchedAt] = await this.#store.call((redis) =>
           redis.hmget(`${this.#queue}:${id}`, 'pb', 'processedOn'),
         );
@@ -68,15 +69,10 @@ export class ActiveJobs {
     return this.#leave(id, runtimeId, 'lost', 'runtime-lost', 'The runtime that ran this invocation was lost.');
   }
 
-  /** The runtime gives the job back; had it begun, it counts as terminated. */
-  giveBack(id: string, runtimeId: string): Promise<LeaveOutcome> {
-    return this.#leave(
-      id,
-      runtimeId,
-      'return',
-      'terminated',
-      'The runtime was shut down before this invocation ended.',
-    );
+  /** The runtime gives the job back; had it begun, it counts as terminated. `token` as with `over`. */
+  giveBack(id: string, runtimeId: string, token = ''): Promise<LeaveOutcome> {
+    const message = 'The runtime was shut down before this invocation ended.';
+    return this.#leave(id, runtimeId, 'return', 'terminated', message, token);
   }
 
   async #leave(

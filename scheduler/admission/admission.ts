@@ -63,10 +63,12 @@ export class Admission {
    */
   async admit(tenant = ''): Promise<number> {
     let admitted = 0;
+    let first = true;
     for (;;) {
-      const started = Number(await this.#run(ADMIT, admitted === 0 ? tenant : ''));
-      admitted += started;
-      if (started < MAX_STARTS) return admitted;
+      const [started, settling] = list(await this.#run(ADMIT, first ? tenant : '')).map(Number);
+      first = false;
+      admitted += started ?? 0;
+      if ((started ?? 0) < MAX_STARTS && settling !== 1) return admitted;
     }
   }
 

@@ -24,6 +24,8 @@ export interface InvocationJob {
   readonly functionOwner?: string;
   /** W3C `traceparent` of the request. */
   readonly traceparent?: string;
+  /** With which its runtime fetched it: that alone may begin it. Not in the queue. */
+  readonly fetchToken?: string;
 }
 
 /** Why a running invocation was told to stop; the `reason` of the signal that `run` gets. */

@@ -4,7 +4,7 @@ import { Worker } from 'bullmq';
 import fc from 'fast-check';
 import { MAX_ATTEMPTS } from '../invocations/types.ts';
 import { INVOCATION_QUEUE } from '../keys.ts';
-import { offer, openTestScheduler, submission } from '../testing/fixture.ts';
+import { offer, openTestScheduler, registerRuntime, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 
 let redis: TestRedis;
@@ -19,6 +19,7 @@ test('whatever two runtimes, a canceller and the platform do in whatever order: 
   const scheduler = openTestScheduler(redis);
   const { invocations, active, queue, admission } = scheduler;
   const lease = await offer(scheduler, { slots: 4 });
+  for (const name of RUNTIMES) await registerRuntime(scheduler.store, name);
   const workers = RUNTIMES.map((name) => {
     const connection = redis.connect();
     const options = { connection, prefix: scheduler.store.keys.bull, name, autorun: false, lockDuration: 60_000 };
@@ -45,10 +46,10 @@ test('whatever two runtimes, a canceller and the platform do in whatever order: 
           const mine = attempts[by] ?? { epoch: -1, seq: 0 };
           if (kind === 'fetch') await workers[by]?.worker.getNextJob('token', { block: false });
           else if (kind === 'begin') {
-            // Only whoever holds the job begins.
-            if ((await active.holder(id)) !== runtimeId) continue;
+            const holder = await active.holder(id);
             const begun = await invocations.beginAttempt(id, runtimeId);
             if ('refused' in begun) continue;
+            assert.equal(holder, runtimeId, 'only whoever holds the job begins');
             epochs.push(begun.epoch);
             attempts[by] = { epoch: begun.epoch, seq: begun.nextSeq };
           } else if (kind === 'append') {

@@ -60,6 +60,14 @@ interface Entry {
   readonly share: number;
 }
 
+/** Admitted and not begun. */
+interface OnItsWay {
+  readonly id: string;
+  readonly tenant: string;
+  /** Its number among all that were admitted, less what it goes ahead of. */
+  readonly place: number;
+}
+
 interface Left {
   slots: number;
   readonly pages: Map<string, number>;
@@ -80,17 +88,20 @@ interface Left {
  * Room: a head starts when a slot is free and its expected pages fit beside those of all that is admitted. One that does not fit is passed
  * over; after `MAX_OVERTAKEN` of those, what it needs counts as taken until it starts. So something starts as long as some head among the
  * first `LOOK` turns fits into what is not kept. A demand that is larger than a pool starts when nobody else has any of it, so that the GPU
- * host refuses it with its reason. Only a few are on their way to runtimes at a time (`starts`), so that who is admitted next begins soon.
+ * host refuses it with its reason. Only a few are on their way to runtimes at a time (`starts`), so that who is admitted next begins soon; one
+ * of a tenant that holds few slots goes ahead of as many that were admitted before it, though never of its own tenant's.
  *
- * The reserve of slots, and of each model's pages, is for tenants that hold less than half of it (counting their head), and for heads for which
- * room is kept. A tenant that has its part of the reserve is not overtaken by those who start from it.
+ * The reserve of slots, and of each model's pages, is for tenants that hold at most half of it (counting their head; one at least), and for heads
+ * for which room is kept, of the first `LOOK` turns. A tenant that has its part of the reserve is not overtaken by those who start from it.
  */
 export class AdmissionPolicy {
   readonly #tenants = new Map<string, Tenant>();
   readonly #ledger = new Map<string, Entry>();
   readonly #used = new Map<string, number>();
-  /** Admitted and not begun. */
-  readonly #starting = new Set<string>();
+  /** In the order in which runtimes fetch them. */
+  #onTheirWay: OnItsWay[] = [];
+  /** How many were admitted so far. */
+  #order = 0;
   #capacity: Capacity;
   /** Virtual time: the start of the last admitted. */
   #time = 0;
@@ -110,6 +121,11 @@ export class AdmissionPolicy {
     return this.#tenant(tenant).line.map(({ id }) => id);
   }
 
+  /** Ids of those admitted and not begun, in the order in which runtimes fetch them. */
+  get onTheirWay(): string[] {
+    return this.#onTheirWay.map(({ id }) => id);
+  }
+
   /** Whether room is kept for somebody. */
   get keepsRoom(): boolean {
     return [...this.#tenants.values()].some(({ kept }) => kept);
@@ -126,7 +142,7 @@ export class AdmissionPolicy {
 
   /** An attempt of an admitted invocation has begun. */
   begin(id: string): void {
-    this.#starting.delete(id);
+    this.#onTheirWay = this.#onTheirWay.filter((other) => other.id !== id);
   }
 
   /** An invocation has ended, in its line or admitted. */
@@ -173,11 +189,12 @@ export class AdmissionPolicy {
       slots: slots - this.#ledger.size,
       pages: new Map(Object.entries(pages).map(([model, total]) => [model, total - (this.#used.get(model) ?? 0)])),
     };
-    if (left.slots < 1 || this.#starting.size >= this.#capacity.starts) return null;
+    if (left.slots < 1 || this.#onTheirWay.length >= this.#capacity.starts) return null;
     const turns = [...this.#tenants.values()].filter(({ turn }) => turn !== null).sort(byTurn);
     const passed: Tenant[] = [];
-    for (const tenant of turns.filter(({ kept }) => kept)) {
-      if (this.#fits(tenant, left)) return { tenant, passed };
+    const kept = turns.filter((tenant) => tenant.kept).slice(0, LOOK);
+    for (const tenant of kept) {
+      if (this.#fits(tenant, left, true)) return { tenant, passed };
       left.slots -= 1;
       for (const [model, count] of pagesOf(tenant)) {
         const room = left.pages.get(model);
@@ -190,22 +207,22 @@ export class AdmissionPolicy {
       looks.push(turns.filter((tenant) => this.#holdsFewSlots(tenant)).slice(0, LOOK));
     }
     for (const tenant of looks.flat()) {
-      if (tenant.kept || passed.includes(tenant)) continue;
-      if (this.#fits(tenant, left)) return { tenant, passed };
+      if (kept.includes(tenant) || passed.includes(tenant)) continue;
+      if (this.#fits(tenant, left, false)) return { tenant, passed };
       passed.push(tenant);
     }
     return null;
   }
 
-  #fits(tenant: Tenant, left: Left): boolean {
-    const slots = tenant.kept || this.#holdsFewSlots(tenant) ? left.slots : left.slots - this.#reserveSlots;
+  #fits(tenant: Tenant, left: Left, kept: boolean): boolean {
+    const slots = kept || this.#holdsFewSlots(tenant) ? left.slots : left.slots - this.#reserveSlots;
     if (slots < 1) return false;
     return pagesOf(tenant).every(([model, count]) => {
       const room = left.pages.get(model);
       const total = this.#capacity.pages[model];
       if (room === undefined || total === undefined || room === total) return true;
       const own = (tenant.held.get(model) ?? 0) + count <= (this.#own(model) ?? 0);
-      return count <= (tenant.kept || own ? room : room - Math.floor(total * this.#capacity.reserve));
+      return count <= (kept || own ? room : room - Math.floor(total * this.#capacity.reserve));
     });
   }
 
@@ -223,17 +240,24 @@ export class AdmissionPolicy {
     this.#latest = Math.max(this.#latest, tenant.finish);
     tenant.turn = tenant.finish;
     this.#ledger.set(demand.id, { demand, at: now, share });
-    this.#starting.add(demand.id);
+    this.#order += 1;
+    this.#send(demand, this.#holdsFewSlots(tenant) ? this.#order - this.#capacity.starts : this.#order);
     this.#add(tenant, demand.pages, 1);
     this.#settle(tenant.name);
     return demand;
+  }
+
+  /** Puts one among those on their way, by its place, and behind all of its own tenant. */
+  #send({ id, tenant }: Demand, place: number): void {
+    const before = this.#onTheirWay.findLastIndex((other) => other.tenant === tenant || other.place < place);
+    this.#onTheirWay.splice(before + 1, 0, { id, tenant, place });
   }
 
   #leaveLedger(id: string, now: number): string | null {
     const entry = this.#ledger.get(id);
     if (entry === undefined) return null;
     this.#ledger.delete(id);
-    this.#starting.delete(id);
+    this.begin(id);
     const tenant = this.#tenant(entry.demand.tenant);
     this.#add(tenant, entry.demand.pages, -1);
     const charge = (entry.share * Math.max(0, now - entry.at - LEAST_MS)) / weightOf(tenant);
@@ -277,11 +301,11 @@ export class AdmissionPolicy {
   /** What a tenant holds of a model at most while it counts as one that holds little. */
   #own(model: string): number | undefined {
     const total = this.#capacity.pages[model];
-    return total === undefined ? undefined : Math.floor(Math.floor(total * this.#capacity.reserve) / 2);
+    return total === undefined ? undefined : ownOf(Math.floor(total * this.#capacity.reserve));
   }
 
   #holdsFewSlots(tenant: Tenant): boolean {
-    return tenant.running + 1 <= Math.floor(this.#reserveSlots / 2);
+    return tenant.running + 1 <= ownOf(this.#reserveSlots);
   }
 
   #holdsFewPages(tenant: Tenant): boolean {
@@ -300,6 +324,11 @@ export class AdmissionPolicy {
     }
     return tenant;
   }
+}
+
+/** How much of a resource a tenant holds at most while it counts as one that holds little. */
+function ownOf(reserve: number): number {
+  return reserve > 0 ? Math.max(1, Math.floor(reserve / 2)) : 0;
 }
 
 /** Whether the tenant's own limits let its head start. What it alone could never hold starts when it holds nothing: its end says why. */

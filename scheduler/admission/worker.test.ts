@@ -210,6 +210,27 @@ describe('admission worker', () => {
     });
   });
 
+  test('a run that was stopped and given up leaves a cancel to the next one', async () => {
+    await withRuntime({ slots: 2 }, async ({ started, open, attempts, worker, lease }) => {
+      const id = await submit({ restartable: true, input: '"deaf"' });
+      await eventually(() => open.has(id), 'it runs');
+      const endFirst = open.get(id);
+      const { epoch, nextSeq } = attempts.get(id) ?? { epoch: 0, nextSeq: 0 };
+      await scheduler.control.tell(lease.id, id, 'stop');
+      assert.equal(await scheduler.invocations.requeue(id, epoch, nextSeq, 'Room for others.', null), 'requeued');
+      await eventually(() => started.length === 2 && open.get(id) !== endFirst, 'it runs again');
+      const endSecond = open.get(id);
+      endFirst?.();
+      await eventually(() => worker.running === 1, 'the first run is over');
+      const { redis: client, keys } = scheduler.store;
+      // Whatever it says at its end is said before these are answered.
+      for (let i = 0; i < 10; i += 1) await client.ping();
+      assert.equal(await client.hget(keys.cancels(lease.id), id), 'stop');
+      endSecond?.();
+      await eventually(async () => (await status(id)) === 'succeeded', 'the end');
+    });
+  });
+
   test('cancelled while running: the runtime is told, and ends it', async () => {
     await withRuntime({ slots: 2 }, async ({ open }) => {
       const id = await submit();

@@ -15,8 +15,10 @@ const MAX_FETCHES = 8;
 const BLOCK_SECONDS = 2;
 /** BullMQ's own lock: leases say who is alive, so it only has to outlast every deadline. */
 const LOCK_MS = 7 * 24 * 3_600_000;
-/** A job fetched in an answer that was lost with the connection is given back after this. */
+/** A job fetched in an answer that was lost with the connection goes back in line after this. */
 const LOST_REPLY_MS = 3000;
+/** How often jobs are looked for that this runtime holds and does not know of. */
+const AUDIT_MS = 5000;
 /** After a drain's deadline, what was told to stop gets this long to end. */
 const STOP_GRACE_MS = 2000;
 const RETRY_MS = 250;
@@ -33,9 +35,10 @@ export interface AdmissionWorkerOptions {
   readonly slots: number;
   /**
    * Runs one invocation to its end (`Invocations.beginAttempt` … `finish`) and resolves then. The signal aborts with a `StopReason`. When it
-   * resolves or rejects without having ended the invocation, that fails as `internal`.
+   * resolves or rejects without having ended the invocation, that fails as `internal`; resolved with `'not-held'`, what `beginAttempt` refused
+   * it with, it is left to whoever holds it.
    */
-  readonly run: (job: InvocationJob, signal: AbortSignal) => Promise<void>;
+  readonly run: (job: InvocationJob, signal: AbortSignal) => Promise<unknown>;
   /** Told of errors that no caller sees. */
   readonly onError?: (error: unknown) => void;
 }
@@ -102,11 +105,12 @@ export class AdmissionWorker {
       await control.onCancel(lease.id, (id, message) => this.#stop(id, { code: 'cancelled', message })),
       lease.onLost(() => this.#abandon()),
     );
-    const audit = () => this.#scheduleAudit();
+    const audit = () => this.#scheduleAudit(LOST_REPLY_MS);
     this.#connection.on('ready', audit);
     this.#cleanups.push(() => this.#connection.off('ready', audit));
     await this.#worker.waitUntilReady();
     this.#state = 'started';
+    this.#scheduleAudit(AUDIT_MS);
     this.#pump();
     await lease.describe({ slots: this.#slots, accepting: true });
     await this.#options.admission.admit();
@@ -184,10 +188,10 @@ export class AdmissionWorker {
   #accept({ data: job }: Job<InvocationJob>, token: string): void {
     const { active, lease, onError } = this.#options;
     if (this.#state !== 'started') {
-      active.giveBack(job.id, lease.id).catch((error) => onError?.(error));
+      active.giveBack(job.id, lease.id, token).catch((error) => onError?.(error));
       return;
     }
-    const held: Held = { job, token, stop: new AbortController() };
+    const held: Held = { job: { ...job, fetchToken: token }, token, stop: new AbortController() };
     this.#jobs.set(job.id, held);
     this.#running.add(held);
     this.#execute(held).catch((error) => onError?.(error));
@@ -202,29 +206,38 @@ export class AdmissionWorker {
         this.#stop(job.id, { code: 'deadline-exceeded', message: `The deadline of ${job.deadlineMs} ms has passed.` }),
       Math.max(0, Math.min(leftMs, 2 ** 31 - 1)),
     );
+    let outcome: unknown;
     try {
-      await run(job, stop.signal);
+      outcome = await run(job, stop.signal);
     } catch (error) {
       onError?.(error);
     } finally {
       clearTimeout(held.deadline);
+      if (outcome === 'not-held' && this.#running.has(held)) {
+        await this.#leave(held, 'giveBack');
+        // Perhaps this runtime was declared dead and has not heard of it: nothing is taken in its stead for a moment.
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      }
       // Not so when this runtime was declared dead: the job is not its own any more.
       if (this.#running.delete(held)) {
         this.#pump();
-        await this.#over(held);
+        if (outcome !== 'not-held') await this.#leave(held, 'over');
         if (this.#jobs.get(job.id) === held) this.#jobs.delete(job.id);
       }
       if (this.#jobs.size === 0) this.#onSettled?.();
     }
   }
 
-  /** Hands the finished job in; Redis may be away for a while, and the invocation must not stay open. */
-  async #over({ job: { id }, token, stop }: Held): Promise<void> {
+  /** Hands the finished job in, or gives it back; Redis may be away for a while, and the invocation must not stay open. */
+  async #leave(held: Held, how: 'over' | 'giveBack'): Promise<void> {
+    const { job, token, stop } = held;
+    const { id } = job;
     const { active, control, lease, onError } = this.#options;
     while (this.#state !== 'closed') {
       try {
-        await active.over(id, lease.id, token);
-        if (stop.signal.aborted) await control.settled(lease.id, id);
+        await active[how](id, lease.id, token);
+        // A cancel that came since is meant for the next run.
+        if (stop.signal.aborted && this.#jobs.get(id) === held) await control.settled(lease.id, id);
         return;
       } catch (error) {
         onError?.(error);
@@ -248,25 +261,30 @@ export class AdmissionWorker {
       const message = 'This runtime was declared dead, because it did not renew its lease in time.';
       held.stop.abort({ code: 'runtime-lost', message } satisfies StopReason);
     }
+    this.#settleUnknown(Date.now()).catch((error) => this.#options.onError?.(error));
     this.#pump();
   }
 
-  /** After a reconnection: jobs that were fetched in an answer which never arrived go back in line. */
-  #scheduleAudit(): void {
+  #scheduleAudit(afterMs: number): void {
     clearTimeout(this.#auditTimer);
     this.#auditTimer = setTimeout(() => {
-      this.#audit().catch((error) => {
-        this.#options.onError?.(error);
-        this.#scheduleAudit();
-      });
-    }, LOST_REPLY_MS);
+      this.#settleUnknown(Date.now() - LOST_REPLY_MS)
+        .catch((error) => this.#options.onError?.(error))
+        .finally(() => {
+          if (this.#state !== 'closed') this.#scheduleAudit(AUDIT_MS);
+        });
+    }, afterMs);
   }
 
-  async #audit(): Promise<void> {
+  /**
+   * Jobs in this runtime's hands that it does not know of: fetched in an answer that never arrived, or held when it was declared dead and not
+   * taken from it before it was there again. What had begun is lost, the rest goes back in line.
+   */
+  async #settleUnknown(fetchedBefore: number): Promise<void> {
     const { active, lease } = this.#options;
-    const before = Date.now() - LOST_REPLY_MS;
-    for (const { id, runtimeId, fetchedAt } of await active.list()) {
-      if (runtimeId === lease.id && fetchedAt < before && !this.#jobs.has(id)) await active.giveBack(id, lease.id);
+    const known = (id: string) => this.#jobs.has(id);
+    for (const { id, runtimeId, fetchedAt } of await active.list(known)) {
+      if (runtimeId === lease.id && fetchedAt <= fetchedBefore && !known(id)) await active.lost(id, lease.id);
     }
   }
 

@@ -3,11 +3,20 @@ import { type AliasState, aliasNameFault, LIVE, messageFault } from '../function
 import type { Blobs } from '../functions/blobs.ts';
 import { MAX_COMPONENT_BYTES } from '../functions/blobs.ts';
 import { importedInterfaces } from '../functions/component-imports.ts';
-import { type DeployedFunction, type Functions, type Placement, versionOf } from '../functions/functions.ts';
+import {
+  type DeployedFunction,
+  type Functions,
+  MAX_FUNCTIONS,
+  MAX_VERSIONS,
+  type Placement,
+  versionOf,
+} from '../functions/functions.ts';
 import { type Manifest, resolveLimits } from '../functions/manifest.ts';
 import type { FunctionVersion } from '../functions/types.ts';
 import type { InvocationLimits } from '../invocations/types.ts';
 import type { Runtimes } from '../runtimes/runtimes.ts';
+import type { Environments } from '../secrets/environments.ts';
+import { withoutValues } from '../secrets/rules.ts';
 import type { Revisions, Secrets } from '../secrets/secrets.ts';
 import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
@@ -64,6 +73,15 @@ export interface DeployPlan {
   readonly warnings: readonly string[];
 }
 
+/** What of a version decides how it runs, as it is stored. */
+interface Content {
+  readonly version: string;
+  readonly manifest: Manifest;
+  readonly environment: Readonly<Record<string, string>> | undefined;
+  readonly componentHash: string;
+  readonly secrets: Revisions;
+}
+
 interface Parts {
   readonly store: Store;
   readonly functions: Functions;
@@ -71,6 +89,7 @@ interface Parts {
   readonly builds: Builds;
   readonly runtimes: Runtimes;
   readonly secrets: Secrets;
+  readonly environments: Environments;
 }
 
 /** Deploys: the component is stored for a while, checked and built, and only then registered. A refused one leaves nothing behind. */
@@ -98,14 +117,20 @@ export class Deployments {
     const current = await secrets.current(tenant, manifest.secrets ?? []);
     if (!current.ok) return unknownSecrets(current.unknown);
     const componentHash = createHash('sha256').update(component).digest('hex');
-    const version = versionOf(manifest, componentHash, current.revisions);
+    const content = await this.#content(deployment, componentHash, current.revisions);
+    const { version } = content;
     const deployed = await functions.read(tenant, manifest.name);
     const taken = deployed?.aliases.find(({ alias }) => alias === placement.tag);
     const [share] = taken?.shares ?? [];
     if (share !== undefined && (share.version !== version || taken?.shares.length !== 1))
       return tagTaken(manifest.name, placement.tag ?? '', share.version);
     const known = deployed?.versions.find((candidate) => candidate.version === version);
-    const record = known ?? recordOf(deployment, componentHash, current.revisions, store.clock());
+    if (deployed === null) {
+      if ((await functions.names(tenant)).length >= MAX_FUNCTIONS) return full(manifest.name, 'too-many-functions');
+    } else if (known === undefined && deployed.versions.length >= MAX_VERSIONS) {
+      return full(manifest.name, 'too-many-versions');
+    }
+    const record = known ?? recordOf(deployment, content, store.clock());
     return { ok: true, version: record, exists: known !== undefined, deployed };
   }
 
@@ -138,21 +163,23 @@ export class Deployments {
     const componentHash = await blobs.put(component);
     let registered = false;
     try {
-      const known = await functions.runnable(tenant, manifest.name, versionOf(manifest, componentHash, secrets));
+      const content = await this.#content(deployment, componentHash, secrets);
+      const known = await functions.runnable(tenant, manifest.name, content.version);
       let record = known?.platform === true ? null : known;
       if (record === null) {
         const { memoryMb } = resolveLimits(manifest, deployment.defaults);
         const reply = await builds.request({ tenant, name: manifest.name, componentHash, memoryMb }, options);
         if (!reply.ok)
           return reply.code === 'build-failed' && !(await blobs.has(componentHash)) ? 'component-gone' : reply;
-        record = { ...recordOf(deployment, componentHash, secrets, store.clock()), build: reply.artifact };
+        record = { ...recordOf(deployment, content, store.clock()), build: reply.artifact };
       }
       const outcome = await functions.put(record, placement);
       if (!outcome.ok) {
         if (outcome.reason === 'component-missing') return 'component-gone';
-        return outcome.reason === 'tag-taken'
-          ? tagTaken(manifest.name, placement.tag ?? '', outcome.version)
-          : tooManyAliases(manifest.name);
+        if (outcome.reason === 'tag-taken') return tagTaken(manifest.name, placement.tag ?? '', outcome.version);
+        return outcome.reason === 'too-many-aliases'
+          ? tooManyAliases(manifest.name)
+          : full(manifest.name, outcome.reason);
       }
       registered = true;
       const { created, alias } = outcome;
@@ -161,6 +188,25 @@ export class Deployments {
       // Should this fail, the blob is removed by its own clock.
       if (!registered) await blobs.remove(componentHash, CLEAN_UP_MS).catch(() => undefined);
     }
+  }
+
+  /** What is to be stored of a deployment, and as which version: the one that has just this, where there is one. */
+  async #content({ tenant, manifest: given }: Deployment, componentHash: string, secrets: Revisions): Promise<Content> {
+    const { functions, environments } = this.#parts;
+    const { manifest, environment, mark } = await environments.seal(tenant, given);
+    const version = versionOf(manifest, componentHash, secrets, mark);
+    const content = { version, manifest, environment, componentHash, secrets };
+    if (environment === undefined) return content;
+    // Marked under another master key, or not at all.
+    const but = versionOf(manifest, componentHash, secrets);
+    const others = (await functions.versions(tenant, given.name)).filter(
+      (stored) => versionOf(withoutValues(stored.manifest), stored.componentHash, stored.secrets) === but,
+    );
+    if (others.some((stored) => stored.version === version)) return content;
+    for (const stored of others) {
+      if (await environments.holds(stored, given.environment ?? {})) return { ...content, version: stored.version };
+    }
+    return content;
   }
 
   async #warnings({ tenant, manifest, build }: FunctionVersion, component: Uint8Array): Promise<string[]> {
@@ -184,15 +230,14 @@ export class Deployments {
 }
 
 function recordOf(
-  { tenant, manifest, component, placement }: Deployment,
-  componentHash: string,
-  secrets: Revisions,
+  { tenant, component, placement }: Deployment,
+  { version, manifest, environment, componentHash, secrets }: Content,
   createdAt: number,
 ): FunctionVersion {
   const { by, message } = placement ?? {};
   return {
     name: manifest.name,
-    version: versionOf(manifest, componentHash, secrets),
+    version,
     tenant,
     manifest,
     componentHash,
@@ -201,6 +246,7 @@ function recordOf(
     ...(by === undefined ? {} : { createdBy: by }),
     ...(message === undefined || message === '' ? {} : { message }),
     ...(Object.keys(secrets).length === 0 ? {} : { secrets }),
+    ...(environment === undefined ? {} : { environment }),
   };
 }
 
@@ -233,6 +279,19 @@ function tooManyAliases(name: string): DeployRefusal {
     message: `${name} has as many aliases and tags as a function may have.`,
     hint: `Remove some: \`pie alias remove ${name} ALIAS\`.`,
     field: 'tag',
+  };
+}
+
+function full(name: string, reason: 'too-many-functions' | 'too-many-versions'): DeployRefusal {
+  if (reason === 'too-many-functions') {
+    const message = `The tenant has as many functions as it may have: ${MAX_FUNCTIONS}.`;
+    return { ok: false, code: 'conflict', message, hint: 'Remove some: `pie list` names them, `pie remove NAME`.' };
+  }
+  return {
+    ok: false,
+    code: 'conflict',
+    message: `${name} has as many versions as a function may have: ${MAX_VERSIONS}, those included that were removed and drain.`,
+    hint: `Remove old ones: \`pie versions ${name}\` lists them, \`pie remove ${name}@VERSION\`.`,
   };
 }
 

@@ -8,7 +8,7 @@ const model = (name: string, traits: string[], pageCount = 64): RuntimeModel => 
   ...{ pageCount, traits },
 });
 const PLAIN = model('plain', ['allocate', 'forward', 'fused']);
-const TUNED = model('tuned', ['allocate', 'forward', 'fused', 'adapter'], 128);
+const TUNED = model('tuned', ['allocate', 'forward', 'fused', 'introspect'], 128);
 
 const facts = (parts: Partial<DeployFacts>): DeployFacts => ({
   manifest: { name: 'story' },
@@ -22,18 +22,19 @@ const facts = (parts: Partial<DeployFacts>): DeployFacts => ({
 describe('what a deploy warns of', () => {
   const cases: [string, Partial<DeployFacts>, RegExp | null][] = [
     ['what fits is nothing to warn of', { imports: ['types', 'runtime', 'forward', 'tokenize', 'grammar'] }, null],
-    ['a trait that one of its models has', { imports: ['adapter'] }, null],
+    ['a trait that one of its models has', { imports: ['introspect'] }, null],
+    ['what the guest library imports for everybody', { imports: ['adapter'] }, null],
     [
       'a trait that none of its models has',
-      { imports: ['forward', 'adapter'], manifest: { name: 'story', model: 'plain' } },
-      /imports "adapter", which no model that it may use offers \(plain\)/,
+      { imports: ['forward', 'introspect'], manifest: { name: 'story', model: 'plain' } },
+      /imports "introspect", which no model that it may use offers \(plain\)/,
     ],
     [
       'a model that is not there',
       { manifest: { name: 'story', model: ['plain', 'gone'] } },
       /The model "gone" is not there \(but plain, tuned\)/,
     ],
-    ['no model at all', { models: [], imports: ['adapter'] }, /^No model is there at the moment/],
+    ['no model at all', { models: [], imports: ['introspect'] }, /^No model is there at the moment/],
     [
       'more pages than any model has',
       { manifest: { name: 'story', limits: { pages: 200 } } },

@@ -14,7 +14,10 @@ export interface DeployFacts {
   readonly pool: { readonly instanceBytes: number; readonly budgetBytes: number } | null;
 }
 
-/** Interfaces that a model offers or does not. `tokenize` and `grammar` are answered by the runtime for every model with a tokenizer. */
+/**
+ * Interfaces that a model offers or does not. `tokenize` and `grammar` are answered by the runtime for every model with a tokenizer. Not `adapter`:
+ * the guest library's Context imports it for whoever may name one, so that the import says nothing of what a function does.
+ */
 const TRAITS: ReadonlySet<string> = new Set([
   'allocate',
   'forward',
@@ -22,7 +25,6 @@ const TRAITS: ReadonlySet<string> = new Set([
   'input-image',
   'output-text',
   'fused',
-  'adapter',
   'introspect',
   'kv-files',
 ]);

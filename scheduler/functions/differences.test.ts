@@ -26,7 +26,7 @@ test('what changed is told field by field; values of the environment are not sho
   });
   assert.deepEqual(differences(version(), changed), [
     { field: 'component', from: 'aaaaaaaaaaaa, 10 bytes', to: 'bbbbbbbbbbbb, 10 bytes' },
-    { field: 'environment.MODE', from: '(a value)', to: '(a value)' },
+    { field: 'environment.MODE', from: '(a value)', to: '(another value)' },
     { field: 'environment.TOKEN', from: null, to: '(a value)' },
     { field: 'grants.hosts', from: null, to: '["a.example"]' },
     { field: 'limits.cpuMs', from: '10', to: null },

@@ -1,6 +1,6 @@
 import type { FunctionVersion } from './types.ts';
 
-/** What of a version decides how it runs. */
+/** What of a version decides how it runs; the values of its environment are opened (`Environments.opened`). */
 export type Compared = Pick<FunctionVersion, 'manifest' | 'componentHash' | 'componentBytes' | 'secrets'>;
 
 /** One difference between two versions. `from` and `to` are texts for people; null where there is nothing. */
@@ -22,7 +22,11 @@ export function differences(from: Compared | null, to: Compared): Difference[] {
   const fields = [...new Set([...before.keys(), ...after.keys()])].sort();
   return fields
     .filter((field) => before.get(field) !== after.get(field))
-    .map((field) => ({ field, from: shown(field, before.get(field)), to: shown(field, after.get(field)) }));
+    .map((field) => {
+      const [was, is] = [before.get(field), after.get(field)];
+      if (field.startsWith('environment.')) return { field, ...unshown(was, is) };
+      return { field, from: shown(was), to: shown(is) };
+    });
 }
 
 function fieldsOf({ manifest, componentHash, componentBytes, secrets = {} }: Compared): Map<string, string> {
@@ -43,8 +47,12 @@ function flatten(value: object, path: string, fields: Map<string, string>): void
 }
 
 /** Values of the environment are named, not shown: people put there what is nobody else's business. */
-function shown(field: string, text: string | undefined): string | null {
+function unshown(was: string | undefined, is: string | undefined): Pick<Difference, 'from' | 'to'> {
+  const from = was === undefined ? null : '(a value)';
+  return { from, to: is === undefined ? null : was === undefined ? '(a value)' : '(another value)' };
+}
+
+function shown(text: string | undefined): string | null {
   if (text === undefined) return null;
-  if (field.startsWith('environment.')) return '(a value)';
   return text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT - 1)}…` : text;
 }

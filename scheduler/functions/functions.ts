@@ -28,17 +28,27 @@ export const SHARED_FUNCTIONS: readonly string[] = ['openai-completions', 'opena
 export const VERSION_FIELD = 'version:';
 export const ALIAS_FIELD = 'alias:';
 const VERSION_LENGTH = 12;
+/** Functions of a tenant. */
+export const MAX_FUNCTIONS = 1000;
+/** Versions of a function, removed ones that drain included: what reads a function reads them all. */
+export const MAX_VERSIONS = 200;
 /** Functions that are read at once where many are. */
 const READ_AT_ONCE = 64;
 
-/** The version that manifest, component and secrets make: the first 12 digits of a sha256 over them. */
+/**
+ * The version that manifest, component, secrets and values of the environment make: the first 12 digits of a sha256 over them.
+ *
+ * @param mark stands for the values that the manifest only names; see `SealedManifest`.
+ */
 export function versionOf(
   manifest: Manifest,
   componentHash: string,
   secrets: Readonly<Record<string, number>> = {},
+  mark = '',
 ): string {
   const digest = createHash('sha256').update(canonical(manifest)).update('\0').update(componentHash);
   if (Object.keys(secrets).length > 0) digest.update('\0').update(canonical(secrets));
+  if (mark !== '') digest.update('\0').update(mark);
   return digest.digest('hex').slice(0, VERSION_LENGTH);
 }
 
@@ -62,7 +72,10 @@ export type PutOutcome =
       readonly alias: AliasState | null;
     }
   | { readonly ok: false; readonly reason: 'tag-taken'; readonly version: string }
-  | { readonly ok: false; readonly reason: 'too-many-aliases' | 'component-missing' };
+  | {
+      readonly ok: false;
+      readonly reason: 'too-many-aliases' | 'too-many-functions' | 'too-many-versions' | 'component-missing';
+    };
 
 /** A function with everything that is deployed of it. */
 export interface DeployedFunction {
@@ -99,6 +112,7 @@ export class Functions {
   async put(version: FunctionVersion, placement: Placement = { alias: LIVE }): Promise<PutOutcome> {
     const { keys } = this.#store;
     const { tenant, name, componentHash } = version;
+    const text = JSON.stringify(version);
     const reply = await this.#store.script(
       SCRIPTS.put,
       [
@@ -114,7 +128,7 @@ export class Functions {
       [
         name,
         version.version,
-        JSON.stringify(version),
+        text,
         blobUser(version),
         memberOf(tenant, name),
         placement.alias ?? '',
@@ -124,7 +138,8 @@ export class Functions {
         MAX_HISTORY,
         MAX_ALIASES,
         keys.releaseChannel,
-        ...[keys.account(tenant), version.componentBytes, this.#store.clock()],
+        ...[keys.account(tenant), version.componentBytes + Buffer.byteLength(text), this.#store.clock()],
+        ...[MAX_FUNCTIONS, MAX_VERSIONS],
       ],
     );
     const [code, second, third] = Array.isArray(reply) ? reply : [];
@@ -132,6 +147,8 @@ export class Functions {
     if (code === -2) return { ok: false, reason: 'tag-taken', version: String(second) };
     if (code === -3) return { ok: false, reason: 'too-many-aliases' };
     if (code === -4) throw QuotaExceeded.ofStorage(second, third, this.#store.clock());
+    if (code === -5) return { ok: false, reason: 'too-many-functions' };
+    if (code === -6) return { ok: false, reason: 'too-many-versions' };
     return { ok: true, created: code === 1, alias: second === '' ? null : parseState(String(second)) };
   }
 

@@ -29,9 +29,13 @@ const DESCRIPTIONS: Readonly<Record<string, string>> = {
   restartable:
     'Whether an invocation that lost its runtime or its memory is begun again from the start; only for functions that may run twice',
   secrets: 'Secrets of the tenant that it may read, by name; each deploy takes the values that they have then',
-  environment: 'Variables that it may read, text by name',
+  environment:
+    'Variables that it may read, text by name. Sealed where they are stored, never shown again, and taken out of logs from 4 characters on',
   main: 'Entry file: a source (.ts, .js) or a component (.wasm); index.ts without it',
 };
+
+/** Names the schema, whatever address it was read from. */
+const MANIFEST_SCHEMA_ID = 'urn:pie:pie.schema.json';
 
 interface Described {
   readonly properties?: Readonly<Record<string, object>>;
@@ -46,6 +50,7 @@ export function manifestJsonSchema(): Record<string, unknown> {
   const { properties = {}, ...rest } = described(schema, '') as Described;
   return {
     $schema: dialect,
+    $id: MANIFEST_SCHEMA_ID,
     title: 'pie.json',
     ...rest,
     properties: { $schema: { description: DESCRIPTIONS.$schema, type: 'string' }, ...properties },

@@ -73,6 +73,7 @@ describe('manifest', () => {
       'environment',
       /more than 64/,
     ],
+    ['what is shown for a value', { name: 'a', environment: { N: '(sealed)' } }, 'environment.N', /the value itself/],
     ['a name of both', { name: 'a', secrets: ['N'], environment: { N: 'x' } }, 'environment.N', /secret too/],
     ['a wrong flag', { name: 'a', restartable: 'yes' }, 'restartable', /true or false/],
     ['a schema that is none', { name: 'a', input: 'string' }, 'input', /JSON Schema/],

@@ -1,6 +1,12 @@
 import { z } from 'zod';
 import type { InvocationLimits } from '../invocations/types.ts';
-import { MAX_NAMED_SECRETS, MAX_VARIABLE_LENGTH, MAX_VARIABLES, VARIABLE_NAME } from '../secrets/rules.ts';
+import {
+  MAX_NAMED_SECRETS,
+  MAX_VARIABLE_LENGTH,
+  MAX_VARIABLES,
+  SEALED_VALUE,
+  VARIABLE_NAME,
+} from '../secrets/rules.ts';
 import { grantsSchema } from './grants.ts';
 import { checkInputSchema, type JsonSchema } from './input-schema.ts';
 
@@ -66,7 +72,11 @@ const environmentSchema = z
     z
       .string('must be a text')
       .max(MAX_VARIABLE_LENGTH, `must not be longer than ${MAX_VARIABLE_LENGTH} characters`)
-      .refine((value) => value.isWellFormed(), 'must be well-formed text'),
+      .refine((value) => value.isWellFormed(), 'must be well-formed text')
+      .refine(
+        (value) => value !== SEALED_VALUE,
+        'is what the platform shows in place of a value: give the value itself',
+      ),
     'must be an object of texts',
   )
   .refine(

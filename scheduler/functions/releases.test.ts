@@ -6,7 +6,7 @@ import { StoreError } from '../store/errors.ts';
 import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { MAX_HISTORY } from './aliases.ts';
-import { type Placement, servedVersions, versionOf } from './functions.ts';
+import { MAX_FUNCTIONS, MAX_VERSIONS, type Placement, servedVersions, versionOf } from './functions.ts';
 import type { FunctionVersion } from './types.ts';
 
 const TENANT = 'default';
@@ -159,6 +159,37 @@ describe('releases', () => {
     const back = await releases.rollback(TENANT, 'old', 'live', { by: 'key_1' });
     assert.ok(back.ok && back.plan.to[0]?.version === a.version);
     assert.equal(await store.redis.hexists(key, 'current'), 0);
+  });
+
+  test('a tenant has so many functions, a function so many versions; what it has may be deployed again', async () => {
+    const { store, functions, removals } = scheduler;
+    const a = await deploy('many');
+    const b = await deploy('many');
+    const running = await begin(a);
+    await removals.removeVersion(TENANT, 'many', a.version);
+    const others = Array.from({ length: MAX_VERSIONS - 2 }, (_, i) => [`version:${i}`, JSON.stringify(b)]);
+    await store.redis.hset(store.keys.function(TENANT, 'many'), Object.fromEntries(others));
+    const next = { ...b, version: 'next' };
+    assert.deepEqual(await functions.put(next), { ok: false, reason: 'too-many-versions' }, 'one drains');
+    assert.ok((await functions.put(a)).ok);
+    assert.ok((await functions.put(b)).ok);
+    await scheduler.invocations.fail(running, 'internal', 'over');
+    const names = Array.from({ length: MAX_FUNCTIONS }, (_, i) => `f${i}`);
+    await store.redis.sadd(store.keys.functions('full'), ...names);
+    const elsewhere = { ...b, tenant: 'full', name: 'one-more' };
+    assert.deepEqual(await functions.put(elsewhere), { ok: false, reason: 'too-many-functions' });
+    assert.equal(await store.redis.exists(store.keys.function('full', 'one-more')), 0);
+    assert.ok((await functions.put({ ...elsewhere, name: 'f0' })).ok);
+    const deployment = { tenant: 'full', manifest: { name: 'other' }, component: new Uint8Array([1]) };
+    const planned = await scheduler.deployments.plan(deployment);
+    assert.ok(
+      !planned.ok && planned.code === 'conflict' && /as many functions as it may have: 1000/.test(planned.message),
+    );
+    const versions = await scheduler.deployments.plan({ ...deployment, tenant: TENANT, manifest: { name: 'many' } });
+    assert.ok(!versions.ok && versions.code === 'conflict' && /pie remove many@VERSION/.test(versions.hint ?? ''));
+    await store.redis.del(store.keys.functions('full'), store.keys.function(TENANT, 'many'));
+    await store.redis.srem(store.keys.deployed, 'full/f0', `${TENANT}/many`);
+    await store.redis.srem(store.keys.functions(TENANT), 'many');
   });
 
   test('a function that is removed runs nothing new, and goes when its last invocation has ended', async () => {

@@ -9,6 +9,7 @@ export interface FunctionVersion {
   /** From manifest and component: equal content is the same version. See `versionOf`. */
   readonly version: string;
   readonly tenant: string;
+  /** `(sealed)` stands in place of each value of its `environment`; see there. */
   readonly manifest: Manifest;
   /** sha256 of the component, in hexadecimal. */
   readonly componentHash: string;
@@ -21,6 +22,8 @@ export interface FunctionVersion {
   readonly message?: string;
   /** Revisions of the secrets that its manifest names. */
   readonly secrets?: Readonly<Record<string, number>>;
+  /** Sealed values of the variables that its manifest names. */
+  readonly environment?: Readonly<Record<string, string>>;
   /** What the build told of itself: timings in ms, sizes in bytes; see `BuildReport`. */
   readonly build?: Readonly<Record<string, unknown>>;
   /** It is the platform's, found for a tenant that has none of that name. Never stored. */

@@ -3,7 +3,7 @@ import { after, before, describe, test } from 'node:test';
 import type { Scheduler } from '../scheduler.ts';
 import { SequenceGap, StoreError } from '../store/errors.ts';
 import { durably, losingWrites } from '../store/testing/lost-writes.ts';
-import { collect, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
+import { beginAttempt, collect, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import type { InvocationEvent, NewEvent } from './types.ts';
 
@@ -13,7 +13,7 @@ const message = (n: number) => ({ event: 'message' as const, data: JSON.stringif
 async function writer(scheduler: Scheduler) {
   const { id } = submission();
   await scheduler.invocations.create(submission({ id }));
-  const attempt = await scheduler.invocations.beginAttempt(id, 'r1');
+  const attempt = await beginAttempt(scheduler, id, 'r1');
   assert.ok('epoch' in attempt);
   const { epoch } = attempt;
   const sent: NewEvent[] = [];
@@ -200,7 +200,7 @@ describe('event log', () => {
       await scheduler.invocations.create(submission({ id }));
       const { seen, ended } = follow(id);
       const lost = await losingWrites(redis, async () => {
-        const attempt = await scheduler.invocations.beginAttempt(id, 'r1');
+        const attempt = await beginAttempt(scheduler, id, 'r1');
         assert.ok('epoch' in attempt);
         await scheduler.invocations.append(id, attempt.epoch, 1, [message(1), message(2)]);
         await eventually(() => seen.length === 2, 'the events before they are lost');
@@ -209,7 +209,7 @@ describe('event log', () => {
       assert.equal((await scheduler.invocations.get(id))?.status, 'queued');
       const appends = () => scheduler.invocations.append(id, lost.epoch, 3, [message(3)]);
       assert.equal(await appends(), 'stale');
-      const next = await scheduler.invocations.beginAttempt(id, 'r2');
+      const next = await beginAttempt(scheduler, id, 'r2');
       assert.ok('epoch' in next);
       assert.deepEqual([next.nextSeq, next.attempt], [1, 1]);
       assert.equal(await appends(), 'stale');
@@ -269,7 +269,7 @@ describe('event log', () => {
   test('log lines and the error of a run are in the log of the function', async () => {
     const record = submission({ function: 'talker' });
     await scheduler.invocations.create(record);
-    const attempt = await scheduler.invocations.beginAttempt(record.id, 'r1');
+    const attempt = await beginAttempt(scheduler, record.id, 'r1');
     assert.ok('epoch' in attempt);
     const abort = new AbortController();
     const live: string[] = [];

@@ -3,7 +3,7 @@ import { after, before, describe, test } from 'node:test';
 import type { Scheduler } from '../scheduler.ts';
 import { Channels } from '../store/channels.ts';
 import { durably } from '../store/testing/lost-writes.ts';
-import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
+import { beginAttempt, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { MAX_FILE_BYTES, MAX_FILES } from './file-rules.ts';
 import { Files } from './files.ts';
@@ -25,7 +25,7 @@ describe('files', () => {
   async function running() {
     const record = submission();
     await scheduler.invocations.create(record);
-    const begun = await scheduler.invocations.beginAttempt(record.id, 'r1');
+    const begun = await beginAttempt(scheduler, record.id, 'r1');
     assert.ok('epoch' in begun);
     return { id: record.id, ...begun };
   }
@@ -103,7 +103,7 @@ describe('files', () => {
     const begin = async (whose = tenant) => {
       const record = submission({ tenant: whose });
       await scheduler.invocations.create(record);
-      const begun = await scheduler.invocations.beginAttempt(record.id, 'r1');
+      const begun = await beginAttempt(scheduler, record.id, 'r1');
       assert.ok('epoch' in begun);
       return { ...record, ...begun };
     };

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { Scheduler } from '../scheduler.ts';
 import { durably, losingWrites } from '../store/testing/lost-writes.ts';
-import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
+import { beginAttempt, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { type InboxMessage, MAX_INBOX_MESSAGES, MAX_MESSAGE_BYTES } from './inbox.ts';
 
@@ -28,7 +28,7 @@ describe('inbox', () => {
   async function running(): Promise<string> {
     const record = submission();
     await scheduler.invocations.create(record);
-    await scheduler.invocations.beginAttempt(record.id, 'r1');
+    await beginAttempt(scheduler, record.id, 'r1');
     return record.id;
   }
 
@@ -127,6 +127,51 @@ describe('inbox', () => {
     await scheduler.inbox.close(id);
     await closed.promise;
     assert.deepEqual(got, ['a', 'b', 'c', 'd', 'e', 'f', 'g']);
+  });
+
+  /** An attempt that takes all it is sent. */
+  async function listening(id: string) {
+    const attempt = await beginAttempt(scheduler, id, 'r1');
+    assert.ok('epoch' in attempt);
+    const got: string[] = [];
+    const closed = Promise.withResolvers<void>();
+    const handler = { message: (message: InboxMessage) => void got.push(text(message)), closed: closed.resolve };
+    runtime.inbox.attach(id, handler, attempt.epoch);
+    return { ...attempt, got, closed: closed.promise };
+  }
+
+  test('an attempt that is given up leaves all messages to the next, from the first, and takes no more', async () => {
+    const record = submission({ restartable: true });
+    await scheduler.invocations.create(record);
+    const first = await listening(record.id);
+    const sent = Array.from({ length: MAX_INBOX_MESSAGES + 100 }, (_, i) => String(i));
+    for (const [i, name] of sent.entries()) {
+      await eventually(async () => (await scheduler.inbox.push(record.id, { text: name })) === 'ok', 'there is room');
+      if (i % 50 === 0) await eventually(() => first.got.length === i + 1, 'it is handled');
+    }
+    await eventually(() => first.got.length === sent.length, 'all are handled');
+    const requeue = () => scheduler.invocations.requeue(record.id, first.epoch, 1, 'for others', null);
+    assert.deepEqual([await requeue(), await requeue()], ['requeued', 'requeued']);
+    const second = await listening(record.id);
+    await eventually(() => second.got.length === sent.length, 'they come again');
+    assert.equal(await scheduler.inbox.push(record.id, { text: 'after' }), 'ok');
+    await scheduler.inbox.close(record.id);
+    await Promise.all([first.closed, second.closed]);
+    assert.deepEqual(second.got, [...sent, 'after']);
+    assert.deepEqual(first.got, sent);
+  });
+
+  test('handled messages give way when the inbox is full; without them the invocation does not start again', async () => {
+    const record = submission({ restartable: true });
+    await scheduler.invocations.create(record);
+    const { epoch, got } = await listening(record.id);
+    const megabyte = new Uint8Array(MAX_MESSAGE_BYTES);
+    for (let i = 0; i < 12; i += 1) {
+      await eventually(async () => (await scheduler.inbox.push(record.id, { bytes: megabyte })) === 'ok', 'room');
+      await eventually(() => got.length === i + 1, 'it is handled');
+    }
+    assert.ok((await scheduler.store.redis.llen(scheduler.store.keys.inbox(record.id))) < 8);
+    assert.equal(await scheduler.invocations.requeue(record.id, epoch, 1, 'for others', null), 'not-restartable');
   });
 
   test('the end of the invocation closes it', async () => {

@@ -17,7 +17,10 @@ export type PushOutcome = 'ok' | 'full' | 'closed' | 'ended' | 'unknown' | 'too-
 
 /** The inferlet's side of an inbox. */
 export interface InboxHandler {
-  /** Called in order; the next message is handed out, and this one dropped from the store, when the promise resolves. */
+  /**
+   * Called in order; the next message is handed out, and this one let go of in the store, when the promise resolves: dropped, or kept while
+   * the invocation may start anew, when its next attempt gets all messages from the first.
+   */
   message(message: InboxMessage): void | Promise<void>;
   /** No message can come any more. */
   closed(): void;
@@ -25,7 +28,7 @@ export interface InboxHandler {
 
 /** Messages that may wait for an inferlet. */
 export const MAX_INBOX_MESSAGES = 256;
-/** Bytes that may wait for an inferlet. */
+/** Bytes that may wait for an inferlet, or be kept for another attempt once they were handled. */
 export const MAX_INBOX_BYTES = 8 * 1024 * 1024;
 /** Bytes of one message. */
 export const MAX_MESSAGE_BYTES = 1024 * 1024;
@@ -90,17 +93,18 @@ export class Inbox {
    * Hands messages to one handler, each once and in order, until it is detached or no more can come. An absence of Redis is waited out; should delivery
    * fail for good, the inbox counts as closed, so that nobody waits for what cannot come.
    *
+   * @param epoch of the attempt that the handler belongs to: it closes with that. Absent for whichever runs.
    * @returns the function that detaches.
    */
-  attach(id: string, handler: InboxHandler): () => void {
+  attach(id: string, handler: InboxHandler, epoch?: number): () => void {
     const detached = new AbortController();
-    this.#deliver(id, handler, detached.signal).catch(() => {
+    this.#deliver(id, handler, epoch ?? '', detached.signal).catch(() => {
       if (!detached.signal.aborted) handler.closed();
     });
     return () => detached.abort();
   }
 
-  async #deliver(id: string, handler: InboxHandler, detached: AbortSignal): Promise<void> {
+  async #deliver(id: string, handler: InboxHandler, epoch: number | '', detached: AbortSignal): Promise<void> {
     const wakeup = new Wakeup();
     const wake = () => wakeup.set();
     const stop = await this.#channels.listen(this.#store.keys.inboxChannel(id), { message: wake, resumed: wake });
@@ -108,7 +112,7 @@ export class Inbox {
       const handled = new Set<string>();
       let last = NONE_HANDLED;
       while (!detached.aborted) {
-        const taken = await this.#take(id, last, detached);
+        const taken = await this.#take(id, last, epoch, detached);
         if (taken === null) return;
         for (const entry of taken.messages) {
           if (detached.aborted) return;
@@ -132,6 +136,7 @@ export class Inbox {
   async #take(
     id: string,
     handled: Buffer,
+    epoch: number | '',
     detached: AbortSignal,
   ): Promise<{ last: boolean; messages: Buffer[] } | null> {
     const { keys } = this.#store;
@@ -140,7 +145,7 @@ export class Inbox {
         const reply = await this.#store.scriptBuffers(
           SCRIPTS.take,
           [keys.invocation(id), keys.inbox(id)],
-          [handled, TAKE_COUNT],
+          [handled, TAKE_COUNT, epoch],
         );
         const [last, ...messages] = reply;
         return { last: Number(last) === 1, messages: messages.filter(Buffer.isBuffer) };

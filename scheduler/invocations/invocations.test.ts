@@ -3,7 +3,7 @@ import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
 import type { Scheduler } from '../scheduler.ts';
 import { SequenceGap, StoreError } from '../store/errors.ts';
-import { openTestScheduler, submission } from '../testing/fixture.ts';
+import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import type { NewEvent, TerminalEvent } from './types.ts';
 
@@ -16,7 +16,7 @@ async function begun(
 ): Promise<{ id: string; epoch: number }> {
   const record = submission(options);
   await scheduler.invocations.create(record);
-  const attempt = await scheduler.invocations.beginAttempt(record.id, 'r1');
+  const attempt = await beginAttempt(scheduler, record.id, 'r1');
   assert.ok('epoch' in attempt);
   return { id: record.id, epoch: attempt.epoch };
 }
@@ -58,7 +58,7 @@ describe('invocations', () => {
     assert.ok((await invocations.create(first)).created, 'the same command twice is not a second one');
     assert.ok((await invocations.create(submission())).created, 'another tenant is not concerned');
 
-    assert.ok('epoch' in (await invocations.beginAttempt(first.id, 'r1')));
+    assert.ok('epoch' in (await beginAttempt(scheduler, first.id, 'r1')));
     assert.ok((await invocations.create(bounded())).created, 'one has begun');
     await scheduler.cancel(second.id, 'changed my mind');
     assert.ok((await invocations.create(bounded())).created, 'one was cancelled');
@@ -75,10 +75,19 @@ describe('invocations', () => {
     const queued = await invocations.get(record.id);
     assert.equal(queued?.status, 'queued');
     assert.equal(queued?.arrival, created.arrival);
-    const attempt = await invocations.beginAttempt(record.id, 'r1');
+    const attempt = await beginAttempt(scheduler, record.id, 'r1');
     assert.ok('epoch' in attempt);
     const { epoch } = attempt;
-    assert.deepEqual(attempt, { epoch, nextSeq: 1, attempt: 1, tokensLeft: null, kvPages: null });
+    assert.ok(attempt.kvPages.readAt > 1e12, 'by the clock of Redis');
+    const unlimited = { tokensLeft: null, tokensUntil: null, kvPages: { ...attempt.kvPages, pages: null } };
+    assert.deepEqual(attempt, {
+      epoch,
+      nextSeq: 1,
+      attempt: 1,
+      queuedAt: record.submittedAt,
+      usageBefore: null,
+      ...unlimited,
+    });
     assert.equal((await invocations.get(record.id))?.epoch, epoch);
     assert.equal(await invocations.append(record.id, epoch, 1, [message('a'), message('b')]), 'ok');
     assert.equal(await invocations.finish(record.id, epoch, 3, RESULT, { outputTokens: 2 }), 'ok');
@@ -96,7 +105,7 @@ describe('invocations', () => {
       ],
     );
     assert.equal(await invocations.append(record.id, epoch, 4, [message('c')]), 'ended');
-    assert.deepEqual(await invocations.beginAttempt(record.id, 'r2'), { refused: 'ended' });
+    assert.deepEqual(await beginAttempt(scheduler, record.id, 'r2'), { refused: 'ended' });
     assert.deepEqual((await invocations.recent('default', 'story', 1))[0]?.id, record.id);
   });
 
@@ -142,9 +151,11 @@ describe('invocations', () => {
   test('beginning again with the same token is the same attempt, with another one refused', async () => {
     const record = submission();
     await scheduler.invocations.create(record);
-    const first = await scheduler.invocations.beginAttempt(record.id, 'r1', 'token');
-    assert.deepEqual(await scheduler.invocations.beginAttempt(record.id, 'r1', 'token'), first);
-    assert.deepEqual(await scheduler.invocations.beginAttempt(record.id, 'r1'), { refused: 'already-ran' });
+    const first = await beginAttempt(scheduler, record.id, 'r1', 'token');
+    const again = await beginAttempt(scheduler, record.id, 'r1', 'token');
+    assert.ok('epoch' in first && 'epoch' in again);
+    assert.deepEqual({ ...again, kvPages: first.kvPages }, first);
+    assert.deepEqual(await beginAttempt(scheduler, record.id, 'r1'), { refused: 'already-ran' });
   });
 
   test('a stale epoch can neither append nor finish', async () => {
@@ -159,15 +170,15 @@ describe('invocations', () => {
     const unknown = await scheduler.invocations.append('nobody', 1, 1, [message('x')]);
     assert.equal(unknown, 'stale');
     assert.equal(await scheduler.invocations.fail('nobody', 'internal', 'x'), 'unknown');
-    assert.deepEqual(await scheduler.invocations.beginAttempt('nobody', 'r'), { refused: 'unknown' });
+    assert.deepEqual(await beginAttempt(scheduler, 'nobody', 'r'), { refused: 'unknown' });
   });
 
   test('a function that is not restartable begins once', async () => {
     const { id } = await begun(scheduler);
-    assert.deepEqual(await scheduler.invocations.beginAttempt(id, 'r2'), { refused: 'already-ran' });
+    assert.deepEqual(await beginAttempt(scheduler, id, 'r2'), { refused: 'already-ran' });
     // Even if something puts it back in line.
     await scheduler.store.redis.hset(scheduler.store.keys.invocation(id), 'status', 'queued');
-    assert.deepEqual(await scheduler.invocations.beginAttempt(id, 'r2'), { refused: 'already-ran' });
+    assert.deepEqual(await beginAttempt(scheduler, id, 'r2'), { refused: 'already-ran' });
   });
 
   test('an error ends it as cancelled or failed, by its code', async () => {

@@ -1,9 +1,17 @@
 import { randomUUID } from 'node:crypto';
-import { type Metered, optionalNumber, parseMetered, parseUses, QuotaExceeded } from '../quotas/exceeded.ts';
+import {
+  endOfTokens,
+  type Metered,
+  optionalNumber,
+  pageLimitOf,
+  parseMetered,
+  parseUses,
+  QuotaExceeded,
+} from '../quotas/exceeded.ts';
 import { SequenceGap, StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
-import { meteredText } from '../usage/metered.ts';
+import { meteredText, totalUsage } from '../usage/metered.ts';
 import { endingArguments, errorData } from './ending.ts';
 import { listedIds } from './listing.ts';
 import { parseRecord } from './record.ts';
@@ -11,6 +19,7 @@ import { DEFAULT_RETENTION, type Retention } from './retention.ts';
 import { admissionFields, jobText, type Submission } from './submission.ts';
 import {
   type AppendOutcome,
+  type AttemptLimits,
   type AttemptOutcome,
   type ChildOutcome,
   type CreateOutcome,
@@ -40,6 +49,7 @@ const SCRIPTS = {
   finish: loadScript(new URL('./scripts/finish.lua', import.meta.url)),
   fail: loadScript(new URL('./scripts/fail.lua', import.meta.url)),
   requeue: loadScript(new URL('./scripts/requeue.lua', import.meta.url)),
+  settle: loadScript(new URL('./scripts/settle.lua', import.meta.url)),
 };
 
 /** Events of one script call: Lua's argument stack holds 8,000 values. */
@@ -123,10 +133,13 @@ export class Invocations {
     return Object.keys(fields).length === 0 ? null : parseRecord(fields);
   }
 
-  /** The state of an invocation, or null when there is none (any more). */
-  async status(id: string): Promise<InvocationStatus | null> {
-    const status = await this.#store.call((redis) => redis.hget(this.#store.keys.invocation(id), 'status'));
-    return status as InvocationStatus | null;
+  /** The states of invocations, in order; null for one that is not there (any more). One round trip. */
+  async statuses(ids: readonly string[]): Promise<(InvocationStatus | null)[]> {
+    const { keys } = this.#store;
+    const states = await this.#store.call((redis) =>
+      Promise.all(ids.map((id) => redis.hget(keys.invocation(id), 'status'))),
+    );
+    return states as (InvocationStatus | null)[];
   }
 
   /** The last invocations of a function, newest first. */
@@ -148,25 +161,31 @@ export class Invocations {
   /**
    * Begins an attempt; from here on only its epoch may write. An invocation that is not restartable begins once. After a `StoreError` make
    * the call again with the same token: it may have taken effect.
+   *
+   * @param fetchToken with which the runtime fetched the job (`InvocationJob.fetchToken`); without it whichever fetch of that runtime counts.
    */
-  async beginAttempt(id: string, runtimeId: string, token: string = randomUUID()): Promise<AttemptOutcome> {
+  async beginAttempt(
+    id: string,
+    runtimeId: string,
+    token: string = randomUUID(),
+    fetchToken = '',
+  ): Promise<AttemptOutcome> {
+    const { keys } = this.#store;
+    const now = this.#store.clock();
     const reply = await this.#store.script(
       SCRIPTS.beginAttempt,
-      [this.#store.keys.invocation(id)],
-      [
-        runtimeId,
-        this.#store.clock(),
-        token,
-        this.#store.keys.cancels(runtimeId),
-        this.#store.keys.cancelChannel(runtimeId),
-      ],
+      [keys.invocation(id), `${keys.jobs}:${id}`, keys.runtimes],
+      [runtimeId, now, token, keys.cancels(runtimeId), keys.cancelChannel(runtimeId), fetchToken],
     );
-    const [begun, first, nextSeq, attempt, tokensLeft, kvPages] = tuple(reply);
+    const [begun, first, nextSeq, attempt, queuedAt, before, last, ...limits] = tuple(reply);
     if (begun === 1) {
-      const limits = { tokensLeft: optionalNumber(tokensLeft), kvPages: optionalNumber(kvPages) };
-      return { epoch: Number(first), nextSeq: Number(nextSeq), attempt: Number(attempt), ...limits };
+      const usageBefore = totalUsage(null, optionalText(before), optionalText(last));
+      const place = { attempt: Number(attempt), queuedAt: Number(queuedAt), usageBefore };
+      return { epoch: Number(first), nextSeq: Number(nextSeq), ...place, ...attemptLimits(limits, now) };
     }
-    if (first === 'ended' || first === 'already-ran' || first === 'unknown') return { refused: first };
+    if (first === 'ended' || first === 'already-ran' || first === 'unknown' || first === 'not-held') {
+      return { refused: first };
+    }
     throw unexpected('begin-attempt', reply);
   }
 
@@ -177,12 +196,13 @@ export class Invocations {
   async beginChild(child: NewChild, token: string): Promise<ChildOutcome> {
     const { keys } = this.#store;
     const { id, tenant, function: name } = child;
+    const now = this.#store.clock();
     const reply = await this.#store.script(
       SCRIPTS.beginChild,
       [keys.invocation(id), keys.invocation(child.parent), keys.deadlines, keys.listing(tenant), keys.children],
       [
         ...[id, child.submittedAt, child.deadlineMs, this.#retention.listedOfFunction, this.#retention.recordMs],
-        ...[child.runtimeId, token, child.parentEpoch, this.#store.clock(), this.#retention.listedOfTenant],
+        ...[child.runtimeId, token, child.parentEpoch, now, this.#retention.listedOfTenant],
         ...['tenant', tenant, 'function', name, 'version', child.version, 'restartable', 0],
         ...this.#versionFields(child),
         ...['arrival', child.arrival, 'parent', child.parent, 'parentEpoch', child.parentEpoch, 'root', child.root],
@@ -191,11 +211,8 @@ export class Invocations {
         ...this.#placeFields(tenant, name),
       ],
     );
-    const [begun, first, nextSeq, tokensLeft, kvPages] = tuple(reply);
-    if (begun === 1) {
-      const limits = { tokensLeft: optionalNumber(tokensLeft), kvPages: optionalNumber(kvPages) };
-      return { epoch: Number(first), nextSeq: Number(nextSeq), ...limits };
-    }
+    const [begun, first, nextSeq, ...limits] = tuple(reply);
+    if (begun === 1) return { epoch: Number(first), nextSeq: Number(nextSeq), ...attemptLimits(limits, now) };
     if (first === 'parent-ended' || first === 'already-ran' || first === 'not-deployed') return { refused: first };
     throw unexpected('begin-child', reply);
   }
@@ -322,11 +339,20 @@ export class Invocations {
     throw gap(id, seq, reply) ?? unexpected('finish', reply);
   }
 
+  /** Counts what an attempt that has ended its invocation used besides, cumulative. May be made again; null: no such end (any more). */
+  async settle({ id, tenant }: { id: string; tenant: string }, epoch: number, usage: Usage): Promise<'ok' | null> {
+    const { keys } = this.#store;
+    const args = [epoch, meteredText(usage), this.#store.clock(), keys.account(tenant)];
+    const reply = await this.#store.script(SCRIPTS.settle, [keys.invocation(id)], args);
+    return reply === 1 ? 'ok' : null;
+  }
+
   /**
    * Gives a running attempt up that was ended for others: its invocation waits again, at its original place in its tenant's line, and starts
    * anew in the next epoch. Event `seq` of its log tells why. Idempotent for the same epoch; with every outcome but `requeued` nothing was done.
    *
-   * @param pages what the attempt held at most, by model: the next one is admitted when at least as much is expected to fit.
+   * @param pages what the attempt held or asked for at most, by model: the next one is admitted when at least as much is expected to fit.
+   * @param forMemory it was ended for want of memory: the next one starts when a GPU host has so many pages.
    * @throws SequenceGap like `append`.
    */
   async requeue(
@@ -336,13 +362,18 @@ export class Invocations {
     cause: string,
     usage: Usage | null,
     pages?: Readonly<Record<string, number>>,
+    forMemory = false,
   ): Promise<RequeueOutcome> {
     const { keys, args } = endingArguments(this.#store, this.#retention, id);
     const { jobs } = this.#store.keys;
     const reply = await this.#store.script(
       SCRIPTS.requeue,
       [...keys, `${jobs}:${id}`, `${jobs}:active`, `${jobs}:stalled`],
-      [...args, epoch, seq, cause, MAX_ATTEMPTS, meteredText(usage), pages === undefined ? '' : JSON.stringify(pages)],
+      [
+        ...args,
+        ...[epoch, seq, cause, MAX_ATTEMPTS, meteredText(usage)],
+        ...[pages === undefined ? '' : JSON.stringify(pages), forMemory && pages !== undefined ? 1 : 0],
+      ],
     );
     const outcome = REQUEUE_OUTCOMES.find((one) => one === reply);
     if (outcome) return outcome;
@@ -401,7 +432,16 @@ function checkedData(data: string): string {
 }
 
 function unmetered<Outcome>(outcome: Outcome): Metered<Outcome> {
-  return { outcome, exceeded: null, tokensLeft: null };
+  return { outcome, exceeded: null, tokensLeft: null, tokensUntil: null, kvPages: null };
+}
+
+function attemptLimits([tokensLeft, pages, window, readAt]: readonly unknown[], now: number): AttemptLimits {
+  const kvPages = pageLimitOf(pages, readAt);
+  return { tokensLeft: optionalNumber(tokensLeft), tokensUntil: endOfTokens(window, now), kvPages };
+}
+
+function optionalText(value: unknown): string | undefined {
+  return typeof value === 'string' && value !== '' ? value : undefined;
 }
 
 function tuple(reply: unknown): unknown[] {

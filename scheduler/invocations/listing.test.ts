@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
 import type { Scheduler } from '../scheduler.ts';
-import { openTestScheduler, submission } from '../testing/fixture.ts';
+import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { fingerprintOf } from './fingerprint.ts';
 import { hasEnded, type InvocationStatus, type ListQuery } from './types.ts';
@@ -55,7 +55,7 @@ describe('lists of invocations', () => {
           if (end === 'cancelled') await scheduler.control.requestCancel(record.id, 'test');
           else if (end === 'failed') await invocations.fail(record.id, 'internal', 'test');
           else if (end !== 'queued') {
-            const attempt = await invocations.beginAttempt(record.id, 'r');
+            const attempt = await beginAttempt(scheduler, record.id, 'r');
             assert.ok('epoch' in attempt);
             if (end === 'succeeded')
               await invocations.finish(record.id, attempt.epoch, 1, { event: 'result', data: '{}' }, null);
@@ -138,7 +138,7 @@ describe('lists of invocations', () => {
     const { invocations, events, store } = keeping;
     const record = submission();
     await invocations.create(record);
-    const attempt = await invocations.beginAttempt(record.id, 'r');
+    const attempt = await beginAttempt(keeping, record.id, 'r');
     assert.ok('epoch' in attempt);
     await invocations.append(record.id, attempt.epoch, 1, [{ event: 'message', data: '{"text":"a"}' }]);
     await invocations.finish(record.id, attempt.epoch, 2, { event: 'result', data: '{"output":7}' }, null);

@@ -1,4 +1,4 @@
-import type { QuotaUse } from '../quotas/exceeded.ts';
+import type { PageLimit, QuotaUse } from '../quotas/exceeded.ts';
 
 /** States of an invocation. The last three are final. */
 export type InvocationStatus = 'queued' | 'running' | 'succeeded' | 'failed' | 'cancelled';
@@ -167,17 +167,25 @@ export type CreateOutcome =
 export interface AttemptLimits {
   /** The least that the windows of the token quotas have left. */
   readonly tokensLeft: number | null;
+  /** When that window ends, milliseconds since the epoch. */
+  readonly tokensUntil: number | null;
   /** KV pages that the tenant may hold at once. */
-  readonly kvPages: number | null;
+  readonly kvPages: PageLimit;
 }
 
 export type AttemptOutcome =
   | ({
-      readonly epoch: number /** Number of the attempt's first event. */;
+      readonly epoch: number;
+      /** Number of the attempt's first event. */
       readonly nextSeq: number;
       readonly attempt: number;
+      /** Since when it waited for this attempt, milliseconds since the epoch. */
+      readonly queuedAt: number;
+      /** What the attempts before it have used; null when there was none. */
+      readonly usageBefore: Usage | null;
     } & AttemptLimits)
-  | { readonly refused: 'ended' | 'already-ran' | 'unknown' };
+  /** `not-held`: the runtime was declared dead, or the job is not in its hands (any more); somebody else runs it. */
+  | { readonly refused: 'ended' | 'already-ran' | 'unknown' | 'not-held' };
 
 /** Like an attempt that has begun. `parent-ended`: the parent's attempt is over, or was never known to this Redis. */
 export type ChildOutcome =

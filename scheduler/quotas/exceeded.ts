@@ -22,6 +22,14 @@ export interface ExceededQuota {
   readonly scope: 'tenant' | 'function';
 }
 
+/** KV pages that a tenant may hold at once on a GPU host. */
+export interface PageLimit {
+  /** Null for no limit. */
+  readonly pages: number | null;
+  /** When it was read, ms since the epoch by the clock of Redis: of two limits the one that was read later counts. */
+  readonly readAt: number;
+}
+
 /** What a call that reports usage answers. */
 export interface Metered<Outcome> {
   readonly outcome: Outcome;
@@ -29,6 +37,10 @@ export interface Metered<Outcome> {
   readonly exceeded: ExceededQuota | null;
   /** The least that the windows of the token quotas have left; null without one. */
   readonly tokensLeft: number | null;
+  /** When the window ends that has them, milliseconds since the epoch: from then on as many as its limit allows are left. */
+  readonly tokensUntil: number | null;
+  /** The tenant's limit as it is now; null when the call was not metered. */
+  readonly kvPages: PageLimit | null;
 }
 
 /** What is held may have room again soon; nobody can say when. */
@@ -93,9 +105,9 @@ export function parseUses(values: readonly unknown[], now: number): QuotaUse[] {
   return uses;
 }
 
-/** The answer of a script that was given usage: `[1, quota or '', function or '', limit, tokens left or '']`. */
+/** The answer of a script that was given usage: `[1, quota or '', function or '', limit, tokens left or '', their window or '', KV pages or '', read at]`. */
 export function parseMetered(values: readonly unknown[], now: number): Omit<Metered<unknown>, 'outcome'> {
-  const [quota, fn, limit, tokensLeft] = values;
+  const [quota, fn, limit, tokensLeft, window, kvPages, readAt] = values;
   const resetsAt = isQuotaName(quota) ? resetOf(quota, now) : null;
   return {
     exceeded:
@@ -103,7 +115,20 @@ export function parseMetered(values: readonly unknown[], now: number): Omit<Mete
         ? { quota, limit: Number(limit), resetsAt, scope: fn === '' ? 'tenant' : 'function' }
         : null,
     tokensLeft: optionalNumber(tokensLeft),
+    tokensUntil: endOfTokens(window, now),
+    kvPages: pageLimitOf(kvPages, readAt),
   };
+}
+
+/** A tenant's limit of pages as scripts answer it. */
+export function pageLimitOf(pages: unknown, readAt: unknown): PageLimit {
+  return { pages: optionalNumber(pages), readAt: Number(readAt) };
+}
+
+/** When a window of tokens ends that a script has named; null when it has named none. */
+export function endOfTokens(window: unknown, now: number): number | null {
+  const quota = `tokens-per-${String(window)}`;
+  return isQuotaName(quota) ? resetOf(quota, now) : null;
 }
 
 /** A number that a script may leave out by ''. */

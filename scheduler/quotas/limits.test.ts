@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
 import type { Scheduler } from '../scheduler.ts';
-import { openTestScheduler, submission } from '../testing/fixture.ts';
+import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { QuotaExceeded } from './exceeded.ts';
 import { changeFault, type DefaultLimits, MAX_LIMIT, resolveAll } from './limits.ts';
@@ -79,7 +79,7 @@ describe('limits', () => {
             now = at;
             const account = scheduler.store.keys.account('acme');
             const settings = await connection.hgetall(`${account}:quotas`);
-            const expected = resolveAll(settings, usual as DefaultLimits, 'story', at).map(
+            const expected = resolveAll(settings, usual as DefaultLimits, ['story'], at).map(
               ({ quota, function: fn, limit }) => `${quota} ${fn ?? ''} ${limit}`,
             );
             const found = (await connection.eval(script, 0, account, 'story', at, ...HELD)) as string[];
@@ -133,7 +133,7 @@ describe('limits', () => {
               id = await create(fn);
             }
             assert.ok(typeof id === 'string', String(id));
-            const attempt = await invocations.beginAttempt(id, 'r1');
+            const attempt = await beginAttempt(scheduler, id, 'r1');
             assert.ok('epoch' in attempt);
             const left = (await invocations.report(id, attempt.epoch, { outputTokens: tokens })).tokensLeft;
             const passed = (await invocations.report(id, attempt.epoch, { outputTokens: tokens })).exceeded;

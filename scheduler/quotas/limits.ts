@@ -78,14 +78,20 @@ export function resolve(
   return usual === undefined ? null : { quota, function: fn, limit: usual, source: 'default', until: null };
 }
 
-/** Every limit of a tenant in the order of their names; with `fn` those of that function after each of the tenant's. */
+/** The functions of a tenant for which anything is set, by name. */
+export function functionsOf(settings: Readonly<Record<string, string>>): string[] {
+  const names = Object.keys(settings).flatMap((field) => field.split(':').slice(1));
+  return [...new Set(names)].sort();
+}
+
+/** Every limit of a tenant in the order of their names; those of these functions after each of the tenant's. */
 export function resolveAll(
   settings: Readonly<Record<string, string>>,
   defaults: DefaultLimits,
-  fn: string | null,
+  functions: readonly string[],
   now: number,
 ): ResolvedLimit[] {
-  const holders = fn === null ? [null] : [null, fn];
+  const holders = [null, ...functions];
   return QUOTA_NAMES.flatMap((quota) =>
     holders.map((holder) => resolve(quota, holder, parseSetting(settings[settingField(quota, holder)]), defaults, now)),
   ).filter((limit) => limit !== null);

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import type { TerminalEvent } from '../invocations/types.ts';
 import type { Scheduler } from '../scheduler.ts';
-import { openTestScheduler, submission } from '../testing/fixture.ts';
+import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { QuotaExceeded } from './exceeded.ts';
 import type { LimitChange } from './limits.ts';
@@ -35,7 +35,7 @@ describe('quotas', () => {
     return scheduler.invocations.create(record).then((outcome) => ({ ...outcome, id: record.id }));
   };
   const begin = async (id: string) => {
-    const attempt = await scheduler.invocations.beginAttempt(id, 'r1');
+    const attempt = await beginAttempt(scheduler, id, 'r1');
     assert.ok('epoch' in attempt);
     return attempt;
   };
@@ -80,10 +80,14 @@ describe('quotas', () => {
     await create();
     now = Date.UTC(2027, 0, 10, 12);
     const { id } = await create();
-    const { epoch, tokensLeft } = await begin(id);
-    assert.equal(tokensLeft, 5);
+    const { epoch, tokensLeft, tokensUntil } = await begin(id);
+    assert.deepEqual([tokensLeft, tokensUntil], [5, Date.UTC(2027, 1, 1)]);
     const outcome = await scheduler.invocations.append(id, epoch, 1, MESSAGE, { inputTokens: 4, outputTokens: 1 });
-    assert.deepEqual(outcome, { outcome: 'ok', exceeded: null, tokensLeft: 0 }, 'exactly used up is not passed');
+    assert.deepEqual(
+      { ...outcome, kvPages: null },
+      { outcome: 'ok', exceeded: null, tokensLeft: 0, tokensUntil, kvPages: null },
+      'exactly used up is not passed',
+    );
     const error = await refusal(create());
     assert.deepEqual([error.quota, error.use.function], ['tokens-per-month', 'story']);
     assert.equal(now + (error.retryAfterMs ?? 0), Date.UTC(2027, 1, 1));
@@ -163,11 +167,19 @@ describe('quotas', () => {
     assert.deepEqual([await limitOf(), (await create()).quotas, await shown()], [null, [], []]);
     const { id } = await create();
     await set('kv-pages', 3);
-    assert.equal((await begin(id)).kvPages, 3);
+    const { epoch, kvPages } = await begin(id);
+    await set('kv-pages', 1, { until: now + 1000 });
+    const hear = async () => (await scheduler.invocations.report(id, epoch, { gpuMs: 1 })).kvPages;
+    const overridden = await hear();
+    now += 1000;
+    const over = await hear();
+    assert.deepEqual([kvPages.pages, overridden?.pages, over?.pages], [3, 1, 3], 'while it runs');
+    assert.ok(kvPages.readAt <= (overridden?.readAt ?? 0) && (overridden?.readAt ?? 0) <= (over?.readAt ?? 0));
   });
 
   test('storage is one number over stored values, files and components', async () => {
-    await set('storage-bytes', 1000);
+    const most = 1000;
+    await set('storage-bytes', most);
     const { keyValues, files, blobs, functions } = scheduler;
     assert.equal((await keyValues.write('acme', 'k', new Uint8Array(100))).kind, 'written');
     const { id } = await create();
@@ -182,15 +194,16 @@ describe('quotas', () => {
     await functions.put(version as never);
     await functions.put(version as never);
     const total = (await used('storage-bytes')) ?? 0;
-    assert.ok(total > 700 && total < 800, `${total}`);
+    const record = Buffer.byteLength(JSON.stringify(version));
+    assert.ok(total > 700 + record && total < 760 + record, `${total}`);
     const other = { ...version, version: 'v2' };
     assert.deepEqual((await refusal(functions.put(other as never))).use.used, total);
     assert.equal((await refusal(files.put(id, 'g', 'text/plain', new Uint8Array(300)))).quota, 'storage-bytes');
     const write = await keyValues.write('acme', 'l', new Uint8Array(300));
-    assert.deepEqual(write, { kind: 'over-quota', limit: 1000, used: total });
+    assert.deepEqual(write, { kind: 'over-quota', limit: most, used: total });
     assert.equal((await keyValues.write('acme', 'k', new Uint8Array(10))).kind, 'written', 'less is always taken');
     await scheduler.invocations.finish(id, epoch, 1, RESULT, null);
     now += 40 * 86_400_000;
-    assert.equal(await used('storage-bytes'), 8 + 10 + 1 + 400, 'files are forgotten with their invocation');
+    assert.equal(await used('storage-bytes'), 8 + 10 + 1 + 400 + record, 'files are forgotten with their invocation');
   });
 });

@@ -6,6 +6,7 @@ import type { QuotaUse } from './exceeded.ts';
 import {
   changeFault,
   type DefaultLimits,
+  functionsOf,
   type LimitChange,
   type LimitSource,
   MAX_SETTINGS,
@@ -47,8 +48,14 @@ const EVERY_TENANT = '*';
 /** Says that a limit is there that counts; scripts look for those only then. */
 const COUNTED_MARK = '#counted';
 
-/** What a tenant holds of each quota that is held. */
-type Holdings = Readonly<Record<Held, { readonly tenant: number; readonly function: number }>>;
+/** Stands for the sum over the functions of a tenant. */
+const WHOLE = '*';
+
+/** What a tenant or a function has used: in the windows of `QUOTA_WINDOWS`, and what it holds. */
+interface Used {
+  readonly windows: readonly UsageCounts[];
+  readonly held: Readonly<Record<Held, number>>;
+}
 
 /** Limits of tenants and their functions: settings in Redis, read here and by the scripts that enforce them. */
 export class Quotas {
@@ -79,7 +86,19 @@ export class Quotas {
   }
 
   /** Every limit that binds a tenant, and with `fn` those of that function as well, with what is used of it. */
-  async status(tenant: string, fn: string | null = null): Promise<QuotaState[]> {
+  status(tenant: string, fn: string | null = null): Promise<QuotaState[]> {
+    return this.#states(tenant, () => (fn === null ? [] : [fn]));
+  }
+
+  /** Every limit that binds a tenant or any of its functions, with what is used of it. */
+  statusOfAll(tenant: string): Promise<QuotaState[]> {
+    return this.#states(tenant, functionsOf);
+  }
+
+  async #states(
+    tenant: string,
+    chosen: (settings: Readonly<Record<string, string>>) => readonly string[],
+  ): Promise<QuotaState[]> {
     const now = this.#store.clock();
     const [settings, usual, notes] = await this.#store.call((redis) =>
       Promise.all([
@@ -88,15 +107,20 @@ export class Quotas {
         redis.hgetall(this.#notesKey(tenant)),
       ]),
     );
-    const limits = resolveAll(settings, defaultsOf(usual), fn, now);
-    const [counts, holdings] = await Promise.all([this.#counts(tenant, fn, now), this.#holdings(tenant, fn, now)]);
+    const functions = chosen(settings);
+    const limits = resolveAll(settings, defaultsOf(usual), functions, now);
+    const holders = [null, ...functions];
+    const used = new Map(
+      await Promise.all(holders.map(async (fn) => [fn, await this.#used(tenant, fn, now)] as const)),
+    );
     const running = limits.find(({ quota, function: of }) => quota === 'concurrent-invocations' && of === null);
     return limits.map((limit) => {
       const { quota, function: of, source, until } = limit;
-      const used = usedOf(limit, counts, holdings, running?.limit ?? null);
+      const found = used.get(of);
       const note = parseNote(notes[settingField(quota, of)]);
       return {
-        ...{ quota, function: of, limit: limit.limit, used, resetsAt: resetOf(quota, now), source },
+        ...{ quota, function: of, limit: limit.limit, resetsAt: resetOf(quota, now), source },
+        used: found === undefined ? 0 : usedOf(limit, found, running?.limit ?? null),
         override: until === null ? null : { ...note, until },
       };
     });
@@ -124,19 +148,22 @@ export class Quotas {
     return reply === 1 ? 'ok' : 'full';
   }
 
-  async #counts(tenant: string, fn: string | null, now: number): Promise<WindowCounts> {
-    const account = this.#store.keys.account(tenant);
-    const windows = QUOTA_WINDOWS.flatMap((window) => [window, spanNumber(window, now)]);
-    const read = async (field: string): Promise<UsageCounts[]> => {
-      const reply = await this.#store.script(SCRIPTS.counts, [`${account}:usage:latest`], [account, field, ...windows]);
-      const found = Array.isArray(reply) ? reply : [];
-      return QUOTA_WINDOWS.map((_, i) => toCounts(found[i]?.[1] ?? []));
-    };
-    const [whole, one] = await Promise.all([read(EVERY_TENANT), fn === null ? [] : read(fn)]);
-    return { tenant: whole, function: one };
+  /** What a tenant, or one of its functions, has used of whatever may be limited. */
+  async #used(tenant: string, fn: string | null, now: number): Promise<Used> {
+    const [windows, held] = await Promise.all([this.#windows(tenant, fn, now), this.#holdings(tenant, fn, now)]);
+    return { windows, held };
   }
 
-  async #holdings(tenant: string, fn: string | null, now: number): Promise<Holdings> {
+  async #windows(tenant: string, fn: string | null, now: number): Promise<UsageCounts[]> {
+    const account = this.#store.keys.account(tenant);
+    const windows = QUOTA_WINDOWS.flatMap((window) => [window, spanNumber(window, now)]);
+    const args = [account, fn ?? WHOLE, ...windows];
+    const reply = await this.#store.script(SCRIPTS.counts, [`${account}:usage:latest`], args);
+    const found = Array.isArray(reply) ? reply : [];
+    return QUOTA_WINDOWS.map((_, i) => toCounts(found[i]?.[1] ?? []));
+  }
+
+  async #holdings(tenant: string, fn: string | null, now: number): Promise<Used['held']> {
     const { keys } = this.#store;
     const reply = await this.#store.script(
       SCRIPTS.use,
@@ -147,11 +174,13 @@ export class Quotas {
       [keys.account(tenant), now, fn ?? ''],
     );
     const [open = 0, openOne = 0, waiting = 0, bytes = 0, pages = 0] = Array.isArray(reply) ? reply.map(Number) : [];
+    // Of a function nobody counts what waits, pages or bytes.
+    const whole = fn === null ? 1 : 0;
     return {
-      'concurrent-invocations': { tenant: Math.max(0, open - waiting), function: openOne },
-      'waiting-invocations': { tenant: waiting, function: 0 },
-      'kv-pages': { tenant: pages, function: 0 },
-      'storage-bytes': { tenant: bytes, function: 0 },
+      'concurrent-invocations': fn === null ? Math.max(0, open - waiting) : openOne,
+      'waiting-invocations': waiting * whole,
+      'kv-pages': pages * whole,
+      'storage-bytes': bytes * whole,
     };
   }
 
@@ -164,29 +193,17 @@ export class Quotas {
   }
 }
 
-/** By window of `QUOTA_WINDOWS`. */
-interface WindowCounts {
-  readonly tenant: readonly UsageCounts[];
-  readonly function: readonly UsageCounts[];
-}
-
 /** What is used of a limit, as the scripts that enforce it say. */
-function usedOf(
-  { quota, function: fn }: ResolvedLimit,
-  counts: WindowCounts,
-  holdings: Holdings,
-  concurrent: number | null,
-): number {
+function usedOf({ quota }: ResolvedLimit, { windows, held }: Used, concurrent: number | null): number {
   const part = countedPart(quota);
-  const whose = fn === null ? 'tenant' : 'function';
   if (part !== null) {
-    const window = counts[whose][QUOTA_WINDOWS.indexOf(part.window)];
+    const window = windows[QUOTA_WINDOWS.indexOf(part.window)];
     return window === undefined ? 0 : countedUse(part.counted, window);
   }
-  const held = holdings[quota as Held][whose];
+  const holds = held[quota as Held];
   // Beyond what may run at once a tenant's invocations wait, in line or on their way.
-  if (quota !== 'waiting-invocations' || concurrent === null) return held;
-  return Math.max(0, holdings['concurrent-invocations'].tenant + held - concurrent);
+  if (quota !== 'waiting-invocations' || concurrent === null) return holds;
+  return Math.max(0, held['concurrent-invocations'] + holds - concurrent);
 }
 
 /** What a window has used of a kind of quota. */

@@ -58,6 +58,10 @@ export interface ModelLoad {
   readonly freePages: number;
   /** Held by nobody, kept for their content. */
   readonly cachedPages: number;
+  /** Of inferlets that wait, and with room in swap. */
+  readonly idlePages: number;
+  /** When the host was asked, milliseconds since the Unix epoch: what was given back before is counted. */
+  readonly readAt: number;
   /** Mean of sequences per device step; 0 without steps. */
   readonly batchSize: number;
   /** Part of the time that the device computed, 0 to 1. */

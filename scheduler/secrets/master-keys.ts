@@ -125,7 +125,7 @@ function lostKey(file: string, id: string): string {
   return (
     `There is no ${file} (nor ${VARIABLE}), but Redis holds secrets that are sealed under the master key ${id}; a new key could not open them. ` +
     `Put the file back, from a backup or from another machine of this installation, or give the key in ${VARIABLE}. If it is lost, make a new one by hand ` +
-    `(openssl rand -base64 32 > ${file}; chmod 600 ${file}), then set every secret anew (pie secrets set) and rotate those of webhooks (pie webhooks secret --rotate).`
+    `(openssl rand -base64 32 > ${file}; chmod 600 ${file}), then set every secret anew (pie secrets set), deploy the functions again that have an environment (pie deploy), and rotate the secrets of webhooks (pie webhooks secret --rotate).`
   );
 }
 

@@ -15,6 +15,18 @@ export const MAX_VARIABLES = 64;
 /** Characters of a plain variable. */
 export const MAX_VARIABLE_LENGTH = 4096;
 
+/** What stands in place of a variable's value wherever a manifest is stored or shown. */
+export const SEALED_VALUE = '(sealed)';
+
+/** A manifest with the names of its variables, without their values. */
+export function withoutValues<T extends { readonly environment?: Readonly<Record<string, string>> | undefined }>(
+  manifest: T,
+): T {
+  if (manifest.environment === undefined) return manifest;
+  const names = Object.keys(manifest.environment);
+  return { ...manifest, environment: Object.fromEntries(names.map((name) => [name, SEALED_VALUE])) };
+}
+
 /** Why a value cannot be a secret's, or null. */
 export function faultOfSecret(value: string): string | null {
   if (value === '') return 'the value is empty';

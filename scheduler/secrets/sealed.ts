@@ -1,13 +1,19 @@
+import type { FunctionVersion } from '../functions/types.ts';
 import type { Store } from '../store/store.ts';
 
 /** Tenants asked about at once. */
 const BATCH = 100;
 
+/** Where versions are looked up whose environment is sealed. */
+interface StoredVersions {
+  kept(tenant: string): Promise<readonly FunctionVersion[]>;
+}
+
 /**
- * The id of a master key under which a secret of some tenant, or of its webhooks, is sealed; null when nothing is. (A sealed value begins with the
- * id of its key, see `sealing.ts`.)
+ * The id of a master key under which a secret of some tenant, or of its webhooks, or a value of a function's environment is sealed; null when
+ * nothing is. (A sealed value begins with the id of its key, see `sealing.ts`.)
  */
-export async function sealedUnder(store: Store): Promise<string | null> {
+export async function sealedUnder(store: Store, functions: StoredVersions): Promise<string | null> {
   const { keys } = store;
   const tenants = await store.call((redis) => redis.smembers(keys.tenants));
   for (let i = 0; i < tenants.length; i += BATCH) {
@@ -23,7 +29,15 @@ export async function sealedUnder(store: Store): Promise<string | null> {
       ),
     );
     const sealed = some.find((value) => value !== '');
-    if (sealed !== undefined) return sealed.slice(0, sealed.indexOf('.'));
+    if (sealed !== undefined) return keyOf(sealed);
+  }
+  for (const tenant of tenants) {
+    for (const { environment = {} } of await functions.kept(tenant)) {
+      const [sealed] = Object.values(environment);
+      if (sealed !== undefined) return keyOf(sealed);
+    }
   }
   return null;
 }
+
+const keyOf = (sealed: string): string => sealed.slice(0, sealed.indexOf('.'));

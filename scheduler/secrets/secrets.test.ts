@@ -4,12 +4,15 @@ import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { Blobs } from '../functions/blobs.ts';
+import { Functions } from '../functions/functions.ts';
 import type { FunctionVersion } from '../functions/types.ts';
 import { StoreError } from '../store/errors.ts';
 import { Store } from '../store/store.ts';
-import { TestRedis } from '../testing/redis.ts';
 import { Tenants } from '../tenants/tenants.ts';
+import { TestRedis } from '../testing/redis.ts';
 import { WebhookSecrets } from '../webhooks/secrets.ts';
+import { Environments } from './environments.ts';
 import { openMasterKeys } from './master-keys.ts';
 import { MAX_SECRET_BYTES, MAX_SECRETS } from './rules.ts';
 import { sealedUnder } from './sealed.ts';
@@ -156,7 +159,8 @@ describe('secrets of tenants', () => {
   it('a master key that is missing is not replaced while something is sealed', async () => {
     const empty = await mkdtemp(path.join(home, 'other-'));
     const store = new Store(redis.connect(), { prefix: 'lost' });
-    const options = { create: true, sealedUnder: () => sealedUnder(store), environment: {} };
+    const functions = new Functions(store);
+    const options = { create: true, sealedUnder: () => sealedUnder(store, functions), environment: {} };
     const masterKeys = openMasterKeys(empty, options);
     const { id } = await masterKeys.first();
     const file = path.join(empty, 'master.key');
@@ -167,8 +171,26 @@ describe('secrets of tenants', () => {
     const first = (await masterKeys.first()).id;
     const webhooks = new WebhookSecrets(store, masterKeys);
     const secrets = new Secrets(store, { kept: async () => [] }, masterKeys);
-    const clean = async () => store.call((connection) => connection.del('lost:webhook-secret:acme'));
-    for (const sealing of [() => webhooks.get('acme'), () => secrets.set('acme', 'TOKEN', 'value', 'key_1')]) {
+    const deploy = async () => {
+      const environments = new Environments(store, functions, masterKeys);
+      const componentHash = await new Blobs(store).put(new Uint8Array([1]));
+      const { mark: version, ...sealed } = await environments.seal('acme', {
+        name: 'story',
+        environment: { ZONE: 'north' },
+      });
+      await functions.put({
+        ...{ tenant: 'acme', name: 'story', version, componentHash, componentBytes: 1, createdAt: 1 },
+        ...(sealed as Pick<FunctionVersion, 'manifest' | 'environment'>),
+      });
+    };
+    const clean = async () => {
+      await store.call((connection) => connection.del('lost:webhook-secret:acme', 'lost:function:acme:story'));
+    };
+    for (const sealing of [
+      webhooks.get.bind(webhooks, 'acme'),
+      deploy,
+      () => secrets.set('acme', 'TOKEN', 'value', 'k'),
+    ]) {
       await sealing();
       await rm(file);
       // Neither at a start nor while it runs.

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { RuntimeLease } from '../runtimes/lease.ts';
 import type { Scheduler } from '../scheduler.ts';
-import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
+import { beginAttempt, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { StoreError } from './errors.ts';
 
@@ -25,12 +25,12 @@ describe('a Redis whose memory is used up', () => {
   test('refuses what would be stored, lets everything end, keeps runtimes alive, and takes all again once it has room', async () => {
     const { invocations, files, inbox, messaging, runtimes, control } = scheduler;
     const { redis: client, keys } = scheduler.store;
-    const lease = await runtimes.acquire({ name: 'r', slots: 1 });
+    const lease = await runtimes.acquire({ name: 'r', slots: 3, accepting: true });
     leases.push(lease);
     const begin = async () => {
       const record = submission();
       await invocations.create(record);
-      const begun = await invocations.beginAttempt(record.id, lease.id);
+      const begun = await beginAttempt(scheduler, record.id, 'r1');
       assert.ok('epoch' in begun);
       return { id: record.id, epoch: begun.epoch };
     };

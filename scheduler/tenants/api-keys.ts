@@ -145,7 +145,9 @@ export class ApiKeys {
   async rotate(tenant: string, id: string, graceMs: number, actor?: string): Promise<CreateKeyOutcome> {
     const { keys } = this.#store;
     const old = await this.#hashOf(tenant, id);
-    if (old === null) return { kind: 'unknown' };
+    // Before the step: whatever fails after it, the new key is handed out.
+    const record = old === null ? null : await this.#record(old);
+    if (old === null || record === null) return { kind: 'unknown' };
     const apiKey = newApiKey();
     const sha256 = hashKey(apiKey);
     const now = this.#store.clock();
@@ -161,9 +163,7 @@ export class ApiKeys {
     );
     this.#believed.delete(old);
     if (reply !== 1) return { kind: reply === 0 ? 'unknown' : 'full' };
-    const key = await this.#record(sha256);
-    // Removed by somebody else in between.
-    if (key === null) return { kind: 'unknown' };
+    const key = { ...record, id: keyIdOf(sha256), createdAt: now, lastUsedAt: null };
     return { kind: 'created', apiKey, key };
   }
 

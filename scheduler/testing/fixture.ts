@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { InvocationEvent, InvocationLimits } from '../invocations/types.ts';
 import type { RuntimeLease } from '../runtimes/lease.ts';
 import { openScheduler, type Scheduler, type SchedulerOptions, type Submission } from '../scheduler.ts';
+import type { Store } from '../store/store.ts';
 import type { TestRedis } from './redis.ts';
 
 /** Limits that no test comes near. */
@@ -38,6 +39,41 @@ export function offer(
 ): Promise<RuntimeLease> {
   const models = Object.entries(pages).map(([name, pageCount]) => ({ ...TEST_MODEL, name, pageCount }));
   return scheduler.runtimes.acquire({ name: `offer-${randomUUID()}`, models, accepting: true, ...capacity });
+}
+
+/**
+ * Takes a queued invocation into a runtime's hands, as BullMQ does when it fetches a job: whichever it is, and whether there is room or not.
+ * The runtime is registered, but renews nothing.
+ */
+export async function hold({ admission, store }: Scheduler, id: string, runtimeId: string): Promise<void> {
+  const { keys, redis } = store;
+  await registerRuntime(store, runtimeId);
+  for (let before = -1; (await redis.lrem(`${keys.jobs}:wait`, 1, id)) === 0; ) {
+    const { usedSlots } = await admission.capacity();
+    if (usedSlots === before) throw new Error(`${id} is not admitted, however much room there is.`);
+    before = usedSlots;
+    await redis.set(keys.alive(ROOM), '{"running":0}');
+    const room = { id: ROOM, name: ROOM, startedAt: 0, accepting: true, slots: usedSlots + 1, starts: 1_000_000 };
+    await redis.hset(keys.runtimes, ROOM, JSON.stringify(room));
+    await admission.admit();
+  }
+  await redis.lpush(`${keys.jobs}:active`, id);
+  await redis.hset(`${keys.jobs}:${id}`, 'pb', runtimeId, 'processedOn', Date.now());
+}
+
+/** A runtime that offers what `hold` needs. */
+const ROOM = 'room';
+
+/** Registers a runtime that offers nothing and renews nothing, unless it is registered. */
+export async function registerRuntime({ redis, keys }: Store, id: string): Promise<void> {
+  await redis.hsetnx(keys.runtimes, id, JSON.stringify({ id, name: id, startedAt: 0, slots: 0 }));
+}
+
+/** Begins an attempt; when no runtime holds the invocation, it is taken into that one's hands before. */
+export async function beginAttempt(scheduler: Scheduler, id: string, runtimeId: string, token?: string) {
+  const [record, holder] = await Promise.all([scheduler.invocations.get(id), scheduler.active.holder(id)]);
+  if (record?.status === 'queued' && holder === null) await hold(scheduler, id, runtimeId);
+  return scheduler.invocations.beginAttempt(id, runtimeId, token);
 }
 
 /** Everything that a follower is given until the log ends. */

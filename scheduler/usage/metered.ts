@@ -50,6 +50,11 @@ export function totalUsage(final: Usage | null, before: string | undefined, now:
   return { ...final, ...Object.fromEntries(spent) };
 }
 
+/** What several attempts used: `last` as it is, with the sums of what is counted. */
+export function sumOfUsage(before: Usage, last: Usage): Usage {
+  return totalUsage(last, meteredText(before), meteredText(last)) ?? last;
+}
+
 function numbers(text: string | undefined): number[] {
   return text === undefined ? [] : text.split(' ').map(Number);
 }

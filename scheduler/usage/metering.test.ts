@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import type { Usage } from '../invocations/types.ts';
 import { SPANS, type Span } from '../quotas/windows.ts';
 import type { Scheduler } from '../scheduler.ts';
-import { openTestScheduler, submission } from '../testing/fixture.ts';
+import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { METERED_FIELDS } from './metered.ts';
 import type { SpanCounts, UsageCounts } from './usage.ts';
@@ -17,7 +17,7 @@ type Name = keyof typeof TENANTS;
 /** What happens to one of the invocations; `resend` makes its last calls again, in the other order. */
 const step = fc.record({
   which: fc.nat({ max: 4 }),
-  kind: fc.constantFrom('append', 'append', 'append', 'report', 'resend', 'lose', 'finish', 'fail', 'child'),
+  kind: fc.constantFrom('append', 'append', 'append', 'report', 'resend', 'lose', 'finish', 'settle', 'fail', 'child'),
   spent: fc.array(fc.integer({ min: 0, max: 2000 }), { minLength: NAMES.length, maxLength: NAMES.length }),
   waitMs: fc.constantFrom(0, 0, 1, 1000, 30_000, 3_600_000),
 });
@@ -59,7 +59,7 @@ describe('metering', () => {
   }
 
   async function attempt(id: string): Promise<Pick<Run, 'epoch' | 'seq' | 'usage'>> {
-    const begun = await scheduler.invocations.beginAttempt(id, 'r1');
+    const begun = await beginAttempt(scheduler, id, 'r1');
     assert.ok('epoch' in begun);
     return { epoch: begun.epoch, seq: begun.nextSeq, usage: {} };
   }
@@ -84,7 +84,7 @@ describe('metering', () => {
 
   async function act(runs: Run[], { which, kind, spent }: Step): Promise<void> {
     const run = runs[which % runs.length];
-    if (run === undefined || (run.over && kind !== 'resend')) return;
+    if (run === undefined || (run.over && kind !== 'resend' && kind !== 'settle')) return;
     const { invocations } = scheduler;
     const { id, epoch, seq } = run;
     const call = async (work: () => Promise<unknown>) => {
@@ -124,6 +124,16 @@ describe('metering', () => {
         run.said = usage;
         return call(() => invocations.finish(id, epoch, seq, { event: 'result', data: '{}' }, usage));
       }
+      case 'settle': {
+        if (!run.over) return;
+        spend(run, spent);
+        const usage: Usage = { ...run.usage };
+        const settle = () => invocations.settle({ id, tenant: TENANTS[run.name] }, epoch, usage);
+        run.calls.push(settle);
+        // An invocation that somebody else ended has nothing more to say.
+        if ((await settle()) === 'ok') run.said = usage;
+        return;
+      }
       case 'fail':
         run.over = true;
         return call(() => invocations.fail(id, 'runtime-lost', 'lost'));
@@ -157,6 +167,36 @@ describe('metering', () => {
       }),
       { numRuns: 60, seed: 20_270_228 },
     );
+  });
+
+  test('what every function counted last does not stay for ever', async () => {
+    now = START;
+    scheduler = openTestScheduler(redis, { clock: () => now });
+    const { store, invocations, usage } = scheduler;
+    const account = store.keys.account('acme');
+    const runOnce = async (name: string) => {
+      const record = submission({ tenant: 'acme', function: name, submittedAt: now });
+      await invocations.create(record);
+      await invocations.fail(record.id, 'internal', 'over');
+    };
+    try {
+      for (let minute = 0; minute < 12; minute++) {
+        for (let i = 0; i < 40; i++) await runOnce(`f${minute}-${i}`);
+        now += 60_000;
+      }
+      for (let i = 0; i < 12; i++) {
+        await runOnce('last');
+        now += 60_000;
+      }
+      const left = await store.redis.hkeys(`${account}:usage:latest`);
+      assert.ok(left.length <= 3, `${left}`);
+      assert.deepEqual(await store.redis.hkeys(`${account}:open`), ['*']);
+      const rows = await usage.spans('acme', 'month', START, now, 'functions');
+      assert.equal(new Set(rows.map((row) => row.function)).size, 12 * 40 + 1);
+      for (const row of rows) assert.equal(row.counts.failed, row.function === 'last' ? 12 : 1, `${row.function}`);
+    } finally {
+      await scheduler.close();
+    }
   });
 
   async function check(runs: readonly Run[]): Promise<void> {

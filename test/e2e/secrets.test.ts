@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { readdir, readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
@@ -12,8 +13,12 @@ const FUNCTION = path.join(ROOT, 'test/inferlets/secrets');
 const [first, second] = [18, 12].map((bytes) => `tok-${randomBytes(bytes).toString('hex')}`) as [string, string];
 
 let platform: Platform;
+/** Of the function's environment, as its pie.json has it. */
+const { environment } = JSON.parse(readFileSync(path.join(FUNCTION, 'pie.json'), 'utf8')) as {
+  environment: { ZONE: string };
+};
 /** Texts that must be nowhere. */
-const hidden = [first, second];
+const hidden = [first, second, environment.ZONE];
 
 before(async () => {
   platform = await Platform.start({ functions: false });
@@ -46,6 +51,15 @@ test('a function has the value of its deploy; a rollback brings the old one back
   assert.equal(await length(), second.length);
   await pie(['rollback', 'secrets', '--yes']);
   assert.equal(await length(), first.length);
+  const shown = [
+    await pie(['deploy', FUNCTION, '--dry-run', '--json']),
+    await pie(['list', '--json']),
+    await pie(['versions', 'secrets', '--json']),
+  ];
+  for (const { stdout } of shown) {
+    assert.match(stdout, /"ZONE":\s*"\(sealed\)"/);
+    assert.ok(!stdout.includes(environment.ZONE));
+  }
   const kept = await platform.pie(['secrets', 'remove', 'TOKEN']);
   assert.match(kept.stderr, /used by secrets@/);
 });
@@ -53,10 +67,11 @@ test('a function has the value of its deploy; a rollback brings the old one back
 test('log lines and errors name a secret instead of telling it', async () => {
   await pie(['invoke', 'secrets', '--input', '{"act":"log"}']);
   const failed = await platform.pie(['invoke', 'secrets', '--input', '{"act":"fail"}']);
-  assert.match(failed.stderr, /refused with \[TOKEN\]/);
+  assert.match(failed.stderr, /refused with \[TOKEN\] in \[ZONE\]/);
   const { stdout } = await pie(['logs', 'secrets']);
   assert.match(stdout, /the token \[TOKEN\] \{ token: "\[TOKEN\]" \}/);
   assert.match(stdout, /warn.*\[TOKEN\]$/m);
+  assert.match(stdout, /the zone \[ZONE\]$/m);
 });
 
 test('keys are made, rotated and removed, tenants suspended and resumed, and all of it is on record', async () => {
@@ -89,7 +104,7 @@ test('keys are made, rotated and removed, tenants suspended and resumed, and all
   }
 });
 
-test('no secret and no key stands in Redis, in a log or in any file but their own', async () => {
+test('no secret, no variable and no key stands in Redis, in a log or in any file but their own', async () => {
   const { redis: settings } = loadConfig(platform.environment);
   assert.ok(settings.kind === 'private');
   const redis = openConnection(settings.socket);

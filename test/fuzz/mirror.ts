@@ -81,6 +81,7 @@ export class Mirror {
         queues.add(call.queue);
         break;
       case 'set-waiting':
+      case 'set-tenant-limit':
       case 'set-span':
       case 'run-consumed':
       case 'run-stop':

@@ -1,4 +1,4 @@
-import { FILE_RIGHTS } from '#gpu-host/protocol/calls.ts';
+import { FILE_RIGHTS, type TenantLimit } from '#gpu-host/protocol/calls.ts';
 import {
   encodeBare,
   encodeCopySlots,
@@ -12,6 +12,7 @@ import {
   encodeLogProbabilities,
   encodeOpenInferlet,
   encodeRun,
+  encodeSetTenantLimit,
   encodeSharePages,
   encodeStep,
   encodeTexts,
@@ -79,15 +80,19 @@ export class HostileSession {
   #open(writer: FrameWriter): void {
     const random = this.#random;
     const inferlet = ++this.#lastHandle;
+    const family = random.pick(['', 'fuzz', 'fuzz', text(random, 'family')]);
     encodeOpenInferlet(writer, inferlet, {
-      name: text(random, `hostile ${inferlet}`),
+      name: text(random, random.once(10) ? 'again' : `hostile ${inferlet}`),
+      epoch: random.below(3),
       tenant: random.pick(TENANTS),
       maxPages: word(random, 16),
       maxPriority: word(random, 10),
       arrival: word(random, 1 + random.below(1000)),
-      family: random.pick(['', 'fuzz', text(random, 'family')]),
+      family,
+      // Mostly one attempt of each: those of older ones can do nothing.
+      familyEpoch: family !== 'fuzz' && random.once(10) ? random.below(3) : 1,
       familyPages: word(random, 24),
-      tenantPages: random.once(2) ? 0 : word(random, 24),
+      tenantPages: limit(random),
       functionName: text(random, 'function'),
       traceparent: text(random, ''),
     });
@@ -132,7 +137,8 @@ export class HostileSession {
         encodeWords(writer, OP.setPriority, inferlet, queue, 0, word(random, random.below(20)));
         return;
       case 3:
-        encodeWords(writer, OP.setWaiting, inferlet, 0, 0, random.below(2));
+        if (random.once(3)) encodeSetTenantLimit(writer, inferlet, limit(random));
+        else encodeWords(writer, OP.setWaiting, inferlet, 0, 0, random.below(2));
         return;
       case 4:
       case 5:
@@ -349,6 +355,11 @@ export class HostileSession {
   #runId(): number {
     return this.#runs.length === 0 ? hostileWord(this.#random) : this.#random.pick(this.#runs);
   }
+}
+
+/** Most often none, else a small one; read at any time. */
+function limit(random: Random): TenantLimit {
+  return { pages: random.once(2) ? null : word(random, 24), readAt: word(random, random.below(100)) };
 }
 
 function emptySpace(inferlet: number, model: number): Space {

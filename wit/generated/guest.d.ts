@@ -845,7 +845,8 @@ declare module 'pie:inferlet/file-exchange@0.1.0' {
 /**
  * What the function was deployed with besides its code: the tenant's secrets that its manifest names (`secrets`), each with the value that it
  * had at the deploy, and plain variables (`environment`). Both are texts by name; a name is upper-case letters, digits and `_`. They stay the
- * same while the version does, and cost no wait. Values of secrets are replaced by `[NAME]` in log lines and error messages.
+ * same while the version does, and cost no wait. In log lines and error messages `[NAME]` stands in place of each
+ * value of four or more characters.
  */
 declare module 'pie:inferlet/environment@0.1.0' {
   /** The value of a variable or secret; none when the manifest does not name it. */

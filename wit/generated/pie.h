@@ -1830,7 +1830,8 @@ static inline pie_file_exchange_list_files_future pie_file_exchange_list_files(v
 /* ---- environment --------------------------------------------------------------------------------------------------- */
 /* What the function was deployed with besides its code: the tenant's secrets that its manifest names (`secrets`), each with the value that it
  * had at the deploy, and plain variables (`environment`). Both are texts by name; a name is upper-case letters, digits and `_`. They stay the
- * same while the version does, and cost no wait. Values of secrets are replaced by `[NAME]` in log lines and error messages. */
+ * same while the version does, and cost no wait. In log lines and error messages `[NAME]` stands in place of each
+ * value of four or more characters. */
 
 
 PIE_IMPORT("pie:inferlet/environment@0.1.0", "get-variable") void pie_raw_environment_get_variable(int32_t, int32_t, void *);

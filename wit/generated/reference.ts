@@ -2103,7 +2103,7 @@ export const reference: ContractReference = {
   {
    "name": "environment",
    "id": "pie:inferlet/environment@0.1.0",
-   "docs": "What the function was deployed with besides its code: the tenant's secrets that its manifest names (`secrets`), each with the value that it\nhad at the deploy, and plain variables (`environment`). Both are texts by name; a name is upper-case letters, digits and `_`. They stay the\nsame while the version does, and cost no wait. Values of secrets are replaced by `[NAME]` in log lines and error messages.",
+   "docs": "What the function was deployed with besides its code: the tenant's secrets that its manifest names (`secrets`), each with the value that it\nhad at the deploy, and plain variables (`environment`). Both are texts by name; a name is upper-case letters, digits and `_`. They stay the\nsame while the version does, and cost no wait. In log lines and error messages `[NAME]` stands in place of each\nvalue of four or more characters.",
    "needs": "Trait `environment` of the model.",
    "types": [],
    "calls": [

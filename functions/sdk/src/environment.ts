@@ -4,7 +4,8 @@ import { environment as wire } from './raw.ts';
 /**
  * The function's secrets and plain variables: `"secrets": ["OPENAI_KEY"]` in `pie.json` names secrets of the tenant (`pie secrets set OPENAI_KEY`),
  * `"environment": {"MODE": "fast"}` holds variables. A deploy takes the values that secrets have then; they change with the next deploy, and come
- * back with a rollback. In log lines and error messages a secret's value is replaced by its name; a message to the client is left as it is.
+ * back with a rollback. In log lines and error messages the name stands in place of each value of four or more characters; a message to the client
+ * is left as it is.
  *
  * @example
  * using response = await fetch(url, { headers: { authorization: `Bearer ${environment.require('OPENAI_KEY')}` } });

@@ -79,7 +79,7 @@ export interface MinuteRow {
 
 /** Limits and usage. A key may see those of its own tenant; one with the scope `operator` those of every tenant, and set limits. */
 export interface Quotas {
-  /** Every quota that binds a tenant; with `function` those of that function as well. */
+  /** Every quota that binds a tenant or one of its functions; with `function` those of the tenant and that function only. */
   status(call: Call, tenant: string, fn?: string): Promise<readonly QuotaStatus[]>;
   /** The limit that binds afterwards, or null. A limit for good ends an override. Throws `invalid-quota`, `unknown-tenant`. Operators only. */
   set(call: Call, tenant: string, change: QuotaChange): Promise<QuotaStatus | null>;

@@ -21,6 +21,10 @@ class Browser {
     return this.#send(path, { headers });
   }
 
+  head(path: string, headers: Record<string, string>): Promise<Response> {
+    return this.#send(path, { method: 'HEAD', headers });
+  }
+
   post(path: string, fields: Record<string, string>, headers: Record<string, string> = {}): Promise<Response> {
     const body = new URLSearchParams(fields).toString();
     return this.#send(path, { method: 'POST', body, headers: { ...FORM, origin: this.url, ...headers } });
@@ -147,6 +151,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       const out = await mine.post(path, { token });
       assert.equal(out.status, 303);
       assert.match(out.headers.get('set-cookie') ?? '', /^pie_session=;.*Max-Age=0/);
+      assert.equal((await mine.get('/dashboard')).status, 303, 'a copy of the cookie is worth nothing');
     });
 
     it('signs out whose key is removed, in open pages too', async () => {
@@ -300,6 +305,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       const browser = await signedIn();
       for (const [path, status] of [
         ['/nowhere', 404],
+        ['?tenant=No_Name', 404],
         ['/invocations?status=strange', 422],
         ['/invocations?function=UPPER', 422],
         ['/usage?by=week', 422],
@@ -314,12 +320,49 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       assert.equal((await browser.post('/dashboard/functions/story/rollback', form)).status, 422);
     });
 
+    it('holds no place for HEAD, which ends at its headers', async () => {
+      const browser = await signedIn(await platform.key(['admin'], 'heads'));
+      for (let i = 0; i < 30; i += 1) {
+        const head = await browser.head('/dashboard', { accept: 'text/event-stream' });
+        assert.deepEqual([head.status, head.headers.get('content-type')], [200, 'text/event-stream; charset=utf-8']);
+      }
+      for await (const { event } of browser.follow('/dashboard')) {
+        assert.equal(event, 'fragment');
+        break;
+      }
+    });
+
+    it('shows the end of what was written when that is much, in pages and streams, and says so', async () => {
+      const id = await submit();
+      const attempt = await platform.attempt(id);
+      for (const letter of 'abc') await attempt.say(letter.repeat(150_000));
+      const browser = await signedIn();
+      const page = await browser.page(`/dashboard/invocations/${id}`);
+      assert.ok(page.length < 250_000, `${page.length} characters`);
+      assert.ok(/begins with event 3: .*pie attach/.test(page));
+      assert.ok(page.includes('c'.repeat(150_000)) && !page.includes('bbbb'));
+      await attempt.say('d'.repeat(300_000));
+      for await (const { event, data } of browser.follow(`/dashboard/invocations/${id}?after=3`)) {
+        if (event !== 'events') continue;
+        const { text } = JSON.parse(data);
+        assert.ok(text.length <= 200_000);
+        assert.ok(/^\n… 100,200 characters are left out here, .*\nd{1000}/.test(text), text.slice(0, 200));
+        break;
+      }
+      await attempt.succeed(null);
+    });
+
     it('bounds how often an address may try a key', async () => {
       const browser = visitor();
       let last: Response | undefined;
       for (let i = 0; i < 20 && last?.status !== 429; i += 1)
         last = await browser.post('/dashboard/sign-in', { key: 'x' });
       assert.equal(last?.status, 429);
+      assert.equal(
+        (await browser.post('/dashboard/sign-in', { key: platform.apiKey })).status,
+        303,
+        'a right one is let in',
+      );
       assert.ok(Number(last?.headers.get('retry-after')) >= 1);
     });
   });

@@ -103,6 +103,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
       signal: following.signal,
     });
     return eventStreamResponse({
+      method: c.req.method,
       source: frames,
       frame: frameText,
       isTerminal: ({ event }) => event === 'end',
@@ -130,8 +131,8 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
     const problem = 'This key is not known. It may have been removed, or a character is missing.';
     return c.html(wholePage({ title: 'Sign in', body: signInPage({ next, problem }) }), 401);
   });
-  act('/sign-out', async (_visit, _form, c) => {
-    visits.signOut(c);
+  act('/sign-out', async (visit, _form, c) => {
+    visits.signOut(c, visit.session);
     return '/dashboard/sign-in';
   });
 

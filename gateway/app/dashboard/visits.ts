@@ -8,6 +8,7 @@ import type { Visit } from './page.ts';
 import { Attempts } from './session/attempts.ts';
 import { isSameOrigin } from './session/same-origin.ts';
 import { SESSION_MS, type Session, Sessions } from './session/sessions.ts';
+import { SignedOut } from './session/signed-out.ts';
 
 const COOKIE = 'pie_session';
 const PATH = '/dashboard';
@@ -19,6 +20,7 @@ export class Visits {
   readonly #control: ControlPlane;
   readonly #sessions: Sessions;
   readonly #attempts = new Attempts();
+  readonly #signedOut = new SignedOut();
   readonly #addressOf: AppSettings['clientAddress'];
 
   constructor(control: ControlPlane, settings: AppSettings) {
@@ -34,10 +36,11 @@ export class Visits {
     return session === null ? null : this.renew(c, session, c.req.raw.signal);
   }
 
-  /** A visit of a session now; null when it has expired or its key was removed. */
+  /** A visit of a session now; null when it has expired or signed out, or its key was removed. */
   async renew(c: Context<AppEnv>, session: Session, signal: AbortSignal): Promise<Visit | null> {
     const now = Date.now();
-    const principal = session.expiresAt > now ? await this.#principalOf(session.apiKey) : null;
+    if (session.expiresAt <= now || this.#signedOut.has(session.id)) return null;
+    const principal = await this.#principalOf(session.apiKey);
     if (principal === null) return null;
     return {
       control: this.#control,
@@ -49,21 +52,17 @@ export class Visits {
     };
   }
 
-  /** Signs in with the key of a form. Throws `forbidden` and `too-many-requests`; false when the key is not known. */
+  /**
+   * Signs in with the key of a form; false when the key is not known. Throws `too-many-requests` when too many unknown ones came from the same
+   * address. A right key is let in whatever others have tried.
+   */
   async signIn(c: Context<AppEnv>, form: URLSearchParams): Promise<boolean> {
-    const address = this.#addressOf(c);
-    const waitMs = this.#attempts.take(address, Date.now());
-    if (waitMs > 0) {
-      const seconds = Math.ceil(waitMs / 1000);
-      throw new GatewayError('too-many-requests', 'Too many keys were tried from this address.', {
-        hint: `Try again in ${seconds} s.`,
-        headers: { 'retry-after': String(seconds) },
-      });
-    }
     const key = form.get('key')?.trim() ?? '';
     const known = key !== '' && key.length <= MAX_KEY_LENGTH && (await this.#principalOf(key)) !== null;
-    if (!known) return false;
-    this.#attempts.giveBack(address);
+    if (!known) {
+      this.#failed(this.#addressOf(c));
+      return false;
+    }
     const session = this.#sessions.begin(key, Date.now());
     setCookie(c, COOKIE, await this.#sessions.seal(session), {
       ...this.#cookieOptions(c),
@@ -73,7 +72,9 @@ export class Visits {
     return true;
   }
 
-  signOut(c: Context<AppEnv>): void {
+  /** Takes the cookie back; with its session, copies of the cookie are refused as well, by this gateway. */
+  signOut(c: Context<AppEnv>, session?: Session): void {
+    if (session !== undefined) this.#signedOut.add(session.id, session.expiresAt, Date.now());
     deleteCookie(c, COOKIE, this.#cookieOptions(c));
   }
 
@@ -97,6 +98,16 @@ export class Visits {
         hint: 'Go back, reload the page and try again.',
       });
     return form;
+  }
+
+  #failed(address: string): void {
+    const waitMs = this.#attempts.take(address, Date.now());
+    if (waitMs === 0) return;
+    const seconds = Math.ceil(waitMs / 1000);
+    throw new GatewayError('too-many-requests', 'Too many unknown keys were tried from this address.', {
+      hint: `Try again in ${seconds} s.`,
+      headers: { 'retry-after': String(seconds) },
+    });
   }
 
   /** Null for a key that is not known, was removed or has expired. */

@@ -23,7 +23,8 @@ export function errorIndex(): string {
     'Errors – Pie API',
     `<h1>Errors</h1>
 <p>Every error is an RFC 9457 problem (<code>application/problem+json</code>) with a <code>code</code> of this list, a <code>hint</code>, the <code>requestId</code>, and an
-<code>error</code> object that OpenAI-style clients read. In an event stream it is the data of the <code>error</code> event.</p>
+<code>error</code> object that OpenAI-style clients read. The <code>error</code> event of a stream has <code>code</code>, <code>message</code>, <code>hint</code> and
+<code>error</code>; the request is named by the header <code>X-Request-Id</code> of the stream.</p>
 <table><thead><tr><th>Code</th><th>HTTP</th><th>Meaning</th></tr></thead><tbody>${rows.join('\n')}</tbody></table>`,
   );
 }

@@ -61,7 +61,7 @@ export const CODES = {
   'invalid-manifest': {
     status: 422,
     title: 'The manifest is not valid',
-    hint: 'Compare the named field with the documentation of pie.json.',
+    hint: 'Compare the named field with the schema of pie.json: `/pie.schema.json` of this gateway, or `node_modules/pie/pie.schema.json`.',
     explanation:
       'The manifest (pie.json) breaks its schema, or names another function than the address does. Nothing was stored.',
   },
@@ -98,7 +98,7 @@ export const CODES = {
     title: 'No such function',
     hint: '`pie list` (`GET /v1/functions`) shows what is deployed; `pie deploy` deploys.',
     explanation:
-      "This tenant has no function, or no version, by that name. Other tenants' functions are never visible.",
+      "This tenant has no function by that name. Other tenants' functions are never visible.",
   },
   'unknown-invocation': {
     status: 404,
@@ -117,7 +117,8 @@ export const CODES = {
     status: 401,
     title: 'The API key is missing or wrong',
     hint: 'Send `Authorization: Bearer pie_…`. The first start writes a key to credentials.json in $PIE_HOME.',
-    explanation: 'The request has no bearer key, or one that this platform does not know (any more).',
+    explanation:
+      'The request has no bearer key, or one that this platform does not know (any more). A stream ends with it when its key is removed or expires; the invocation goes on.',
   },
   forbidden: {
     status: 403,
@@ -183,9 +184,9 @@ export const CODES = {
   },
   'unknown-alias': {
     status: 404,
-    title: 'No such alias',
-    hint: '`pie alias list` shows the aliases of a function.',
-    explanation: 'The function has no alias by that name.',
+    title: 'No such alias or version',
+    hint: '`pie versions` shows the versions of a function and the names that serve them.',
+    explanation: 'The function is there, but has no alias, tag or version by that name.',
   },
   'unknown-key': {
     status: 404,
@@ -203,7 +204,8 @@ export const CODES = {
     status: 403,
     title: 'The tenant is suspended',
     hint: 'Ask the operator of the platform.',
-    explanation: 'An operator has suspended the tenant: its keys are refused and nothing of it is started.',
+    explanation:
+      'An operator has suspended the tenant: its keys are refused, its streams end, and nothing of it is started. What runs goes on.',
   },
   'invalid-alias': {
     status: 422,
@@ -296,7 +298,7 @@ export const CODES = {
   'runtime-unavailable': {
     status: 503,
     title: 'No runtime answers',
-    hint: 'Try again in a few seconds; the operator sees more in /readyz and `pie doctor`.',
+    hint: 'Try again in a few seconds; the operator sees more in the log of the gateway and by `pie doctor`.',
     explanation: 'No runtime process is there to take the work. The supervisor restarts one that died.',
   },
   'store-unavailable': {

@@ -22,6 +22,9 @@ export function authenticate(control: ControlPlane): MiddlewareHandler<AppEnv> {
     const principal = await control.authenticate(key);
     if (principal === null) throw refused('The API key is not known.');
     c.set('principal', principal);
+    c.set('recheck', async () => {
+      if ((await control.authenticate(key)) === null) throw refused('The API key was removed.');
+    });
     await next();
   };
 }

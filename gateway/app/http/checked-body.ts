@@ -1,5 +1,6 @@
 import { z } from '@hono/zod-openapi';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { wordedIssue } from '../errors/issues.ts';
 import { readJson } from './body.ts';
 
 /** Bytes of a body that administers something. */
@@ -28,7 +29,7 @@ export async function readChecked<T>(
   const field = `/${path.map(String).join('/')}`;
   throw new GatewayError(
     'invalid-input',
-    `The body is not valid at ${field}: ${issue?.message ?? 'it breaks its schema'}.`,
+    `The body is not valid at ${field}: it ${wordedIssue(issue).replace(/^it /, '')}.`,
     {
       field,
       hint: '/docs shows the body of every route.',

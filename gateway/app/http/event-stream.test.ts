@@ -9,6 +9,7 @@ function respond(
   options: Partial<EventStreamOptions<InvocationEvent>> = {},
 ): Response {
   return eventStreamResponse({
+    method: 'GET',
     source,
     frame: invocationFrame,
     isTerminal: ({ event }) => event === 'result' || event === 'error',
@@ -52,6 +53,7 @@ describe('eventStreamResponse', () => {
       code: 'trap',
       message: 'unreachable',
       usage: { cpuMs: 3 },
+      hint: '`pie logs` shows what it wrote before the trap.',
       error: { message: 'unreachable', type: 'invalid_request_error', code: 'trap' },
     });
   });
@@ -125,6 +127,39 @@ describe('eventStreamResponse', () => {
     assert.match(new TextDecoder().decode(value), /^event: error\ndata: \{"code":"shutting-down"/);
     assert.equal((await reader.read()).done, true);
     stop.abort();
+  });
+
+  it('ends with an error frame once the client may read no more, and only then', async () => {
+    const stop = new AbortController();
+    const answers = [new GatewayError('store-unavailable', 'away'), null, new GatewayError('unauthorized', 'removed')];
+    let left = 0;
+    const ended: unknown[] = [];
+    const response = respond(waiting([message(1)], stop.signal), {
+      heartbeatMs: 5,
+      recheck: async () => {
+        const answer = answers.shift();
+        if (answer) throw answer;
+      },
+      onDisconnect: () => {
+        left += 1;
+      },
+      onEnd: (error) => ended.push(error),
+    });
+    const text = await response.text();
+    assert.match(text, /^id: 1\n[\s\S]*event: error\ndata: {"code":"unauthorized".*"resumable":false.*}\n\n$/);
+    assert.deepEqual([answers.length, left, ended.length], [0, 0, 1]);
+    stop.abort();
+  });
+
+  it('answers HEAD with headers alone, and holds nothing for it', async () => {
+    const ends: unknown[] = [];
+    const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
+    const before = timers();
+    const asked = () => assert.fail('asked its source');
+    const response = respond({ [Symbol.asyncIterator]: asked }, { method: 'HEAD', onEnd: (error) => ends.push(error) });
+    assert.equal(timers(), before);
+    assert.deepEqual([response.body, ends], [null, [undefined]]);
+    assert.match(response.headers.get('content-type') ?? '', /^text\/event-stream/);
   });
 
   it('asks its source for no more than the client takes', async () => {

@@ -1,8 +1,11 @@
 import type { InvocationEvent } from '../control.ts';
 import { CODES, isErrorCode, openAiType } from '../errors/codes.ts';
+import { failureHint } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 
 export interface EventStreamOptions<T> {
+  /** Of the request. `HEAD` is answered with the headers alone: nothing is asked of the source, and the stream is over at once. */
+  readonly method: string;
   readonly source: AsyncIterable<T>;
   /** One item as a frame, its blank line included. */
   readonly frame: (item: T) => string;
@@ -12,6 +15,11 @@ export interface EventStreamOptions<T> {
   readonly errorFrame?: (error: GatewayError) => string;
   /** A comment is written when nothing else was for this long: it keeps proxies awake and finds clients that left. */
   readonly heartbeatMs: number;
+  /**
+   * Asked as often whether the client may still read. What it throws ends the stream when it is `unauthorized` or `tenant-suspended`; any other failure
+   * to find out leaves it alone.
+   */
+  readonly recheck?: (() => Promise<void>) | undefined;
   /** Aborts when the client is gone, where the server below notices. */
   readonly client?: AbortSignal | undefined;
   /** Aborts when the process is about to end: the stream gets an error frame and can be taken up again elsewhere. */
@@ -31,10 +39,27 @@ const HEARTBEAT = new TextEncoder().encode(': heartbeat\n\n');
  * store went away, the process stops) has no id, so `Last-Event-ID` still names the last real event.
  */
 export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response {
+  const headers = {
+    'content-type': 'text/event-stream; charset=utf-8',
+    'cache-control': 'no-cache, no-transform',
+    // Nginx and its like would collect the stream otherwise.
+    'x-accel-buffering': 'no',
+    ...options.headers,
+  };
+  if (options.method === 'HEAD') {
+    // Hono would drop the body of a HEAD without cancelling it.
+    options.onEnd();
+    return new Response(null, { headers });
+  }
+  return new Response(bodyOf(options), { headers });
+}
+
+function bodyOf<T>(options: EventStreamOptions<T>): ReadableStream<Uint8Array> {
   const encoder = new TextEncoder();
   const iterator = options.source[Symbol.asyncIterator]();
   let over = false;
   let quiet = false;
+  let checking = false;
   let release: () => void = () => undefined;
 
   const end = (error?: unknown) => {
@@ -57,11 +82,24 @@ export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response
     controller.close();
   };
 
-  const body = new ReadableStream<Uint8Array>({
+  const recheck = async (controller: ReadableStreamDefaultController<Uint8Array>) => {
+    if (checking) return;
+    checking = true;
+    try {
+      await options.recheck?.();
+    } catch (error) {
+      if (isRevocation(error)) fail(controller, error);
+    } finally {
+      checking = false;
+    }
+  };
+
+  return new ReadableStream<Uint8Array>({
     start(controller) {
       const heartbeat = setInterval(() => {
         if (quiet && (controller.desiredSize ?? 0) > 0) controller.enqueue(HEARTBEAT);
         quiet = true;
+        void recheck(controller);
       }, options.heartbeatMs);
       const shutDown = () => fail(controller, shuttingDown());
       release = () => {
@@ -90,16 +128,11 @@ export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response
     },
     cancel: gone,
   });
+}
 
-  return new Response(body, {
-    headers: {
-      'content-type': 'text/event-stream; charset=utf-8',
-      'cache-control': 'no-cache, no-transform',
-      // Nginx and its like would collect the stream otherwise.
-      'x-accel-buffering': 'no',
-      ...options.headers,
-    },
-  });
+/** Whether the client's key was removed or has expired, or its tenant was suspended. */
+export function isRevocation(error: unknown): boolean {
+  return error instanceof GatewayError && (error.code === 'unauthorized' || error.code === 'tenant-suspended');
 }
 
 /** One event of an invocation as a frame. */
@@ -124,11 +157,13 @@ function isResumable(error: GatewayError): boolean {
   return error.code === 'store-unavailable' || error.code === 'shutting-down' || error.code === 'origin-unavailable';
 }
 
-/** Adds the `error` object that OpenAI-style clients look for. */
+/** Adds what to do about it, and the `error` object that OpenAI-style clients look for. */
 function withErrorObject(data: string): string {
   const parsed: unknown = JSON.parse(data);
-  const members: { code?: unknown; message?: unknown } = typeof parsed === 'object' && parsed !== null ? parsed : {};
+  const members: { code?: unknown; message?: unknown; hint?: unknown; cause?: unknown } = typeof parsed === 'object' && parsed !== null ? parsed : {};
   const code = isErrorCode(members.code) ? members.code : 'internal';
   const message = typeof members.message === 'string' ? members.message : CODES[code].title;
-  return JSON.stringify({ ...members, code, message, error: { message, type: openAiType(CODES[code].status), code } });
+  const hint = typeof members.hint === 'string' ? members.hint : failureHint(code, members.cause);
+  const error = { message, type: openAiType(CODES[code].status), code };
+  return JSON.stringify({ ...members, code, message, hint, error });
 }

@@ -36,13 +36,16 @@ export function rateLimitHeaders(quotas: readonly QuotaUse[], now: number): Reco
   return limits.length === 0 ? {} : { 'ratelimit-policy': policies.join(', '), ratelimit: limits.join(', ') };
 }
 
+/** Clients that retry by themselves wait this long and no longer: beyond it their own caller decides. */
+const MAX_PATIENCE_MS = 60_000;
+
 /** When to come back, in whole seconds, rounded up so that it is true; null when waiting does not help. */
 export function retryHeaders(retryAfterMs: number | null): Record<string, string> {
   if (retryAfterMs === null) return { 'x-should-retry': 'false' };
   return {
     'retry-after': String(Math.ceil(retryAfterMs / 1000)),
     'retry-after-ms': String(Math.ceil(retryAfterMs)),
-    'x-should-retry': 'true',
+    'x-should-retry': String(retryAfterMs <= MAX_PATIENCE_MS),
   };
 }
 

@@ -1,5 +1,6 @@
 import type { InvocationEvent } from '../control.ts';
 import { isErrorCode } from '../errors/codes.ts';
+import { failureHint } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 
 /** What a waiting client gets of an invocation that succeeded. */
@@ -46,7 +47,9 @@ export async function collectOutcome(
       };
     } else if (event.event === 'error') {
       const { code, message, usage, cause, retryAfterMs } = JSON.parse(event.data);
-      throw new GatewayError(isErrorCode(code) ? code : 'internal', String(message), {
+      const known = isErrorCode(code) ? code : 'internal';
+      throw new GatewayError(known, String(message), {
+        hint: failureHint(known, cause),
         members: { messages, ...(usage === undefined ? {} : { usage }), ...(cause === undefined ? {} : { cause }) },
         headers: waitFor(retryAfterMs),
       });

@@ -45,10 +45,12 @@ export class Responder {
     const { heartbeatMs, shutdown, log } = this.#settings;
     const following = new AbortController();
     return eventStreamResponse({
+      method: c.req.method,
       source: this.#control.events({ ...call, signal: following.signal }, id, after),
       frame: invocationFrame,
       isTerminal: ({ event }) => event === 'result' || event === 'error',
       heartbeatMs,
+      recheck: c.get('recheck'),
       client: call.signal,
       shutdown,
       headers: headersOf(id, how),

@@ -2,8 +2,9 @@ import type { Context } from 'hono';
 import type { AppEnv, AppSettings } from '../context.ts';
 import type { Call, ControlPlane, InvocationEvent } from '../control.ts';
 import { isErrorCode } from '../errors/codes.ts';
+import { failureHint } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
-import { eventStreamResponse } from '../http/event-stream.ts';
+import { eventStreamResponse, isRevocation } from '../http/event-stream.ts';
 import { Responder } from '../invocations/respond.ts';
 import { asOpenAiError, openAiErrorFrame, refusalIn } from './errors.ts';
 
@@ -76,11 +77,13 @@ export class OpenAiAnswers {
       throw error;
     }
     return eventStreamResponse({
+      method: c.req.method,
       source: startingWith(first, frames),
       frame: ({ text }) => text,
       isTerminal: ({ last }) => last,
       errorFrame: (error) => openAiErrorFrame(asOpenAiError(error)),
       heartbeatMs,
+      recheck: c.get('recheck'),
       client: call.signal,
       shutdown,
       headers: headersOf(answering),
@@ -88,7 +91,8 @@ export class OpenAiAnswers {
       onEnd: (error) => {
         following.abort();
         if (error === undefined) return;
-        cancel();
+        // Who has lost the key for it has not asked for its end.
+        if (!isRevocation(error)) cancel();
         log({ level: 'warn', message: `the stream of ${id} was cut`, requestId: call.requestId, error });
       },
     });
@@ -113,8 +117,9 @@ async function* framesOf(
       if (refusal !== null) throw refusal;
       yield { text: style.done ? 'data: [DONE]\n\n' : '', last: true };
     } else if (event === 'error') {
-      const { code, message } = JSON.parse(data);
-      throw new GatewayError(isErrorCode(code) ? code : 'internal', String(message));
+      const { code, message, cause } = JSON.parse(data);
+      const known = isErrorCode(code) ? code : 'internal';
+      throw new GatewayError(known, String(message), { hint: failureHint(known, cause) });
     }
   }
 }

@@ -20,7 +20,43 @@ export function define<R extends RouteConfig>(
 }
 
 /** Every route with a key can fail in these ways. */
-const ALWAYS: readonly ErrorCode[] = ['unauthorized', 'forbidden', 'store-unavailable', 'internal'];
+const ALWAYS: readonly ErrorCode[] = [
+  'unauthorized',
+  'forbidden',
+  'tenant-suspended',
+  'headers-too-large',
+  'store-unavailable',
+  'internal',
+];
+
+const header = (description: string, example: string) => ({
+  description,
+  schema: { type: 'string' as const, example },
+});
+
+/** Whether and when the same request may succeed. */
+const RETRY_HEADERS = {
+  'X-Should-Retry': header('Whether a client may send it again by itself', 'true'),
+  'Retry-After': header('Seconds after which another try may succeed, where that is known', '1'),
+  'Retry-After-Ms': header('The same in milliseconds', '1000'),
+};
+
+/** What is left of the quotas that count, where the tenant has some (draft-ietf-httpapi-ratelimit-headers-10). */
+const LIMIT_HEADERS = {
+  'RateLimit-Policy': header('The quotas that count: `q` in `w` seconds', '"requests-per-minute";q=60;w=60'),
+  RateLimit: header('What is left of them: `r` for `t` seconds', '"requests-per-minute";r=12;t=31'),
+};
+
+/** Headers of an answer to whoever invokes. */
+export const INVOKED_HEADERS = {
+  ...LIMIT_HEADERS,
+  'Content-Location': header('Address of the invocation', '/v1/invocations/inv_4f1c'),
+  'Preference-Applied': header('What was heeded of `Prefer`', 'wait=10'),
+  'Idempotency-Replayed': header('`true` when an earlier request with the same `Idempotency-Key` has made it', 'true'),
+};
+
+/** Headers of an answer that names what was made. */
+export const LOCATION = { Location: header('Address of the invocation', '/v1/invocations/inv_4f1c') };
 
 /** The documented error answers of a route: its codes grouped by status. */
 export function problems(...codes: ErrorCode[]): Record<string, object> {
@@ -34,6 +70,9 @@ export function problems(...codes: ErrorCode[]): Record<string, object> {
       status,
       {
         description: list.map((code) => `\`${code}\``).join(', '),
+        ...(status === 409 || status === 429 || status >= 500
+          ? { headers: { ...RETRY_HEADERS, ...(status === 429 ? LIMIT_HEADERS : {}) } }
+          : {}),
         content: { 'application/problem+json': { schema: ProblemSchema } },
       },
     ]),
@@ -50,7 +89,8 @@ export const EVENT_STREAM = {
   'text/event-stream': {
     schema: {
       type: 'string' as const,
-      description: 'Frames of `id`, `event` (start, message, log, metric, result, error) and `data` (JSON)',
+      description:
+        'Frames of `id`, `event` (start, message, log, metric, result, error) and `data` (JSON). An `error` without an id is the gateway’s own and says whether to come back (`resumable`); `unauthorized` and `tenant-suspended` tell that the key may not read on, and leave the invocation alone.',
     },
   },
 };

@@ -183,7 +183,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
             .openapi({ description: 'Decide by the weights of the alias, by chance' }),
         }),
       },
-      responses: { 200: json(FunctionSchema, 'The function'), ...problems('unknown-function') },
+      responses: { 200: json(FunctionSchema, 'The function'), ...problems('unknown-function', 'unknown-alias') },
     }),
     async (c) => {
       const { reference } = c.req.valid('param');
@@ -239,20 +239,35 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
   );
 }
 
-/** The version that an invocation by `name`, `name@alias` or `name@version` runs. Throws `unknown-function`. */
+/** The version that an invocation by `name`, `name@alias` or `name@version` runs. Throws `unknown-function`, `unknown-alias`. */
 export async function findFunction(control: ControlPlane, call: Call, reference: string): Promise<FunctionVersion> {
   const { name, version } = referenceOf(reference);
   const found = name === '' || version === '' ? null : await control.releases.resolve(call, name, version);
-  if (found === null) throw unknownFunction(reference);
-  return found;
+  return found ?? missing(control, call, name, version);
 }
 
 /** The same for whoever looks at it: of an alias, the version that it serves most. */
 async function inspectFunction(control: ControlPlane, call: Call, reference: string): Promise<FunctionVersion> {
   const { name, version } = referenceOf(reference);
   const found = name === '' || version === '' ? null : await control.function(call, { name, version });
-  if (found === null) throw unknownFunction(reference);
-  return found;
+  return found ?? missing(control, call, name, version);
+}
+
+/** Says what there is not: the function, or only what was named of it. */
+export async function missing(
+  control: ControlPlane,
+  call: Call,
+  name: string,
+  version: string | undefined,
+): Promise<never> {
+  if (name === '' || (await control.versions(call, name)).length === 0) throw unknownFunction(name);
+  if (version === undefined)
+    throw new GatewayError('unknown-alias', `The alias "live" of ${name} serves nothing, so that its bare name means nothing.`, {
+      hint: `Name a version or another alias, such as ${name}@canary: \`pie versions ${name}\` lists them. \`pie alias set ${name} live VERSION\` sets it.`,
+    });
+  throw new GatewayError('unknown-alias', `${name} has no alias or version "${version}".`, {
+    hint: `\`pie versions ${name}\` lists its versions and the names that serve them.`,
+  });
 }
 
 function referenceOf(reference: string): { name: string; version: string | undefined } {

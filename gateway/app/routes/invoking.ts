@@ -7,7 +7,7 @@ import { preferencesOf, wantsEventStream } from '../http/preferences.ts';
 import { cancelAfterOf } from '../http/request-options.ts';
 import { Responder } from '../invocations/respond.ts';
 import { InputChecker } from '../validation/input.ts';
-import { type App, define, EVENT_STREAM, json, problems, SECURITY } from './define.ts';
+import { type App, define, EVENT_STREAM, INVOKED_HEADERS, json, LOCATION, problems, SECURITY } from './define.ts';
 import { findFunction, referenceParam } from './functions.ts';
 import { InvocationSchema, OutcomeSchema } from './schemas.ts';
 
@@ -59,11 +59,16 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
       responses: {
         200: {
           description: 'The outcome, or the events',
+          headers: INVOKED_HEADERS,
           content: { 'application/json': { schema: OutcomeSchema }, ...EVENT_STREAM },
         },
-        202: json(InvocationSchema, 'Accepted; `Location` is its address'),
+        202: {
+          ...json(InvocationSchema, 'Accepted; `Location` is its address'),
+          headers: { ...INVOKED_HEADERS, ...LOCATION },
+        },
         ...problems(
           'unknown-function',
+          'unknown-alias',
           'invalid-input',
           'invalid-webhook',
           'idempotency-in-flight',
@@ -74,9 +79,6 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
           'too-many-requests',
           'quota-requests',
           'quota-concurrency',
-          'quota-requests',
-          'quota-concurrency',
-          'tenant-suspended',
           'runtime-unavailable',
           ...FAILURE_CODES,
           'shutting-down',

@@ -33,7 +33,7 @@ export function keyRoutes(app: App, control: ControlPlane): void {
     const base = own ? '/v1/keys' : '/v1/tenants/{tenant}/keys';
     const whose = own ? 'your own tenant' : 'a tenant';
     const suffix = own ? 'OwnKey' : 'Key';
-    const params = z.object(own ? {} : { tenant: tenantName });
+    const params = z.object(own ? {} : { tenant: tenantName.openapi({ description: 'Whose keys' }) });
     const keyParams = params.extend({ id: idSchema });
     const tenantOf = (c: Context<AppEnv>) => (own ? callOf(c).principal.tenant : (c.req.param('tenant') ?? ''));
 

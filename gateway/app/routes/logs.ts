@@ -7,7 +7,7 @@ import { timeMs } from '../http/durations.ts';
 import { eventStreamResponse } from '../http/event-stream.ts';
 import { wantsEventStream } from '../http/preferences.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
-import { unknownFunction } from './functions.ts';
+import { nameParam, unknownFunction } from './functions.ts';
 import { LogEntrySchema } from './schemas.ts';
 
 const MAX_LIMIT = 10_000;
@@ -32,7 +32,13 @@ const logQuery = z.object({
   after: z.string().regex(CURSOR, 'is not a cursor').optional().openapi({ description: 'Cursor: only later lines' }),
 });
 
-const logHeaders = z.object({ 'last-event-id': z.string().regex(CURSOR, 'is not a cursor').optional() });
+const logHeaders = z.object({
+  'last-event-id': z
+    .string()
+    .regex(CURSOR, 'is not a cursor')
+    .optional()
+    .openapi({ description: 'Resume a stream after this line' }),
+});
 
 const responses = {
   200: {
@@ -45,7 +51,7 @@ const responses = {
 };
 
 const DESCRIPTION =
-  'The newest kept lines that pass the filters, oldest first; failures of invocations are lines of level `error`. As an event stream it goes on with live lines until the client leaves; each frame has the event `log`, and its id resumes with `Last-Event-ID`.';
+  'The newest kept lines that pass the filters, oldest first; failures of invocations are lines of level `error`. As an event stream it goes on with live lines until the client leaves; each of their frames has the event `log`, and its id resumes with `Last-Event-ID`. A frame `error` tells why it cannot go on: the key was removed or has expired (`unauthorized`), its tenant is suspended (`tenant-suspended`), or something went away for a while (`resumable`).';
 
 /** Log lines of a function over all its invocations, and of all functions. */
 export function logRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
@@ -66,11 +72,13 @@ export function logRoutes(app: App, control: ControlPlane, settings: AppSettings
     }
     const following = new AbortController();
     return eventStreamResponse({
+      method: c.req.method,
       source: control.logs({ ...call, signal: following.signal }, name, options),
       frame: ({ cursor: id, ...entry }) =>
         `id: ${id}\nevent: log\ndata: ${JSON.stringify({ cursor: id, ...entry })}\n\n`,
       isTerminal: () => false,
       heartbeatMs: settings.heartbeatMs,
+      recheck: c.get('recheck'),
       client: call.signal,
       // It would go on for ever.
       shutdown: settings.draining,
@@ -90,7 +98,7 @@ export function logRoutes(app: App, control: ControlPlane, settings: AppSettings
       description: DESCRIPTION,
       security: SECURITY,
       request: {
-        params: z.object({ name: z.string().min(1).max(64) }),
+        params: nameParam,
         query: logQuery,
         headers: logHeaders,
       },

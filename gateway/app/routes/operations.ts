@@ -20,7 +20,7 @@ const listQuery = z.object({
       example: 'queued,running',
     }),
   tenant: tenantName.optional().openapi({ description: "Another tenant than the key's: operators only" }),
-  limit: z.coerce.number().int().min(1).max(MAX_PAGE).default(50),
+  limit: z.coerce.number().int().min(1).max(MAX_PAGE).default(50).openapi({ description: 'How many, at most' }),
   cursor: z
     .string()
     .regex(/^\d{1,15}\.[A-Za-z0-9_-]{1,128}$/, 'is not a cursor')

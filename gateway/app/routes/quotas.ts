@@ -15,7 +15,7 @@ const time = z.iso.datetime({ offset: true, error: 'is no time in ISO 8601, such
 
 const scopeQuery = z.object({
   tenant: tenantName.optional().openapi({ description: "For operators; the key's own tenant by default" }),
-  function: functionName.optional().openapi({ description: 'The quotas of this function as well' }),
+  function: functionName.optional().openapi({ description: 'Only the quotas of the tenant as a whole and of this function' }),
 });
 
 const changeQuery = z.object({
@@ -60,7 +60,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
       tags: ['Quotas'],
       summary: 'Limits that bind, and what is used of them',
       description:
-        'A tenant without a limit of some kind has no entry for it. The same numbers are in the headers `RateLimit-Policy` and `RateLimit` of invocations.',
+        'Those of the tenant as a whole, each followed by those of its functions. What has no limit has no entry. The same numbers are in the headers `RateLimit-Policy` and `RateLimit` of invocations.',
       security: SECURITY,
       request: { query: scopeQuery },
       responses: {
@@ -94,6 +94,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
         ...problems(
           'invalid-quota',
           'unknown-tenant',
+          'unknown-function',
           'invalid-input',
           'malformed-json',
           'body-too-large',

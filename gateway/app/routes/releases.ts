@@ -4,7 +4,7 @@ import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
-import { nameParam, REMOVED, removed, removeQuery, unknownFunction } from './functions.ts';
+import { missing, nameParam, REMOVED, removed, removeQuery, unknownFunction } from './functions.ts';
 import { AliasSchema, DifferenceSchema, DrainingSchema, ShareSchema } from './schemas.ts';
 
 const MAX_TEXT = 1000;
@@ -14,7 +14,10 @@ const aliasParam = nameParam.extend({
   alias: z.string().min(1).max(MAX_TEXT).openapi({ description: 'Name of the alias or tag', example: 'live' }),
 });
 const versionParam = nameParam.extend({
-  version: z.string().min(1).max(MAX_TEXT).openapi({ description: 'The version', example: '3f9ac41e07b2' }),
+  version: z.string().min(1).max(MAX_TEXT).openapi({
+    description: 'The version, its first four or more digits, or a tag of it',
+    example: '3f9ac41e07b2',
+  }),
 });
 
 const text = z.string().max(MAX_TEXT);
@@ -218,14 +221,13 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
       description: 'Nothing new runs it from then on; it goes when its invocations have ended. `now` cancels those.',
       security: SECURITY,
       request: { params: versionParam, query: removeQuery },
-      responses: { ...REMOVED, ...problems('unknown-function', 'conflict') },
+      responses: { ...REMOVED, ...problems('unknown-function', 'unknown-alias', 'invalid-alias', 'conflict') },
     }),
     async (c) => {
       const call = callOf(c, 'deploy');
       const { name, version } = c.req.valid('param');
       const left = await releases.removeVersion(call, name, version, c.req.valid('query').now === 'true');
-      if (left === null) throw unknownFunction(`${name}@${version}`);
-      return removed(c, left);
+      return left === null ? await missing(control, call, name, version) : removed(c, left);
     },
   );
 }

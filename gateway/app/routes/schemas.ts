@@ -12,7 +12,10 @@ export const ManifestSchema = z
     description: z.string().optional(),
     input: z.unknown().optional().openapi({ description: 'JSON schema (2020-12) of the input' }),
   })
-  .openapi('Manifest', { description: 'What pie.json says about the function.' });
+  .openapi('Manifest', {
+    description:
+      'What pie.json says about the function. `environment` has `(sealed)` in place of each value: they are never shown.',
+  });
 
 export const ShareSchema = z
   .object({
@@ -89,7 +92,7 @@ export const DeployedSchema = FunctionSchema.extend({
     buildMs: z.number().nullable(),
     steps: z.array(z.object({ name: z.string(), ms: z.number() })),
     coldStartMs: z.number().nullable().openapi({ description: 'Launch with an empty pool, measured' }),
-    warmStartMs: z.number().nullable().openapi({ description: 'Launch of a ready instance, measured' }),
+    warmStartMs: z.number().nullable().openapi({ description: 'Taking a ready instance from the pool, measured: its first call comes after it' }),
   }),
   grants,
   warnings,
@@ -127,6 +130,7 @@ export const InvocationSchema = z
     output: z.unknown().optional(),
     error: z.object({ code: z.string(), message: z.string() }).optional(),
     usage: UsageSchema.optional(),
+    attempts: z.int().openapi({ description: 'Attempts begun; `usage` is the sum over them' }),
     lastEventId: z.int().openapi({ description: 'Sequence number of the last event so far; 0 when there is none' }),
     webhook: z
       .object({

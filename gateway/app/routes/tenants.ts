@@ -128,15 +128,15 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
       tags: ['Tenants'],
       summary: 'Read the log of administrative acts',
       description:
-        'Newest first. Without `tenant`, an operator’s key reads those of all tenants, any other those of its own. About 2,000 a tenant are kept.',
+        'Newest first. Without `tenant`, an operator’s key reads those of all tenants, any other those of its own. About 2,000 a tenant are kept, and as many of those about the tenant, its keys, quotas and webhook secret. What operators do to invocations of another tenant (`invocation.read`, `.cancel`, `.message`, `.put-file`, `.read-file`) is among them.',
       security: SECURITY,
       request: {
         query: z.object({
-          tenant: tenantName.optional(),
+          tenant: tenantName.optional().openapi({ description: 'Only of this tenant; an operator sees all without it' }),
           before: z.string().regex(CURSOR, 'is not a cursor').optional().openapi({
             description: 'Cursor: only earlier acts',
           }),
-          limit: z.coerce.number().int().min(1).max(1000).default(100),
+          limit: z.coerce.number().int().min(1).max(1000).default(100).openapi({ description: 'The newest so many' }),
         }),
       },
       responses: {

@@ -79,7 +79,8 @@ async function deployOne(call: Call, source: FunctionSource): Promise<number> {
     terminal.print(`${url}/invocations`);
     terminal.value(shownOf(deployment, url));
     for (const warning of deployed.warnings) terminal.note(`warning: ${warning}`);
-    terminal.note(`Next: pie invoke ${name} --input ${quoted(JSON.stringify(exampleInput(source.manifest)))}`);
+    const input = quoted(JSON.stringify(exampleInput(source.manifest)));
+    terminal.note(`Next: pie invoke ${referenceTo(deployed)} --input ${input}`);
     return EXIT.ok;
   } catch (error) {
     progress.clear();
@@ -132,6 +133,7 @@ async function deployAll(
   const startedAt = performance.now();
   const progress = terminal.progress(`Deploying ${counted(sources.length, 'function')}`);
   const failures: Failure[] = [];
+  const warnings: string[] = [];
   const waiting = sources.values();
   let done = 0;
   let created = 0;
@@ -144,10 +146,12 @@ async function deployAll(
           terminal.print(`${name}@${plan.version}`);
           for (const line of planLines(plan)) terminal.print(line);
           terminal.value({ name, ...plan });
+          warnings.push(...plan.warnings.map((warning) => `${name}: ${warning}`));
         } else {
           const deployment = await deployFunction(client, source, { ...targetOf(options), signal });
           if (deployment.deployed.created) created++;
           terminal.value(shownOf(deployment, addressOf(credentials.url, name)));
+          warnings.push(...deployment.deployed.warnings.map((warning) => `${name}: ${warning}`));
         }
       } catch (error) {
         signal.throwIfAborted();
@@ -169,12 +173,19 @@ async function deployAll(
       ? `Checked ${well} in ${took}; nothing was stored`
       : `Deployed ${well}, ${created} of them new or changed, in ${took}`,
   );
+  for (const warning of warnings.sort()) terminal.note(`warning: ${warning}`);
   for (const failure of failures) terminal.failure(failure);
   return failures[0]?.exitCode ?? EXIT.ok;
 }
 
 function about(name: string, failure: Failure): Failure {
   return new Failure(`${name}: ${failure.message}`, { ...failure, cause: failure.cause });
+}
+
+/** By what the version is invoked: its bare name when `live` serves it, else the alias that does, else the version itself. */
+function referenceTo({ name, version, alias }: Deployment['deployed']): string {
+  if (alias === null) return `${name}@${version}`;
+  return alias.alias === 'live' ? name : `${name}@${alias.alias}`;
 }
 
 const addressOf = (url: string, name: string): string => `${url}/v1/functions/${encodeURIComponent(name)}`;

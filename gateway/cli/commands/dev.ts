@@ -1,5 +1,5 @@
 import { type Command, text } from '../command.ts';
-import { deployOnce, invokeOnce, showLogs } from '../dev/cycle.ts';
+import { deployOnce, invokeOnce, removeReplaced, showLogs } from '../dev/cycle.ts';
 import { devPlatform } from '../dev/platform.ts';
 import { SourceWatch } from '../dev/watch.ts';
 import { EXIT } from '../failure.ts';
@@ -12,7 +12,7 @@ export const dev: Command = {
   summary: 'Deploy a function at every save, and show its log',
   description:
     'Uses the platform that runs, else starts one that ends with this command. Builds and deploys at once and again whenever a file of the bundle is saved; what ' +
-    'does not build is shown with its place, and the version before stays. Ctrl-C ends it.',
+    'does not build is shown with its place, and the version before stays. Versions that it made go when a later save replaces them. Ctrl-C ends it.',
   arguments: [
     { name: 'source', help: 'a folder with a pie.json, or a file (the current folder without it)', required: false },
   ],
@@ -34,13 +34,23 @@ export const dev: Command = {
       const following = new Following();
       try {
         let files: readonly string[] = [];
+        /** Versions that were made here and nothing has replaced, by function. */
+        const made = new Map<string, string>();
         for (;;) {
           const startedAt = Date.now();
           const cycle = await deployOnce(platform.client, target, terminal, signal);
-          const name = cycle.deployed;
+          const { deployed } = cycle;
+          const name = deployed?.name ?? null;
           // What does not build may still be mended in a file that was in the bundle before.
           files = name === null ? [...new Set([...files, ...cycle.files])] : cycle.files;
           watch.watch(files, startedAt, name === null);
+          const replaced = made.get(name ?? '');
+          if (deployed !== null && deployed.version !== replaced) {
+            if (replaced !== undefined)
+              await removeReplaced(platform.client, deployed.name, replaced, terminal, signal);
+            if (deployed.created) made.set(deployed.name, deployed.version);
+            else made.delete(deployed.name);
+          }
           const superseded = new AbortController();
           const running = AbortSignal.any([signal, superseded.signal]);
           if (name !== null) following.of(name, (until) => showLogs(platform.client, name, terminal, until));

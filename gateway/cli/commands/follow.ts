@@ -23,6 +23,7 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
   let said = 0;
   let atLineStart = true;
   const startedAt = performance.now();
+  let warning = '';
   const endLine = async () => {
     if (!atLineStart) await terminal.write('\n');
     atLineStart = true;
@@ -31,6 +32,15 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
     options.onEvent?.(event);
     if (event.event !== 'log' || options.logsElsewhere !== true) terminal.value(event);
     switch (event.event) {
+      case 'start': {
+        const { attempt = 1 } = event.data;
+        if (attempt === 1) break;
+        // What the attempt before it has said cannot be taken back here: the reader is told that it counts no more.
+        await endLine();
+        said = 0;
+        terminal.remark(`— starts again (attempt ${attempt})${warning === '' ? '' : `: ${warning}`} —`);
+        break;
+      }
       case 'message': {
         if ('file' in event.data) {
           const { name, bytes } = event.data.file;
@@ -49,6 +59,7 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
         break;
       }
       case 'log':
+        if (event.data.level === 'warn') warning = event.data.message;
         if (options.logs) terminal.note(`[${event.data.level}] ${event.data.message}`);
         break;
       case 'result': {

@@ -1,7 +1,7 @@
 import type { FunctionVersion } from '../../app/control.ts';
 import type { Command } from '../command.ts';
 import { sharesText } from '../deploy-report.ts';
-import { EXIT } from '../failure.ts';
+import { EXIT, Failure } from '../failure.ts';
 import { ago, bytes } from '../format.ts';
 
 const name = { name: 'function', help: 'name of the function', required: true } as const;
@@ -39,8 +39,13 @@ export const versions: Command = {
     'Lists the versions of a function, newest first: which names serve each, what was said of it, and by whom.',
   examples: [{ line: 'pie versions text-completion', does: 'invoke one with name@version' }],
   async run({ args, terminal, signal, connect }) {
+    const [name = ''] = args;
+    if (name.includes('@'))
+      throw new Failure(`"${name}" names one version or alias; versions lists all of a function.`, {
+        advice: `Write \`pie versions ${name.slice(0, name.indexOf('@'))}\`.`,
+      });
     const { client } = await connect();
-    const found = await client.versions(args[0] ?? '', { signal });
+    const found = await client.versions(name, { signal });
     terminal.value(found);
     terminal.table(
       ['VERSION', 'ALIASES', 'SIZE', 'DEPLOYED', 'BY', 'MESSAGE'],

@@ -4,9 +4,9 @@ import { PieError } from '../../client/errors.ts';
 import { type Call, type Command, text } from '../command.ts';
 import { confirm } from '../confirm.ts';
 import { EXIT, Failure } from '../failure.ts';
-import { ago, counted, duration } from '../format.ts';
+import { counted, duration, number } from '../format.ts';
 import { follow } from './follow.ts';
-import { listed } from './ps.ts';
+import { cells, HEADING, listed } from './ps.ts';
 
 const id = { name: 'invocation', help: 'id of the invocation', required: true } as const;
 /** Cancelled at once; the others wait for their turn. */
@@ -44,23 +44,26 @@ export const status: Command = {
     const { client } = await connect();
     const state = await client.invocation(args[0] ?? '', { signal });
     terminal.value(state);
-    terminal.print(`${state.id}  ${state.status}  ${state.function}@${state.version}  ${ago(state.createdAt)}`);
+    terminal.table(HEADING, [cells(state)], '');
     for (const line of details(state)) terminal.print(line);
     if (state.output !== undefined) terminal.print(JSON.stringify(state.output, null, 2));
     return EXIT.ok;
   },
 };
 
-function details({ parent, createdAt, startedAt, endedAt, error, usage, webhook }: InvocationState): string[] {
+function details({ parent, createdAt, startedAt, endedAt, attempts, error, usage, webhook }: InvocationState): string[] {
   const lines: string[] = [];
   if (parent !== undefined) lines.push(`child of ${parent}`);
   if (startedAt !== undefined) {
     const waited = duration(Date.parse(startedAt) - Date.parse(createdAt));
     const ran = duration((endedAt === undefined ? Date.now() : Date.parse(endedAt)) - Date.parse(startedAt));
     lines.push(`waited ${waited}, ${endedAt === undefined ? 'runs for' : 'ran'} ${ran}`);
+    if (attempts > 1) lines.push(`begun ${attempts} times: these are the times of the last, and the sums of what all used`);
   }
-  const used = Object.entries(usage ?? {}).filter(([, amount]) => typeof amount === 'number' && amount > 0);
-  if (used.length > 0) lines.push(`used ${used.map(([name, amount]) => `${name} ${amount}`).join(', ')}`);
+  const used = Object.entries(usage ?? {}).flatMap(([name, amount]) =>
+    typeof amount === 'number' && amount > 0 ? [`${name} ${number(amount)}`] : [],
+  );
+  if (used.length > 0) lines.push(`used ${used.join(', ')}`);
   if (webhook !== undefined) {
     const last = webhook.lastError ?? (webhook.lastStatus === null ? null : `status ${webhook.lastStatus}`);
     const next = webhook.nextAt === null ? null : `next at ${webhook.nextAt}`;
@@ -80,7 +83,7 @@ export const cancel: Command = {
   options: [
     { flags: '--function <name>', help: 'all of this function that wait or run' },
     { flags: '--all', help: 'all that wait or run' },
-    { flags: '--yes', help: 'do not ask' },
+    { flags: '-y, --yes', help: 'do not ask' },
   ],
   examples: [
     { line: 'pie cancel inv_4f1c', does: 'everything that it holds is released' },
@@ -136,5 +139,5 @@ function wasOver({ endedAt, status: state }: InvocationState): boolean {
 
 function eventNumber(value: string): number {
   if (/^\d+$/.test(value)) return Number(value);
-  throw new Error('It must be the number of an event.');
+  throw new Failure('It must be the number of an event.');
 }

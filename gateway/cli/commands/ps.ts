@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { InvocationPage } from '../../app/control/operations.ts';
-import type { InvocationStatus } from '../../app/control.ts';
+import type { InvocationState, InvocationStatus } from '../../app/control.ts';
 import type { PieClient } from '../../client/client.ts';
 import { type Call, type Command, text } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
@@ -98,14 +98,15 @@ export async function listed(
   return rows;
 }
 
-const HEADING = ['ID', 'FUNCTION', 'STATUS', 'AGE', 'WAITED', 'TOKENS', 'GPU', 'CPU'];
+export const HEADING = ['ID', 'FUNCTION', 'STATUS', 'AGE', 'WAITED', 'TOKENS', 'GPU', 'CPU'];
 
 function show(terminal: Terminal, rows: readonly Listed[]): void {
   for (const row of rows) terminal.value(row);
   terminal.table(HEADING, rows.map(cells), 'There are none. `pie ps --all` shows ended ones too.');
 }
 
-function cells(row: Listed): string[] {
+/** An invocation as a row below {@link HEADING}. */
+export function cells(row: InvocationState): string[] {
   const until = row.startedAt ?? row.endedAt;
   const waitedMs = (until === undefined ? Date.now() : Date.parse(until)) - Date.parse(row.createdAt);
   const time = (name: string) => {
@@ -116,7 +117,7 @@ function cells(row: Listed): string[] {
   return [
     row.id,
     `${row.function}@${row.version}`,
-    row.error === undefined || row.status === 'cancelled' ? row.status : row.error.code,
+    stateOf(row),
     ago(row.createdAt),
     duration(Math.max(0, waitedMs)),
     tokens.every((count) => count === null) ? '-' : number((tokens[0] ?? 0) + (tokens[1] ?? 0)),
@@ -125,7 +126,13 @@ function cells(row: Listed): string[] {
   ];
 }
 
-function numberOf({ usage }: Listed, name: string): number | null {
+/** `running`, `failed (trap)`, `running, attempt 2`. */
+function stateOf({ status, error, attempts }: InvocationState): string {
+  const state = error === undefined || status === 'cancelled' ? status : `${status} (${error.code})`;
+  return attempts > 1 ? `${state}, attempt ${attempts}` : state;
+}
+
+function numberOf({ usage }: InvocationState, name: string): number | null {
   const value = usage?.[name];
   return typeof value === 'number' ? value : null;
 }

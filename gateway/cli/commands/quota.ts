@@ -1,6 +1,6 @@
 import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
 import type { QuotaStatus } from '../../app/control/quotas.ts';
-import { type Command, text } from '../command.ts';
+import { type Call, type Command, text } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { duration, number } from '../format.ts';
 import { parseSpan } from '../span.ts';
@@ -14,10 +14,10 @@ export const quotaList: Command = {
   byDefault: true,
   summary: 'Show the limits that bind, and how much of each is used',
   description: 'Windows begin with the minute, day and month of UTC. What has no limit is not listed.',
-  options: [tenant, { flags: '--function <function>', help: 'the limits of this function as well' }],
+  options: [tenant, { flags: '--function <function>', help: 'only those of the tenant as a whole and of this function' }],
   examples: [
-    { line: 'pie quota', does: 'the limits of your tenant' },
-    { line: 'pie quota list --function story --json', does: 'with those of a function, for programs' },
+    { line: 'pie quota', does: 'the limits of your tenant and its functions' },
+    { line: 'pie quota list --function story --json', does: 'of one function, for programs' },
   ],
   async run({ options, terminal, signal, connect }) {
     const { client } = await connect();
@@ -82,11 +82,19 @@ export const quotaSet: Command = {
     );
     terminal.value(status);
     terminal.print(
-      status === null ? `${name} has no limit now.` : `${name} is ${number(status.limit)}: ${setBy(status)}.`,
+      `${name} of ${holderOf(options)}: ${status === null ? 'no limit now' : `at most ${number(status.limit)}, set by ${setBy(status)}`}.`,
     );
     return EXIT.ok;
   },
 };
+
+/** `tenant acme`, `function story of tenant acme`. */
+function holderOf(options: Call['options']): string {
+  const named = text(options, 'tenant');
+  const whole = named === undefined ? 'your tenant' : `tenant ${named}`;
+  const fn = text(options, 'function');
+  return fn === undefined ? whole : `function ${fn} of ${whole}`;
+}
 
 /** Anything but a number the platform refuses, and says what a limit is. */
 function limitOf(text: string): number | null {

@@ -38,7 +38,7 @@ export const aliasList: Command = {
         sharesText(state.shares),
         ago(state.changedAt),
         state.changedBy,
-        [state.message, state.restores === undefined ? undefined : `(back to ${state.restores})`]
+        [state.message, state.restores === undefined ? undefined : `(back to revision ${state.restores})`]
           .filter(Boolean)
           .join(' '),
       ]),
@@ -142,7 +142,7 @@ export const remove: Command = {
   summary: 'Remove a function, or one version of it',
   description:
     'Nothing new runs it from that moment on, and its name is free. It goes when its last invocation has ended, which the command waits for; Ctrl-C ends ' +
-    'the waiting, not the removal. A version (name@version) can be removed when no alias serves it.',
+    'the waiting, not the removal. A version (name@version, its first digits, or a tag) can be removed when no alias serves it.',
   arguments: [name],
   options: [
     { flags: '--now', help: 'cancel its invocations instead of waiting for their ends' },
@@ -160,12 +160,14 @@ export const remove: Command = {
     const at = reference.indexOf('@');
     const fn = at < 0 ? reference : reference.slice(0, at);
     const only = at < 0 ? undefined : reference.slice(at + 1);
+    if (fn === '' || only === '')
+      throw new Failure(`"${reference}" names no function.`, { advice: 'Write its name, or name@version.' });
     const now = options.now === true;
     const left =
       only === undefined
         ? await client.removeFunction(fn, { signal, now })
         : await client.removeVersion(fn, only, { signal, now });
-    const draining = options.wait === false ? left : await drained(call, client, fn, only, left);
+    const draining = options.wait === false ? left : await drained(call, client, fn, left);
     terminal.value({ removed: reference, draining });
     terminal.print(
       draining.length === 0 ? `Removed ${reference}.` : `Removed ${reference}; draining: ${unfinishedText(draining)}.`,
@@ -179,11 +181,10 @@ async function drained(
   { terminal, signal }: Call,
   client: PieClient,
   fn: string,
-  only: string | undefined,
   first: readonly Draining[],
 ): Promise<readonly Draining[]> {
-  const of = (all: readonly Draining[]) => all.filter(({ version }) => only === undefined || version === only);
-  let left = of(first);
+  const of = (all: readonly Draining[]) => all.filter(({ version }) => first.some((one) => one.version === version));
+  let left = first;
   if (left.length === 0) return left;
   const progress = terminal.progress(`draining: ${unfinishedText(left)}`);
   try {

@@ -24,6 +24,8 @@ export const usage: Command = {
     { line: 'pie usage --from 2026-11-01 --by hour --per-function --csv > usage.csv', does: 'for a spreadsheet' },
   ],
   async run({ options, terminal, signal, connect }) {
+    if (options.csv === true && terminal.json)
+      throw new Failure('--csv and --json do not go together.', { advice: 'Give one of them.' });
     const { client } = await connect();
     const query = {
       signal,
@@ -33,7 +35,7 @@ export const usage: Command = {
       by: SPANS.find((span) => span === options.by),
       perFunction: options.perFunction === true,
     };
-    if (options.csv === true && !terminal.json) {
+    if (options.csv === true) {
       await terminal.write(await client.quotas.usageCsv(query));
       return EXIT.ok;
     }

@@ -11,8 +11,8 @@ import type { Terminal } from '../terminal.ts';
 
 /** What a save came to. */
 export interface Cycle {
-  /** Name of the function, when it was deployed. */
-  readonly deployed: string | null;
+  /** The function, when it was deployed, and whether this made its version. */
+  readonly deployed: { readonly name: string; readonly version: string; readonly created: boolean } | null;
   /** Files to watch, absolute: what is in the bundle, or what the error is about. */
   readonly files: readonly string[];
 }
@@ -35,13 +35,30 @@ export async function deployOnce(
     const what = deployed.created ? '' : '  (as it was)';
     terminal.print(`${name}@${deployed.version}  ${bytes(size)}, ${build}deployed in ${duration(deployMs)}${what}`);
     terminal.value({ kind: 'deployed', name, version: deployed.version, created: deployed.created, bytes: size });
-    return { deployed: name, files: [...files, ...(built?.files ?? [])] };
+    return { deployed, files: [...files, ...(built?.files ?? [])] };
   } catch (thrown) {
     signal.throwIfAborted();
     const failure = toFailure(thrown);
     report(failure, terminal);
     const faulty = failure.diagnostics.filter(({ file }) => file !== '').map(({ file }) => path.resolve(file));
     return { deployed: null, files: [...files, ...faulty] };
+  }
+}
+
+/** Removes a version that a later save has replaced, unless something serves it: a function may not have that many. */
+export async function removeReplaced(
+  client: PieClient,
+  name: string,
+  version: string,
+  terminal: Terminal,
+  signal: AbortSignal,
+): Promise<void> {
+  try {
+    await client.removeVersion(name, version, { signal });
+  } catch (error) {
+    signal.throwIfAborted();
+    const served = error instanceof PieError && ['conflict', 'unknown-function', 'unknown-alias'].includes(error.code);
+    if (!served) report(toFailure(error), terminal);
   }
 }
 

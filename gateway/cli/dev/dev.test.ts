@@ -5,6 +5,7 @@ import os from 'node:os';
 import path from 'node:path';
 import readline from 'node:readline';
 import { after, before, describe, it } from 'node:test';
+import { PieClient } from '../../client/client.ts';
 import { freePort } from '../../local/platform.ts';
 import { pinnedNode, ROOT } from '../paths.ts';
 
@@ -102,8 +103,15 @@ describe('pie dev', () => {
       write('src/word.ts', `import { more } from './more.ts';\nexport const word: string = more;\n`);
       assert.match(String((await dev.next('failed')).message), /src\/word\.ts:1:22: Could not resolve/);
       write('src/more.ts', `export const more = 'three';\n`);
-      await dev.next('deployed');
+      const third = await dev.next('deployed');
       assert.deepEqual(resultOf(await dev.next('event:result')), { word: 'three' });
+      const { url, apiKey } = JSON.parse(readFileSync(path.join(home, 'credentials.json'), 'utf8'));
+      const listed = await new PieClient({ url, apiKey }).versions('greeter');
+      assert.deepEqual(
+        listed.map(({ version }) => version),
+        [third.version],
+        'those that were replaced are gone',
+      );
     } finally {
       dev.process.kill('SIGINT');
     }

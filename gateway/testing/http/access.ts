@@ -82,6 +82,12 @@ export function describeAccess(get: () => Harness): void {
       const { body } = await h.ask('/openapi.json');
       assert.equal(body.openapi, '3.1.0');
       assert.ok(body.paths['/v1/functions/{reference}/invocations'].post.responses['422']);
+      const { responses } = body.paths['/v1/functions/{reference}/invocations'].post;
+      assert.ok(responses[200].headers['Idempotency-Replayed'] && responses[202].headers.Location && responses[431]);
+      assert.ok(responses[429].headers['Retry-After'] && responses[429].headers['RateLimit-Policy']);
+      for (const [path, operations] of Object.entries<Record<string, { parameters?: { name: string }[] }>>(body.paths))
+        for (const { parameters = [] } of Object.values(operations))
+          for (const parameter of parameters) assert.ok('description' in parameter, `${path}: ${parameter.name}`);
       const page = await h.ask('/docs');
       assert.match(page.headers.get('content-type') ?? '', /^text\/html/);
       for (const path of Object.keys(body.paths)) assert.ok(page.body.includes(path), path);

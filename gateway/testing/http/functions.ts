@@ -18,8 +18,11 @@ export function describeFunctions(get: () => Harness): void {
       assert.ok(
         (await h.ask('/v1/functions')).body.functions.some((entry: { name: string }) => entry.name === 'listed'),
       );
-      for (const unknown of ['nothing', 'listed@000000000000', 'listed@', '@', 'list%3Aed']) {
+      for (const unknown of ['nothing', 'nothing@live', '@', 'list%3Aed']) {
         h.refused(await h.ask(`/v1/functions/${unknown}`), 'unknown-function');
+      }
+      for (const unknown of ['listed@000000000000', 'listed@nope', 'listed@']) {
+        h.refused(await h.ask(`/v1/functions/${unknown}`), 'unknown-alias');
       }
       h.refused(await h.ask('/v1/functions/nothing/versions'), 'unknown-function');
     });

@@ -102,6 +102,16 @@ export function describeInvoking(get: () => Harness): void {
       }
     });
 
+    it('says of a failure when another try may succeed, if that is known', async () => {
+      const h = get();
+      const { answer, attempt } = await h.waiting();
+      await attempt.fail('quota-tokens', 'The quota is used up.', { retryAfterMs: 61_500.5 });
+      h.refused(await answer, 'quota-tokens');
+      const { headers } = await answer;
+      // Rounded up: whoever comes after so long does not come too early.
+      assert.deepEqual([headers.get('retry-after'), headers.get('retry-after-ms')], ['62', '61501']);
+    });
+
     it('answers at once when asked to', async () => {
       const h = get();
       const response = await h.invoke(ASYNC);
@@ -129,7 +139,7 @@ export function describeInvoking(get: () => Harness): void {
       assert.equal((await json(ok)).version, version);
       const init = { method: 'POST', body: '{"prompt":""}', headers: JSON_TYPE };
       h.refused(await h.ask('/v1/functions/nothing/invocations', init), 'unknown-function');
-      h.refused(await h.ask('/v1/functions/echo@000000000000/invocations', init), 'unknown-function');
+      h.refused(await h.ask('/v1/functions/echo@000000000000/invocations', init), 'unknown-alias');
     });
 
     it('refuses bad input, each with its code', async () => {

@@ -41,6 +41,8 @@ export function describeOperations(get: () => Harness): void {
         ['cursor=x', 'cursor'],
       ])
         h.refused(await h.ask(`/v1/invocations?${query}`), 'invalid-input', field);
+      h.refused(await h.ask('/v1/invocations?tenant=No_Name'), 'invalid-input', 'tenant');
+      h.refused(await h.ask('/v1/invocations?tenant=nobody'), 'unknown-tenant');
 
       const admin = { authorization: `Bearer ${await h.platform.key(['admin'], 'another')}` };
       assert.deepEqual((await h.ask('/v1/invocations', { headers: admin })).body.invocations, []);
@@ -67,6 +69,37 @@ export function describeOperations(get: () => Harness): void {
     );
   });
 
+  it('what operators do to invocations of others is written down there, and what is done to one’s own is not', async () => {
+    const h = get();
+    await h.platform.register({ name: 'theirs' }, 'theirs');
+    const owner = { authorization: `Bearer ${await h.platform.key(['admin'], 'theirs')}` };
+    const { keyId } = (await h.ask('/v1/keys/self')).body;
+    const submit = { method: 'POST', headers: { ...owner, ...ASYNC, 'webhook-url': 'https://u.example/a?token=s' } };
+    const { id, webhook } = await json(await h.send('/v1/functions/theirs/invocations', submit));
+    assert.equal(webhook.url, 'https://u.example/a');
+    const attempt = await h.platform.attempt(id);
+    const act = async (headers: Record<string, string>) => {
+      const message = { method: 'POST', body: '{"text":"x"}', headers: { ...headers, ...JSON_TYPE } };
+      assert.equal((await h.ask(`/v1/invocations/${id}/messages`, message)).status, 202);
+      const file = `/v1/invocations/${id}/files/f.txt`;
+      assert.equal((await h.ask(file, { method: 'PUT', body: new Uint8Array(3), headers })).status, 200);
+      assert.equal((await h.send(file, { headers })).status, 200);
+      assert.equal((await h.ask(`/v1/invocations/${id}`, { method: 'DELETE', headers })).status, 202);
+    };
+    await act(owner);
+    const entries = async () => (await h.ask('/v1/audit', { headers: owner })).body.entries;
+    assert.deepEqual(await entries(), []);
+    await act({});
+    await attempt.succeed(1);
+    for (const headers of [owner, {}]) await (await h.send(`/v1/invocations/${id}/events`, { headers })).text();
+    const [state] = (await h.ask('/v1/invocations?tenant=theirs')).body.invocations;
+    assert.deepEqual([state.id, state.webhook.url], [id, 'https://u.example/a']);
+    assert.deepEqual(
+      (await entries()).map(({ actor, action, target }: Record<string, string>) => [actor, action, target]),
+      ['read', 'cancel', 'read-file', 'put-file', 'message'].map((did) => [keyId, `invocation.${did}`, id]),
+    );
+  });
+
   it('the secret of webhooks stays until it is rotated, is of one tenant, and for admins', async () => {
     const h = get();
     const first = (await h.ask('/v1/webhooks/secret')).body.secret;
@@ -83,5 +116,7 @@ export function describeOperations(get: () => Harness): void {
     assert.notEqual((await h.ask('/v1/webhooks/secret', { headers: other })).body.secret, next);
     const invoker = { authorization: `Bearer ${await h.platform.key(['invoke'])}` };
     h.refused(await h.ask('/v1/webhooks/secret', { headers: invoker }), 'forbidden');
+    const acts = (await h.ask('/v1/audit', { headers: other })).body.entries;
+    assert.ok(acts.some(({ action }: { action: string }) => action === 'webhook-secret.read'));
   });
 }

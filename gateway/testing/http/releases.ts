@@ -146,7 +146,7 @@ export function describeReleases(get: () => Harness): void {
       assert.equal((await submit('drawn')).body.version, first);
       assert.equal((await submit('drawn@canary')).body.version, second);
       assert.equal((await submit(`drawn@${second}`)).body.version, second);
-      get().refused(await submit('drawn@other'), 'unknown-function');
+      get().refused(await submit('drawn@other'), 'unknown-alias');
       await put('drawn/aliases/live', {
         shares: [
           { version: second, weight: 99 },
@@ -213,9 +213,10 @@ export function describeReleases(get: () => Harness): void {
       const second = await version('single', '2');
       h.refused(await remove(`single/versions/${second}`), 'conflict');
       const { body } = await submit(`single@${first}`);
-      assert.equal((await remove(`single/versions/${first}?now=true`)).status, 204);
+      h.refused(await remove('single/versions/live'), 'conflict');
+      assert.equal((await remove(`single/versions/${first.slice(0, 8)}?now=true`)).status, 204);
       assert.equal((await h.ask(`/v1/invocations/${body.id}`)).body.status, 'cancelled');
-      h.refused(await remove(`single/versions/${first}`), 'unknown-function');
+      h.refused(await remove(`single/versions/${first}`), 'unknown-alias');
     });
 
     it('a key that may only invoke changes nothing', async () => {
@@ -235,6 +236,62 @@ export function describeReleases(get: () => Harness): void {
           'forbidden',
         );
       }
+    });
+
+    it('what runs the requests of all tenants is changed by operators only', async () => {
+      const h = get();
+      const name = 'openai-chat';
+      const first = await version(name, '1', '?tag=v1');
+      const second = await version(name, '2');
+      const deployer = `Bearer ${await h.platform.key(['deploy', 'admin'])}`;
+      const form = () => {
+        const body = new FormData();
+        body.set('manifest', new Blob([JSON.stringify({ name })]));
+        body.set('component', new Blob([componentBytes('3')]), 'a.wasm');
+        return { body };
+      };
+      const json = (body: unknown) => ({ body: JSON.stringify(body), headers: JSON_TYPE });
+      const calls: [string, string, object][] = [
+        ['PUT', '', form()],
+        ['PUT', '?dry_run=true', form()],
+        ['PUT', '?alias=none', form()],
+        ['PUT', '/aliases/live', json({ shares: [{ version: first, weight: 100 }] })],
+        ['DELETE', '/aliases/v1', {}],
+        ['POST', '/rollback', json({})],
+        ['POST', '/rollback', json({ dryRun: true })],
+        ['DELETE', `/versions/${first}?now=true`, {}],
+        ['DELETE', '?now=true', {}],
+      ];
+      for (const [method, path, more] of calls) {
+        const { headers = {}, ...rest } = more as { headers?: Record<string, string>; body?: FormData };
+        const headersWithKey = { ...headers, authorization: deployer };
+        const answer = await h.ask(`/v1/functions/${name}${path}`, { method, headers: headersWithKey, ...rest });
+        h.refused(answer, 'forbidden');
+        assert.match(answer.body.detail, /openai-chat .* runs the requests of all tenants; .* "operator"/);
+      }
+      assert.deepEqual(await live(name), [{ version: second, weight: 100 }], 'nothing happened');
+      assert.equal((await h.ask(`/v1/functions/${name}/versions`)).body.versions.length, 2);
+      // A function of another tenant with that name is its own affair, and so is another function of this one.
+      const elsewhere = `Bearer ${await h.platform.key(['deploy'], 'elsewhere')}`;
+      const own = await h.ask(`/v1/functions/${name}`, {
+        method: 'PUT',
+        headers: { authorization: elsewhere },
+        ...form(),
+      });
+      assert.equal(own.status, 201);
+      await version('mine', '1');
+      const headers = { authorization: deployer };
+      assert.equal((await h.ask('/v1/functions/mine', { method: 'DELETE', headers })).status, 204);
+      // An operator may, and it is written down.
+      assert.equal((await rollback(name)).status, 200);
+      assert.equal((await remove(name)).status, 204);
+      const written = (await h.ask('/v1/audit?limit=10')).body.entries as Record<
+        'tenant' | 'action' | 'target',
+        string
+      >[];
+      const ours = written.filter(({ tenant, target }) => tenant === 'default' && target.startsWith(name));
+      const acts = ours.map(({ action }) => action);
+      assert.deepEqual(acts, ['function.remove', 'alias.rollback', 'function.deploy', 'function.deploy']);
     });
 
     it('the schema of pie.json is there for editors, without a key', async () => {

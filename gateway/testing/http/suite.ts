@@ -8,10 +8,13 @@ import { describeInvoking } from './invoking.ts';
 import { describeOperations } from './operations.ts';
 import { describeQuotas } from './quotas.ts';
 import { describeReleases } from './releases.ts';
+import { describeStreams } from './streams.ts';
 import { describeTenants } from './tenants.ts';
 
 /** Limits that the suite expects of its target: small, so that passing them is cheap. */
 export const SUITE_LIMITS = { inputBytes: 2000, componentBytes: 5000, fileBytes: 3000 };
+/** Of a gateway of Node under test: how long a stream may outlive its key. */
+export const SUITE_HEARTBEAT_MS = 200;
 
 /** What every gateway must do, wherever it runs. */
 export function describeHttp(name: string, start: () => Promise<Target>): void {
@@ -28,6 +31,7 @@ export function describeHttp(name: string, start: () => Promise<Target>): void {
     describeReleases(get);
     describeInvoking(get);
     describeInvocations(get);
+    describeStreams(get);
     describeOperations(get);
     describeFiles(get);
     describeTenants(get);

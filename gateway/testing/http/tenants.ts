@@ -180,7 +180,8 @@ export function describeTenants(get: () => Harness): void {
       const value = 'a value that nobody sees';
       const first = await put('API_TOKEN', value);
       assert.equal(first.status, 200);
-      const manifest = { name: 'keeper', secrets: ['API_TOKEN'], environment: { MODE: 'fast' } };
+      const zone = 'a zone that nobody sees';
+      const manifest = { name: 'keeper', secrets: ['API_TOKEN'], environment: { ZONE: zone } };
       const component = componentBytes('keeper');
       const version = (await h.deploy(manifest, component)).body.version;
       const second = await put('API_TOKEN', 'another');
@@ -194,9 +195,20 @@ export function describeTenants(get: () => Harness): void {
       const listed = await h.ask('/v1/secrets');
       const shown = listed.body.secrets.find(({ name }: { name: string }) => name === 'API_TOKEN');
       assert.deepEqual(revisions({ ...listed, body: shown }), [['keeper', second.body.revision]]);
-      for (const path of ['/v1/secrets', '/v1/functions', '/v1/functions/keeper', '/v1/audit']) {
-        assert.equal(JSON.stringify((await h.ask(path)).body).includes(value), false, path);
+      const keeper = '/v1/functions/keeper';
+      for (const path of ['/v1/secrets', '/v1/functions', keeper, `${keeper}/versions`, '/v1/audit']) {
+        const text = JSON.stringify((await h.ask(path)).body);
+        assert.ok(!text.includes(value) && !text.includes(zone), path);
       }
+      assert.deepEqual((await h.ask('/v1/functions/keeper')).body.manifest.environment, { ZONE: '(sealed)' });
+      h.refused(
+        await h.deploy({ ...manifest, environment: { ZONE: '(sealed)' } }, component),
+        'invalid-manifest',
+        '/environment/ZONE',
+      );
+      await h.deploy({ ...manifest, environment: { ZONE: 'elsewhere' } }, component);
+      const back = await h.ask('/v1/functions/keeper/rollback', post({ dryRun: true }));
+      assert.deepEqual(back.body.changes, [{ field: 'environment.ZONE', from: '(a value)', to: '(another value)' }]);
       const other = await keyOf(['admin'], 'elsewhere');
       assert.deepEqual((await h.ask('/v1/secrets', { headers: other })).body, { secrets: [] });
       h.refused(await h.ask('/v1/secrets/API_TOKEN', { method: 'DELETE', headers: other }), 'unknown-secret');

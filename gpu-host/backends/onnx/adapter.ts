@@ -15,16 +15,19 @@ export function adapterInputs({ name }: LinearLayer): { readonly down: string; r
 /** An adapter as the inputs of the graph that was built for adapters. */
 export class OnnxAdapter implements DeviceAdapter {
   readonly bytes: number;
+  readonly loadMs: number;
   readonly feeds: Readonly<Record<string, Tensor>>;
 
-  private constructor(feeds: Readonly<Record<string, Tensor>>) {
+  private constructor(feeds: Readonly<Record<string, Tensor>>, loadMs: number) {
     this.feeds = feeds;
+    this.loadMs = loadMs;
     this.bytes = Object.values(feeds).reduce((sum, { size }) => sum + 4 * size, 0);
   }
 
   /** Reads it projection by projection, and lets others have the thread in between. */
   static async read(adapter: LoadedAdapter, model: LoadedModel): Promise<OnnxAdapter> {
     const feeds: Record<string, Tensor> = {};
+    let loadMs = 0;
     for (let layer = 0; layer < model.config.layers; layer++) {
       for (const linear of Object.values(layerLinears(model.config, layer, 32))) {
         const changed = linear.parts.filter((part) => adapter.targets.includes(projectionOf(part)));
@@ -32,8 +35,10 @@ export class OnnxAdapter implements DeviceAdapter {
         let firstRow = 0;
         for (const part of linear.parts) {
           await setImmediate();
+          const startedMs = performance.now();
           const change = adapter.read(layer, projectionOf(part));
           if (change) stack.add(change, adapter, firstRow);
+          loadMs += performance.now() - startedMs;
           firstRow += model.tensors.info(part).shape[0] ?? 0;
         }
         const { down, up } = adapterInputs(linear);
@@ -41,7 +46,7 @@ export class OnnxAdapter implements DeviceAdapter {
         feeds[up] = new Tensor('float32', stack.up, [stack.rank, linear.rows]);
       }
     }
-    return new OnnxAdapter(feeds);
+    return new OnnxAdapter(feeds, loadMs);
   }
 
   /** Throws `InvalidInput` for another backend's. */

@@ -16,14 +16,17 @@ export const UNCHANGED = layerOf(() => (_x, projected) => projected);
 /** A low-rank adapter as the reference computes it: `projected + scale · B · (A · x)`. */
 export class ReferenceAdapter implements DeviceAdapter {
   readonly bytes: number;
+  readonly loadMs: number;
   readonly layers: readonly LayerChanges[];
 
-  private constructor(bytes: number, layers: readonly LayerChanges[]) {
+  private constructor(bytes: number, loadMs: number, layers: readonly LayerChanges[]) {
     this.bytes = bytes;
+    this.loadMs = loadMs;
     this.layers = layers;
   }
 
   static read(adapter: LoadedAdapter, layerCount: number): ReferenceAdapter {
+    const startedMs = performance.now();
     const layers = Array.from({ length: layerCount }, (_, layer) =>
       layerOf((projection) => {
         const matrices = adapter.read(layer, projection);
@@ -35,7 +38,7 @@ export class ReferenceAdapter implements DeviceAdapter {
         };
       }),
     );
-    return new ReferenceAdapter(adapter.bytes, layers);
+    return new ReferenceAdapter(adapter.bytes, performance.now() - startedMs, layers);
   }
 
   /** Throws `InvalidInput` for another backend's. */

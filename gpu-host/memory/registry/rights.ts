@@ -5,7 +5,7 @@ import { checkWritableBy, isSystemName } from './names.ts';
 /** Who asks. */
 export interface Caller {
   readonly tenant: string;
-  /** Id of the inferlet: locks are its own, and go with it. */
+  /** The inferlet, of which there may be two of one id (an attempt, and one before it that lingers): locks are its own, and go with it. */
   readonly inferlet: string;
   /** The function that it runs: rights go by function. */
   readonly functionName: string;

@@ -1,4 +1,5 @@
 import { tmpdir } from 'node:os';
+import type { TenantLimit } from '../../protocol/calls.ts';
 import { DeviceMemory } from '../device-memory.ts';
 import type { FamilyName } from '../family.ts';
 import { CallFault } from '../fault.ts';
@@ -17,6 +18,7 @@ export interface TestMemoryOptions {
   readonly swapDiskPages?: number;
   /** Told who was ended, after its pages were released. */
   readonly ended?: (space: PageSpace, cause: string) => void;
+  readonly freed?: (space: PageSpace, frames: number) => void;
 }
 
 export interface TestMemory {
@@ -29,7 +31,7 @@ export interface TestMemory {
     arrival?: number;
     maxPages?: number;
     tenant?: string;
-    tenantPages?: number;
+    tenantPages?: TenantLimit;
     family?: FamilyName;
   }): PageSpace;
 }
@@ -56,6 +58,7 @@ export function makeMemory(options: TestMemoryOptions): TestMemory {
     swap,
     prefixCache: options.prefixCache ?? false,
     rotates: options.rotates ?? true,
+    ...(options.freed && { freed: options.freed }),
     terminate(space, cause) {
       space.releaseAll();
       options.ended?.(space, cause);

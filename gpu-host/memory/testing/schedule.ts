@@ -180,8 +180,8 @@ export interface Setting {
   /** Inferlets from one root: they share their place in line. */
   readonly families: boolean;
   readonly tenants: number;
-  /** Most pages that a tenant may hold; 0 for no limit. */
-  readonly tenantPages: number;
+  /** Most pages that a tenant may hold; null for no limit. */
+  readonly tenantPages: number | null;
 }
 
 export const setting: fc.Arbitrary<Setting> = fc.record({
@@ -193,7 +193,7 @@ export const setting: fc.Arbitrary<Setting> = fc.record({
   swapDiskPages: fc.constantFrom(0, 3),
   families: fc.boolean(),
   tenants: fc.constantFrom(1, 1, 2),
-  tenantPages: fc.oneof(fc.constant(0), fc.integer({ min: 4, max: 40 })),
+  tenantPages: fc.option(fc.integer({ min: 4, max: 40 }), { freq: 1 }),
 });
 
 /** Schedules of just so many operations. */

@@ -82,7 +82,7 @@ export class World {
         arrival: Math.floor(this.#arrivals++ / siblings),
         maxPages: this.setting.maxPages,
         tenant: `tenant-${who % this.setting.tenants}`,
-        tenantPages: this.setting.tenantPages,
+        tenantPages: { pages: this.setting.tenantPages, readAt: 0 },
       }),
       pages: new Map(),
       text: [],
@@ -131,7 +131,7 @@ export class World {
     }
     for (const { tenant, pages, maxPages } of this.kit.tenants.stats(ACTORS)) {
       assert.equal(pages, this.#heldBy(tenant).size, `the pages of ${tenant}`);
-      assert.ok(maxPages === 0 || pages <= maxPages, `${tenant} holds ${pages} pages of ${maxPages}`);
+      assert.ok(maxPages === null || pages <= maxPages, `${tenant} holds ${pages} pages of ${maxPages}`);
     }
     for (const { snapshot, pages } of this.exports.values()) {
       for (const [i, expected] of pages.entries()) this.#comparePage(snapshot.pages[i] as FrozenPage, expected);
@@ -192,7 +192,7 @@ export class World {
     if (space.heldPages + more > Math.min(maxPages, pages - pinned)) return true;
     // Writes to what the tenant's other inferlets and exports share make copies besides.
     const tenantHeld = this.#heldBy(space.owner.tenant).size + RESERVED;
-    return tenantPages > 0 && tenantHeld + more + space.heldPages > tenantPages;
+    return tenantPages !== null && tenantHeld + more + space.heldPages > tenantPages;
   }
 
   #single(actor: Actor, operation: Exclude<Operation, { kind: 'batch' | 'unexport' | 'end' }>): void {

@@ -19,6 +19,7 @@ const SOURCE = `
         log('info', ['the key', key, JSON.stringify({ key })].join(' '));
         log('info', [key.slice(0, 5), key.slice(5, 11), key.slice(11)].join(' '));
         log('error', String(new Error(key)));
+        log('info', 'in ' + getVariable('ZONE') + ' ' + getVariable('TINY'));
         log('info', 'x'.repeat(16_380) + key);
         send({ tag: 'text', val: key });
         return JSON.stringify(key);
@@ -56,11 +57,13 @@ describe('the environment of a function', () => {
   });
 
   it('does not reach logs and error messages, but its client, when the function says so', async () => {
-    const version = await platform.deploy(SOURCE, { ...manifest, name: 'teller' });
+    const environment = { ZONE: 'eu-north-7', TINY: 'abc' };
+    const version = await platform.deploy(SOURCE, { ...manifest, environment, name: 'teller' });
     const { logs, messages, end } = await platform.invoke(version, 'log');
     assert.deepEqual(logs.slice(0, 2), ['the key [KEY] {"key":"[KEY]"}', '[KEY]']);
     assert.equal(logs[2], 'Error: [KEY]');
-    assert.equal(logs[3], `${'x'.repeat(16_380)}[KEY]… (cut)`);
+    assert.equal(logs[3], 'in [ZONE] abc', 'values of three characters stand in any text');
+    assert.equal(logs[4], `${'x'.repeat(16_380)}[KEY]… (cut)`);
     assert.deepEqual([messages, end.data.output], [[SECRET], SECRET]);
     const failed = await platform.invoke(version, 'error');
     assert.equal(failed.end.data.code, 'inferlet-error');

@@ -25,6 +25,27 @@ describe('redacting secrets', () => {
     assert.equal(redact(`a\n  ${[...KEY].join('\n\t')}\nb`), 'a\n  [KEY]\nb');
   });
 
+  it('finds a value in addresses and forms, in JSON within JSON, and in base64 wherever it begins', () => {
+    const inner = JSON.stringify({ key: KEY });
+    assert.equal(redact(JSON.stringify({ body: inner })), String.raw`{"body":"{\"key\":\"[KEY]\"}"}`);
+    assert.equal(redact(`https://a/?k=${encodeURIComponent(KEY)}&x=1`), 'https://a/?k=[KEY]&x=1');
+    assert.equal(redact(`${new URLSearchParams({ k: KEY })}&x=1`), 'k=[KEY]&x=1');
+    for (const before of ['', 'u:', 'us:', 'use:', 'user:']) {
+      for (const after of ['', '\n', ' and so on']) {
+        const encoded = Buffer.from(before + KEY + after).toString('base64');
+        for (const text of [encoded, encoded.replaceAll('+', '-').replaceAll('/', '_')]) {
+          const clean = redact(`Basic ${text}.`);
+          assert.match(clean, /^Basic .*\[KEY\].*\.$/, before);
+          // At each end a character may be left that holds bits of what is beside the value.
+          const left = clean.length - '[KEY]'.length - (text.length - Math.ceil((KEY.length * 8) / 6));
+          assert.ok(left < 'Basic .'.length + 4, clean);
+        }
+      }
+    }
+    const short = redactor(new Map([['SHORT', 'a+b/c']]));
+    assert.equal(short(`a+b/c ${btoa('a+b/c')} a%2Bb%2Fc`), `[SHORT] ${btoa('a+b/c')} a%2Bb%2Fc`);
+  });
+
   it('takes the lines of a value out by themselves', () => {
     assert.equal(redact('read MIIBOgIBAAJBAKj34 of x'), 'read [PEM] of x');
   });
@@ -36,6 +57,9 @@ describe('redacting secrets', () => {
   it('takes the beginning of a value out of the end of a text that was cut', () => {
     assert.equal(redact(`it was ${KEY.slice(0, 9)}`, true), 'it was [KEY]');
     assert.equal(redact(`it was ${KEY.slice(0, 9)}`), `it was ${KEY.slice(0, 9)}`);
+    const alike = redactor(new Map([['ALIKE', 'aaaaab']]));
+    assert.equal(alike('baaaaaaa', true), 'baa[ALIKE]', 'the longest');
+    assert.equal(alike('baaa', true), 'baaa');
   });
 
   it('leaves nothing of any value, however a text is put together, and the rest as it is', () => {

@@ -9,8 +9,11 @@ export const redactNothing: Redact = (text) => text;
 
 /** Shorter values stand in any text by chance. */
 const MIN_LENGTH = 4;
-/** Of a value with several lines (a private key), each line from this length on is taken out by itself. */
+/** Of a value with several lines (a private key), each line from this length on is taken out by itself, and so many. */
 const MIN_LINE_LENGTH = 8;
+const MAX_LINES = 64;
+/** Values from this length on are found in their encodings, too. */
+const MIN_ENCODED_LENGTH = 6;
 
 interface Needle {
   readonly name: string;
@@ -20,7 +23,8 @@ interface Needle {
 
 /**
  * A {@link Redact} for secrets by name. White space between the characters of a value does not hide it: `console.log` puts it between its
- * arguments, and a formatter may break lines. Values are found as they are, and as they stand in JSON.
+ * arguments, and a formatter may break lines. Values are found as they are, as they stand in JSON and in JSON within JSON, and whole ones in
+ * addresses and forms, and in base64 wherever they begin in what was encoded.
  */
 export function redactor(secrets: ReadonlyMap<string, string>): Redact {
   const needles = [...secrets].flatMap(([name, value]) => needlesOf(name, value));
@@ -50,9 +54,34 @@ export class Redactions {
 
 function needlesOf(name: string, value: string): Needle[] {
   const lines = value.split(/\r?\n/).filter((line) => line.trim().length >= MIN_LINE_LENGTH);
-  const forms = [value, ...lines].flatMap((form) => [form, JSON.stringify(form).slice(1, -1)]);
+  const encoded = [...new Set([value, value.trim()])].filter((whole) => whole.length >= MIN_ENCODED_LENGTH);
+  const forms = [
+    ...[value, ...lines.slice(0, MAX_LINES)].flatMap((form) => [form, inJson(form)]),
+    ...encoded.flatMap((whole) => [inJson(inJson(whole)), ...inAddresses(whole), ...inBase64(whole)]),
+  ];
   const texts = new Set(forms.map((form) => form.replace(/\s+/g, '')));
   return [...texts].filter((text) => text.length >= MIN_LENGTH).map((text) => ({ name, text }));
+}
+
+const inJson = (text: string): string => JSON.stringify(text).slice(1, -1);
+
+/** As `encodeURIComponent` writes it, and as a form does. */
+const inAddresses = (text: string): string[] => [
+  encodeURIComponent(text),
+  new URLSearchParams([['', text]]).toString().slice(1),
+];
+
+/**
+ * What base64 has of a value whatever stands before and behind it: 6 bits a character, so the value may begin at three places of one, and the
+ * characters at its ends may hold bits of others. In both alphabets.
+ */
+function inBase64(text: string): string[] {
+  const bytes = Buffer.from(text, 'utf8');
+  return [0, 1, 2].flatMap((before) => {
+    const encoded = Buffer.concat([Buffer.alloc(before), bytes]).toString('base64');
+    const own = encoded.slice(Math.ceil((before * 8) / 6), Math.floor(((before + bytes.length) * 8) / 6));
+    return [own, own.replaceAll('+', '-').replaceAll('/', '_')];
+  });
 }
 
 /** A text without its white space, and where each character of it was. */
@@ -79,13 +108,19 @@ function occurrences({ name, text }: Needle, squeezed: string, cut: boolean): Fo
     found.push({ name, from, to: from + text.length });
   }
   if (cut) {
-    for (let length = Math.min(text.length - 1, squeezed.length); length >= MIN_LENGTH; length--) {
-      if (!squeezed.endsWith(text.slice(0, length))) continue;
-      found.push({ name, from: squeezed.length - length, to: squeezed.length });
-      break;
-    }
+    const from = beginningAtEnd(text, squeezed);
+    if (from < squeezed.length) found.push({ name, from, to: squeezed.length });
   }
   return found;
+}
+
+/** Where the longest beginning of a needle starts that a text ends with; its end when there is none. */
+function beginningAtEnd(needle: string, text: string): number {
+  const head = needle.slice(0, MIN_LENGTH);
+  for (let at = text.indexOf(head, text.length - needle.length + 1); at >= 0; at = text.indexOf(head, at + 1)) {
+    if (needle.startsWith(text.slice(at))) return at;
+  }
+  return text.length;
 }
 
 /** Those that overlap become one, named after the first. */

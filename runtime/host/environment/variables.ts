@@ -1,22 +1,35 @@
 import { type FunctionVersion, ownerOf } from '#scheduler/functions/types.ts';
+import type { Environments } from '#scheduler/secrets/environments.ts';
 import type { Secrets } from '#scheduler/secrets/secrets.ts';
-import { type Redact, redactor } from './redact.ts';
+import { type Redact, redactNothing, redactor } from './redact.ts';
 
 /** What a version was deployed with besides its code. */
 export interface Variables {
   /** Secrets and plain variables, by name, in order. */
   readonly values: ReadonlyMap<string, string>;
-  /** Takes the values of the secrets out of a text that others may read. */
+  /** Takes the values of both out of a text that others may read; see `redactor`. */
   readonly redact: Redact;
 }
 
+/** What opens them. */
+export interface Openers {
+  readonly secrets: Pick<Secrets, 'open'>;
+  readonly environments: Pick<Environments, 'open'>;
+}
+
 /**
- * The variables of a version. Secrets are opened for each invocation anew and kept no longer than that. Throws `SecretError` when one cannot
- * be opened, `StoreError`.
+ * The variables of a version. They are opened for each invocation anew and kept no longer than that. Throws `SecretError` when one cannot be
+ * opened, `StoreError`.
  */
-export async function variablesOf(version: FunctionVersion | null, secrets: Pick<Secrets, 'open'>): Promise<Variables> {
-  const opened =
-    version === null ? new Map<string, string>() : await secrets.open(ownerOf(version), version.secrets ?? {});
-  const all = [...opened, ...Object.entries(version?.manifest.environment ?? {})];
-  return { values: new Map(all.sort(([a], [b]) => (a < b ? -1 : 1))), redact: redactor(opened) };
+export async function variablesOf(
+  version: FunctionVersion | null,
+  { secrets, environments }: Openers,
+): Promise<Variables> {
+  if (version === null) return { values: new Map(), redact: redactNothing };
+  const [opened, plain] = await Promise.all([
+    secrets.open(ownerOf(version), version.secrets ?? {}),
+    environments.open(version),
+  ]);
+  const values = new Map([...opened, ...plain].sort(([a], [b]) => (a < b ? -1 : 1)));
+  return { values, redact: redactor(values) };
 }

@@ -6,21 +6,18 @@
   ARGV[2] now, ms
   ARGV[3] tenant whose limits have changed; '*' for any; '' for none
 
-  Returns how many were admitted; more may be when that is as many as one script admits.
+  Returns {how many were admitted, 1 when tenants are left to settle}; more may be admitted when that is as many as one script
+  admits.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/admission.lua"
 
 local a = refreshCapacity(openAdmission(ARGV[1], ARGV[2]))
-local tenants = { ARGV[3] }
 if ARGV[3] == '*' then
-  tenants = redis.call('SMEMBERS', a.base .. 'tenants')
-end
-for _, tenant in ipairs(tenants) do
-  if tenant ~= '' then
-    settle(a, tenant)
-  end
+  settleAll(a)
+elseif ARGV[3] ~= '' then
+  settle(a, ARGV[3])
 end
 admit(a)
 closeAdmission(a)
-return a.started
+return { a.started, a.settling and 1 or 0 }

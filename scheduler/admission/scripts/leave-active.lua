@@ -3,7 +3,7 @@
     - it has ended, or its record is gone: the job is dropped;
     - it has not begun: back to its place in line (with mode `over`, where the runtime should have ended it: failed with `internal`);
     - it was running and a cancel was asked for: cancelled;
-    - it was running and may be restarted: back to its place in line, in the next epoch;
+    - it was running and may be restarted (its client's messages are all there still): back to its place in line, in the next epoch;
     - it was running: failed, in the next epoch.
 
   Its place in its tenant's line is by arrival.
@@ -49,8 +49,8 @@ local function drop()
   redis.call('DEL', job, job .. ':logs', job .. ':dependencies', job .. ':processed', job .. ':failed', job .. ':unsuccessful')
 end
 
-local status, epoch, seq, owner, restartable, attempts, cancelReason, arrival, tenant = unpack(redis.call('HMGET', record, 'status', 'epoch',
-  'seq', 'runtimeId', 'restartable', 'attempts', 'cancelReason', 'arrival', 'tenant'))
+local status, epoch, seq, owner, restartable, attempts, cancelReason, arrival, tenant, cut = unpack(redis.call('HMGET', record, 'status',
+  'epoch', 'seq', 'runtimeId', 'restartable', 'attempts', 'cancelReason', 'arrival', 'tenant', 'inboxCut'))
 
 if status ~= 'queued' and status ~= 'running' then
   leaveAdmission(prefix, nil, id, now)
@@ -71,7 +71,7 @@ if status == 'running' and cancelReason then
   drop()
   return 'cancelled'
 end
-if status == 'running' and mode ~= 'over' and restartable == '1' and tonumber(attempts) < tonumber(ARGV[14]) then
+if status == 'running' and mode ~= 'over' and restartable == '1' and not cut and tonumber(attempts) < tonumber(ARGV[14]) then
   giveUpAttempt(endArguments(), epoch, seq, ARGV[12] .. ' It starts again from the beginning.')
   enterLine(prefix, tenant, id, arrival, now)
   return 'waiting'

@@ -5,9 +5,12 @@
     - an invocation that is queued and neither in its line nor admitted goes back to its line; without a job it is answered;
     - what waits to be fetched and is not in the ledger is taken from there;
     - sums that do not equal their entries are set.
-  Every tenant is put where it belongs, since a limit may have ended with time.
+    - what a runtime that takes no more holds is counted anew.
+  Of what has not ended, and of the tenants, a part is looked at each time. Every tenant of that part is put where it belongs, since a limit may
+  have ended with time.
 
-  KEYS[1] admission's state (hash), see include/admission.lua; `repairedAt`, `repairedTo` (how far what has not ended was looked through)
+  KEYS[1] admission's state (hash), see include/admission.lua; `repairedAt`, `repairedTo` (how far what has not ended was looked through),
+          `repairedTenants` (likewise)
   ARGV[1] what every key begins with
   ARGV[2] now, ms
   ARGV[3] how long nothing is done after the last time, ms
@@ -17,12 +20,13 @@
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/admission.lua"
 
--- Of those that have not ended, so many are looked at each time.
+-- Of those that have not ended, so many are looked at each time; of the tenants, about so many.
 local LOOKED_AT = 1000
+local TENANTS_LOOKED_AT = 500
 
 local prefix, now = ARGV[1], tonumber(ARGV[2])
 local state = KEYS[1]
-local repairedAt, from = unpack(redis.call('HMGET', state, 'repairedAt', 'repairedTo'))
+local repairedAt, from, tenantsFrom = unpack(redis.call('HMGET', state, 'repairedAt', 'repairedTo', 'repairedTenants'))
 repairedAt, from = tonumber(repairedAt or 0), tonumber(from or 0)
 if repairedAt <= now and now - repairedAt < tonumber(ARGV[3]) then
   return {}
@@ -109,17 +113,25 @@ local function check(key, start, expected)
     end
   end
 end
+for _, field in ipairs(redis.call('HKEYS', prefix .. ':admission:capacity')) do
+  if string.sub(field, 1, 6) == 'apart:' then
+    redis.call('HDEL', prefix .. ':admission:capacity', field)
+  end
+end
 pages.slots = slots
 check(state, 'pages:', pages)
 for name in pairs(tenants) do
   redis.call('SADD', prefix .. ':admission:tenants', name)
+  -- Should what is counted there have been lost, it was to be forgotten.
+  redis.call('PERSIST', prefix .. ':admission:tenant:' .. name)
 end
-local a = openAdmission(prefix, now)
-for _, name in ipairs(redis.call('SMEMBERS', prefix .. ':admission:tenants')) do
+local cursor, some = unpack(redis.call('SSCAN', prefix .. ':admission:tenants', tenantsFrom or '0', 'COUNT', TENANTS_LOOKED_AT))
+local a = refreshCapacity(openAdmission(prefix, now))
+for _, name in ipairs(some) do
   check(prefix .. ':admission:tenant:' .. name, 'held:', tenants[name] or { running = 0 })
   settle(a, name)
 end
 admit(a)
 closeAdmission(a)
-redis.call('HSET', state, 'repairedAt', now, 'repairedTo', #open < LOOKED_AT and 0 or from + LOOKED_AT)
+redis.call('HSET', state, 'repairedAt', now, 'repairedTo', #open < LOOKED_AT and 0 or from + LOOKED_AT, 'repairedTenants', cursor)
 return { dropped, returned, sums, unpack(lost) }

@@ -8,8 +8,8 @@ type StepWithout = { readonly now: number } & (
   | ({ readonly kind: 'resize' } & Capacity)
 );
 
-/** What `steps.lua` does, with the ids that the policy admits for it. */
-export type Step = StepWithout & { readonly admitted: readonly string[] };
+/** What `steps.lua` does, with the ids that the policy admits for it, and all that are on their way then. */
+export type Step = StepWithout & { readonly admitted: readonly string[]; readonly onTheirWay: readonly string[] };
 
 /** An order to the player of a history; numbers pick among what is there. */
 export interface Order {
@@ -78,7 +78,7 @@ export class Player {
 
   constructor(capacity: Capacity) {
     this.policy = new AdmissionPolicy(capacity);
-    this.steps.push({ kind: 'resize', now: this.now, admitted: [], ...capacity });
+    this.steps.push({ kind: 'resize', now: this.now, admitted: [], onTheirWay: [], ...capacity });
   }
 
   play(order: Order): Step | null {
@@ -136,7 +136,7 @@ export class Player {
       this.admitted.set(demand.id, demand);
       this.starting.set(demand.id, demand);
     }
-    const done: Step = { ...step, admitted: admitted.map(({ id }) => id) };
+    const done: Step = { ...step, admitted: admitted.map(({ id }) => id), onTheirWay: this.policy.onTheirWay };
     this.steps.push(done);
     return done;
   }

@@ -10,7 +10,7 @@
     limit: tenant, weight, suspended, concurrency, pages
     resize: slots, starts, reserve, pages
 
-  Returns for each step the ids admitted in it, with spaces between.
+  Returns for each step the ids that are on their way to runtimes after it, in the order in which they are fetched, with spaces between.
 ]]
 --- @include "../scripts/include/admission.lua"
 
@@ -48,7 +48,8 @@ for i, step in ipairs(cjson.decode(ARGV[2])) do
     leaveAdmission(prefix, step.tenant, step.id, step.now)
   elseif step.kind == 'begin' then
     redis.call('HSET', prefix .. ':invocation:' .. step.id, 'status', 'running')
-    beginAdmitted(prefix, step.tenant, step.id, step.now)
+    redis.call('LREM', jobs .. 'wait', 1, step.id)
+    beginAdmitted(prefix, step.id, step.now)
   elseif step.kind == 'limit' then
     set(prefix .. ':tenant:' .. step.tenant, 'weight', step.weight)
     set(prefix .. ':tenant:' .. step.tenant, 'suspended', step.suspended and 1 or 0)
@@ -66,7 +67,6 @@ for i, step in ipairs(cjson.decode(ARGV[2])) do
     change(step.now)
   end
   local admitted = redis.call('LRANGE', jobs .. 'wait', 0, -1)
-  redis.call('DEL', jobs .. 'wait')
   local order = {}
   for k = #admitted, 1, -1 do
     order[#order + 1] = admitted[k]

@@ -24,14 +24,18 @@
   ARGV[11] how many aliases a function may have
   ARGV[12] channel of changes
   ARGV[13] what the keys of the tenant's quotas begin with
-  ARGV[14] bytes of the component
+  ARGV[14] bytes of the component and of what is known of the version
   ARGV[15] now, ms
+  ARGV[16] how many functions the tenant may have
+  ARGV[17] how many versions a function may have, those included that were removed and drain
 
   Returns {1, alias} new version, {0, alias} the version existed; `alias` is the state of the alias as it is now, '' without one.
           {-1} the component is not stored.
           {-2, version} the tag is that version's.
           {-3} as many aliases as a function may have.
-          {-4, limit, used} the quota of storage has no room for it. Nothing was stored, in each of the four.
+          {-4, limit, used} the quota of storage has no room for it.
+          {-5} as many functions as the tenant may have.
+          {-6} as many versions as the function may have. Nothing was stored, in each of the six.
 ]]
 --- @include "./include/alias.lua"
 --- @include "../../quotas/scripts/include/limits.lua"
@@ -61,6 +65,12 @@ if added > 0 and countOf(fn, 'alias:') + added > tonumber(ARGV[11]) then
 end
 
 local known = redis.call('HEXISTS', fn, 'version:' .. version) == 1 or redis.call('HEXISTS', removed, version) == 1
+if redis.call('SISMEMBER', functions, ARGV[1]) == 0 and redis.call('SCARD', functions) >= tonumber(ARGV[16]) then
+  return {-5}
+end
+if not known and countOf(fn, 'version:') + redis.call('HLEN', removed) >= tonumber(ARGV[17]) then
+  return {-6}
+end
 local account, bytes = ARGV[13], tonumber(ARGV[14])
 local refusal = not known and storageRefusal(account, KEYS[8], KEYS[9], KEYS[10], bytes, tonumber(ARGV[15]))
 if refusal then

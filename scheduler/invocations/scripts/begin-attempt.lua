@@ -2,15 +2,20 @@
   Begins an attempt: the caller, and nobody else, may write until a newer epoch exists.
 
   KEYS[1] record (hash)
+  KEYS[2] its BullMQ job (hash)
+  KEYS[3] registered runtimes (hash)
 
   ARGV[1] runtime id
   ARGV[2] now, ms
   ARGV[3] a token of this call, so that a command sent twice begins one attempt
   ARGV[4] the runtime's cancels (hash)
   ARGV[5] the channel on which it hears of them
+  ARGV[6] token with which the runtime fetched the job, or '' for any
 
-  Returns {1, epoch, number of the attempt's first event, attempt, tokens left or '', KV pages that the tenant may hold or ''}
+  Returns {1, epoch, number of the attempt's first event, attempt, since when it waited for it, `usageBefore` and `usageNow` of
+          ../../usage/scripts/include/metering.lua or '', attemptLimits of ../../quotas/scripts/include/exceeded.lua}
           {0, 'ended' | 'already-ran' | 'unknown'}
+          {0, 'not-held'} when the runtime was declared dead, or the job is not in its hands (any more): nobody ends it for that
 ]]
 --- @include "../../quotas/scripts/include/limits.lua"
 --- @include "../../usage/scripts/include/counters.lua"
@@ -18,14 +23,16 @@
 --- @include "../../admission/scripts/include/admission.lua"
 
 local record = KEYS[1]
-local status, epoch, seq, attempts, restartable, token = unpack(redis.call('HMGET', record, 'status', 'epoch', 'seq', 'attempts',
-  'restartable', 'token'))
+local status, epoch, seq, attempts, restartable, token, submittedAt, requeuedAt, usageBefore, usageNow = unpack(redis.call('HMGET', record,
+  'status', 'epoch', 'seq', 'attempts', 'restartable', 'token', 'submittedAt', 'requeuedAt', 'usageBefore', 'usageNow'))
+local queuedAt = tonumber(requeuedAt or submittedAt)
+usageBefore, usageNow = usageBefore or '', usageNow or ''
 
 if not status then
   return {0, 'unknown'}
 end
 if status == 'running' and token == ARGV[3] then
-  return {1, tonumber(epoch), tonumber(seq) + 1, tonumber(attempts), attemptLimits(record, tonumber(ARGV[2]))}
+  return {1, tonumber(epoch), tonumber(seq) + 1, tonumber(attempts), queuedAt, usageBefore, usageNow, attemptLimits(record, tonumber(ARGV[2]))}
 end
 if status == 'running' or (status == 'queued' and tonumber(attempts) > 0 and restartable ~= '1') then
   return {0, 'already-ran'}
@@ -33,12 +40,16 @@ end
 if status ~= 'queued' then
   return {0, 'ended'}
 end
+if redis.call('HGET', KEYS[2], 'pb') ~= ARGV[1] or redis.call('HEXISTS', KEYS[3], ARGV[1]) == 0
+  or (ARGV[6] ~= '' and redis.call('GET', KEYS[2] .. ':lock') ~= ARGV[6]) then
+  return {0, 'not-held'}
+end
 
 -- Not the next number only: should Redis lose this write, the epoch of the attempt that begins in its stead must be another one.
 local nextEpoch = math.max(tonumber(epoch) + 1, tonumber(ARGV[2]))
 local attempt = redis.call('HINCRBY', record, 'attempts', 1)
-local prefix, tenant, id = unpack(redis.call('HMGET', record, 'prefix', 'tenant', 'id'))
+local prefix, id = unpack(redis.call('HMGET', record, 'prefix', 'id'))
 redis.call('HSET', record, 'status', 'running', 'epoch', nextEpoch, 'runtimeId', ARGV[1], 'startedAt', ARGV[2], 'token', ARGV[3],
   'cancelsKey', ARGV[4], 'cancelChannel', ARGV[5])
-beginAdmitted(prefix, tenant, id, ARGV[2])
-return {1, nextEpoch, tonumber(seq) + 1, attempt, attemptLimits(record, tonumber(ARGV[2]))}
+beginAdmitted(prefix, id, ARGV[2])
+return {1, nextEpoch, tonumber(seq) + 1, attempt, queuedAt, usageBefore, usageNow, attemptLimits(record, tonumber(ARGV[2]))}

@@ -19,7 +19,7 @@
   ARGV[10] how many ended invocations of the tenant are listed
   ARGV[11...] further fields and values of the record
 
-  Returns {1, epoch, number of the first event, tokens left or '', KV pages that the tenant may hold or ''}
+  Returns {1, epoch, number of the first event, attemptLimits of ../../quotas/scripts/include/exceeded.lua}
           {0, 'parent-ended' | 'already-ran' | 'not-deployed'}
 ]]
 --- @include "./include/listing.lua"

@@ -1,18 +1,20 @@
 --[[
-  Adds a message to the inbox of an invocation that has not ended.
+  Adds a message to the inbox of an invocation that has not ended. Handled messages that are kept for another attempt give way to it: there is
+  none without them.
 
-  KEYS[1] record (hash)
+  KEYS[1] record (hash); see inbox-take.lua. `inboxCut` is there once messages have given way
   KEYS[2] inbox (list)
 
   ARGV[1] inbox channel
   ARGV[2] a token of this message, so that a command sent twice adds it once
   ARGV[3] the message: its token, one byte of kind, then its content
   ARGV[4] how many messages may wait
-  ARGV[5] how many bytes may wait
+  ARGV[5] how many bytes may wait or be kept
 
   Returns 1 added, -1 ended, -2 no such record, -3 closed, -4 full.
 ]]
-local status, closed, token, bytes = unpack(redis.call('HMGET', KEYS[1], 'status', 'inboxClosed', 'inboxToken', 'inboxBytes'))
+local status, closed, token, bytes, kept, keptBytes = unpack(redis.call('HMGET', KEYS[1], 'status', 'inboxClosed', 'inboxToken', 'inboxBytes',
+  'inboxKept', 'inboxKeptBytes'))
 if not status then
   return -2
 end
@@ -25,11 +27,18 @@ end
 if closed then
   return -3
 end
-bytes = tonumber(bytes or 0) + #ARGV[3]
-if redis.call('LLEN', KEYS[2]) >= tonumber(ARGV[4]) or bytes > tonumber(ARGV[5]) then
+bytes, kept, keptBytes = tonumber(bytes or 0) + #ARGV[3], tonumber(kept or 0), tonumber(keptBytes or 0)
+local most = tonumber(ARGV[5])
+if redis.call('LLEN', KEYS[2]) - kept >= tonumber(ARGV[4]) or bytes - keptBytes > most then
   return -4
 end
 redis.call('RPUSH', KEYS[2], ARGV[3])
+if bytes > most then
+  redis.call('LTRIM', KEYS[2], kept, -1)
+  redis.call('HDEL', KEYS[1], 'inboxKept', 'inboxKeptBytes')
+  redis.call('HSET', KEYS[1], 'inboxCut', 1)
+  bytes = bytes - keptBytes
+end
 redis.call('HSET', KEYS[1], 'inboxBytes', bytes, 'inboxToken', ARGV[2])
 redis.call('PUBLISH', ARGV[1], 'message')
 return 1

@@ -1,20 +1,28 @@
 --[[
-  Hands out waiting messages and drops those that have been handled. Taking twice with one token gives the same messages. Messages are told
-  apart by their tokens: should Redis have lost some that were handled, others that came in their place are not taken for them.
+  Hands out waiting messages and lets go of those that have been handled: they are dropped, or kept for another attempt when there may be one.
+  Taking twice with one token gives the same messages. Messages are told apart by their tokens: should Redis have lost some that were
+  handled, others that came in their place are not taken for them.
 
-  KEYS[1] record (hash)
+  KEYS[1] record (hash); of those kept: `inboxKept` how many, at the head of the inbox, `inboxKeptBytes` their bytes, part of `inboxBytes`
   KEYS[2] inbox (list)
 
   ARGV[1] token of the last message handled, 16 bytes; '' for none
   ARGV[2] how many messages at most; no more than that are ever handled between two calls
+  ARGV[3] epoch of the attempt that takes, or '' for whichever runs
 
-  Returns {1 when no more can come after these, message...}.
+  Returns {1 when no more can come after these, message...}; {1} to an attempt that is over.
 ]]
-local status, closed, bytes = unpack(redis.call('HMGET', KEYS[1], 'status', 'inboxClosed', 'inboxBytes'))
+--- @include "../../store/scripts/even-when-full.lua"
+local status, closed, bytes, kept, keptBytes, restartable, cut, epoch = unpack(redis.call('HMGET', KEYS[1], 'status', 'inboxClosed',
+  'inboxBytes', 'inboxKept', 'inboxKeptBytes', 'restartable', 'inboxCut', 'epoch'))
+if ARGV[3] ~= '' and status and epoch ~= ARGV[3] then
+  return {1}
+end
 local open = (status == 'queued' or status == 'running') and not closed
 local limit = tonumber(ARGV[2])
+kept = tonumber(kept or 0)
 
-local messages = redis.call('LRANGE', KEYS[2], 0, limit - 1)
+local messages = redis.call('LRANGE', KEYS[2], kept, kept + limit - 1)
 if status and ARGV[1] ~= '' then
   local handled, freed = 0, 0
   for index, message in ipairs(messages) do
@@ -24,11 +32,16 @@ if status and ARGV[1] ~= '' then
       break
     end
   end
-  if handled > 0 then
+  if handled > 0 and restartable == '1' and not cut then
+    kept = kept + handled
+    redis.call('HSET', KEYS[1], 'inboxKept', kept, 'inboxKeptBytes', tonumber(keptBytes or 0) + freed)
+  elseif handled > 0 then
     redis.call('LPOP', KEYS[2], handled)
     redis.call('HSET', KEYS[1], 'inboxBytes', tonumber(bytes or 0) - freed)
-    messages = redis.call('LRANGE', KEYS[2], 0, limit - 1)
+  end
+  if handled > 0 then
+    messages = redis.call('LRANGE', KEYS[2], kept, kept + limit - 1)
   end
 end
-local more = redis.call('LLEN', KEYS[2]) > #messages
+local more = redis.call('LLEN', KEYS[2]) - kept > #messages
 return {(open or more) and 0 or 1, unpack(messages)}

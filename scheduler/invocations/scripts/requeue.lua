@@ -16,7 +16,8 @@
   ARGV[11] why
   ARGV[12] how many attempts a restartable invocation gets
   ARGV[13] usage of the attempt as it is counted, see ../../usage/scripts/include/metering.lua, or ''
-  ARGV[14] pages that the attempt held at most, JSON by model, or '': the next attempt is expected to hold as many at least
+  ARGV[14] pages that the attempt held or asked for at most, JSON by model, or '': the next attempt is expected to hold as many at least
+  ARGV[15] '1' when it was ended for want of memory: the next attempt waits until a GPU host has so many pages, see ../../admission
 
   Returns 'requeued' by this call, or by the same call made before; 'not-restartable'; 'no-attempts-left'; 'cancelled' when a cancel is under
           way (in these three nothing was done, and the attempt goes on); 'stale' epoch (or no such record); 'ended'.
@@ -28,8 +29,8 @@
 --- @include "./include/give-up-attempt.lua"
 
 local record, job = KEYS[1], KEYS[5]
-local status, epoch, seq, restartable, attempts, cancelReason, requeued, arrival, prefix, tenant = unpack(redis.call('HMGET', record, 'status',
-  'epoch', 'seq', 'restartable', 'attempts', 'cancelReason', 'requeuedEpoch', 'arrival', 'prefix', 'tenant'))
+local status, epoch, seq, restartable, attempts, cancelReason, requeued, arrival, prefix, tenant, cut = unpack(redis.call('HMGET', record,
+  'status', 'epoch', 'seq', 'restartable', 'attempts', 'cancelReason', 'requeuedEpoch', 'arrival', 'prefix', 'tenant', 'inboxCut'))
 if requeued == ARGV[9] then
   return 'requeued'
 end
@@ -39,7 +40,8 @@ end
 if status ~= 'running' or epoch ~= ARGV[9] then
   return 'stale'
 end
-if restartable ~= '1' then
+-- Of messages that are gone another attempt would not hear.
+if restartable ~= '1' or cut then
   return 'not-restartable'
 end
 if cancelReason then
@@ -57,6 +59,9 @@ giveUpAttempt(endArguments(), epoch, seq, ARGV[11])
 redis.call('HSET', record, 'requeuedEpoch', epoch)
 if ARGV[14] ~= '' then
   redis.call('HSET', record, 'leastPages', ARGV[14])
+end
+if ARGV[15] == '1' then
+  redis.call('HSET', record, 'shortAt', ARGV[4])
 end
 redis.call('LREM', KEYS[6], 1, ARGV[1])
 redis.call('DEL', job .. ':lock')

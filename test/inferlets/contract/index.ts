@@ -20,7 +20,8 @@ import {
 export const run = defineInferlet(async (input: { part: string; origin?: string }) => {
   const { origin = '' } = input;
   const parts: Readonly<Record<string, readonly Cases[]>> = {
-    host: [runtimeCases(JSON.stringify(input)), tokenizeCases, sessionCases, closedSession, environmentCases],
+    host: [runtimeCases(JSON.stringify(input)), sessionCases, closedSession, environmentCases],
+    tokenize: [tokenizeCases],
     compute: [queueCases, forwardCases, outputCases, fusedCases, introspectCases],
     memory: [allocateCases, fileCases],
     grammar: [grammarCases],

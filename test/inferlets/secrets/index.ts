@@ -7,6 +7,7 @@ export const run = defineInferlet(async ({ act = '' }: { act?: string }) => {
     console.log('the token', token, { token });
     console.warn(token.slice(0, 7), token.slice(7));
   }
-  if (act === 'fail') throw new Error(`refused with ${token}`);
-  return { length: token.length, names: environment.names(), mode: environment.get('MODE') };
+  if (act === 'log') console.log('the zone', environment.get('ZONE'));
+  if (act === 'fail') throw new Error(`refused with ${token} in ${environment.get('ZONE')}`);
+  return { length: token.length, names: environment.names(), zone: environment.get('ZONE')?.length };
 });

@@ -1,12 +1,15 @@
 import type { InvocationEvent } from '../../control.ts';
+import { MAX_TEXT } from '../pages/transcript.ts';
 import { pause } from './frames.ts';
 
-/** Events that wait to be shown; their source waits when so many do. */
+/** Events that wait to be shown, and what they hold; their source waits when it is so much, be it with one event. */
 const MAX_WAITING = 1000;
+const MAX_CHARACTERS = MAX_TEXT;
 
 /** Collects an invocation's events between two looks at them. */
 export class EventBuffer {
   #events: InvocationEvent[] = [];
+  #characters = 0;
   #over = false;
   #closed = false;
   #error: unknown;
@@ -32,6 +35,7 @@ export class EventBuffer {
     }
     const events = this.#events;
     this.#events = [];
+    this.#characters = 0;
     this.#taken();
     if (events.length === 0 && this.#error !== undefined) throw this.#error;
     return events;
@@ -53,8 +57,9 @@ export class EventBuffer {
       for await (const event of source) {
         if (this.#closed) return;
         this.#events.push(event);
+        this.#characters += event.data.length;
         this.#arrived();
-        if (this.#events.length >= MAX_WAITING)
+        if (this.#events.length >= MAX_WAITING || this.#characters >= MAX_CHARACTERS)
           await new Promise<void>((resolve) => {
             this.#taken = resolve;
           });

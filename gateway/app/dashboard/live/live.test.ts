@@ -51,7 +51,17 @@ describe('events between two looks', () => {
     assert.equal(buffer.over, true);
   });
 
-  it('keep their source waiting when nobody takes them, and let it go in the end', async () => {
+  it('keep their source waiting when nobody takes them, be they few and large, and let it go in the end', async () => {
+    let large = 0;
+    const few = new EventBuffer(
+      (async function* () {
+        for (;;) yield { ...event(++large), data: 'x'.repeat(150_000) };
+      })(),
+    );
+    await new Promise(setImmediate);
+    assert.equal(large, 2);
+    assert.equal((await few.take(5000, 0, quiet)).length, 2);
+    few.close();
     let made = 0;
     let ended = false;
     const buffer = new EventBuffer(

@@ -6,9 +6,9 @@ import { type Html, html, NONE } from '../html/html.ts';
 import { badge, code, empty, facts, notice, tokenField } from '../html/parts.ts';
 import { demand, may, once, type Page, type Visit } from '../page.ts';
 import { lasted } from './invocation-table.ts';
-import { type Transcript, transcript } from './transcript.ts';
+import { MAX_TEXT, type Transcript, transcript } from './transcript.ts';
 
-/** Of the events before now, the page begins with so many. */
+/** Of the events before now, the page begins with so many at most, and with `MAX_TEXT` characters of them or one. */
 const PAST_EVENTS = 500;
 /** Longest wait for them. */
 const PAST_MS = 3000;
@@ -112,14 +112,15 @@ function resultCard({ output }: InvocationState): Html {
 }
 
 interface Past extends Transcript {
-  /** Earlier events were left out. */
-  readonly cut: boolean;
+  /** Number of its first event: those before it are left out. */
+  readonly first: number;
 }
 
-function outputCard(state: InvocationState, { text, cut }: Past): Html {
-  const left = cut
-    ? html`<p class="muted">This begins with the last ${PAST_EVENTS} events: <code>pie attach ${state.id}</code> shows all.</p>`
-    : NONE;
+function outputCard(state: InvocationState, { text, first }: Past): Html {
+  const left =
+    first > 1
+      ? html`<p class="muted">This begins with event ${first}: <code>pie attach ${state.id}</code> shows all.</p>`
+      : NONE;
   const nothing =
     text === ''
       ? html`<p id="no-output" class="muted">${isOpen(state) ? 'Nothing was written yet.' : 'It wrote no text.'}</p>`
@@ -133,14 +134,17 @@ function eventsCard({ rows }: Past): Html {
 
 /** What was written up to now. */
 async function past({ control, call }: Visit, { id, lastEventId }: InvocationState): Promise<Past> {
-  const first = Math.max(0, lastEventId - PAST_EVENTS);
+  const after = Math.max(0, lastEventId - PAST_EVENTS);
   const events: InvocationEvent[] = [];
+  let held = 0;
   const reading = new AbortController();
   const signal = AbortSignal.any([call.signal, reading.signal, AbortSignal.timeout(PAST_MS)]);
   try {
     if (lastEventId > 0)
-      for await (const event of control.events({ ...call, signal }, id, first)) {
+      for await (const event of control.events({ ...call, signal }, id, after)) {
         events.push(event);
+        held += event.data.length;
+        while (held > MAX_TEXT && events.length > 1) held -= events.shift()?.data.length ?? 0;
         if (event.seq >= lastEventId) break;
       }
   } catch (error) {
@@ -150,7 +154,7 @@ async function past({ control, call }: Visit, { id, lastEventId }: InvocationSta
   } finally {
     reading.abort();
   }
-  return { ...(await transcript(events)), cut: first > 0 };
+  return { ...(await transcript(events)), first: events[0]?.seq ?? 1 };
 }
 
 function unknownInvocation(id: string): GatewayError {

@@ -1,11 +1,17 @@
 import type { InvocationEvent } from '../../control.ts';
-import { bytes } from '../html/format.ts';
+import { bytes, number } from '../html/format.ts';
 import { type Html, html, textOf } from '../html/html.ts';
 
 /** Most characters of one row: the rest is for `pie attach` and the API. */
 const MAX_ROW = 600;
 /** The result has a place of its own. */
 const MAX_RESULT_ROW = 160;
+
+/** Most characters of text that are sent, and of events that are held, at once: what a page shows. */
+export const MAX_TEXT = 200_000;
+
+/** Room for saying what is left out. */
+const NOTE_LENGTH = 200;
 
 /** What a reader of an invocation is shown of some of its events. */
 export interface Transcript {
@@ -25,7 +31,14 @@ export async function transcript(events: readonly InvocationEvent[]): Promise<Tr
     else rows.push(row(seq, event, parsed, data));
     if (event === 'start' && Number(parsed.attempt) > 1) text += `\n\n— attempt ${Number(parsed.attempt)} —\n\n`;
   }
-  return { text, rows: (await Promise.all(rows.map(textOf))).join('') };
+  return { text: lastOf(text), rows: (await Promise.all(rows.map(textOf))).join('') };
+}
+
+/** The end of a text, behind how much of it is missing. */
+function lastOf(text: string): string {
+  if (text.length <= MAX_TEXT) return text;
+  const left = text.length - MAX_TEXT + NOTE_LENGTH;
+  return `\n… ${number(left)} characters are left out here, \`pie attach\` shows them …\n${text.slice(left).toWellFormed()}`;
 }
 
 function row(seq: number, event: InvocationEvent['event'], data: Members, raw: string): Html {

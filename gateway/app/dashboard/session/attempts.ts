@@ -14,7 +14,7 @@ interface Bucket {
   at: number;
 }
 
-/** A token bucket for each address: how often somebody may try a key. A right key costs nothing. */
+/** A token bucket for each address: how often somebody may try a key that is not known. */
 export class Attempts {
   readonly #options: AttemptsOptions;
   /** By when they were used last, oldest first. */
@@ -37,11 +37,5 @@ export class Attempts {
       if (oldest !== undefined) this.#buckets.delete(oldest);
     }
     return allowed ? 0 : Math.ceil((1 - tokens) * refillMs);
-  }
-
-  /** Gives back what the last attempt took: its key was right. */
-  giveBack(address: string): void {
-    const bucket = this.#buckets.get(address);
-    if (bucket !== undefined) bucket.tokens = Math.min(this.#options.burst, bucket.tokens + 1);
   }
 }

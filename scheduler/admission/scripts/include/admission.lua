@@ -4,9 +4,11 @@
 -- stands between `openAdmission` and `closeAdmission`.
 --
 -- Keys, all beginning with `<prefix>:admission:`
---   capacity (hash): slots, `starts` (how many may be admitted and not begun), `reserve` (part kept for tenants that hold little), `pages:<model>`
---   state (hash): `time` (virtual), `latest` (largest virtual time that any tenant has come to), slots, `pages:<model>` (both: admitted)
---   ledger (hash): admitted invocations, id to {tenant, at, share, pages}
+--   capacity (hash): slots, `starts` (how many may be admitted and not begun), `reserve` (part kept for tenants that hold little),
+--     `pages:<model>`; `apart:<runtime>`: what a living runtime that takes no more still holds of all this, see capacity.lua
+--   state (hash): `time` (virtual), `latest` (largest virtual time that any tenant has come to), `order` (how many were admitted so far), slots,
+--     `pages:<model>` (both: admitted); `settling`: how far a settling of all tenants has come, `ownSlots`: for what it was begun
+--   ledger (hash): admitted invocations, id to {tenant, at, share, pages, place (its place among those on their way to runtimes)}
 --   starting (set): those of them that have not begun
 --   tenant:<tenant> (hash): running, `finish` (virtual time it has come to); of the head of its line: head, need, overtaken; and `held:<model>`
 --   tenants (set): those with anything that waits or is admitted
@@ -17,7 +19,7 @@
 -- For scripts that change one thing: each opens, changes, admits and closes.
 local enterLine, leaveAdmission, beginAdmitted
 -- For those that change several.
-local openAdmission, closeAdmission, refreshCapacity, settle, admit
+local openAdmission, closeAdmission, refreshCapacity, settle, settleAll, settleSome, admit
 
 do
 --- @include "./expected-pages.lua"
@@ -32,6 +34,8 @@ local LEAST_MS = 10
 local MAX_STARTS = 256
 -- A tenant that neither waits nor runs is forgotten after this, ms.
 local FORGET_MS = 3600000
+-- About so many tenants are settled in one step, of all.
+local SETTLED_AT_ONCE = 128
 
 local function exact(number)
   return string.format('%.17g', number)
@@ -56,6 +60,21 @@ local function numbersBy(start, fields)
   return all
 end
 
+-- How much of a resource a tenant holds at most while it counts as one that holds little.
+local function ownOf(reserve)
+  return reserve > 0 and math.max(1, math.floor(reserve / 2)) or 0
+end
+
+local function reckonReserve(a)
+  a.reserveSlots = math.floor(a.slots * a.reserve)
+  a.ownSlots = ownOf(a.reserveSlots)
+  a.reservePages, a.ownPages = {}, {}
+  for model, total in pairs(a.pages) do
+    a.reservePages[model] = math.floor(total * a.reserve)
+    a.ownPages[model] = ownOf(a.reservePages[model])
+  end
+end
+
 function openAdmission(prefix, now)
   local base = prefix .. ':admission:'
   local state = pairsOf(redis.call('HGETALL', base .. 'state'))
@@ -67,28 +86,31 @@ function openAdmission(prefix, now)
     now = tonumber(now),
     time = tonumber(state.time or 0),
     latest = tonumber(state.latest or 0),
+    order = tonumber(state.order or 0),
+    settling = state.settling,
+    settledSlots = tonumber(state.ownSlots or 0),
     usedSlots = tonumber(state.slots or 0),
     used = numbersBy('pages:', state),
     slots = tonumber(capacity.slots or 0),
     starts = tonumber(capacity.starts or 0),
     reserve = tonumber(capacity.reserve or 0),
     pages = numbersBy('pages:', capacity),
+    apart = {},
     started = 0,
     limits = {},
   }
-  -- The reserve, and how much of a resource a tenant holds at most while it counts as one that holds little.
-  a.reserveSlots = math.floor(a.slots * a.reserve)
-  a.ownSlots = math.floor(a.reserveSlots / 2)
-  a.reservePages, a.ownPages = {}, {}
-  for model, total in pairs(a.pages) do
-    a.reservePages[model] = math.floor(total * a.reserve)
-    a.ownPages[model] = math.floor(a.reservePages[model] / 2)
+  for field, value in pairs(capacity) do
+    local runtimeId = string.match(field, '^apart:(.*)$')
+    if runtimeId then
+      a.apart[runtimeId] = cjson.decode(value)
+    end
   end
+  reckonReserve(a)
   return a
 end
 
 function closeAdmission(a)
-  redis.call('HSET', a.base .. 'state', 'time', exact(a.time), 'latest', exact(a.latest))
+  redis.call('HSET', a.base .. 'state', 'time', exact(a.time), 'latest', exact(a.latest), 'order', exact(a.order))
 end
 
 local function lineOf(a, tenant)
@@ -159,8 +181,8 @@ local function leaveTurns(a, name)
   redis.call('ZREM', a.base .. 'kept', name)
 end
 
--- Puts a tenant where it belongs after its line, its limits or what it holds have changed.
-function settle(a, name)
+-- Puts a tenant where it belongs after its line, its limits or what it holds have changed; `anew`: what its head needs is worked out again.
+function settle(a, name, anew)
   local tenant = openTenant(a, name)
   local turns, modest = a.base .. 'turns', a.base .. 'modest'
   local head = headOf(a, name, tenant.head)
@@ -177,6 +199,9 @@ function settle(a, name)
     tenant.need = expectedPages(a, recordOf(a, head))
     redis.call('HSET', tenant.key, 'head', head, 'need', cjson.encode(tenant.need), 'overtaken', 0)
     redis.call('ZREM', a.base .. 'kept', name)
+  elseif anew then
+    tenant.need = expectedPages(a, recordOf(a, head))
+    redis.call('HSET', tenant.key, 'need', cjson.encode(tenant.need))
   end
   if not tenant.head then
     redis.call('PERSIST', tenant.key)
@@ -202,7 +227,34 @@ function settle(a, name)
   end
 end
 
+-- Goes on with settling all tenants, if that is under way; those that come meanwhile settle by themselves.
+function settleSome(a)
+  if not a.settling then
+    return
+  end
+  local state = a.base .. 'state'
+  local cursor, names = unpack(redis.call('SSCAN', a.base .. 'tenants', a.settling, 'COUNT', SETTLED_AT_ONCE))
+  for _, name in ipairs(names) do
+    settle(a, name, true)
+  end
+  if cursor == '0' then
+    a.settling = nil
+    redis.call('HDEL', state, 'settling')
+  else
+    a.settling = cursor
+    redis.call('HSET', state, 'settling', cursor)
+  end
+end
+
+-- Begins to settle every tenant: what they were settled by has changed.
+function settleAll(a)
+  a.settling = '0'
+  a.settledSlots = a.ownSlots
+  redis.call('HSET', a.base .. 'state', 'settling', a.settling, 'ownSlots', a.ownSlots)
+  settleSome(a)
+end
+
 --- @include "./choose.lua"
---- @include "./ledger.lua"
 --- @include "./capacity.lua"
+--- @include "./ledger.lua"
 end

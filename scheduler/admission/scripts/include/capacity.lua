@@ -1,6 +1,10 @@
 -- Invocations on their way to a runtime: enough to keep it busy, and few enough that nobody waits long behind them.
 local STARTS = 8
 
+local function poolOf(description, model)
+  return (model.hostId or description.id) .. ' ' .. model.name
+end
+
 -- Adds what a runtime offers to the sums: its slots, and the pages of each GPU host process once, however many runtimes share it.
 local function addRuntime(sums, description)
   sums.slots = sums.slots + description.slots
@@ -8,7 +12,7 @@ local function addRuntime(sums, description)
   sums.overcommit = math.max(sums.overcommit, description.overcommit or 1)
   sums.reserve = math.max(sums.reserve, description.reserve or 0)
   for _, model in ipairs(description.models or {}) do
-    local pool = (model.hostId or description.id) .. ' ' .. model.name
+    local pool = poolOf(description, model)
     if not sums.seen[pool] then
       sums.seen[pool] = true
       sums.pages[model.name] = (sums.pages[model.name] or 0) + model.pageCount
@@ -16,38 +20,100 @@ local function addRuntime(sums, description)
   end
 end
 
--- Works the platform's capacity out from the runtimes that live and accept work. When it has changed, every tenant is put where it belongs.
+-- What a runtime holds of all that is admitted: slots, and expected pages by model.
+local function heldBy(a, runtimeId)
+  local held = { slots = 0, pages = {} }
+  local ledger = redis.call('HGETALL', a.base .. 'ledger')
+  for i = 1, #ledger, 2 do
+    if redis.call('HGET', a.queue .. ledger[i], 'pb') == runtimeId then
+      held.slots = held.slots + 1
+      for model, count in pairs(cjson.decode(ledger[i + 1]).pages) do
+        held.pages[model] = (held.pages[model] or 0) + count
+      end
+    end
+  end
+  return held
+end
+
+-- A runtime that takes no more offers what it still holds, so that the others' room is not taken by that: as much is there as is admitted. The
+-- pages of a GPU host that others use as well are there anyway; `counted` names the models of which they are not.
+local function addApart(a, sums, totals, description)
+  local held = a.apart[description.id] or heldBy(a, description.id)
+  held.counted = {}
+  sums.slots = sums.slots + held.slots
+  for _, model in ipairs(description.models or {}) do
+    if totals[model.name] and not sums.seen[poolOf(description, model)] then
+      held.counted[model.name] = true
+      totals[model.name] = totals[model.name] + (held.pages[model.name] or 0)
+    end
+  end
+  return held
+end
+
+-- Something has left a runtime that takes no more: what was there for it is not there any more.
+local function leaveApart(a, id, pages)
+  local runtimeId = next(a.apart) and redis.call('HGET', a.queue .. id, 'pb')
+  local held = runtimeId and a.apart[runtimeId]
+  if not held then
+    return
+  end
+  local capacity = a.base .. 'capacity'
+  held.slots = held.slots - 1
+  a.slots = redis.call('HINCRBY', capacity, 'slots', -1)
+  for model, count in pairs(pages) do
+    held.pages[model] = (held.pages[model] or 0) - count
+    if held.counted[model] then
+      a.pages[model] = redis.call('HINCRBY', capacity, 'pages:' .. model, -count)
+    end
+  end
+  redis.call('HSET', capacity, 'apart:' .. runtimeId, cjson.encode(held))
+  reckonReserve(a)
+end
+
+-- Works the platform's capacity out from the runtimes that live. When what tenants are settled by has changed, they are settled anew.
 function refreshCapacity(a)
   local sums = { slots = 0, starts = 0, overcommit = 1, reserve = 0, pages = {}, seen = {} }
+  local leaving = {}
   local runtimes = redis.call('HGETALL', a.prefix .. ':runtimes')
   for i = 1, #runtimes, 2 do
     if redis.call('EXISTS', a.prefix .. ':runtime:' .. runtimes[i] .. ':alive') == 1 then
       local description = cjson.decode(runtimes[i + 1])
       if description.accepting == true then
         addRuntime(sums, description)
+      else
+        leaving[#leaving + 1] = description
       end
     end
   end
-  local capacity = { 'slots', sums.slots, 'starts', sums.starts, 'reserve', exact(sums.reserve) }
-  local same = a.slots == sums.slots and a.starts == sums.starts and exact(a.reserve) == exact(sums.reserve)
+  local totals, sameModels = {}, true
   for model, count in pairs(sums.pages) do
-    local total = math.floor(count * sums.overcommit)
-    same = same and a.pages[model] == total
+    totals[model] = math.floor(count * sums.overcommit)
+    sameModels = sameModels and a.pages[model] ~= nil
+  end
+  for model in pairs(a.pages) do
+    sameModels = sameModels and totals[model] ~= nil
+  end
+  local capacity = { 'starts', sums.starts, 'reserve', exact(sums.reserve) }
+  local apart = {}
+  for _, description in ipairs(leaving) do
+    apart[description.id] = addApart(a, sums, totals, description)
+    capacity[#capacity + 1] = 'apart:' .. description.id
+    capacity[#capacity + 1] = cjson.encode(apart[description.id])
+  end
+  capacity[#capacity + 1] = 'slots'
+  capacity[#capacity + 1] = sums.slots
+  for model, total in pairs(totals) do
     capacity[#capacity + 1] = 'pages:' .. model
     capacity[#capacity + 1] = total
   end
-  for model in pairs(a.pages) do
-    same = same and sums.pages[model] ~= nil
-  end
-  if same then
-    return a
-  end
   redis.call('DEL', a.base .. 'capacity')
   redis.call('HSET', a.base .. 'capacity', unpack(capacity))
-  closeAdmission(a)
-  local fresh = openAdmission(a.prefix, a.now)
-  for _, name in ipairs(redis.call('SMEMBERS', a.base .. 'tenants')) do
-    settle(fresh, name)
+  a.slots, a.starts, a.reserve, a.pages, a.apart = sums.slots, sums.starts, sums.reserve, totals, apart
+  reckonReserve(a)
+  if sameModels and a.ownSlots == a.settledSlots then
+    settleSome(a)
+  else
+    settleAll(a)
   end
-  return fresh
+  return a
 end

@@ -62,7 +62,7 @@ local function chooseNext(a)
       end
     end
   end
-  local chosen = look(redis.call('ZRANGE', a.base .. 'kept', 0, -1), true)
+  local chosen = look(redis.call('ZRANGE', a.base .. 'kept', 0, LOOK - 1), true)
   if not chosen and left.slots - a.reserveSlots >= 1 then
     chosen = look(redis.call('ZRANGE', a.base .. 'turns', 0, LOOK - 1), false)
   end

@@ -26,27 +26,51 @@ local function addUsed(a, tenant, pages, sign)
 end
 
 -- Writes an invocation down as admitted, and charges its tenant for the least that it takes, from `turn` on.
-local function enterLedger(a, tenant, id, need, turn)
+local function enterLedger(a, tenant, id, need, turn, place)
   local share = shareOf(a, need)
   local finish = turn + share * LEAST_MS / tenantLimits(a, tenant.name).weight
   a.latest = math.max(a.latest, finish)
   redis.call('ZREM', lineOf(a, tenant.name), id)
-  redis.call('HSET', a.base .. 'ledger', id, cjson.encode({ tenant = tenant.name, at = a.now, share = exact(share), pages = need }))
+  redis.call('HSET', a.base .. 'ledger', id, cjson.encode({ tenant = tenant.name, at = a.now, share = exact(share), pages = need,
+    place = exact(place) }))
   addUsed(a, tenant, need, 1)
   redis.call('HSET', tenant.key, 'finish', exact(finish))
   return finish
 end
 
--- Admits the head of a tenant's line: into the ledger, and into the list that runtimes fetch from.
+-- Puts an invocation among those on their way to runtimes, by its place, and behind all of its own tenant. The right end of BullMQ's list is
+-- fetched next; the list is short, since few are on their way.
+local function enterWait(a, tenant, id, place)
+  local wait = a.queue .. 'wait'
+  for _, other in ipairs(redis.call('LRANGE', wait, 0, -1)) do
+    local text = redis.call('HGET', a.base .. 'ledger', other)
+    local entry = text and cjson.decode(text)
+    if entry and (entry.tenant == tenant.name or tonumber(entry.place) < place) then
+      redis.call('LINSERT', wait, 'BEFORE', other, id)
+      return
+    end
+  end
+  redis.call('RPUSH', wait, id)
+end
+
+-- Admits the head of a tenant's line: into the ledger, and into the list that runtimes fetch from. One of a tenant that holds little goes
+-- ahead of as many as may be on their way.
 local function start(a, tenant)
   local id, turns = tenant.head, a.base .. 'turns'
+  local ahead = tenant.running + 1 <= a.ownSlots
+  a.order = a.order + 1
+  local place = ahead and a.order - a.starts or a.order
   local turn = tonumber(redis.call('ZSCORE', turns, tenant.name))
   a.time = math.max(a.time, turn)
   a.started = a.started + 1
-  redis.call('ZADD', turns, exact(enterLedger(a, tenant, id, tenant.need, turn)), tenant.name)
+  redis.call('ZADD', turns, exact(enterLedger(a, tenant, id, tenant.need, turn, place)), tenant.name)
   redis.call('SADD', a.base .. 'starting', id)
-  -- What BullMQ does with a job that comes to wait: the right end is the head, and the marker wakes whoever sleeps.
-  redis.call('LPUSH', a.queue .. 'wait', id)
+  if ahead then
+    enterWait(a, tenant, id, place)
+  else
+    redis.call('LPUSH', a.queue .. 'wait', id)
+  end
+  -- What BullMQ does with a job that comes to wait: the marker wakes whoever sleeps.
   redis.call('ZADD', a.queue .. 'marker', 0, '0')
   redis.call('XADD', a.queue .. 'events', 'MAXLEN', '~', 100, '*', 'event', 'waiting', 'jobId', id)
   settle(a, tenant.name)
@@ -75,6 +99,7 @@ local function leaveLedger(a, id)
   redis.call('HDEL', a.base .. 'ledger', id)
   redis.call('SREM', a.base .. 'starting', id)
   addUsed(a, tenant, entry.pages, -1)
+  leaveApart(a, id, entry.pages)
   local charge = tonumber(entry.share) * math.max(0, a.now - entry.at - LEAST_MS) / tenantLimits(a, entry.tenant).weight
   if charge > 0 then
     local finish = tenant.finish + charge
@@ -117,20 +142,12 @@ function enterLine(prefix, tenant, id, arrival, now)
   closeAdmission(a)
 end
 
--- An attempt has begun: another may be on its way. When the invocation stands in its line, Redis has lost that it was admitted and fetched;
--- its runtime holds it all the same, so it counts.
-function beginAdmitted(prefix, tenant, id, now)
-  local inLine = redis.call('ZSCORE', prefix .. ':waiting:' .. tenant, id)
-  local onItsWay = redis.call('SREM', prefix .. ':admission:starting', id) == 1
-  if not inLine and not (onItsWay and redis.call('EXISTS', prefix .. ':admission:turns') == 1) then
+-- An attempt has begun: another may be on its way.
+function beginAdmitted(prefix, id, now)
+  if redis.call('SREM', prefix .. ':admission:starting', id) == 0 or redis.call('EXISTS', prefix .. ':admission:turns') == 0 then
     return
   end
   local a = openAdmission(prefix, now)
-  if inLine then
-    local own = openTenant(a, tenant)
-    enterLedger(a, own, id, expectedPages(a, recordOf(a, id)), math.max(a.time, own.finish))
-    settle(a, tenant)
-  end
   admit(a)
   closeAdmission(a)
 end

@@ -9,7 +9,8 @@
 -- Of a record, what only matters until the end: most of its bytes, and records are kept for long.
 local UNTIL_THE_END = {'token', 'cancelsKey', 'cancelChannel', 'logs', 'logsChannel', 'fileUsageKey', 'fileExpiriesKey', 'storedUsageKey',
   'listing', 'idempotencyKey', 'idempotencyMs', 'webhooksKey', 'webhooksChannel', 'childrenKey', 'unfinishedKey', 'functionKey', 'account',
-  'learnedKey', 'declaredPages', 'firstModel', 'leastPages', 'bytes', 'inboxClosed'}
+  'learnedKey', 'declaredPages', 'firstModel', 'leastPages', 'shortAt', 'bytes', 'inboxClosed', 'inboxKept',
+  'inboxKeptBytes', 'inboxCut', 'requeuedAt'}
 
 -- Ends an invocation that has not ended: its one terminal event, its final record, its retention.
 -- KEYS[1] record, KEYS[2] events, KEYS[3] inbox, KEYS[4] deadlines. `a` names the values:

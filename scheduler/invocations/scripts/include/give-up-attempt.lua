@@ -1,11 +1,11 @@
 -- Ends an attempt and not its invocation: queued again, in the next epoch, with a word to whoever follows. After end-invocation.lua.
--- `a` holds the end's arguments; `seq` is the number of the last event.
+-- `a` holds the end's arguments; `seq` is the number of the last event. The next attempt gets all messages from the first.
 local function giveUpAttempt(a, epoch, seq, message)
   local notice = cjson.encode({ level = 'warn', message = message })
   local nextSeq = tonumber(seq) + 1
   redis.call('XADD', KEYS[2], nextSeq .. '-0', 'e', 'log', 'd', notice)
   redis.call('PUBLISH', a.live, nextSeq .. '\0log\0' .. notice)
   functionLog(KEYS[1], nextSeq, 'log', notice, a.now, a.logLines, a.logMs)
-  redis.call('HSET', KEYS[1], 'status', 'queued', 'epoch', tonumber(epoch) + 1, 'seq', nextSeq)
-  redis.call('HDEL', KEYS[1], 'runtimeId', 'token')
+  redis.call('HSET', KEYS[1], 'status', 'queued', 'epoch', tonumber(epoch) + 1, 'seq', nextSeq, 'requeuedAt', a.now)
+  redis.call('HDEL', KEYS[1], 'runtimeId', 'token', 'inboxKept', 'inboxKeptBytes')
 end

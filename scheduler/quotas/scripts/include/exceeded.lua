@@ -1,9 +1,9 @@
 -- After limits.lua and counters.lua.
 
 -- How full the counted quotas of an invocation are: the one that has been passed and ends last, or nil; and how many tokens are left in the
--- fullest window of tokens, or ''. Requests were counted when the invocation was made.
+-- fullest window of tokens, or '', and which window that is, of several the longest. Requests were counted when the invocation was made.
 local function exceededQuota(account, fn, now)
-  local exceeded, tokensLeft = nil, ''
+  local exceeded, tokensLeft, tokensWindow = nil, '', ''
   local read = {}
   for _, limit in ipairs(countedLimits(account, fn, now)) do
     if limit.kind ~= 'requests' then
@@ -15,29 +15,43 @@ local function exceededQuota(account, fn, now)
         exceeded = limit
       end
       if limit.kind == 'tokens' then
-        tokensLeft = math.min(tokensLeft == '' and math.huge or tokensLeft, math.max(0, limit.limit - used))
+        local left = math.max(0, limit.limit - used)
+        if tokensLeft == '' or left <= tokensLeft then
+          tokensLeft, tokensWindow = left, limit.window
+        end
       end
     end
   end
-  return exceeded, tokensLeft
+  return exceeded, tokensLeft, tokensWindow
 end
 
--- What a metered call answers of the quotas: quota that has been passed or '', its function or '', its limit, tokens left or ''.
+-- KV pages that the tenant may hold, '' for no limit; and when that was read, ms by the clock of Redis, which is one for all: of two limits
+-- that a GPU host is told the one that was read later counts.
+local function pageLimit(account, now)
+  local pages = quotaLimit(account, 'kv-pages', '', now)
+  local time = redis.call('TIME')
+  return pages and tostring(pages) or '', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+end
+
+-- What a metered call answers of the quotas: quota that has been passed or '', its function or '', its limit, tokens left or '', the
+-- window that has them or '', and pageLimit.
 local function quotaReply(account, fn, now)
-  local exceeded, tokensLeft = exceededQuota(account, fn, now)
+  local exceeded, tokensLeft, tokensWindow = exceededQuota(account, fn, now)
   if exceeded then
-    return {exceeded.kind .. '-per-' .. exceeded.window, exceeded.fn, tostring(exceeded.limit), tostring(tokensLeft)}
+    return {exceeded.kind .. '-per-' .. exceeded.window, exceeded.fn, tostring(exceeded.limit), tostring(tokensLeft), tokensWindow,
+      pageLimit(account, now)}
   end
-  return {'', '', '', tostring(tokensLeft)}
+  return {'', '', '', tostring(tokensLeft), tokensWindow, pageLimit(account, now)}
 end
 
--- What an attempt is told at its beginning: tokens left, and KV pages that the tenant may hold; '' for no limit.
+-- What an attempt is told at its beginning: tokens left, KV pages that the tenant may hold, the window that has the tokens, and when the
+-- limit of pages was read; '' for no limit.
 local function attemptLimits(record, now)
   local account, fn = unpack(redis.call('HMGET', record, 'account', 'function'))
   if not account then
-    return '', ''
+    return '', '', '', ''
   end
-  local _, tokensLeft = exceededQuota(account, fn, now)
-  local pages = quotaLimit(account, 'kv-pages', '', now)
-  return tostring(tokensLeft), pages and tostring(pages) or ''
+  local _, tokensLeft, tokensWindow = exceededQuota(account, fn, now)
+  local pages, readAt = pageLimit(account, now)
+  return tostring(tokensLeft), pages, tokensWindow, readAt
 end

@@ -1,6 +1,6 @@
--- After limits.lua and forget-files.lua of the invocations. What a tenant stores counts as one number: its stored values, the files of its invocations, and the components of its
--- functions (each version's whole component, also when two have the same). The last are counted in the hash `<account>:components`: `bytes`
--- in all, and by `<function>@<version>`.
+-- After limits.lua and forget-files.lua of the invocations. What a tenant stores counts as one number: its stored values, the files of its
+-- invocations, and the versions of its functions (each one's record, manifest included, and whole component, also when two have the same). The
+-- last are counted in the hash `<account>:components`: `bytes` in all, and by `<function>@<version>`.
 
 -- Bytes that the tenant stores.
 local function storedBytes(account, storedUsage, fileUsage, fileExpiries, now)

@@ -13,6 +13,8 @@ local function countEnd(record, status, code, now, added)
   end
   if not parent then
     redis.call('HINCRBY', account .. ':open', '*', -1)
-    redis.call('HINCRBY', account .. ':open', fn, -1)
+    if redis.call('HINCRBY', account .. ':open', fn, -1) == 0 then
+      redis.call('HDEL', account .. ':open', fn)
+    end
   end
 end

@@ -3,12 +3,13 @@
 -- metered.ts names. All are whole numbers, so that sums are exact: tokens, µs, and ms of a KV page.
 -- What a field has counted in its last minute stands apart, in the hash `<account>:usage:latest`, with the number of that minute behind it: it
 -- is added to the windows that hold this minute once something is counted in another, and by whoever reads before. So most calls write one
--- hash and not four.
+-- hash and not four. Once a minute some that are of an earlier one are moved and dropped, so that it does not keep every function that ever ran.
 -- A minute's hash counts further by field: `f:<failure code>`, `r:<quota that refused a request>`, `t:<bucket of the time to a first message>`.
 local REQUESTS, INVOCATIONS, SUCCEEDED, FAILED, CANCELLED, BEFORE_METERED = 1, 2, 3, 4, 5, 5
 local INPUT_TOKENS, OUTPUT_TOKENS, CACHED_TOKENS, GPU_US, CPU_US = 6, 7, 8, 9, 10
 local COUNTS = 13
 
+local DROPPED_AT_LEAST = 32
 local MINUTE_MS, HOUR_MS, DAY_MS = 60000, 3600000, 86400000
 -- How long a window is kept.
 local KEPT_MS = {minute = 3 * HOUR_MS, hour = 40 * DAY_MS, day = 400 * DAY_MS, month = 400 * DAY_MS}
@@ -77,6 +78,18 @@ local function readCounts(account, fn, window, now)
   return counts[1], counts[2]
 end
 
+-- Adds a field's last minute to the windows that hold it.
+local function addToWindows(account, field, latest)
+  for window, kept in pairs(KEPT_MS) do
+    local key = windowKey(account, window, latest[COUNTS + 1] * MINUTE_MS)
+    local there = redis.call('EXISTS', key) == 1
+    redis.call('HSET', key, field, cmsgpack.pack(addCounts(unpackCounts(redis.call('HGET', key, field)), latest)))
+    if not there then
+      redis.call('PEXPIRE', key, kept)
+    end
+  end
+end
+
 -- The counts of a field in this minute; those of another are added to its windows.
 local function latestCounts(account, field, packed, minute)
   local latest = packed and cmsgpack.unpack(packed)
@@ -84,24 +97,35 @@ local function latestCounts(account, field, packed, minute)
     return latest
   end
   if latest then
-    for window, kept in pairs(KEPT_MS) do
-      local key = windowKey(account, window, latest[COUNTS + 1] * MINUTE_MS)
-      local there = redis.call('EXISTS', key) == 1
-      redis.call('HSET', key, field, cmsgpack.pack(addCounts(unpackCounts(redis.call('HGET', key, field)), latest)))
-      if not there then
-        redis.call('PEXPIRE', key, kept)
-      end
-    end
+    addToWindows(account, field, latest)
   end
   latest = unpackCounts(nil)
   latest[COUNTS + 1] = minute
   return latest
 end
 
+-- Moves and drops some fields whose last minute is over: an eighth, so that they cannot become many more than a few minutes add.
+local function dropLatest(account, minute)
+  local key = latestKey(account)
+  local some = math.max(DROPPED_AT_LEAST, math.ceil(redis.call('HLEN', key) / 8))
+  local fields = redis.call('HRANDFIELD', key, some, 'WITHVALUES')
+  for i = 1, #fields, 2 do
+    local latest = cmsgpack.unpack(fields[i + 1])
+    if latest[COUNTS + 1] ~= minute then
+      addToWindows(account, fields[i], latest)
+      redis.call('HDEL', key, fields[i])
+    end
+  end
+end
+
 -- Adds to what the tenant and the function have counted.
 local function count(account, fn, now, added)
   local minute = windowNumber('minute', now)
   local packedAll, packedOne = unpack(redis.call('HMGET', latestKey(account), '*', fn))
+  if packedAll and cmsgpack.unpack(packedAll)[COUNTS + 1] ~= minute then
+    dropLatest(account, minute)
+    packedAll, packedOne = unpack(redis.call('HMGET', latestKey(account), '*', fn))
+  end
   local all = latestCounts(account, '*', packedAll, minute)
   local one = latestCounts(account, fn, packedOne, minute)
   for i, n in pairs(added) do

@@ -1,0 +1,45 @@
+import type { z } from '@hono/zod-openapi';
+
+type Issue = z.core.$ZodIssue;
+
+/** How zod begins the messages that it makes itself. */
+const OWN_WORDS = /^(Invalid|Too small|Too big|Unrecognized)/;
+
+const TYPES: Readonly<Record<string, string>> = {
+  int: 'a whole number',
+  number: 'a number',
+  string: 'text',
+  boolean: 'true or false',
+  array: 'a list',
+  object: 'an object',
+};
+
+/** What is wrong with a value, in words that follow its name: "must be at least 1". Words that a schema has of its own are kept. */
+export function wordedIssue(issue: Issue | undefined): string {
+  if (issue === undefined) return 'breaks its schema';
+  if (issue.message !== '' && !OWN_WORDS.test(issue.message)) return issue.message;
+  switch (issue.code) {
+    case 'invalid_type':
+      // The value itself is in no other place of an issue.
+      if (issue.message.endsWith('received undefined')) return 'is missing';
+      return `must be ${TYPES[issue.expected] ?? issue.expected}`;
+    case 'too_small':
+      return bounded(issue.origin, 'least', issue.minimum);
+    case 'too_big':
+      return bounded(issue.origin, 'most', issue.maximum);
+    case 'invalid_value':
+      return `must be one of ${issue.values.map(String).join(', ')}`;
+    case 'unrecognized_keys':
+      return `has no field ${issue.keys.map((key) => `"${key.slice(0, 100)}"`).join(', ')}`;
+    default:
+      return 'does not have the form that is documented';
+  }
+}
+
+function bounded(origin: string, which: 'least' | 'most', bound: number | bigint): string {
+  if (origin === 'string')
+    return which === 'least' && Number(bound) === 1 ? 'must not be empty' : `must have at ${which} ${bound} characters`;
+  return origin === 'array'
+    ? `must have at ${which} ${bound} ${Number(bound) === 1 ? 'entry' : 'entries'}`
+    : `must be at ${which} ${bound}`;
+}

@@ -1,0 +1,81 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import type { LogOptions } from '../app/control.ts';
+import { TestPlatform } from '../testing/platform.ts';
+import { type LogSource, readLogs } from './logs.ts';
+
+const LINES = 700;
+
+describe('logs of invocations in one state', () => {
+  let platform: TestPlatform;
+  let asked: string[][] = [];
+  let source: LogSource;
+  const quiet = new AbortController().signal;
+  const failed: string[] = [];
+  before(async () => {
+    platform = await TestPlatform.start();
+    await platform.register({ name: 'f' });
+    const { store, logs, invocations } = platform.scheduler;
+    for (let i = 0; i < 2; i++) {
+      const { id } = await platform.client().submit('f', {});
+      await (await platform.attempt(id)).fail('trap', `t${i}`);
+      failed.push(id);
+    }
+    // Lines of invocations that are forgotten, with those of one that is not in their middle.
+    const key = store.keys.logs('default', 'f');
+    const line = (invocation: string, message: string) => ({
+      ...{ i: invocation, s: '1', t: String(Date.now()), e: 'log' },
+      d: JSON.stringify({ level: 'info', message }),
+    });
+    await store.call(async (redis) => {
+      for (let i = 0; i < LINES; i++) {
+        const kept = i === LINES / 2 ? (failed[0] ?? '') : `gone-${i}`;
+        await redis.xadd(key, '*', ...Object.entries(line(kept, `m${i}`)).flat());
+      }
+    });
+    source = {
+      logs,
+      tenant: 'default',
+      names: async () => ['f'],
+      statuses: (ids) => {
+        asked.push([...ids]);
+        return invocations.statuses(ids);
+      },
+    };
+  });
+  after(() => platform.stop());
+
+  async function read(options: Partial<LogOptions>, signal = quiet): Promise<string[]> {
+    asked = [];
+    const messages: string[] = [];
+    const all = { cursor: null, follow: false, limit: 100, level: 'debug', ...options } as const;
+    for await (const { message } of readLogs(source, all, signal)) messages.push(message);
+    return messages;
+  }
+
+  it('are found in few round trips, each invocation asked about once, the newest first where there are many', async () => {
+    const all = ['trap: t0', 'trap: t1', `m${LINES / 2}`];
+    assert.deepEqual(await read({ status: 'failed' }), all);
+    const ids = asked.flat();
+    assert.deepEqual([ids.length, new Set(ids).size], [LINES + 1, LINES + 1]);
+    assert.ok(asked.length <= 5, `${asked.length} round trips`);
+    assert.deepEqual(await read({ status: 'failed', limit: 2 }), all.slice(1));
+    assert.deepEqual(await read({ status: 'succeeded' }), []);
+    await read({ limit: 5 });
+    assert.deepEqual(asked, []);
+  });
+
+  it('are looked for no longer than somebody waits for them', async () => {
+    const leave = new AbortController();
+    const { statuses } = source;
+    source = {
+      ...source,
+      statuses: (ids) => {
+        leave.abort();
+        return statuses(ids);
+      },
+    };
+    await read({ status: 'failed' }, leave.signal);
+    assert.equal(asked.length, 1);
+  });
+});

@@ -1,0 +1,65 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { frames, type Harness, json, SSE } from './harness.ts';
+
+/** What all event streams have in common, whatever they tell. */
+export function describeStreams(get: () => Harness): void {
+  describe('a stream', () => {
+    /** Channels of Redis that somebody listens to. */
+    const channels = async () =>
+      ((await get().platform.scheduler.store.call((redis) => redis.pubsub('CHANNELS', 'pie:*'))) as string[]).sort();
+
+    it('is not opened for HEAD, which leaves no listener behind and cancels nothing', async () => {
+      const h = get();
+      const id = await h.submit();
+      const before = await channels();
+      for (const path of ['/v1/logs', '/v1/functions/echo/logs', `/v1/invocations/${id}/events`]) {
+        const headers = { ...SSE, prefer: 'cancel-on-disconnect' };
+        for (let i = 0; i < 3; i++) {
+          const head = await h.send(path, { method: 'HEAD', headers });
+          assert.deepEqual([head.status, await head.text()], [200, ''], path);
+          assert.match(head.headers.get('content-type') ?? '', /^text\/event-stream/);
+        }
+      }
+      await eventually(async () => (await channels()).join() === before.join(), 'nobody listens');
+      assert.equal((await h.ask(`/v1/invocations/${id}`)).body.status, 'queued');
+      await h.ask(`/v1/invocations/${id}`, { method: 'DELETE' });
+    });
+
+    it('ends when its key is removed or its tenant is suspended, and leaves the invocation alone', async () => {
+      const h = get();
+      const { scheduler } = h.platform;
+      await h.platform.register({ name: 'revoked' }, 'revoked');
+      const admin = { authorization: `Bearer ${await h.platform.key(['admin'], 'revoked')}` };
+      const submit = { method: 'POST', headers: { ...admin, prefer: 'respond-async' } };
+      const { id } = await json(await h.send('/v1/functions/revoked/invocations', submit));
+      const attempt = await h.platform.attempt(id);
+      const ends = async (revoke: (keyId: string) => Promise<unknown>) => {
+        const reader = { authorization: `Bearer ${await h.platform.key(['invoke'], 'revoked')}` };
+        const { keyId } = (await h.ask('/v1/keys/self', { headers: reader })).body;
+        const headers = { ...reader, ...SSE, prefer: 'cancel-on-disconnect' };
+        const open = await Promise.all(
+          [`/v1/invocations/${id}/events`, '/v1/logs', '/v1/functions/revoked/logs'].map((path) =>
+            h.send(path, { headers }),
+          ),
+        );
+        await revoke(keyId);
+        return Promise.all(
+          open.map(async (response) => {
+            const last = (await frames(response)).at(-1);
+            const { code, resumable } = JSON.parse(last?.data ?? '{}');
+            return [last?.event, last?.hasId, code, resumable];
+          }),
+        );
+      };
+      const all = (code: string) => Array(3).fill(['error', false, code, false]);
+      assert.deepEqual(await ends((keyId) => scheduler.apiKeys.remove('revoked', keyId)), all('unauthorized'));
+      const suspend = (suspended: boolean) => scheduler.tenants.change('revoked', { suspended });
+      assert.deepEqual(await ends(() => suspend(true)), all('tenant-suspended'));
+      await suspend(false);
+      await attempt.succeed(1);
+      assert.equal((await scheduler.invocations.get(id))?.status, 'succeeded');
+    });
+  });
+}

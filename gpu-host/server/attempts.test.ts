@@ -1,0 +1,84 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type GpuHostConnection, SharedPages } from '../protocol/client.ts';
+import { must, startTestHost, tagOf } from '../testing/host.ts';
+import { Attempts } from './attempts.ts';
+
+const ROOT = 'invocation';
+
+/** An attempt of one invocation, or of a child of it. */
+function open(connection: GpuHostConnection, epoch: number, id = ROOT) {
+  const sharedPages = new SharedPages(ROOT, 6);
+  sharedPages.epoch = epoch;
+  const told: string[] = [];
+  const inferlet = connection.openInferlet({
+    ...{ id, epoch: id === ROOT ? epoch : 1, arrival: 1, maxPages: 8, sharedPages, functionName: 'f' },
+    onTerminated: ({ cause }) => told.push(cause),
+  });
+  return { inferlet, queue: inferlet.createQueue('tiny'), told };
+}
+
+type Opened = ReturnType<typeof open>;
+
+const allocate = ({ inferlet, queue }: Opened, pages: number) => must(inferlet.allocatePages(queue, pages));
+const lock = ({ inferlet, queue }: Opened) => inferlet.openFile(queue, 'notes', true, 'f');
+
+async function save({ inferlet, queue }: Opened, pages: Uint32Array) {
+  const rights = 'private' as const;
+  return tagOf(await inferlet.saveFile(queue, 'notes', pages, { persistent: false, rights, functionName: 'f' }));
+}
+
+test('a newer attempt ends all that an older one holds, wherever that hangs, and has its pages and locks for itself', async () => {
+  await using host = await startTestHost();
+  const [hanging, alive] = [await host.connect(), await host.connect()];
+  const maker = open(alive, 0, 'maker');
+  assert.equal(await save(maker, allocate(maker, 1)), 'ok');
+  await maker.inferlet.close();
+
+  const old = open(hanging, 1);
+  const child = open(hanging, 1, 'child');
+  const pages = allocate(old, 4);
+  must(await lock(old));
+  allocate(child, 1);
+  must(await child.inferlet.synchronize(child.queue));
+  const fresh = open(alive, 2);
+  const opened = must(await lock(fresh));
+  const own = allocate(fresh, 5);
+  must(await fresh.inferlet.synchronize(fresh.queue));
+  assert.equal(await save(old, pages), 'terminated');
+  assert.equal(tagOf(await child.inferlet.synchronize(child.queue)), 'terminated');
+  const cause = 'a newer attempt of its invocation has taken its place';
+  assert.deepEqual([old.told, child.told, fresh.told], [[cause], [cause], []]);
+
+  // What is left of the old one goes; the new one's lock stays.
+  hanging.close();
+  while (host.host.stats().connections > 1) await new Promise((resolve) => setTimeout(resolve, 2));
+  const other = open(alive, 1, 'other');
+  const late = open(alive, 1);
+  assert.equal(tagOf(await late.inferlet.synchronize(late.queue)), 'terminated');
+  assert.equal(tagOf(await other.inferlet.synchronize(other.queue)), 'terminated', 'nor its children');
+  const stranger = alive.openInferlet({ id: 'stranger', epoch: 0, arrival: 2, maxPages: 8 });
+  const queue = stranger.createQueue('tiny');
+  assert.equal(tagOf(await stranger.openFile(queue, 'notes', true, 'f')), 'unavailable');
+  assert.equal(await save(fresh, Uint32Array.of(...opened.pages, own[0] as number)), 'ok');
+  await Promise.all([fresh, late, other].map(({ inferlet }) => inferlet.close()));
+  must(await stranger.openFile(queue, 'notes', true, 'f'));
+  await stranger.close();
+  assert.equal(host.host.stats().models[0]?.pages.owned, 2, 'the file');
+});
+
+test('nothing is kept of an attempt whose inferlets are gone', () => {
+  const attempts = new Attempts();
+  const ended: string[] = [];
+  const inferlet = (name: string) => ({ superseded: () => void ended.push(name) });
+  const [a, b, c, d] = [inferlet('a'), inferlet('b'), inferlet('c'), inferlet('d')];
+  attempts.enter('r', 1, a);
+  attempts.enter('r', 1, b);
+  attempts.enter('r', 3, c);
+  attempts.enter('r', 2, d);
+  attempts.enter('other', 1, a);
+  assert.deepEqual(ended, ['a', 'b', 'd']);
+  for (const one of [a, b, c, d]) attempts.leave('r', one);
+  attempts.leave('other', a);
+  assert.equal(attempts.size, 0);
+});

@@ -1,0 +1,161 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import type { AttemptOutcome } from '../invocations/types.ts';
+import type { Scheduler } from '../scheduler.ts';
+import { eventually, offer, openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import type { AdmissionWorker } from './worker.ts';
+
+/** A lease that is not renewed while a test goes on, and one that is soon but not at once. */
+const LONG_MS = 120_000;
+const SOON_MS = 4000;
+
+interface Run {
+  readonly runtime: string;
+  readonly id: string;
+  /** Lets it begin its attempt, and answers what came of it. */
+  readonly begin: () => Promise<AttemptOutcome>;
+  readonly finish: () => void;
+}
+
+describe('a runtime that is lost or leaves', () => {
+  let redis: TestRedis;
+  before(async () => {
+    redis = await TestRedis.start();
+  });
+  after(() => redis.stop());
+
+  /** A scheduler, and runtimes whose invocations begin and end when the test says so, or at once. */
+  async function open(leaseMs: number) {
+    const errors: unknown[] = [];
+    const scheduler = openTestScheduler(redis, { leaseMs });
+    const runs: Run[] = [];
+    const workers: AdmissionWorker[] = [];
+    const start = async (name: string, slots: number, at: 'once' | 'order', pages = 0) => {
+      const model = { contextLength: 1, vocabularySize: 1, pageSize: 1, traits: [], name: 'm', pageCount: pages };
+      const lease = await scheduler.runtimes.acquire({ name, slots, models: pages > 0 ? [model] : [] });
+      const worker = scheduler.createWorker({
+        lease,
+        slots,
+        onError: (error) => errors.push(error),
+        run: async (job, signal) => {
+          const told = Promise.withResolvers<void>();
+          const done = Promise.withResolvers<void>();
+          const begun = Promise.withResolvers<AttemptOutcome>();
+          const begin = () => (told.resolve(), begun.promise);
+          runs.push({ runtime: name, id: job.id, begin, finish: () => (told.resolve(), done.resolve()) });
+          signal.addEventListener('abort', () => done.resolve());
+          if (at === 'order') await Promise.race([told.promise, done.promise]);
+          if (signal.aborted) return;
+          const outcome = await scheduler.invocations.beginAttempt(job.id, lease.id, undefined, job.fetchToken);
+          begun.resolve(outcome);
+          if ('refused' in outcome) return outcome.refused;
+          if (at === 'order') await done.promise;
+          const end = { event: 'result', data: '{}' } as const;
+          await scheduler.invocations.finish(job.id, outcome.epoch, outcome.nextSeq, end, null);
+        },
+      });
+      await worker.start();
+      workers.push(worker);
+      return { worker, lease };
+    };
+    const close = async () => {
+      await Promise.all(workers.map((worker) => worker.drain(0)));
+      await scheduler.close();
+      assert.deepEqual(errors, []);
+    };
+    return { scheduler, runs, start, close };
+  }
+
+  const submit = async (scheduler: Scheduler, expectedPages = 0) =>
+    (await scheduler.submit(submission({ expectedPages: { m: expectedPages } }))).id;
+  const succeeded = (scheduler: Scheduler, id: string) =>
+    eventually(async () => (await scheduler.invocations.get(id))?.status === 'succeeded', 'it succeeds');
+
+  test('declared dead before it began an invocation, it cannot; another one runs that', async () => {
+    const { scheduler, runs, start, close } = await open(LONG_MS);
+    const { lease } = await start('slow', 1, 'order');
+    const id = await submit(scheduler);
+    await eventually(() => runs.length === 1, 'it has the job');
+    assert.equal((await scheduler.runtimes.recover(lease.id)).waiting, 1);
+    assert.deepEqual(await runs[0]?.begin(), { refused: 'not-held' });
+    assert.equal((await scheduler.invocations.get(id))?.status, 'queued');
+    await start('next', 1, 'once');
+    await succeeded(scheduler, id);
+    assert.equal((await scheduler.admission.capacity()).usedSlots, 0);
+    await close();
+  });
+
+  test('what it fetches after it was declared dead goes back, and neither fails nor is lost', async () => {
+    const { scheduler, runs, start, close } = await open(LONG_MS);
+    const { lease } = await start('slow', 1, 'once');
+    await scheduler.runtimes.recover(lease.id);
+    const room = await offer(scheduler, { slots: 4 });
+    const id = await submit(scheduler);
+    // Again and again, since nobody else is there.
+    await eventually(() => runs.length >= 2, 'it fetches it');
+    assert.equal((await scheduler.invocations.get(id))?.status, 'queued');
+    await start('next', 1, 'once');
+    await succeeded(scheduler, id);
+    await room.release();
+    await close();
+  });
+
+  test('what it holds from before it heard of its death is settled when it is there again', async () => {
+    const { scheduler, runs, start, close } = await open(SOON_MS);
+    const { lease } = await start('slow', 1, 'order');
+    await scheduler.runtimes.recover(lease.id);
+    const room = await offer(scheduler, { slots: 4 });
+    const id = await submit(scheduler);
+    await eventually(() => runs.length === 1, 'it has fetched it');
+    await eventually(() => runs.length === 2, 'it comes again');
+    assert.ok('epoch' in ((await runs[1]?.begin()) ?? {}));
+    runs[1]?.finish();
+    await succeeded(scheduler, id);
+    await room.release();
+    await close();
+  });
+
+  test('what a leaving one still holds takes no room of the others', async () => {
+    const { scheduler, runs, start, close } = await open(LONG_MS);
+    const leaving = await start('leaving', 3, 'order', 30);
+    for (let i = 0; i < 3; i += 1) await submit(scheduler, 10);
+    const run = async (count: number, runtime: string) => {
+      await eventually(() => runs.length === count, `${count} fetched`);
+      for (const one of runs) await one.begin();
+      assert.equal(runs.at(-1)?.runtime, runtime);
+    };
+    await run(3, 'leaving');
+    await start('staying', 2, 'order', 20);
+    const drained = leaving.worker.drain(60_000);
+    await eventually(
+      async () => (await scheduler.runtimes.list()).some(({ accepting }) => accepting === false),
+      'it says so',
+    );
+    const room = async () => {
+      const { slots, usedSlots, models } = await scheduler.admission.capacity();
+      return [slots - usedSlots, ...models.map(({ pages, usedPages }) => pages - usedPages)];
+    };
+    assert.deepEqual(await room(), [2, 20]);
+    await submit(scheduler, 10);
+    await submit(scheduler, 10);
+    const last = await submit(scheduler, 10);
+    await run(5, 'staying');
+    assert.deepEqual(await room(), [0, 0]);
+    // An end over there makes no room here, one here does.
+    runs[0]?.finish();
+    await succeeded(scheduler, runs[0]?.id ?? '');
+    assert.deepEqual(await room(), [0, 0]);
+    assert.deepEqual(await scheduler.queue.waiting(), [last]);
+    runs[4]?.finish();
+    await run(6, 'staying');
+    assert.equal(runs.at(-1)?.id, last);
+    for (const { finish } of runs) finish();
+    await drained;
+    await leaving.lease.release();
+    await succeeded(scheduler, last);
+    assert.deepEqual(await room(), [2, 20]);
+    assert.deepEqual(await scheduler.admission.repair(0), { dropped: 0, returned: 0, sums: 0, lost: [] });
+    await close();
+  });
+});

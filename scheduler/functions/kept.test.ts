@@ -1,0 +1,103 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { after, before, describe, it } from 'node:test';
+import type { Scheduler } from '../scheduler.ts';
+import { openMasterKeys } from '../secrets/master-keys.ts';
+import { type Secret, Secrets } from '../secrets/secrets.ts';
+import type { Store } from '../store/store.ts';
+import { openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { Functions, versionOf } from './functions.ts';
+import type { FunctionVersion } from './types.ts';
+
+const TENANT = 'acme';
+const HOUR_MS = 3_600_000;
+
+/** What may happen to a version in the middle of a release, one after the other. */
+const HAPPENINGS = {
+  'its removal': async ({ removals }, { name, version }) => removals.removeVersion(TENANT, name, version),
+  'its function’s removal': async ({ removals }, { name }) => removals.removeFunction(TENANT, name),
+  'its being deployed again': async ({ functions }, version) => functions.put(version, { alias: null }),
+  'its removal, with an alias before it': async ({ releases, removals }, { name, version }) => {
+    await releases.remove(TENANT, name, 'canary');
+    await removals.removeVersion(TENANT, name, version);
+  },
+} satisfies Record<string, (scheduler: Scheduler, of: FunctionVersion) => Promise<unknown>>;
+
+describe('a secret’s value is kept as long as a version with it may run', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  let now = Date.UTC(2027, 0, 1);
+  const environment = { PIE_MASTER_KEY: randomBytes(32).toString('base64') };
+  const masterKeys = openMasterKeys('/nowhere', { create: false, environment });
+  before(async () => {
+    redis = await TestRedis.start();
+    scheduler = openTestScheduler(redis, { masterKeys, clock: () => now });
+  });
+  after(async () => {
+    await scheduler.close();
+    await redis.stop();
+  });
+
+  /** The store, which tells of every call before it is made. */
+  function watched(before: (call: number) => Promise<void>): { store: Store; calls: () => number } {
+    const { store } = scheduler;
+    let calls = 0;
+    const handler: ProxyHandler<Store> = {
+      get: (target, name) => {
+        const member: unknown = Reflect.get(target, name, target);
+        if (typeof member !== 'function') return member;
+        if (name !== 'call' && name !== 'script') return member.bind(target);
+        return async (...args: unknown[]) => {
+          await before(calls++);
+          return member.apply(target, args);
+        };
+      },
+    };
+    return { store: new Proxy(store, handler), calls: () => calls };
+  }
+
+  let content = 0;
+  async function deploy(name: string, secrets: Record<string, number> | undefined, alias: string | null) {
+    const componentHash = await scheduler.blobs.put(new Uint8Array([1, content++]));
+    const manifest = { name };
+    const version = versionOf(manifest, componentHash, secrets);
+    const stored = { name, version, tenant: TENANT, manifest, componentHash, componentBytes: 2, createdAt: now };
+    const full: FunctionVersion = secrets === undefined ? stored : { ...stored, secrets };
+    assert.ok((await scheduler.functions.put(full, { alias })).ok);
+    return full;
+  }
+
+  /** Releases with something that happens before the call of this number; whether there is such a call. */
+  async function releaseWith(at: number, happens: keyof typeof HAPPENINGS): Promise<boolean> {
+    const set = (value: string) => scheduler.secrets.set(TENANT, 'TOKEN', value, 'key_1') as Promise<Secret>;
+    const { revision } = await set('first');
+    const name = `f${content}`;
+    const first = await deploy(name, { TOKEN: revision }, happens.includes('alias') ? 'canary' : null);
+    await deploy(name, undefined, 'live');
+    await scheduler.submit(
+      submission({ tenant: TENANT, function: name, version: first.version, functionOwner: TENANT }),
+    );
+    await set('second');
+    if (happens === 'its being deployed again') await scheduler.removals.removeVersion(TENANT, name, first.version);
+    // The deploy's pin is gone.
+    now += 2 * HOUR_MS;
+    const { store, calls } = watched(async (call) => {
+      if (call === at) await HAPPENINGS[happens](scheduler, first);
+    });
+    await new Secrets(store, new Functions(store), masterKeys).release({ tenant: TENANT });
+    const opened = await scheduler.secrets.open(TENANT, { TOKEN: revision });
+    assert.deepEqual([...opened], [['TOKEN', 'first']], `${happens} before call ${at}`);
+    await scheduler.removals.removeFunction(TENANT, name, true);
+    await assert.rejects(scheduler.secrets.open(TENANT, { TOKEN: revision }), /not stored/, 'and no longer');
+    return calls() > at;
+  }
+
+  for (const happens of Object.keys(HAPPENINGS) as (keyof typeof HAPPENINGS)[]) {
+    it(`whatever a release is about to do at ${happens}`, async () => {
+      let at = 0;
+      while (await releaseWith(at, happens)) at++;
+      assert.ok(at > 4, `${at} calls`);
+    });
+  }
+});

@@ -1,0 +1,140 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { after, before, describe, test } from 'node:test';
+import { differences } from '../functions/differences.ts';
+import { versionOf } from '../functions/functions.ts';
+import type { Manifest } from '../functions/manifest.ts';
+import type { FunctionVersion } from '../functions/types.ts';
+import type { Scheduler } from '../scheduler.ts';
+import { openTestScheduler } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { openMasterKeys } from './master-keys.ts';
+import { SecretError } from './secrets.ts';
+
+const ZONE = 'eu-north-zone-7';
+const MANIFEST: Manifest = { name: 'story', environment: { ZONE, EMPTY: '' } };
+const component = new Uint8Array([1, 2, 3]);
+const newKey = () => randomBytes(32).toString('base64');
+const given = (...keys: string[]) =>
+  openMasterKeys('', { create: false, environment: { PIE_MASTER_KEY: keys.join() } });
+
+describe('the environment of functions', () => {
+  let redis: TestRedis;
+  const [oldKey, nextKey] = [newKey(), newKey()];
+  before(async () => {
+    redis = await TestRedis.start();
+  });
+  after(() => redis.stop());
+
+  /** The same installation with these master keys, and something that builds. */
+  async function withKeys<T>(prefix: string, keys: string[], body: (scheduler: Scheduler) => Promise<T>): Promise<T> {
+    const scheduler = openTestScheduler(redis, { prefix, masterKeys: given(...keys) });
+    const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
+    const worker = scheduler.createBuildWorker({ build: async () => ({ ok: true, artifact: {} }) });
+    worker.start();
+    try {
+      return await body(scheduler);
+    } finally {
+      await worker.close();
+      await lease.release();
+      await scheduler.close();
+    }
+  }
+
+  async function deploy({ deployments }: Scheduler, manifest = MANIFEST, tenant = 'default') {
+    const outcome = await deployments.deploy({ tenant, manifest, component });
+    assert.ok(outcome.ok, JSON.stringify(outcome));
+    return outcome;
+  }
+
+  async function stored(prefix: string): Promise<string> {
+    const connection = redis.connect();
+    const hashes = await connection.keys(`${prefix}:function:*`);
+    const texts = await Promise.all(hashes.filter((key) => !key.endsWith(':live')).map((key) => connection.hvals(key)));
+    return texts.flat().join('\n');
+  }
+
+  test('is sealed, names what it has, and equal values are the same version', () =>
+    withKeys('sealed', [oldKey], async (scheduler) => {
+      const { environments, functions } = scheduler;
+      const { version } = await deploy(scheduler);
+      assert.deepEqual(version.manifest.environment, { ZONE: '(sealed)', EMPTY: '(sealed)' });
+      assert.ok(!(await stored('sealed')).includes(ZONE));
+      assert.deepEqual(await environments.open(version), new Map(Object.entries(MANIFEST.environment ?? {})));
+      const again = await deploy(scheduler, { environment: { EMPTY: '', ZONE }, name: 'story' });
+      assert.deepEqual([again.created, again.version.version], [false, version.version]);
+      const other = await deploy(scheduler, { ...MANIFEST, environment: { ZONE: 'elsewhere', EMPTY: '' } });
+      assert.notEqual(other.version.version, version.version);
+      const planned = await scheduler.deployments.plan({ tenant: 'default', manifest: MANIFEST, component });
+      assert.ok(planned.ok && planned.exists && planned.version.version === version.version);
+      const [before, now] = await Promise.all([other.version, version].map((each) => environments.opened(each)));
+      assert.deepEqual(differences(before as FunctionVersion, now as FunctionVersion), [
+        { field: 'environment.ZONE', from: '(a value)', to: '(another value)' },
+      ]);
+      const elsewhere = await deploy(scheduler, MANIFEST, 'acme');
+      const guess = [MANIFEST, version.manifest].map((manifest) => versionOf(manifest, version.componentHash));
+      assert.equal(
+        new Set([...guess, version.version, elsewhere.version.version]).size,
+        4,
+        'nobody can try values out',
+      );
+      const { ZONE: moved = '' } = version.environment ?? {};
+      for (const wrong of [
+        { ...version, name: 'other' },
+        { ...version, tenant: 'acme' },
+        { ...version, environment: { ...version.environment, EMPTY: moved } },
+        { ...version, environment: { ZONE: moved } },
+      ]) {
+        // Not stored like that, so that it is not read again.
+        const unstored = { ...wrong, version: 'unstored' };
+        await assert.rejects(environments.open(unstored), SecretError);
+        assert.equal(await environments.holds(unstored, MANIFEST.environment ?? {}), false);
+      }
+      assert.equal((await functions.versions('default', 'story')).length, 2);
+    }));
+
+  test('stays the same version, and can be opened, when the master key is rotated', async () => {
+    const { version: before } = await withKeys('turned', [oldKey], (scheduler) => deploy(scheduler));
+    await withKeys('turned', [nextKey, oldKey], async (scheduler) => {
+      assert.equal((await deploy(scheduler)).created, false);
+      assert.equal(await scheduler.environments.reseal('default'), 1);
+      assert.equal(await scheduler.environments.reseal('default'), 0);
+    });
+    await withKeys('turned', [nextKey], async (scheduler) => {
+      const again = await deploy(scheduler);
+      assert.deepEqual([again.created, again.version.version], [false, before.version]);
+      // As a runtime has it that read the version before.
+      assert.equal((await scheduler.environments.open(before)).get('ZONE'), ZONE);
+      const removed = await scheduler.removals.removeFunction('default', 'story');
+      assert.deepEqual(removed, []);
+      await assert.rejects(scheduler.environments.open(before), /The variable ZONE cannot be opened: .*not known here/);
+    });
+  });
+
+  test('of a version that is not sealed is read, and sealed where it is', () =>
+    withKeys('plain', [oldKey], async (scheduler) => {
+      const { blobs, functions, environments } = scheduler;
+      const componentHash = await blobs.put(component);
+      const version = versionOf(MANIFEST, componentHash);
+      const plain = { name: 'story', version, tenant: 'default', manifest: MANIFEST, componentHash };
+      await functions.put({ ...plain, componentBytes: component.length, createdAt: 1 });
+      assert.equal((await deploy(scheduler)).version.version, version);
+      assert.equal(await environments.reseal('default'), 1);
+      assert.ok(!(await stored('plain')).includes(ZONE));
+      const sealed = await functions.get('default', 'story');
+      assert.ok(sealed !== null && sealed.manifest.environment?.ZONE === '(sealed)');
+      assert.equal((await environments.open(sealed)).get('ZONE'), ZONE);
+      assert.equal((await deploy(scheduler)).created, false);
+    }));
+
+  test('is refused where there is no master key; what has none needs none', async () => {
+    const scheduler = openTestScheduler(redis);
+    try {
+      await assert.rejects(scheduler.environments.seal('default', MANIFEST), SecretError);
+      const nothing = await scheduler.environments.seal('default', { name: 'story' });
+      assert.deepEqual(nothing, { manifest: { name: 'story' }, environment: undefined, mark: '' });
+    } finally {
+      await scheduler.close();
+    }
+  });
+});

@@ -1,0 +1,176 @@
+import { createHmac, hkdfSync } from 'node:crypto';
+import type { Manifest } from '../functions/manifest.ts';
+import { type FunctionVersion, ownerOf } from '../functions/types.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import type { MasterKey, MasterKeys } from './master-keys.ts';
+import { withoutValues } from './rules.ts';
+import { seal, unseal } from './sealing.ts';
+import { SecretError } from './secrets.ts';
+
+const RESEAL = loadScript(new URL('./scripts/reseal-version.lua', import.meta.url));
+
+const MARK_KEY_BYTES = 32;
+const MARK_KEY_PURPOSE = 'pie-environment-mark';
+
+type Values = Readonly<Record<string, string>>;
+
+/** A manifest as it may be stored. */
+export interface SealedManifest {
+  /** Names its variables; `(sealed)` stands in place of each value. */
+  readonly manifest: Manifest;
+  /** The sealed values by name; undefined when there are none. */
+  readonly environment: Values | undefined;
+  /**
+   * Stands for the values where the version is computed: an HMAC under a key that is derived from the first master key, so that whoever sees a
+   * version cannot try out values. Empty when there are none.
+   */
+  readonly mark: string;
+}
+
+/** Where versions are looked up whose values are sealed. */
+interface StoredVersions {
+  kept(tenant: string): Promise<readonly FunctionVersion[]>;
+  runnable(tenant: string, name: string, version: string): Promise<FunctionVersion | null>;
+}
+
+/**
+ * Plain variables of functions (`environment` of a manifest): sealed under the installation's master key before a version is stored, opened where
+ * it runs. Tenant, function and name are authenticated with each value.
+ */
+export class Environments {
+  readonly #store: Store;
+  readonly #functions: StoredVersions;
+  readonly #masterKeys: MasterKeys | undefined;
+
+  /** Without master keys values can neither be sealed nor opened. */
+  constructor(store: Store, functions: StoredVersions, masterKeys?: MasterKeys) {
+    this.#store = store;
+    this.#functions = functions;
+    this.#masterKeys = masterKeys;
+  }
+
+  /** A manifest as it may be stored. Throws `SecretError` when it has values and there is no master key. */
+  async seal(tenant: string, manifest: Manifest): Promise<SealedManifest> {
+    const { name, environment = {} } = manifest;
+    if (Object.keys(environment).length === 0) return { manifest, environment: undefined, mark: '' };
+    const key = await this.#keys().first();
+    return {
+      manifest: withoutValues(manifest),
+      environment: sealAll(key, tenant, name, environment),
+      mark: markOf(key, tenant, name, environment),
+    };
+  }
+
+  /** The values of a version, by name. Throws `SecretError` when one cannot be opened, `StoreError`. */
+  async open(version: FunctionVersion): Promise<Map<string, string>> {
+    try {
+      return await this.#open(version);
+    } catch (error) {
+      // Sealed anew since this was read, maybe, and the old master key is gone.
+      const now = error instanceof SecretError ? await this.#stored(version) : null;
+      if (now === null || JSON.stringify(now.environment) === JSON.stringify(version.environment)) throw error;
+      return this.#open(now);
+    }
+  }
+
+  /** Whether a version has these values. False when they cannot be opened. */
+  async holds(version: FunctionVersion, environment: Values): Promise<boolean> {
+    const stored = await this.#openable(version);
+    const names = Object.keys(environment);
+    return stored?.size === names.length && names.every((name) => stored.get(name) === environment[name]);
+  }
+
+  /**
+   * A version with its values, to be compared with another: never to be stored or shown. What cannot be opened stays sealed, and is like nothing
+   * else.
+   */
+  async opened(version: FunctionVersion): Promise<FunctionVersion> {
+    const { manifest, environment = {} } = version;
+    if (manifest.environment === undefined) return version;
+    const values = await this.#openable(version);
+    return { ...version, manifest: { ...manifest, environment: values ? Object.fromEntries(values) : environment } };
+  }
+
+  /** Seals the values of every version of a tenant anew that are not sealed under the first master key, or not at all; of how many versions. */
+  async reseal(tenant: string): Promise<number> {
+    const { keys } = this.#store;
+    let count = 0;
+    for (const version of await this.#functions.kept(tenant)) {
+      const { name, manifest, environment } = version;
+      const names = Object.keys(manifest.environment ?? {});
+      if (names.length === 0) continue;
+      const first = await this.#keys().first();
+      if (environment && names.every((variable) => environment[variable]?.startsWith(`${first.id}.`))) continue;
+      const values = Object.fromEntries(await this.open(version));
+      const anew = {
+        ...version,
+        manifest: withoutValues(manifest),
+        environment: sealAll(first, tenant, name, values),
+      };
+      await this.#store.script(
+        RESEAL,
+        [keys.function(tenant, name), keys.removedVersions(tenant, name)],
+        [version.version, JSON.stringify(version), JSON.stringify(anew)],
+      );
+      count++;
+    }
+    return count;
+  }
+
+  async #open(version: FunctionVersion): Promise<Map<string, string>> {
+    const { name, manifest, environment } = version;
+    const names = Object.keys(manifest.environment ?? {});
+    // A version that is not sealed yet: see `reseal`.
+    if (environment === undefined) return new Map(Object.entries(manifest.environment ?? {}));
+    const opened = new Map<string, string>();
+    for (const variable of names) {
+      const sealed = environment[variable];
+      try {
+        if (sealed === undefined) throw new Error('it is not stored');
+        opened.set(variable, await unseal(this.#keys(), ownerOfValue(ownerOf(version), name, variable), sealed));
+      } catch (cause) {
+        const why = cause instanceof Error ? cause.message : String(cause);
+        throw new SecretError(`The variable ${variable} cannot be opened: ${why.replace(/\.$/, '')}.`, { cause });
+      }
+    }
+    return opened;
+  }
+
+  async #openable(version: FunctionVersion): Promise<Map<string, string> | null> {
+    try {
+      return await this.open(version);
+    } catch (error) {
+      if (error instanceof SecretError) return null;
+      throw error;
+    }
+  }
+
+  #stored(version: FunctionVersion): Promise<FunctionVersion | null> {
+    return this.#functions.runnable(ownerOf(version), version.name, version.version);
+  }
+
+  #keys(): MasterKeys {
+    if (this.#masterKeys === undefined) throw new SecretError('This process has no master key.');
+    return this.#masterKeys;
+  }
+}
+
+function sealAll(key: MasterKey, tenant: string, functionName: string, values: Values): Values {
+  return Object.fromEntries(
+    Object.entries(values).map(([name, value]) => [name, seal(key, ownerOfValue(tenant, functionName, name), value)]),
+  );
+}
+
+/** Neither a secret nor a webhook's secret has a name with a slash. */
+function ownerOfValue(tenant: string, functionName: string, name: string) {
+  return { tenant, name: `${functionName}/${name}` };
+}
+
+function markOf({ key }: MasterKey, tenant: string, functionName: string, values: Values): string {
+  const sorted = Object.entries(values).sort(([a], [b]) => (a < b ? -1 : 1));
+  const derived = new Uint8Array(hkdfSync('sha256', key, '', MARK_KEY_PURPOSE, MARK_KEY_BYTES));
+  return createHmac('sha256', derived)
+    .update(JSON.stringify([tenant, functionName, sorted]))
+    .digest('hex');
+}

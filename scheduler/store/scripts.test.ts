@@ -1,0 +1,18 @@
+import assert from 'node:assert/strict';
+import { readdirSync } from 'node:fs';
+import { it } from 'node:test';
+import { loadScript } from './scripts.ts';
+
+const ROOT = new URL('../', import.meta.url);
+
+it('no script has two of a name at its top level: the later would stand in for the earlier unseen', () => {
+  const files = readdirSync(ROOT, { recursive: true, encoding: 'utf8' });
+  const scripts = files.filter((file) => file.endsWith('.lua') && !/[\\/]include[\\/]/.test(file));
+  assert.ok(scripts.length > 50);
+  for (const file of scripts) {
+    const { lua } = loadScript(new URL(file, ROOT));
+    const functions = [...lua.matchAll(/^local function (\w+)/gm)].map(([, name]) => name);
+    const twice = functions.filter((name, i) => functions.indexOf(name) !== i);
+    assert.deepEqual(twice, [], file);
+  }
+});
