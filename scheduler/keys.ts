@@ -75,7 +75,10 @@ export interface Keys {
   removedVersions(tenant: string, name: string): string;
   /** Set: invocations of a function version that have not ended. */
   unfinished(tenant: string, name: string, version: string): string;
-  /** Hash: functions with removed versions, `<tenant>/<name>` to `drain`, or `now` when their invocations are to be cancelled. */
+  /**
+   * Hash: functions with removed versions, `<tenant>/<name>` to `drain`, and of these versions those whose invocations are to be cancelled,
+   * `<tenant>/<name>@<version>` to `now`.
+   */
   readonly removals: string;
   /** String with a TTL: the invocations of such a function were cancelled a moment ago. */
   removalRound(member: string): string;

@@ -130,6 +130,7 @@ export class Scheduler {
       store,
       cancel: (id, reason) => this.cancel(id, reason),
       onGone: async (version) => void (await this.secrets.release(version)),
+      onError: options.onError,
     });
     this.blobs = new Blobs(store);
     this.builds = new Builds(store, channels, this.runtimes);

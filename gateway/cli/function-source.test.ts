@@ -63,7 +63,7 @@ describe('exampleInput', () => {
 
 describe('formats', () => {
   it('sizes and times with their units', () => {
-    assert.deepEqual([12, 1500, 2_130_000, 3e9].map(bytes), ['12 B', '1.5 kB', '2.1 MB', '3.0 GB']);
+    assert.deepEqual([12, 1500, 2_130_000, 3e9].map(bytes), ['12 B', '1.5 KiB', '2.0 MiB', '2.8 GiB']);
     assert.deepEqual([12.3, 1234, 180_000].map(duration), ['12 ms', '1.2 s', '3 min']);
     const now = Date.parse('2026-11-20T12:00:00Z');
     assert.equal(ago('2026-11-20T11:59:30Z', now), '30 s ago');

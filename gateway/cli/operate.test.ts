@@ -76,6 +76,31 @@ describe('operating', () => {
     assert.equal(stdout.includes('\x1b'), false, 'escape codes in a pipe');
   });
 
+  it('says where an invocation starts again, and counts what all its attempts used', async () => {
+    await platform.register({ name: 'again', restartable: true });
+    const client = platform.client();
+    const { id } = await client.submit('again', {});
+    const first = await platform.attempt(id);
+    await first.start();
+    await first.say('one ', 'two');
+    await first.giveUp('The runtime was lost.', { outputTokens: 2 });
+    const second = await platform.attempt(id);
+    await second.start(2);
+    await second.say('one ', 'two ', 'three');
+    await second.succeed(3, { outputTokens: 3 });
+    const [text, json, all, state] = await Promise.all([
+      pie(['attach', id]),
+      ok(['attach', id, '--json']),
+      ok(['ps', '--all', '--function', 'again']),
+      ok(['status', id]),
+    ]);
+    assert.equal(text.stdout, 'one two\none two three\n');
+    assert.match(text.stderr, /starts again \(attempt 2\): .*The runtime was lost/);
+    assert.equal(json.trim().split('\n').length, 9);
+    assert.match(all, /succeeded, attempt 2 /);
+    assert.match(state, /^ID +FUNCTION[\s\S]*begun 2 times[\s\S]*outputTokens 5/);
+  });
+
   it('cancel takes ids, a function, or all, and asks before it takes several', async () => {
     const client = platform.client();
     const ids: string[] = [];

@@ -120,7 +120,7 @@ describe('releases on the command line', () => {
       await ok('rollback', 'story', '--yes', '-m', 'worse'),
       new RegExp(`Rolled back: story@live serves ${first}`),
     );
-    assert.match(await ok('alias', 'list', 'story', 'live'), /worse \(back to \d+\)/);
+    assert.match(await ok('alias', 'list', 'story', 'live'), /worse \(back to revision \d+\)/);
     assert.match((await pie('rollback', 'story', '--yes')).stderr, /Nothing is known[\s\S]*--to VERSION/);
 
     const { id } = await platform.client().submit('story', {});

@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Reach } from '#scheduler/addresses/reach.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import type { Webhooks } from '#scheduler/webhooks/webhooks.ts';
@@ -30,9 +31,12 @@ class Receiver {
       let body = '';
       for await (const piece of request.setEncoding('utf8')) body += piece;
       this.received.push({ path: request.url ?? '', headers: request.headers, body });
+      await this.beforeAnswer();
       response.writeHead(this.statuses.shift() ?? 204, { location: '/elsewhere' }).end();
     });
   }
+
+  beforeAnswer = async (): Promise<void> => undefined;
 
   async start(): Promise<void> {
     this.#server.listen(0, '127.0.0.1');
@@ -100,6 +104,23 @@ describe('webhooks', () => {
     }, 'the webhook is settled');
     return delivery as WebhookDelivery;
   }
+
+  it('come to their end though Redis cannot note the last attempt at once, and past what cannot be told', async () => {
+    const { redis, keys } = platform.scheduler.store;
+    await redis.set(keys.invocation('broken'), 'no record');
+    await redis.zadd(keys.webhooks, 1, 'broken');
+    // A replica takes no writes.
+    receiver.beforeAnswer = async () => void (await redis.replicaof('127.0.0.1', '1'));
+    receiver.statuses = [410];
+    const id = await ended(receiver.url('/away'));
+    await eventually(() => receiver.received.some(({ path }) => path === '/away'), 'it is told');
+    receiver.beforeAnswer = async () => undefined;
+    await sleep(100);
+    await redis.replicaof('NO', 'ONE');
+    const { status, attempts } = await settled(id);
+    assert.deepEqual([status, attempts], ['failed', 1]);
+    await redis.zrem(keys.webhooks, 'broken');
+  });
 
   it('tell an end again until it is taken, signed, under one id', async () => {
     receiver.statuses = [500, 302];

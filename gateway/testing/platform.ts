@@ -191,11 +191,18 @@ export class Attempt {
     this.#nextSeq += events.length;
   }
 
-  async start(): Promise<void> {
+  async start(attempt = 1): Promise<void> {
+    const again = attempt > 1 ? { attempt } : {};
     await this.append({
       event: 'start',
-      data: { invocation: this.id, function: 'f', version: 'v', queuedMs: 1, coldStart: false },
+      data: { invocation: this.id, function: 'f', version: 'v', queuedMs: 1, coldStart: false, ...again },
     });
+  }
+
+  /** Ends this attempt and not its invocation. */
+  async giveUp(cause: string, usage: Usage): Promise<void> {
+    const outcome = await this.#scheduler.invocations.requeue(this.id, this.#epoch, this.#nextSeq, cause, usage);
+    if (outcome !== 'requeued') throw new Error(`requeue answered ${outcome}`);
   }
 
   async say(...texts: string[]): Promise<void> {

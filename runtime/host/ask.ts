@@ -1,4 +1,5 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import type { AttemptName } from '#scheduler/invocations/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import type { Inferlet } from './inferlet.ts';
 
@@ -15,10 +16,16 @@ export function ask<T>(inferlet: Inferlet, call: () => Promise<Outcome<T>>, byte
   return hooks.waits.during(interruptions.until(work));
 }
 
+/** In whose name the inferlet stores and sends; undefined when no attempt is known of it. */
+export function attemptOf({ description: { id, epoch } }: Inferlet): AttemptName | undefined {
+  return epoch === undefined ? undefined : { id, epoch };
+}
+
 /** What a failed call of the platform's store comes to for an inferlet. */
 export function fromStore(error: unknown): HandlerError {
   const { code, message } = StoreError.from(error);
   if (code === 'store-unavailable')
     return handlerError('unavailable', `the platform's store cannot be reached now: ${message}`);
+  if (code === 'stale-attempt') return handlerError('closed', message);
   return handlerError('internal', message);
 }

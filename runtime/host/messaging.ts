@@ -7,7 +7,7 @@ import {
 } from '#scheduler/messaging/message.ts';
 import type { Next, Subscription } from '#scheduler/messaging/subscription.ts';
 import type { Envelope, Message } from '#wit/generated/host.ts';
-import { ask } from './ask.ts';
+import { ask, attemptOf } from './ask.ts';
 import { type Droppable, DroppableWait } from './holdings.ts';
 import type { Inferlet } from './inferlet.ts';
 import { messageBytes } from './message-bytes.ts';
@@ -70,7 +70,14 @@ export const messaging = {
     if (refused) return Promise.resolve(err(refused));
     const { description, services } = inferlet;
     const broadcast = async () =>
-      ok(await services.messaging.broadcasts.broadcast(description.tenant, topic, sentBy(inferlet, message)));
+      ok(
+        await services.messaging.broadcasts.broadcast(
+          description.tenant,
+          topic,
+          sentBy(inferlet, message),
+          attemptOf(inferlet),
+        ),
+      );
     return ask(inferlet, broadcast, messageBytes(message));
   },
 
@@ -88,7 +95,12 @@ export const messaging = {
     if (refused) return Promise.resolve(err(refused));
     const { description, services } = inferlet;
     const push = async (): Promise<Outcome<undefined>> => {
-      const outcome = await services.messaging.lines.push(description.tenant, name, sentBy(inferlet, message));
+      const outcome = await services.messaging.lines.push(
+        description.tenant,
+        name,
+        sentBy(inferlet, message),
+        attemptOf(inferlet),
+      );
       if (outcome.kind === 'ok') return ok(undefined);
       if (outcome.kind === 'tenant-full') {
         const full = `all lines of this tenant together take ${outcome.bytes} of ${MAX_LINES_BYTES} bytes; push again when some messages were pulled`;
@@ -109,7 +121,7 @@ export const messaging = {
     const place = new Place(unread, () => wait.drop());
     const pull = async (): Promise<Outcome<Envelope>> => {
       try {
-        const pulled = await services.messaging.lines.pull(description.tenant, name, wait.signal);
+        const pulled = await services.messaging.lines.pull(description.tenant, name, wait.signal, attemptOf(inferlet));
         if (!pulled) return err(inferlet.stopped ?? CLOSING);
         const envelope = toWit(pulled);
         place.take(envelopeBytes(envelope));

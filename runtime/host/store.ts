@@ -1,7 +1,7 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { WriteOptions, WriteOutcome } from '#scheduler/key-values/key-values.ts';
 import type { Entry } from '#wit/generated/host.ts';
-import { ask } from './ask.ts';
+import { ask, attemptOf } from './ask.ts';
 import type { Inferlet } from './inferlet.ts';
 
 const MAX_KEY_BYTES = 512;
@@ -40,7 +40,9 @@ export const store = {
   ): Promise<Outcome<bigint | undefined>> => write(inferlet, key, value, null, { expected: expected ?? null }, ok),
 
   'delete-key': (inferlet: Inferlet, key: string): Promise<Outcome<boolean>> =>
-    call(inferlet, 'write', checkKey(key), async ({ keyValues }, tenant) => ok(await keyValues.delete(tenant, key))),
+    call(inferlet, 'write', checkKey(key), async ({ keyValues }, tenant) =>
+      ok(await keyValues.delete(tenant, key, attemptOf(inferlet))),
+    ),
 
   exists: (inferlet: Inferlet, key: string): Promise<Outcome<boolean>> =>
     call(inferlet, 'read', checkKey(key), async ({ keyValues }, tenant) => ok(await keyValues.exists(tenant, key))),
@@ -70,7 +72,10 @@ function write<T>(
 ): Promise<Outcome<T>> {
   const refused = checkKey(key) ?? checkValue(value) ?? fault;
   const set = async ({ keyValues }: Inferlet['services'], tenant: string): Promise<Outcome<T>> => {
-    const outcome: WriteOutcome = await keyValues.write(tenant, key, value.slice(), options);
+    const outcome: WriteOutcome = await keyValues.write(tenant, key, value.slice(), {
+      ...options,
+      by: attemptOf(inferlet),
+    });
     if (outcome.kind === 'full') {
       return limit(
         `the tenant's store has ${outcome.keys} keys and ${outcome.bytes} bytes, and no room for this one; delete what is not needed`,

@@ -50,7 +50,7 @@ function simulate(
 describe('admission policy', () => {
   test('whatever comes and goes: within capacity and limits, in order inside a tenant, nothing idle that could run, and everybody starts', () => {
     fc.assert(
-      fc.property(anyCapacity, fc.array(anyOrder(5), { maxLength: 100 }), (first, orders) => {
+      fc.property(anyCapacity, fc.array(anyOrder(5), { minLength: 30, maxLength: 100 }), (first, orders) => {
         const player = new Player(first);
         const limits = new Map<string, Limits>();
         let capacity: Capacity = first;
@@ -98,7 +98,9 @@ describe('admission policy', () => {
               const pages = capacity.pages[model];
               return pages === undefined || used(model) === 0 || used(model) + count <= pages;
             });
-            assert.ok(!may || !fits, 'it could have started');
+            // Memory is looked at below.
+            const waits = demand.short !== undefined && admitted.size > 0;
+            assert.ok(!may || !fits || waits, 'it could have started');
           }
         }
         // No starvation: whoever waits starts once those before it have ended.
@@ -110,8 +112,43 @@ describe('admission policy', () => {
         assert.equal(player.admitted.size + player.waiting.size, 0);
         assert.equal(player.policy.admitted, 0);
       }),
-      { seed: 20261120, numRuns: 1500 },
+      { seed: 20261120, numRuns: 600 },
     );
+  });
+
+  test('what came back for want of memory starts on a younger word of a GPU host that has it, or alone; only its own line waits behind it', () => {
+    const policy = new AdmissionPolicy({ slots: 20, starts: MANY, reserve: 0, pages: { m: 128 } });
+    let arrivals = 0;
+    const enter = (id: string, tenant: string, pages: number, since?: number) => {
+      arrivals += 1;
+      const short = since === undefined ? {} : { short: { pages: { m: pages }, since } };
+      policy.enter({ id, tenant, arrival: arrivals, pages: { m: pages }, ...short }, 0);
+    };
+    const starts = (now: number) => policy.admit(now).map(({ id }) => id);
+    const report = (...free: [pages: number, readAt: number][]) =>
+      policy.report({ m: free.map(([pages, readAt]) => ({ pages, readAt })) });
+
+    enter('alone', 'a', 40, 100);
+    report([0, 200]);
+    assert.deepEqual(starts(200), ['alone'], 'nobody else is admitted');
+    policy.leave('alone', 200);
+    enter('holder', 'a', 4);
+    assert.deepEqual(starts(300), ['holder']);
+    enter('short', 'b', 40, 1000);
+    enter('behind', 'b', 4);
+    enter('other', 'c', 4);
+    report([60, 1000], [39, 1001]);
+    assert.deepEqual(starts(1001), ['other'], 'the one was asked too early, and the other has too little');
+    report([40, 1002], [39, 1001]);
+    assert.deepEqual(starts(1100), ['short', 'behind']);
+    enter('next', 'd', 40, 1050);
+    report([60, 3000]);
+    assert.deepEqual(starts(3000), [], 'the first may not hold yet what it started for');
+    report([60, 3100]);
+    assert.deepEqual(starts(3100), ['next']);
+    enter('unheard', 'd', 10, 3100);
+    policy.report({});
+    assert.deepEqual(starts(3200), ['unheard'], 'no GPU host says anything');
   });
 
   test('a large head is overtaken a bounded number of times, with or without a reserve, however many small ones come', () => {
@@ -206,6 +243,60 @@ describe('admission policy', () => {
     assert.ok(Math.abs(late - 50_000) < 2000, `${late} of 100000 slot-ms since it came`);
   });
 
+  test('many tenants fill all slots, however few there are', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 200 }), fc.constantFrom(0, 1 / 16, 1 / 4), (slots, reserve) => {
+        const policy = new AdmissionPolicy({ slots, pages: { m: slots }, reserve, starts: MANY });
+        for (let i = 0; i <= slots; i += 1) {
+          policy.enter({ id: `${i}`, tenant: `t${i}`, arrival: i, pages: { m: 1 } }, 0);
+        }
+        assert.equal(policy.admit(0).length, slots);
+      }),
+      { seed: 20261123, numRuns: 100 },
+    );
+  });
+
+  test('on the way to runtimes a tenant keeps its order, and nobody is passed by more than may be on their way', () => {
+    fc.assert(
+      fc.property(
+        fc.integer({ min: 1, max: 12 }),
+        fc.array(anyOrder(6), { minLength: 60, maxLength: 150 }),
+        (starts, orders) => {
+          const player = new Player({ slots: 64, pages: {}, reserve: 1 / 4, starts });
+          const admitted: string[] = [];
+          const passedBy = new Map<string, Set<string>>();
+          for (const order of orders) {
+            if (order.kind === 'resize' || order.kind === 'return' || order.kind === 'short') continue;
+            const step = player.play(order);
+            admitted.push(...(step?.admitted ?? []));
+            const way = step?.onTheirWay ?? [];
+            for (const [at, id] of way.entries()) {
+              for (const ahead of way.slice(0, at)) {
+                if (admitted.indexOf(ahead) < admitted.indexOf(id)) continue;
+                assert.notEqual(player.admitted.get(ahead)?.tenant, player.admitted.get(id)?.tenant);
+                passedBy.set(id, (passedBy.get(id) ?? new Set()).add(ahead));
+              }
+            }
+          }
+          for (const others of passedBy.values()) assert.ok(others.size <= starts);
+        },
+      ),
+      { seed: 20261124, numRuns: 500 },
+    );
+  });
+
+  test('one of a newcomer is fetched before a flood that was admitted already, and newcomers in their order', () => {
+    const policy = new AdmissionPolicy({ slots: 256, pages: {}, reserve: DEFAULT_RESERVE, starts: 10 });
+    for (let i = 0; i < 100; i += 1) policy.enter({ id: `f${i}`, tenant: 'flood', arrival: i, pages: {} }, 0);
+    // Beyond what a tenant may hold and count as one that holds little.
+    for (const { id } of policy.admit(0)) policy.begin(id);
+    policy.admit(0);
+    for (const id of policy.onTheirWay.slice(0, 2)) policy.begin(id);
+    for (const tenant of ['a', 'b']) policy.enter({ id: tenant, tenant, arrival: 100, pages: {} }, 0);
+    policy.admit(0);
+    assert.deepEqual(policy.onTheirWay.slice(0, 3), ['a', 'b', 'f12']);
+  });
+
   test('a newcomer starts at once beside a flood, thanks to the reserve; a flood leaves it free', () => {
     const pages = { m: 1024 };
     const policy = new AdmissionPolicy({ slots: 256, pages, reserve: DEFAULT_RESERVE, starts: MANY });
@@ -232,4 +323,5 @@ describe('admission policy', () => {
 const LEAVE = {
   ...{ kind: 'leave' as const, tenant: 0, which: 0, m: 0, n: 0, afterMs: 5 },
   ...{ limits: {}, capacity: { slots: 1, pages: {}, reserve: 0, starts: MANY } },
+  ...{ free: [0, 0] as const, agoMs: 0 },
 };

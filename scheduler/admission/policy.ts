@@ -8,9 +8,14 @@ export const LOOK = 16;
 export const LEAST_MS = 10;
 /** Of a tenant for which nothing else is set. */
 export const DEFAULT_WEIGHT = 100;
+/** What started on a GPU host's word for its memory holds that memory after this. */
+export const CLAIM_MS = 1000;
 
 /** KV pages by model. */
 export type Pages = Readonly<Record<string, number>>;
+
+/** What each GPU host said last that it could give without ending anybody, by model. Models that are not listed are not known. */
+export type FreePages = Readonly<Record<string, readonly { readonly pages: number; readonly readAt: number }[]>>;
 
 export interface Capacity {
   readonly slots: number;
@@ -28,6 +33,8 @@ export interface Demand {
   readonly tenant: string;
   readonly arrival: number;
   readonly pages: Pages;
+  /** What an earlier attempt held or asked for when it was ended for want of memory, and when that was. */
+  readonly short?: { readonly pages: Pages; readonly since: number };
 }
 
 /** What a tenant's record and quotas say. Its pages are the sum over all models. */
@@ -91,6 +98,12 @@ interface Left {
  * host refuses it with its reason. Only a few are on their way to runtimes at a time (`starts`), so that who is admitted next begins soon; one
  * of a tenant that holds few slots goes ahead of as many that were admitted before it, though never of its own tenant's.
  *
+ * Expectations may be wrong, and then a GPU host ends who came last. What comes back from there for another attempt starts only when besides
+ * some GPU host that was asked since says that it has the pages which the attempt held and asked for, less what others claim who started in the
+ * same way less than `CLAIM_MS` before that was read; or when nobody else is admitted; or when no GPU host says anything. Until then it is one
+ * that does not fit, with the same bound: without it, a flow of small ones would keep its memory taken for good. That costs the others the
+ * pages that are expected of it and no more, and its own line waits behind it as always.
+ *
  * The reserve of slots, and of each model's pages, is for tenants that hold at most half of it (counting their head; one at least), and for heads
  * for which room is kept, of the first `LOOK` turns. A tenant that has its part of the reserve is not overtaken by those who start from it.
  */
@@ -103,6 +116,9 @@ export class AdmissionPolicy {
   /** How many were admitted so far. */
   #order = 0;
   #capacity: Capacity;
+  #free: FreePages = {};
+  /** Those admitted that came back for want of memory. */
+  readonly #claims = new Map<string, { readonly at: number; readonly pages: Pages }>();
   /** Virtual time: the start of the last admitted. */
   #time = 0;
   /** The largest virtual time that any tenant has come to. */
@@ -161,6 +177,11 @@ export class AdmissionPolicy {
     this.#capacity = capacity;
   }
 
+  /** What GPU hosts say of their memory. */
+  report(free: FreePages): void {
+    this.#free = free;
+  }
+
   limit(tenant: string, limits: Limits): void {
     this.#tenant(tenant).limits = limits;
     this.#settle(tenant);
@@ -216,13 +237,28 @@ export class AdmissionPolicy {
 
   #fits(tenant: Tenant, left: Left, kept: boolean): boolean {
     const slots = kept || this.#holdsFewSlots(tenant) ? left.slots : left.slots - this.#reserveSlots;
-    if (slots < 1) return false;
+    if (slots < 1 || !this.#findsMemory(tenant)) return false;
     return pagesOf(tenant).every(([model, count]) => {
       const room = left.pages.get(model);
       const total = this.#capacity.pages[model];
       if (room === undefined || total === undefined || room === total) return true;
       const own = (tenant.held.get(model) ?? 0) + count <= (this.#own(model) ?? 0);
       return count <= (kept || own ? room : room - Math.floor(total * this.#capacity.reserve));
+    });
+  }
+
+  #findsMemory({ head }: Tenant): boolean {
+    if (!head?.short || this.#ledger.size === 0) return true;
+    const { pages, since } = head.short;
+    return Object.entries(pages).every(([model, needed]) => {
+      const claimed = (readAt: number): number =>
+        [...this.#claims.values()].reduce(
+          (sum, claim) => sum + (claim.at + CLAIM_MS > readAt ? (claim.pages[model] ?? 0) : 0),
+          0,
+        );
+      const readings = this.#free[model];
+      if (readings === undefined) return true;
+      return readings.some(({ pages, readAt }) => readAt > since && pages - claimed(readAt) >= needed);
     });
   }
 
@@ -240,6 +276,7 @@ export class AdmissionPolicy {
     this.#latest = Math.max(this.#latest, tenant.finish);
     tenant.turn = tenant.finish;
     this.#ledger.set(demand.id, { demand, at: now, share });
+    if (demand.short) this.#claims.set(demand.id, { at: now, pages: demand.short.pages });
     this.#order += 1;
     this.#send(demand, this.#holdsFewSlots(tenant) ? this.#order - this.#capacity.starts : this.#order);
     this.#add(tenant, demand.pages, 1);
@@ -257,6 +294,7 @@ export class AdmissionPolicy {
     const entry = this.#ledger.get(id);
     if (entry === undefined) return null;
     this.#ledger.delete(id);
+    this.#claims.delete(id);
     this.begin(id);
     const tenant = this.#tenant(entry.demand.tenant);
     this.#add(tenant, entry.demand.pages, -1);

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { AttemptOutcome } from '../invocations/types.ts';
+import type { RuntimeLease } from '../runtimes/lease.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { eventually, offer, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
@@ -30,7 +31,7 @@ describe('a runtime that is lost or leaves', () => {
     const errors: unknown[] = [];
     const scheduler = openTestScheduler(redis, { leaseMs });
     const runs: Run[] = [];
-    const workers: AdmissionWorker[] = [];
+    const runtimes: { readonly worker: AdmissionWorker; readonly lease: RuntimeLease }[] = [];
     const start = async (name: string, slots: number, at: 'once' | 'order', pages = 0) => {
       const model = { contextLength: 1, vocabularySize: 1, pageSize: 1, traits: [], name: 'm', pageCount: pages };
       const lease = await scheduler.runtimes.acquire({ name, slots, models: pages > 0 ? [model] : [] });
@@ -56,11 +57,12 @@ describe('a runtime that is lost or leaves', () => {
         },
       });
       await worker.start();
-      workers.push(worker);
+      runtimes.push({ worker, lease });
       return { worker, lease };
     };
     const close = async () => {
-      await Promise.all(workers.map((worker) => worker.drain(0)));
+      await Promise.all(runtimes.map(({ worker }) => worker.drain(0)));
+      await Promise.all(runtimes.map(({ lease }) => lease.release()));
       await scheduler.close();
       assert.deepEqual(errors, []);
     };

@@ -282,7 +282,11 @@ export class Functions {
   async #removed(tenant: string): Promise<FunctionVersion[]> {
     const { keys } = this.#store;
     const members = await this.#store.call((redis) => redis.hkeys(keys.removals));
-    const names = members.map(fromMember).flatMap((member) => (member.tenant === tenant ? [member.name] : []));
+    // Of a version that is to be cancelled there is one of its own, `<tenant>/<name>@<version>`.
+    const names = members
+      .filter((member) => !member.includes('@'))
+      .map(fromMember)
+      .flatMap((member) => (member.tenant === tenant ? [member.name] : []));
     const texts = await inParts(names, (name) =>
       this.#store.call((redis) => redis.hvals(keys.removedVersions(tenant, name))),
     );

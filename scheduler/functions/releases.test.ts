@@ -248,6 +248,17 @@ describe('releases', () => {
     assert.deepEqual(await removals.removeVersion(TENANT, 'one', b.version, true), { draining: [] }, 'now after all');
     assert.equal((await scheduler.invocations.get(waiting))?.status, 'cancelled');
     assert.equal(await removals.removeVersion(TENANT, 'one', b.version), null);
+    const [c, d] = [await deploy('one', { alias: 'canary' }), await deploy('one', { alias: 'canary' })];
+    assert.ok(await scheduler.releases.remove(TENANT, 'one', 'canary'));
+    const [drains, late] = [await begin(c), await begin(d)];
+    await removals.removeVersion(TENANT, 'one', c.version);
+    await removals.removeVersion(TENANT, 'one', d.version, true);
+    await removals.sweep();
+    assert.equal((await scheduler.invocations.get(late))?.status, 'cancelled');
+    assert.equal((await scheduler.invocations.get(drains))?.status, 'queued', 'another version drains on');
+    await scheduler.invocations.fail(drains, 'internal', 'over');
+    await removals.sweep();
+    assert.equal(await scheduler.store.redis.hlen(scheduler.store.keys.removals), 0);
     assert.deepEqual(
       (await functions.versions(TENANT, 'one')).map(({ version }) => version),
       [a.version],

@@ -7,6 +7,7 @@ import type { FunctionVersion } from './types.ts';
 const SCRIPTS = {
   function: loadScript(new URL('./scripts/remove-function.lua', import.meta.url)),
   version: loadScript(new URL('./scripts/remove-version.lua', import.meta.url)),
+  round: loadScript(new URL('./scripts/begin-removal-round.lua', import.meta.url)),
   drop: loadScript(new URL('./scripts/drop-version.lua', import.meta.url)),
 };
 
@@ -30,6 +31,8 @@ export interface RemovalsOptions {
   readonly cancel: (id: string, reason: string) => Promise<unknown>;
   /** A version is gone for good. It may be told twice. */
   readonly onGone?: (version: FunctionVersion) => Promise<void>;
+  /** Told of what keeps one function from being settled; the others are. */
+  readonly onError?: ((error: unknown) => void) | undefined;
 }
 
 /**
@@ -49,7 +52,7 @@ export class Removals {
   async removeFunction(tenant: string, name: string, now = false): Promise<readonly Draining[] | null> {
     const args = [name, memberOf(tenant, name), now ? 'now' : 'drain', this.#store.keys.releaseChannel];
     if ((await this.#store.script(SCRIPTS.function, this.#keys(tenant, name), args)) !== 1) return null;
-    return this.#settle(tenant, name, now);
+    return this.#settle(tenant, name, () => now);
   }
 
   /** Removes one version, unless aliases serve it: then these are named. */
@@ -62,7 +65,7 @@ export class Removals {
     const args = [name, memberOf(tenant, name), now ? 'now' : 'drain', version];
     const reply = await this.#store.script(SCRIPTS.version, this.#keys(tenant, name), args);
     const [code, ...aliases] = Array.isArray(reply) ? reply : [];
-    if (code === 1) return { draining: await this.#settle(tenant, name, now) };
+    if (code === 1) return { draining: await this.#settle(tenant, name, (removed) => now && removed === version) };
     return code === -1 ? { servedBy: aliases.map(String).sort(inOrder) } : null;
   }
 
@@ -81,15 +84,21 @@ export class Removals {
   /** A round: lets go of every removed version that has drained, and cancels what is to be cancelled. */
   async sweep(): Promise<void> {
     const removals = await this.#store.call((redis) => redis.hgetall(this.#store.keys.removals));
-    for (const [member, mode] of Object.entries(removals)) {
+    const members = Object.keys(removals);
+    for (const member of members.filter((one) => !one.includes('@'))) {
       const { tenant, name } = fromMember(member);
-      await this.#settle(tenant, name, mode === 'now' && (await this.#mayCancel(member)));
+      try {
+        const cancels = members.some((one) => one.startsWith(`${member}@`)) && (await this.#mayCancel(member));
+        await this.#settle(tenant, name, (version) => cancels && removals[`${member}@${version}`] === 'now');
+      } catch (error) {
+        this.#options.onError?.(error);
+      }
     }
   }
 
-  async #settle(tenant: string, name: string, cancel: boolean): Promise<readonly Draining[]> {
+  async #settle(tenant: string, name: string, cancel: (version: string) => boolean): Promise<readonly Draining[]> {
     for (const version of await this.#removed(tenant, name)) {
-      if (cancel) await this.#cancelAll(version);
+      if (cancel(version.version)) await this.#cancelAll(version);
       await this.#drop(version);
     }
     return this.draining(tenant, name);
@@ -127,7 +136,7 @@ export class Removals {
   /** One process of all cancels again, from time to time. */
   async #mayCancel(member: string): Promise<boolean> {
     const key = this.#store.keys.removalRound(member);
-    return (await this.#store.call((redis) => redis.set(key, '1', 'PX', CANCEL_AGAIN_MS, 'NX'))) === 'OK';
+    return (await this.#store.script(SCRIPTS.round, [key], [CANCEL_AGAIN_MS])) === 1;
   }
 
   async #removed(tenant: string, name: string): Promise<FunctionVersion[]> {

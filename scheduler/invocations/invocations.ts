@@ -1,25 +1,17 @@
 import { randomUUID } from 'node:crypto';
-import {
-  endOfTokens,
-  type Metered,
-  optionalNumber,
-  pageLimitOf,
-  parseMetered,
-  parseUses,
-  QuotaExceeded,
-} from '../quotas/exceeded.ts';
-import { SequenceGap, StoreError } from '../store/errors.ts';
+import { type Metered, parseMetered, parseUses, QuotaExceeded } from '../quotas/exceeded.ts';
+import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { meteredText, totalUsage } from '../usage/metered.ts';
 import { endingArguments, errorData } from './ending.ts';
 import { listedIds } from './listing.ts';
 import { parseRecord } from './record.ts';
+import { attemptLimits, gap, optionalText, tuple, unexpected, unmetered } from './replies.ts';
 import { DEFAULT_RETENTION, type Retention } from './retention.ts';
 import { admissionFields, jobText, type Submission } from './submission.ts';
 import {
   type AppendOutcome,
-  type AttemptLimits,
   type AttemptOutcome,
   type ChildOutcome,
   type CreateOutcome,
@@ -429,36 +421,4 @@ export class Invocations {
 function checkedData(data: string): string {
   if (data.includes('\0')) throw new StoreError('invalid-argument', 'The data of an event must be JSON text.');
   return data;
-}
-
-function unmetered<Outcome>(outcome: Outcome): Metered<Outcome> {
-  return { outcome, exceeded: null, tokensLeft: null, tokensUntil: null, kvPages: null };
-}
-
-function attemptLimits([tokensLeft, pages, window, readAt]: readonly unknown[], now: number): AttemptLimits {
-  const kvPages = pageLimitOf(pages, readAt);
-  return { tokensLeft: optionalNumber(tokensLeft), tokensUntil: endOfTokens(window, now), kvPages };
-}
-
-function optionalText(value: unknown): string | undefined {
-  return typeof value === 'string' && value !== '' ? value : undefined;
-}
-
-function tuple(reply: unknown): unknown[] {
-  if (!Array.isArray(reply)) throw unexpected('script', reply);
-  return reply;
-}
-
-/** The error in a reply `[-3, number of the last event]`, or null when it is another reply. */
-function gap(id: string, seq: number, reply: unknown): SequenceGap | null {
-  if (!Array.isArray(reply) || reply[0] !== -3 || typeof reply[1] !== 'number') return null;
-  const lastSeq = reply[1];
-  return new SequenceGap(
-    `Event ${seq} of invocation ${id} does not follow ${lastSeq}, the last one of its log.`,
-    lastSeq,
-  );
-}
-
-function unexpected(script: string, reply: unknown): StoreError {
-  return new StoreError('store-corrupt', `The script ${script} answered ${JSON.stringify(reply)}.`);
 }

@@ -187,6 +187,13 @@ export type AttemptOutcome =
   /** `not-held`: the runtime was declared dead, or the job is not in its hands (any more); somebody else runs it. */
   | { readonly refused: 'ended' | 'already-ran' | 'unknown' | 'not-held' };
 
+/** In whose name something is written that others read: once that attempt is over, nothing more is. */
+export interface AttemptName {
+  /** Of the invocation. */
+  readonly id: string;
+  readonly epoch: number;
+}
+
 /** Like an attempt that has begun. `parent-ended`: the parent's attempt is over, or was never known to this Redis. */
 export type ChildOutcome =
   | ({ readonly epoch: number; readonly nextSeq: number } & AttemptLimits)

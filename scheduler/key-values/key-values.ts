@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import { StoreError } from '../store/errors.ts';
+import type { AttemptName } from '../invocations/types.ts';
+import { StoreError, staleAttempt } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 
@@ -25,6 +26,8 @@ export interface WriteOptions {
   readonly expected?: bigint | null;
   /** Seconds after which it is forgotten; never without it. */
   readonly timeToLiveSeconds?: number;
+  /** The attempt that writes. */
+  readonly by?: AttemptName | undefined;
 }
 
 export interface KeyValuesOptions {
@@ -84,35 +87,40 @@ export class KeyValues {
     return there === 1;
   }
 
-  /** Writes a value. A failed call may or may not have taken effect. */
+  /** Writes a value. A failed call may or may not have taken effect. @throws StoreError `stale-attempt` */
   async write(tenant: string, key: string, value: Uint8Array, options: WriteOptions = {}): Promise<WriteOutcome> {
-    const { expected, timeToLiveSeconds } = options;
+    const { expected, timeToLiveSeconds, by } = options;
     const now = this.#store.clock();
     const { keys } = this.#store;
     const [outcome, second, third] = await this.#store.scriptBuffers(
       SCRIPTS.write,
-      [...this.#keys(tenant), keys.reply(randomUUID()), keys.fileUsage(tenant), keys.fileExpiries(tenant)],
+      [
+        ...[...this.#keys(tenant), keys.reply(randomUUID())],
+        ...[keys.fileUsage(tenant), keys.fileExpiries(tenant), keys.invocation(by?.id ?? '')],
+      ],
       [
         ...[tenant, now, key, asBuffer(value), timeToLiveSeconds === undefined ? '' : now + timeToLiveSeconds * 1000],
         ...[expected === undefined ? '' : expected === null ? 'none' : versionBytes(expected)],
-        ...[this.#maxBytes, this.#maxKeys, SWEPT_BY_WRITE, REPLY_MS, keys.account(tenant)],
+        ...[this.#maxBytes, this.#maxKeys, SWEPT_BY_WRITE, REPLY_MS, keys.account(tenant), by?.epoch ?? ''],
       ],
     );
     if (outcome === 0) return { kind: 'conflict' };
     if (outcome === -1) return { kind: 'full', bytes: Number(second), keys: Number(third) };
     if (outcome === -2) return { kind: 'over-quota', limit: Number(second), used: Number(third) };
+    if (outcome === -3) throw staleAttempt();
     if (outcome !== 1 || !Buffer.isBuffer(second)) throw corrupt('write');
     return { kind: 'written', version: second.readBigUInt64BE() };
   }
 
-  /** Whether there was a value to delete. */
-  async delete(tenant: string, key: string): Promise<boolean> {
+  /** Whether there was a value to delete. @throws StoreError `stale-attempt` */
+  async delete(tenant: string, key: string, by?: AttemptName): Promise<boolean> {
     const { keys, clock } = this.#store;
     const reply = await this.#store.script(
       SCRIPTS.delete,
-      [...this.#keys(tenant), keys.reply(randomUUID())],
-      [tenant, clock(), key, REPLY_MS],
+      [...this.#keys(tenant), keys.reply(randomUUID()), keys.invocation(by?.id ?? '')],
+      [tenant, clock(), key, REPLY_MS, by?.epoch ?? ''],
     );
+    if (reply === -1) throw staleAttempt();
     return reply === 1;
   }
 

@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { AttemptName } from '../invocations/types.ts';
 import { Shares } from '../policies/shares.ts';
 import type { Channels } from '../store/channels.ts';
-import { StoreError } from '../store/errors.ts';
+import { StoreError, staleAttempt } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { type Envelope, encodeEnvelope } from './message.ts';
@@ -59,15 +60,21 @@ export class Broadcasts {
     this.#channel = store.keys.broadcastChannel(randomUUID());
   }
 
-  /** Sends to all subscriptions of a topic; answers how many there were, over all processes. @throws StoreError */
-  async broadcast(tenant: string, topic: string, envelope: Envelope): Promise<number> {
+  /**
+   * Sends to all subscriptions of a topic; answers how many there were, over all processes.
+   *
+   * @param by the attempt that sends.
+   * @throws StoreError `stale-attempt`, and others.
+   */
+  async broadcast(tenant: string, topic: string, envelope: Envelope, by?: AttemptName): Promise<number> {
     const { keys } = this.#store;
     const payload = Buffer.concat([Buffer.from(`${idOf(tenant, topic)}\0`), encodeEnvelope(envelope)]);
     const reply = await this.#store.script(
       BROADCAST,
-      [keys.topic(tenant, topic), keys.reply(randomUUID())],
-      [payload, REPLY_MS],
+      [keys.topic(tenant, topic), keys.reply(randomUUID()), keys.invocation(by?.id ?? '')],
+      [payload, REPLY_MS, by?.epoch ?? ''],
     );
+    if (reply === -1) throw staleAttempt();
     return Number(reply);
   }
 

@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { AttemptName } from '../invocations/types.ts';
 import type { Channels } from '../store/channels.ts';
-import { StoreError } from '../store/errors.ts';
+import { StoreError, staleAttempt } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
@@ -36,6 +37,7 @@ const SCRIPTS = {
 };
 
 interface Puller {
+  readonly by: AttemptName | undefined;
   readonly resolve: (envelope: Envelope | null) => void;
   readonly reject: (error: StoreError) => void;
 }
@@ -66,14 +68,16 @@ export class Lines {
     this.#tenantBytes = tenantBytes;
   }
 
-  /** Puts a message at the end of a line. @throws StoreError */
-  async push(tenant: string, name: string, envelope: Envelope): Promise<PushOutcome> {
+  /** Puts a message at the end of a line. @param by the attempt that does so. @throws StoreError `stale-attempt`, and others */
+  async push(tenant: string, name: string, envelope: Envelope, by?: AttemptName): Promise<PushOutcome> {
     const { keys } = this.#store;
-    const reply = await this.#store.script(SCRIPTS.push, this.#keys(tenant, name, randomUUID()), [
+    const own = [...this.#keys(tenant, name, randomUUID()), keys.invocation(by?.id ?? '')];
+    const reply = await this.#store.script(SCRIPTS.push, own, [
       ...[keys.lineChannel(tenant, name), encodeEnvelope(envelope)],
-      ...[MAX_LINE_MESSAGES, MAX_LINE_BYTES, LINE_MS, REPLY_MS, this.#tenantBytes],
+      ...[MAX_LINE_MESSAGES, MAX_LINE_BYTES, LINE_MS, REPLY_MS, this.#tenantBytes, by?.epoch ?? ''],
     ]);
     const [outcome, first, second] = reply as number[];
+    if (outcome === -3) throw staleAttempt();
     if (outcome === 1) return { kind: 'ok' };
     if (outcome === -2) return { kind: 'tenant-full', bytes: Number(first) };
     return { kind: 'full', messages: Number(first), bytes: Number(second) };
@@ -83,14 +87,15 @@ export class Lines {
    * Takes the first message of a line; waits for one when there is none, an absence of Redis included. When the signal aborts first it
    * answers null, and a message that was already on its way goes back to its place.
    *
-   * @throws StoreError `store-unavailable` when Redis is away at the first look.
+   * @param by the attempt that takes it.
+   * @throws StoreError `store-unavailable` when Redis is away at the first look, `stale-attempt`.
    */
-  async pull(tenant: string, name: string, signal: AbortSignal): Promise<Envelope | null> {
+  async pull(tenant: string, name: string, signal: AbortSignal, by?: AttemptName): Promise<Envelope | null> {
     if (signal.aborted) return null;
     const key = this.#store.keys.line(tenant, name);
     // Who waits already comes first.
     if (!this.#waiting.has(key)) {
-      const taken = await this.#take(tenant, name);
+      const taken = await this.#take(tenant, name, by);
       if (taken) {
         if (signal.aborted) {
           this.#giveUp(tenant, name, taken.token);
@@ -100,7 +105,7 @@ export class Lines {
         return taken.envelope;
       }
     }
-    return this.#wait(tenant, name, signal);
+    return this.#wait(tenant, name, signal, by);
   }
 
   /** Ends every wait. */
@@ -109,7 +114,7 @@ export class Lines {
     for (const { wakeup } of this.#waiting.values()) wakeup.set();
   }
 
-  #wait(tenant: string, name: string, signal: AbortSignal): Promise<Envelope | null> {
+  #wait(tenant: string, name: string, signal: AbortSignal, by?: AttemptName): Promise<Envelope | null> {
     if (signal.aborted) return Promise.resolve(null);
     const key = this.#store.keys.line(tenant, name);
     let waiting = this.#waiting.get(key);
@@ -120,14 +125,15 @@ export class Lines {
     }
     const { pullers, wakeup } = waiting;
     const outcome = Promise.withResolvers<Envelope | null>();
+    const puller: Puller = { ...outcome, by };
     const leave = () => {
-      const place = pullers.indexOf(outcome);
+      const place = pullers.indexOf(puller);
       if (place < 0) return;
       pullers.splice(place, 1);
       outcome.resolve(null);
       wakeup.set();
     };
-    pullers.push(outcome);
+    pullers.push(puller);
     signal.addEventListener('abort', leave, { once: true });
     return outcome.promise.finally(() => signal.removeEventListener('abort', leave));
   }
@@ -138,16 +144,15 @@ export class Lines {
     let stop: (() => void) | undefined;
     try {
       stop = await this.#channels.listen(this.#store.keys.lineChannel(tenant, name), { message: wake, resumed: wake });
-      while (pullers.length > 0 && !this.#closed.signal.aborted) {
-        const taken = await this.#takeThroughOutage(tenant, name);
+      for (let first = pullers[0]; first && !this.#closed.signal.aborted; first = pullers[0]) {
+        const taken = await this.#takeFor(tenant, name, first, pullers);
+        if (taken === 'over') continue;
         if (!taken) {
           await wakeup.wait(IDLE_PULL_MS, this.#closed.signal);
-          continue;
-        }
-        const puller = pullers.shift();
-        if (puller) {
+        } else if (pullers[0] === first) {
+          pullers.shift();
           this.#keep(taken);
-          puller.resolve(taken.envelope);
+          first.resolve(taken.envelope);
         } else {
           this.#giveUp(tenant, name, taken.token);
         }
@@ -161,11 +166,18 @@ export class Lines {
     }
   }
 
-  async #takeThroughOutage(tenant: string, name: string): Promise<Taken | null> {
+  /** Takes a message in the name of a puller, an absence of Redis included; `over` when its attempt is, and it waits no more. */
+  async #takeFor(tenant: string, name: string, puller: Puller, pullers: Puller[]): Promise<Taken | null | 'over'> {
     while (!this.#closed.signal.aborted) {
       try {
-        return await this.#take(tenant, name);
+        return await this.#take(tenant, name, puller.by);
       } catch (error) {
+        if (error instanceof StoreError && error.code === 'stale-attempt') {
+          const place = pullers.indexOf(puller);
+          if (place >= 0) pullers.splice(place, 1);
+          puller.reject(error);
+          return 'over';
+        }
         // A connection that its owner closed does not come back.
         const closed = this.#store.redis.status === 'end';
         if (closed || StoreError.from(error).code !== 'store-unavailable') throw error;
@@ -175,18 +187,18 @@ export class Lines {
     return null;
   }
 
-  async #take(tenant: string, name: string): Promise<Taken | null> {
+  async #take(tenant: string, name: string, by: AttemptName | undefined): Promise<Taken | null> {
     const token = randomUUID();
+    const own = [...this.#keys(tenant, name, token), this.#store.keys.invocation(by?.id ?? '')];
     try {
-      const [found, message] = await this.#store.scriptBuffers(SCRIPTS.pull, this.#keys(tenant, name, token), [
-        LINE_MS,
-        TAKEN_MS,
-      ]);
+      const args = [LINE_MS, TAKEN_MS, by?.epoch ?? ''];
+      const [found, message] = await this.#store.scriptBuffers(SCRIPTS.pull, own, args);
+      if (found === -1) throw staleAttempt();
       if (found !== 1 || !Buffer.isBuffer(message)) return null;
       return { token, envelope: decodeEnvelope(message.subarray(NUMBER_BYTES)) };
     } catch (error) {
       // It may have taken a message, or may yet.
-      this.#giveUp(tenant, name, token);
+      if (StoreError.from(error).code !== 'stale-attempt') this.#giveUp(tenant, name, token);
       throw error;
     }
   }

@@ -139,6 +139,23 @@ describe('quotas', () => {
     const own = await refusal(create());
     assert.deepEqual([own.quota, own.use.function, own.use.used], ['concurrent-invocations', 'story', 3]);
     assert.ok((await create({ function: 'other' })).created);
+    await set('concurrent-invocations', 0);
+    await set('waiting-invocations', 1000);
+    const none = await refusal(create({ function: 'other' }));
+    assert.deepEqual([none.quota, none.use.function, none.use.limit], ['concurrent-invocations', null, 0]);
+  });
+
+  test('numbers lose no digits on their way', async () => {
+    const large = 999_999_999_999_999;
+    await set('tokens-per-day', large - 1);
+    await set('kv-pages', large);
+    const { id } = await create();
+    const attempt = await begin(id);
+    assert.deepEqual([attempt.tokensLeft, attempt.kvPages.pages], [large - 1, large]);
+    const { tokensLeft } = await scheduler.invocations.report(id, attempt.epoch, { outputTokens: 1 });
+    assert.equal(tokensLeft, large - 2);
+    const { exceeded } = await scheduler.invocations.report(id, attempt.epoch, { outputTokens: large });
+    assert.equal(exceeded?.limit, large - 1);
   });
 
   test('limits: an override holds for its time, a limit for good ends it, null gives the default back', async () => {

@@ -80,20 +80,42 @@ export class Reaper {
   }
 
   async #round(): Promise<void> {
-    if (performance.now() - this.#connectedAt > this.#leaseMs) {
-      for (const runtime of await this.#options.runtimes.list()) {
-        if (!runtime.alive) await this.#options.runtimes.recover(runtime.id);
-      }
+    if (this.#leasesCount) {
+      await this.#step(() => this.#recoverDead());
       if (performance.now() - this.#orphansAt > ORPHAN_INTERVAL_MS) {
         this.#orphansAt = performance.now();
-        await this.#options.runtimes.recoverOrphans();
+        await this.#step(() => this.#options.runtimes.recoverOrphans());
       }
     }
-    await this.#failOverdue();
-    await this.#options.admission.admit();
-    await this.#repair();
-    await this.#options.keyValues.sweep();
-    await this.#options.removals.sweep();
+    await this.#step(() => this.#failOverdue());
+    await this.#step(() => this.#options.admission.admit());
+    await this.#step(() => this.#repair());
+    await this.#step(() => this.#options.keyValues.sweep());
+    await this.#step(() => this.#options.removals.sweep());
+  }
+
+  /** What cannot be done does not keep what follows from being done, unless Redis is away. */
+  async #step(work: () => Promise<unknown>): Promise<void> {
+    try {
+      await work();
+    } catch (caught) {
+      const error = StoreError.from(caught);
+      if (error.code === 'store-unavailable' && !error.full) throw error;
+      this.#options.onError?.(error);
+    }
+  }
+
+  async #recoverDead(): Promise<void> {
+    const { runtimes } = this.#options;
+    for (const id of await runtimes.dead()) {
+      // The answer may have come only after a reconnection.
+      if (this.#leasesCount) await this.#step(() => runtimes.recover(id));
+    }
+  }
+
+  /** Whether Redis has been there for long enough that every living runtime has renewed its lease. */
+  get #leasesCount(): boolean {
+    return performance.now() - this.#connectedAt > this.#leaseMs;
   }
 
   async #repair(): Promise<void> {
@@ -101,7 +123,9 @@ export class Reaper {
     const repairs = await admission.repair();
     if (repairs === null) return;
     const { dropped, returned, sums, lost } = repairs;
-    for (const id of lost) await invocations.fail(id, 'internal', 'Redis has lost the input of this invocation.');
+    for (const id of lost) {
+      await this.#step(() => invocations.fail(id, 'internal', 'Redis has lost the input of this invocation.'));
+    }
     if (dropped + returned + sums > 0) {
       const found = `${dropped} entries dropped, ${returned} invocations put back in line, ${sums} sums set`;
       onError?.(new StoreError('store-corrupt', `The ledger of admitted invocations was put right: ${found}.`));
@@ -109,28 +133,25 @@ export class Reaper {
   }
 
   async #failOverdue(): Promise<void> {
-    const { store, invocations } = this.#options;
+    const { store } = this.#options;
     const now = store.clock();
     const overdue = await store.call((redis) =>
       redis.zrangebyscore(store.keys.deadlines, '-inf', now, 'LIMIT', 0, OVERDUE_COUNT),
     );
-    for (const id of overdue) {
-      const invocation = await invocations.get(id);
-      if (invocation === null) {
-        await store.call((redis) => redis.zrem(store.keys.deadlines, id));
-      } else if (invocation.status === 'queued') {
-        await invocations.fail(
-          id,
-          'deadline-exceeded',
-          `The invocation waited ${invocation.deadlineMs} ms without being started.`,
-        );
-      } else if (now > invocation.submittedAt + invocation.deadlineMs + DEADLINE_GRACE_MS) {
-        await invocations.fail(
-          id,
-          'deadline-exceeded',
-          `The invocation ran past its deadline of ${invocation.deadlineMs} ms.`,
-        );
-      }
+    for (const id of overdue) await this.#step(() => this.#failOne(id, now));
+  }
+
+  async #failOne(id: string, now: number): Promise<void> {
+    const { store, invocations } = this.#options;
+    const invocation = await invocations.get(id);
+    if (invocation === null) {
+      await store.call((redis) => redis.zrem(store.keys.deadlines, id));
+    } else if (invocation.status === 'queued') {
+      const waited = `The invocation waited ${invocation.deadlineMs} ms without being started.`;
+      await invocations.fail(id, 'deadline-exceeded', waited);
+    } else if (now > invocation.submittedAt + invocation.deadlineMs + DEADLINE_GRACE_MS) {
+      const ran = `The invocation ran past its deadline of ${invocation.deadlineMs} ms.`;
+      await invocations.fail(id, 'deadline-exceeded', ran);
     }
   }
 }

@@ -238,12 +238,19 @@ describe('runtimes', () => {
     assert.equal((await scheduler.runtimes.alive()).length, 1);
   });
 
-  test('what waits past its deadline without any runtime fails, and leaves the line', async () => {
-    scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS });
+  test('what waits past its deadline without any runtime fails, and leaves the line, whatever stands before it', async () => {
+    const errors: unknown[] = [];
+    scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS, onError: (error) => errors.push(error) });
+    const { store } = scheduler;
+    await store.redis.set(store.keys.invocation('broken'), 'no record');
+    await store.redis.zadd(store.keys.deadlines, 1, 'broken');
+    await store.redis.hset(store.keys.runtimes, 'broken', 'no JSON');
     scheduler.reaper.start();
     const id = await submit({ deadlineMs: 100 });
     const events = await collect(scheduler.events.follow(id, 0));
     assert.equal(JSON.parse(events[0]?.data ?? '{}').code, 'deadline-exceeded');
     await eventually(async () => (await scheduler.queue.depth()).waiting === 0, 'an empty line');
+    await eventually(async () => (await store.redis.hlen(store.keys.runtimes)) === 0, 'the broken runtime is gone');
+    assert.match(String(errors[0]), /WRONGTYPE/);
   });
 });

@@ -63,6 +63,14 @@ export class Runtimes {
     );
   }
 
+  /** Ids of registered runtimes whose lease has run out, whatever else is known of them. */
+  async dead(): Promise<string[]> {
+    const { keys } = this.#store;
+    const ids = await this.#store.call((redis) => redis.hkeys(keys.runtimes));
+    const leases = await Promise.all(ids.map((id) => this.#store.call((redis) => redis.exists(keys.alive(id)))));
+    return ids.filter((_, i) => leases[i] === 0);
+  }
+
   /** Runtimes whose lease holds. */
   async alive(): Promise<RuntimeInfo[]> {
     return (await this.list()).filter(({ alive }) => alive);

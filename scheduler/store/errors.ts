@@ -7,6 +7,7 @@
  * `invalid-argument`: the caller broke the contract of the call (an unknown invocation).
  * `sequence-gap`: an event's number does not follow the last one of its log; see `SequenceGap`.
  * `quota-exceeded`: a quota of the tenant or of its function has no room; see `QuotaExceeded`.
+ * `stale-attempt`: the attempt in whose name the call was made is over, or another one has begun; nothing was stored.
  * `idempotency-key-reused`: the key was used before, for another function or body; nothing was stored.
  */
 export type StoreErrorCode =
@@ -16,6 +17,7 @@ export type StoreErrorCode =
   | 'sequence-gap'
   | 'not-deployed'
   | 'quota-exceeded'
+  | 'stale-attempt'
   | 'idempotency-key-reused';
 
 /** Answers of a Redis that cannot serve now but may later. */
@@ -80,6 +82,11 @@ export class SequenceGap extends StoreError {
     super('sequence-gap', message);
     this.lastSeq = lastSeq;
   }
+}
+
+/** What a call in the name of an attempt that is over comes to. */
+export function staleAttempt(): StoreError {
+  return new StoreError('stale-attempt', 'This attempt of the invocation is over: it can store and send nothing more.');
 }
 
 /** What ioredis says of the commands of a transaction that Redis has thrown away. */

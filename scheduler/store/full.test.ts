@@ -40,6 +40,9 @@ describe('a Redis whose memory is used up', () => {
     assert.equal((await messaging.lines.push('t', 'line', { sender: 's', message: { text: 'before' } })).kind, 'ok');
     assert.equal(await inbox.push(first.id, { text: 'before' }), 'ok');
     assert.equal(await files.put(third.id, 'f', 'text/plain', new Uint8Array(3)), 'ok');
+    await scheduler.keyValues.write('t', 'k', new Uint8Array(10));
+    await client.hset(keys.removals, 't/f', 'drain', 't/f@v', 'now');
+    await scheduler.quotas.setDefaults({ 'kv-pages': 100 });
     await client.set('filler', Buffer.alloc(8 * 2 ** 20));
     await client.config('SET', 'maxmemory', '6mb');
 
@@ -65,6 +68,11 @@ describe('a Redis whose memory is used up', () => {
     assert.equal(await control.requestCancel(waiting.id, 'enough'), 'cancelled');
     assert.equal((await files.get(third.id, 'f'))?.content.length, 3);
     await inbox.close(first.id);
+    const [quota] = await scheduler.quotas.status('default');
+    assert.deepEqual([quota?.quota, quota?.used], ['kv-pages', 0]);
+    assert.ok(await scheduler.keyValues.delete('t', 'k'));
+    await scheduler.keyValues.sweep();
+    await scheduler.removals.sweep();
     const result = { event: 'result', data: '{}' } as const;
     assert.equal(await invocations.finish(first.id, first.epoch, 1, result, null), 'ok');
     assert.equal(await invocations.fail(second.id, 'internal', 'over'), 'ok');

@@ -48,15 +48,23 @@ export function offer(
 export async function hold({ admission, store }: Scheduler, id: string, runtimeId: string): Promise<void> {
   const { keys, redis } = store;
   await registerRuntime(store, runtimeId);
-  for (let before = -1; (await redis.lrem(`${keys.jobs}:wait`, 1, id)) === 0; ) {
+  // By one slot at a time, so that no others are admitted that need not be; by more where a part is kept.
+  for (let before = -1, more = 1; (await redis.lrem(`${keys.jobs}:wait`, 1, id)) === 0; ) {
     const { usedSlots } = await admission.capacity();
-    if (usedSlots === before) throw new Error(`${id} is not admitted, however much room there is.`);
+    more = usedSlots === before ? more * 2 : 1;
+    if (more > 1e6) throw new Error(`${id} is not admitted, however much room there is.`);
     before = usedSlots;
     await redis.set(keys.alive(ROOM), '{"running":0}');
-    const room = { id: ROOM, name: ROOM, startedAt: 0, accepting: true, slots: usedSlots + 1, starts: 1_000_000 };
-    await redis.hset(keys.runtimes, ROOM, JSON.stringify(room));
+    const room = { slots: usedSlots + more, starts: 1e6, overcommit: 1e6 };
+    await redis.hset(
+      keys.runtimes,
+      ROOM,
+      JSON.stringify({ ...room, id: ROOM, name: ROOM, startedAt: 0, accepting: true }),
+    );
     await admission.admit();
   }
+  await redis.hdel(keys.runtimes, ROOM);
+  await redis.del(keys.alive(ROOM));
   await redis.lpush(`${keys.jobs}:active`, id);
   await redis.hset(`${keys.jobs}:${id}`, 'pb', runtimeId, 'processedOn', Date.now());
 }

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { DelayedError, type Job, Queue, UnrecoverableError, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import type { Reach } from '../addresses/reach.ts';
@@ -5,7 +6,7 @@ import type { Invocations } from '../invocations/invocations.ts';
 import type { Invocation, WebhookState } from '../invocations/types.ts';
 import { WEBHOOK_QUEUE } from '../keys.ts';
 import type { Channels } from '../store/channels.ts';
-import { isConnectionError } from '../store/errors.ts';
+import { isConnectionError, StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
@@ -133,24 +134,34 @@ export class Webhooks {
 
   /** Whether there were as many as one round takes. */
   async #moveSome(): Promise<boolean> {
-    const { store } = this.#options;
+    const { store, onError } = this.#options;
     const { keys } = store;
     const ids = await store.call((redis) => redis.zrange(keys.webhooks, 0, String(ROUND - 1)));
+    let moved = 0;
     for (const id of ids) {
-      const tenant = await store.call((redis) => redis.hget(keys.invocation(id), 'tenant'));
-      if (tenant !== null) {
-        // Adding it twice is harmless, and what was delivered meanwhile is not pending any more.
-        await store.call(() =>
-          this.#queue.add(
-            'deliver',
-            { id, tenant },
-            { jobId: id, attempts: MAX_ATTEMPTS, backoff: { type: 'custom' } },
-          ),
-        );
+      try {
+        await this.#moveOne(id);
+        moved += 1;
+      } catch (error) {
+        if (StoreError.from(error).code === 'store-unavailable') throw error;
+        onError?.(error);
+        // It stays, behind those that come, and does not keep them from being moved.
+        await store.call((redis) => redis.zadd(keys.webhooks, store.clock() + RETRY_MS, id));
       }
-      await store.call((redis) => redis.zrem(keys.webhooks, id));
     }
-    return ids.length === ROUND;
+    return moved === ROUND;
+  }
+
+  async #moveOne(id: string): Promise<void> {
+    const { store } = this.#options;
+    const { keys } = store;
+    const tenant = await store.call((redis) => redis.hget(keys.invocation(id), 'tenant'));
+    if (tenant !== null) {
+      // Adding it twice is harmless, and what was delivered meanwhile is not pending any more.
+      const options = { jobId: id, attempts: MAX_ATTEMPTS, backoff: { type: 'custom' } };
+      await store.call(() => this.#queue.add('deliver', { id, tenant }, options));
+    }
+    await store.call((redis) => redis.zrem(keys.webhooks, id));
   }
 
   async #deliver(job: Job<Delivery>, token: string | undefined): Promise<void> {
@@ -179,20 +190,31 @@ export class Webhooks {
     const verdict = verdictOn(answer);
     const over = verdict !== 'retry' || attempt >= MAX_ATTEMPTS;
     const status = verdict === 'delivered' ? 'delivered' : over ? 'failed' : 'pending';
-    await store.script(
-      NOTE_ATTEMPT,
-      [store.keys.invocation(invocation.id)],
-      [
-        attempt,
-        status,
-        'status' in answer ? answer.status : '',
-        'error' in answer ? answer.error : '',
-        status === 'pending' ? store.clock() + waitAfter(attempt, firstWaitMs) : '',
-      ],
-    );
+    await this.#note(invocation.id, [
+      attempt,
+      status,
+      'status' in answer ? answer.status : '',
+      'error' in answer ? answer.error : '',
+      status === 'pending' ? store.clock() + waitAfter(attempt, firstWaitMs) : '',
+    ]);
     if (status === 'delivered') return;
     const why = 'error' in answer ? answer.error : `status ${answer.status}`;
     throw over ? new UnrecoverableError(why) : new Error(why);
+  }
+
+  /** Writes down what became of an attempt, an absence of Redis included: nobody comes back to the last one. */
+  async #note(id: string, args: (string | number)[]): Promise<void> {
+    const { store } = this.#options;
+    for (;;) {
+      try {
+        await store.script(NOTE_ATTEMPT, [store.keys.invocation(id)], args);
+        return;
+      } catch (error) {
+        const { signal } = this.#stopping;
+        if (signal.aborted || StoreError.from(error).code !== 'store-unavailable') throw error;
+        await sleep(RETRY_MS, undefined, { signal });
+      }
+    }
   }
 
   async #send(invocation: Invocation, url: string): Promise<Answer> {

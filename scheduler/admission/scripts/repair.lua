@@ -96,6 +96,11 @@ for _, id in ipairs(redis.call('SMEMBERS', prefix .. ':admission:starting')) do
     redis.call('SREM', prefix .. ':admission:starting', id)
   end
 end
+for _, id in ipairs(redis.call('HKEYS', prefix .. ':admission:claims')) do
+  if redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 0 then
+    redis.call('HDEL', prefix .. ':admission:claims', id)
+  end
+end
 
 local sums = 0
 local function check(key, start, expected)

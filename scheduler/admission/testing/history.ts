@@ -1,11 +1,12 @@
 import fc from 'fast-check';
-import { AdmissionPolicy, type Capacity, type Demand, type Limits } from '../policy.ts';
+import { AdmissionPolicy, type Capacity, type Demand, type FreePages, type Limits } from '../policy.ts';
 
 type StepWithout = { readonly now: number } & (
   | ({ readonly kind: 'enter' } & Demand)
   | { readonly kind: 'leave' | 'begin'; readonly id: string; readonly tenant: string }
   | ({ readonly kind: 'limit'; readonly tenant: string } & Limits)
   | ({ readonly kind: 'resize' } & Capacity)
+  | { readonly kind: 'report'; readonly free: FreePages }
 );
 
 /** What `steps.lua` does, with the ids that the policy admits for it, and all that are on their way then. */
@@ -13,7 +14,7 @@ export type Step = StepWithout & { readonly admitted: readonly string[]; readonl
 
 /** An order to the player of a history; numbers pick among what is there. */
 export interface Order {
-  readonly kind: 'enter' | 'begin' | 'leave' | 'return' | 'withdraw' | 'limit' | 'resize';
+  readonly kind: 'enter' | 'begin' | 'leave' | 'return' | 'short' | 'withdraw' | 'limit' | 'resize' | 'report';
   readonly tenant: number;
   readonly which: number;
   readonly m: number;
@@ -21,6 +22,9 @@ export interface Order {
   readonly afterMs: number;
   readonly limits: Limits;
   readonly capacity: Capacity;
+  /** What two GPU hosts have free of the first model, the second of both, and how long ago they were asked. */
+  readonly free: readonly [number, number];
+  readonly agoMs: number;
 }
 
 export const MODELS = ['m', 'n'] as const;
@@ -53,15 +57,18 @@ export function anyOrder(tenants: number): fc.Arbitrary<Order> {
     which: fc.nat(1000),
     m: fc.oneof(fc.nat(4), fc.nat(30)),
     n: fc.oneof({ weight: 3, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.nat(10) }),
-    afterMs: fc.oneof(fc.constant(0), fc.nat(100), fc.nat(10_000)),
+    afterMs: fc.oneof(fc.constant(0), fc.nat(100), fc.nat(2500), fc.nat(10_000)),
     limits: anyLimits,
     capacity: anyCapacity,
+    free: fc.tuple(fc.nat(40), fc.nat(40)),
+    agoMs: fc.oneof(fc.constant(0), fc.nat(3000)),
   };
   return fc.oneof(
     { weight: 12, arbitrary: fc.record({ kind: fc.constant('enter' as const), ...rest }) },
     { weight: 5, arbitrary: fc.record({ kind: fc.constant('begin' as const), ...rest }) },
     { weight: 9, arbitrary: fc.record({ kind: fc.constantFrom('leave' as const, 'leave', 'return'), ...rest }) },
     { weight: 2, arbitrary: fc.record({ kind: fc.constantFrom('withdraw' as const, 'limit', 'resize'), ...rest }) },
+    { weight: 6, arbitrary: fc.record({ kind: fc.constantFrom('short' as const, 'report'), ...rest }) },
   );
 }
 
@@ -119,6 +126,30 @@ export class Player {
         this.waiting.set(demand.id, { ...demand });
         policy.enter({ ...demand }, now);
         return this.#admit({ kind: 'enter', now, ...demand });
+      }
+      case 'short': {
+        const held = pick(this.admitted, order.which);
+        if (!held) return null;
+        this.admitted.delete(held.id);
+        this.starting.delete(held.id);
+        const pages = { ...held.pages, m: Math.max(held.pages.m ?? 0, order.m + 1) };
+        const demand: Demand = { ...held, pages, short: { pages, since: now } };
+        this.waiting.set(demand.id, demand);
+        policy.enter(demand, now);
+        return this.#admit({ kind: 'enter', now, ...demand });
+      }
+      case 'report': {
+        const [first, second] = order.free;
+        const readAt = now - order.agoMs;
+        const free: FreePages = {
+          m: [
+            { pages: first, readAt },
+            { pages: second, readAt: now },
+          ],
+          n: [{ pages: second, readAt }],
+        };
+        policy.report(free);
+        return this.#admit({ kind: 'report', now, free });
       }
       case 'limit':
         policy.limit(tenant, order.limits);

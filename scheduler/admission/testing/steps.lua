@@ -4,11 +4,12 @@
   KEYS[1] admission's state (hash)
   ARGV[1] what every key begins with
   ARGV[2] JSON list of steps { kind, now, ... }
-    enter: id, tenant, arrival, pages       a new invocation, or one that was admitted comes back
+    enter: id, tenant, arrival, pages, short  a new invocation, or one that was admitted comes back
     leave: id, tenant                       it has ended
     begin: id, tenant                       its attempt has begun
     limit: tenant, weight, suspended, concurrency, pages
     resize: slots, starts, reserve, pages
+    report: free                            what GPU hosts say of their memory
 
   Returns for each step the ids that are on their way to runtimes after it, in the order in which they are fetched, with spaces between.
 ]]
@@ -40,6 +41,8 @@ for i, step in ipairs(cjson.decode(ARGV[2])) do
     local record = prefix .. ':invocation:' .. step.id
     redis.call('HSET', record, 'status', 'queued', 'tenant', step.tenant, 'arrival', step.arrival, 'prefix', prefix, 'declaredPages',
       cjson.encode(step.pages))
+    set(record, 'shortAt', step.short and step.short.since)
+    set(record, 'leastPages', step.short and cjson.encode(step.short.pages))
     redis.call('HSET', jobs .. step.id, 'name', 'invoke', 'data', '{}')
     redis.call('LREM', jobs .. 'wait', 1, step.id)
     enterLine(prefix, step.tenant, step.id, step.arrival, step.now)
@@ -56,6 +59,16 @@ for i, step in ipairs(cjson.decode(ARGV[2])) do
     set(prefix .. ':account:' .. step.tenant .. ':quotas', 'concurrent-invocations', step.concurrency)
     set(prefix .. ':account:' .. step.tenant .. ':quotas', 'kv-pages', step.pages)
     change(step.now, step.tenant)
+  elseif step.kind == 'report' then
+    local models = {}
+    for name, readings in pairs(step.free) do
+      for host, reading in ipairs(readings) do
+        models[#models + 1] = { model = name, hostId = 'h' .. host, freePages = reading.pages, cachedPages = 0, idlePages = 0,
+          readAt = reading.readAt }
+      end
+    end
+    redis.call('SET', prefix .. ':runtime:r:alive', cjson.encode({ running = 0, models = models }))
+    change(step.now)
   else
     local models = {}
     for name, pages in pairs(step.pages) do
@@ -63,7 +76,7 @@ for i, step in ipairs(cjson.decode(ARGV[2])) do
     end
     redis.call('HSET', prefix .. ':runtimes', 'r', cjson.encode({ id = 'r', accepting = true, slots = step.slots, starts = step.starts,
       reserve = step.reserve, models = models }))
-    redis.call('SET', prefix .. ':runtime:r:alive', '{}')
+    redis.call('SET', prefix .. ':runtime:r:alive', '{}', 'NX')
     change(step.now)
   end
   local admitted = redis.call('LRANGE', jobs .. 'wait', 0, -1)

@@ -2,7 +2,7 @@
   Lets go of a removed version once none of its invocations is left, and of its component when no other version uses that.
 
   KEYS[1] removed versions of the function (hash)
-  KEYS[2] functions with removed versions (hash)
+  KEYS[2] functions with removed versions, and those versions whose invocations are to be cancelled (hash)
   KEYS[3] invocations of the version that have not ended (set)
   KEYS[4] component (string)
   KEYS[5] users of the component (set)
@@ -25,6 +25,7 @@ if redis.call('SCARD', unfinished) > 0 then
   return 0
 end
 redis.call('HDEL', removed, ARGV[1])
+redis.call('HDEL', removals, ARGV[2] .. '@' .. ARGV[1])
 uncountComponent(ARGV[4], ARGV[5])
 redis.call('SREM', users, ARGV[3])
 if redis.call('SCARD', users) == 0 then

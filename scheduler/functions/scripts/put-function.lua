@@ -83,6 +83,7 @@ redis.call('SADD', users, ARGV[4])
 redis.call('SADD', functions, ARGV[1])
 redis.call('SADD', deployed, ARGV[5])
 local created = redis.call('HSETNX', fn, 'version:' .. version, ARGV[3])
+redis.call('HDEL', removals, ARGV[5] .. '@' .. version)
 if redis.call('HDEL', removed, version) == 1 and redis.call('EXISTS', removed) == 0 then
   redis.call('HDEL', removals, ARGV[5])
 end

@@ -5,7 +5,7 @@
   KEYS[1] names of the tenant's functions (set)
   KEYS[2] function (hash), see include/alias.lua
   KEYS[3] removed versions of the function (hash)
-  KEYS[4] functions with removed versions (hash)
+  KEYS[4] functions with removed versions, and those versions whose invocations are to be cancelled (hash)
   KEYS[5] deployed functions (set)
 
   ARGV[1] name
@@ -33,10 +33,11 @@ redis.call('SREM', deployed, ARGV[2])
 if redis.call('EXISTS', removed) == 0 then
   return 0
 end
+redis.call('HSET', removals, ARGV[2], 'drain')
 if ARGV[3] == 'now' then
-  redis.call('HSET', removals, ARGV[2], 'now')
-else
-  redis.call('HSETNX', removals, ARGV[2], 'drain')
+  for _, version in ipairs(redis.call('HKEYS', removed)) do
+    redis.call('HSET', removals, ARGV[2] .. '@' .. version, 'now')
+  end
 end
 redis.call('PUBLISH', ARGV[4], ARGV[2])
 return 1

@@ -4,7 +4,7 @@
   KEYS[1] names of the tenant's functions (set)
   KEYS[2] function (hash), see include/alias.lua
   KEYS[3] removed versions of the function (hash)
-  KEYS[4] functions with removed versions (hash)
+  KEYS[4] functions with removed versions, and those versions whose invocations are to be cancelled (hash)
   KEYS[5] deployed functions (set)
 
   ARGV[1] name
@@ -34,9 +34,8 @@ if text then
 elseif redis.call('HEXISTS', removed, version) == 0 then
   return {0}
 end
+redis.call('HSET', removals, ARGV[2], 'drain')
 if ARGV[3] == 'now' then
-  redis.call('HSET', removals, ARGV[2], 'now')
-else
-  redis.call('HSETNX', removals, ARGV[2], 'drain')
+  redis.call('HSET', removals, ARGV[2] .. '@' .. version, 'now')
 end
 return {1}

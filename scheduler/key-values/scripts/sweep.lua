@@ -8,6 +8,7 @@
 
   Returns how many were dropped.
 ]]
+--- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/stored.lua"
 
 local swept = sweep(tonumber(ARGV[3]))

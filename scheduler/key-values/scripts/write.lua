@@ -4,6 +4,7 @@
   KEYS[1..5] see include/stored.lua
   KEYS[6] reply to this call (string)
   KEYS[7..8] usage and expiries of the tenant's files, see ../../quotas/scripts/include/storage.lua
+  KEYS[9] record of the invocation that writes (hash)
 
   ARGV[1..2] see include/stored.lua
   ARGV[3] key
@@ -15,11 +16,13 @@
   ARGV[9] how many expired keys are dropped on the way
   ARGV[10] how long the reply is remembered, ms
   ARGV[11] what the keys of the tenant's quotas begin with
+  ARGV[12] epoch of the attempt that writes, or '' for none
 
   Returns {1, version (8 bytes)} written, {0} another version is there, {-1, bytes, keys} no room: what the tenant has,
-          {-2, limit, used} no room in its quota of storage.
+          {-2, limit, used} no room in its quota of storage, {-3} that attempt is over.
 ]]
 --- @include "./include/stored.lua"
+--- @include "../../invocations/scripts/include/attempt.lua"
 --- @include "../../quotas/scripts/include/limits.lua"
 --- @include "../../invocations/scripts/include/forget-files.lua"
 --- @include "../../quotas/scripts/include/storage.lua"
@@ -27,6 +30,9 @@
 local known = redis.call('GET', KEYS[6])
 if known then
   return {1, known}
+end
+if not isCurrent(KEYS[9], ARGV[12]) then
+  return {-3}
 end
 
 local key, value, expiresAt, expected = ARGV[3], ARGV[4], ARGV[5], ARGV[6]

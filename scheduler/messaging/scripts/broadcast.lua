@@ -3,16 +3,22 @@
 
   KEYS[1] topic (hash): channel of a process to `<subscriptions>:<generation>`
   KEYS[2] reply to this call (string)
+  KEYS[3] record of the invocation that sends (hash)
 
   ARGV[1] the message
   ARGV[2] how long the reply is remembered, ms
+  ARGV[3] epoch of the attempt that sends, or '' for none
 
   Publishes `<generation>`, a zero byte and the message: who subscribed later than the generation says was not counted.
-  Returns the number of subscriptions that it was handed to.
+  Returns the number of subscriptions that it was handed to; -1 that attempt is over.
 ]]
+--- @include "../../invocations/scripts/include/attempt.lua"
 local known = redis.call('GET', KEYS[2])
 if known then
   return tonumber(known)
+end
+if not isCurrent(KEYS[3], ARGV[3]) then
+  return -1
 end
 local reached = 0
 local processes = redis.call('HGETALL', KEYS[1])

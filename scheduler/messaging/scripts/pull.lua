@@ -6,13 +6,16 @@
   KEYS[2] state (hash)
   KEYS[3] reply to this call (string): number and message; empty when the call was given up
   KEYS[4..5] see include/line-usage.lua
+  KEYS[6] record of the invocation that pulls (hash)
 
   ARGV[1] after what time untouched the line is forgotten, ms
   ARGV[2] how long the reply is remembered, ms
+  ARGV[3] epoch of the attempt that pulls, or '' for none
 
-  Returns {1, number (8 bytes) and message}, or {0} when there is none.
+  Returns {1, number (8 bytes) and message}, or {0} when there is none; {-1} that attempt is over.
 ]]
 --- @include "./include/line-usage.lua"
+--- @include "../../invocations/scripts/include/attempt.lua"
 
 local known = redis.call('GET', KEYS[3])
 if known == '' then
@@ -20,6 +23,9 @@ if known == '' then
 end
 if known then
   return {1, known}
+end
+if not isCurrent(KEYS[6], ARGV[3]) then
+  return {-1}
 end
 local first = redis.call('ZPOPMIN', KEYS[1])[1]
 if not first then

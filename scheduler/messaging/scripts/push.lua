@@ -5,6 +5,7 @@
   KEYS[2] state (hash): bytes, last number
   KEYS[3] reply to this call (string)
   KEYS[4..5] see include/line-usage.lua
+  KEYS[6] record of the invocation that pushes (hash)
 
   ARGV[1] channel of the line
   ARGV[2] the message
@@ -13,13 +14,18 @@
   ARGV[5] after what time untouched the line is forgotten, ms
   ARGV[6] how long the reply is remembered, ms
   ARGV[7] how many bytes all lines of the tenant may take
+  ARGV[8] epoch of the attempt that pushes, or '' for none
 
-  Returns {1} added, {-1, messages, bytes} full: what waits; {-2, bytes} all lines of the tenant are full.
+  Returns {1} added, {-1, messages, bytes} full: what waits; {-2, bytes} all lines of the tenant are full, {-3} that attempt is over.
 ]]
 --- @include "./include/line-usage.lua"
+--- @include "../../invocations/scripts/include/attempt.lua"
 
 if redis.call('EXISTS', KEYS[3]) == 1 then
   return {1}
+end
+if not isCurrent(KEYS[6], ARGV[8]) then
+  return {-3}
 end
 local count = redis.call('ZCARD', KEYS[1])
 local bytes = tonumber(redis.call('HGET', KEYS[2], 'bytes') or 0)

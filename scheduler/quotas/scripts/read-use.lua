@@ -11,6 +11,7 @@
 
   Returns {open invocations, of the function, how many wait, bytes stored, KV pages}.
 ]]
+--- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../invocations/scripts/include/forget-files.lua"
 --- @include "./include/storage.lua"
 

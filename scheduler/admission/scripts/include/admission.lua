@@ -5,12 +5,14 @@
 --
 -- Keys, all beginning with `<prefix>:admission:`
 --   capacity (hash): slots, `starts` (how many may be admitted and not begun), `reserve` (part kept for tenants that hold little),
---     `pages:<model>`; `apart:<runtime>`: what a living runtime that takes no more still holds of all this, see capacity.lua
+--     `pages:<model>`; `free:<model>` (a JSON list of {pages, readAt}: what each GPU host said last that it could give); `apart:<runtime>`: what a living runtime that takes no more still holds of all this, see capacity.lua
 --   state (hash): `time` (virtual), `latest` (largest virtual time that any tenant has come to), `order` (how many were admitted so far), slots,
 --     `pages:<model>` (both: admitted); `settling`: how far a settling of all tenants has come, `ownSlots`: for what it was begun
 --   ledger (hash): admitted invocations, id to {tenant, at, share, pages, place (its place among those on their way to runtimes)}
 --   starting (set): those of them that have not begun
---   tenant:<tenant> (hash): running, `finish` (virtual time it has come to); of the head of its line: head, need, overtaken; and `held:<model>`
+--   claims (hash): those of them that waited for memory, id to {at, pages}
+--   tenant:<tenant> (hash): running, `finish` (virtual time it has come to); of the head of its line: head, need, overtaken,
+--     `short` ({pages, since}, when it was requeued for want of memory); and `held:<model>`
 --   tenants (set): those with anything that waits or is admitted
 --   turns (sorted set): tenants whose head may start as far as they themselves go, by virtual start time
 --   modest (sorted set): those of them that hold few slots;  kept (sorted set): those for whose head room is kept
@@ -34,6 +36,8 @@ local LEAST_MS = 10
 local MAX_STARTS = 256
 -- A tenant that neither waits nor runs is forgotten after this, ms.
 local FORGET_MS = 3600000
+-- What started on a GPU host's word for its memory holds that memory after this, ms.
+local CLAIM_MS = 2000
 -- About so many tenants are settled in one step, of all.
 local SETTLED_AT_ONCE = 128
 
@@ -95,6 +99,7 @@ function openAdmission(prefix, now)
     starts = tonumber(capacity.starts or 0),
     reserve = tonumber(capacity.reserve or 0),
     pages = numbersBy('pages:', capacity),
+    free = {},
     apart = {},
     started = 0,
     limits = {},
@@ -103,6 +108,8 @@ function openAdmission(prefix, now)
     local runtimeId = string.match(field, '^apart:(.*)$')
     if runtimeId then
       a.apart[runtimeId] = cjson.decode(value)
+    elseif string.sub(field, 1, 5) == 'free:' then
+      a.free[string.sub(field, 6)] = value
     end
   end
   reckonReserve(a)
@@ -133,6 +140,8 @@ local function openTenant(a, name)
       tenant.head = value
     elseif field == 'need' then
       tenant.need = cjson.decode(value)
+    elseif field == 'short' then
+      tenant.short = cjson.decode(value)
     elseif field ~= 'overtaken' then
       tenant.held[string.sub(field, 6)] = tonumber(value)
     end
@@ -188,7 +197,7 @@ function settle(a, name, anew)
   local head = headOf(a, name, tenant.head)
   if not head then
     leaveTurns(a, name)
-    redis.call('HDEL', tenant.key, 'head', 'need', 'overtaken')
+    redis.call('HDEL', tenant.key, 'head', 'need', 'overtaken', 'short')
     if tenant.running == 0 then
       redis.call('SREM', a.base .. 'tenants', name)
       redis.call('PEXPIRE', tenant.key, FORGET_MS)
@@ -198,6 +207,12 @@ function settle(a, name, anew)
   if head ~= tenant.head then
     tenant.need = expectedPages(a, recordOf(a, head))
     redis.call('HSET', tenant.key, 'head', head, 'need', cjson.encode(tenant.need), 'overtaken', 0)
+    local since, pages = unpack(redis.call('HMGET', recordOf(a, head), 'shortAt', 'leastPages'))
+    if since then
+      redis.call('HSET', tenant.key, 'short', '{"since":' .. since .. ',"pages":' .. pages .. '}')
+    elseif tenant.short then
+      redis.call('HDEL', tenant.key, 'short')
+    end
     redis.call('ZREM', a.base .. 'kept', name)
   elseif anew then
     tenant.need = expectedPages(a, recordOf(a, head))

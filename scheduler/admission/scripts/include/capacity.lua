@@ -20,6 +20,18 @@ local function addRuntime(sums, description)
   end
 end
 
+-- Keeps the youngest of what runtimes say of each GPU host's memory: pages that it could give without ending anybody.
+local function addReadings(readings, load)
+  for _, model in ipairs(load.models or {}) do
+    local name = model.model
+    readings[name] = readings[name] or {}
+    local known = readings[name][model.hostId]
+    if not known or known[2] < model.readAt then
+      readings[name][model.hostId] = { model.freePages + model.cachedPages + model.idlePages, model.readAt }
+    end
+  end
+end
+
 -- What a runtime holds of all that is admitted: slots, and expected pages by model.
 local function heldBy(a, runtimeId)
   local held = { slots = 0, pages = {} }
@@ -73,13 +85,15 @@ end
 -- Works the platform's capacity out from the runtimes that live. When what tenants are settled by has changed, they are settled anew.
 function refreshCapacity(a)
   local sums = { slots = 0, starts = 0, overcommit = 1, reserve = 0, pages = {}, seen = {} }
-  local leaving = {}
+  local leaving, readings = {}, {}
   local runtimes = redis.call('HGETALL', a.prefix .. ':runtimes')
   for i = 1, #runtimes, 2 do
-    if redis.call('EXISTS', a.prefix .. ':runtime:' .. runtimes[i] .. ':alive') == 1 then
+    local load = redis.call('GET', a.prefix .. ':runtime:' .. runtimes[i] .. ':alive')
+    if load then
       local description = cjson.decode(runtimes[i + 1])
       if description.accepting == true then
         addRuntime(sums, description)
+        addReadings(readings, cjson.decode(load))
       else
         leaving[#leaving + 1] = description
       end
@@ -105,6 +119,16 @@ function refreshCapacity(a)
   for model, total in pairs(totals) do
     capacity[#capacity + 1] = 'pages:' .. model
     capacity[#capacity + 1] = total
+  end
+  a.free = {}
+  for model, byHost in pairs(readings) do
+    local list = {}
+    for _, reading in pairs(byHost) do
+      list[#list + 1] = reading
+    end
+    a.free[model] = cjson.encode(list)
+    capacity[#capacity + 1] = 'free:' .. model
+    capacity[#capacity + 1] = a.free[model]
   end
   redis.call('DEL', a.base .. 'capacity')
   redis.call('HSET', a.base .. 'capacity', unpack(capacity))

@@ -9,6 +9,33 @@ local function holdsFewPages(a, tenant)
   return true
 end
 
+-- Whether a head that was requeued for want of memory finds it now: on some GPU host that was asked since, beside those who started on such
+-- a word and may not hold yet what they started for. It need not when nobody else is admitted, or when no GPU host says anything.
+local function findsMemory(a, short)
+  if a.usedSlots == 0 then
+    return true
+  end
+  local claims
+  for model, needed in pairs(short.pages) do
+    if a.free[model] then
+      claims = claims or redis.call('HVALS', a.base .. 'claims')
+      local found = false
+      for _, reading in ipairs(cjson.decode(a.free[model])) do
+        local pages, readAt = unpack(reading)
+        for _, text in ipairs(claims) do
+          local claim = cjson.decode(text)
+          pages = pages - (claim.at + CLAIM_MS > readAt and claim.pages[model] or 0)
+        end
+        found = found or (readAt > short.since and pages >= needed)
+      end
+      if not found then
+        return false
+      end
+    end
+  end
+  return true
+end
+
 -- Whether a head fits into what is left. The reserve is there for tenants that hold little, and for a head for which room is kept. What needs
 -- more than there is starts when nobody else holds any of it.
 local function fits(a, tenant, left, kept)
@@ -16,7 +43,7 @@ local function fits(a, tenant, left, kept)
   if not kept and tenant.running + 1 > a.ownSlots then
     slots = slots - a.reserveSlots
   end
-  if slots < 1 then
+  if slots < 1 or (tenant.short and not findsMemory(a, tenant.short)) then
     return false
   end
   for model, needed in pairs(tenant.need) do

@@ -65,6 +65,9 @@ local function start(a, tenant)
   a.started = a.started + 1
   redis.call('ZADD', turns, exact(enterLedger(a, tenant, id, tenant.need, turn, place)), tenant.name)
   redis.call('SADD', a.base .. 'starting', id)
+  if tenant.short then
+    redis.call('HSET', a.base .. 'claims', id, cjson.encode({ at = a.now, pages = tenant.short.pages }))
+  end
   if ahead then
     enterWait(a, tenant, id, place)
   else
@@ -98,6 +101,7 @@ local function leaveLedger(a, id)
   local tenant = openTenant(a, entry.tenant)
   redis.call('HDEL', a.base .. 'ledger', id)
   redis.call('SREM', a.base .. 'starting', id)
+  redis.call('HDEL', a.base .. 'claims', id)
   addUsed(a, tenant, entry.pages, -1)
   leaveApart(a, id, entry.pages)
   local charge = tonumber(entry.share) * math.max(0, a.now - entry.at - LEAST_MS) / tenantLimits(a, entry.tenant).weight

@@ -26,7 +26,7 @@ local function usedUp(limits)
 end
 
 -- The held quota that has no room, or nil. A function's `concurrent-invocations` are all that run and wait. The tenant's wait when more would
--- run at once than may: those beyond, or without that bound those in line, are held against `waiting-invocations`.
+-- run at once than may (none, when none may): those beyond, or without that bound those in line, are held against `waiting-invocations`.
 local function noRoom(account, fn, now, inLine)
   local open, openOne = unpack(redis.call('HMGET', account .. ':open', '*', fn))
   open, openOne = tonumber(open or 0), tonumber(openOne or 0)
@@ -34,11 +34,15 @@ local function noRoom(account, fn, now, inLine)
   if one and openOne >= one then
     return {quota = 'concurrent-invocations', fn = fn, limit = one, used = openOne}
   end
+  local running = quotaLimit(account, 'concurrent-invocations', '', now)
+  -- It would wait in vain.
+  if running == 0 then
+    return {quota = 'concurrent-invocations', fn = '', limit = 0, used = open}
+  end
   local waiting = quotaLimit(account, 'waiting-invocations', '', now)
   if not waiting then
     return nil
   end
-  local running = quotaLimit(account, 'concurrent-invocations', '', now)
   local used = running and math.max(0, open - running) or inLine
   if (running and open >= running + waiting) or (not running and inLine >= waiting) then
     return {quota = 'waiting-invocations', fn = '', limit = waiting, used = used}

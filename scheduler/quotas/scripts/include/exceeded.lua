@@ -1,5 +1,10 @@
 -- After limits.lua and counters.lua.
 
+-- A number as a text that loses nothing, or ''.
+local function exactText(number)
+  return number ~= '' and string.format('%.17g', number) or ''
+end
+
 -- How full the counted quotas of an invocation are: the one that has been passed and ends last, or nil; and how many tokens are left in the
 -- fullest window of tokens, or '', and which window that is, of several the longest. Requests were counted when the invocation was made.
 local function exceededQuota(account, fn, now)
@@ -30,7 +35,7 @@ end
 local function pageLimit(account, now)
   local pages = quotaLimit(account, 'kv-pages', '', now)
   local time = redis.call('TIME')
-  return pages and tostring(pages) or '', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+  return exactText(pages or ''), string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 end
 
 -- What a metered call answers of the quotas: quota that has been passed or '', its function or '', its limit, tokens left or '', the
@@ -38,10 +43,10 @@ end
 local function quotaReply(account, fn, now)
   local exceeded, tokensLeft, tokensWindow = exceededQuota(account, fn, now)
   if exceeded then
-    return {exceeded.kind .. '-per-' .. exceeded.window, exceeded.fn, tostring(exceeded.limit), tostring(tokensLeft), tokensWindow,
+    return {exceeded.kind .. '-per-' .. exceeded.window, exceeded.fn, exactText(exceeded.limit), exactText(tokensLeft), tokensWindow,
       pageLimit(account, now)}
   end
-  return {'', '', '', tostring(tokensLeft), tokensWindow, pageLimit(account, now)}
+  return {'', '', '', exactText(tokensLeft), tokensWindow, pageLimit(account, now)}
 end
 
 -- What an attempt is told at its beginning: tokens left, KV pages that the tenant may hold, the window that has the tokens, and when the
@@ -53,5 +58,5 @@ local function attemptLimits(record, now)
   end
   local _, tokensLeft, tokensWindow = exceededQuota(account, fn, now)
   local pages, readAt = pageLimit(account, now)
-  return tostring(tokensLeft), pages, tokensWindow, readAt
+  return exactText(tokensLeft), pages, tokensWindow, readAt
 end

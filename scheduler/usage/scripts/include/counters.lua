@@ -122,7 +122,8 @@ end
 local function count(account, fn, now, added)
   local minute = windowNumber('minute', now)
   local packedAll, packedOne = unpack(redis.call('HMGET', latestKey(account), '*', fn))
-  if packedAll and cmsgpack.unpack(packedAll)[COUNTS + 1] ~= minute then
+  local first = not packedAll or cmsgpack.unpack(packedAll)[COUNTS + 1] ~= minute
+  if packedAll and first then
     dropLatest(account, minute)
     packedAll, packedOne = unpack(redis.call('HMGET', latestKey(account), '*', fn))
   end
@@ -133,6 +134,9 @@ local function count(account, fn, now, added)
     one[i] = one[i] + n
   end
   redis.call('HSET', latestKey(account), '*', cmsgpack.pack(all), fn, cmsgpack.pack(one))
+  if first then
+    redis.call('PEXPIRE', latestKey(account), KEPT_MS.month)
+  end
 end
 
 -- Counts one more of something in the tenant's minute.

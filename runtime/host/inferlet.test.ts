@@ -1,0 +1,26 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { GpuHostConnection, type Outcome } from '#gpu-host/protocol/client.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
+import { TestInferlet } from '../testing/inferlet.ts';
+
+test('of the GPU hosts that are gone, those are lost to an inferlet that it had used', async () => {
+  const hosts = await Promise.all([TestGpuHost.start(), TestGpuHost.start()]);
+  const [used, unused] = await Promise.all(hosts.map(({ address }) => GpuHostConnection.connect(address)));
+  assert.ok(used && unused);
+  const guest = new TestInferlet(used);
+  const granted = guest.inferlet.description.models as Map<string, unknown>;
+  granted.set('other', { ...guest.inferlet.description.models.get(TEST_MODEL), connection: unused });
+  guest.inferlet.takePlaces();
+  guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 1);
+  await guest.queue.settle();
+  assert.deepEqual([guest.inferlet.lostDevice, guest.inferlet.lostConnections], [undefined, []]);
+  await Promise.all(hosts.map((host) => host.kill()));
+  await eventually(() => !used.connected && !unused.connected, 'both are gone');
+  assert.match(guest.inferlet.lostDevice ?? '', /GPU host/);
+  assert.deepEqual(guest.inferlet.lostConnections, [used]);
+  await guest.end();
+  for (const connection of [used, unused]) connection.close();
+  await Promise.all(hosts.map((host) => host.stop()));
+});

@@ -1,0 +1,64 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { offer, openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+
+let redis: TestRedis;
+before(async () => {
+  redis = await TestRedis.start();
+});
+after(() => redis.stop());
+
+/** More than are settled in one step. */
+const TENANTS = 700;
+
+test('a change that concerns every tenant reaches every one, in steps', async () => {
+  const scheduler = openTestScheduler(redis);
+  const { store, admission } = scheduler;
+  const lease = await offer(scheduler, { slots: TENANTS });
+  await lease.describe({ starts: TENANTS });
+  const names = Array.from({ length: TENANTS }, (_, i) => `t${i}`);
+  for (const tenant of names) await store.redis.hset(store.keys.tenant(tenant), 'suspended', 1);
+  await Promise.all(names.map((tenant) => scheduler.submit(submission({ tenant }))));
+  assert.equal((await admission.capacity()).usedSlots, 0);
+  for (const tenant of names) await store.redis.hdel(store.keys.tenant(tenant), 'suspended');
+  await scheduler.pokeAdmission();
+  assert.equal((await admission.capacity()).usedSlots, TENANTS);
+  assert.equal(await store.redis.hexists(`${store.keys.admission}:state`, 'settling'), 0);
+  await lease.release();
+  await scheduler.close();
+});
+
+test('what a waiting head is expected to hold follows the models that there are', async () => {
+  const scheduler = openTestScheduler(redis);
+  const { admission } = scheduler;
+  const first = await offer(scheduler, { slots: 1, pages: { n: 100 } });
+  for (let i = 0; i < 2; i += 1) await scheduler.submit(submission({ expectedPages: 30 }));
+  const used = async () => (await admission.capacity()).models.map(({ model, usedPages }) => [model, usedPages]);
+  assert.deepEqual(await used(), [['n', 30]]);
+  const second = await offer(scheduler, { slots: 1, pages: { m: 100 } });
+  assert.deepEqual((await used()).toSorted(), [
+    ['m', 30],
+    ['n', 30],
+  ]);
+  await first.release();
+  await second.release();
+  await scheduler.close();
+});
+
+test('a tenant that was to be forgotten and holds something again is kept', async () => {
+  const scheduler = openTestScheduler(redis);
+  const { admission, invocations, store } = scheduler;
+  const lease = await offer(scheduler, { slots: 2 });
+  const { id } = await scheduler.submit(submission());
+  await invocations.fail(id, 'internal', 'over');
+  const key = `${store.keys.admission}:tenant:default`;
+  assert.ok((await store.redis.pttl(key)) > 0, 'it is forgotten after a while');
+  const again = await scheduler.submit(submission());
+  await store.redis.pexpire(key, 1000);
+  await admission.repair(0);
+  assert.equal(await store.redis.pttl(key), -1);
+  await invocations.fail(again.id, 'internal', 'over');
+  await lease.release();
+  await scheduler.close();
+});

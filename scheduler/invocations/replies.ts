@@ -1,0 +1,40 @@
+import { endOfTokens, type Metered, optionalNumber, pageLimitOf } from '../quotas/exceeded.ts';
+import { SequenceGap, StoreError } from '../store/errors.ts';
+import type { AttemptLimits } from './types.ts';
+
+/** What a call answers that was given no usage. */
+export function unmetered<Outcome>(outcome: Outcome): Metered<Outcome> {
+  return { outcome, exceeded: null, tokensLeft: null, tokensUntil: null, kvPages: null };
+}
+
+/** What `attemptLimits` of the scripts answers. */
+export function attemptLimits([tokensLeft, pages, window, readAt]: readonly unknown[], now: number): AttemptLimits {
+  const kvPages = pageLimitOf(pages, readAt);
+  return { tokensLeft: optionalNumber(tokensLeft), tokensUntil: endOfTokens(window, now), kvPages };
+}
+
+/** A text that a script may leave out by ''. */
+export function optionalText(value: unknown): string | undefined {
+  return typeof value === 'string' && value !== '' ? value : undefined;
+}
+
+/** A reply that is a list. */
+export function tuple(reply: unknown): unknown[] {
+  if (!Array.isArray(reply)) throw unexpected('script', reply);
+  return reply;
+}
+
+/** The error in a reply `[-3, number of the last event]`, or null when it is another reply. */
+export function gap(id: string, seq: number, reply: unknown): SequenceGap | null {
+  if (!Array.isArray(reply) || reply[0] !== -3 || typeof reply[1] !== 'number') return null;
+  const lastSeq = reply[1];
+  return new SequenceGap(
+    `Event ${seq} of invocation ${id} does not follow ${lastSeq}, the last one of its log.`,
+    lastSeq,
+  );
+}
+
+/** A reply that a script never gives. */
+export function unexpected(script: string, reply: unknown): StoreError {
+  return new StoreError('store-corrupt', `The script ${script} answered ${JSON.stringify(reply)}.`);
+}
