@@ -1,9 +1,12 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
+import { parseManifest } from '#scheduler/functions/manifest.ts';
 import type { DeployPlan, DeployTarget } from '../app/control/releases.ts';
+import { CODES } from '../app/errors/codes.ts';
 import type { Deployed, PieClient } from '../client/client.ts';
 import { type Built, buildComponent } from './builder.ts';
+import { EXIT, Failure } from './failure.ts';
 import type { FunctionSource } from './function-source.ts';
 
 /** What became of a source. */
@@ -27,6 +30,7 @@ export async function deployFunction(
   source: FunctionSource,
   { signal, onBuilt, ...target }: DeployOptions = {},
 ): Promise<Deployment> {
+  assertManifest(source);
   const { component, built } = await componentOf(source);
   signal?.throwIfAborted();
   onBuilt?.(component.byteLength);
@@ -41,10 +45,25 @@ export async function planFunction(
   source: FunctionSource,
   { signal, onBuilt, ...target }: DeployOptions = {},
 ): Promise<DeployPlan> {
+  assertManifest(source);
   const { component } = await componentOf(source);
   signal?.throwIfAborted();
   onBuilt?.(component.byteLength);
   return client.planDeploy(source.manifest, component, { ...target, signal });
+}
+
+/** Refuses what the platform would refuse, before the time of a build is spent on it. */
+function assertManifest({ manifest }: FunctionSource): void {
+  const parsed = parseManifest(manifest);
+  if (parsed.ok) return;
+  const [first] = parsed.errors;
+  const faults = parsed.errors.map(({ field, message }) => `${field || 'the whole'} ${message}`);
+  throw new Failure(`The manifest of ${manifest.name} is not valid: ${faults.join('; ')}.`, {
+    exitCode: EXIT.refused,
+    code: 'invalid-manifest',
+    field: first === undefined || first.field === '' ? undefined : `/${first.field.replaceAll('.', '/')}`,
+    advice: CODES['invalid-manifest'].hint,
+  });
 }
 
 async function componentOf(

@@ -111,7 +111,10 @@ describe('pie deploy', () => {
       first.stdout,
       /^little-one@[0-9a-f]+ {2}new version\n {2}component [\s\S]*\n {2}build +compiled here in .*, built in .*\(check .*\)\n {2}start +cold [\d.]+ m?s, warm [\d.]+ ms \(a ready instance taken from the pool\)\n[\s\S]*\nhttp:.*\/v1\/functions\/little-one\/invocations\n$/,
     );
-    assert.match(first.stderr, /Building[\s\S]*Deployed little-one \([\d.]+ MiB\) in[\s\S]*Next: pie invoke little-one/);
+    assert.match(
+      first.stderr,
+      /Building[\s\S]*Deployed little-one \([\d.]+ MiB\) in[\s\S]*Next: pie invoke little-one/,
+    );
     const again = JSON.parse(await ok(['deploy', source, '--json'])) as Record<string, unknown>;
     assert.equal(again.created, false);
     assert.equal(again.buildCached, true);

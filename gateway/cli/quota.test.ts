@@ -44,7 +44,9 @@ describe('pie quota and pie usage', () => {
       assert.equal(code, 0, stderr);
       assert.match(
         stdout,
-        new RegExp(`${quota} of your tenant: at most ${quota.startsWith('r') ? '10' : '1,000'}, set by key_.* until .*\\(trial\\)`),
+        new RegExp(
+          `${quota} of your tenant: at most ${quota.startsWith('r') ? '10' : '1,000'}, set by key_.* until .*\\(trial\\)`,
+        ),
       );
     }
     const { id } = (await (await invoke()).json()) as { id: string };

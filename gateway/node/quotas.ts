@@ -25,7 +25,7 @@ export class NodeQuotas implements Quotas {
       if (fn === undefined) return (await quotas.statusOfAll(tenant)).map(toStatus);
       const states = FUNCTION_NAME.test(fn) ? await quotas.status(tenant, fn) : [];
       // What is gone may have limits left.
-      if (!states.some(({ function: of }) => of === fn)) await this.#deployed(tenant, fn);
+      if (!states.some(({ function: of }) => of === fn)) await this.#deployed(tenant, fn, 'function');
       return states.map(toStatus);
     });
   }
@@ -37,7 +37,7 @@ export class NodeQuotas implements Quotas {
       const { quotas, audit, store } = this.#scheduler;
       const wanted = toChange(change, store.clock());
       // What is set for a function that is gone can be taken away.
-      if (wanted.function !== null && wanted.limit !== null) await this.#deployed(tenant, wanted.function);
+      if (wanted.function !== null && wanted.limit !== null) await this.#deployed(tenant, wanted.function, '/function');
       const note = { author: call.principal.keyId, reason: change.reason ?? '' };
       if ((await quotas.set(tenant, wanted, note)) === 'full') {
         throw new GatewayError(
@@ -93,10 +93,10 @@ export class NodeQuotas implements Quotas {
   }
 
   /** Throws for a function that the tenant cannot invoke. */
-  async #deployed(tenant: string, fn: string): Promise<void> {
+  async #deployed(tenant: string, fn: string, field: string): Promise<void> {
     const versions = FUNCTION_NAME.test(fn) ? await this.#scheduler.functions.visibleVersions(tenant, fn) : [];
     if (versions.length === 0)
-      throw new GatewayError('unknown-function', `The tenant ${tenant} has no function "${fn}".`, { field: 'function' });
+      throw new GatewayError('unknown-function', `The tenant ${tenant} has no function "${fn}".`, { field });
   }
 
   async #found(tenant: string): Promise<void> {

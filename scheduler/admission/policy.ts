@@ -9,7 +9,7 @@ export const LEAST_MS = 10;
 /** Of a tenant for which nothing else is set. */
 export const DEFAULT_WEIGHT = 100;
 /** What started on a GPU host's word for its memory holds that memory after this. */
-export const CLAIM_MS = 1000;
+export const CLAIM_MS = 2000;
 
 /** KV pages by model. */
 export type Pages = Readonly<Record<string, number>>;

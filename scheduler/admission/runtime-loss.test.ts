@@ -43,8 +43,15 @@ describe('a runtime that is lost or leaves', () => {
           const told = Promise.withResolvers<void>();
           const done = Promise.withResolvers<void>();
           const begun = Promise.withResolvers<AttemptOutcome>();
-          const begin = () => (told.resolve(), begun.promise);
-          runs.push({ runtime: name, id: job.id, begin, finish: () => (told.resolve(), done.resolve()) });
+          const begin = () => {
+            told.resolve();
+            return begun.promise;
+          };
+          const finish = () => {
+            told.resolve();
+            done.resolve();
+          };
+          runs.push({ runtime: name, id: job.id, begin, finish });
           signal.addEventListener('abort', () => done.resolve());
           if (at === 'order') await Promise.race([told.promise, done.promise]);
           if (signal.aborted) return;

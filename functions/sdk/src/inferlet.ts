@@ -2,6 +2,9 @@ import { describe, InferletError } from './errors.ts';
 import { runtime, settle } from './raw.ts';
 import { flush } from './session.ts';
 
+/** What the calls of an inferlet answer that is being stopped. */
+const ENDED_BY_PLATFORM: ReadonlySet<string> = new Set(['cancelled', 'deadline-exceeded', 'terminated']);
+
 /** Who runs, for whom. */
 export interface Invocation {
   /** Id of this invocation, the one that its client sees. */
@@ -31,7 +34,9 @@ export function defineInferlet<Input = unknown, Output = unknown>(
       await flush();
       return JSON.stringify(output ?? null);
     } catch (thrown) {
-      if (thrown instanceof Error && thrown.stack) runtime.log('debug', `${describe(thrown)}\n${thrown.stack}`);
+      // Of what the platform has ended its own word says all.
+      if (thrown instanceof Error && thrown.stack && !ENDED_BY_PLATFORM.has(InferletError.from(thrown).code))
+        runtime.log('debug', `${describe(thrown)}\n${thrown.stack}`);
       throw new Error(describe(thrown));
     }
   };

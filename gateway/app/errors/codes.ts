@@ -97,8 +97,7 @@ export const CODES = {
     status: 404,
     title: 'No such function',
     hint: '`pie list` (`GET /v1/functions`) shows what is deployed; `pie deploy` deploys.',
-    explanation:
-      "This tenant has no function by that name. Other tenants' functions are never visible.",
+    explanation: "This tenant has no function by that name. Other tenants' functions are never visible.",
   },
   'unknown-invocation': {
     status: 404,

@@ -160,7 +160,8 @@ function isResumable(error: GatewayError): boolean {
 /** Adds what to do about it, and the `error` object that OpenAI-style clients look for. */
 function withErrorObject(data: string): string {
   const parsed: unknown = JSON.parse(data);
-  const members: { code?: unknown; message?: unknown; hint?: unknown; cause?: unknown } = typeof parsed === 'object' && parsed !== null ? parsed : {};
+  const members: { code?: unknown; message?: unknown; hint?: unknown; cause?: unknown } =
+    typeof parsed === 'object' && parsed !== null ? parsed : {};
   const code = isErrorCode(members.code) ? members.code : 'internal';
   const message = typeof members.message === 'string' ? members.message : CODES[code].title;
   const hint = typeof members.hint === 'string' ? members.hint : failureHint(code, members.cause);

@@ -262,9 +262,13 @@ export async function missing(
 ): Promise<never> {
   if (name === '' || (await control.versions(call, name)).length === 0) throw unknownFunction(name);
   if (version === undefined)
-    throw new GatewayError('unknown-alias', `The alias "live" of ${name} serves nothing, so that its bare name means nothing.`, {
-      hint: `Name a version or another alias, such as ${name}@canary: \`pie versions ${name}\` lists them. \`pie alias set ${name} live VERSION\` sets it.`,
-    });
+    throw new GatewayError(
+      'unknown-alias',
+      `The alias "live" of ${name} serves nothing, so that its bare name means nothing.`,
+      {
+        hint: `Name a version or another alias, such as ${name}@canary: \`pie versions ${name}\` lists them. \`pie alias set ${name} live VERSION\` sets it.`,
+      },
+    );
   throw new GatewayError('unknown-alias', `${name} has no alias or version "${version}".`, {
     hint: `\`pie versions ${name}\` lists its versions and the names that serve them.`,
   });

@@ -15,7 +15,9 @@ const time = z.iso.datetime({ offset: true, error: 'is no time in ISO 8601, such
 
 const scopeQuery = z.object({
   tenant: tenantName.optional().openapi({ description: "For operators; the key's own tenant by default" }),
-  function: functionName.optional().openapi({ description: 'Only the quotas of the tenant as a whole and of this function' }),
+  function: functionName
+    .optional()
+    .openapi({ description: 'Only the quotas of the tenant as a whole and of this function' }),
 });
 
 const changeQuery = z.object({

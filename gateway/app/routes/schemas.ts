@@ -92,7 +92,10 @@ export const DeployedSchema = FunctionSchema.extend({
     buildMs: z.number().nullable(),
     steps: z.array(z.object({ name: z.string(), ms: z.number() })),
     coldStartMs: z.number().nullable().openapi({ description: 'Launch with an empty pool, measured' }),
-    warmStartMs: z.number().nullable().openapi({ description: 'Taking a ready instance from the pool, measured: its first call comes after it' }),
+    warmStartMs: z
+      .number()
+      .nullable()
+      .openapi({ description: 'Taking a ready instance from the pool, measured: its first call comes after it' }),
   }),
   grants,
   warnings,

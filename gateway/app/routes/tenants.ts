@@ -132,7 +132,9 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
       security: SECURITY,
       request: {
         query: z.object({
-          tenant: tenantName.optional().openapi({ description: 'Only of this tenant; an operator sees all without it' }),
+          tenant: tenantName
+            .optional()
+            .openapi({ description: 'Only of this tenant; an operator sees all without it' }),
           before: z.string().regex(CURSOR, 'is not a cursor').optional().openapi({
             description: 'Cursor: only earlier acts',
           }),

@@ -1,3 +1,4 @@
+import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
 import type { Command } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 
@@ -57,7 +58,9 @@ function bash(commands: readonly Command[]): string {
       .filter((command) => command.arguments?.some(({ name }) => name === argument))
       .map((command) => `"${command.name}"`)
       .join('|');
-  return `_pie() {
+  return `_pie_functions() { pie list --json 2>/dev/null | grep -o '"name":"[^"]*","version"' | cut -d'"' -f4; }
+_pie_tenants() { pie tenants list --json 2>/dev/null | grep -o '"name":"[^"]*","createdAt"' | cut -d'"' -f4; }
+_pie() {
   local current="\${COMP_WORDS[COMP_CWORD]}" words="" name="\${COMP_WORDS[1]}"
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W "${firstWords(commands).join(' ')} --help --version" -- "$current"))
@@ -69,12 +72,18 @@ function bash(commands: readonly Command[]): string {
   case "$name" in
 ${[...seconds, ...cases].join('\n')}
   esac
-  if [[ "$current" != -* ]]; then
-    case "$name" in
-      ${taking('function')}) words="$(pie list --json 2>/dev/null | grep -o '"name":"[^"]*","version"' | cut -d'"' -f4)" ;;
-      ${taking('source')}) COMPREPLY=($(compgen -f -- "$current")); return ;;
-    esac
-  fi
+  case "\${COMP_WORDS[COMP_CWORD-1]}" in
+    --function) words="$(_pie_functions)" ;;
+    --tenant) words="$(_pie_tenants)" ;;
+    *) if [[ "$current" != -* ]]; then
+      case "$name" in
+        ${taking('function')}) words="$(_pie_functions)" ;;
+        ${taking('tenant')}) words="$(_pie_tenants)" ;;
+        ${taking('quota')}) words="${QUOTA_NAMES.join(' ')}" ;;
+        ${taking('source')}) COMPREPLY=($(compgen -f -- "$current")); return ;;
+      esac
+    fi ;;
+  esac
   COMPREPLY=($(compgen -W "$words" -- "$current"))
 }
 complete -o filenames -F _pie pie`;

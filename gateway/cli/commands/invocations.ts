@@ -51,14 +51,24 @@ export const status: Command = {
   },
 };
 
-function details({ parent, createdAt, startedAt, endedAt, attempts, error, usage, webhook }: InvocationState): string[] {
+function details({
+  parent,
+  createdAt,
+  startedAt,
+  endedAt,
+  attempts,
+  error,
+  usage,
+  webhook,
+}: InvocationState): string[] {
   const lines: string[] = [];
   if (parent !== undefined) lines.push(`child of ${parent}`);
   if (startedAt !== undefined) {
     const waited = duration(Date.parse(startedAt) - Date.parse(createdAt));
     const ran = duration((endedAt === undefined ? Date.now() : Date.parse(endedAt)) - Date.parse(startedAt));
     lines.push(`waited ${waited}, ${endedAt === undefined ? 'runs for' : 'ran'} ${ran}`);
-    if (attempts > 1) lines.push(`begun ${attempts} times: these are the times of the last, and the sums of what all used`);
+    if (attempts > 1)
+      lines.push(`begun ${attempts} times: these are the times of the last, and the sums of what all used`);
   }
   const used = Object.entries(usage ?? {}).flatMap(([name, amount]) =>
     typeof amount === 'number' && amount > 0 ? [`${name} ${number(amount)}`] : [],

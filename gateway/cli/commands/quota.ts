@@ -14,7 +14,10 @@ export const quotaList: Command = {
   byDefault: true,
   summary: 'Show the limits that bind, and how much of each is used',
   description: 'Windows begin with the minute, day and month of UTC. What has no limit is not listed.',
-  options: [tenant, { flags: '--function <function>', help: 'only those of the tenant as a whole and of this function' }],
+  options: [
+    tenant,
+    { flags: '--function <function>', help: 'only those of the tenant as a whole and of this function' },
+  ],
   examples: [
     { line: 'pie quota', does: 'the limits of your tenant and its functions' },
     { line: 'pie quota list --function story --json', does: 'of one function, for programs' },

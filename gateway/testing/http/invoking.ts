@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { CODES } from '../../app/errors/codes.ts';
 import { type Frame, FrameParser } from '../../client/event-source.ts';
 import { ASYNC, frames, type Harness, type Init, JSON_TYPE, json, SSE } from './harness.ts';
 
@@ -58,8 +59,13 @@ export function describeInvoking(get: () => Harness): void {
       assert.deepEqual(JSON.parse(frame?.data ?? ''), {
         code: 'inferlet-error',
         message: 'the prompt is too long',
+        hint: CODES['inferlet-error'].hint,
         error,
       });
+      const late = await h.stream();
+      await late.attempt.fail('deadline-exceeded', 'The deadline of 300 ms has passed.');
+      const [ended] = await frames(late.response);
+      assert.match(JSON.parse(ended?.data ?? '').hint, /Cancel-After/);
     });
 
     it('waits for the outcome', async () => {

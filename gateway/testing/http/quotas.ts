@@ -78,7 +78,7 @@ export function describeQuotas(get: () => Harness): void {
       assert.deepEqual([body.quota.function, body.quota.source], ['echo', 'tenant']);
       assert.deepEqual(
         (await list()).map((status: { function: string | null }) => status.function),
-        ['echo', null],
+        [null, 'echo'],
       );
       assert.equal((await list('?function=echo')).length, 2);
       const { headers } = await invoke();
@@ -110,8 +110,12 @@ export function describeQuotas(get: () => Harness): void {
         [{ quota: 'requests-per-day', limit: 1, function: 'No Name' }, '/function'],
       ];
       for (const [change, field] of wrong) h.refused(await put(change), 'invalid-quota', field);
-      h.refused(await put({ quota: 'requests-per-day', limit: 1, function: 'nothing' }), 'unknown-function');
-      h.refused(await h.ask('/v1/quotas?function=nothing', { headers: own }), 'unknown-function');
+      h.refused(
+        await put({ quota: 'requests-per-day', limit: 1, function: 'nothing' }),
+        'unknown-function',
+        '/function',
+      );
+      h.refused(await h.ask('/v1/quotas?function=nothing', { headers: own }), 'unknown-function', 'function');
       h.refused(await put({ quota: 'requests-per-day', limit: '1' }), 'invalid-input', '/limit');
       h.refused(await put({ quota: 'requests-per-day', limit: 1, tenant: 'nobody' }), 'unknown-tenant');
       h.refused(await h.ask('/v1/quotas?tenant=default', { headers: own }), 'forbidden');
