@@ -136,8 +136,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       const version = await launcher.function(job.tenant, job.function, job.version);
       return resolveGrants(version?.manifest.grants);
     },
-    variablesOf: async (job) =>
-      variablesOf(await launcher.function(job.tenant, job.function, job.version), scheduler),
+    variablesOf: async (job) => variablesOf(await launcher.function(job.tenant, job.function, job.version), scheduler),
     services: {
       keyValues: scheduler.keyValues,
       messaging: scheduler.messaging,

@@ -12,6 +12,8 @@ export const bench: Command = {
   examples: [
     { line: 'pie bench generate', does: 'time per token at 1, 8 and 32 clients' },
     { line: 'pie bench launch', does: 'time from request to first message' },
+    { line: 'pie bench admission', does: 'wait with a long line, jobs a second, CPU of Redis' },
+    { line: 'pie bench flood', does: 'what one tenant waits while another floods' },
     { line: 'pie bench soak', does: 'Redis memory while invocations come and are forgotten' },
     { line: 'pie bench engine', does: 'the engine against node-llama-cpp, transformers.js and the floor' },
   ],
