@@ -65,6 +65,8 @@ export async function hold({ admission, store }: Scheduler, id: string, runtimeI
   }
   await redis.hdel(keys.runtimes, ROOM);
   await redis.del(keys.alive(ROOM));
+  // Nobody else is admitted into what it offered.
+  await admission.admit();
   await redis.lpush(`${keys.jobs}:active`, id);
   await redis.hset(`${keys.jobs}:${id}`, 'pb', runtimeId, 'processedOn', Date.now());
 }
