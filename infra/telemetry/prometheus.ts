@@ -7,9 +7,6 @@ export interface ProcessFamilies {
   readonly families: readonly MetricFamily[];
 }
 
-/** What a client is told that the text is. */
-export const PROMETHEUS_CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
-
 /** Units that a metric's name ends in; those in braces say what is counted and are left out. */
 const UNIT_SUFFIXES: Readonly<Record<string, string>> = { s: 'seconds', ms: 'milliseconds', By: 'bytes', '1': 'ratio' };
 

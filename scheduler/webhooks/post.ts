@@ -2,6 +2,7 @@ import type { LookupAddress } from 'node:dns';
 import { type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import type { Reach } from '../addresses/reach.ts';
+import { untilAborted } from '../addresses/until-aborted.ts';
 import type { Answer } from './attempts.ts';
 
 /** Read of an answer, which nobody looks at: enough to let a polite server finish. */
@@ -65,20 +66,6 @@ async function drained(response: IncomingMessage): Promise<void> {
     if (bytes > MAX_ANSWER_BYTES) break;
   }
   response.destroy();
-}
-
-async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  let abort: () => void = () => undefined;
-  const aborted = new Promise<never>((_resolve, reject) => {
-    abort = () => reject(signal.reason);
-    if (signal.aborted) abort();
-    else signal.addEventListener('abort', abort, { once: true });
-  });
-  try {
-    return await Promise.race([work, aborted]);
-  } finally {
-    signal.removeEventListener('abort', abort);
-  }
 }
 
 function reasonOf(error: unknown): string {

@@ -3,6 +3,7 @@ import { request as requestHttps } from 'node:https';
 import type { Readable } from 'node:stream';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import { RefusedAddress } from '#scheduler/addresses/reach.ts';
+import { untilAborted } from '#scheduler/addresses/until-aborted.ts';
 import type { Header, Request, ResponseHead } from '#wit/generated/host.ts';
 import type { Droppable } from '../holdings.ts';
 import type { Inferlet } from '../inferlet.ts';
@@ -200,20 +201,6 @@ async function respond(
 }
 
 const BODY_METHODS: readonly string[] = ['POST', 'PUT', 'PATCH'];
-
-async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  let abort: () => void = () => undefined;
-  const aborted = new Promise<never>((_resolve, reject) => {
-    abort = () => reject(signal.reason);
-    if (signal.aborted) abort();
-    else signal.addEventListener('abort', abort, { once: true });
-  });
-  try {
-    return await Promise.race([work, aborted]);
-  } finally {
-    signal.removeEventListener('abort', abort);
-  }
-}
 
 function headersOf(raw: readonly string[]): Header[] {
   return Array.from({ length: raw.length / 2 }, (_, i) => ({
