@@ -7,22 +7,25 @@ import path from 'node:path';
  * @param {string} root the clone
  * @param {string} node the pinned Node
  * @param {string[]} args
- * @param {(text: string) => void} [say] takes what it says, instead of the terminal
  * @returns {Promise<number>} its exit code
  */
-export function runPinned(root, node, args, say) {
+export function runPinned(root, node, args) {
   const bin = path.join(root, 'node_modules', '.bin');
   const child = spawn(node, args, {
     cwd: root,
-    stdio: say ? ['ignore', 'pipe', 'pipe'] : 'inherit',
-    env: { ...process.env, PATH: `${bin}${path.delimiter}${process.env.PATH}` },
+    stdio: 'inherit',
+    env: {
+      // Each process of the platform reads the same sources: their types are stripped and their code is compiled once.
+      NODE_COMPILE_CACHE: path.join(root, 'node_modules', '.cache', 'compile'),
+      ...process.env,
+      PATH: `${bin}${path.delimiter}${process.env.PATH}`,
+    },
   });
-  for (const stream of [child.stdout, child.stderr]) stream?.setEncoding('utf8').on('data', (text) => say?.(text));
   // Ctrl-C reaches the whole terminal group by itself; this process only has to outlive it.
   process.on('SIGINT', () => undefined);
   for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
   return new Promise((resolve, reject) => {
     child.once('error', reject);
-    child.once('close', (code, signal) => resolve(code ?? (signal === null ? 1 : 128)));
+    child.once('exit', (code, signal) => resolve(code ?? (signal === null ? 1 : 128)));
   });
 }

@@ -8,8 +8,8 @@ import { ensureRedisServer } from './redis-server.js';
 import { runPinned } from './run.js';
 
 /**
- * Room by room; the tests of the bundled functions share one platform, in one process; the end-to-end tests start whole platforms, one file at a
- * time. These two wait more than they compute, so they run side by side.
+ * Room by room; the tests of the bundled functions share one platform, in one process; the end-to-end tests start whole platforms and come
+ * last, one file at a time.
  */
 const ROOMS = ['wit', 'infra', 'scheduler', 'gpu-host', 'runtime', 'gateway', 'functions/sdk'].map(
   (room) => `${room}/**/*.test.ts`,
@@ -36,7 +36,8 @@ const steps =
         ['Models', ['gpu-host/models/main.ts', 'pull', 'stories15m']],
         ['Models', ['gpu-host/models/main.ts', 'pull', 'minimind2-small']],
         ['Tests of each room', ['--test', '--test-concurrency=2', TIMEOUT, ...ROOMS]],
-        ['Tests of the whole', ['--test', '--test-concurrency=1', TIMEOUT, 'test/**/*.test.ts'], FUNCTIONS],
+        ['Tests of the functions', FUNCTIONS],
+        ['Tests of the whole', ['--test', '--test-concurrency=1', TIMEOUT, 'test/**/*.test.ts']],
       ];
 
 try {
@@ -44,19 +45,11 @@ try {
   ensureRedisServer();
   ensureClang();
   ensureChromium();
-  for (const [title, args, beside] of steps) {
+  for (const [title, args] of steps) {
     console.log(`\n== ${title}`);
-    let said = '';
-    const other = beside
-      ? runPinned(root, node, beside, (text) => {
-          said += text;
-        })
-      : 0;
     const code = await runPinned(root, node, args);
-    const otherCode = await other;
-    if (beside) console.log(`\n== Tests of the functions\n${said}`);
-    if (code !== 0 || otherCode !== 0) {
-      console.error(`\n${title}${beside ? ' or of the functions' : ''}: failed.`);
+    if (code !== 0) {
+      console.error(`\n${title}: failed.`);
       process.exitCode = 1;
       break;
     }
