@@ -18,6 +18,8 @@ import { ModelLoads } from './host/model-loads.ts';
 import { Models } from './host/models.ts';
 import { hostTable } from './host/table.ts';
 import { ImageService } from './images/service.ts';
+import { keepPace } from './lifecycle/keep-pace.ts';
+import { DEFAULT_LAG_MS, DEFAULT_LEAST, Pace } from './lifecycle/pace.ts';
 import { tokenQuota } from './lifecycle/quota-stop.ts';
 import { InvocationRunner } from './lifecycle/runner.ts';
 import { compileWorld, deviceBusy } from './lowering/compile.ts';
@@ -34,7 +36,7 @@ export interface RuntimeOptions {
   /** Addresses of the GPU hosts. */
   readonly gpuHosts: readonly string[];
   readonly artifactsDirectory: string;
-  /** Invocations that run at once. */
+  /** Invocations that run at once, at most: fewer while their work fills the thread. */
   readonly concurrency: number;
   readonly poolMemoryMb: number;
   /** Of a function whose manifest asks for nothing. */
@@ -167,14 +169,16 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     concurrency: BUILD_CONCURRENCY,
     build: (request, signal) => build(launcher, pool, scheduler, request, signal),
   });
+  const pace = new Pace({ most: options.concurrency, least: DEFAULT_LEAST, lagMs: DEFAULT_LAG_MS });
   observer?.watch(() => ({
     running: running(),
     children: runner.children,
-    slots: options.concurrency,
+    slots: pace.limit,
     readyInstances: pool.ready(),
   }));
   scheduler.reaper.start();
   await worker.start();
+  const endPace = keepPace(pace, worker, onError);
   builds.start();
   // Every tokenizer is loaded before the runtime counts as ready.
   await models.granted([]);
@@ -193,6 +197,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     async stop(drainMs) {
       service.close();
       await builds.close();
+      endPace();
       await worker.drain(drainMs);
       stopCancels();
       pool.close();

@@ -19,7 +19,7 @@ export type FreePages = Readonly<Record<string, readonly { readonly pages: numbe
 
 export interface Capacity {
   readonly slots: number;
-  /** How many may be on their way: admitted and not begun. */
+  /** How many may be on their way: admitted and not begun; as many again of tenants that hold few slots. */
   readonly starts: number;
   /** Models that are not listed are not counted. */
   readonly pages: Pages;
@@ -96,7 +96,8 @@ interface Left {
  * over; after `MAX_OVERTAKEN` of those, what it needs counts as taken until it starts. So something starts as long as some head among the
  * first `LOOK` turns fits into what is not kept. A demand that is larger than a pool starts when nobody else has any of it, so that the GPU
  * host refuses it with its reason. Only a few are on their way to runtimes at a time (`starts`), so that who is admitted next begins soon; one
- * of a tenant that holds few slots goes ahead of as many that were admitted before it, though never of its own tenant's.
+ * of a tenant that holds few slots goes ahead of as many that were admitted before it, though never of its own tenant's, and as many again of such
+ * tenants may be on their way when the others are.
  *
  * Expectations may be wrong, and then a GPU host ends who came last. What comes back from there for another attempt starts only when besides
  * some GPU host that was asked since says that it has the pages which the attempt held and asked for, less what others claim who started in the
@@ -210,12 +211,14 @@ export class AdmissionPolicy {
       slots: slots - this.#ledger.size,
       pages: new Map(Object.entries(pages).map(([model, total]) => [model, total - (this.#used.get(model) ?? 0)])),
     };
-    if (left.slots < 1 || this.#onTheirWay.length >= this.#capacity.starts) return null;
+    const { starts } = this.#capacity;
+    if (left.slots < 1 || this.#onTheirWay.length >= 2 * starts) return null;
+    const full = this.#onTheirWay.length >= starts;
     const turns = [...this.#tenants.values()].filter(({ turn }) => turn !== null).sort(byTurn);
     const passed: Tenant[] = [];
     const kept = turns.filter((tenant) => tenant.kept).slice(0, LOOK);
     for (const tenant of kept) {
-      if (this.#fits(tenant, left, true)) return { tenant, passed };
+      if ((!full || this.#holdsFewSlots(tenant)) && this.#fits(tenant, left, true)) return { tenant, passed };
       left.slots -= 1;
       for (const [model, count] of pagesOf(tenant)) {
         const room = left.pages.get(model);
@@ -223,7 +226,7 @@ export class AdmissionPolicy {
       }
     }
     const looks: Tenant[][] = [];
-    if (left.slots - this.#reserveSlots >= 1) looks.push(turns.slice(0, LOOK));
+    if (!full && left.slots - this.#reserveSlots >= 1) looks.push(turns.slice(0, LOOK));
     if (left.slots >= 1 && this.#reserveSlots > 0) {
       looks.push(turns.filter((tenant) => this.#holdsFewSlots(tenant)).slice(0, LOOK));
     }

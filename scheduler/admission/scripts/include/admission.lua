@@ -4,7 +4,7 @@
 -- stands between `openAdmission` and `closeAdmission`.
 --
 -- Keys, all beginning with `<prefix>:admission:`
---   capacity (hash): slots, `starts` (how many may be admitted and not begun), `reserve` (part kept for tenants that hold little),
+--   capacity (hash): slots, `starts` (how many may be admitted and not begun; as many again of tenants that hold few slots), `reserve` (part kept for tenants that hold little),
 --     `pages:<model>`; `free:<model>` (a JSON list of {pages, readAt}: what each GPU host said last that it could give); `apart:<runtime>`: what a living runtime that takes no more still holds of all this, see capacity.lua
 --   state (hash): `time` (virtual), `latest` (largest virtual time that any tenant has come to), `order` (how many were admitted so far), slots,
 --     `pages:<model>` (both: admitted); `settling`: how far a settling of all tenants has come, `ownSlots`: for what it was begun

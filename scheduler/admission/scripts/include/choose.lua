@@ -63,9 +63,11 @@ end
 -- The tenant whose head starts next, and those that are passed over because theirs do not fit; nil when none does.
 local function chooseNext(a)
   local left = { slots = a.slots - a.usedSlots, pages = {} }
-  if left.slots < 1 or redis.call('SCARD', a.base .. 'starting') >= a.starts then
+  local starting = redis.call('SCARD', a.base .. 'starting')
+  if left.slots < 1 or starting >= 2 * a.starts then
     return nil
   end
+  local full = starting >= a.starts
   for model, total in pairs(a.pages) do
     left.pages[model] = total - (a.used[model] or 0)
   end
@@ -75,7 +77,8 @@ local function chooseNext(a)
       if not seen[name] then
         seen[name] = true
         local tenant = openTenant(a, name)
-        if fits(a, tenant, left, kept) then
+        local mayGo = not (full and kept) or tenant.running + 1 <= a.ownSlots
+        if mayGo and fits(a, tenant, left, kept) then
           return tenant
         end
         if kept then
@@ -90,7 +93,7 @@ local function chooseNext(a)
     end
   end
   local chosen = look(redis.call('ZRANGE', a.base .. 'kept', 0, LOOK - 1), true)
-  if not chosen and left.slots - a.reserveSlots >= 1 then
+  if not chosen and not full and left.slots - a.reserveSlots >= 1 then
     chosen = look(redis.call('ZRANGE', a.base .. 'turns', 0, LOOK - 1), false)
   end
   if not chosen and left.slots >= 1 and a.reserveSlots > 0 then

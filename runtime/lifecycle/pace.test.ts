@@ -1,0 +1,60 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import fc from 'fast-check';
+import { Pace } from './pace.ts';
+
+const POLICY = { most: 1024, least: 16, lagMs: 10 };
+
+describe('the pace of a runtime', () => {
+  test('takes as many as it may while its thread keeps up, however many that are', () => {
+    const pace = new Pace(POLICY);
+    for (const running of [0, 1, 900, 1024]) assert.equal(pace.review(1, running), 1024);
+  });
+
+  test('takes fewer than run as soon as it lags, and more again when it does not', () => {
+    const pace = new Pace(POLICY);
+    assert.equal(pace.review(40, 100), 75);
+    assert.equal(pace.review(40, 90), 56);
+    assert.equal(pace.review(8, 56), 56);
+    assert.equal(pace.review(4, 56), 70);
+    let reviews = 0;
+    while (pace.review(0, 0) < 1024) reviews += 1;
+    assert.ok(reviews < 15, `${reviews} reviews`);
+  });
+
+  test('settles where a thread that lags by a constant for each inferlet keeps up', () => {
+    fc.assert(
+      fc.property(fc.double({ min: 0.02, max: 0.5, noNaN: true }), (lagOfEach) => {
+        const pace = new Pace(POLICY);
+        let running = 0;
+        const seen: number[] = [];
+        for (let i = 0; i < 100; i++) {
+          // Arrivals fill whatever is free; a quarter ends between reviews.
+          running = Math.max(pace.limit, Math.ceil(running * 0.75));
+          pace.review(running * lagOfEach, running);
+          if (i >= 50) seen.push(running);
+        }
+        const knee = POLICY.lagMs / lagOfEach;
+        for (const count of seen) {
+          assert.ok(count <= Math.max(16, 1.3 * knee + 1), `${count} ran, ${knee} are few enough`);
+          assert.ok(count >= Math.min(1024, 0.3 * knee), `${count} ran, ${knee} would do`);
+        }
+      }),
+      { seed: 20261120 },
+    );
+  });
+
+  test('is never outside its bounds', () => {
+    const lags = fc.array(fc.tuple(fc.double({ min: 0, max: 1000, noNaN: true }), fc.nat(2000)));
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 2000 }), lags, (most, reviews) => {
+        const pace = new Pace({ ...POLICY, most });
+        for (const [lagMs, running] of reviews) {
+          const limit = pace.review(lagMs, running);
+          assert.ok(limit >= Math.min(16, most) && limit <= most);
+        }
+      }),
+      { seed: 20261120 },
+    );
+  });
+});

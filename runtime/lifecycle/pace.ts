@@ -1,0 +1,56 @@
+/**
+ * How many invocations a runtime takes at once. Pure: the thread's lag comes in as an argument.
+ *
+ * All of a runtime's inferlets share one thread. While they wait for devices, tools or clients it can hold a thousand; when their work fills it, more of them
+ * make nothing faster and everything later: the token that is due, the next start, and the turn of another tenant. So the number follows the time for which
+ * the thread leaves what is due waiting, as congestion control follows loss: down at once by a part, up again while there is time (additive increase,
+ * multiplicative decrease: Chiu and Jain, 1989).
+ */
+export interface PacePolicy {
+  /** Invocations at once when the thread keeps up. */
+  readonly most: number;
+  /** Never fewer, if `most` allows it. */
+  readonly least: number;
+  /** Lag above which it takes fewer, milliseconds. */
+  readonly lagMs: number;
+}
+
+export const DEFAULT_LEAST = 16;
+export const DEFAULT_LAG_MS = 10;
+/** Part of those that run that is taken at once after a review with lag. */
+const DOWN = 0.75;
+/** Growth at a review without. */
+const UP = 1.25;
+/** Below this part of `lagMs` there is time. */
+const EASE = 0.5;
+
+export class Pace {
+  readonly #policy: PacePolicy;
+  #limit: number;
+
+  constructor(policy: PacePolicy) {
+    this.#policy = policy;
+    this.#limit = policy.most;
+  }
+
+  get limit(): number {
+    return this.#limit;
+  }
+
+  /** Whether it takes as many as it may. */
+  get isOpen(): boolean {
+    return this.#limit === this.#policy.most;
+  }
+
+  /** Looks at the lag since the last review, and at how many run; answers how many may from now on. */
+  review(lagMs: number, running: number): number {
+    const { most, least, lagMs: bound } = this.#policy;
+    if (lagMs > bound) {
+      const fewer = Math.floor(Math.min(this.#limit, running) * DOWN);
+      this.#limit = Math.min(this.#limit, Math.max(fewer, Math.min(least, most)));
+    } else if (lagMs < bound * EASE) {
+      this.#limit = Math.min(most, Math.ceil(this.#limit * UP));
+    }
+    return this.#limit;
+  }
+}
