@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { QuotaExceeded } from '../quotas/exceeded.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
@@ -124,6 +124,7 @@ export class Functions {
         keys.removals,
         keys.deployed,
         ...[keys.storedUsage(tenant), keys.fileUsage(tenant), keys.fileExpiries(tenant)],
+        keys.reply(randomUUID()),
       ],
       [
         name,

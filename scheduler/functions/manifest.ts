@@ -243,7 +243,7 @@ function toFieldErrors(issue: z.core.$ZodIssue): FieldError[] {
 /** The limits of an invocation: what the manifest asks for, else the platform's defaults. */
 export function resolveLimits(manifest: Manifest, defaults: InvocationLimits = DEFAULT_LIMITS): InvocationLimits {
   const { priority, ...asked } = manifest.limits ?? {};
-  return { ...defaults, ...asked, ...(priority === undefined ? {} : { maxPriority: priority }) };
+  return { ...defaults, ...asked, maxPriority: priority ?? MAX_PRIORITY };
 }
 
 /** The models that a manifest names, in order; the first is the function's default. */

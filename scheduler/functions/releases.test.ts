@@ -279,6 +279,41 @@ describe('releases', () => {
     }
   });
 
+  test('a command that is sent again, because its answer was lost, undoes nothing that others have done since', async (t) => {
+    const a = await deploy('resent');
+    const b = await deploy('resent', { alias: null });
+    const { store, releases, removals, functions } = scheduler;
+    const sent = t.mock.method(store, 'script');
+    const again = async <T>(act: () => Promise<T>): Promise<() => Promise<unknown>> => {
+      const from = sent.mock.callCount();
+      await act();
+      const calls = sent.mock.calls.slice(from);
+      return () => Promise.all(calls.map((call) => store.script(...call.arguments)));
+    };
+    const only = ({ version }: FunctionVersion) => ({ shares: [{ version, weight: 100 }], by: 'key_1' });
+    const set = await again(() => releases.set(TENANT, 'resent', 'live', only(b)));
+    await releases.set(TENANT, 'resent', 'live', only(a));
+    await set();
+    assert.deepEqual(await live('resent'), only(a).shares);
+
+    const put = await again(() => functions.put(b, { alias: 'live', by: 'key_1' }));
+    await releases.set(TENANT, 'resent', 'live', only(a));
+    await put();
+    assert.deepEqual(await live('resent'), only(a).shares);
+
+    const { version } = b;
+    const remove = await again(() => removals.removeVersion(TENANT, 'resent', version));
+    await scheduler.blobs.put(new Uint8Array([1, (content - 1) % 256, (content - 1) >> 8]));
+    assert.ok((await functions.put(b, { alias: null })).ok);
+    await remove();
+    assert.equal((await functions.versions(TENANT, 'resent')).length, 2);
+
+    const removeAll = await again(() => removals.removeFunction(TENANT, 'resent'));
+    await deploy('resent');
+    await removeAll();
+    assert.equal((await functions.versions(TENANT, 'resent')).length, 1);
+  });
+
   test('all tenants are listed with what their aliases serve; a tag serves nobody in particular', async () => {
     const a = await deploy('seen', undefined, 'other');
     const b = await deploy('seen', { alias: null, tag: 'v2' }, 'other');

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import type { Channels } from '../store/channels.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
@@ -91,7 +92,7 @@ export class Releases {
     const { keys } = this.#store;
     const reply = await this.#store.script(
       SCRIPTS.set,
-      [keys.function(tenant, name)],
+      [keys.function(tenant, name), keys.reply(randomUUID())],
       [
         alias,
         stateText(change.shares, this.#store.clock(), change),

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { inOrder } from './aliases.ts';
@@ -152,6 +153,7 @@ export class Removals {
       keys.removedVersions(tenant, name),
       keys.removals,
       keys.deployed,
+      keys.reply(randomUUID()),
     ];
   }
 }

@@ -10,6 +10,7 @@
   KEYS[6] functions with removed versions (hash)
   KEYS[7] deployed functions (set)
   KEYS[8..10] usage of the tenant's stored values, usage and expiries of its files, see ../../quotas/scripts/include/storage.lua
+  KEYS[11] the answer to this call, see ../../store/scripts/once.lua
 
   ARGV[1] name
   ARGV[2] version
@@ -37,12 +38,17 @@
           {-5} as many functions as the tenant may have.
           {-6} as many versions as the function may have. Nothing was stored, in each of the six.
 ]]
+--- @include "../../store/scripts/once.lua"
 --- @include "./include/alias.lua"
 --- @include "../../quotas/scripts/include/limits.lua"
 --- @include "../../invocations/scripts/include/forget-files.lua"
 --- @include "../../quotas/scripts/include/storage.lua"
 local functions, fn, component, users, removed, removals, deployed = unpack(KEYS)
 local version, alias, tag = ARGV[2], ARGV[6], ARGV[8]
+local answered = answeredBefore(KEYS[11])
+if answered then
+  return answered
+end
 
 if redis.call('EXISTS', component) == 0 then
   return {-1}
@@ -101,4 +107,4 @@ if alias ~= '' then
   end
 end
 redis.call('PUBLISH', ARGV[12], ARGV[5])
-return {created, state}
+return answerOnce(KEYS[11], {created, state})

@@ -7,6 +7,7 @@
   KEYS[3] removed versions of the function (hash)
   KEYS[4] functions with removed versions, and those versions whose invocations are to be cancelled (hash)
   KEYS[5] deployed functions (set)
+  KEYS[6] the answer to this call, see ../../store/scripts/once.lua
 
   ARGV[1] name
   ARGV[2] <tenant>/<name>
@@ -16,8 +17,13 @@
   Returns 1 removed, or it drains; 0 there is none.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
+--- @include "../../store/scripts/once.lua"
 --- @include "./include/alias.lua"
 local functions, fn, removed, removals, deployed = unpack(KEYS)
+local answered = answeredBefore(KEYS[6])
+if answered then
+  return answered
+end
 local fields = redis.call('HGETALL', fn)
 for i = 1, #fields, 2 do
   local kind, name = string.match(fields[i], '^(%a+):(.*)$')
@@ -40,4 +46,4 @@ if ARGV[3] == 'now' then
   end
 end
 redis.call('PUBLISH', ARGV[4], ARGV[2])
-return 1
+return answerOnce(KEYS[6], 1)

@@ -6,6 +6,7 @@
   KEYS[3] removed versions of the function (hash)
   KEYS[4] functions with removed versions, and those versions whose invocations are to be cancelled (hash)
   KEYS[5] deployed functions (set)
+  KEYS[6] the answer to this call, see ../../store/scripts/once.lua
 
   ARGV[1] name
   ARGV[2] <tenant>/<name>
@@ -15,8 +16,13 @@
   Returns {1} removed, or it drains; {0} there is none; {-1, alias…} these serve it.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
+--- @include "../../store/scripts/once.lua"
 --- @include "./include/alias.lua"
 local functions, fn, removed, removals, deployed = unpack(KEYS)
+local answered = answeredBefore(KEYS[6])
+if answered then
+  return answered
+end
 local version = ARGV[4]
 local text = redis.call('HGET', fn, 'version:' .. version)
 if text then
@@ -38,4 +44,4 @@ redis.call('HSET', removals, ARGV[2], 'drain')
 if ARGV[3] == 'now' then
   redis.call('HSET', removals, ARGV[2] .. '@' .. version, 'now')
 end
-return {1}
+return answerOnce(KEYS[6], {1})

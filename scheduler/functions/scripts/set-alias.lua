@@ -1,7 +1,8 @@
 --[[
-  Points an alias at versions, all at once. To shares that it has already nothing is done, so that a command sent twice is one change.
+  Points an alias at versions, all at once. To shares that it has already nothing is done.
 
   KEYS[1] function (hash), see include/alias.lua
+  KEYS[2] the answer to this call, see ../../store/scripts/once.lua
 
   ARGV[1] alias
   ARGV[2] its state as JSON text, without the revision
@@ -18,8 +19,13 @@
           {-3} as many aliases as a function may have.
           {-4} a tag names one version.
 ]]
+--- @include "../../store/scripts/once.lua"
 --- @include "./include/alias.lua"
 local fn, alias = KEYS[1], ARGV[1]
+local answered = answeredBefore(KEYS[2])
+if answered then
+  return answered
+end
 if redis.call('EXISTS', fn) == 0 then
   return {0}
 end
@@ -51,4 +57,4 @@ end
 adoptCurrent(fn, ARGV[4])
 local text = writeAlias(fn, alias, state, ARGV[4])
 redis.call('PUBLISH', ARGV[6], ARGV[7])
-return {1, text}
+return answerOnce(KEYS[2], {1, text})
