@@ -136,7 +136,8 @@ describe('metering', () => {
       }
       case 'fail':
         run.over = true;
-        return call(() => invocations.fail(id, 'runtime-lost', 'lost'));
+        await call(() => invocations.fail(id, 'runtime-lost', 'lost'));
+        return toldAtTheEnd(id);
       case 'child':
         runs.push(await launch(run));
     }
@@ -198,6 +199,14 @@ describe('metering', () => {
       await scheduler.close();
     }
   });
+
+  /** Who watches an invocation that the platform ends is told what the record says. */
+  async function toldAtTheEnd(id: string): Promise<void> {
+    const event = (await scheduler.events.read(id, 0)).at(-1);
+    const told = JSON.parse(event?.data ?? '{}').usage ?? {};
+    const { usage } = (await scheduler.invocations.get(id)) ?? {};
+    for (const name of NAMES) assert.equal(told[name] ?? 0, usage?.[name] ?? 0, `${name} in the last event`);
+  }
 
   async function check(runs: readonly Run[]): Promise<void> {
     const records = await Promise.all(runs.map(({ id }) => scheduler.invocations.get(id)));

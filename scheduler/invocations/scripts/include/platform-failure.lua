@@ -1,10 +1,33 @@
+--- @include "../../../usage/scripts/include/metering.lua"
+
+-- METERED_FIELDS of metered.ts: names, and how many of what is counted one has.
+local USAGE_NAMES = {'inputTokens', 'outputTokens', 'cachedTokens', 'gpuMs', 'cpuMs', 'wallMs', 'queuedMs', 'pageSeconds'}
+local USAGE_UNITS = {1, 1, 1, 1000, 1000, 1000, 1000, 1000}
+
+-- An error event's JSON text with what all attempts have used, as far as they have said.
+local function withUsage(record, data)
+  local before, now = unpack(redis.call('HMGET', record, 'usageBefore', 'usageNow'))
+  if not now then
+    return data
+  end
+  local earlier, members = meteredNumbers(before), {}
+  for i, n in ipairs(meteredNumbers(now)) do
+    local sum = n + earlier[i]
+    if sum > 0 then
+      local format = USAGE_UNITS[i] == 1 and '"%s":%.0f' or '"%s":%.3f'
+      members[#members + 1] = string.format(format, USAGE_NAMES[i], sum / USAGE_UNITS[i])
+    end
+  end
+  return string.sub(data, 1, -2) .. ',"usage":{' .. table.concat(members, ',') .. '}}'
+end
+
 -- Ends an invocation in the platform's name: in the next epoch, so that whoever ran it can write no more.
 -- `a` holds the end's arguments, `code` and `message`; data is the error event's JSON text.
 local function platformFailure(a, epoch, seq, code, message, data)
   a.epoch = tonumber(epoch) + 1
   a.seq = tonumber(seq) + 1
   a.event = 'error'
-  a.data = data
+  a.data = withUsage(KEYS[1], data)
   a.status = code == 'cancelled' and 'cancelled' or 'failed'
   a.code = code
   a.message = message
