@@ -31,7 +31,12 @@ describe('manifest', () => {
     };
     assert.deepEqual(parseManifest(manifest), { ok: true, manifest });
     assert.deepEqual(parseManifest({ $schema: './pie.schema.json', ...manifest }), { ok: true, manifest });
-    assert.deepEqual(resolveLimits(manifest as Manifest), { ...DEFAULT_LIMITS, cpuMs: 1000, tokens: 5, maxPriority: 3 });
+    assert.deepEqual(resolveLimits(manifest as Manifest), {
+      ...DEFAULT_LIMITS,
+      cpuMs: 1000,
+      tokens: 5,
+      maxPriority: 3,
+    });
     assert.deepEqual(manifestModels(manifest as Manifest), manifest.model);
     assert.deepEqual(manifestModels({ name: 'a', model: 'm' }), ['m']);
     assert.deepEqual(manifestModels({ name: 'a' }), []);
