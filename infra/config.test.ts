@@ -15,6 +15,23 @@ function withToml(text: string, environment: NodeJS.ProcessEnv = {}) {
   return loadConfig({ PIE_HOME: home, ...environment });
 }
 
+test('several GPU hosts: all have all models, each CUDA model a card of its own, on from the first', () => {
+  const { gpuHosts, spread } = withToml(
+    `[gpu_host]\ncount = 3\nspread = "invocation"\n[[model]]\nname = "a"\nbackend = "cuda"\ndevice = 1\n[[model]]\nname = "b"`,
+  );
+  assert.equal(spread, 'invocation');
+  assert.deepEqual(
+    gpuHosts.map(({ name, models }) => [name, ...models.map((model) => model.device)]),
+    [
+      ['gpu-host-1', 1, undefined],
+      ['gpu-host-2', 2, undefined],
+      ['gpu-host-3', 3, undefined],
+    ],
+  );
+  assert.equal(new Set(gpuHosts.flatMap(({ address, kvDirectory }) => [address, kvDirectory])).size, 6);
+  assert.throws(() => withToml('[gpu_host]\ncount = 2\naddress = "127.0.0.1:9"'), /count.*must be 1/s);
+});
+
 test('defaults: a private Redis, one GPU host with stories15m', () => {
   const config = withToml('');
   assert.equal(config.port, 8787);
@@ -87,6 +104,19 @@ test('memory and batching of a model, with defaults', () => {
   assert.deepEqual(policyOf('batch_policy = "eager"'), { kind: 'eager' });
 });
 
+test('a model on a card', () => {
+  const text = '[[model]]\nname = "m"\nbackend = "cuda"\n';
+  const modelOf = (lines: string, environment?: NodeJS.ProcessEnv) =>
+    withToml(`${text}${lines}`, environment).gpuHosts[0]?.models[0];
+  const { backend, precision, device, memoryMb, pages } = modelOf('')!;
+  assert.deepEqual([backend, precision, device, memoryMb, pages], ['cuda', undefined, undefined, undefined, 1024]);
+  const set = modelOf('device = 1\nmemory_mb = 40000\nprecision = "float32"\npages = 0')!;
+  assert.deepEqual([set.precision, set.device, set.memoryMb, set.pages], ['float32', 1, 40_000, 0]);
+  const elsewhere = modelOf('pages = 0', { PIE_BACKEND: 'onnx' })!;
+  assert.deepEqual([elsewhere.backend, elsewhere.bits, elsewhere.pages], ['onnx', 32, 1024]);
+  assert.equal(withToml('', { PIE_BACKEND: 'cuda' }).gpuHosts[0]?.models[0]?.backend, 'cuda');
+});
+
 test('adapters of a model, with the memory that they may take', () => {
   const adapters = [{ name: 'pirate', source: 'file:/adapters/pirate' }];
   const text = '[[model]]\nname = "m"\nadapters = [{ name = "pirate", source = "file:/adapters/pirate" }]\n';
@@ -144,6 +174,13 @@ for (const [what, text, says] of [
     '[[model]]\nname = "m"\nbatch_policy_ms = 5',
     /batch_policy_ms: means nothing to adaptive/,
   ],
+  [
+    'bits of a model on a card',
+    '[[model]]\nname = "m"\nbackend = "cuda"\nbits = 8',
+    /model\.0\.bits: means nothing to cuda; it has precision/,
+  ],
+  ['a card for the CPU', '[[model]]\nname = "m"\ndevice = 0', /model\.0\.device: means nothing to onnx/],
+  ['a pool of no pages', '[[model]]\nname = "m"\npages = 0', /model\.0\.pages: must be at least 1/],
   ['an unknown policy', '[[model]]\nname = "m"\nbatch_policy = "psychic"', /batch_policy/],
   [
     'an adapter that is no directory',

@@ -13,12 +13,18 @@ export interface ModelEntry {
   readonly name: string;
   /** A known name (`stories15m`), or `npm:…`, `hf:…`, `file:…`. */
   readonly source: string;
-  readonly backend: 'onnx' | 'reference';
-  /** Bits of a weight. */
+  readonly backend: BackendName;
+  /** Bits of a weight; `cuda` has a `precision` instead. */
   readonly bits: 32 | 8 | 4;
   /** Bits of a weight of the output head. */
   readonly headBits: 32 | 8 | 4;
-  /** KV pages of the pool, fixed at start. */
+  /** Of `cuda`: weights, activations, keys and values; bf16 by default. */
+  readonly precision?: 'bf16' | 'float32';
+  /** Of `cuda`: the card, as CUDA numbers them; the first by default. */
+  readonly device?: number;
+  /** Of `cuda`: most of the card's memory that the model, its pages and its adapters may take, MiB; what is free by default. */
+  readonly memoryMb?: number;
+  /** KV pages of the pool, fixed at start; 0 is as many as fit (`cuda`). */
   readonly pages: number;
   /** Slots of a page. */
   readonly pageSize: number;
@@ -43,6 +49,8 @@ export interface ModelEntry {
   /** Device memory that adapters may take together, MiB; those used least recently leave it for others. 1024 by default. */
   readonly adapterMemoryMb?: number;
 }
+
+export type BackendName = (typeof BACKENDS)[number];
 
 /** One of the `adapters` of a `[[model]]`. */
 export interface AdapterEntry {
@@ -87,7 +95,10 @@ export interface Config {
   readonly redis:
     | { readonly kind: 'private'; readonly socket: string; readonly maxMemoryMb: number }
     | { readonly kind: 'external'; readonly url: string };
+  /** Each has all models. */
   readonly gpuHosts: readonly GpuHostConfig[];
+  /** Which of them serves an invocation: one for all of its tenant's, where what these save is found again, or any. */
+  readonly spread: 'tenant' | 'invocation';
   readonly runtime: RuntimeConfig;
   readonly admission: {
     /** Pages admitted over pages that exist; 1 admits what surely fits. */
@@ -116,7 +127,23 @@ export class ConfigError extends Error {
   override readonly name = 'ConfigError';
 }
 
+const BACKENDS = ['onnx', 'reference', 'cuda'] as const;
+
 const bits = z.union([z.literal(32), z.literal(8), z.literal(4)]);
+
+const DEFAULT_PAGES = 1024;
+
+/** Settings that mean something to some backends only, and to which. */
+const BACKEND_SETTINGS: Readonly<
+  Record<'bits' | 'head_bits' | 'threads' | 'precision' | 'device' | 'memory_mb', readonly BackendName[]>
+> = {
+  bits: ['onnx', 'reference'],
+  head_bits: ['onnx', 'reference'],
+  threads: ['onnx', 'reference'],
+  precision: ['cuda'],
+  device: ['cuda'],
+  memory_mb: ['cuda'],
+};
 
 /** The settings of batching policies, and which policies each belongs to. */
 const POLICY_SETTINGS: Readonly<Record<'batch_policy_calls' | 'batch_policy_ms', readonly string[]>> = {
@@ -133,14 +160,17 @@ const modelSchema = z
   .strictObject({
     name: z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/),
     source: z.string().min(1).optional(),
-    backend: z.enum(['onnx', 'reference']).default('onnx'),
-    bits: bits.default(32),
+    backend: z.enum(BACKENDS).default('onnx'),
+    bits: bits.optional(),
     head_bits: bits.optional(),
-    pages: z.int().min(1).max(1_000_000).default(1024),
+    precision: z.enum(['bf16', 'float32']).optional(),
+    device: z.int().min(0).max(255).optional(),
+    memory_mb: z.int().min(0).max(16_777_216).optional(),
+    pages: z.int().min(0).max(1_000_000).default(DEFAULT_PAGES),
     page_size: z.int().min(8).max(32).default(16),
     max_batch_tokens: z.int().min(1).max(65_536).default(512),
     max_batch_sequences: z.int().min(1).max(4096).default(256),
-    threads: z.int().min(0).max(256).default(0),
+    threads: z.int().min(0).max(256).optional(),
     tensor_parallel_size: z
       .literal(1, 'no backend of this build splits a model over devices; leave it at 1')
       .default(1),
@@ -162,6 +192,13 @@ const modelSchema = z
     const twice = names.find((name, i) => names.indexOf(name) < i);
     if (twice !== undefined)
       context.addIssue({ code: 'custom', path: ['adapters'], message: `two of them are named "${twice}"` });
+    for (const [key, backends] of Object.entries(BACKEND_SETTINGS)) {
+      if (entry[key as keyof typeof BACKEND_SETTINGS] === undefined || backends.includes(entry.backend)) continue;
+      const instead = key === 'bits' || key === 'head_bits' ? '; it has precision = "bf16" or "float32"' : '';
+      context.addIssue({ code: 'custom', path: [key], message: `means nothing to ${entry.backend}${instead}` });
+    }
+    if (entry.pages === 0 && entry.backend !== 'cuda')
+      context.addIssue({ code: 'custom', path: ['pages'], message: 'must be at least 1; only cuda counts what fits' });
     for (const [key, policies] of Object.entries(POLICY_SETTINGS)) {
       const given = entry[key as keyof typeof POLICY_SETTINGS] !== undefined;
       if (given === policies.includes(entry.batch_policy)) continue;
@@ -200,7 +237,17 @@ const quotasSchema = z.strictObject({
 const fileSchema = z.strictObject({
   model: z.array(modelSchema).min(1).optional(),
   gateway: z.strictObject({ host: z.string().optional(), port: z.int().min(0).max(65_535).optional() }).default({}),
-  gpu_host: z.strictObject({ address: z.string().optional() }).default({}),
+  gpu_host: z
+    .strictObject({
+      address: z.string().optional(),
+      count: z.int().min(1).max(64).default(1),
+      spread: z.enum(['tenant', 'invocation']).default('tenant'),
+    })
+    .refine(({ address, count }) => address === undefined || count === 1, {
+      path: ['count'],
+      message: 'must be 1 where address is set: one address is one GPU host',
+    })
+    .prefault({}),
   runtime: z
     .strictObject({
       concurrency: z.int().min(1).max(100_000).default(1024),
@@ -248,7 +295,7 @@ const environmentSchema = z.object({
   PIE_HOST: z.string().min(1).optional(),
   PIE_PORT: z.coerce.number().int().min(0).max(65_535).optional(),
   PIE_CONFIG: z.string().min(1).optional(),
-  PIE_BACKEND: z.enum(['onnx', 'reference']).optional(),
+  PIE_BACKEND: z.enum(BACKENDS).optional(),
   PIE_MODEL: z.string().min(1).optional(),
   PIE_BITS: z.enum(['32', '8', '4']).optional(),
   PIE_THREADS: z.coerce.number().int().min(0).max(256).optional(),
@@ -287,14 +334,18 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
             maxMemoryMb: file.redis.max_memory_mb ?? redisShareMb(machineMemoryMb()),
           }
         : { kind: 'external', url: env.REDIS_URL },
-    gpuHosts: [
-      {
-        name: 'gpu-host-1',
-        address: env.PIE_GPU_HOST ?? file.gpu_host.address ?? path.join(runDirectory, 'gpu-host-1.sock'),
-        models,
-        kvDirectory: path.join(home, 'kv', 'gpu-host-1'),
-      },
-    ],
+    gpuHosts: Array.from({ length: file.gpu_host.count }, (_, i) => {
+      const name = `gpu-host-${i + 1}`;
+      const address = i === 0 ? (env.PIE_GPU_HOST ?? file.gpu_host.address) : undefined;
+      return {
+        name,
+        address: address ?? path.join(runDirectory, `${name}.sock`),
+        // One card each, from the one that an entry names on.
+        models: i === 0 ? models : models.map((model) => onCard(model, i)),
+        kvDirectory: path.join(home, 'kv', name),
+      };
+    }),
+    spread: file.gpu_host.spread,
     runtime: {
       concurrency: file.runtime.concurrency,
       poolMemoryMb: file.runtime.pool_memory_mb,
@@ -345,24 +396,33 @@ function telemetrySettings({ telemetry }: File, env: Environment): TelemetrySett
   };
 }
 
+function onCard(model: ModelEntry, further: number): ModelEntry {
+  return model.backend === 'cuda' ? { ...model, device: (model.device ?? 0) + further } : model;
+}
+
 function modelEntries(file: File, env: Environment): ModelEntry[] {
   const entries = file.model ?? [modelSchema.parse({ name: env.PIE_MODEL ?? 'stories15m' })];
   const names = entries.flatMap((entry) => [entry.name, ...entry.aliases]);
   if (new Set(names).size !== names.length)
     throw new ConfigError('Two [[model]] entries have the same name or alias. Give each its own.');
   return entries.map((entry) => {
-    const weightBits = env.PIE_BITS === undefined ? entry.bits : bits.parse(Number(env.PIE_BITS));
+    const weightBits = env.PIE_BITS === undefined ? (entry.bits ?? 32) : bits.parse(Number(env.PIE_BITS));
+    const backend = env.PIE_BACKEND ?? entry.backend;
     return {
       name: entry.name,
       source: entry.source ?? entry.name,
-      backend: env.PIE_BACKEND ?? entry.backend,
+      backend,
       bits: weightBits,
       headBits: entry.head_bits ?? weightBits,
-      pages: entry.pages,
+      ...(entry.precision && { precision: entry.precision }),
+      ...(entry.device !== undefined && { device: entry.device }),
+      ...(entry.memory_mb !== undefined && { memoryMb: entry.memory_mb }),
+      // The environment may have taken away the backend that counts what fits.
+      pages: entry.pages === 0 && backend !== 'cuda' ? DEFAULT_PAGES : entry.pages,
       pageSize: entry.page_size,
       maxBatchTokens: entry.max_batch_tokens,
       maxBatchSequences: entry.max_batch_sequences,
-      threads: env.PIE_THREADS ?? entry.threads,
+      threads: env.PIE_THREADS ?? entry.threads ?? 0,
       prefixCache: entry.prefix_cache,
       swapMemoryMb: entry.swap_memory_mb,
       swapDiskMb: entry.swap_disk_mb,

@@ -34,6 +34,7 @@ export async function runProcess(): Promise<void> {
     name,
     scheduler,
     gpuHosts: config.gpuHosts.map(({ address }) => address),
+    spread: config.spread,
     artifactsDirectory: config.artifactsDirectory,
     concurrency: config.runtime.concurrency,
     poolMemoryMb: config.runtime.poolMemoryMb,

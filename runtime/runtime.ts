@@ -16,6 +16,7 @@ import { variablesOf } from './host/environment/variables.ts';
 import { HttpClient } from './host/http/client.ts';
 import { ModelLoads } from './host/model-loads.ts';
 import { Models } from './host/models.ts';
+import type { Spread } from './host/placement.ts';
 import { hostTable } from './host/table.ts';
 import { ImageService } from './images/service.ts';
 import { keepPace } from './lifecycle/keep-pace.ts';
@@ -35,6 +36,8 @@ export interface RuntimeOptions {
   readonly scheduler: Scheduler;
   /** Addresses of the GPU hosts. */
   readonly gpuHosts: readonly string[];
+  /** Which of several that have a model serves an invocation; `tenant` by default, so that its saved contexts are found. */
+  readonly spread?: Spread;
   readonly artifactsDirectory: string;
   /** Invocations that run at once, at most: fewer while their work fills the thread. */
   readonly concurrency: number;
@@ -91,7 +94,11 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   // A host may come back with other models, or with more pages: the platform's capacity follows.
   const describe = () => lease.describe({ models: models.offered() });
   await describe();
-  for (const connection of connections) connection.onReady(() => void describe().catch(onError));
+  for (const connection of connections) {
+    connection.onReady(() => void describe().catch(onError));
+    // What it had is not there to admit for, if others have the rest.
+    if (connections.length > 1) connection.onLost(() => void describe().catch(onError));
+  }
   const compiled = compileWorld(world, hostTable);
   const slices = new SliceRunner(() => deviceBusy(compiled));
 
@@ -130,9 +137,10 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     },
     launcher,
     runtimeId: lease.id,
-    modelsOf: async (job) => {
+    modelsOf: async (job, root) => {
       const version = await launcher.function(job.tenant, job.function, job.version);
-      return models.granted(version ? manifestModels(version.manifest) : []);
+      const key = options.spread === 'invocation' ? root.id : job.tenant;
+      return models.granted(version ? manifestModels(version.manifest) : [], key);
     },
     grantsOf: async (job) => {
       const version = await launcher.function(job.tenant, job.function, job.version);

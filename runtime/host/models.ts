@@ -6,6 +6,7 @@ import type { RuntimeModel } from '#scheduler/runtimes/types.ts';
 import type { ModelMetadata } from '#wit/generated/host.ts';
 import type { GrantedModel } from './inferlet.ts';
 import { readMetadata } from './model-metadata.ts';
+import { preference } from './placement.ts';
 
 /** A model and a host that has it. */
 type Offer = Pick<GrantedModel, 'summary' | 'connection'>;
@@ -29,25 +30,33 @@ export class Models {
     this.#onError = onError;
   }
 
-  /** What every model says of itself; of models with the same name the first host's. */
+  /** What every model says of itself; of models with the same name that of the first host which is there. */
   list(): readonly ModelSummary[] {
     return [...this.#offers().values()].map(({ summary }) => summary);
   }
 
-  /** The same, and which life of which host has each: what a runtime says of itself. */
+  /**
+   * The models of every host, and which life of which host has each: what a runtime says of itself. Of a host that is away only those that no other has.
+   */
   offered(): readonly RuntimeModel[] {
-    return [...this.#offers().values()].map(({ summary, connection: { hostId } }) => ({
-      ...summary,
-      ...(hostId !== undefined && { hostId }),
-    }));
+    const there = new Set(
+      this.#connections.flatMap(({ connected, models }) => (connected ? models.map(({ name }) => name) : [])),
+    );
+    return this.#connections.flatMap(({ connected, models, hostId }) =>
+      models
+        .filter(({ name }) => connected || !there.has(name))
+        .map((summary) => ({ ...summary, ...(hostId !== undefined && { hostId }) })),
+    );
   }
 
   /**
    * The models that a function may use, by name: all of them when `names` is empty. Names that no host offers are left out. A host that is
    * away keeps its models; calls on them answer `unavailable`.
+   *
+   * @param key of several hosts that have a model, whoever asks with the same key gets the same one
    */
-  async granted(names: readonly string[]): Promise<ReadonlyMap<string, GrantedModel>> {
-    const offers = this.#offers();
+  async granted(names: readonly string[], key = ''): Promise<ReadonlyMap<string, GrantedModel>> {
+    const offers = this.#offers(key);
     const wanted = names.length === 0 ? [...offers.keys()] : names;
     const granted = await Promise.all(
       wanted.flatMap((name) => {
@@ -68,9 +77,9 @@ export class Models {
     return new Map(granted);
   }
 
-  #offers(): Map<string, Offer> {
+  #offers(key?: string): Map<string, Offer> {
     const offers = new Map<string, Offer>();
-    for (const connection of this.#connections) {
+    for (const connection of this.#inOrder(key)) {
       for (const summary of connection.models) {
         const known = offers.get(summary.name);
         if (!known || (!known.connection.connected && connection.connected))
@@ -78,6 +87,13 @@ export class Models {
       }
     }
     return offers;
+  }
+
+  #inOrder(key: string | undefined): readonly GpuHostConnection[] {
+    if (key === undefined || this.#connections.length === 1) return this.#connections;
+    // By place in the configuration, which stays the same over restarts.
+    const names = this.#connections.map((_, i) => String(i));
+    return preference(key, names).map((i) => this.#connections[i] as GpuHostConnection);
   }
 
   #metadataOf(summary: ModelSummary): Promise<ModelMetadata | null> {

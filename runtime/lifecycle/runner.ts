@@ -46,7 +46,7 @@ export interface RunnerOptions {
   /** Identifies this life of this process; see `RuntimeLease.id`. */
   readonly runtimeId: string;
   /** Models granted to a function, by name; the first is its default. */
-  readonly modelsOf: (job: InvocationJob) => Promise<ReadonlyMap<string, GrantedModel>>;
+  readonly modelsOf: (job: InvocationJob, root: InvocationJob) => Promise<ReadonlyMap<string, GrantedModel>>;
   /** What a function may do besides computing. */
   readonly grantsOf: (job: InvocationJob) => Promise<Grants>;
   /** Its secrets and plain variables. Throws `SecretError` when one of them cannot be opened. */
@@ -213,7 +213,7 @@ export class InvocationRunner {
     const { execution } = launched;
     const { guest } = execution;
     const [models, grants, variables] = await Promise.all([
-      this.#options.modelsOf(job),
+      this.#options.modelsOf(job, family.root),
       this.#options.grantsOf(job),
       untilStored(() => this.#options.variablesOf(job), signal),
     ]);

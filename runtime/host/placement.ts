@@ -1,0 +1,19 @@
+import { createHash } from 'node:crypto';
+
+/** By what an invocation is given one of several GPU hosts: all of a tenant's go to one, or each goes to its own. */
+export type Spread = 'tenant' | 'invocation';
+
+/**
+ * The order in which somebody asks GPU hosts: the first that is there serves it. The same for the same key, in every runtime and after every restart;
+ * when a host comes or goes only the keys that it serves move (rendezvous hashing: Thaler and Ravishankar, 1998).
+ *
+ * @param hosts names that stay the same over restarts
+ * @returns indices of `hosts`, the preferred one first
+ */
+export function preference(key: string, hosts: readonly string[]): number[] {
+  const weight = (host: string): bigint => createHash('sha256').update(`${host}\0${key}`).digest().readBigUInt64BE();
+  return hosts
+    .map((host, index) => ({ index, weight: weight(host) }))
+    .sort((a, b) => (a.weight < b.weight ? 1 : a.weight > b.weight ? -1 : a.index - b.index))
+    .map(({ index }) => index);
+}

@@ -1,0 +1,65 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { GpuHostConnection, type ModelStats } from '#gpu-host/protocol/client.ts';
+import { loadConfig } from '#infra/config.ts';
+import { invoke, terminal, text } from '#test/harness/events.ts';
+import { Platform, until } from '#test/harness/platform.ts';
+
+const STORY = { prompt: 'Once upon a time', maxTokens: 24, temperature: 0 };
+
+let platform: Platform;
+before(async () => {
+  platform = await Platform.start({
+    functions: ['text-completion'],
+    config: '[gpu_host]\ncount = 2\nspread = "invocation"\n',
+  });
+});
+after(() => platform?.[Symbol.asyncDispose]());
+
+/** What each GPU host says of its first model, in the order of the configuration. */
+async function models(): Promise<ModelStats[]> {
+  return Promise.all(
+    loadConfig(platform.environment).gpuHosts.map(async ({ address }) => {
+      const connection = await GpuHostConnection.connect(address);
+      try {
+        return (await connection.stats()).models[0] as ModelStats;
+      } finally {
+        connection.close();
+      }
+    }),
+  );
+}
+
+const story = () => invoke(platform, 'text-completion', STORY);
+
+test('invocations spread over two GPU hosts and say the same on both; the capacity is the sum', async () => {
+  const told = await Promise.all(Array.from({ length: 24 }, story));
+  const texts = new Set(told.map(text));
+  assert.equal(texts.size, 1);
+  assert.ok(([...texts][0] ?? '').length > 40);
+  const hosts = await models();
+  const computed = hosts.map(({ tokens }) => tokens);
+  // 24 invocations of some 30 tokens: that one host gets fewer than four is one in 10,000.
+  for (const tokens of computed) assert.ok(tokens > 3 * STORY.maxTokens, `${computed}`);
+  const total = hosts.reduce((sum, { pages }) => sum + pages.total, 0);
+  const capacity = new RegExp(`^pie_admission_pages.*\\} ${total}$`, 'm');
+  await until('admission counts both', async () => capacity.test(await (await platform.fetch('/metrics')).text()));
+});
+
+test('one of them dies: what it ran ends with a code, and the other serves everybody until it is back', async () => {
+  const restarted = platform.restarted('gpu-host-2');
+  process.kill(platform.pid('gpu-host-2'), 'SIGKILL');
+  const ends = await Promise.all(Array.from({ length: 12 }, story));
+  for (const events of ends) {
+    const end = terminal(events);
+    assert.ok(end?.event === 'result' || end?.data.code === 'device-lost', JSON.stringify(end));
+  }
+  const after = await Promise.all(Array.from({ length: 12 }, story));
+  for (const events of after) assert.equal(terminal(events)?.event, 'result');
+  await restarted;
+  await until('both compute again', async () => {
+    const earlier = (await models())[1]?.tokens ?? 0;
+    await Promise.all(Array.from({ length: 8 }, story));
+    return ((await models())[1]?.tokens ?? 0) > earlier;
+  });
+});
