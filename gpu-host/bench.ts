@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import type { Backend, SequenceInput } from './backends/backend.ts';
+import { createCudaBackend } from './backends/cuda/index.ts';
 import { createOnnxBackend } from './backends/onnx/index.ts';
 import { createReferenceBackend } from './backends/reference/index.ts';
 import { loadModel } from './models/load.ts';
@@ -17,7 +18,8 @@ import {
 
 /**
  * Time per token through frames, batcher and handlers over the bare backend's, in one run:
- * `node gpu-host/bench.ts [--clients 1,8,32] [--tokens 100] [--rounds 3] [--model stories15m] [--bits 32] [--head-bits 32] [--backend onnx]`.
+ * `node gpu-host/bench.ts [--clients 1,8,32] [--tokens 100] [--rounds 3] [--model stories15m] [--bits 32] [--head-bits 32] [--backend onnx]
+ * [--precision bf16]`.
  * Bare is the backend's step called back to back at the same batch and context. Rounds alternate; medians of the ratios are printed.
  */
 const { values } = parseArgs({
@@ -29,6 +31,7 @@ const { values } = parseArgs({
     bits: { type: 'string', default: '32' },
     'head-bits': { type: 'string', default: '32' },
     backend: { type: 'string', default: 'onnx' },
+    precision: { type: 'string', default: 'bf16' },
   },
 });
 
@@ -161,6 +164,7 @@ const model = {
   backend: values.backend,
   bits: Number(values.bits),
   headBits: Number(values['head-bits']),
+  precision: values.precision === 'float32' ? ('float32' as const) : ('bf16' as const),
   pages: PAGES,
   pageSize: PAGE_SIZE,
   maxBatchTokens: 512,
@@ -175,14 +179,7 @@ const host = fork(join(import.meta.dirname, 'main.ts'), {
 const connection = await Host.connect(address, { deadlineMs: 60_000 });
 const loaded = await loadModel((await pullModel(values.model)).directory);
 const pool = { pageSize: PAGE_SIZE, pageCount: PAGES };
-const backend =
-  values.backend === 'reference'
-    ? await createReferenceBackend(loaded, pool)
-    : await createOnnxBackend(loaded, {
-        ...pool,
-        bits: model.bits as 32 | 8 | 4,
-        headBits: model.headBits as 32 | 8 | 4,
-      });
+const backend = await openBackend();
 try {
   for (const clients of values.clients.split(',').map(Number)) {
     const ratios: Record<string, { ratio: number[]; step: number[]; batch: number[]; device: number[] }> = {};
@@ -215,4 +212,14 @@ try {
   host.kill('SIGTERM');
   await backend.dispose();
   rmSync(directory, { recursive: true, force: true });
+}
+
+function openBackend(): Promise<Backend> {
+  if (values.backend === 'reference') return createReferenceBackend(loaded, pool);
+  if (values.backend === 'cuda') return createCudaBackend(loaded, { ...pool, precision: model.precision });
+  return createOnnxBackend(loaded, {
+    ...pool,
+    bits: model.bits as 32 | 8 | 4,
+    headBits: model.headBits as 32 | 8 | 4,
+  });
 }

@@ -1,13 +1,17 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type GpuHostConfig, loadConfig, type ModelEntry } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
 import { announceReady } from '#infra/ready.ts';
 import type { TelemetrySettings } from '#infra/telemetry/settings.ts';
 import { openTelemetry, type Telemetry } from '#infra/telemetry/telemetry.ts';
 import type { Backend } from './backends/backend.ts';
+import { createCudaBackend, type DeviceFailure } from './backends/cuda/index.ts';
 import { createOnnxBackend } from './backends/onnx/index.ts';
 import { createReferenceBackend } from './backends/reference/index.ts';
+import { DEFAULT_ADAPTER_BYTES } from './handlers/model.ts';
+import { uncutInputs } from './handlers/plan.ts';
 import { type LoadedAdapter, loadAdapter } from './models/adapter.ts';
 import { ModelError } from './models/errors.ts';
 import { fingerprint } from './models/fingerprint.ts';
@@ -23,7 +27,8 @@ async function main(): Promise<void> {
   const startedMs = performance.now();
   const models: HostedModel[] = [];
   // One after the other: loading is bound by memory bandwidth, and a failure should name its model.
-  for (const entry of config.models) models.push(await openModel(entry, config.kvDirectory));
+  const lost = new LostDevice();
+  for (const entry of config.models) models.push(await openModel(entry, config.kvDirectory, lost));
   const telemetry = await openTelemetry({
     settings,
     room: 'gpu-host',
@@ -32,6 +37,7 @@ async function main(): Promise<void> {
   });
   const { tracer, vitals } = telemetry;
   const host = new GpuHost(models, { vitals, ...(tracer && { tracer }) });
+  lost.host = host;
   const address = await host.listen(config.address);
   const stop = stopOnce(host, models, telemetry);
   exitWithParent(stop);
@@ -62,17 +68,18 @@ function hostConfig(): { config: GpuHostConfig; telemetry: TelemetrySettings } {
   return { config, telemetry };
 }
 
-async function openModel(entry: ModelEntry, kvDirectory: string | undefined): Promise<HostedModel> {
+async function openModel(entry: ModelEntry, kvDirectory: string | undefined, lost: LostDevice): Promise<HostedModel> {
   const { directory } = await pullModel(entry.source);
   const model = await loadModel(directory);
   const { name, batchPolicy, prefixCache, swapMemoryMb = 0, swapDiskMb = 0, adapterMemoryMb } = entry;
   const adapters = await openAdapters(entry, model);
+  const held = heldBits(entry);
   return {
     name,
-    backend: await createBackend(entry, model),
+    backend: await createBackend(entry, model, (failure) => lost.end(name, failure)),
     directory: model.directory,
     embeddings: () => model.tensors.read('model.embed_tokens.weight'),
-    bits: entry.backend === 'reference' ? 32 : entry.bits,
+    bits: held.bits,
     maxBatchTokens: entry.maxBatchTokens,
     maxBatchCalls: entry.maxBatchSequences,
     ...(batchPolicy && { batchPolicy }),
@@ -81,7 +88,9 @@ async function openModel(entry: ModelEntry, kvDirectory: string | undefined): Pr
     swapDiskBytes: swapDiskMb * MIB,
     adapters,
     ...(adapterMemoryMb !== undefined && { adapterMemoryBytes: adapterMemoryMb * MIB }),
-    ...(kvDirectory && { kv: { directory: join(kvDirectory, name), fingerprint: fingerprint(model, entry) } }),
+    ...(kvDirectory && {
+      kv: { directory: join(kvDirectory, name), fingerprint: fingerprint(model, { ...entry, ...held }) },
+    }),
   };
 }
 
@@ -110,12 +119,53 @@ async function openAdapters(entry: ModelEntry, model: LoadedModel): Promise<Read
   return opened;
 }
 
-function createBackend(entry: ModelEntry, model: LoadedModel): Promise<Backend> {
+/** Bits of the weights and of the head's as the device holds them. */
+function heldBits({ backend, bits, headBits, precision }: ModelEntry): { bits: number; headBits: number } {
+  if (backend !== 'cuda') return { bits: backend === 'reference' ? 32 : bits, headBits };
+  const width = precision === 'float32' ? 32 : 16;
+  return { bits: width, headBits: width };
+}
+
+function createBackend(
+  entry: ModelEntry,
+  model: LoadedModel,
+  lost: (failure: DeviceFailure) => void,
+): Promise<Backend> {
   const pool = { pageSize: entry.pageSize, pageCount: entry.pages };
   if (entry.backend === 'reference') return createReferenceBackend(model, pool);
   const { bits, headBits, threads, adapters = [] } = entry;
+  if (entry.backend === 'cuda') return createCudaBackend(model, { ...pool, ...cudaOptions(entry, model), lost });
   const more = { adapters: adapters.length > 0, ...(threads > 0 ? { threads } : {}) };
   return createOnnxBackend(model, { ...pool, bits, headBits, ...more });
+}
+
+function cudaOptions(entry: ModelEntry, { config }: LoadedModel) {
+  const { device, memoryMb, precision, maxBatchTokens, maxBatchSequences, adapters = [], adapterMemoryMb } = entry;
+  // What cannot be cut is computed in one step.
+  const maxRows = Math.max(maxBatchTokens, uncutInputs(config.heads));
+  const adapterBytes = adapterMemoryMb === undefined ? DEFAULT_ADAPTER_BYTES : adapterMemoryMb * MIB;
+  return {
+    maxRows,
+    maxSequences: maxBatchSequences,
+    reserveBytes: adapters.length > 0 ? adapterBytes : 0,
+    ...(device !== undefined && { device }),
+    ...(memoryMb !== undefined && { memoryBytes: memoryMb * MIB }),
+    ...(precision && { precision }),
+  };
+}
+
+/** Longest time that the runtimes have to hear why, milliseconds. */
+const LAST_WORDS_MS = 500;
+
+/** What becomes of the process whose card has failed: it says why, and ends; its supervisor starts another. */
+class LostDevice {
+  host: GpuHost | undefined;
+
+  end(model: string, { what, device }: DeviceFailure): void {
+    console.error(`gpu-host: the device of the model "${model}" failed: ${what}\n  on ${device}`);
+    const told = this.host?.abandon(`the device of the model "${model}" failed (${what}); the GPU host starts again`);
+    void Promise.race([told, sleep(LAST_WORDS_MS)]).finally(() => process.exit(1));
+  }
 }
 
 /** Longest time that stopping may take; a batch that is longer is cut off. */

@@ -5,6 +5,7 @@ import type { Vitals } from '#infra/telemetry/vitals.ts';
 import { ModelEngine } from './handlers/engine.ts';
 import { type HostedModel, maxTopK, traitsOf } from './handlers/model.ts';
 import { Tenants } from './memory/tenants.ts';
+import type { ProtocolFaultCode } from './protocol/errors.ts';
 import type { GpuHostStats, HostHello, ModelStats, StatsOptions } from './protocol/host.ts';
 import { Attempts } from './server/attempts.ts';
 import { Connection, type ConnectionLimits, DEFAULT_CONNECTION_LIMITS } from './server/connection.ts';
@@ -81,12 +82,25 @@ export class GpuHost {
 
   /** Stops listening, ends every connection and waits for the batch on the device. The backends are the caller's to dispose of. */
   async close(): Promise<void> {
+    const closed = this.#endAll('shutdown', 'the GPU host is going down');
+    await Promise.all(this.engines.map((engine) => engine.stop()));
+    await closed;
+  }
+
+  /**
+   * Ends every connection with a cause, because nothing can be computed any more. Results that were not sent are not; pending calls answer
+   * `unavailable` with the cause. Resolves when all have been told, or have gone.
+   */
+  abandon(why: string): Promise<void> {
+    return this.#endAll('internal', why);
+  }
+
+  #endAll(code: ProtocolFaultCode, why: string): Promise<void> {
     const server = this.#server;
     this.#server = undefined;
     const closed = server ? new Promise<void>((resolve) => server.close(() => resolve())) : Promise.resolve();
-    for (const connection of [...this.#connections]) connection.end('shutdown', 'the GPU host is going down');
-    await Promise.all(this.engines.map((engine) => engine.stop()));
-    await closed;
+    for (const connection of [...this.#connections]) connection.end(code, why);
+    return closed;
   }
 
   #accept(socket: Socket): void {

@@ -10,6 +10,7 @@ import { InvalidInput } from './check.ts';
 import { createOnnxBackend } from './onnx/index.ts';
 import { BLOCK_SIZE } from './onnx/weights.ts';
 import { createReferenceBackend } from './reference/index.ts';
+import { createTestCudaBackend } from './testing/cuda.ts';
 import { dequantizedModel } from './testing/dequantize.ts';
 import { MASK_KINDS, MASK_POOL, type Scenario, take } from './testing/mask-kinds.ts';
 import { mergedModel } from './testing/merged-model.ts';
@@ -47,22 +48,28 @@ describe('low-rank adapters', () => {
         const { at, model, adapter } = await make(variant, options);
         const merged = await mergedModel(model, adapter.directory, join(at, 'merged'));
         await using backends = await open(model, merged);
-        const { reference, onnx, oracle } = backends;
-        const [referenceAdapter, onnxAdapter] = [await reference.loadAdapter(adapter), await onnx.loadAdapter(adapter)];
+        const { reference, oracle } = backends;
+        const devices = [backends.onnx, backends.cuda];
+        const referenceAdapter = await reference.loadAdapter(adapter);
+        const loaded = new Map<Backend, DeviceAdapter>();
+        for (const device of devices) loaded.set(device, await device.loadAdapter(adapter));
         let changed = 0;
-        let worst = 0;
+        const worst = new Map<string, number>();
         for (const [kind, scenarioOf] of Object.entries(MASK_KINDS)) {
           const scenario = wanted(scenarioOf(model.config, new Random(31)), model);
           const expected = await numbers(oracle, scenario);
           const exact = relativeError(await numbers(reference, scenario, referenceAdapter), expected);
-          const error = relativeError(await numbers(onnx, scenario, onnxAdapter), expected);
           assert.ok(exact <= EXACT, `reference, ${kind}: ${exact}`);
-          assert.ok(error <= TOLERANCE, `onnx, ${kind}: ${error}`);
-          worst = Math.max(worst, error);
-          changed = Math.max(changed, relativeError(await numbers(onnx, scenario), expected));
+          for (const device of devices) {
+            const error = relativeError(await numbers(device, scenario, loaded.get(device)), expected);
+            assert.ok(error <= TOLERANCE, `${device.name}, ${kind}: ${error}`);
+            worst.set(device.name, Math.max(worst.get(device.name) ?? 0, error));
+          }
+          changed = Math.max(changed, relativeError(await numbers(backends.onnx, scenario), expected));
         }
         assert.ok(changed > 0.05, `the adapter hardly changes anything: ${changed}`);
-        context.diagnostic(`largest relative error of onnx ${worst.toExponential(1)}; without the adapter ${changed}`);
+        const errors = [...worst].map(([name, error]) => `${name} ${error.toExponential(1)}`);
+        context.diagnostic(`largest relative errors: ${errors}; without the adapter ${changed}`);
       });
     }
   }
@@ -95,58 +102,66 @@ describe('low-rank adapters', () => {
     });
   }
 
-  test('one session serves adapters of other ranks and targets, and the model alone between them', async () => {
-    const { at, model, adapter } = await make('grouped queries', { rank: 3 });
-    const other = await randomAdapter(join(at, 'other'), model.config, 6, { rank: 1, targets: ['k_proj', 'o_proj'] });
-    const onnx = await createOnnxBackend(model, { ...MASK_POOL, bits: 32, threads: 1 });
-    const prompt = sequence(model.config, new Random(3).tokens(model.config, 12), wantsStates(12));
-    try {
-      const said: Float32Array[] = [];
-      for (const each of [adapter, undefined, other, adapter, undefined]) {
-        const loaded = each && (await onnx.loadAdapter(each));
-        said.push((await run(onnx, { ...prompt, ...(loaded ? { adapter: loaded } : {}) }))[0]);
+  const DEVICES: Readonly<Record<string, (model: LoadedModel) => Promise<Backend>>> = {
+    onnx: (model) => createOnnxBackend(model, { ...MASK_POOL, bits: 32, threads: 1, adapters: true }),
+    cuda: (model) => createTestCudaBackend(model, MASK_POOL),
+  };
+  for (const [name, create] of Object.entries(DEVICES)) {
+    test(`${name}: adapters of other ranks and targets take turns, and the model alone between them`, async () => {
+      const { at, model, adapter } = await make('grouped queries', { rank: 3 });
+      const other = await randomAdapter(join(at, 'other'), model.config, 6, { rank: 1, targets: ['k_proj', 'o_proj'] });
+      const device = await create(model);
+      const prompt = sequence(model.config, new Random(3).tokens(model.config, 12), wantsStates(12));
+      try {
+        const said: Float32Array[] = [];
+        for (const each of [adapter, undefined, other, adapter, undefined]) {
+          const loaded = each && (await device.loadAdapter(each));
+          said.push((await run(device, { ...prompt, ...(loaded ? { adapter: loaded } : {}) }))[0]);
+          loaded?.release?.();
+        }
+        const [first, plain, second, again, plainAgain] = said;
+        assert.deepEqual(again, first);
+        assert.deepEqual(plainAgain, plain);
+        for (const [a, b] of [
+          [first, plain],
+          [second, plain],
+          [first, second],
+        ])
+          assert.ok(relativeError(a, b) > 0.05);
+      } finally {
+        await device.dispose();
       }
-      const [first, plain, second, again, plainAgain] = said;
-      assert.deepEqual(again, first);
-      assert.deepEqual(plainAgain, plain);
-      for (const [a, b] of [
-        [first, plain],
-        [second, plain],
-        [first, second],
-      ])
-        assert.ok(relativeError(a, b) > 0.05);
-    } finally {
-      await onnx.dispose();
-    }
-  });
+    });
 
-  test('others have the thread between two projections of an adapter that is loaded', async () => {
-    const { model, adapter } = await make('grouped queries', { rank: 1 });
-    const onnx = await createOnnxBackend(model, { ...MASK_POOL, bits: 32, threads: 1, adapters: true });
-    let turns = 0;
-    const count = () => {
-      turns++;
-      timer = setImmediate(count);
-    };
-    let timer = setImmediate(count);
-    try {
-      await onnx.loadAdapter(adapter);
-      const projections = 7 * model.config.layers;
-      assert.ok(turns >= projections, `${turns} turns for ${projections} projections`);
-    } finally {
-      clearImmediate(timer);
-      await onnx.dispose();
-    }
-  });
+    test(`${name}: others have the thread between two projections of an adapter that is loaded`, async () => {
+      const { model, adapter } = await make('grouped queries', { rank: 1 });
+      const device = await create(model);
+      let turns = 0;
+      const count = () => {
+        turns++;
+        timer = setImmediate(count);
+      };
+      let timer = setImmediate(count);
+      try {
+        await device.loadAdapter(adapter);
+        const projections = 7 * model.config.layers;
+        assert.ok(turns >= projections, `${turns} turns for ${projections} projections`);
+      } finally {
+        clearImmediate(timer);
+        await device.dispose();
+      }
+    });
+  }
 
   test('a batch of two adapters, an adapter of another backend and attention under an adapter are refused', async () => {
     const { model, adapter } = await make('grouped queries', { rank: 1 });
     await using backends = await open(model, model);
-    const { reference, onnx } = backends;
+    const { reference, onnx, cuda } = backends;
     const plain = sequence(model.config, Uint32Array.of(1, 2));
     for (const [backend, stranger] of [
       [reference, onnx],
       [onnx, reference],
+      [cuda, onnx],
     ] as const) {
       const loaded = await backend.loadAdapter(adapter);
       const refused = (text: RegExp, ...batch: SequenceInput[]) =>
@@ -161,8 +176,13 @@ describe('low-rank adapters', () => {
 async function open(model: LoadedModel, merged: LoadedModel) {
   const reference = await createReferenceBackend(model, MASK_POOL);
   const onnx = await createOnnxBackend(model, { ...MASK_POOL, bits: 32, threads: 1 });
+  const cuda = await createTestCudaBackend(model, MASK_POOL);
   const oracle = await createReferenceBackend(merged, MASK_POOL);
-  return { reference, onnx, oracle, [Symbol.asyncDispose]: () => onnx.dispose() };
+  const close = async () => {
+    await onnx.dispose();
+    await cuda.dispose();
+  };
+  return { reference, onnx, cuda, oracle, [Symbol.asyncDispose]: close };
 }
 
 function wantsStates(rows: number): Pick<SequenceInput, 'output'> {

@@ -16,6 +16,8 @@ export interface Backend {
   readonly pageCount: number;
   /** Bytes of one page's keys and values, as `readPage` gives them. */
   readonly pageBytes: number;
+  /** Whether `forward` refuses slots outside of the pool cheaply by itself, so that who made them of its own tables need not look at each. */
+  readonly checksSlots?: boolean;
   /**
    * Computes all sequences in one device step. A sequence may read slots that an earlier one of the batch writes (keys and values precede
    * attention in every layer); no two write the same slot, and none writes what an earlier one reads.
@@ -38,6 +40,8 @@ export interface Backend {
   /** Copies a page's keys and values out, `pageBytes` of them, in a layout that `writePage` of the same model and backend takes back bit for bit. */
   readPage(page: number, into: Uint8Array): void;
   writePage(page: number, from: Uint8Array): void;
+  /** Host memory from and to which the device copies pages fastest; undefined when there is none left. */
+  allocatePinned?(bytes: number): Uint8Array | undefined;
   /**
    * Share of the estimated work since start that only fills shapes up, or scores inputs against keys of other sequences (a backend that
    * pads has it). Pairs that a mask hides inside a sequence are no padding.
@@ -66,6 +70,8 @@ export interface DeviceAdapter {
   readonly bytes: number;
   /** Milliseconds that the device was kept from other work to bring it there. */
   readonly loadMs: number;
+  /** Gives its memory back at once; it must not be used any more. Without it that happens when nobody keeps it. */
+  release?(): void;
 }
 
 /** One call's inputs over one set of slots. `n` is `positions.length`. */
@@ -115,12 +121,35 @@ export interface TopRequest {
    * then over the allowed tokens; places past the last allowed one hold token 0 with log-probability -Infinity.
    */
   readonly allowed?: Uint32Array;
+  /**
+   * One for each row when nothing but a token drawn of its `topK` is wanted. A backend that draws gives `drawn`; one that does not leaves this
+   * be, and whoever asked draws.
+   */
+  readonly draws?: readonly Draw[];
 }
+
+/** How one token is drawn of a row's top ones: the cuts of the handlers' sampler, in their order. The same seed and position draw alike. */
+export interface Draw {
+  /** Above 0. This and the cuts are 32-bit floats. */
+  readonly temperature: number;
+  readonly topP: number;
+  readonly minP: number;
+  readonly seed: number;
+  readonly position: number;
+}
+
+/** What is drawn of a row whose logits are no numbers. */
+export const NOTHING_DRAWN = 0xffff_ffff;
 
 export type SequenceOutput = (
   | { readonly kind: 'none' }
   | { readonly kind: 'states'; readonly states: Float32Array }
-  | ({ readonly kind: 'top'; readonly states?: Float32Array } & TopTokens)
+  | ({
+      readonly kind: 'top';
+      readonly states?: Float32Array;
+      /** The token drawn of each row, or `NOTHING_DRAWN`; there are no other tokens and no probabilities then. */
+      readonly drawn?: Uint32Array;
+    } & TopTokens)
 ) & {
   /**
    * When asked for: attention received by each context slot, then by each input; summed over the call's inputs, averaged over layers and

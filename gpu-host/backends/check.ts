@@ -18,25 +18,34 @@ export class InvalidInput extends RangeError {
  * bad slot would silently write over another inferlet's keys. Masks' values are not looked at.
  */
 export function checkSequence(config: ModelConfig, slotCount: number, sequence: SequenceInput): void {
+  checkInputs(config, sequence);
+  checkSlots(slotCount, sequence.context);
+  checkSlots(slotCount, sequence.writes);
+}
+
+/** {@link checkSequence} but for the slots: for who knows that a backend `checksSlots`, of which a long context has thousands a step. */
+export function checkInputs(config: ModelConfig, sequence: SequenceInput): void {
+  checkSizes(config, sequence);
+  const { inputs } = sequence;
+  if (inputs.kind === 'tokens') checkTokens(config, inputs.tokens);
+  else checkFinite(inputs.embeds, config.hiddenSize, 'Embed');
+}
+
+/** The part of {@link checkSequence} that looks at no values: a backend may check those itself where it copies them. */
+export function checkSizes(config: ModelConfig, sequence: SequenceInput): void {
   const { inputs, positions, context, mask, writes, output, attention, adapter } = sequence;
   const n = positions.length;
   if (n === 0) throw new InvalidInput('A sequence needs at least one input.');
   if (inputs.kind === 'tokens') {
     if (inputs.tokens.length !== n) throw new InvalidInput(`${inputs.tokens.length} tokens for ${n} positions.`);
-    checkTokens(config, inputs.tokens);
-  } else {
-    if (inputs.embeds.length !== n * config.hiddenSize) {
-      throw new InvalidInput(`${inputs.embeds.length} embed values for ${n} positions of ${config.hiddenSize}.`);
-    }
-    checkFinite(inputs.embeds, config.hiddenSize, 'Embed');
+  } else if (inputs.embeds.length !== n * config.hiddenSize) {
+    throw new InvalidInput(`${inputs.embeds.length} embed values for ${n} positions of ${config.hiddenSize}.`);
   }
   if (mask !== 'causal' && mask.length !== n * (context.length + n)) {
     throw new InvalidInput(`A mask of ${mask.length} values for ${n} inputs over ${context.length} slots.`);
   }
   if (writes.length !== 0 && writes.length !== n) throw new InvalidInput(`${writes.length} slots for ${n} inputs.`);
   if (attention === true && adapter) throw new InvalidInput('Attention is not told of a sequence with an adapter.');
-  checkSlots(slotCount, context);
-  checkSlots(slotCount, writes);
   if (output.kind === 'none') return;
   if (output.rows < 1 || output.rows > n) throw new InvalidInput(`${output.rows} output rows of ${n} inputs.`);
   if (output.kind === 'top') checkTop(config, output);
@@ -106,8 +115,9 @@ export function checkImages({ imageSize }: VisionConfig, images: readonly Uint8A
     if (length !== bytes) throw new InvalidInput(`${length} bytes for a picture of ${bytes}.`);
 }
 
-function checkTop(config: ModelConfig, { rows, topK, allowed }: TopRequest): void {
+function checkTop(config: ModelConfig, { rows, topK, allowed, draws }: TopRequest): void {
   if (topK < 1) throw new InvalidInput('topK must be at least 1.');
+  if (draws !== undefined && draws.length !== rows) throw new InvalidInput(`${draws.length} draws for ${rows} rows.`);
   if (allowed === undefined) return;
   const words = rows * allowedWords(config);
   if (allowed.length !== words) throw new InvalidInput(`${allowed.length} words for a token mask of ${words}.`);

@@ -9,11 +9,13 @@ import type { Backend } from './backend.ts';
 import { bareLoop } from './bench.ts';
 import { createOnnxBackend } from './onnx/index.ts';
 import { createReferenceBackend } from './reference/index.ts';
+import { createTestCudaBackend } from './testing/cuda.ts';
 import { range, relativeError, run, sequence, wholeVocabulary } from './testing/scenario.ts';
 
 /** Greedy tokens of stories15M from the beginning-of-text token, as llama2.c gives them. */
 const STORY = [9038, 2501, 263, 931, 29892, 727, 471, 263, 2217, 7826, 4257, 365];
 const POOL = { pageSize: 16, pageCount: 32 };
+const ALL = process.env.PIE_TEST_ALL === '1';
 
 describe('stories15M', () => {
   let model: LoadedModel;
@@ -30,18 +32,34 @@ describe('stories15M', () => {
     'onnx, float32': () => createOnnxBackend(model, { ...POOL, bits: 32 }),
     'onnx, float32 with an 8-bit head': () =>
       createOnnxBackend(model, { ...POOL, bits: 32, headBits: 8, cacheDirectory }),
+    'cuda, float32': () => createTestCudaBackend(model, POOL),
+    'cuda, bf16': () => createTestCudaBackend(model, { ...POOL, precision: 'bf16' }),
     'onnx, 8 bits': () => createOnnxBackend(model, { ...POOL, bits: 8, cacheDirectory }),
   };
   for (const [name, create] of Object.entries(creators)) {
     test(`greedy tokens: ${name}`, async () => {
+      // Tensor cores are slow on a CPU.
+      const story = name === 'cuda, bf16' && !ALL ? STORY.slice(0, 7) : STORY;
       const backend = await create();
       try {
-        assert.deepEqual(await greedy(backend, STORY.length), STORY);
+        assert.deepEqual(await greedy(backend, story.length), story);
       } finally {
         await backend.dispose();
       }
     });
   }
+
+  const many = { skip: !ALL && 'PIE_TEST_ALL=1 has it told' };
+  test('a whole story is the same on the CPU and on a card', many, async () => {
+    const onnx = await createOnnxBackend(model, { ...POOL, bits: 32 });
+    const cuda = await createTestCudaBackend(model, POOL);
+    try {
+      assert.deepEqual(await greedy(cuda, 200), await greedy(onnx, 200));
+    } finally {
+      await onnx.dispose();
+      await cuda.dispose();
+    }
+  });
 
   test('float32 agrees with the reference on a trained model', async (context) => {
     const reference = await createReferenceBackend(model, POOL);

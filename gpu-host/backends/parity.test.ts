@@ -6,16 +6,16 @@ import { after, describe, test } from 'node:test';
 import fc from 'fast-check';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
 import { randomModel } from '#gpu-host/models/random-model.ts';
-import type { Backend, SequenceOutput } from './backend.ts';
 import { createOnnxBackend } from './onnx/index.ts';
 import { BLOCK_SIZE } from './onnx/weights.ts';
 import { createReferenceBackend } from './reference/index.ts';
+import { compare } from './testing/compare.ts';
 import { dequantizedModel } from './testing/dequantize.ts';
 import { HANDLERS, handlerError, handlerValues } from './testing/handlers.ts';
-import { MASK_KINDS, MASK_POOL, take } from './testing/mask-kinds.ts';
+import { MASK_KINDS, MASK_POOL } from './testing/mask-kinds.ts';
 import { narrowModel, VARIANTS } from './testing/models.ts';
-import { batches, type Case, RANDOM_POOL, randomSteps } from './testing/random-batch.ts';
-import { Random, relativeError, rootMeanSquareError, run, sequence, values } from './testing/scenario.ts';
+import { batches, RANDOM_POOL } from './testing/random-batch.ts';
+import { Random, relativeError, rootMeanSquareError, run, sequence } from './testing/scenario.ts';
 
 const POOL = { pageSize: 16, pageCount: 24 };
 const TOLERANCE = 1e-4;
@@ -24,7 +24,6 @@ const ROUNDED_APART = 1;
 /** Stated norm of quantised weights against the original ones: error in root mean square of the last states of a short prompt of tiny random models. */
 const QUANTIZED = { 8: 0.08, 4: 0.6 } as const;
 
-const NOTHING = new Float32Array(0);
 const worst = new Map<string, number>();
 
 describe('onnx against reference', () => {
@@ -161,25 +160,3 @@ describe('onnx against reference', () => {
     }
   });
 });
-
-/** The largest relative error of any output of the same steps on both. */
-async function compare(model: LoadedModel, reference: Backend, onnx: Backend, batch: readonly Case[]): Promise<number> {
-  const steps = randomSteps(model.config, batch);
-  const expected = await take(reference, steps);
-  const actual = await take(onnx, steps);
-  let error = 0;
-  expected.forEach((each, i) => {
-    for (const numbers of [values, statesOf, attentionOf]) {
-      error = Math.max(error, relativeError(numbers(actual[i]), numbers(each)));
-    }
-  });
-  return error;
-}
-
-function statesOf(output: SequenceOutput): Float32Array {
-  return (output.kind === 'top' ? output.states : undefined) ?? NOTHING;
-}
-
-function attentionOf(output: SequenceOutput): Float32Array {
-  return output.attention ?? NOTHING;
-}

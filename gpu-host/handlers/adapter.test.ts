@@ -82,7 +82,7 @@ async function decode(b: Workbench, who: Who, prompt: readonly number[], count: 
   return made;
 }
 
-for (const backend of ['reference', 'onnx'] as const) {
+for (const backend of ['reference', 'onnx', 'cuda'] as const) {
   test(`steps and forwards say what a model with merged weights says, whole and in chunks (${backend})`, async () => {
     await using made = await start({ backend, model: { maxBatchTokens: 7, prefixCache: false } });
     const { host, oracleOf } = made;
@@ -215,13 +215,15 @@ async function gated({ model, adapters: known }: TestHost, maxBytes?: number) {
   };
   const backend = await createReferenceBackend(model, { pageSize: 8, pageCount: 1 });
   const reads: { readonly name: string; readonly go: () => void }[] = [];
+  const released: string[] = [];
   const loadAdapter = async (adapter: LoadedAdapter) => {
     const { promise, resolve } = Promise.withResolvers<void>();
-    reads.push({ name: basename(adapter.directory).slice('adapter-'.length), go: resolve });
+    const name = basename(adapter.directory).slice('adapter-'.length);
+    reads.push({ name, go: resolve });
     await promise;
-    return { ...(await backend.loadAdapter(adapter)), loadMs: 6 };
+    return { ...(await backend.loadAdapter(adapter)), loadMs: 6, release: () => void released.push(name) };
   };
-  return { adapters: new Adapters({ loadAdapter }, known, maxBytes, charge), reads, paid };
+  return { adapters: new Adapters({ loadAdapter }, known, maxBytes, charge), reads, released, paid };
 }
 
 /** Lets others go on until something has come to pass. */
@@ -264,7 +266,7 @@ test('adapters come one by one, tenants in turn, once for all who ask; what an i
 
 test('an adapter stays while it is held, and who comes after others that want its room waits behind them', async () => {
   await using made = await startTestHost({ adapters: ADAPTERS });
-  const { adapters, reads } = await gated(made, made.adapters.get('pirate')!.bytes);
+  const { adapters, reads, released } = await gated(made, made.adapters.get('pirate')!.bytes);
   const arrived: string[] = [];
   const want = (name: string, who: string) => ({
     ...{ name, space: spaceOf(who) },
@@ -295,6 +297,21 @@ test('an adapter stays while it is held, and who comes after others that want it
     reads.map(({ name }) => name),
     ['pirate', 'quiet', 'pirate'],
   );
+  assert.deepEqual(released, ['pirate', 'quiet'], 'their memory on the device went back at once');
+});
+
+test('an adapter that nobody wants any more when it was read does not stay', async () => {
+  await using made = await startTestHost({ adapters: ADAPTERS });
+  const { adapters, reads, released } = await gated(made);
+  const space = spaceOf('a');
+  const ended = adapters.load('pirate', space);
+  await until(() => reads.length === 1);
+  adapters.forget(space);
+  await assert.rejects(ended, /has ended/);
+  reads[0]!.go();
+  await adapters.close();
+  assert.deepEqual(released, ['pirate']);
+  assert.deepEqual([adapters.bytes, adapters.list().some(({ loaded }) => loaded)], [0, false]);
 });
 
 test('while an adapter is read everybody else goes on; who waited and ended holds nothing', async () => {

@@ -163,7 +163,10 @@ export class Adapters {
     if (!(await this.#makeRoom(name, expected))) return undefined;
     const adapter = await this.#read(name, known);
     this.#sizes.set(name, adapter.bytes);
-    if (!(await this.#makeRoom(name, adapter.bytes))) return undefined;
+    if (!(await this.#makeRoom(name, adapter.bytes))) {
+      adapter.release?.();
+      return undefined;
+    }
     const made = { adapter, holds: 0, unpaidMs: adapter.loadMs };
     this.#residents.set(name, made);
     return made;
@@ -213,8 +216,12 @@ export class Adapters {
     for (const [name, { adapter, holds }] of this.#residents) {
       if (held + bytes <= this.#maxBytes) break;
       held -= adapter.bytes;
-      if (holds > 0) this.#leaving.add(name);
-      else this.#residents.delete(name);
+      if (holds > 0) {
+        this.#leaving.add(name);
+        continue;
+      }
+      this.#residents.delete(name);
+      adapter.release?.();
     }
     return this.#leaving.size === 0;
   }

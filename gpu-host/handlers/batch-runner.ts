@@ -1,5 +1,5 @@
 import type { SequenceInput, SequenceOutput } from '../backends/backend.ts';
-import { checkSequence } from '../backends/check.ts';
+import { checkInputs, checkSequence } from '../backends/check.ts';
 import type { Batch, Grant } from '../batcher/batcher.ts';
 import type { BatchCall } from '../batcher/call.ts';
 import { dependencyFault } from '../memory/fault.ts';
@@ -127,7 +127,8 @@ export class BatchRunner {
     const { adapter } = call;
     const prepared = call.prepare(tokens);
     const sequence = adapter ? { ...prepared, adapter } : prepared;
-    checkSequence(backend.config, backend.pageSize * backend.pageCount, sequence);
+    if (backend.checksSlots) checkInputs(backend.config, sequence);
+    else checkSequence(backend.config, backend.pageSize * backend.pageCount, sequence);
     return sequence;
   }
 

@@ -110,7 +110,7 @@ async function bench(host: TestHost, connection?: GpuHostConnection): Promise<Wo
   return new Workbench(host, await Oracle.of(host.model), connection ?? (await host.connect()), 'x');
 }
 
-for (const backend of ['reference', 'onnx'] as const) {
+for (const backend of ['reference', 'onnx', 'cuda'] as const) {
   describe(`persistent exports (${backend})`, () => {
     test('they are on disk when the future completes, and come back bit for bit', async () => {
       await using host = await startTestHost({ backend, kv: true });

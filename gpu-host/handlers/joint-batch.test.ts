@@ -13,7 +13,7 @@ async function watchedBench(host: TestHost, watched: () => Watched): Promise<Wor
   return bench;
 }
 
-for (const backend of ['reference', 'onnx'] as const) {
+for (const backend of ['reference', 'onnx', 'cuda'] as const) {
   describe(`what becomes one step (${backend})`, () => {
     let watched: Watched | undefined;
     const options = {

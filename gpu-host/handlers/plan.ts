@@ -27,6 +27,11 @@ export interface ForwardRequest {
 /** Most scores of a call that cannot be cut (inputs × keys × heads): 64 Mi, which are 256 MiB on the device. */
 export const MAX_UNCUT_SCORES = 64 * 1024 * 1024;
 
+/** Most inputs of a call that cannot be cut, over no context. */
+export function uncutInputs(heads: number): number {
+  return Math.floor(Math.sqrt(MAX_UNCUT_SCORES / heads));
+}
+
 const NO_SLOTS = new Uint32Array(0);
 
 /**

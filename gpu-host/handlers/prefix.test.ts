@@ -32,7 +32,7 @@ async function prefill(b: Workbench, tokens: readonly number[], inPages?: Uint32
   return { pages, distributions: result.distributions };
 }
 
-for (const backend of ['reference', 'onnx'] as const) {
+for (const backend of ['reference', 'onnx', 'cuda'] as const) {
   test(`a prefix that was computed is not computed again, and says the same (${backend})`, async () => {
     await using host = await startTestHost({ backend });
     await using plain = await startTestHost({ backend, model: { prefixCache: false } });

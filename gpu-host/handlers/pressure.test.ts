@@ -151,7 +151,7 @@ test('an inferlet that is ended while a batch is built leaves it, and its neighb
   assert.equal(pages.free + pages.cached, pages.total);
 });
 
-for (const backend of ['reference', 'onnx'] as const) {
+for (const backend of ['reference', 'onnx', 'cuda'] as const) {
   test(`pages of an inferlet that waits go to swap and come back as they were (${backend})`, async () => {
     await using host = await startTestHost({
       backend,

@@ -9,7 +9,7 @@ import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
 import { DeviceCall, type ModelContext, type Progress, pageKey } from './call.ts';
 import { checkTokens } from './checks.ts';
 import { ForwardPlan } from './plan.ts';
-import { candidatesWanted, checkSampler, pick } from './sampler.ts';
+import { candidatesWanted, checkSampler, drawsOf, tokenOf } from './sampler.ts';
 import type { HostQueue, OpenRun } from './space.ts';
 
 /**
@@ -64,21 +64,17 @@ export class RunCall extends DeviceCall implements OpenRun {
 
   override prepare(): SequenceInput {
     this.#plan ??= this.#makePlan();
-    const tokensOnly = this.#request.sampler.temperature === 0;
+    const draws = drawsOf(this.#request.sampler, Uint32Array.of(this.#position));
     return this.#plan.begin(
       1,
       { kind: 'tokens', tokens: Uint32Array.of(this.#token) },
-      { kind: 'top', rows: 1, topK: this.#topK, tokensOnly },
+      { kind: 'top', rows: 1, topK: this.#topK, ...(draws ? { draws } : { tokensOnly: true }) },
     );
   }
 
   override accept(output: SequenceOutput): Progress {
     if (output.kind !== 'top') throw new Error(`a run's step gave ${output.kind}`);
-    const { tokens, logProbabilities } = output;
-    if (Number.isNaN(logProbabilities[0])) throw fault('internal', 'the model computed no numbers for this input');
-    const position = this.#request.position + this.#produced;
-    const choice = pick(this.#request.sampler, logProbabilities, 0, Math.min(output.topK, this.#topK), position);
-    const token = tokens[choice] as number;
+    const token = tokenOf(this.#request.sampler, output, 0, this.#topK, this.#position);
     this.#plan?.commit();
     this.#token = token;
     this.#produced++;
@@ -98,6 +94,11 @@ export class RunCall extends DeviceCall implements OpenRun {
   /** Ends it without another step, because it was stopped. */
   endStopped(): void {
     this.reply(() => encodeRunTokens(this.hostQueue.space.port.writer, this.id, [], 'stopped'));
+  }
+
+  /** Of the next input. */
+  get #position(): number {
+    return this.#request.position + this.#produced;
   }
 
   get #hasRoom(): boolean {

@@ -1,3 +1,4 @@
+import { type Draw, NOTHING_DRAWN, type TopTokens } from '../backends/backend.ts';
 import { fault } from '../memory/fault.ts';
 import type { Sampler } from '../protocol/calls.ts';
 
@@ -67,6 +68,32 @@ export function pick(
     if (left < 0) return i;
   }
   return kept - 1;
+}
+
+/** What a device that draws by itself is told for the inputs at `positions`; undefined for a greedy sampler, which draws nothing. */
+export function drawsOf(sampler: Sampler, positions: Uint32Array): readonly Draw[] | undefined {
+  const { temperature, topP, minP, seed } = sampler;
+  if (temperature === 0) return undefined;
+  return Array.from(positions, (position) => ({ temperature, topP, minP, seed, position }));
+}
+
+/**
+ * The token of row `row`, whose input is at `position`: the one that the device drew, or else one of `candidates` picked here.
+ * @throws CallFault `internal` when the model computed no numbers
+ */
+export function tokenOf(
+  sampler: Sampler,
+  top: TopTokens & { readonly drawn?: Uint32Array },
+  row: number,
+  candidates: number,
+  position: number,
+): number {
+  const { drawn, topK, tokens, logProbabilities } = top;
+  const offset = row * topK;
+  if (drawn ? drawn[row] === NOTHING_DRAWN : Number.isNaN(logProbabilities[offset]))
+    throw fault('internal', 'the model computed no numbers for this input');
+  if (drawn) return drawn[row] as number;
+  return tokens[offset + pick(sampler, logProbabilities, offset, Math.min(topK, candidates), position)] as number;
 }
 
 /** A number in [0, 1) with 53 random bits, a function of its two 32-bit arguments. */

@@ -10,7 +10,7 @@ import { DeviceCall, type ModelContext, type Progress, pageKey } from './call.ts
 import { checkAllowed, checkTokens, checkTopK } from './checks.ts';
 import { isChunkable } from './chunkable.ts';
 import { ForwardPlan, type ForwardRequest } from './plan.ts';
-import { allowedCount, candidatesWanted, checkSampler, pick } from './sampler.ts';
+import { allowedCount, candidatesWanted, checkSampler, drawsOf, tokenOf } from './sampler.ts';
 import type { HostQueue } from './space.ts';
 import { Unplanned } from './unplanned.ts';
 
@@ -61,12 +61,12 @@ export class StepCall extends DeviceCall {
     const count = whole ? plan.left : Math.min(granted, plan.left);
     const all = this.#request.tokens;
     const tokens = count === all.length ? all : all.subarray(plan.done, plan.done + count);
-    return plan.begin(count, { kind: 'tokens', tokens }, this.#output(plan.done + count, count));
+    return plan.begin(count, { kind: 'tokens', tokens }, this.#output(plan, count));
   }
 
   override accept(output: SequenceOutput): Progress {
     const plan = this.#plan as ForwardPlan;
-    if (output.kind === 'top') this.#take(plan, output.topK, output.tokens, output.logProbabilities);
+    if (output.kind === 'top') this.#take(plan, output);
     plan.commit();
     if (plan.left > 0) return 'more';
     this.reply(() =>
@@ -83,11 +83,13 @@ export class StepCall extends DeviceCall {
     this.#plan?.rollback();
   }
 
-  /** What is wanted of `count` inputs that end before input `end`. */
-  #output(end: number, count: number): OutputRequest {
+  /** What is wanted of the next `count` inputs. */
+  #output(plan: ForwardPlan, count: number): OutputRequest {
+    const end = plan.done + count;
     const rows = Math.max(0, Math.min(count, end - (this.#request.tokens.length - this.#rows)));
     if (rows === 0) return { kind: 'none' };
-    const { allowed } = this.#request;
+    const { allowed, output } = this.#request;
+    const draws = output.tag === 'sample' ? drawsOf(output.val, plan.positions.subarray(end - rows, end)) : undefined;
     const words = allowed ? allowed.length / this.#rows : 0;
     const firstRow = this.#rows - (this.#request.tokens.length - end) - rows;
     return {
@@ -96,27 +98,24 @@ export class StepCall extends DeviceCall {
       topK: this.#topK,
       tokensOnly: this.#tokensOnly,
       ...(allowed ? { allowed: allowed.subarray(firstRow * words, (firstRow + rows) * words) } : {}),
+      ...(draws ? { draws } : {}),
     };
   }
 
   /** Rows of the inputs just computed; `topK` is the device's stride and may be larger than what was asked. */
-  #take(plan: ForwardPlan, topK: number, tokens: Uint32Array, logProbabilities: Float32Array): void {
-    const rows = tokens.length / topK;
+  #take(plan: ForwardPlan, top: Extract<SequenceOutput, { kind: 'top' }>): void {
+    const { topK, tokens, logProbabilities, drawn } = top;
+    const rows = drawn?.length ?? tokens.length / topK;
     const first = plan.done + plan.reserved - rows;
-    if (Number.isNaN(logProbabilities[0])) throw fault('internal', 'the model computed no numbers for these inputs');
+    const { output } = this.#request;
     for (let row = 0; row < rows; row++) {
       const offset = row * topK;
-      const { output } = this.#request;
       if (output.tag === 'sample') {
-        const choice = pick(
-          output.val,
-          logProbabilities,
-          offset,
-          Math.min(topK, this.#topK),
-          plan.positions[first + row] as number,
-        );
-        this.#tokens[this.#row++] = tokens[offset + choice] as number;
+        const position = plan.positions[first + row] as number;
+        this.#tokens[this.#row++] = tokenOf(output.val, top, row, this.#topK, position);
       } else {
+        if (Number.isNaN(logProbabilities[offset]))
+          throw fault('internal', 'the model computed no numbers for these inputs');
         const end = offset + allowedCount(logProbabilities, offset, Math.min(topK, this.#topK));
         this.#distributions.push({
           tokens: tokens.slice(offset, end),

@@ -9,6 +9,7 @@ export function openSwap({ backend, swapMemoryBytes = 0, swapDiskBytes = 0, kv }
     pageBytes: backend.pageBytes,
     memoryBytes: swapMemoryBytes,
     diskBytes: swapDiskBytes,
+    ...(backend.allocatePinned && { allocate: (bytes) => backend.allocatePinned?.(bytes) }),
     directory: kv?.directory ?? tmpdir(),
   });
 }

@@ -19,6 +19,8 @@ export interface PageDevice {
   copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
   readPage(frame: number, into: Uint8Array): void;
   writePage(frame: number, from: Uint8Array): void;
+  /** Host memory that it copies pages from and to fastest. */
+  allocatePinned?(bytes: number): Uint8Array | undefined;
 }
 
 export interface MemoryOptions {
@@ -97,7 +99,7 @@ export class DeviceMemory implements SpaceMemory {
     this.#terminate = options.terminate;
     this.#timed = options.timed ?? ((_space, work) => work());
     this.#freed = options.freed ?? (() => undefined);
-    this.#buffer = new Uint8Array(device.pageBytes);
+    this.#buffer = device.allocatePinned?.(device.pageBytes) ?? new Uint8Array(device.pageBytes);
   }
 
   get spaces(): ReadonlySet<PageSpace> {
@@ -190,9 +192,10 @@ export class DeviceMemory implements SpaceMemory {
       return;
     }
     this.#timed(requester, () => {
-      this.#readPage(page, this.#buffer);
+      const held = this.#swap?.held(swapped);
+      if (!held) this.#readPage(page, this.#buffer);
       this.pool.swapIn(page, donor);
-      this.#device.writePage(page.frame, this.#buffer);
+      this.#device.writePage(page.frame, held ?? this.#buffer);
       this.#swap?.drop(swapped);
     });
     this.#swapsIn++;
@@ -313,8 +316,7 @@ export class DeviceMemory implements SpaceMemory {
   #put(requester: PageSpace, page: Page): SwapTicket | undefined {
     let ticket: SwapTicket | undefined;
     this.#timed(requester, () => {
-      this.#device.readPage(page.frame, this.#buffer);
-      ticket = this.#swap?.put(this.#buffer);
+      ticket = this.#swap?.putFrom((into) => this.#device.readPage(page.frame, into));
     });
     return ticket;
   }

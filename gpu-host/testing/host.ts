@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { Backend, SequenceInput, TopTokens } from '../backends/backend.ts';
 import { createOnnxBackend } from '../backends/onnx/index.ts';
 import { createReferenceBackend } from '../backends/reference/index.ts';
+import { createTestCudaBackend } from '../backends/testing/cuda.ts';
 import type { LoadedAdapter } from '../models/adapter.ts';
 import type { ModelConfig } from '../models/config.ts';
 import { type Fingerprint, fingerprint } from '../models/fingerprint.ts';
@@ -33,8 +34,8 @@ export interface TestHostOptions {
   readonly pageCount?: number;
   readonly pageSize?: number;
   readonly seed?: number;
-  /** `reference` by default; `onnx` computes in 32 bits on one thread. */
-  readonly backend?: 'reference' | 'onnx';
+  /** `reference` by default; `onnx` computes in 32 bits on one thread, `cuda` in float32. */
+  readonly backend?: Backend['name'];
   readonly shape?: Partial<ModelConfig>;
   /** Gives the model a vision tower. */
   readonly vision?: RandomVisionOptions;
@@ -109,12 +110,11 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
 
 function createBackend(
   model: LoadedModel,
-  name: 'reference' | 'onnx',
+  name: Backend['name'],
   pool: { readonly pageSize: number; readonly pageCount: number },
 ): Promise<Backend> {
-  return name === 'onnx'
-    ? createOnnxBackend(model, { ...pool, bits: 32, threads: 1 })
-    : createReferenceBackend(model, pool);
+  if (name === 'onnx') return createOnnxBackend(model, { ...pool, bits: 32, threads: 1 });
+  return name === 'cuda' ? createTestCudaBackend(model, pool) : createReferenceBackend(model, pool);
 }
 
 function fingerprintOf(model: LoadedModel, { name, pageSize }: Backend): Fingerprint {

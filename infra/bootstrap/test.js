@@ -3,6 +3,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { ensureChromium } from './chromium.js';
 import { ensureClang } from './clang.js';
+import { ensureCplusplus } from './cplusplus.js';
 import { ensureDependencies } from './dependencies.js';
 import { ensureRedisServer } from './redis-server.js';
 import { runPinned } from './run.js';
@@ -44,6 +45,7 @@ try {
   const node = ensureDependencies(root);
   ensureRedisServer();
   ensureClang();
+  ensureCplusplus();
   ensureChromium();
   for (const [title, args] of steps) {
     console.log(`\n== ${title}`);

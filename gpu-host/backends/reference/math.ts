@@ -31,6 +31,16 @@ export function roundToBytes(x: Float64Array, blockSize: number): Float64Array {
   return result;
 }
 
+/** `x` rounded to the nearest bfloat16, the upper half of a float32 (ties to even). */
+export function roundToBfloat16(x: Float64Array): Float64Array {
+  const words = new Uint32Array(Float32Array.from(x).buffer);
+  for (let i = 0; i < words.length; i++) {
+    const word = words[i] as number;
+    words[i] = ((word + 0x7fff + ((word >>> 16) & 1)) >>> 16) << 16;
+  }
+  return Float64Array.from(new Float32Array(words.buffer));
+}
+
 function roundToEven(x: number): number {
   const below = Math.floor(x);
   if (x - below !== 0.5) return Math.round(x);

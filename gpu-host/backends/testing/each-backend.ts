@@ -8,6 +8,7 @@ import { randomModel } from '#gpu-host/models/random-model.ts';
 import type { Backend, SequenceInput } from '../backend.ts';
 import { createOnnxBackend } from '../onnx/index.ts';
 import { createReferenceBackend } from '../reference/index.ts';
+import { createTestCudaBackend } from './cuda.ts';
 import { Random, relativeError, sequence } from './scenario.ts';
 
 /** The pool of every backend under test. */
@@ -18,6 +19,7 @@ export const TOLERANCE = 1e-4;
 const BACKENDS: Readonly<Record<string, (model: LoadedModel) => Promise<Backend>>> = {
   reference: (model) => createReferenceBackend(model, POOL),
   onnx: (model) => createOnnxBackend(model, { ...POOL, bits: 32, threads: 1 }),
+  cuda: (model) => createTestCudaBackend(model, POOL),
 };
 
 /** What a conformance test works with. `model` and `backend` are there inside tests only. */

@@ -43,5 +43,5 @@ export async function narrowModel(model: LoadedModel, directory: string, dtype: 
 function narrowed(values: Float32Array, dtype: 'BF16' | 'F16'): Uint8Array {
   if (dtype === 'F16') return new Uint8Array(Float16Array.from(values).buffer);
   const words = new Uint32Array(values.buffer, values.byteOffset, values.length);
-  return new Uint8Array(Uint16Array.from(words, (word) => word >>> 16).buffer);
+  return new Uint8Array(Uint16Array.from(words, (word) => (word + 0x7fff + ((word >>> 16) & 1)) >>> 16).buffer);
 }

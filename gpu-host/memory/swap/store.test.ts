@@ -70,6 +70,48 @@ test('reads without forgetting, copies what it is given', (t) => {
   t.assert.throws(() => store.drop(ticket), /ticket was spent/);
 });
 
+test('a page is read to where it stays, in memory of the device when there is some', (t) => {
+  const pieces: number[] = [];
+  const store = new SwapStore({
+    pageBytes: PAGE_BYTES,
+    memoryBytes: 3 * PAGE_BYTES,
+    diskBytes: PAGE_BYTES,
+    directory: temporaryDirectory(t),
+    // What is asked for first is had, the rest is ordinary memory.
+    allocate: (bytes) => (pieces.push(bytes) === 1 ? new Uint8Array(bytes) : undefined),
+  });
+  const read = (value: number) => (into: Uint8Array) => void into.fill(value);
+  const tickets = [1, 2, 3, 4].map((value) => store.putFrom(read(value))!);
+  assert.deepEqual(
+    tickets.map((ticket) => [ticket.place, store.held(ticket)?.[0]]),
+    [
+      ['memory', 1],
+      ['memory', 2],
+      ['memory', 3],
+      ['disk', undefined],
+    ],
+  );
+  assert.deepEqual(
+    pieces,
+    [3 * PAGE_BYTES, PAGE_BYTES],
+    'one piece for all pages in memory, one page on its way to the disk',
+  );
+  assert.equal(new Set(tickets.slice(0, 3).map((ticket) => store.held(ticket)!.buffer)).size, 1);
+  assert.equal(
+    store.putFrom(() => assert.fail('nothing is read for which there is no room')),
+    undefined,
+  );
+  assert.deepEqual(taken(store, tickets[3]!), filled(4));
+  assert.deepEqual(taken(store, tickets[1]!), filled(2));
+  for (const where of ['memory', 'disk']) {
+    assert.throws(() => store.putFrom(() => assert.fail('the device failed')), /the device failed/);
+    store.check();
+    assert.equal(store.putFrom(read(5))?.place, where);
+  }
+  assert.equal(store.stats().writeErrors, 0);
+  store.close();
+});
+
 test('its file has no name', (t) => {
   const directory = temporaryDirectory(t);
   const store = new SwapStore({ pageBytes: PAGE_BYTES, memoryBytes: 0, diskBytes: PAGE_BYTES, directory });

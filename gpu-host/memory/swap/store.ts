@@ -14,12 +14,14 @@ export class SwapFault extends Error {
 export interface SwapOptions {
   /** Bytes of every page. */
   readonly pageBytes: number;
-  /** Bound of what is kept in the host's memory. It is taken page by page as needed, then kept for the next ones. */
+  /** Bound of what is kept in the host's memory. It is taken as needed, then kept for the next pages. */
   readonly memoryBytes: number;
   /** Bound of what is kept on disk once memory is full; 0 for none. */
   readonly diskBytes: number;
   /** Where the file is made when it is first needed. */
   readonly directory: string;
+  /** Memory that the device reaches fastest, taken in pieces of many pages; ordinary memory where it gives none. */
+  readonly allocate?: ((bytes: number) => Uint8Array | undefined) | undefined;
   /** Makes the file; an unnamed one in `directory` unless told. */
   readonly openFile?: (directory: string, pageBytes: number) => SlotFile;
   /** Told when the disk begins to fail, and not again until it has done something. The host's log unless told. */
@@ -43,6 +45,9 @@ interface Ticket extends SwapTicket {
   readonly checksum: number;
 }
 
+/** A piece of memory from `allocate`, bytes: each costs a call of the driver that takes long. */
+const PIECE_BYTES = 16 * 1024 * 1024;
+
 /**
  * Where pages wait that left the device: host memory up to a bound, then one file up to a bound. Synchronous, bit for bit.
  *
@@ -53,7 +58,11 @@ export class SwapStore {
   readonly pageBytes: number;
   #directory: string;
   #openFile: (directory: string, pageBytes: number) => SlotFile;
+  readonly #allocate: SwapOptions['allocate'];
+  /** A place for each page that was ever held there. */
   #memory: Uint8Array[] = [];
+  /** One page on its way to the disk. */
+  #passing: Uint8Array | undefined;
   #memorySlots: SlotNumbers;
   #diskSlots: SlotNumbers;
   #file: SlotFile | undefined;
@@ -70,6 +79,7 @@ export class SwapStore {
     this.pageBytes = pageBytes;
     this.#memorySlots = new SlotNumbers(Math.floor(memoryBytes / pageBytes));
     this.#diskSlots = new SlotNumbers(Math.floor(diskBytes / pageBytes));
+    this.#allocate = options.allocate;
     this.#directory = directory;
     this.#openFile = options.openFile ?? openUnnamedFile;
     this.#report = options.report ?? logProblem;
@@ -78,7 +88,22 @@ export class SwapStore {
   /** Copies a page in. Undefined when both places are full, or the disk did not take it: the caller still has it. */
   put(bytes: Uint8Array): SwapTicket | undefined {
     this.#checkSize(bytes);
-    return this.#putMemory(bytes) ?? this.#putDisk(bytes);
+    return this.#putMemory((into) => into.set(bytes)) ?? this.#putDisk(bytes);
+  }
+
+  /** Like `put`, of a page that `read` brings: to where it stays, when that is in memory. What `read` throws is thrown, and nothing is held then. */
+  putFrom(read: (into: Uint8Array) => void): SwapTicket | undefined {
+    const held = this.#putMemory(read);
+    if (held || this.#diskSlots.full) return held;
+    this.#passing ??= this.#memoryOf(this.pageBytes);
+    read(this.#passing);
+    return this.#putDisk(this.#passing);
+  }
+
+  /** A page where it lies, when that is in memory: good until it is dropped. */
+  held(ticket: SwapTicket): Uint8Array | undefined {
+    const { place, slot } = this.#own(ticket);
+    return place === 'memory' ? this.#memory[slot] : undefined;
   }
 
   /** Copies a page out and keeps it. @throws SwapFault when the disk lost it; the ticket stays, to be dropped. */
@@ -116,17 +141,36 @@ export class SwapStore {
   close(): void {
     for (const ticket of this.#live) this.drop(ticket);
     this.#memory.length = 0;
+    this.#passing = undefined;
     this.#file?.close();
     this.#file = undefined;
   }
 
-  #putMemory(bytes: Uint8Array): SwapTicket | undefined {
+  #putMemory(read: (into: Uint8Array) => void): SwapTicket | undefined {
     const slot = this.#memorySlots.take();
     if (slot === undefined) return undefined;
-    const buffer = this.#memory[slot];
-    if (buffer) buffer.set(bytes);
-    else this.#memory[slot] = bytes.slice();
+    try {
+      if (slot === this.#memory.length) this.#addMemory();
+      read(this.#memory[slot] as Uint8Array);
+    } catch (error) {
+      this.#memorySlots.give(slot);
+      throw error;
+    }
     return this.#issue({ place: 'memory', slot, checksum: 0 });
+  }
+
+  /** Slots that were never used are handed out in order. */
+  #addMemory(): void {
+    const { pageBytes } = this;
+    const left = this.#memorySlots.count - this.#memory.length;
+    const pages = this.#allocate ? Math.min(left, Math.max(1, Math.floor(PIECE_BYTES / pageBytes))) : 1;
+    const piece = this.#memoryOf(pages * pageBytes);
+    for (let page = 0; page < pages; page++)
+      this.#memory.push(piece.subarray(page * pageBytes, (page + 1) * pageBytes));
+  }
+
+  #memoryOf(bytes: number): Uint8Array {
+    return this.#allocate?.(bytes) ?? new Uint8Array(bytes);
   }
 
   #putDisk(bytes: Uint8Array): SwapTicket | undefined {
@@ -198,6 +242,10 @@ class SlotNumbers {
 
   constructor(count: number) {
     this.count = count;
+  }
+
+  get full(): boolean {
+    return this.#free.length === 0 && this.#next === this.count;
   }
 
   get taken(): number {

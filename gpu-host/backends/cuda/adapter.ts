@@ -1,0 +1,62 @@
+import { setImmediate } from 'node:timers/promises';
+import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
+import { PROJECTIONS } from '#gpu-host/models/adapter-config.ts';
+import type { DeviceAdapter } from '../backend.ts';
+import { InvalidInput } from '../check.ts';
+import type { AdapterMatrices, EngineHandle } from './addon.ts';
+
+/** An adapter's matrices on the card. */
+export class CudaAdapter implements DeviceAdapter {
+  readonly id: number;
+  readonly bytes: number;
+  readonly loadMs: number;
+  readonly #engine: EngineHandle;
+
+  private constructor(engine: EngineHandle, id: number, bytes: number, loadMs: number) {
+    this.#engine = engine;
+    this.id = id;
+    this.bytes = bytes;
+    this.loadMs = loadMs;
+    forgotten.register(this, { engine, id }, this);
+  }
+
+  /** Reads it projection by projection, and lets others have the thread in between. */
+  static async load(engine: EngineHandle, adapter: LoadedAdapter, layers: number): Promise<CudaAdapter> {
+    const matrices: AdapterMatrices[] = [];
+    let loadMs = 0;
+    const timed = <R>(work: () => R): R => {
+      const startedMs = performance.now();
+      const result = work();
+      loadMs += performance.now() - startedMs;
+      return result;
+    };
+    for (let layer = 0; layer < layers; layer++) {
+      for (const projection of PROJECTIONS) {
+        await setImmediate();
+        const read = timed(() => adapter.read(layer, projection));
+        if (!read) continue;
+        const { rank, scale } = adapter;
+        const [a, b] = [read.a, timed(() => read.b.map((value) => scale * value))];
+        matrices.push({ layer, projection, rank, columns: a.length / rank, rows: b.length / rank, a, b });
+      }
+    }
+    const { id, bytes } = timed(() => engine.loadAdapter(matrices));
+    return new CudaAdapter(engine, id, bytes, loadMs);
+  }
+
+  /** Throws `InvalidInput` for another backend's. */
+  static of(adapter: DeviceAdapter | undefined): CudaAdapter | undefined {
+    if (adapter === undefined || adapter instanceof CudaAdapter) return adapter;
+    throw new InvalidInput('The adapter was made by another backend.');
+  }
+
+  release(): void {
+    forgotten.unregister(this);
+    this.#engine.freeAdapter(this.id);
+  }
+}
+
+/** Whoever does not release an adapter loses it with the garbage, which knows nothing of the card's memory and may take its time. */
+const forgotten = new FinalizationRegistry<{ readonly engine: EngineHandle; readonly id: number }>(({ engine, id }) =>
+  engine.freeAdapter(id),
+);

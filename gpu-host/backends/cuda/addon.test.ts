@@ -1,0 +1,375 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { Worker } from 'node:worker_threads';
+import type { LoadedModel } from '#gpu-host/models/load.ts';
+import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
+import type { Backend } from '../backend.ts';
+import { InvalidInput } from '../check.ts';
+import { rotaryFrequencies } from '../rotary.ts';
+import { createTestCudaBackend, testAddon } from '../testing/cuda.ts';
+import { Random, range, relativeError, run, sequence, values, wholeVocabulary } from '../testing/scenario.ts';
+import { type CudaAddon, type EngineHandle, type EngineOptions, loadAddon } from './addon.ts';
+import { BatchWords, MAX_TOP_K, readResults } from './batch-words.ts';
+import { CudaError } from './errors.ts';
+import { createCudaBackend } from './index.ts';
+import { tensorPlaces } from './weights.ts';
+
+const POOL = { pageSize: 16, pageCount: 8 };
+
+let directory: string;
+let model: LoadedModel;
+let file: string;
+let addon: CudaAddon;
+before(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'pie-addon-'));
+  model = await randomModel(join(directory, 'model'), {}, 7);
+  file = await testAddon();
+  addon = loadAddon(file);
+});
+after(() => rm(directory, { recursive: true, force: true }));
+
+const optionsOf = ({ config }: LoadedModel): EngineOptions => ({
+  hidden: config.hiddenSize,
+  intermediate: config.intermediateSize,
+  layers: config.layers,
+  heads: config.heads,
+  kvHeads: config.kvHeads,
+  headDim: config.headDim,
+  vocabulary: config.vocabularySize,
+  rmsEpsilon: config.rmsNormEpsilon,
+  tiedEmbeddings: config.tiedEmbeddings,
+  attentionBias: config.attentionBias,
+  queryKeyNorm: config.queryKeyNorm,
+  frequencies: rotaryFrequencies(config),
+  device: 0,
+  ...POOL,
+  maxRows: 64,
+  maxSequences: 16,
+  scratchSlots: 64,
+  memoryBytes: 0,
+  reserveBytes: 0,
+  precision: 'float32',
+  graphs: true,
+  cublas: true,
+});
+
+/** An engine for one test. */
+function withEngine(body: (engine: EngineHandle) => void | Promise<void>) {
+  return async () => {
+    const engine = new addon.Engine(optionsOf(model), tensorPlaces(model));
+    try {
+      await body(engine);
+    } finally {
+      engine.dispose();
+    }
+  };
+}
+
+const invalid = (text: RegExp) => (error: unknown) =>
+  error instanceof Error && 'code' in error && error.code === 'invalid' && text.test(error.message);
+
+describe('the addon', () => {
+  const words = (tokens: number, inputs = 3) =>
+    new BatchWords(model.config).write([
+      sequence(model.config, new Random(tokens).tokens(model.config, inputs), {
+        output: wholeVocabulary(model.config),
+      }),
+    ]);
+
+  test(
+    'what is not what it takes is refused with a code, and breaks nothing',
+    withEngine(async (engine) => {
+      const { Engine } = addon;
+      const wrong = (changed: object, text: RegExp) =>
+        assert.throws(() => new Engine({ ...optionsOf(model), ...changed }, tensorPlaces(model)), invalid(text));
+      wrong({ hidden: 0 }, /hidden is 0/);
+      wrong({ layers: 1.5 }, /layers is 1.5/);
+      wrong({ heads: 'four' }, /heads is no number/);
+      wrong({ graphs: undefined }, /graphs is neither/);
+      wrong({ precision: 'int3' }, /precision is "int3"/);
+      wrong({ frequencies: new Float64Array(3) }, /3 frequencies where 4/);
+      wrong({ frequencies: [1, 2, 3, 4] }, /another type/);
+      const [first, ...others] = tensorPlaces(model);
+      const tensors = (...places: object[]) => new Engine(optionsOf(model), places as typeof others);
+      assert.throws(() => tensors(...others), invalid(/model\.embed_tokens\.weight/));
+      assert.throws(() => tensors({ ...first, type: 'I8' }, ...others), invalid(/I8/));
+      assert.throws(() => tensors({ ...first, offset: 2 ** 40 }, ...others), invalid(/ends before/));
+      assert.throws(() => tensors({ ...first, file: '/nowhere' }, ...others), invalid(/\/nowhere: No such file/));
+      assert.throws(() => Reflect.construct(Engine, []), TypeError);
+      assert.throws(() => Reflect.apply(engine.submit, {}, [words(1)]), TypeError);
+      assert.throws(() => Reflect.apply(Engine, undefined, [optionsOf(model), tensorPlaces(model)]), invalid(/new/));
+
+      const floats = new Float32Array(model.config.hiddenSize);
+      const page = new Uint8Array(engine.pages().bytes);
+      const calls: readonly [() => unknown, RegExp][] = [
+        [() => Reflect.apply(engine.submit, engine, []), /words: an array of another type/],
+        [() => engine.submit(new Uint32Array(2)), /no batch/],
+        [() => engine.submit(words(1), 77), /no such adapter/],
+        [() => engine.project(floats, 2, 1, new Uint32Array(2), new Float32Array(2)), /states where/],
+        [() => engine.project(floats, 1, 5, new Uint32Array(4), new Float32Array(5)), /4 tokens where 5/],
+        [() => engine.project(floats, 1, MAX_TOP_K + 1, new Uint32Array(1), new Float32Array(1)), /topK/],
+        [
+          () =>
+            engine.score(
+              floats,
+              1,
+              Uint32Array.of(96),
+              Int32Array.of(0, 1),
+              floats.subarray(0, 1),
+              floats.subarray(0, 1),
+            ),
+          /token 96/,
+        ],
+        [
+          () =>
+            engine.score(
+              floats,
+              1,
+              Uint32Array.of(1),
+              Int32Array.of(0, 9),
+              floats.subarray(0, 1),
+              floats.subarray(0, 1),
+            ),
+          /lists/,
+        ],
+        [() => engine.copySlots(Uint32Array.of(128), Uint32Array.of(0), undefined), /slot 128/],
+        [() => engine.copySlots(Uint32Array.of(1), Uint32Array.of(0), new Int32Array(2)), /2 shifts where 1/],
+        [() => engine.readPage(8, page), /page is 8/],
+        [() => engine.writePage(0, page.subarray(1)), /bytes where/],
+        [
+          () =>
+            engine.loadAdapter([
+              { layer: 9, projection: 'q_proj', rank: 1, columns: 1, rows: 1, a: floats, b: floats },
+            ]),
+          /layer is 9/,
+        ],
+        [
+          () =>
+            engine.loadAdapter([
+              { layer: 0, projection: 'q_proj', rank: 2, columns: 1, rows: 1, a: floats, b: floats },
+            ]),
+          /values of A/,
+        ],
+      ];
+      for (const [call, text] of calls) assert.throws(call, invalid(text), String(text));
+      assert.equal((await engine.submit(words(2))).byteLength, 2 * 4 * model.config.vocabularySize);
+    }),
+  );
+
+  test(
+    'two steps may be under way, which end in order; a third is refused',
+    withEngine(async (engine) => {
+      const ended: number[] = [];
+      const steps = [1, 2].map((seed) => engine.submit(words(seed)).finally(() => ended.push(seed)));
+      assert.throws(() => engine.submit(words(3)), invalid(/two steps are under way/));
+      const together = await Promise.all(steps);
+      assert.deepEqual(ended, [1, 2]);
+      for (const [i, seed] of [1, 2].entries()) {
+        assert.deepEqual(new Uint8Array(together[i]!), new Uint8Array(await engine.submit(words(seed))));
+      }
+    }),
+  );
+
+  test('disposing waits for what is under way, and may be done twice', async () => {
+    const engine = new addon.Engine(optionsOf(model), tensorPlaces(model));
+    const step = engine.submit(words(1));
+    engine.dispose();
+    engine.dispose();
+    assert.equal((await step).byteLength, 2 * 4 * model.config.vocabularySize);
+    const disposed = (error: unknown) => error instanceof Error && 'code' in error && error.code === 'disposed';
+    assert.throws(() => engine.submit(words(1)), disposed);
+    assert.throws(() => engine.memory(), disposed);
+    engine.freeAdapter(1);
+  });
+
+  test(
+    'says what it has taken',
+    withEngine((engine) => {
+      const { weights, pool, scratch, total, free } = engine.memory();
+      const { count, bytes } = engine.pages();
+      assert.deepEqual([count, bytes], [8, 2 * 16 * 2 * 16 * 4]);
+      assert.ok(weights > 0 && pool >= count * bytes && scratch > 0 && free > 0);
+      assert.equal(weights + pool + scratch, total);
+    }),
+  );
+
+  test('memory of the device and of the host is given back', async () => {
+    const watch = new addon.Engine(optionsOf(model), tensorPlaces(model));
+    const { free } = watch.memory();
+    const other = new addon.Engine(optionsOf(model), tensorPlaces(model));
+    assert.ok(watch.memory().free < free);
+    other.dispose();
+    const adapter = await randomAdapter(join(directory, 'adapter'), model.config, 3);
+    const backend = await createTestCudaBackend(model, POOL);
+    const loaded = await backend.loadAdapter(adapter);
+    assert.ok(loaded.bytes > 0);
+    await run(backend, { ...sequence(model.config, Uint32Array.of(1)), adapter: loaded });
+    loaded.release?.();
+    await assert.rejects(
+      backend.forward([{ ...sequence(model.config, Uint32Array.of(1)), adapter: loaded }]),
+      InvalidInput,
+    );
+    await backend.dispose();
+    assert.equal(watch.memory().free, free);
+    watch.dispose();
+    assert.equal(addon.allocatePinned(100)?.byteLength, 100);
+  });
+
+  test('a process that has an engine ends when nothing is left to do, and not before', async () => {
+    const script = `
+      const { createCudaBackend } = await import(${JSON.stringify(new URL('./index.ts', import.meta.url).href)});
+      const { loadModel } = await import(${JSON.stringify(new URL('../../models/load.ts', import.meta.url).href)});
+      const backend = await createCudaBackend(await loadModel(${JSON.stringify(model.directory)}), { pageSize: 16, pageCount: 2 });
+      const none = new Uint32Array();
+      const one = Uint32Array.of(1);
+      const output = { kind: 'top', rows: 1, topK: 1 };
+      backend.forward([{ inputs: { kind: 'tokens', tokens: one }, positions: one, context: none, mask: 'causal', writes: one, output }])
+        .then(([{ tokens }]) => console.log('said', tokens.length));`;
+    const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
+      env: { ...process.env, PIE_CUDA_ADDON: file },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    let [said, warned] = ['', ''];
+    child.stdout.on('data', (data) => {
+      said += data;
+    });
+    child.stderr.on('data', (data) => {
+      warned += data;
+    });
+    const [code] = await once(child, 'close');
+    assert.deepEqual([code, said], [0, 'said 1\n']);
+    if (addon.emulated) assert.match(warned, /emulated on the CPU/);
+  });
+
+  test('a thread that ends with a step under way takes its engine along', async () => {
+    const script = `
+      const { workerData } = require('node:worker_threads');
+      const { Engine } = require(workerData.file);
+      const engine = new Engine(workerData.options, workerData.tensors);
+      engine.submit(workerData.words);
+      process.exit(0);`;
+    const workerData = { file, options: optionsOf(model), tensors: tensorPlaces(model), words: words(1).slice() };
+    for (let i = 0; i < 3; i++) {
+      const worker = new Worker(script, { eval: true, workerData });
+      assert.deepEqual(await once(worker, 'exit'), [0]);
+    }
+  });
+});
+
+describe('a CUDA backend', () => {
+  const failure = (code: string, text: RegExp) => (error: unknown) =>
+    error instanceof CudaError && error.code === code && text.test(error.message);
+
+  test('without the addon, the card or the memory it says what to do', async () => {
+    const create = (more: object) => createCudaBackend(model, { ...POOL, addon: file, ...more });
+    const missing = join(directory, 'missing.node');
+    await assert.rejects(
+      create({ addon: missing }),
+      failure('not-built', /there is no .*missing\.node.*npm run build:cuda/),
+    );
+    const broken = join(directory, 'broken.node');
+    await writeFile(broken, 'no library');
+    await assert.rejects(create({ addon: broken }), failure('not-built', /cannot be loaded/));
+    await assert.rejects(create({ device: 9 }), failure('no-device', /no CUDA device 9; this machine has 0 \(/));
+    const tight = create({ memoryBytes: 2 ** 16, pageCount: 100_000 });
+    await assert.rejects(tight, failure('out-of-memory', /\(device 0\): .*; lower "pages"/));
+  });
+
+  test('takes as many pages as fit when it is not told how many', async () => {
+    const some = await createTestCudaBackend(model, { ...POOL, pageCount: 0, memoryBytes: 16 * 2 ** 20 });
+    const more = await createTestCudaBackend(model, { ...POOL, pageCount: 0, memoryBytes: 17 * 2 ** 20 });
+    const reserved = { memoryBytes: 17 * 2 ** 20, reserveBytes: 2 ** 20 };
+    const fewer = await createTestCudaBackend(model, { ...POOL, pageCount: 0, ...reserved });
+    try {
+      assert.ok(0 < some.pageCount && some.pageCount < more.pageCount);
+      assert.equal(fewer.pageCount, some.pageCount);
+    } finally {
+      for (const backend of [some, more, fewer]) await backend.dispose();
+    }
+  });
+
+  test('outputs are their own: later steps leave them alone', async () => {
+    const backend = await createTestCudaBackend(model, POOL);
+    try {
+      const ask = (seed: number) => sequence(model.config, new Random(seed).tokens(model.config, 4));
+      const [first] = await run(backend, ask(1));
+      const copy = first?.slice();
+      for (let seed = 2; seed < 6; seed++) await run(backend, ask(seed));
+      assert.deepEqual(first, copy);
+    } finally {
+      await backend.dispose();
+    }
+  });
+
+  test('more top tokens than the device finds are sorted here, also among allowed ones', async () => {
+    const wide = await randomModel(join(directory, 'wide'), { vocabularySize: MAX_TOP_K + 100 }, 8);
+    const backend = await createTestCudaBackend(wide, POOL);
+    try {
+      const prompt = sequence(wide.config, Uint32Array.of(5, 9), { output: wholeVocabulary(wide.config, 2) });
+      const allowed = new Uint32Array(2 * Math.ceil(wide.config.vocabularySize / 32)).fill(0x0f0f0f0f);
+      const masked = { ...prompt, output: { ...wholeVocabulary(wide.config, 2), allowed, states: true } };
+      const [whole, some] = await backend.forward([prompt, masked]);
+      assert.ok(whole?.kind === 'top' && some?.kind === 'top' && some.states);
+      const few = { kind: 'top', rows: 2, topK: 50 } as const;
+      for (const [output, top] of [
+        [few, whole],
+        [{ ...few, allowed }, some],
+      ] as const) {
+        const [best] = await backend.forward([{ ...prompt, output }]);
+        assert.ok(best?.kind === 'top');
+        for (const row of [0, 1]) {
+          const part = range(row * top.topK, row * top.topK + 50);
+          assert.deepEqual(
+            [...best.tokens.subarray(row * 50, row * 50 + 50)],
+            Array.from(part, (i) => top.tokens[i]),
+          );
+          const found = Float32Array.from(part, (i) => top.logProbabilities[i] as number);
+          assert.ok(relativeError(found, best.logProbabilities.subarray(row * 50, row * 50 + 50)) < 1e-5);
+        }
+      }
+      const projected = await backend.project(some.states, 2, wide.config.vocabularySize);
+      assert.ok(relativeError(values({ kind: 'top', ...projected }), values(whole)) < 1e-5);
+    } finally {
+      await backend.dispose();
+    }
+  });
+
+  test('words are written over in memory that grows', async () => {
+    const backend: Backend = await createTestCudaBackend(model, {
+      ...POOL,
+      maxRows: 8,
+      maxSequences: 3,
+      maxUnkeptRows: 64,
+    });
+    try {
+      const random = new Random(4);
+      const batch = Array.from({ length: 7 }, (_, i) =>
+        sequence(model.config, random.tokens(model.config, 1 + 5 * i), {
+          mask: i % 2 === 0 ? 'causal' : lowerTriangle(1 + 5 * i),
+        }),
+      );
+      // Of more inputs and sequences than one device step takes.
+      const together = await run(backend, ...batch);
+      for (const [i, each] of batch.entries()) {
+        const [alone] = await run(backend, each);
+        assert.ok(relativeError(together[i]!, alone!) < 1e-5);
+      }
+    } finally {
+      await backend.dispose();
+    }
+    const writer = new BatchWords(model.config);
+    const small = writer.write([sequence(model.config, Uint32Array.of(1))]);
+    const large = writer.write([sequence(model.config, new Uint32Array(40_000))]);
+    assert.ok(large.length > 80_000 && small.length < 20);
+    assert.deepEqual(readResults(model.config, [], new ArrayBuffer(0)), []);
+  });
+});
+
+function lowerTriangle(inputs: number): Uint8Array {
+  return Uint8Array.from({ length: inputs * inputs }, (_, i) => Number(i % inputs <= Math.floor(i / inputs)));
+}

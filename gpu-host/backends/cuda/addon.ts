@@ -1,0 +1,129 @@
+import { existsSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import { CudaError } from './errors.ts';
+import type { TensorPlace } from './weights.ts';
+
+/** What the addon (`native/addon`) exports. What it throws has a `code`: see `fromAddon`. */
+export interface CudaAddon {
+  /** Whether it computes on the CPU, as tests do. */
+  readonly emulated: boolean;
+  readonly Engine: new (options: EngineOptions, tensors: readonly TensorPlace[]) => EngineHandle;
+  /** The cards of this machine; none without a driver. */
+  devices(): readonly CudaDevice[];
+  /** Host memory that the device reads and writes by itself; undefined when there is none left. */
+  allocatePinned(bytes: number): ArrayBuffer | undefined;
+}
+
+export interface CudaDevice {
+  readonly name: string;
+  readonly memoryBytes: number;
+  readonly multiprocessors: number;
+  /** Such as `9.0`. */
+  readonly capability: string;
+  /** As CUDA counts: 13000 is 13.0; 0 when unknown. */
+  readonly driverVersion: number;
+  readonly runtimeVersion: number;
+}
+
+/** Width of weights, activations, keys and values on the device. `float32` is for finding faults: plain kernels, twice the memory. */
+export type Precision = 'bf16' | 'float32';
+
+/** `EngineOptions` of `native/engine/engine.h`. */
+export interface EngineOptions {
+  readonly hidden: number;
+  readonly intermediate: number;
+  readonly layers: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly vocabulary: number;
+  readonly rmsEpsilon: number;
+  readonly tiedEmbeddings: boolean;
+  readonly attentionBias: boolean;
+  readonly queryKeyNorm: boolean;
+  readonly frequencies: Float64Array;
+  readonly device: number;
+  readonly pageSize: number;
+  readonly pageCount: number;
+  readonly maxRows: number;
+  readonly maxSequences: number;
+  readonly scratchSlots: number;
+  readonly memoryBytes: number;
+  readonly reserveBytes: number;
+  readonly precision: Precision;
+  readonly graphs: boolean;
+  readonly cublas: boolean;
+}
+
+/** One model on one card. Everything but `submit` is done when it returns. */
+export interface EngineHandle {
+  /**
+   * Starts a step and resolves with its results (`readResults`). `words` are copied before it returns. At most two are under way at once.
+   * @param adapter id of one that `loadAdapter` gave
+   */
+  submit(words: Uint32Array, adapter?: number): Promise<ArrayBuffer>;
+  project(states: Float32Array, count: number, topK: number, tokens: Uint32Array, logProbabilities: Float32Array): void;
+  /** Tokens `first[r]` up to `first[r + 1]` are those of state r. */
+  score(
+    states: Float32Array,
+    count: number,
+    tokens: Uint32Array,
+    first: Int32Array,
+    logProbabilities: Float32Array,
+    entropies: Float32Array,
+  ): void;
+  copySlots(sources: Uint32Array, destinations: Uint32Array, shifts: Int32Array | undefined): void;
+  pages(): { readonly count: number; readonly bytes: number };
+  readPage(page: number, into: Uint8Array): void;
+  writePage(page: number, from: Uint8Array): void;
+  loadAdapter(matrices: readonly AdapterMatrices[]): { readonly id: number; readonly bytes: number };
+  /** Its memory is free as soon as no step under way uses it. Does nothing for one that was freed. */
+  freeAdapter(id: number): void;
+  memory(): MemoryReport;
+  /** Waits for what is under way and frees everything; does nothing the second time. */
+  dispose(): void;
+}
+
+/** What an adapter adds to one projection. `a` is rank × columns, `b` rows × rank and has the scale in it. */
+export interface AdapterMatrices {
+  readonly layer: number;
+  readonly projection: string;
+  readonly rank: number;
+  readonly columns: number;
+  readonly rows: number;
+  readonly a: Float32Array;
+  readonly b: Float32Array;
+}
+
+/** Bytes on the device. */
+export interface MemoryReport {
+  readonly weights: number;
+  readonly pool: number;
+  readonly scratch: number;
+  readonly total: number;
+  readonly free: number;
+  readonly pagesThatFit: number;
+}
+
+/** Where `npm run build:cuda` leaves the addon. */
+export const ADDON_FILE = join(import.meta.dirname, 'dist', 'pie-cuda.node');
+
+/**
+ * The addon in `file`, by default that of `PIE_CUDA_ADDON` or else the one that was built.
+ * @throws CudaError `not-built`
+ */
+export function loadAddon(file = process.env.PIE_CUDA_ADDON || ADDON_FILE): CudaAddon {
+  if (!existsSync(file)) {
+    throw new CudaError(
+      'not-built',
+      `the CUDA backend was not built: there is no ${file}. Run "npm run build:cuda" in a clone of Pie, or name an addon from elsewhere by PIE_CUDA_ADDON`,
+    );
+  }
+  try {
+    return createRequire(import.meta.url)(file) as CudaAddon;
+  } catch (cause) {
+    const text = cause instanceof Error ? cause.message : String(cause);
+    throw new CudaError('not-built', `${file} cannot be loaded: ${text}. Run "npm run build:cuda" again`, { cause });
+  }
+}

@@ -1,0 +1,180 @@
+import type { ModelConfig } from '#gpu-host/models/config.ts';
+import type { Draw, SequenceInput, SequenceOutput, TopRequest } from '../backend.ts';
+import { allowedWords } from '../check.ts';
+
+/*
+ * A batch as one array of words, and its results as another, so that a step costs the addon one call and no walk over objects.
+ * `native/addon/batch.h` says the same layout.
+ */
+
+const MAGIC = 0x31454950;
+const HEADER_WORDS = 4;
+/** rows, contextCount, outputRows, topK, flags, 0. */
+const SEQUENCE_WORDS = 6;
+/** temperature, topP, minP, seed, position. */
+const DRAW_WORDS = 5;
+const FLAG = {
+  embeds: 1,
+  mask: 2,
+  writes: 4,
+  probabilities: 8,
+  states: 16,
+  attention: 32,
+  allowed: 64,
+  draws: 128,
+} as const;
+const FIRST_WORDS = 16 * 1024;
+
+/** Most top tokens of a row that the device finds; MAX_TOP_K of `native/kernels/head.h`. */
+export const MAX_TOP_K = 2048;
+
+/** Writes batches into memory of its own, which grows as needed and is used again. The sequences' sizes have been checked. */
+export class BatchWords {
+  readonly #config: ModelConfig;
+  #words = new Uint32Array(FIRST_WORDS);
+  #floats = new Float32Array(this.#words.buffer);
+  #bytes = new Uint8Array(this.#words.buffer);
+  #length = 0;
+
+  constructor(config: ModelConfig) {
+    this.#config = config;
+  }
+
+  /** Good until the next batch is written; the addon copies what it needs of it. */
+  write(batch: readonly SequenceInput[]): Uint32Array {
+    let length = HEADER_WORDS;
+    for (const sequence of batch) length += sequenceWords(this.#config, sequence);
+    this.#grow(length);
+    this.#words.set([MAGIC, length, batch.length, 0]);
+    this.#length = HEADER_WORDS;
+    for (const sequence of batch) this.#put(sequence);
+    return this.#words.subarray(0, length);
+  }
+
+  #put(sequence: SequenceInput): void {
+    const { inputs, positions, context, mask, writes, output } = sequence;
+    const words = this.#words;
+    const top = output.kind === 'top' ? output : undefined;
+    const head = this.#length;
+    words[head] = positions.length;
+    words[head + 1] = context.length;
+    words[head + 2] = output.kind === 'none' ? 0 : output.rows;
+    words[head + 3] = top ? topKOf(this.#config, top) : 0;
+    words[head + 4] = flagsOf(sequence);
+    words[head + 5] = 0;
+    this.#length += SEQUENCE_WORDS;
+    if (inputs.kind === 'tokens') this.#array(inputs.tokens);
+    else {
+      this.#floats.set(inputs.embeds, this.#length);
+      this.#length += inputs.embeds.length;
+    }
+    this.#array(positions);
+    this.#array(context);
+    this.#array(writes);
+    if (mask !== 'causal') {
+      this.#bytes.set(mask, this.#length * 4);
+      this.#length += Math.ceil(mask.length / 4);
+    }
+    if (top?.allowed) this.#array(top.allowed);
+    for (const draw of top?.draws ?? []) this.#draw(draw);
+  }
+
+  #array(values: Uint32Array): void {
+    this.#words.set(values, this.#length);
+    this.#length += values.length;
+  }
+
+  #draw({ temperature, topP, minP, seed, position }: Draw): void {
+    const at = this.#length;
+    this.#floats[at] = temperature;
+    this.#floats[at + 1] = topP;
+    this.#floats[at + 2] = minP;
+    this.#words[at + 3] = seed;
+    this.#words[at + 4] = position;
+    this.#length += DRAW_WORDS;
+  }
+
+  #grow(length: number): void {
+    if (length <= this.#words.length) return;
+    this.#words = new Uint32Array(2 ** Math.ceil(Math.log2(length)));
+    this.#floats = new Float32Array(this.#words.buffer);
+    this.#bytes = new Uint8Array(this.#words.buffer);
+  }
+}
+
+/** The outputs of a batch out of the buffer that the addon gave for it; they share its memory. */
+export function readResults(
+  config: ModelConfig,
+  batch: readonly SequenceInput[],
+  buffer: ArrayBuffer,
+): SequenceOutput[] {
+  let at = 0;
+  const floats = (count: number): Float32Array => {
+    at += 4 * count;
+    return new Float32Array(buffer, at - 4 * count, count);
+  };
+  const tokens = (count: number): Uint32Array => {
+    at += 4 * count;
+    return new Uint32Array(buffer, at - 4 * count, count);
+  };
+  return batch.map(({ output, attention, context, positions }) => {
+    const made = outputOf(config, output, tokens, floats);
+    return attention === true ? { ...made, attention: floats(context.length + positions.length) } : made;
+  });
+}
+
+function outputOf(
+  config: ModelConfig,
+  output: SequenceInput['output'],
+  tokens: (count: number) => Uint32Array,
+  floats: (count: number) => Float32Array,
+): SequenceOutput {
+  if (output.kind === 'none') return { kind: 'none' };
+  const { rows } = output;
+  if (output.kind === 'states') return { kind: 'states', states: floats(rows * config.hiddenSize) };
+  const topK = topKOf(config, output);
+  const top = output.draws
+    ? { topK, tokens: NO_TOKENS, logProbabilities: NO_FLOATS, drawn: tokens(rows) }
+    : {
+        topK,
+        tokens: tokens(rows * topK),
+        logProbabilities: output.tokensOnly === true ? NO_FLOATS : floats(rows * topK),
+      };
+  if (output.states !== true) return { kind: 'top', ...top };
+  return { kind: 'top', ...top, states: floats(rows * config.hiddenSize) };
+}
+
+const NO_TOKENS = new Uint32Array(0);
+const NO_FLOATS = new Float32Array(0);
+
+function topKOf({ vocabularySize }: ModelConfig, { topK }: TopRequest): number {
+  return Math.min(topK, vocabularySize);
+}
+
+function flagsOf({ inputs, mask, writes, output, attention }: SequenceInput): number {
+  let flags = 0;
+  if (inputs.kind === 'embeds') flags |= FLAG.embeds;
+  if (mask !== 'causal') flags |= FLAG.mask;
+  if (writes.length > 0) flags |= FLAG.writes;
+  if (attention === true) flags |= FLAG.attention;
+  if (output.kind === 'states') flags |= FLAG.states;
+  if (output.kind !== 'top') return flags;
+  if (output.tokensOnly !== true && !output.draws) flags |= FLAG.probabilities;
+  if (output.states === true) flags |= FLAG.states;
+  if (output.allowed) flags |= FLAG.allowed;
+  if (output.draws) flags |= FLAG.draws;
+  return flags;
+}
+
+function sequenceWords(
+  config: ModelConfig,
+  { inputs, positions, context, mask, writes, output }: SequenceInput,
+): number {
+  const n = positions.length;
+  let words = SEQUENCE_WORDS + n + context.length + writes.length;
+  words += inputs.kind === 'tokens' ? n : n * config.hiddenSize;
+  if (mask !== 'causal') words += Math.ceil(mask.length / 4);
+  if (output.kind !== 'top') return words;
+  if (output.allowed) words += output.rows * allowedWords(config);
+  return words + (output.draws?.length ?? 0) * DRAW_WORDS;
+}

@@ -1,0 +1,112 @@
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+
+/** What compiles: for the card, or for the emulation on this machine's CPU. */
+export interface Compiler {
+  readonly program: string;
+  /** As the program says itself: an object of another version is another object. */
+  readonly version: string;
+  readonly compile: readonly string[];
+  /** Of sources in which nothing runs on the card; they need not be read twice. */
+  readonly compileHost: readonly string[];
+  /** Of a program, and of a library that Node loads. */
+  readonly link: readonly string[];
+  readonly linkShared: readonly string[];
+}
+
+/** A compiler is missing or too old. The message says how to get it. */
+export class MissingCompilerError extends Error {
+  override readonly name = 'MissingCompilerError';
+}
+
+const OLDEST_CUDA = 12;
+
+/** Where nvcc is: on PATH, under CUDA_HOME or CUDA_PATH, or where NVIDIA's packages put it. */
+export function findNvcc(env: NodeJS.ProcessEnv = process.env): string | undefined {
+  const homes = [env.CUDA_HOME, env.CUDA_PATH].filter((home) => home !== undefined && home !== '');
+  const folders = [...(env.PATH ?? '').split(path.delimiter), ...homes.map((home) => path.join(`${home}`, 'bin'))];
+  return [...folders, '/usr/local/cuda/bin']
+    .map((folder) => path.join(folder, 'nvcc'))
+    .find((file) => existsSync(file));
+}
+
+/** @param arch such as `sm_90a` */
+export function cardCompiler(arch: string): Compiler {
+  if (!/^sm_\d+[af]?$/.test(arch)) throw new MissingCompilerError(`"${arch}" is no architecture such as sm_90a.`);
+  const program = findNvcc();
+  if (program === undefined) throw new MissingCompilerError(HOW_TO_GET_NVCC);
+  const version = says(program, ['--version']);
+  const release = /release (\d+)\.(\d+)/.exec(version);
+  if (release === null) throw new MissingCompilerError(`${program} does not run: ${version || 'it says nothing'}`);
+  if (Number(release[1]) < OLDEST_CUDA) {
+    throw new MissingCompilerError(
+      `${program} is CUDA ${release[1]}.${release[2]}; ${OLDEST_CUDA} or newer is needed.`,
+    );
+  }
+  const target = `-gencode=arch=${arch.replace('sm_', 'compute_')},code=${arch}`;
+  // The level is the host's; the card's code is optimised in full.
+  const common = ['-O2', '-std=c++17', '-Xcompiler', '-fPIC,-Wall,-Wno-stringop-overflow'];
+  return {
+    program,
+    version,
+    compile: ['-x', 'cu', target, ...common],
+    compileHost: ['-x', 'c++', '-DPIE_CUDA', ...common],
+    link: [target, '-cudart', 'static', '-ldl', '-lpthread'],
+    linkShared: [target, '-shared', '-cudart', 'static', '-ldl', '-lpthread'],
+  };
+}
+
+const HOW_TO_GET_NVCC = `nvcc, the compiler of the CUDA toolkit, was not found on PATH, under CUDA_HOME or in /usr/local/cuda.
+Install the toolkit (${OLDEST_CUDA} or newer; only the compiler and the runtime's headers are needed) from
+https://developer.nvidia.com/cuda-downloads, or with the system's package manager ("apt-get install cuda-nvcc-13-0 cuda-cudart-dev-13-0"
+from NVIDIA's repository), then try again. CUDA_HOME names a toolkit elsewhere.`;
+
+/** g++ or clang++, whichever builds and runs a program; CXX names another. With `sanitize`, every wrong address ends the run, and it is slow. */
+export function emulationCompiler(sanitize = false, env: NodeJS.ProcessEnv = process.env): Compiler {
+  const named = env.CXX === undefined || env.CXX === '' ? [] : [env.CXX];
+  for (const program of [...named, 'g++', 'clang++']) {
+    const version = says(program, ['--version']);
+    if (version === '') continue;
+    // Where the sanitizer's library is installed, an address that the card would refuse ends the run.
+    for (const checks of sanitize ? [SANITIZED] : [['-fsanitize=alignment', '-fno-sanitize-recover=all'], []]) {
+      if (!builds(program, checks)) continue;
+      const mac = process.platform === 'darwin';
+      const warnings = ['-Wall', '-Wextra', '-Wno-unknown-pragmas', '-Wno-pass-failed'];
+      const compile = ['-x', 'c++', '-std=c++17', '-O1', '-fPIC', '-pthread', ...warnings, ...checks];
+      return {
+        program,
+        version,
+        compile,
+        compileHost: compile,
+        link: ['-pthread', ...(mac ? [] : ['-ldl']), ...checks],
+        linkShared: ['-shared', '-pthread', ...(mac ? ['-undefined', 'dynamic_lookup'] : ['-ldl']), ...checks],
+      };
+    }
+  }
+  throw new MissingCompilerError(
+    'g++ or clang++, with which the CUDA emulation of the tests is compiled, was not found. Install one ("apt-get install g++").',
+  );
+}
+
+const SANITIZED = ['-fsanitize=address,undefined', '-fno-sanitize-recover=all', '-fno-omit-frame-pointer', '-g1'];
+
+/** What a program prints when it succeeds; empty when it is not there. */
+function says(program: string, args: readonly string[]): string {
+  const run = spawnSync(program, args, { encoding: 'utf8' });
+  return run.status === 0 ? run.stdout : '';
+}
+
+function builds(program: string, checks: readonly string[]): boolean {
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-compiler-'));
+  try {
+    const source = path.join(folder, 'probe.cc');
+    writeFileSync(source, '#include <vector>\nint main() { return static_cast<int>(std::vector<int>().size()); }\n');
+    const out = path.join(folder, 'probe');
+    const compiled = spawnSync(program, ['-std=c++17', ...checks, source, '-o', out], { stdio: 'ignore' });
+    return compiled.status === 0 && spawnSync(out, { stdio: 'ignore' }).status === 0;
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}

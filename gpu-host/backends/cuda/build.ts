@@ -1,0 +1,79 @@
+/** `npm run build:cuda`: compiles the native backend for a card. `--help` says what else it builds. */
+import path from 'node:path';
+import { parseArgs } from 'node:util';
+import { ADDON_FILE } from './addon.ts';
+import { BuildError } from './build-cache.ts';
+import { build, DEFAULT_ARCH, type Target } from './build-targets.ts';
+import { cardCompiler, emulationCompiler, MissingCompilerError } from './build-tools.ts';
+
+const HELP = `Usage: npm run build:cuda -- [options]
+
+Compiles the CUDA backend with nvcc, for the platform to load. Objects are kept, and made again only when their sources change.
+
+  --arch ARCH   the card's architecture (${DEFAULT_ARCH}: H100, H200)
+  --emulate     for this machine's CPU, with the CUDA emulation of the tests, instead of a card
+  --sanitize    with --emulate: every wrong address and undefined operation ends the run, which is slow
+  --tests       the C++ tests instead of the addon
+  --harness     the program that checks and measures on a card instead of the addon
+  --out FILE    where it goes (the addon for a card: where the platform looks for it; others: a cache, the path is printed)
+  --jobs N      compilations at the same time (as many as cores)
+  --registers   show what ptxas says of each kernel's registers, spills and shared memory
+  --quiet       print nothing but the path
+`;
+
+/** @returns the exit code */
+async function main(args: readonly string[]): Promise<number> {
+  const { values } = parseArgs({
+    args: [...args],
+    options: {
+      arch: { type: 'string', default: DEFAULT_ARCH },
+      emulate: { type: 'boolean', default: false },
+      sanitize: { type: 'boolean', default: false },
+      tests: { type: 'boolean', default: false },
+      harness: { type: 'boolean', default: false },
+      out: { type: 'string' },
+      jobs: { type: 'string' },
+      registers: { type: 'boolean', default: false },
+      quiet: { type: 'boolean', default: false },
+      help: { type: 'boolean', default: false },
+    },
+  });
+  if (values.help) {
+    console.log(HELP);
+    return 0;
+  }
+  const target: Target = values.tests ? 'tests' : values.harness ? 'harness' : 'addon';
+  const say = (text: string) => {
+    if (!values.quiet) console.log(text);
+  };
+  const compiler = values.emulate ? emulationCompiler(values.sanitize) : cardCompiler(values.arch);
+  const release = /release [\d.]+/.exec(compiler.version)?.[0] ?? compiler.version.split('\n')[0];
+  say(`Building with ${compiler.program} (${release})${values.emulate ? ', emulated' : ` for ${values.arch}`} …`);
+  const started = performance.now();
+  const out = values.out ?? (target === 'addon' && !values.emulate ? ADDON_FILE : undefined);
+  const file = await build(target, {
+    emulated: values.emulate,
+    sanitize: values.sanitize,
+    arch: values.arch,
+    ...(out === undefined ? {} : { out: path.resolve(out) }),
+    ...(values.jobs === undefined ? {} : { jobs: Math.max(1, Number(values.jobs) || 1) }),
+    ...(values.registers && !values.emulate ? { extra: ['-Xptxas', '-v'] } : {}),
+    onCompiled: (source, done, of, warnings) => {
+      say(`[${done}/${of}] ${path.relative(path.join(import.meta.dirname, 'native'), source)}`);
+      if (warnings !== '') say(warnings);
+    },
+  });
+  say(`Made in ${((performance.now() - started) / 1000).toFixed(1)} s:`);
+  console.log(file);
+  return 0;
+}
+
+try {
+  process.exitCode = await main(process.argv.slice(2));
+} catch (error) {
+  const known = error instanceof MissingCompilerError || error instanceof BuildError;
+  const wrongUse = error instanceof Error && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS');
+  if (!known && !wrongUse) throw error;
+  console.error(wrongUse ? `${error.message}\n\n${HELP}` : error.message);
+  process.exitCode = wrongUse ? 2 : 1;
+}

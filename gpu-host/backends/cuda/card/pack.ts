@@ -1,0 +1,227 @@
+/**
+ * `node gpu-host/backends/cuda/card/pack.ts OUT [--stories] [--platform] [--no-programs]`: what a machine with a card and without Node or network needs beside this
+ * tree for `run.sh`, as a few compressed files in OUT: programs built here, what the reference says, and with `--platform` Node, the packages that the platform
+ * loads, Redis and a built inferlet. Files that are there already are kept: delete OUT to make all anew. Prints what it takes.
+ */
+import { execFileSync } from 'node:child_process';
+import {
+  chmodSync,
+  copyFileSync,
+  cpSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, dirname, join, relative, resolve } from 'node:path';
+import { parseArgs } from 'node:util';
+import { build } from '../build-targets.ts';
+
+const HERE = import.meta.dirname;
+const ROOT = resolve(HERE, '../../../..');
+const MODULES = join(ROOT, 'node_modules');
+
+/** Packages that nothing on the card's machine computes with; they are imported all the same, so that each has a stand-in that fails when it is used. */
+const STOOD_IN: Readonly<Record<string, readonly string[]>> = {
+  'onnxruntime-node': ['InferenceSession', 'Tensor', 'env'],
+  'onnx-proto': [],
+  esbuild: ['build', 'transform'],
+  'componentize-qjs': ['componentize'],
+};
+/** Optional parts of packages, and what only developers read. */
+const LEFT_OUT = ['binaryen', 'oxc-minify', 'node', 'cli-progress'];
+const DEAD_WEIGHT =
+  /\.(map|md|markdown|d\.ts|d\.mts|d\.cts|ts|mts|cts|flow)$|\/(test|tests|docs|example|examples|benchmark)\//;
+/** Packages of the tests, and what the addon is compiled with. */
+const TEST_PACKAGES = ['fast-check', 'node-api-headers'];
+/** Libraries that any system has. */
+const SYSTEM = /^(linux-vdso|ld-linux|libc\.|libm\.|libdl\.|libpthread\.|librt\.)/;
+
+await main();
+
+async function main(): Promise<void> {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: {
+      stories: { type: 'boolean', default: false },
+      platform: { type: 'boolean', default: false },
+      programs: { type: 'boolean', default: true },
+    },
+    allowNegative: true,
+  });
+  const [out] = positionals.map((each) => resolve(each));
+  if (out === undefined || positionals.length !== 1)
+    throw new RangeError('pack.ts OUT [--stories] [--platform] [--no-programs]');
+  mkdirSync(out, { recursive: true });
+  const scratch = mkdtempSync(join(tmpdir(), 'pie-pack-'));
+  try {
+    if (values.programs) await packPrograms(out, scratch);
+    packFixtures(out, scratch, values.stories);
+    if (values.platform) {
+      packNode(out, scratch);
+      packRedis(out, scratch);
+    }
+  } finally {
+    rmSync(scratch, { recursive: true, force: true });
+  }
+  let total = 0;
+  for (const file of globSync('*', { cwd: out }).sort()) {
+    const { size } = statSync(join(out, file));
+    total += size;
+    process.stdout.write(`${(size / 2 ** 20).toFixed(1).padStart(6)} MiB  ${file}\n`);
+  }
+  process.stdout.write(`${(total / 2 ** 20).toFixed(1).padStart(6)} MiB  in all\n`);
+}
+
+/** The harness, the C++ tests and the addon for a card, and the word by which `run.sh` knows that they are of these sources. */
+async function packPrograms(out: string, scratch: string): Promise<void> {
+  const sources = execFileSync('bash', [join(HERE, 'run.sh'), '--sources'], { encoding: 'utf8' }).trim();
+  const file = join(out, 'sources');
+  if (existsSync(file) && readFileSync(file, 'utf8').trim() === sources && existsSync(join(out, 'programs.tar.xz')))
+    return;
+  const folder = join(scratch, 'programs');
+  for (const [target, name] of [
+    ['harness', 'cuda-harness'],
+    ['tests', 'cuda-tests'],
+    ['addon', 'pie-cuda.node'],
+  ] as const) {
+    say(`building ${name}`);
+    const made = await build(target, { emulated: false, out: join(folder, name) });
+    execFileSync('strip', [made]);
+  }
+  compress(folder, join(out, 'programs.tar.xz'));
+  writeFileSync(file, `${sources}\n`);
+}
+
+function packFixtures(out: string, scratch: string, stories: boolean): void {
+  const file = join(out, 'fixtures.tar.xz');
+  if (existsSync(file)) return;
+  const folder = join(scratch, 'fixtures');
+  say('writing what the reference says');
+  execFileSync(process.execPath, [join(HERE, 'fixtures.ts'), folder, ...(stories ? ['--stories'] : [])]);
+  compress(folder, file);
+}
+
+/** `node`, the packages that are loaded, and the inferlet of the platform's tax. */
+function packNode(out: string, scratch: string): void {
+  const file = join(out, 'node.tar.xz');
+  if (existsSync(file)) return;
+  const folder = join(scratch, 'node');
+  mkdirSync(join(folder, 'lib'), { recursive: true });
+  say('copying Node and packages');
+  copyFileSync(process.execPath, join(folder, 'node'));
+  execFileSync('strip', [join(folder, 'node')]);
+  for (const library of librariesOf(process.execPath))
+    if (!basename(library).startsWith('libstdc++')) copyFileSync(library, join(folder, 'lib', basename(library)));
+  for (const at of packagesNeeded()) copyPackage(at, join(folder, 'node_modules', relative(MODULES, at)));
+  for (const [name, exported] of Object.entries(STOOD_IN)) standIn(join(folder, 'node_modules', name), exported);
+  say('building the inferlet');
+  execFileSync(process.execPath, [
+    join(ROOT, 'gateway/cli/bin.js'),
+    'build',
+    join(ROOT, 'test/inferlets/decode.ts'),
+    '--out',
+    join(folder, 'decode.wasm'),
+  ]);
+  compress(folder, file);
+}
+
+/** redis-server of this machine with its libraries, behind a script that finds them. */
+function packRedis(out: string, scratch: string): void {
+  const file = join(out, 'redis.tar.xz');
+  if (existsSync(file)) return;
+  const program = realpathSync(execFileSync('sh', ['-c', 'command -v redis-server'], { encoding: 'utf8' }).trim());
+  const folder = join(scratch, 'redis');
+  mkdirSync(join(folder, 'lib'), { recursive: true });
+  // What it does follows from its name.
+  copyFileSync(program, join(folder, 'lib', 'redis-server'));
+  for (const library of librariesOf(program)) copyFileSync(library, join(folder, 'lib', basename(library)));
+  const script =
+    '#!/bin/sh\nhere=$(dirname "$(readlink -f "$0")")\nLD_LIBRARY_PATH=$here/lib exec "$here/lib/redis-server" "$@"\n';
+  writeFileSync(join(folder, 'redis-server'), script);
+  chmodSync(join(folder, 'redis-server'), 0o755);
+  compress(folder, file);
+}
+
+/** Shared libraries that a program loads, but for the system's. */
+function librariesOf(program: string): string[] {
+  return execFileSync('ldd', [program], { encoding: 'utf8' })
+    .split('\n')
+    .flatMap((line) => / => (\/\S+)/.exec(line)?.[1] ?? [])
+    .filter((library) => !SYSTEM.test(basename(library)));
+}
+
+/** Folders of all packages that the platform may load: what package.json names, and what those need. */
+function packagesNeeded(): string[] {
+  const found = new Set<string>();
+  const { dependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as Manifest;
+  const pending = [...Object.keys(dependencies ?? {}), ...TEST_PACKAGES].map((name) => ({ name, from: ROOT }));
+  for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
+    const { name, from } = next;
+    if (name in STOOD_IN || LEFT_OUT.includes(name)) continue;
+    const at = findPackage(name, from);
+    if (at === undefined || found.has(at)) continue;
+    found.add(at);
+    const manifest = JSON.parse(readFileSync(join(at, 'package.json'), 'utf8')) as Manifest;
+    for (const each of Object.keys({ ...manifest.dependencies, ...manifest.optionalDependencies }))
+      pending.push({ name: each, from: at });
+  }
+  return [...found];
+}
+
+interface Manifest {
+  readonly dependencies?: Readonly<Record<string, string>>;
+  readonly optionalDependencies?: Readonly<Record<string, string>>;
+}
+
+function findPackage(name: string, from: string): string | undefined {
+  for (let folder = from; folder.startsWith(ROOT); folder = dirname(folder)) {
+    const at = join(folder, 'node_modules', name);
+    if (existsSync(join(at, 'package.json'))) return realpathSync(at);
+  }
+  return undefined;
+}
+
+function copyPackage(from: string, to: string): void {
+  cpSync(from, to, {
+    recursive: true,
+    filter: (file) => {
+      const inside = file.slice(from.length);
+      return !inside.includes('/node_modules') && !DEAD_WEIGHT.test(inside);
+    },
+  });
+}
+
+/** A module whose every export is a thing of which anything may be asked at load, and that says what it is when it is used. */
+function standIn(folder: string, exported: readonly string[]): void {
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(
+    join(folder, 'package.json'),
+    JSON.stringify({ name: basename(folder), version: '0.0.0', type: 'module', exports: './index.js' }),
+  );
+  const lines = [
+    `const fail = () => { throw new Error(${JSON.stringify(`${basename(folder)} is not in this pack`)}); };`,
+    'const thing = new Proxy(function () {}, { get: (_, key) => (key === "then" ? undefined : thing), apply: fail, construct: fail });',
+    'export default thing;',
+    ...exported.map((name) => `export const ${name} = thing;`),
+  ];
+  writeFileSync(join(folder, 'index.js'), `${lines.join('\n')}\n`);
+}
+
+function compress(folder: string, file: string): void {
+  say(`compressing ${basename(file)}`);
+  execFileSync('tar', ['--create', '--xz', '--file', `${file}.part`, '--directory', folder, '.'], {
+    env: { ...process.env, XZ_OPT: '-9e' },
+  });
+  execFileSync('mv', [`${file}.part`, file]);
+}
+
+function say(text: string): void {
+  process.stderr.write(`${text} …\n`);
+}

@@ -1,0 +1,153 @@
+/**
+ * `node gpu-host/backends/cuda/card/platform-tax.ts --harness FILE [--shape 8B] [--clients 32] [--component decode.wasm] [--json FILE]`: time per token of
+ * inferlets that decode side by side through the whole platform, over the same step of the engine alone (`cuda-harness bench`), in turn, on random weights of a true
+ * shape that it writes first. Redis and a built component are all that it needs besides the backend.
+ */
+import { type ChildProcessByStdio, spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import type { Readable, Writable } from 'node:stream';
+import { parseArgs } from 'node:util';
+import { connectStats, startTogether } from '#test/bench/clients.ts';
+import { formatSpread, type Spread, spread, table } from '#test/bench/statistics.ts';
+import { Platform, ROOT } from '#test/harness/platform.ts';
+import { SHAPES, writeRandomShape } from './random-shape.ts';
+
+const WAYS = ['fused', 'run-ahead'] as const;
+/** Tokens in each cache before the first step. */
+const CONTEXT = 32;
+const PAGE_SIZE = 16;
+const AIM = 1.02;
+
+interface Decoded {
+  readonly elapsedMs: number;
+}
+
+/** The engine without Node around it, at work between two rounds of the platform. */
+class Harness implements Disposable {
+  readonly #child: ChildProcessByStdio<Writable, Readable, null>;
+  readonly #lines: AsyncIterator<string>;
+
+  constructor(file: string) {
+    this.#child = spawn(file, ['bench'], { stdio: ['pipe', 'pipe', 'inherit'] });
+    this.#lines = createInterface({ input: this.#child.stdout })[Symbol.asyncIterator]();
+  }
+
+  async ask<T>(command: string): Promise<T> {
+    this.#child.stdin.write(`${command}\n`);
+    const { value, done } = await this.#lines.next();
+    if (done) throw new Error(`the harness ended at "${command}"`);
+    const { result, error } = JSON.parse(value) as { result?: T; error?: string };
+    if (result === undefined) throw new Error(`${command}: ${error}`);
+    return result;
+  }
+
+  [Symbol.dispose](): void {
+    this.#child.kill();
+  }
+}
+
+await main();
+
+async function main(): Promise<void> {
+  const { values } = parseArgs({
+    options: {
+      harness: { type: 'string' },
+      shape: { type: 'string', default: '8B' },
+      clients: { type: 'string', default: '32' },
+      steps: { type: 'string', default: '192' },
+      rounds: { type: 'string', default: '3' },
+      component: { type: 'string', default: join(ROOT, 'test/inferlets/decode.ts') },
+      model: { type: 'string' },
+      json: { type: 'string' },
+    },
+  });
+  const { harness: file, shape, component } = values;
+  const config = SHAPES[shape];
+  if (file === undefined || config === undefined) throw new RangeError('--harness FILE, --shape 1B, 3B, 8B or toy');
+  const [clients, steps, rounds] = [Number(values.clients), Number(values.steps), Number(values.rounds)];
+  const directory = await mkdtemp(join(tmpdir(), 'pie-tax-'));
+  const model = values.model ?? join(directory, 'model');
+  try {
+    const beganMs = performance.now();
+    if (!existsSync(join(model, 'model.safetensors'))) await writeRandomShape(model, config);
+    process.stderr.write(`random weights: ${seconds(beganMs)}\n`);
+    const pages = Math.ceil((clients + 1) * ((CONTEXT + steps) / PAGE_SIZE + 2));
+    await using platform = await Platform.start({
+      functions: false,
+      config: `[[model]]\nname = "random"\nsource = "file:${model}"\nbackend = "cuda"\npages = ${pages}\nmax_batch_tokens = 2048\n`,
+    });
+    process.stderr.write(`the platform serves: ${seconds(beganMs)}\n`);
+    const deployed = await platform.pie(['deploy', component, '--name', 'decode', '--json']);
+    if (deployed.code !== 0) throw new Error(deployed.stderr);
+    using harness = new Harness(file);
+    const context = CONTEXT + steps / 2;
+    await harness.ask(`load shape=${shape} sequences=${clients} context=${context} room=${steps} rows=256`);
+    process.stderr.write(`the harness is ready: ${seconds(beganMs)}\n`);
+    const stats = await connectStats(platform);
+    const bareMs: number[] = [];
+    const perToken = Object.fromEntries(WAYS.map((way) => [way, [] as number[]]));
+    const batch: number[] = [];
+    try {
+      for (let round = 0; round <= rounds; round++) {
+        const bare = await harness.ask<{ wallMs: { mean: number } }>(
+          `decode batch=${clients} context=${context} steps=${steps}`,
+        );
+        if (round > 0) bareMs.push(bare.wallMs.mean);
+        for (const way of WAYS) {
+          const inputs = Array.from({ length: clients }, () => ({ way, context: CONTEXT, steps }));
+          const outputs = await startTogether<Decoded>(platform, 'decode', inputs, async () => {
+            await stats.stats({ reset: true });
+          });
+          const [after] = (await stats.stats()).models;
+          if (round === 0) continue; // Warm.
+          perToken[way]?.push(Math.max(...outputs.map(({ elapsedMs }) => elapsedMs)) / steps);
+          batch.push(after?.meanBatchSize ?? 0);
+        }
+        process.stderr.write(`round ${round}: ${seconds(beganMs)}\n`);
+      }
+    } finally {
+      stats.close();
+    }
+    const rows = WAYS.map((way) => ({
+      way,
+      perTokenMs: spread(perToken[way] ?? []),
+      ratio: ratios(perToken[way] ?? [], bareMs),
+    }));
+    const report = {
+      shape,
+      clients,
+      context: CONTEXT,
+      steps,
+      aim: AIM,
+      bareMs: spread(bareMs),
+      meanBatch: spread(batch),
+      rows,
+    };
+    if (values.json !== undefined) await writeFile(values.json, JSON.stringify(report));
+    const header = ['way', 'ms a token', 'bare step, ms', 'ratio', 'aim'];
+    const cells = rows.map(({ way, perTokenMs, ratio }) => [
+      way,
+      formatSpread(perTokenMs, 3),
+      formatSpread(report.bareMs, 3),
+      formatSpread(ratio, 3),
+      `≤ ${AIM}`,
+    ]);
+    process.stdout.write(
+      `${clients} inferlets, ${shape}, random weights; mean batch ${report.meanBatch.median.toFixed(1)}\n${table(header, cells)}\n`,
+    );
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+function ratios(perToken: readonly number[], bare: readonly number[]): Spread {
+  return spread(perToken.map((each, i) => each / (bare[i] ?? Number.NaN)));
+}
+
+function seconds(sinceMs: number): string {
+  return `${((performance.now() - sinceMs) / 1000).toFixed(1)} s`;
+}

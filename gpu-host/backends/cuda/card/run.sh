@@ -1,0 +1,164 @@
+#!/bin/bash
+# Everything that is worth knowing of a card, in one command: run.sh OUT [--full] [--emulate] [--pack FOLDER]
+#
+# Builds the harness (or takes the one of the pack), checks the engine against the reference, runs the C++ tests and, where the pack brings Node, the
+# backend's own tests and the platform's tax, measures against the card's limits and PyTorch, prints the table of the aims last.
+# Each step has a time limit and a failure ends no other step. Quick takes about three minutes, --full about eight. See README.md.
+set -u
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+native=$here/../native
+root=$here/../../../..
+# The sources as they are, in one word: a program that was built of others is not used.
+sources() { (cd "$native" && find kernels engine harness device addon testing -type f | LC_ALL=C sort | xargs cat | sha256sum | cut -d ' ' -f 1); }
+
+out=
+mode=quick
+emulate=
+pack=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --full) mode=full ;;
+    --emulate) emulate=1 ;;
+    --pack) pack=$(cd "$2" && pwd) || exit 2; shift ;;
+    --sources) sources; exit ;;
+    -*) echo "run.sh: $1 is not understood" >&2; exit 2 ;;
+    *) out=$1 ;;
+  esac
+  shift
+done
+[ -n "$out" ] || { echo "usage: run.sh OUT [--full] [--emulate] [--pack FOLDER]" >&2; exit 2; }
+mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 2
+work=${PIE_CARD_WORK:-${TMPDIR:-/tmp}/pie-card}
+mkdir -p "$work"
+log=$out/log.txt
+: >"$log"
+failed=0
+python=${PYTHON:-python3}
+
+# step NAME SECONDS COMMAND…: everything it says goes to the log; its last lines are shown when it fails.
+step() {
+  local name=$1 seconds=$2 began=$SECONDS code text
+  shift 2
+  text=$work/step.txt
+  timeout --kill-after=5 "$seconds" "$@" >"$text" 2>&1
+  code=$?
+  { echo "=== $name: exit $code after $((SECONDS - began)) s"; cat "$text"; } >>"$log"
+  if [ $code -eq 0 ]; then
+    echo "[$SECONDS s] $name: ok, $((SECONDS - began)) s"
+  else
+    failed=1
+    echo "[$SECONDS s] $name: FAILED (exit $code$([ $code -eq 124 ] && echo ', out of time')), $((SECONDS - began)) s"
+    tail -n 15 "$text" | sed 's/^/    /'
+  fi
+  return $code
+}
+
+# build NAME SOURCE…: nvcc over all of them at once, as many as there are processors.
+build() {
+  local name=$1 objects=$work/objects
+  shift
+  mkdir -p "$objects"
+  printf '%s\0' "$@" | NATIVE=$native OBJECTS=$objects xargs -0 -P "$(nproc)" -I{} sh -c '
+    object=$OBJECTS/$(echo "${1#$NATIVE/}" | tr / _).o
+    [ -e "$object" ] || nvcc -x cu -gencode=arch=compute_90a,code=sm_90a -O3 -std=c++17 -Xcompiler -fPIC -c "$1" -o "$object.part" && { [ ! -e "$object.part" ] || mv "$object.part" "$object"; }' sh {} || return 1
+  local linked=()
+  for source in "$@"; do linked+=("$objects/$(echo "${source#"$native"/}" | tr / _).o"); done
+  nvcc -gencode=arch=compute_90a,code=sm_90a -cudart static "${linked[@]}" -o "$work/$name" -ldl -lpthread
+}
+export -f build
+export native work
+
+unpack() { mkdir -p "$2" && "$python" -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2], filter="fully_trusted")' "$1" "$2"; }
+export -f unpack
+export python
+
+product() { find "$native/kernels" "$native/engine" -name '*.cu' -o -name '*.cc' | grep -v '\.test\.' | sort; }
+
+harness=$work/cuda-harness
+tests=$work/cuda-tests
+peer=(--peer "$python")
+size=()
+if [ "$mode" = full ]; then size+=(--full); fi
+
+if [ -n "$emulate" ]; then
+  node=${NODE:-$root/node_modules/.bin/node}
+  peer=(--no-peer)
+  size+=(--toy)
+  step 'build, emulated' 600 "$node" "$here/../build.ts" --harness --emulate --out "$harness" || exit 1
+  tests=
+else
+  { date -u; nvidia-smi; nvcc --version; "$python" -c 'import torch; print(torch.__version__)'; } >>"$log" 2>&1
+  now=$(sources)
+  # Objects of other sources are no use; those of these are kept from an earlier call.
+  [ "$(cat "$work/sources" 2>/dev/null)" = "$now" ] || rm -rf "$work/objects" "$harness" "$tests"
+  echo "$now" >"$work/sources"
+  if [ -n "$pack" ] && [ "$(cat "$pack/sources" 2>/dev/null)" = "$now" ] && unpack "$pack/programs.tar.xz" "$work/programs" && "$work/programs/cuda-harness" bench </dev/null 2>>"$log"; then
+    echo "[$SECONDS s] the pack's programs run here"
+    harness=$work/programs/cuda-harness
+    tests=$work/programs/cuda-tests
+  elif [ ! -x "$harness" ]; then
+    mapfile -t files < <(product; find "$native/harness" -name '*.cu' ! -name '*.test.*')
+    step 'build of the harness' 240 bash -c 'build cuda-harness "$@"' bash "${files[@]}" || exit 1
+  fi
+  # PyTorch brings cuBLASLt; without PyTorch it may be where the loader looks.
+  if [ -z "${PIE_CUBLASLT:-}" ]; then
+    PIE_CUBLASLT=$("$python" - <<'PY' 2>/dev/null
+import glob, os, sysconfig
+folders = {sysconfig.get_paths()[key] for key in ("purelib", "platlib")}
+print(next((file for folder in folders for pattern in ("nvidia/cu*/lib/libcublasLt.so.*", "nvidia/cublas/lib/libcublasLt.so.*") for file in sorted(glob.glob(os.path.join(folder, pattern)))), ""))
+PY
+)
+    [ -n "$PIE_CUBLASLT" ] || PIE_CUBLASLT=$(ls /usr/local/cuda*/lib64/libcublasLt.so.1[2-9] 2>/dev/null | head -n 1)
+    [ -n "$PIE_CUBLASLT" ] && export PIE_CUBLASLT
+  fi
+  echo "cuBLASLt: ${PIE_CUBLASLT:-not found}" | tee -a "$log"
+fi
+
+# What the reference says: of the pack, or written now where there is Node.
+fixtures=$work/fixtures
+if [ -n "$emulate" ]; then
+  step 'fixtures' 120 "$node" "$here/fixtures.ts" "$fixtures" --small
+elif [ -n "$pack" ] && [ -e "$pack/fixtures.tar.xz" ]; then
+  step 'fixtures' 60 bash -c 'unpack "$@"' bash "$pack/fixtures.tar.xz" "$fixtures"
+fi
+if [ -d "$fixtures" ]; then
+  step 'check against the reference' 90 "$harness" check "$fixtures" --json "$out/check.json"
+  tail -n 40 "$work/step.txt" | grep -v ' s$'
+fi
+
+if [ -n "$tests" ]; then
+  if [ ! -x "$tests" ] && [ "$mode" = full ]; then
+    mapfile -t files < <(product; find "$native/device" "$native/kernels" "$native/engine" "$native/harness" -name '*.test.c[uc]'; echo "$native/testing/main.cc")
+    step 'build of the tests' 240 bash -c 'build cuda-tests "$@"' bash "${files[@]}"
+  fi
+  [ -x "$tests" ] && step 'C++ tests' 60 "$tests"
+fi
+
+# Node, and the packages that it loads, go where this tree looks for them; a tree that has its own keeps them.
+if [ -n "$pack" ] && [ -e "$pack/node.tar.xz" ] && step 'unpack Node' 60 bash -c 'unpack "$@"' bash "$pack/node.tar.xz" "$work/node"; then
+  [ -e "$root/node_modules" ] || ln -s "$work/node/node_modules" "$root/node_modules"
+  export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+:}$work/node/lib PATH=$work/node:$PATH PIE_CUDA_ADDON=$work/programs/pie-cuda.node
+  cd "$root" || exit 1
+  [ -e "$PIE_CUDA_ADDON" ] || step 'build of the addon' 240 node gpu-host/backends/cuda/build.ts --out "$PIE_CUDA_ADDON"
+  step 'backend tests in Node' 120 node --test --test-name-pattern=cuda gpu-host/backends/cuda/parity.test.ts gpu-host/backends/conformance*.test.ts
+  grep -E '^(#|ℹ) (tests|pass|fail) ' "$work/step.txt"
+fi
+
+# What is left of the time, less that of the platform's tax.
+total=${PIE_CARD_SECONDS:-$([ "$mode" = full ] && echo 540 || echo 240)}
+reserve=5
+[ -n "$pack" ] && [ -e "$pack/redis.tar.xz" ] && reserve=120
+seconds=$((total - SECONDS - reserve))
+[ "$seconds" -gt 30 ] || seconds=30
+step 'measurements' $((seconds + 30)) "$python" "$here/bench.py" --harness "$harness" --out "$out" --seconds "$seconds" "${peer[@]}" "${size[@]}"
+cp "$work/step.txt" "$work/bench.txt"
+
+if [ -n "$pack" ] && [ -e "$pack/redis.tar.xz" ] && [ -x "$work/node/node" ] && unpack "$pack/redis.tar.xz" "$work/redis"; then
+  PATH=$work/redis:$PATH step "the platform's tax" 240 node gpu-host/backends/cuda/card/platform-tax.ts --harness "$harness" --component "$work/node/decode.wasm" --json "$out/tax.json"
+  tail -n 5 "$work/step.txt"
+fi
+
+echo
+grep -v '^\[' "$work/bench.txt"
+echo "[$SECONDS s] done; everything is in $out"
+exit $failed

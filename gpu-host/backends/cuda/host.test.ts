@@ -1,0 +1,154 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { randomModel } from '#gpu-host/models/random-model.ts';
+import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import { GREEDY, generate, must, NONE, range } from '#gpu-host/testing/host.ts';
+import type { ChildSpec } from '#infra/supervisor/child.ts';
+import { Supervisor, type SupervisorEvent } from '#infra/supervisor/supervisor.ts';
+import { testAddon } from '../testing/cuda.ts';
+import { loadAddon } from './addon.ts';
+
+/*
+ * A GPU host process under its supervisor, with a model on a (emulated) card that fails.
+ */
+
+let directory: string;
+let addon: string;
+let emulated: boolean;
+before(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'pie-c-'));
+  await randomModel(join(directory, 'model'), { heads: 4, kvHeads: 2, headDim: 8 }, 3);
+  addon = await testAddon();
+  ({ emulated } = loadAddon(addon));
+});
+after(() => rmSync(directory, { recursive: true, force: true }));
+
+/** A host that serves the model `tiny` on a card; `more` settings of its entry, and variables of its environment. */
+function spec(name: string, more: object, env: NodeJS.ProcessEnv): ChildSpec & { readonly address: string } {
+  const address = join(directory, name);
+  const model = {
+    ...{
+      name: 'tiny',
+      source: `file:${join(directory, 'model')}`,
+      backend: 'cuda',
+      bits: 32,
+      headBits: 32,
+      threads: 0,
+    },
+    ...{ pages: 16, pageSize: 8, maxBatchTokens: 64, maxBatchSequences: 8, swapMemoryMb: 1 },
+    ...more,
+  };
+  const config = join(directory, `${name}.json`);
+  writeFileSync(config, JSON.stringify({ name, address, models: [model] }));
+  return {
+    address,
+    name,
+    command: process.execPath,
+    args: [join(import.meta.dirname, '../../main.ts')],
+    env: { ...process.env, PIE_GPU_HOST_CONFIG: config, PIE_CUDA_ADDON: addon, ...env },
+    ready: 'line',
+    readyTimeoutMs: 30_000,
+    stop: 'signal',
+    stopTimeoutMs: 3000,
+  };
+}
+
+function supervise() {
+  const events: SupervisorEvent[] = [];
+  const told = new EventTarget();
+  const supervisor = new Supervisor({
+    logsDirectory: join(directory, 'logs'),
+    report: (event) => {
+      events.push(event);
+      told.dispatchEvent(new Event('event'));
+    },
+  });
+  const seen = async <K extends SupervisorEvent['kind']>(kind: K, count: number) => {
+    for (;;) {
+      const found = events.filter((event): event is Extract<SupervisorEvent, { kind: K }> => event.kind === kind)[
+        count - 1
+      ];
+      if (found) return found;
+      await once(told, 'event');
+    }
+  };
+  return { supervisor, seen };
+}
+
+test('a card that fails ends the host, which says why; calls hear it, and the next life computes the same', async (context) => {
+  if (!emulated) return context.skip('faults can be had of an emulated card only');
+  const { supervisor, seen } = supervise();
+  // Each life of it fails at the same step: late enough for a story, early enough for the test.
+  const host = spec('fails', { precision: 'bf16' }, { PIE_EMULATED_FAULT: 'cudaGraphLaunch:40' });
+  try {
+    await supervisor.start([host]);
+    const connection = await GpuHostConnection.connect(host.address);
+    const { pageCount, bits } = connection.models[0]!;
+    assert.deepEqual([pageCount, bits], [16, 16]);
+    const story = async () => {
+      const inferlet = connection.openInferlet({ id: 'story', maxPages: 16, arrival: 1 });
+      const tokens = await generate(inferlet, inferlet.createQueue('tiny'), [1, 5, 9], 6);
+      await inferlet.close();
+      return tokens;
+    };
+    const first = await story();
+    assert.deepEqual((await connection.stats()).models[0]?.backend, 'cuda');
+
+    const inferlet = connection.openInferlet({ id: 'unlucky', maxPages: 16, arrival: 1 });
+    const queue = inferlet.createQueue('tiny');
+    const pages = must(inferlet.allocatePages(queue, 16));
+    const lost = new Promise<string>((resolve) => connection.onLost(resolve));
+    const again = new Promise<void>((resolve) => connection.onReady(resolve));
+    const run = inferlet.run(queue, {
+      ...{ token: 1, position: 0, pages, maxTokens: 100, sampler: GREEDY, stopTokens: NONE },
+    });
+    let outcome = await run.next();
+    while (outcome.tag === 'ok' && outcome.val.finished === undefined) outcome = await run.next();
+    assert.ok(outcome.tag === 'err' && outcome.val.tag === 'unavailable', JSON.stringify(outcome));
+    const cause = /the device of the model "tiny" failed \(step \d+.*\); the GPU host starts again/;
+    assert.match(outcome.val.val, cause);
+    assert.match(await lost, cause);
+    const after = await inferlet.step(queue, {
+      ...{ tokens: range(1, 2), positions: range(0, 1), inPages: NONE, outPages: NONE, mask: undefined, rows: 1 },
+      output: { tag: 'sample', val: GREEDY },
+    });
+    assert.ok(after.tag === 'err' && after.val.tag === 'unavailable');
+
+    const { why, tail } = await seen('died', 1);
+    assert.equal(why, 'exit code 1');
+    assert.match(tail, /gpu-host: the device of the model "tiny" failed: step \d+/);
+    assert.match(
+      tail,
+      /on device 0 \(Emulated device; 4\.0 GiB, of which .* are taken, with 16 pages; driver for CUDA 13\.0/,
+    );
+    assert.ok((await seen('ready', 2)).restarted);
+    await again;
+    assert.deepEqual(await story(), first);
+    connection.close();
+  } finally {
+    await supervisor.stop([]);
+  }
+});
+
+test('a host that cannot have the card, or its memory, does not start and says what to do', async () => {
+  const { supervisor } = supervise();
+  try {
+    for (const [name, more, env, text] of [
+      [
+        'none',
+        {},
+        { PIE_CUDA_ADDON: join(directory, 'none.node') },
+        /the CUDA backend was not built.*npm run build:cuda/,
+      ],
+      ['ninth', { device: 9 }, {}, /no CUDA device 9; this machine has 0/],
+      ['full', { memoryMb: 1, pages: 100_000 }, {}, /pages would fit.*lower "pages"/],
+    ] as const)
+      await assert.rejects(supervisor.start([spec(name, more, env)]), (error) => text.test(String(error)), name);
+  } finally {
+    await supervisor.stop([]);
+  }
+});

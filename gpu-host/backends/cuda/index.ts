@@ -1,0 +1,293 @@
+import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
+import type { ModelConfig } from '#gpu-host/models/config.ts';
+import type { LoadedModel } from '#gpu-host/models/load.ts';
+import type { Backend, DeviceAdapter, SequenceInput, SequenceOutput, StateScores, TopTokens } from '../backend.ts';
+import { batchAdapter, checkCopy, checkPage, checkScore, checkSizes, checkStates } from '../check.ts';
+import { OnnxImageEncoder } from '../onnx/vision.ts';
+import { rotaryFrequencies } from '../rotary.ts';
+import { CudaAdapter } from './adapter.ts';
+import { type CudaAddon, type CudaDevice, type EngineHandle, loadAddon, type Precision } from './addon.ts';
+import { BatchWords, readResults } from './batch-words.ts';
+import { CudaError, fromAddon } from './errors.ts';
+import { tensorPlaces } from './weights.ts';
+import { needsWholeRows, topOfWholeRows } from './whole-rows.ts';
+
+export type { Precision } from './addon.ts';
+export { CudaError } from './errors.ts';
+
+/** Options of {@link createCudaBackend}. */
+export interface CudaBackendOptions {
+  readonly pageSize: number;
+  readonly pageCount: number;
+  /** Which card, as CUDA numbers them; the first by default. */
+  readonly device?: number;
+  /** Most of the card's memory that weights, pages, scratch and what is reserved may take, bytes; what is free by default. */
+  readonly memoryBytes?: number;
+  /** Of weights, activations, keys and values; `bf16` by default. */
+  readonly precision?: Precision;
+  /** Most inputs and sequences of one device step; larger batches are computed in several. 512 and 256 by default. */
+  readonly maxRows?: number;
+  readonly maxSequences?: number;
+  /** Most inputs of a sequence that keeps no keys; `maxRows` by default. */
+  readonly maxUnkeptRows?: number;
+  /** Threads of the image encoder, which runs on the CPU; chosen by ONNX Runtime by default. */
+  readonly threads?: number;
+  /** Left free on the card for adapters that come later, bytes. */
+  readonly reserveBytes?: number;
+  /** Told once, when the card has failed: nothing can be computed on it by this process any more. */
+  readonly lost?: (failure: DeviceFailure) => void;
+  /** The addon's file, for tests; otherwise `PIE_CUDA_ADDON` names it, or it is the one that was built. */
+  readonly addon?: string;
+}
+
+/** The end of a card, as far as this process is concerned. */
+export interface DeviceFailure {
+  /** The step and the call, in the driver's words. */
+  readonly what: string;
+  /** Which card with what on it, and the versions of driver and runtime. */
+  readonly device: string;
+}
+
+const DEFAULT_ROWS = 512;
+const DEFAULT_SEQUENCES = 256;
+
+/**
+ * A model on an NVIDIA card, in the process that calls this: weights and pages lie there, a step is a launch, and the thread is free while it runs.
+ *
+ * @throws CudaError when the addon was not built, there is no such card, or the model and its pages do not fit it.
+ */
+export async function createCudaBackend(model: LoadedModel, options: CudaBackendOptions): Promise<Backend> {
+  const addon = loadAddon(options.addon);
+  if (addon.emulated && options.addon === undefined)
+    process.emitWarning('the CUDA device is emulated on the CPU (PIE_CUDA_ADDON): this is for tests, and slow');
+  const card = cardOf(addon, options.device ?? 0);
+  const images = await OnnxImageEncoder.open(model, options.threads);
+  try {
+    return new CudaBackend(model, options, addon, card, openEngine(addon, card, model, options), images);
+  } catch (error) {
+    await images?.release();
+    throw error;
+  }
+}
+
+function cardOf(addon: CudaAddon, device: number): CudaDevice {
+  const cards = addon.devices();
+  const card = cards[device];
+  if (card) return card;
+  throw new CudaError(
+    'no-device',
+    cards.length === 0
+      ? 'no CUDA device is here: there is no NVIDIA driver, or it shows no card to this process. Use backend = "onnx" to compute on the CPU'
+      : `there is no CUDA device ${device}; this machine has ${cards.map(({ name }, i) => `${i} (${name})`).join(', ')}`,
+  );
+}
+
+function openEngine(addon: CudaAddon, card: CudaDevice, model: LoadedModel, options: CudaBackendOptions): EngineHandle {
+  const { config } = model;
+  const { maxRows = DEFAULT_ROWS } = options;
+  try {
+    return new addon.Engine(
+      {
+        hidden: config.hiddenSize,
+        intermediate: config.intermediateSize,
+        layers: config.layers,
+        heads: config.heads,
+        kvHeads: config.kvHeads,
+        headDim: config.headDim,
+        vocabulary: config.vocabularySize,
+        rmsEpsilon: config.rmsNormEpsilon,
+        tiedEmbeddings: config.tiedEmbeddings,
+        attentionBias: config.attentionBias,
+        queryKeyNorm: config.queryKeyNorm,
+        frequencies: rotaryFrequencies(config),
+        device: options.device ?? 0,
+        pageSize: options.pageSize,
+        pageCount: options.pageCount,
+        maxRows,
+        maxSequences: options.maxSequences ?? DEFAULT_SEQUENCES,
+        scratchSlots: options.maxUnkeptRows ?? maxRows,
+        memoryBytes: options.memoryBytes ?? 0,
+        reserveBytes: options.reserveBytes ?? 0,
+        precision: options.precision ?? 'bf16',
+        graphs: true,
+        cublas: true,
+      },
+      tensorPlaces(model),
+    );
+  } catch (caught) {
+    const error = fromAddon(caught);
+    if (!(error instanceof CudaError)) throw error;
+    const hint = error.code === 'out-of-memory' ? '; lower "pages", or raise "memory_mb" if others leave room' : '';
+    throw new CudaError(error.code, `${card.name} (device ${options.device ?? 0}): ${error.message}${hint}`, {
+      cause: caught,
+    });
+  }
+}
+
+class CudaBackend implements Backend {
+  readonly name = 'cuda';
+  readonly config: ModelConfig;
+  readonly pageSize: number;
+  readonly pageCount: number;
+  readonly pageBytes: number;
+  readonly checksSlots = true;
+  readonly images: OnnxImageEncoder | undefined;
+  readonly #addon: CudaAddon;
+  readonly #card: CudaDevice;
+  readonly #device: number;
+  readonly #engine: EngineHandle;
+  readonly #words: BatchWords;
+  /** Bytes on the card. */
+  readonly #taken: number;
+  #lost: ((failure: DeviceFailure) => void) | undefined;
+
+  constructor(
+    { config }: LoadedModel,
+    { pageSize, device = 0, lost }: CudaBackendOptions,
+    addon: CudaAddon,
+    card: CudaDevice,
+    engine: EngineHandle,
+    images: OnnxImageEncoder | undefined,
+  ) {
+    const { count, bytes } = engine.pages();
+    this.config = config;
+    this.pageSize = pageSize;
+    this.pageCount = count;
+    this.pageBytes = bytes;
+    this.images = images;
+    this.#addon = addon;
+    this.#card = card;
+    this.#device = device;
+    this.#engine = engine;
+    this.#words = new BatchWords(config);
+    const { weights, pool, scratch } = engine.memory();
+    this.#taken = weights + pool + scratch;
+    this.#lost = lost;
+  }
+
+  async forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]> {
+    if (batch.length === 0) return [];
+    // Slots, tokens and numbers are checked by the addon, as it copies them.
+    for (const sequence of batch) checkSizes(this.config, sequence);
+    const adapter = CudaAdapter.of(batchAdapter(batch));
+    const computed = batch.map((sequence) => this.#deviceRequest(sequence));
+    try {
+      const buffer = await this.#engine.submit(this.#words.write(computed), adapter?.id);
+      const outputs = readResults(this.config, computed, buffer);
+      return outputs.map((output, i) => this.#withWholeRows(batch[i], output));
+    } catch (caught) {
+      throw this.#failure(caught);
+    }
+  }
+
+  async loadAdapter(adapter: LoadedAdapter): Promise<DeviceAdapter> {
+    try {
+      return await CudaAdapter.load(this.#engine, adapter, this.config.layers);
+    } catch (caught) {
+      throw this.#failure(caught);
+    }
+  }
+
+  async project(states: Float32Array, count: number, topK: number): Promise<TopTokens> {
+    checkStates(this.config, states, count);
+    return this.#guarded(() => {
+      if (needsWholeRows(this.config, topK)) {
+        return topOfWholeRows(this.#engine, this.config, states, { rows: count, topK });
+      }
+      const k = Math.min(topK, this.config.vocabularySize);
+      const top = { topK: k, tokens: new Uint32Array(count * k), logProbabilities: new Float32Array(count * k) };
+      if (count > 0) this.#engine.project(states, count, k, top.tokens, top.logProbabilities);
+      return top;
+    });
+  }
+
+  async score(states: Float32Array, count: number, tokens: readonly Uint32Array[]): Promise<StateScores> {
+    checkScore(this.config, states, count, tokens);
+    const first = new Int32Array(count + 1);
+    tokens.forEach((list, row) => {
+      first[row + 1] = first[row] + list.length;
+    });
+    const all = new Uint32Array(first[count]);
+    tokens.forEach((list, row) => {
+      all.set(list, first[row]);
+    });
+    const scores = new Float32Array(all.length);
+    const entropies = new Float32Array(count);
+    if (count > 0) this.#guarded(() => this.#engine.score(states, count, all, first, scores, entropies));
+    return { logProbabilities: tokens.map((_, row) => scores.subarray(first[row], first[row + 1])), entropies };
+  }
+
+  copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {
+    checkCopy(this.pageSize * this.pageCount, sources, destinations, shifts);
+    this.#guarded(() => this.#engine.copySlots(sources, destinations, shifts));
+  }
+
+  readPage(page: number, into: Uint8Array): void {
+    checkPage(this.pageCount, this.pageBytes, page, into);
+    this.#guarded(() => this.#engine.readPage(page, into));
+  }
+
+  writePage(page: number, from: Uint8Array): void {
+    checkPage(this.pageCount, this.pageBytes, page, from);
+    this.#guarded(() => this.#engine.writePage(page, from));
+  }
+
+  allocatePinned(bytes: number): Uint8Array | undefined {
+    const memory = this.#addon.allocatePinned(bytes);
+    return memory && new Uint8Array(memory);
+  }
+
+  async dispose(): Promise<void> {
+    this.#engine.dispose();
+    await this.images?.release();
+  }
+
+  /** What the device is asked for; states where more top tokens are wanted than it finds. */
+  #deviceRequest(sequence: SequenceInput): SequenceInput {
+    const { output } = sequence;
+    if (output.kind !== 'top' || !needsWholeRows(this.config, output.topK)) return sequence;
+    return { ...sequence, output: { kind: 'states', rows: output.rows } };
+  }
+
+  #withWholeRows({ output: asked }: SequenceInput, output: SequenceOutput): SequenceOutput {
+    if (asked.kind !== 'top' || output.kind !== 'states') return output;
+    const { states, ...rest } = output;
+    const top = topOfWholeRows(this.#engine, this.config, states, asked);
+    return { ...rest, ...top, kind: 'top', ...(asked.states ? { states } : {}) };
+  }
+
+  #guarded<R>(work: () => R): R {
+    try {
+      return work();
+    } catch (caught) {
+      throw this.#failure(caught);
+    }
+  }
+
+  /** What to throw for what the addon threw; whoever wants to know hears of a lost card first. */
+  #failure(caught: unknown): unknown {
+    const error = fromAddon(caught);
+    if (error instanceof CudaError && error.code === 'device-lost') {
+      const lost = this.#lost;
+      this.#lost = undefined;
+      lost?.({ what: error.message, device: this.#describe() });
+    }
+    return error;
+  }
+
+  #describe(): string {
+    const { name, memoryBytes, driverVersion, runtimeVersion } = this.#card;
+    const memory = `${gib(memoryBytes)} GiB, of which ${gib(this.#taken)} are taken`;
+    const versions = `driver for CUDA ${versionText(driverVersion)}, runtime ${versionText(runtimeVersion)}`;
+    return `device ${this.#device} (${name}; ${memory}, with ${this.pageCount} pages; ${versions})`;
+  }
+}
+
+function gib(bytes: number): string {
+  return (bytes / 2 ** 30).toFixed(1);
+}
+
+/** CUDA counts 13000 for 13.0. */
+function versionText(version: number): string {
+  return version === 0 ? 'unknown' : `${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}`;
+}

@@ -1,0 +1,60 @@
+// What `require` of the addon gives; `../../addon.ts` says it in types.
+#include "engine_object.h"
+
+namespace pie::js {
+
+namespace {
+
+napi_value listDevices(napi_env env, napi_callback_info) {
+  return guarded(env, [&]() -> napi_value {
+    napi_value list;
+    check(env, napi_create_array(env, &list));
+    uint32_t index = 0;
+    for (const DeviceInfo& device : devices()) {
+      const napi_value said = object(env);
+      set(env, said, "name", text(env, device.name));
+      set(env, said, "memoryBytes", number(env, double(device.memoryBytes)));
+      set(env, said, "multiprocessors", number(env, device.multiprocessors));
+      set(env, said, "capability", text(env, std::to_string(device.major) + "." + std::to_string(device.minor)));
+      set(env, said, "driverVersion", number(env, device.driverVersion));
+      set(env, said, "runtimeVersion", number(env, device.runtimeVersion));
+      check(env, napi_set_element(env, list, index++, said));
+    }
+    return list;
+  });
+}
+
+// Memory that the device reads and writes by itself, as an ArrayBuffer; undefined when there is none left.
+napi_value pinned(napi_env env, napi_callback_info info) {
+  return guarded(env, [&]() -> napi_value {
+    const Arguments arguments(env, info);
+    const size_t bytes = size_t(integer(env, arguments.values[0], "bytes", 1, int64_t(1) << 40));
+    void* memory = allocatePinned(bytes);
+    if (memory == nullptr) return undefined(env);
+    napi_value buffer;
+    const auto release = [](napi_env, void* data, void*) { freePinned(data); };
+    const napi_status status = napi_create_external_arraybuffer(env, memory, bytes, release, nullptr, &buffer);
+    if (status != napi_ok) freePinned(memory);
+    check(env, status);
+    return buffer;
+  });
+}
+
+}  // namespace
+
+}  // namespace pie::js
+
+NAPI_MODULE_INIT() {
+  using namespace pie::js;
+  return guarded(env, [&]() -> napi_value {
+    set(env, exports, "Engine", EngineObject::defineClass(env));
+    setFunction(env, exports, "devices", listDevices);
+    setFunction(env, exports, "allocatePinned", pinned);
+#ifdef PIE_EMULATED
+    set(env, exports, "emulated", boolean(env, true));
+#else
+    set(env, exports, "emulated", boolean(env, false));
+#endif
+    return exports;
+  });
+}

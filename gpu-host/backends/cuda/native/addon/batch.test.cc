@@ -1,0 +1,178 @@
+// Words from outside: what is read of them, what is refused, and that nothing past their end is looked at.
+#include "batch.h"
+#include <sys/mman.h>
+#include <unistd.h>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include "../testing/test.h"
+
+using namespace pie;
+using namespace pie::batch_words;
+
+namespace {
+
+constexpr BatchLimits LIMITS{4, 70, 50};
+
+// A copy whose last word is the last before memory that nobody may touch.
+class AtTheEdge {
+ public:
+  explicit AtTheEdge(const std::vector<uint32_t>& words) : count(words.size()) {
+    const size_t page = size_t(sysconf(_SC_PAGESIZE));
+    const size_t used = (words.size() * 4 + page - 1) / page * page;
+    bytes_ = used + page;
+    memory_ = static_cast<char*>(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mprotect(memory_ + used, page, PROT_NONE);
+    data = reinterpret_cast<uint32_t*>(memory_ + used) - words.size();
+    if (!words.empty()) std::memcpy(data, words.data(), words.size() * 4);
+  }
+  ~AtTheEdge() { munmap(memory_, bytes_); }
+  AtTheEdge(const AtTheEdge&) = delete;
+  AtTheEdge& operator=(const AtTheEdge&) = delete;
+
+  uint32_t* data;
+  size_t count;
+
+ private:
+  char* memory_;
+  size_t bytes_;
+};
+
+uint32_t bitsOf(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, 4);
+  return bits;
+}
+
+std::vector<uint32_t> batchOf(const std::vector<std::vector<uint32_t>>& sequences) {
+  std::vector<uint32_t> words{MAGIC, 0, uint32_t(sequences.size()), 0};
+  for (const std::vector<uint32_t>& sequence : sequences) words.insert(words.end(), sequence.begin(), sequence.end());
+  words[1] = uint32_t(words.size());
+  return words;
+}
+
+// Two tokens over three slots, kept, under a mask, with one draw among allowed tokens and everything else that can be asked.
+std::vector<uint32_t> rich() {
+  std::vector<uint32_t> words{2, 3, 1, 8, MASK | WRITES | STATES | ATTENTION | ALLOWED | DRAWS, 0};
+  for (const uint32_t word : {69u, 1u, 7u, 8u, 40u, 41u, 49u, 10u, 11u}) words.push_back(word);
+  for (const uint32_t word : {0x01000101u, 0x01010100u, 0x00000101u}) words.push_back(word);
+  for (const uint32_t word : {~0u, ~0u, 63u}) words.push_back(word);
+  for (const uint32_t word : {bitsOf(0.5f), bitsOf(0.9f), bitsOf(0.1f), 1234u, 8u}) words.push_back(word);
+  return words;
+}
+
+// One row of embeds that keeps nothing and wants three tokens with their log-probabilities.
+std::vector<uint32_t> plain() { return {1, 0, 1, 3, EMBEDS | PROBABILITIES, 0, bitsOf(1.0f), bitsOf(-2.0f), bitsOf(0.0f), bitsOf(4.0f), 0}; }
+
+ParsedBatch parse(const std::vector<uint32_t>& words) {
+  const AtTheEdge copy(words);
+  return parseBatch(copy.data, copy.count, LIMITS);
+}
+
+std::string refusalOf(const std::vector<uint32_t>& words) {
+  try {
+    parse(words);
+  } catch (const EngineError& error) {
+    return error.code + ": " + error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST("batch words: everything that a sequence may have") {
+  const std::vector<uint32_t> words = batchOf({rich(), plain()});
+  const ParsedBatch batch = parseBatch(words.data(), words.size(), LIMITS);
+  REQUIRE(batch.sequences.size() == 2);
+  const Sequence& first = batch.sequences[0];
+  CHECK(first.rows == 2 && first.contextCount == 3 && first.outputRows == 1 && first.topK == 8);
+  CHECK(first.embeds == nullptr && first.tokens[0] == 69 && first.tokens[1] == 1);
+  CHECK(first.positions[1] == 8 && first.context[2] == 49 && first.writes[0] == 10 && first.writes[1] == 11);
+  CHECK(first.mask[0] == 1 && first.mask[2] == 0 && first.mask[3] == 1 && first.mask[9] == 1);
+  CHECK(first.allowed[2] == 63 && !first.logProbabilities && first.states && first.attention);
+  CHECK(first.draws[0].temperature == 0.5f && first.draws[0].minP == 0.1f && first.draws[0].seed == 1234 && first.draws[0].position == 8);
+  const Sequence& second = batch.sequences[1];
+  CHECK(second.rows == 1 && second.contextCount == 0 && second.tokens == nullptr && second.embeds[1] == -2.0f);
+  CHECK(second.mask == nullptr && second.writes == nullptr && second.allowed == nullptr && second.draws == nullptr);
+  CHECK(second.logProbabilities && !second.states && !second.attention);
+}
+
+TEST("batch words: a batch that is cut anywhere is refused, and nothing past it is read") {
+  const std::vector<uint32_t> whole = batchOf({rich(), plain()});
+  for (size_t length = 0; length < whole.size(); length++) {
+    std::vector<uint32_t> cut(whole.begin(), whole.begin() + long(length));
+    CHECK(refusalOf(cut) != "");
+    // The same where the words say that they are as many.
+    if (length > 1) cut[1] = uint32_t(length);
+    CHECK(refusalOf(cut) != "");
+  }
+  std::vector<uint32_t> longer = whole;
+  longer.push_back(0);
+  longer[1]++;
+  CHECK(refusalOf(longer).find("after the last sequence") != std::string::npos);
+}
+
+TEST("batch words: changed anywhere, they are read or refused, inside of their bounds") {
+  const std::vector<uint32_t> whole = batchOf({rich(), plain()});
+  testing::Random random(7);
+  int refused = 0;
+  for (int i = 0; i < 4000; i++) {
+    std::vector<uint32_t> words = whole;
+    const int changes = random.integer(1, 3);
+    for (int change = 0; change < changes; change++) {
+      const uint32_t values[] = {0, 1, 0x7fffffff, 0x80000000, 0xffffffff, uint32_t(random.integer(0, 100)), 0x7fc00000};
+      words[size_t(random.integer(0, int(words.size()) - 1))] = values[random.integer(0, 6)];
+    }
+    refused += refusalOf(words) != "";
+  }
+  CHECK(refused > 500 && refused < 4000);
+}
+
+TEST("batch words: tokens, slots and numbers that the model does not have") {
+  const auto changed = [](size_t word, uint32_t value) {
+    std::vector<uint32_t> words = batchOf({rich()});
+    words[HEADER + word] = value;
+    return refusalOf(words);
+  };
+  CHECK(changed(6, 70).find("token 70 is outside of 70") != std::string::npos);
+  CHECK(changed(12, 50).find("slot 50") != std::string::npos);
+  CHECK(changed(14, 0xffffffff).find("slot 4294967295") != std::string::npos);
+  CHECK(changed(2, 3).find("more output rows") != std::string::npos);
+  CHECK(changed(3, 71).find("top tokens") != std::string::npos);
+  CHECK(changed(0, 0).find("no inputs") != std::string::npos);
+  CHECK(changed(1, 0xfffffffe).find("context") != std::string::npos);
+  CHECK(changed(3, 0).find("draw") != std::string::npos);
+  CHECK(changed(2, 0).find("no rows") != std::string::npos);
+  std::vector<uint32_t> words = batchOf({plain()});
+  for (const float value : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    words[HEADER + 8] = bitsOf(value);
+    CHECK(refusalOf(words).find("not finite") != std::string::npos);
+  }
+  CHECK(refusalOf({MAGIC, 4, 0, 0}).find("invalid") == 0);
+  CHECK(refusalOf({MAGIC + 1, 4, 1, 0}).find("no batch") != std::string::npos);
+}
+
+TEST("results: packed by sequence, drawn tokens in the place of all") {
+  const int hidden = 2;
+  const std::vector<ResultShape> shapes{
+      {2, 3, true, false, true, 0},   // Two rows of three tokens with log-probabilities, and their states.
+      {2, 3, false, true, false, 2},  // Two draws, and attention of two keys.
+      {0, 0, false, false, false, 0},
+      {1, 1, false, false, false, 0},
+  };
+  const std::vector<float> states{1, 2, 3, 4};
+  const std::vector<uint32_t> tokens{10, 11, 12, 13, 14, 15, 20, 21, 22, 23, 24, 25, 30};
+  std::vector<float> logProbabilities(tokens.size());
+  for (size_t i = 0; i < tokens.size(); i++) logProbabilities[i] = -float(i);
+  const std::vector<uint32_t> drawn{2, NOTHING_DRAWN};
+  const std::vector<float> attention{0.25f, 0.75f};
+  const Results results{states.data(), tokens.data(), logProbabilities.data(), drawn.data(), attention.data(), 0};
+  REQUIRE(resultWords(shapes, hidden) == 6 + 6 + 4 + 2 + 2 + 1);
+  std::vector<uint32_t> packed(21);
+  packResults(packed.data(), shapes, results, hidden);
+  std::vector<uint32_t> expected{10, 11, 12, 13, 14, 15};
+  for (int i = 0; i < 6; i++) expected.push_back(bitsOf(-float(i)));
+  for (int i = 1; i <= 4; i++) expected.push_back(bitsOf(float(i)));
+  for (const uint32_t word : {22u, NOTHING_DRAWN, bitsOf(0.25f), bitsOf(0.75f), 30u}) expected.push_back(word);
+  CHECK(packed == expected);
+}

@@ -1,0 +1,300 @@
+#include "engine_object.h"
+#include <algorithm>
+#include <utility>
+#include "options.h"
+
+namespace pie::js {
+
+namespace {
+
+// Two, so that one is prepared while the other runs; the results of an older one may be gone by then.
+constexpr size_t MOST_STEPS = 2;
+// Of one projection.
+constexpr int64_t MOST_STATES = 1 << 24;
+
+// One owner is the JavaScript object, another its way out of the waiter's thread; whichever goes last.
+using Shared = std::shared_ptr<EngineObject>;
+
+template <typename T>
+T* dataOrNull(const View<T>& view) {
+  return view.count == 0 ? nullptr : view.data;
+}
+
+}  // namespace
+
+EngineObject::EngineObject(napi_env env, napi_value options, napi_value tensors) {
+  const EngineOptions read = readOptions(env, options);
+  const MappedTensors mapped(readTensors(env, tensors));
+  limits_ = {read.shape.hidden, read.shape.vocabulary, 0};
+  layers_ = read.shape.layers;
+  engine_ = Engine::create(read, [&mapped](const std::string& name) { return mapped.find(name); });
+  pageCount_ = engine_->pageCount();
+  limits_.slots = uint32_t(read.pageSize) * uint32_t(pageCount_);
+}
+
+napi_value EngineObject::construct(napi_env env, napi_callback_info info) {
+  return guarded(env, [&]() -> napi_value {
+    const Arguments arguments(env, info);
+    napi_value target = nullptr;
+    check(env, napi_get_new_target(env, info, &target));
+    if (target == nullptr) refuse("an Engine is made with new");
+    const Shared shared = std::make_shared<EngineObject>(env, arguments.values[0], arguments.values[1]);
+    shared->attach(env, arguments.self, shared);
+    return arguments.self;
+  });
+}
+
+void EngineObject::attach(napi_env env, napi_value self, const Shared& shared) {
+  const auto forget = [](napi_env, void* data, void*) { delete static_cast<Shared*>(data); };
+  Shared* context = new Shared(shared);
+  const napi_status made = napi_create_threadsafe_function(env, nullptr, nullptr, text(env, "pie-cuda"), 0, 1, context, forget, context, wake, &wake_);
+  if (made != napi_ok) delete context;
+  check(env, made);
+  // Who waits for nothing is not kept alive.
+  check(env, napi_unref_threadsafe_function(env, wake_));
+  waiter_ = std::make_unique<StepWaiter>(*engine_, [wake = wake_] { napi_call_threadsafe_function(wake, nullptr, napi_tsfn_nonblocking); });
+  check(env, napi_add_env_cleanup_hook(env, teardown, this));
+  hooked_ = true;
+  Shared* wrapped = new Shared(shared);
+  const auto collect = [](napi_env finalEnv, void* data, void*) {
+    Shared* owner = static_cast<Shared*>(data);
+    (*owner)->close(finalEnv);
+    // Not earlier: it belongs to the wrapped object for as long as that lives.
+    napi_delete_reference(finalEnv, (*owner)->self_);
+    delete owner;
+  };
+  const napi_status status = napi_wrap(env, self, wrapped, collect, nullptr, &self_);
+  if (status != napi_ok) delete wrapped;
+  check(env, status);
+}
+
+template <EngineObject::Method METHOD>
+napi_value EngineObject::call(napi_env env, napi_callback_info info) {
+  return guarded(env, [&]() -> napi_value {
+    const Arguments arguments(env, info);
+    // V8 has seen to it that it is called on an object of this class.
+    void* data = nullptr;
+    check(env, napi_unwrap(env, arguments.self, &data));
+    // A copy, so that it outlives what is done to it here.
+    const Shared shared = *static_cast<Shared*>(data);
+    return (shared.get()->*METHOD)(env, arguments);
+  });
+}
+
+void EngineObject::wake(napi_env env, napi_value, void* context, void*) {
+  if (env == nullptr) return;
+  const Shared shared = *static_cast<Shared*>(context);
+  guarded(env, [&]() -> napi_value {
+    shared->deliver(env);
+    return nullptr;
+  });
+}
+
+void EngineObject::teardown(void* self) {
+  EngineObject* engine = static_cast<EngineObject*>(self);
+  engine->hooked_ = false;
+  engine->close(nullptr);
+}
+
+Engine& EngineObject::engine() {
+  if (!engine_) throw EngineError("disposed", "the engine was disposed of");
+  return *engine_;
+}
+
+void EngineObject::deliver(napi_env env) {
+  if (!waiter_) return;
+  for (StepEnd& end : waiter_->take()) {
+    Pending pending = std::move(pending_.front());
+    pending_.pop_front();
+    settle(env, std::move(pending), end);
+  }
+}
+
+void EngineObject::settle(napi_env env, Pending pending, const StepEnd& end) {
+  if (pending_.empty()) {
+    napi_unref_threadsafe_function(env, wake_);
+    uint32_t references = 0;
+    napi_reference_unref(env, self_, &references);
+  }
+  napi_value buffer;
+  void* data = nullptr;
+  const size_t bytes = end.error ? 0 : resultWords(pending.shapes, limits_.hidden) * sizeof(uint32_t);
+  if (end.error) {
+    check(env, napi_reject_deferred(env, pending.deferred, makeError(env, end.error->code, end.error->what())));
+  } else if (napi_create_arraybuffer(env, bytes, &data, &buffer) != napi_ok) {
+    napi_value thrown;
+    napi_get_and_clear_last_exception(env, &thrown);
+    check(env, napi_reject_deferred(env, pending.deferred, makeError(env, "out-of-memory", "the host has no memory for the results")));
+  } else {
+    packResults(static_cast<uint32_t*>(data), pending.shapes, end.results, limits_.hidden);
+    check(env, napi_resolve_deferred(env, pending.deferred, buffer));
+  }
+}
+
+void EngineObject::close(napi_env env) {
+  if (!engine_) return;
+  if (waiter_) {
+    waiter_->drain();
+    if (env != nullptr) deliver(env);
+    waiter_.reset();
+  }
+  pending_.clear();
+  adapters_.clear();
+  engine_.reset();
+  if (wake_ != nullptr) napi_release_threadsafe_function(std::exchange(wake_, nullptr), napi_tsfn_release);
+  if (env == nullptr) return;
+  if (std::exchange(hooked_, false)) napi_remove_env_cleanup_hook(env, teardown, this);
+}
+
+napi_value EngineObject::submit(napi_env env, const Arguments& arguments) {
+  Engine& engine = this->engine();
+  if (pending_.size() >= MOST_STEPS) refuse("two steps are under way");
+  const View<uint32_t> words = view<uint32_t>(env, arguments.values[0], "words");
+  ParsedBatch parsed = parseBatch(words.data, words.count, limits_);
+  std::shared_ptr<Adapter> adapter;
+  if (arguments.count > 1 && !isUndefined(env, arguments.values[1])) {
+    const auto found = adapters_.find(integer(env, arguments.values[1], "the adapter", 0, INT64_C(1) << 53));
+    if (found == adapters_.end()) refuse("no such adapter is on the device");
+    adapter = found->second;
+  }
+  const Batch batch{parsed.sequences.data(), int(parsed.sequences.size()), adapter.get()};
+  const uint64_t step = engine.submit(batch);
+  Pending pending{step, nullptr, std::move(parsed.shapes), std::move(adapter)};
+  napi_value promise;
+  check(env, napi_create_promise(env, &pending.deferred, &promise));
+  if (pending_.empty()) {
+    uint32_t references = 0;
+    check(env, napi_reference_ref(env, self_, &references));
+    check(env, napi_ref_threadsafe_function(env, wake_));
+  }
+  pending_.push_back(std::move(pending));
+  waiter_->add(step);
+  return promise;
+}
+
+napi_value EngineObject::project(napi_env env, const Arguments& arguments) {
+  const int64_t count = integer(env, arguments.values[1], "count", 1, MOST_STATES);
+  const int64_t topK = integer(env, arguments.values[2], "topK", 1, std::min(limits_.vocabulary, MAX_TOP_K));
+  const View<float> states = view<float>(env, arguments.values[0], "states", count * limits_.hidden);
+  const View<uint32_t> tokens = view<uint32_t>(env, arguments.values[3], "tokens", count * topK);
+  const View<float> logProbabilities = view<float>(env, arguments.values[4], "log-probabilities", count * topK);
+  engine().project(states.data, int(count), int(topK), tokens.data, logProbabilities.data);
+  return undefined(env);
+}
+
+napi_value EngineObject::score(napi_env env, const Arguments& arguments) {
+  const int64_t count = integer(env, arguments.values[1], "count", 1, MOST_STATES);
+  const View<float> states = view<float>(env, arguments.values[0], "states", count * limits_.hidden);
+  const View<uint32_t> tokens = view<uint32_t>(env, arguments.values[2], "tokens");
+  const View<int32_t> first = view<int32_t>(env, arguments.values[3], "first tokens", count + 1);
+  const View<float> logProbabilities = view<float>(env, arguments.values[4], "log-probabilities", int64_t(tokens.count));
+  const View<float> entropies = view<float>(env, arguments.values[5], "entropies", count);
+  for (size_t i = 0; i < tokens.count; i++)
+    if (tokens.data[i] >= uint32_t(limits_.vocabulary)) refuse("token " + std::to_string(tokens.data[i]) + " is outside of the vocabulary");
+  if (first.data[0] != 0 || size_t(first.data[count]) != tokens.count) refuse("lists that are not all of the tokens");
+  for (int64_t i = 0; i < count; i++)
+    if (first.data[i] > first.data[i + 1]) refuse("lists that overlap");
+  engine().score(states.data, int(count), dataOrNull(tokens), first.data, dataOrNull(logProbabilities), entropies.data);
+  return undefined(env);
+}
+
+napi_value EngineObject::copySlots(napi_env env, const Arguments& arguments) {
+  const View<uint32_t> sources = view<uint32_t>(env, arguments.values[0], "sources");
+  const int64_t pairs = int64_t(sources.count);
+  const View<uint32_t> destinations = view<uint32_t>(env, arguments.values[1], "destinations", pairs);
+  const bool shifted = arguments.count > 2 && !isUndefined(env, arguments.values[2]);
+  const View<int32_t> shifts = shifted ? view<int32_t>(env, arguments.values[2], "shifts", pairs) : View<int32_t>{nullptr, 0};
+  for (const View<uint32_t>& slots : {sources, destinations})
+    for (size_t i = 0; i < slots.count; i++)
+      if (slots.data[i] >= limits_.slots) refuse("slot " + std::to_string(slots.data[i]) + " is outside of the pool");
+  if (pairs > INT32_MAX) refuse("too many slots at once");
+  Engine& device = engine();
+  if (pairs > 0) device.copySlots(sources.data, destinations.data, shifts.data, int(pairs));
+  return undefined(env);
+}
+
+napi_value EngineObject::readPage(napi_env env, const Arguments& arguments) {
+  const int64_t page = integer(env, arguments.values[0], "page", 0, pageCount_ - 1);
+  Engine& device = engine();
+  device.readPage(int(page), view<uint8_t>(env, arguments.values[1], "bytes", int64_t(device.pageBytes())).data);
+  return undefined(env);
+}
+
+napi_value EngineObject::writePage(napi_env env, const Arguments& arguments) {
+  const int64_t page = integer(env, arguments.values[0], "page", 0, pageCount_ - 1);
+  Engine& device = engine();
+  device.writePage(int(page), view<uint8_t>(env, arguments.values[1], "bytes", int64_t(device.pageBytes())).data);
+  return undefined(env);
+}
+
+napi_value EngineObject::pages(napi_env env, const Arguments&) {
+  const Engine& device = engine();
+  const napi_value said = object(env);
+  set(env, said, "count", number(env, pageCount_));
+  set(env, said, "bytes", number(env, double(device.pageBytes())));
+  return said;
+}
+
+napi_value EngineObject::loadAdapter(napi_env env, const Arguments& arguments) {
+  Engine& device = engine();
+  const uint32_t count = length(env, arguments.values[0], "matrices");
+  std::vector<AdapterMatrices> matrices(count);
+  std::vector<std::string> projections(count);
+  for (uint32_t i = 0; i < count; i++) {
+    const napi_value each = element(env, arguments.values[0], i);
+    AdapterMatrices& read = matrices[i];
+    read.layer = int(integer(env, get(env, each, "layer"), "layer", 0, layers_ - 1));
+    read.rank = getInt(env, each, "rank", 1);
+    projections[i] = getString(env, each, "projection");
+    read.projection = projections[i].c_str();
+    read.a = view<float>(env, get(env, each, "a"), "values of A", int64_t(read.rank) * getInt(env, each, "columns", 1)).data;
+    read.b = view<float>(env, get(env, each, "b"), "values of B", int64_t(read.rank) * getInt(env, each, "rows", 1)).data;
+  }
+  std::shared_ptr<Adapter> adapter = device.loadAdapter(matrices);
+  const napi_value loaded = object(env);
+  set(env, loaded, "id", number(env, double(++lastAdapter_)));
+  set(env, loaded, "bytes", number(env, double(adapter->bytes())));
+  adapters_[lastAdapter_] = std::move(adapter);
+  return loaded;
+}
+
+napi_value EngineObject::freeAdapter(napi_env env, const Arguments& arguments) {
+  adapters_.erase(integer(env, arguments.values[0], "the adapter", 0, INT64_C(1) << 53));
+  return undefined(env);
+}
+
+napi_value EngineObject::memory(napi_env env, const Arguments&) {
+  const MemoryReport report = engine().memory();
+  const napi_value said = object(env);
+  set(env, said, "weights", number(env, double(report.weights)));
+  set(env, said, "pool", number(env, double(report.pool)));
+  set(env, said, "scratch", number(env, double(report.scratch)));
+  set(env, said, "total", number(env, double(report.total)));
+  set(env, said, "free", number(env, double(report.free)));
+  set(env, said, "pagesThatFit", number(env, report.pagesThatFit));
+  return said;
+}
+
+napi_value EngineObject::dispose(napi_env env, const Arguments&) {
+  close(env);
+  return undefined(env);
+}
+
+napi_value EngineObject::defineClass(napi_env env) {
+  const auto method = [](const char* name, napi_callback callback) {
+    return napi_property_descriptor{name, nullptr, callback, nullptr, nullptr, nullptr, napi_default_method, nullptr};
+  };
+  const napi_property_descriptor methods[] = {
+      method("submit", call<&EngineObject::submit>),           method("project", call<&EngineObject::project>),
+      method("score", call<&EngineObject::score>),             method("copySlots", call<&EngineObject::copySlots>),
+      method("readPage", call<&EngineObject::readPage>),       method("writePage", call<&EngineObject::writePage>),
+      method("pages", call<&EngineObject::pages>),     method("loadAdapter", call<&EngineObject::loadAdapter>),
+      method("freeAdapter", call<&EngineObject::freeAdapter>), method("memory", call<&EngineObject::memory>),
+      method("dispose", call<&EngineObject::dispose>),
+  };
+  napi_value constructor;
+  check(env, napi_define_class(env, "Engine", NAPI_AUTO_LENGTH, construct, nullptr, std::size(methods), methods, &constructor));
+  return constructor;
+}
+
+}  // namespace pie::js

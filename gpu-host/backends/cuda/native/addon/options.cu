@@ -1,0 +1,53 @@
+#include "options.h"
+
+namespace pie::js {
+
+EngineOptions readOptions(napi_env env, napi_value options) {
+  EngineOptions read;
+  ModelShape& shape = read.shape;
+  shape.hidden = getInt(env, options, "hidden", 1);
+  shape.intermediate = getInt(env, options, "intermediate", 1);
+  shape.layers = getInt(env, options, "layers", 1);
+  shape.heads = getInt(env, options, "heads", 1);
+  shape.kvHeads = getInt(env, options, "kvHeads", 1);
+  shape.headDim = getInt(env, options, "headDim", 2);
+  shape.vocabulary = getInt(env, options, "vocabulary", 1);
+  shape.rmsEpsilon = float(getNumber(env, options, "rmsEpsilon"));
+  read.tiedEmbeddings = getBoolean(env, options, "tiedEmbeddings");
+  read.attentionBias = getBoolean(env, options, "attentionBias");
+  read.queryKeyNorm = getBoolean(env, options, "queryKeyNorm");
+  const View<double> frequencies = view<double>(env, get(env, options, "frequencies"), "frequencies", shape.headDim / 2);
+  read.frequencies.assign(frequencies.data, frequencies.data + frequencies.count);
+  read.device = getInt(env, options, "device");
+  read.pageSize = getInt(env, options, "pageSize", 1);
+  read.pageCount = getInt(env, options, "pageCount");
+  read.maxRows = getInt(env, options, "maxRows", 1);
+  read.maxSequences = getInt(env, options, "maxSequences", 1);
+  read.scratchSlots = getInt(env, options, "scratchSlots");
+  read.memoryBytes = getSize(env, options, "memoryBytes");
+  read.reserveBytes = getSize(env, options, "reserveBytes");
+  const std::string precision = getString(env, options, "precision");
+  if (precision != "bf16" && precision != "float32") refuse("precision is \"" + precision + "\"; bf16 or float32 is expected");
+  read.precision = precision == "bf16" ? Precision::Bf16 : Precision::Float32;
+  read.graphs = getBoolean(env, options, "graphs");
+  read.cublas = getBoolean(env, options, "cublas");
+  return read;
+}
+
+std::vector<TensorPlace> readTensors(napi_env env, napi_value tensors) {
+  std::vector<TensorPlace> places;
+  const uint32_t count = length(env, tensors, "tensors");
+  for (uint32_t i = 0; i < count; i++) {
+    const napi_value tensor = element(env, tensors, i);
+    const std::string type = getString(env, tensor, "type");
+    TensorPlace place{getString(env, tensor, "name"), getString(env, tensor, "file"), getSize(env, tensor, "offset"), getSize(env, tensor, "count"), {}};
+    if (type == "BF16") place.type = HostTensor::Type::BF16;
+    else if (type == "F16") place.type = HostTensor::Type::F16;
+    else if (type == "F32") place.type = HostTensor::Type::F32;
+    else refuse(place.name + " is of type " + type);
+    places.push_back(std::move(place));
+  }
+  return places;
+}
+
+}  // namespace pie::js

@@ -1,0 +1,13 @@
+// CUDA's words for a C++ compiler.
+#pragma once
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(bytes) __attribute__((aligned(bytes)))
+// A block runs on one thread of the system from its start to its end.
+#define __shared__ static thread_local
+#define __constant__ static

@@ -1,0 +1,237 @@
+// Memory, streams, events and faults of the emulated runtime.
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+#include "../testing/device.h"
+#include "../testing/test.h"
+
+using testing::cudaOk;
+using testing::DeviceArray;
+
+namespace {
+
+__global__ void addOne(int* value) { *value += 1; }
+__global__ void multiply(int* value, int by) { *value *= by; }
+__global__ void writeAt(unsigned char* memory, long at) { memory[at] = 1; }
+
+// Restores what a test changes about the device.
+struct Restore {
+  ~Restore() {
+    emulation::slowDown(0);
+    emulation::restoreDevice();
+    emulation::setDevice({});
+    emulation::catchFaults(false);
+  }
+};
+
+struct Stream {
+  cudaStream_t stream;
+  explicit Stream(unsigned flags = cudaStreamNonBlocking) { cudaOk(cudaStreamCreateWithFlags(&stream, flags)); }
+  ~Stream() { (void)cudaStreamDestroy(stream); }
+  operator cudaStream_t() const { return stream; }
+};
+struct Event {
+  cudaEvent_t event;
+  explicit Event(unsigned flags = cudaEventDisableTiming) { cudaOk(cudaEventCreateWithFlags(&event, flags)); }
+  ~Event() { (void)cudaEventDestroy(event); }
+  operator cudaEvent_t() const { return event; }
+};
+struct Pinned {
+  int* data;
+  explicit Pinned(int value) {
+    cudaOk(cudaMallocHost(&data, sizeof(int)));
+    *data = value;
+  }
+  ~Pinned() { (void)cudaFreeHost(data); }
+};
+
+}  // namespace
+
+TEST("memory is NaN at first, counted, and ends where the device's does") {
+  const Restore restore;
+  const size_t before = emulation::deviceBytes();
+  emulation::setDevice({1, before + (1 << 20), 4});
+  float* first = nullptr;
+  CHECK_EQUAL(cudaMalloc(&first, 512 << 10), cudaSuccess);
+  float value = 0;
+  cudaOk(cudaMemcpy(&value, first + 1000, sizeof value, cudaMemcpyDeviceToHost));
+  CHECK(std::isnan(value));
+  size_t free = 0, total = 0;
+  cudaOk(cudaMemGetInfo(&free, &total));
+  CHECK_EQUAL(free, size_t{512} << 10);
+  CHECK_EQUAL(total, before + (1 << 20));
+  void* second = nullptr;
+  CHECK_EQUAL(cudaMalloc(&second, (512 << 10) + 1), cudaErrorMemoryAllocation);
+  CHECK_EQUAL(cudaGetLastError(), cudaErrorMemoryAllocation);
+  CHECK_EQUAL(cudaGetLastError(), cudaSuccess);
+  CHECK(second == nullptr);
+  CHECK_EQUAL(cudaMalloc(&second, 512 << 10), cudaSuccess);
+  cudaOk(cudaFree(first));
+  cudaOk(cudaFree(second));
+  CHECK_EQUAL(emulation::deviceBytes(), before);
+  CHECK_EQUAL(cudaFree(&value), cudaErrorInvalidValue);
+}
+
+TEST("a write past an allocation is found when it is freed") {
+  const Restore restore;
+  emulation::catchFaults(true);
+  for (const long at : {1000L, -1L}) {
+    unsigned char* memory = nullptr;
+    cudaOk(cudaMalloc(&memory, 1000));
+    LAUNCH(writeAt, 1, 1, 0, 0, memory, at);
+    (void)cudaFree(memory);
+    const std::string fault = emulation::takeFault();
+    CHECK(fault.find(at < 0 ? "before" : "past the end") != std::string::npos);
+  }
+}
+
+TEST("copies stay within allocations and go where they are said to go") {
+  DeviceArray<int> memory(4);
+  std::vector<int> host(8);
+  CHECK_EQUAL(cudaMemcpy(memory.get(), host.data(), 5 * sizeof(int), cudaMemcpyHostToDevice), cudaErrorInvalidValue);
+  CHECK_EQUAL(cudaMemcpy(memory.get(), host.data(), 4 * sizeof(int), cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
+  CHECK_EQUAL(cudaMemcpy(host.data(), host.data() + 4, sizeof(int), cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
+  CHECK_EQUAL(cudaMemcpy(memory.get(), host.data(), 4 * sizeof(int), cudaMemcpyDefault), cudaSuccess);
+  CHECK_EQUAL(cudaMemset(host.data(), 0, 4), cudaErrorInvalidValue);
+  (void)cudaGetLastError();
+}
+
+TEST("two-dimensional copies leave what is between the rows alone") {
+  DeviceArray<int> memory(std::vector<int>(12));
+  const std::vector<int> rows = {1, 2, 3, 4, 5, 6};
+  cudaOk(cudaMemcpy2D(memory.get(), 16, rows.data(), 8, 8, 3, cudaMemcpyHostToDevice));
+  const std::vector<int> expected = {1, 2, 0, 0, 3, 4, 0, 0, 5, 6, 0, 0};
+  CHECK(memory.host() == expected);
+}
+
+TEST("work is done later, in a stream's order") {
+  const Restore restore;
+  const Stream stream;
+  DeviceArray<int> value(std::vector<int>{1});
+  const Pinned seen(-1);
+  emulation::slowDown(3000);
+  LAUNCH(addOne, 1, 1, 0, stream, value.get());
+  LAUNCH(multiply, 1, 1, 0, stream, value.get(), 10);
+  cudaOk(cudaMemcpyAsync(seen.data, value.get(), sizeof(int), cudaMemcpyDeviceToHost, stream));
+  CHECK_EQUAL(*seen.data, -1);
+  CHECK_EQUAL(cudaStreamQuery(stream), cudaErrorNotReady);
+  cudaOk(cudaStreamSynchronize(stream));
+  CHECK_EQUAL(*seen.data, 20);
+  CHECK_EQUAL(cudaStreamQuery(stream), cudaSuccess);
+}
+
+TEST("events order work of several streams, and nothing else does") {
+  const Restore restore;
+  const Stream first, second;
+  const Event done, other;
+  DeviceArray<int> value(std::vector<int>{1});
+  cudaOk(cudaDeviceSynchronize());
+  const Pinned seen(-1), early(-1);
+  emulation::slowDown(2000);
+  for (int i = 0; i < 4; i++) LAUNCH(addOne, 1, 1, 0, first, value.get());
+  cudaOk(cudaMemcpyAsync(early.data, value.get(), sizeof(int), cudaMemcpyDeviceToHost, second));
+  cudaOk(cudaEventRecord(done, first));
+  cudaOk(cudaStreamWaitEvent(second, done));
+  cudaOk(cudaMemcpyAsync(seen.data, value.get(), sizeof(int), cudaMemcpyDeviceToHost, second));
+  CHECK_EQUAL(cudaEventQuery(done), cudaErrorNotReady);
+  CHECK_EQUAL(cudaEventQuery(other), cudaSuccess);
+  cudaOk(cudaStreamSynchronize(second));
+  CHECK(*early.data < 5);
+  CHECK_EQUAL(*seen.data, 5);
+  CHECK_EQUAL(cudaEventQuery(done), cudaSuccess);
+  CHECK_EQUAL(cudaGetLastError(), cudaSuccess);
+}
+
+TEST("the default stream waits for streams that block, and they for it") {
+  const Restore restore;
+  const Stream blocking(cudaStreamDefault);
+  DeviceArray<int> value(std::vector<int>{1});
+  emulation::slowDown(1000);
+  LAUNCH(addOne, 1, 1, 0, blocking, value.get());
+  LAUNCH(multiply, 1, 1, 0, 0, value.get(), 10);
+  LAUNCH(addOne, 1, 1, 0, blocking, value.get());
+  int seen = 0;
+  cudaOk(cudaMemcpy(&seen, value.get(), sizeof seen, cudaMemcpyDeviceToHost));
+  CHECK_EQUAL(seen, 21);
+}
+
+TEST("events tell the time between them") {
+  const Restore restore;
+  const Stream stream;
+  const Event from(cudaEventDefault), to(cudaEventDefault), none;
+  cudaOk(cudaEventRecord(from, stream));
+  cudaOk(cudaLaunchHostFunc(stream, [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }, nullptr));
+  cudaOk(cudaEventRecord(to, stream));
+  cudaOk(cudaEventSynchronize(to));
+  float milliseconds = 0;
+  cudaOk(cudaEventElapsedTime(&milliseconds, from, to));
+  CHECK(milliseconds >= 4.9f);
+  CHECK_EQUAL(cudaEventElapsedTime(&milliseconds, from, none), cudaErrorInvalidResourceHandle);
+  (void)cudaGetLastError();
+}
+
+TEST("launches that the card refuses are refused") {
+  DeviceArray<int> value(std::vector<int>{1});
+  LAUNCH(addOne, 1, 1025, 0, 0, value.get());
+  CHECK_EQUAL(cudaGetLastError(), cudaErrorInvalidConfiguration);
+  LAUNCH(addOne, 0, 1, 0, 0, value.get());
+  CHECK_EQUAL(cudaGetLastError(), cudaErrorInvalidConfiguration);
+  LAUNCH(addOne, 1, 1, 50 << 10, 0, value.get());
+  CHECK_EQUAL(cudaGetLastError(), cudaErrorInvalidValue);
+  cudaOk(cudaFuncSetAttribute(addOne, cudaFuncAttributeMaxDynamicSharedMemorySize, 50 << 10));
+  LAUNCH(addOne, 1, 1, 50 << 10, 0, value.get());
+  CHECK_EQUAL(cudaGetLastError(), cudaSuccess);
+  CHECK_EQUAL(cudaFuncSetAttribute(addOne, cudaFuncAttributeMaxDynamicSharedMemorySize, 228 << 10), cudaErrorInvalidValue);
+  CHECK_EQUAL(cudaGetLastError(), cudaErrorInvalidValue);
+  CHECK_EQUAL(value.host()[0], 2);
+}
+
+TEST("a planned failure comes when it should; a sticky one stays") {
+  const Restore restore;
+  void* memory = nullptr;
+  emulation::failCall("cudaMalloc", cudaErrorMemoryAllocation, 1, false);
+  CHECK_EQUAL(cudaMalloc(&memory, 100), cudaSuccess);
+  cudaOk(cudaFree(memory));
+  CHECK_EQUAL(cudaMalloc(&memory, 100), cudaErrorMemoryAllocation);
+  CHECK_EQUAL(cudaMalloc(&memory, 100), cudaSuccess);
+  emulation::failCall("any", cudaErrorIllegalAddress);
+  CHECK_EQUAL(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
+  CHECK_EQUAL(cudaFree(memory), cudaErrorIllegalAddress);
+  CHECK_EQUAL(cudaGetLastError(), cudaErrorIllegalAddress);
+  CHECK_EQUAL(cudaGetLastError(), cudaErrorIllegalAddress);
+  emulation::restoreDevice();
+  CHECK_EQUAL(cudaFree(memory), cudaSuccess);
+}
+
+TEST("a kernel that loses the device is noticed when something waits for it; nothing after it is done") {
+  const Restore restore;
+  const Stream stream;
+  DeviceArray<int> value(std::vector<int>{1});
+  emulation::slowDown(2000);
+  emulation::failKernel(1);
+  LAUNCH(addOne, 1, 1, 0, stream, value.get());
+  LAUNCH(addOne, 1, 1, 0, stream, value.get());
+  LAUNCH(addOne, 1, 1, 0, stream, value.get());
+  CHECK_EQUAL(cudaGetLastError(), cudaSuccess);
+  CHECK_EQUAL(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);
+  CHECK_EQUAL(cudaGetLastError(), cudaErrorIllegalAddress);
+  emulation::restoreDevice();
+  CHECK_EQUAL(value.host()[0], 2);
+}
+
+TEST("without a device nothing works, and says so") {
+  const Restore restore;
+  emulation::setDevice({0, 1 << 20, 4});
+  int count = -1;
+  void* memory = nullptr;
+  cudaStream_t stream;
+  CHECK_EQUAL(cudaGetDeviceCount(&count), cudaErrorNoDevice);
+  CHECK_EQUAL(count, 0);
+  CHECK_EQUAL(cudaMalloc(&memory, 100), cudaErrorNoDevice);
+  CHECK_EQUAL(cudaStreamCreate(&stream), cudaErrorNoDevice);
+  CHECK_EQUAL(std::string(cudaGetErrorString(cudaErrorNoDevice)), "no CUDA-capable device is detected");
+  CHECK_EQUAL(std::string(cudaGetErrorName(cudaErrorNoDevice)), "cudaErrorNoDevice");
+}

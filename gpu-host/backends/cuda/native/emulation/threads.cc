@@ -1,0 +1,531 @@
+// Runs grids: blocks on threads of the system, CUDA threads as fibers that are switched where they wait.
+#include "threads.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+#include "copies.h"
+#include "faults.h"
+#include "intrinsics.h"
+#include "switch.h"
+#ifdef __linux__
+#include <link.h>
+#endif
+
+#undef threadIdx
+#undef blockIdx
+#undef blockDim
+#undef gridDim
+
+namespace emulation {
+
+thread_local Thread* current = nullptr;
+
+namespace {
+
+constexpr size_t STACK_BYTES = 128 << 10;
+constexpr size_t MAX_SHARED = 227 << 10;
+constexpr unsigned MAX_THREADS = 1024;
+constexpr unsigned char UNSET = 0xff;  // Every float and bf16 of such bytes is NaN.
+
+size_t pageBytes() {
+  static const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+size_t roundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+unsigned char* mapped(size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) std::perror("emulation: mmap"), std::abort();
+  return static_cast<unsigned char*>(memory);
+}
+void forbid(unsigned char* from, size_t bytes) {
+  if (mprotect(from, bytes, PROT_NONE) != 0) std::perror("emulation: mprotect"), std::abort();
+}
+
+enum class State : uint8_t { Ready, AtBarrier, InWarp, Ended };
+
+struct Fiber : Thread {
+  Context context;
+  State state;
+  Site site;       // Where it waits.
+  unsigned lanes;  // With which lanes.
+  AsyncCopies asyncCopies;
+};
+
+// Lanes that have come to one collective and wait for the rest.
+struct Gathering {
+  unsigned mask, arrived;
+  Completion complete;
+  Site site;
+  void* operands[32];
+};
+
+struct Warp {
+  unsigned alive = 0;
+  std::vector<Gathering> gatherings;
+};
+
+}  // namespace
+
+// A thread of the system with what it needs to run blocks one after another.
+struct BlockRun {
+  const Grid* grid = nullptr;
+  std::vector<Fiber> fibers;
+  std::vector<Warp> warps;
+  unsigned threads = 0, alive = 0, atBarrier = 0;
+  Site barrier{};
+  int counted = 0, countResult = 0;
+  // Those that could run: a ring.
+  std::vector<Fiber*> ready;
+  unsigned readyFirst = 0, readyCount = 0;
+  bool newestFirst = false;
+  uint64_t random = 0;
+  Context scheduler;
+  unsigned char* stacks = nullptr;
+  unsigned stackCount = 0;
+  unsigned char* shared = nullptr;     // The block's, at the end of sharedMemory.
+  unsigned char* sharedMemory = nullptr;
+  const unsigned char* staticShared = nullptr;  // Static shared variables are somewhere in there; null: not known.
+  size_t staticSharedBytes = 0;
+  bool failed = false;
+
+  BlockRun() : ready(MAX_THREADS) {
+    adopt(scheduler);
+    sharedMemory = mapped(roundUp(MAX_SHARED, pageBytes()) + pageBytes());
+    forbid(sharedMemory + roundUp(MAX_SHARED, pageBytes()), pageBytes());
+  }
+  ~BlockRun() {
+    munmap(sharedMemory, roundUp(MAX_SHARED, pageBytes()) + pageBytes());
+    if (stacks) munmap(stacks, stackCount * (STACK_BYTES + pageBytes()));
+  }
+
+  void start(const Grid& what) {
+    grid = &what;
+    threads = what.block.x * what.block.y * what.block.z;
+    if (stackCount < threads) {
+      if (stacks) munmap(stacks, stackCount * (STACK_BYTES + pageBytes()));
+      stackCount = threads;
+      stacks = mapped(stackCount * (STACK_BYTES + pageBytes()));
+      for (unsigned i = 0; i < stackCount; i++) forbid(stacks + i * (STACK_BYTES + pageBytes()), pageBytes());
+    }
+    if (fibers.size() < threads) fibers.resize(threads);
+    warps.resize((threads + 31) / 32);
+    shared = sharedMemory + roundUp(MAX_SHARED, pageBytes()) - roundUp(what.shared, 128);
+  }
+
+  // One of two equally likely values; the same in every run of the program.
+  bool coin() {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    return random >> 63;
+  }
+
+  void runBlock(uint64_t number, uint64_t seed);
+  void begin(Fiber& fiber);
+  void end(Fiber& fiber);
+  void park(Fiber& fiber);
+  void checkBarrier();
+  void checkWarp(unsigned warp, size_t gathering);
+  [[noreturn]] void stuck();
+
+  void makeReady(Fiber& fiber) {
+    fiber.state = State::Ready;
+    ready[(readyFirst + readyCount++) % MAX_THREADS] = &fiber;
+  }
+  Fiber* takeReady() {
+    if (readyCount == 0) return nullptr;
+    if (newestFirst) return ready[(readyFirst + --readyCount) % MAX_THREADS];
+    Fiber* fiber = ready[readyFirst];
+    readyFirst = (readyFirst + 1) % MAX_THREADS;
+    readyCount--;
+    return fiber;
+  }
+  Fiber& self() { return *static_cast<Fiber*>(current); }
+};
+
+namespace {
+
+// Where a fiber starts.
+void fiberMain() {
+  auto& fiber = *static_cast<Fiber*>(current);
+  arrived(fiber.context);
+  fiber.block->grid->body();
+  fiber.block->end(fiber);
+}
+
+}  // namespace
+
+void BlockRun::begin(Fiber& fiber) {
+  unsigned char* stack = stacks + fiber.linear * (STACK_BYTES + pageBytes()) + pageBytes();
+  prepare(fiber.context, stack, STACK_BYTES, fiberMain);
+  makeReady(fiber);
+}
+
+void BlockRun::runBlock(uint64_t number, uint64_t seed) {
+  const dim3 grid = this->grid->grid, block = this->grid->block;
+  // Neighbouring blocks and launches are to differ.
+  random = (seed * 0x9E3779B97F4A7C15u + number) * 0xD1342543DE82EF95u + 1;
+  for (int i = 0; i < 3; i++) (void)coin();
+  newestFirst = coin();
+  alive = threads;
+  atBarrier = 0;
+  counted = 0;
+  readyFirst = readyCount = 0;
+  std::memset(shared, UNSET, roundUp(this->grid->shared, 128));
+  for (Warp& warp : warps) warp.alive = 0, warp.gatherings.clear();
+  const bool backwards = coin();
+  for (unsigned n = 0; n < threads; n++) {
+    const unsigned i = backwards ? threads - 1 - n : n;
+    Fiber& fiber = fibers[i];
+    fiber.threadIdx = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
+    fiber.blockIdx = {static_cast<unsigned>(number % grid.x), static_cast<unsigned>(number / grid.x % grid.y), static_cast<unsigned>(number / (uint64_t{grid.x} * grid.y))};
+    fiber.blockDim = block;
+    fiber.gridDim = grid;
+    fiber.linear = i;
+    fiber.block = this;
+    fiber.asyncCopies.clear();
+    fiber.copies = &fiber.asyncCopies;
+    warps[i / 32].alive |= 1u << (i % 32);
+    begin(fiber);
+  }
+  Fiber* first = takeReady();
+  current = first;
+  switchContext(scheduler, first->context);
+  current = nullptr;
+  if (failed) return;
+  for (size_t i = this->grid->shared; i < roundUp(this->grid->shared, 128); i++) {
+    if (shared[i] == UNSET) continue;
+    current = &fibers[0];
+    reportFault(("dynamic shared memory was written past its " + std::to_string(this->grid->shared) + " bytes").c_str());
+    current = nullptr;
+    failed = true;
+    return;
+  }
+}
+
+void BlockRun::end(Fiber& fiber) {
+  fiber.state = State::Ended;
+  alive--;
+  Warp& warp = warps[fiber.linear / 32];
+  warp.alive &= ~(1u << (fiber.linear % 32));
+  // Others may have waited for nobody else.
+  for (size_t i = 0; i < warp.gatherings.size(); i++) checkWarp(fiber.linear / 32, i);
+  checkBarrier();
+  Fiber* next = takeReady();
+  if (!next && alive > 0) stuck();
+  current = next;
+  switchForGood(fiber.context, next ? next->context : scheduler);
+}
+
+// Lets others run until this fiber is ready again.
+void BlockRun::park(Fiber& fiber) {
+  Fiber* next = takeReady();
+  if (!next) stuck();
+  if (next == &fiber) return;
+  current = next;
+  switchContext(fiber.context, next->context);
+}
+
+void BlockRun::checkBarrier() {
+  if (atBarrier == 0 || atBarrier < alive) return;
+  atBarrier = 0;
+  countResult = counted;
+  counted = 0;
+  const bool backwards = coin();
+  for (unsigned n = 0; n < threads; n++) {
+    Fiber& fiber = fibers[backwards ? threads - 1 - n : n];
+    if (fiber.state == State::AtBarrier) makeReady(fiber);
+  }
+}
+
+void syncThreads(const Site& site) {
+  BlockRun& block = *current->block;
+  if (block.atBarrier == 0) {
+    block.barrier = site;
+  } else if (block.barrier.line != site.line || std::strcmp(block.barrier.file, site.file) != 0) {
+    kernelFault("barrier divergence: some threads wait at %s:%d while others come to %s:%d", block.barrier.file, block.barrier.line, site.file, site.line);
+  }
+  Fiber& fiber = block.self();
+  fiber.state = State::AtBarrier;
+  fiber.site = site;
+  block.atBarrier++;
+  block.checkBarrier();
+  block.park(fiber);
+}
+
+// Completes a gathering when nobody is missing.
+void BlockRun::checkWarp(unsigned number, size_t index) {
+  Warp& warp = warps[number];
+  Gathering& gathering = warp.gatherings[index];
+  if (gathering.arrived == 0 || (gathering.mask & warp.alive & ~gathering.arrived) != 0) return;
+  const unsigned lanes = gathering.arrived;
+  gathering.arrived = 0;
+  gathering.complete(gathering.operands, lanes);
+  std::memset(gathering.operands, 0, sizeof gathering.operands);
+  const bool backwards = coin();
+  for (unsigned n = 0; n < 32; n++) {
+    const unsigned lane = backwards ? 31 - n : n;
+    if (lanes >> lane & 1) makeReady(fibers[number * 32 + lane]);
+  }
+}
+
+void warpCollective(unsigned mask, Completion complete, void* operand, const Site& site) {
+  BlockRun& block = *current->block;
+  Fiber& fiber = block.self();
+  const unsigned number = fiber.linear / 32, lane = fiber.linear % 32;
+  Warp& warp = block.warps[number];
+  if (!(mask >> lane & 1)) kernelFault("%s at %s:%d: the calling lane %u is not in its mask %08x", site.what, site.file, site.line, lane, mask);
+  size_t index = 0;
+  while (index < warp.gatherings.size()) {
+    const Gathering& one = warp.gatherings[index];
+    if (one.arrived == 0 || (one.mask == mask && one.complete == complete && one.site.line == site.line)) break;
+    index++;
+  }
+  if (index == warp.gatherings.size()) warp.gatherings.push_back({});
+  Gathering& gathering = warp.gatherings[index];
+  if (gathering.arrived == 0) {
+    gathering.mask = mask;
+    gathering.complete = complete;
+    gathering.site = site;
+    std::memset(gathering.operands, 0, sizeof gathering.operands);
+  }
+  gathering.arrived |= 1u << lane;
+  // A collective without operands has none to read.
+  gathering.operands[lane] = operand;
+  fiber.state = State::InWarp;
+  fiber.site = site;
+  fiber.lanes = mask;
+  block.checkWarp(number, index);
+  block.park(fiber);
+}
+
+// Nobody can run: says who waits where.
+void BlockRun::stuck() {
+  struct Group {
+    const Fiber* first;
+    unsigned count;
+  };
+  std::vector<Group> groups;
+  for (unsigned i = 0; i < threads; i++) {
+    const Fiber& fiber = fibers[i];
+    if (fiber.state == State::Ended) continue;
+    bool found = false;
+    for (Group& group : groups) {
+      if (group.first->site.line != fiber.site.line || group.first->site.file != fiber.site.file || group.first->lanes != fiber.lanes) continue;
+      group.count++;
+      found = true;
+      break;
+    }
+    if (!found) groups.push_back({&fiber, 1});
+  }
+  std::string who;
+  for (size_t i = 0; i < groups.size() && i < 6; i++) {
+    const Fiber& fiber = *groups[i].first;
+    char line[512];
+    std::snprintf(line, sizeof line, "%s %u from thread %u on at %s (%s:%d", i ? ";" : "", groups[i].count, fiber.linear, fiber.site.what, fiber.site.file, fiber.site.line);
+    who += line;
+    if (fiber.state == State::InWarp) std::snprintf(line, sizeof line, ", mask %08x)", fiber.lanes), who += line;
+    else who += ")";
+  }
+  kernelFault("deadlock: %u of %u threads have ended, the rest wait for each other:%s", threads - alive, threads, who.c_str());
+}
+
+unsigned char* dynamicShared() { return current->block->shared; }
+
+bool sharedIsUnset() {
+#if defined(__linux__) && !defined(EMULATED_SANITIZED)
+  return true;
+#else
+  return false;
+#endif
+}
+
+void wantShared(const void* address, size_t bytes, const char* what) {
+  const BlockRun& block = *current->block;
+  if (reinterpret_cast<uintptr_t>(address) % 16 != 0) kernelFault("%s %p, which is no multiple of 16", what, address);
+  const auto* at = static_cast<const unsigned char*>(address);
+  if (at >= block.shared && at + bytes <= block.shared + block.grid->shared) return;
+  if (!block.staticShared || (at >= block.staticShared && at + bytes <= block.staticShared + block.staticSharedBytes)) return;
+  kernelFault("%s %p, which is no shared memory of the block: its dynamic part is %zu bytes from %p on", what, address, block.grid->shared,
+              static_cast<const void*>(block.shared));
+}
+
+void kernelFault(const char* format, ...) {
+  char message[2048];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(message, sizeof message, format, arguments);
+  va_end(arguments);
+  reportFault(message);
+  // Faults are caught: the block is left as it is, with all its fibers.
+  Fiber& fiber = *static_cast<Fiber*>(current);
+  BlockRun& block = *fiber.block;
+  block.failed = true;
+  switchForGood(fiber.context, block.scheduler);
+  std::abort();
+}
+
+std::string whereInKernel() {
+  if (!current) return "";
+  const Fiber& fiber = *static_cast<const Fiber*>(current);
+  char text[512];
+  std::snprintf(text, sizeof text, "kernel %s, block (%u, %u, %u) of (%u, %u, %u), thread (%u, %u, %u) of (%u, %u, %u)", fiber.block->grid->kernel, fiber.blockIdx.x,
+                fiber.blockIdx.y, fiber.blockIdx.z, fiber.gridDim.x, fiber.gridDim.y, fiber.gridDim.z, fiber.threadIdx.x, fiber.threadIdx.y, fiber.threadIdx.z,
+                fiber.blockDim.x, fiber.blockDim.y, fiber.blockDim.z);
+  return text;
+}
+
+namespace {
+
+// Static shared variables are thread-local ones of this program or library. While a grid runs, they start as NaN like everything else.
+class UnsetShared {
+ public:
+  explicit UnsetShared(BlockRun& runner) {
+#if defined(__linux__) && !defined(EMULATED_SANITIZED)
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, size_t, void* found) {
+          auto& self = *static_cast<UnsetShared*>(found);
+          for (int i = 0; i < info->dlpi_phnum; i++) {
+            auto* start = static_cast<unsigned char*>(info->dlpi_tls_data);
+            const size_t bytes = info->dlpi_phdr[i].p_memsz;
+            const auto* mine = reinterpret_cast<unsigned char*>(&current);
+            if (info->dlpi_phdr[i].p_type != PT_TLS || !start || mine < start || mine >= start + bytes) continue;
+            self.start = start;
+            self.bytes = bytes;
+            return 1;
+          }
+          return 0;
+        },
+        this);
+    if (!start) return;
+    saved.assign(start, start + bytes);
+    std::memset(start, UNSET, bytes);
+    current = nullptr;
+    runner.staticShared = start;
+    runner.staticSharedBytes = bytes;
+#else
+    (void)runner;
+#endif
+  }
+  ~UnsetShared() {
+    if (start) std::memcpy(start, saved.data(), bytes);
+  }
+
+ private:
+  unsigned char* start = nullptr;
+  size_t bytes = 0;
+  std::vector<unsigned char> saved;
+};
+
+struct Job {
+  const Grid* grid;
+  uint64_t blocks, seed;
+  uint64_t next = 0;      // The block that is taken next.
+  unsigned working = 0;   // Threads that have taken some and are not back.
+  bool failed = false;
+};
+
+// Threads that help those that launched something. They live as long as the process.
+class Pool {
+ public:
+  static Pool& get() {
+    static Pool* pool = new Pool;
+    return *pool;
+  }
+
+  bool run(const Grid& grid) {
+    Job job{&grid, uint64_t{grid.grid.x} * grid.grid.y * grid.grid.z, 0};
+    std::unique_lock lock(mutex);
+    job.seed = launches++;
+    const bool shares = job.blocks > 1;
+    if (shares) {
+      while (helpers + 1 < limit()) helpers++, std::thread([this] { help(); }).detach();
+      jobs.push_back(&job);
+      wake.notify_all();
+    }
+    work(job, lock);
+    ended.wait(lock, [&] { return job.working == 0; });
+    if (shares)
+      for (size_t i = 0; i < jobs.size(); i++)
+        if (jobs[i] == &job) jobs.erase(jobs.begin() + static_cast<long>(i)), i--;
+    return !job.failed;
+  }
+
+ private:
+  static unsigned limit() {
+    const unsigned cores = std::thread::hardware_concurrency();
+    return cores < 2 ? 2 : cores > 8 ? 8 : cores;
+  }
+
+  void help() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      Job* job = nullptr;
+      for (Job* one : jobs)
+        if (one->next < one->blocks) job = one;
+      if (job) work(*job, lock);
+      else wake.wait(lock);
+    }
+  }
+
+  // With the lock held, but not while a block runs.
+  void work(Job& job, std::unique_lock<std::mutex>& lock) {
+    if (job.next >= job.blocks) return;
+    job.working++;
+    lock.unlock();
+    {
+      static thread_local BlockRun* own = nullptr;
+      if (!own) own = new BlockRun;
+      BlockRun& runner = *own;
+      runner.failed = false;
+      runner.start(*job.grid);
+      UnsetShared unset(runner);
+      for (;;) {
+        lock.lock();
+        const uint64_t block = job.next < job.blocks && !job.failed ? job.next++ : job.blocks;
+        lock.unlock();
+        if (block == job.blocks) break;
+        runner.runBlock(block, job.seed);
+        if (runner.failed) {
+          lock.lock();
+          job.failed = true;
+          lock.unlock();
+        }
+      }
+    }
+    lock.lock();
+    job.next = job.blocks;
+    if (--job.working == 0) ended.notify_all();
+  }
+
+  std::mutex mutex;
+  std::condition_variable wake, ended;
+  std::vector<Job*> jobs;
+  unsigned helpers = 0;
+  uint64_t launches = 0;
+};
+
+}  // namespace
+
+bool runGrid(const Grid& grid) { return Pool::get().run(grid); }
+
+}  // namespace emulation
+
+static int countAtBarrier(int predicate, const emulation::Site& site) {
+  emulation::BlockRun& block = *emulation::current->block;
+  block.counted += predicate != 0;
+  emulation::syncThreads(site);
+  return block.countResult;
+}
+int __syncthreads_count(int predicate, const char* file, int line) { return countAtBarrier(predicate, {"__syncthreads_count", file, line}); }
+int __syncthreads_or(int predicate, const char* file, int line) { return countAtBarrier(predicate, {"__syncthreads_or", file, line}) > 0; }
+int __syncthreads_and(int predicate, const char* file, int line) { return countAtBarrier(predicate == 0, {"__syncthreads_and", file, line}) == 0; }

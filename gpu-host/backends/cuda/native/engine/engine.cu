@@ -1,0 +1,265 @@
+#include "engine.h"
+#include <algorithm>
+#include <mutex>
+#include <type_traits>
+#include "budget.h"
+#include "pages.h"
+#include "side.h"
+#include "steps.h"
+
+namespace pie {
+
+namespace {
+
+constexpr int MOST_PAGES = 1000000;
+
+// The library that may make large products, closed at the end.
+class Cublas {
+ public:
+  explicit Cublas(bool wanted) : handle_(wanted ? openCublasLt() : nullptr) {}
+  Cublas(const Cublas&) = delete;
+  Cublas& operator=(const Cublas&) = delete;
+  ~Cublas() {
+    if (handle_) closeCublasLt(handle_);
+  }
+  CublasLt* get() const { return handle_; }
+
+ private:
+  CublasLt* handle_;
+};
+
+// Device memory: one block each for weights, pool and the rest.
+template <typename T>
+struct DeviceMemory {
+  DeviceBlock weights, pool, scratch;
+  size_t total() const { return weights.bytes() + pool.bytes() + scratch.bytes(); }
+};
+
+template <typename T>
+PlanContext planContext(const EngineOptions& options, int pageCount, int multiprocessors) {
+  PlanContext context;
+  context.limits = stepLimits(options, pageCount);
+  context.multiprocessors = multiprocessors;
+  context.fastAttention = attentionIsFast<T>(options.shape);
+  context.graphs = options.graphs;
+  return context;
+}
+
+// Everything beside weights and pool: what steps compute in, their areas, side work.
+template <typename T>
+struct ScratchMemory {
+  Scratch<T> scratch;
+  uint8_t* areas;
+  uint8_t* side;
+  ScratchMemory(Carver& carver, const PlanContext& context)
+      : scratch(layScratch<T>(carver, context)), areas(carver.take<uint8_t>(Steps<T>::areaBytes(context))),
+        side(carver.take<uint8_t>(SideWork<T>::deviceBytes(context))) {}
+};
+
+template <typename T>
+class EngineOf final : public Engine {
+ public:
+  EngineOf(const EngineOptions& options, const WeightSource& source)
+      : options_(options), cublas_(options.cublas && std::is_same_v<T, bf16>), ledger_(std::make_shared<AdapterLedger>()) {
+    multiprocessors_ = 0;
+    CUDA_CALL(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, options.device));
+    budget_ = plan();
+    const PlanContext context = planContext<T>(options, budget_.pageCount, multiprocessors_);
+    memory_.weights = DeviceBlock(budget_.need.weights, "weights");
+    memory_.pool = DeviceBlock(budget_.need.pool, "the pool");
+    memory_.scratch = DeviceBlock(budget_.need.scratch, "scratch");
+    layOut(context);
+    {
+      const Stream stream;
+      // Keys that a mask hides still meet a weight of 0, which only finite numbers survive; products count in their workspace from 0.
+      CUDA_CALL(cudaMemsetAsync(memory_.pool.get(), 0, memory_.pool.bytes(), stream));
+      CUDA_CALL(cudaMemsetAsync(memory_.scratch.get(), 0, memory_.scratch.bytes(), stream));
+      const size_t frequencyBytes = options.frequencies.size() * sizeof(double);
+      CUDA_CALL(cudaMemcpyAsync(model_.scratch.frequencies, options.frequencies.data(), frequencyBytes, cudaMemcpyHostToDevice, stream));
+      loadWeights<T>(model_.weights, options, source, model_.scratch.wide, model_.scratch.wideBytes, stream);
+      stream.synchronize();
+    }
+    steps_ = std::make_unique<Steps<T>>(model_, areas_, options.timing);
+    side_ = std::make_unique<SideWork<T>>(model_, sideMemory_, steps_->computing());
+    pages_ = std::make_unique<PageMover>(static_cast<uint8_t*>(memory_.pool.get()), context.limits, options.pageSize, sizeof(T));
+  }
+
+  uint64_t submit(const Batch& batch) override {
+    const std::lock_guard<std::mutex> lock(calls_);
+    return guard(stepName(steps_->next(), "submit"), [&] {
+      forgetAdapters();
+      return steps_->submit(batch, adapterOf(batch));
+    });
+  }
+
+  Results wait(uint64_t step) override {
+    return guard(stepName(step, "wait"), [&] { return steps_->wait(step); });
+  }
+
+  void project(const float* states, int count, int topK, uint32_t* tokens, float* logProbabilities) override {
+    const std::lock_guard<std::mutex> lock(calls_);
+    guard(after("project"), [&] { side_->project(states, count, topK, tokens, logProbabilities); });
+  }
+
+  void score(const float* states, int count, const uint32_t* tokens, const int* first, float* logProbabilities, float* entropies) override {
+    const std::lock_guard<std::mutex> lock(calls_);
+    guard(after("score"), [&] { side_->score(states, count, tokens, first, logProbabilities, entropies); });
+  }
+
+  void copySlots(const uint32_t* sources, const uint32_t* destinations, const int32_t* shifts, int pairs) override {
+    const std::lock_guard<std::mutex> lock(calls_);
+    guard(after("copySlots"), [&] { side_->copySlots(sources, destinations, shifts, pairs); });
+  }
+
+  size_t pageBytes() const override { return pages_->pageBytes(); }
+  int pageCount() const override { return budget_.pageCount; }
+  void readPage(int page, uint8_t* into) override { readPages(&page, 1, into); }
+  void writePage(int page, const uint8_t* from) override { writePages(&page, 1, from); }
+  void readPages(const int* pages, int count, uint8_t* into) override {
+    guard("readPages", [&] { pages_->read(pages, count, into, side_->copied()); });
+  }
+  void writePages(const int* pages, int count, const uint8_t* from) override {
+    guard("writePages", [&] { pages_->write(pages, count, from, side_->copied()); });
+  }
+
+  std::unique_ptr<Adapter> loadAdapter(const std::vector<AdapterMatrices>& matrices) override {
+    const std::lock_guard<std::mutex> lock(calls_);
+    return guard("loadAdapter", [&] {
+      const int rows = model_.context.limits.paddedRows;
+      return std::make_unique<DeviceAdapter<T>>(matrices, options_.shape, rows, nextAdapter_++, ledger_, adapterRoom(), pages_->stream());
+    });
+  }
+
+  MemoryReport memory() const override {
+    return health_.guard("memory", [&] {
+      use();
+      size_t free = 0, total = 0;
+      CUDA_CALL(cudaMemGetInfo(&free, &total));
+      return MemoryReport{memory_.weights.bytes(), memory_.pool.bytes(), memory_.scratch.bytes(), memory_.total(), free, budget_.pagesThatFit};
+    });
+  }
+
+  GraphReport graphs() const override {
+    const std::lock_guard<std::mutex> lock(calls_);
+    return steps_->graphs().report();
+  }
+
+ private:
+  // The device is a matter of each thread.
+  void use() const { CUDA_CALL(cudaSetDevice(options_.device)); }
+
+  template <typename Work>
+  auto guard(const std::string& doing, Work&& work) -> decltype(work()) {
+    return health_.guard(doing, [&] {
+      use();
+      return work();
+    });
+  }
+
+  static std::string stepName(uint64_t step, const char* call) { return "step " + std::to_string(step) + ", " + call; }
+  std::string after(const char* call) const { return std::string(call) + " after step " + std::to_string(steps_->next() - 1); }
+
+  MemoryBudget plan() const {
+    size_t free = 0, total = 0;
+    CUDA_CALL(cudaMemGetInfo(&free, &total));
+    Carver weights;
+    layWeights<T>(weights, options_);
+    const auto needFor = [&](int pages) {
+      const PlanContext context = planContext<T>(options_, pages, multiprocessors_);
+      Carver scratch;
+      ScratchMemory<T>(scratch, context);
+      return MemoryNeed{blockBytes(weights.bytes()), blockBytes(poolValues(context.limits) * sizeof(T)), blockBytes(scratch.bytes())};
+    };
+    const int64_t spare = std::max(options_.scratchSlots, options_.maxRows) + 1;
+    const int mostPages = static_cast<int>(std::min<int64_t>(MOST_PAGES, std::max<int64_t>(0, MOST_SLOTS - spare) / options_.pageSize));
+    return planMemory(needFor, options_.pageCount, mostPages, options_.memoryBytes, options_.reserveBytes, free);
+  }
+
+  void layOut(const PlanContext& context) {
+    model_.context = context;
+    model_.epsilon = options_.shape.rmsEpsilon;
+    Carver weights(memory_.weights.get()), scratch(memory_.scratch.get());
+    model_.weights = layWeights<T>(weights, options_);
+    const ScratchMemory<T> laid(scratch, context);
+    model_.scratch = laid.scratch;
+    areas_ = laid.areas;
+    sideMemory_ = laid.side;
+    model_.pool = static_cast<T*>(memory_.pool.get());
+    model_.linear.workspace = model_.scratch.workspaceBytes > 0 ? model_.scratch.workspace : nullptr;
+    model_.linear.workspaceBytes = model_.scratch.workspaceBytes;
+    model_.linear.multiprocessors = multiprocessors_;
+    model_.linear.cublas = cublas_.get();
+    model_.attentionBlocks = attentionBlocks(options_.shape, multiprocessors_, context.fastAttention);
+  }
+
+  const DeviceAdapter<T>* adapterOf(const Batch& batch) const {
+    if (!batch.adapter) return nullptr;
+    const auto* adapter = dynamic_cast<const DeviceAdapter<T>*>(batch.adapter);
+    if (!adapter || adapter->ledger() != ledger_.get()) refuse("The adapter was loaded by another engine.");
+    return adapter;
+  }
+
+  // What adapters may still take of what was asked for.
+  size_t adapterRoom() const {
+    if (options_.memoryBytes == 0) return SIZE_MAX;
+    const std::lock_guard<std::mutex> lock(ledger_->mutex);
+    const size_t taken = memory_.total() + ledger_->bytes;
+    return options_.memoryBytes - std::min(options_.memoryBytes, taken);
+  }
+
+  void forgetAdapters() {
+    const std::lock_guard<std::mutex> lock(ledger_->mutex);
+    for (const uint64_t id : ledger_->gone) steps_->graphs().forget(id);
+    ledger_->gone.clear();
+  }
+
+  const EngineOptions options_;
+  int multiprocessors_;
+  mutable Health health_;
+  mutable std::mutex calls_;  // All calls but `wait` and moves of pages.
+  Cublas cublas_;
+  MemoryBudget budget_{};
+  // Freed last: streams end their work before.
+  DeviceMemory<T> memory_;
+  DeviceModel<T> model_;
+  uint8_t* areas_ = nullptr;
+  uint8_t* sideMemory_ = nullptr;
+  std::shared_ptr<AdapterLedger> ledger_;
+  uint64_t nextAdapter_ = 1;
+  std::unique_ptr<Steps<T>> steps_;
+  std::unique_ptr<SideWork<T>> side_;
+  std::unique_ptr<PageMover> pages_;
+};
+
+// Kernels are compiled for one generation of cards.
+void checkDevice(int device) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) {
+    (void)cudaGetLastError();
+    throw EngineError("no-device", std::string("There is no CUDA device: ") + cudaGetErrorString(error) + ".");
+  }
+  if (device < 0 || device >= count)
+    throw EngineError("no-device", "There is no CUDA device " + std::to_string(device) + " among " + std::to_string(count) + ".");
+  int major = 0, minor = 0;
+  CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  if (major != 9 || minor != 0)
+    throw EngineError("no-device", "CUDA device " + std::to_string(device) + " has compute capability " + std::to_string(major) + "." + std::to_string(minor) +
+                                       "; kernels are built for 9.0.");
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> Engine::create(const EngineOptions& options, const WeightSource& weights) {
+  checkOptions(options);
+  Health health;
+  return health.guard("start", [&]() -> std::unique_ptr<Engine> {
+    checkDevice(options.device);
+    CUDA_CALL(cudaSetDevice(options.device));
+    if (options.precision == Precision::Float32) return std::make_unique<EngineOf<float>>(options, weights);
+    return std::make_unique<EngineOf<bf16>>(options, weights);
+  });
+}
+
+}  // namespace pie

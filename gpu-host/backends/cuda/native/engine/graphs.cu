@@ -1,0 +1,101 @@
+#include "graphs.h"
+#include <algorithm>
+
+namespace pie {
+
+namespace {
+
+// Shapes that are kept. Eleven buckets of rows, a few of heads and tokens and two areas are some dozens; past that the one longest unused goes.
+constexpr size_t MOST = 192;
+
+// Errors that say something of the capture, or of memory for a graph, and nothing of the device.
+bool isRefusal(cudaError_t error) {
+  const bool ofCapture = error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread;
+  return ofCapture || error == cudaErrorMemoryAllocation || error == cudaErrorNotSupported;
+}
+
+cudaGraphExec_t captured(const Stream& stream, const std::function<void()>& launch) {
+  cudaGraph_t graph = nullptr;
+  // Other threads wait for events meanwhile: only this thread's calls are held to the rules of capturing.
+  CUDA_CALL(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  try {
+    launch();
+  } catch (...) {
+    (void)cudaStreamEndCapture(stream, &graph);
+    if (graph) (void)cudaGraphDestroy(graph);
+    throw;
+  }
+  CUDA_CALL(cudaStreamEndCapture(stream, &graph));
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
+  (void)cudaGraphDestroy(graph);
+  checkCuda(error, "cudaGraphInstantiate");
+  return executable;
+}
+
+}  // namespace
+
+GraphCache::~GraphCache() {
+  for (const Entry& each : entries_)
+    if (each.graph) (void)cudaGraphExecDestroy(each.graph);
+}
+
+void GraphCache::run(const GraphKey& key, const Stream& stream, const std::function<void()>& launch) {
+  bool known = false;
+  Entry& found = entry(key, stream, known);
+  if (known && !found.graph && !found.refused) capture(found, stream, launch);
+  if (found.graph) CUDA_CALL(cudaGraphLaunch(found.graph, stream));
+  else launch();
+}
+
+void GraphCache::capture(Entry& entry, const Stream& stream, const std::function<void()>& launch) {
+  try {
+    entry.graph = captured(stream, launch);
+  } catch (const CudaFailure& failure) {
+    if (!isRefusal(failure.error)) throw;
+    (void)cudaGetLastError();
+    entry.refused = true;
+    refused_++;
+    why_ = failure.what();
+  }
+}
+
+GraphCache::Entry& GraphCache::entry(const GraphKey& key, const Stream& stream, bool& known) {
+  clock_++;
+  for (Entry& each : entries_) {
+    if (!(each.key == key)) continue;
+    each.used = clock_;
+    known = true;
+    return each;
+  }
+  if (entries_.size() >= MOST) {
+    const auto oldest = std::min_element(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });
+    if (oldest->graph) {
+      stream.synchronize();  // It may be running.
+      CUDA_CALL(cudaGraphExecDestroy(oldest->graph));
+    }
+    *oldest = entries_.back();
+    entries_.pop_back();
+  }
+  entries_.push_back({key, nullptr, false, clock_});
+  return entries_.back();
+}
+
+void GraphCache::forget(uint64_t adapter) {
+  for (size_t i = 0; i < entries_.size();) {
+    if (entries_[i].key.adapter != adapter) {
+      i++;
+      continue;
+    }
+    if (entries_[i].graph) CUDA_CALL(cudaGraphExecDestroy(entries_[i].graph));
+    entries_[i] = entries_.back();
+    entries_.pop_back();
+  }
+}
+
+GraphReport GraphCache::report() const {
+  const auto captured = std::count_if(entries_.begin(), entries_.end(), [](const Entry& each) { return each.graph != nullptr; });
+  return {static_cast<size_t>(captured), refused_, why_};
+}
+
+}  // namespace pie

@@ -1,0 +1,167 @@
+#include "layers.h"
+#include <algorithm>
+#include "../kernels/rows.h"
+#include "gate.h"
+
+namespace pie {
+
+namespace {
+
+template <typename T>
+class StepLaunch {
+ public:
+  StepLaunch(const DeviceModel<T>& model, const StepPlan& plan, const uint8_t* upload, uint8_t* results, const DeviceAdapter<T>* adapter, cudaStream_t stream)
+      : model_(model), shape_(model.shape()), at_(model.scratch), plan_(plan), upload_(upload), results_(results), adapter_(adapter),
+        rows_(plan.shape.rows), residual_(at_.residual), attended_(at_.attended), stream_(stream) {
+    tables_.items = table<AttentionItem>(plan.upload.items);
+    tables_.itemCount = table<int>(plan.upload.counts);
+    tables_.slots = table<int>(0);
+    tables_.mask = tables_.tileWords = table<uint32_t>(0);
+    tables_.partials = at_.partials;
+    tables_.counters = at_.counters;
+    tables_.statistics = plan.received.empty() ? nullptr : at_.statistics;
+  }
+
+  void run() {
+    const UploadLayout& from = plan_.upload;
+    clearReceived();
+    launchEmbed<T>(residual_, model_.weights.embeddings, table<int>(from.tokens), table<float>(0), table<int>(from.embedRows), rows_, shape_.hidden, stream_);
+    launchRotation(at_.rotation, table<int>(from.positions), at_.frequencies, rows_, shape_.headDim, stream_);
+    const bool wanted = plan_.shape.heads > 0 || plan_.shape.states > 0 || !plan_.received.empty();
+    for (int i = 0; i < shape_.layers; i++) {
+      const LayerWeights<T>& layer = model_.weights.layers[i];
+      const AdapterLayer<T>* changes = adapter_ ? &adapter_->layer(i) : nullptr;
+      store(layer, changes, i);
+      // When only keys and values are wanted, the last layer's are the end of it.
+      if (!wanted && i == shape_.layers - 1) return;
+      attend(i);
+      if (i == shape_.layers - 1 && plan_.shape.last > 0) keepWanted();
+      combine(layer, changes);
+      feedForward(layer, changes);
+    }
+    states();
+    heads();
+    scaleReceived();
+  }
+
+ private:
+  template <typename V>
+  const V* table(size_t offset) const {
+    return reinterpret_cast<const V*>(upload_ + offset);
+  }
+  template <typename V>
+  V* result(size_t offset) const {
+    return reinterpret_cast<V*>(results_ + offset);
+  }
+
+  void product(const Product<T>& matrix, const T* x, T* y, int yWidth, Epilogue epilogue, const LowRank<T>* change) {
+    launchProduct<T>(matrix, x, y, yWidth, rows_, epilogue, model_.linear, stream_);
+    if (!change || !change->changes()) return;
+    const Linear<T>& down = change->down;
+    launchLinear<T>(down, x, down.inputs, adapter_->low(), down.outputs, rows_, Epilogue::Store, model_.linear, stream_);
+    for (const auto& up : change->ups)
+      launchLinear<T>(up.linear, adapter_->low() + up.from, down.outputs, y + up.to, yWidth, rows_, Epilogue::Add, model_.linear, stream_);
+  }
+
+  // Keys and values of all rows are in their slots before any row attends: a sequence reads what an earlier one of the step writes.
+  void store(const LayerWeights<T>& layer, const AdapterLayer<T>* changes, int index) {
+    launchAddNorm<T>(at_.normed, residual_, index == 0 ? nullptr : at_.delta, layer.inputNorm, rows_, shape_.hidden, model_.epsilon, stream_);
+    product(layer.qkv, at_.normed, at_.qkv, shape_.qkvWidth(), Epilogue::Store, changes ? &changes->qkv : nullptr);
+    launchRotateAndStore<T>(at_.queries, model_.kvLayer(index), at_.qkv, at_.rotation, table<int>(plan_.upload.slots), layer.queryNorm, layer.keyNorm, rows_,
+                            shape_, stream_);
+  }
+
+  void attend(int index) {
+    const KvLayer<T> slots = model_.kvLayer(index);
+    launchAttention<T>(at_.attended, at_.queries, slots, tables_, shape_, model_.attentionBlocks, stream_);
+    for (const ReceivedPiece& piece : plan_.received)
+      launchReceived<T>(result<float>(plan_.results.attention) + piece.firstValue, at_.queries, slots, piece.sequence, tables_.slots, tables_.mask,
+                        at_.statistics, shape_, stream_);
+  }
+
+  // From here on only the rows of which something is wanted, where the joint projection and the queries were.
+  void keepWanted() {
+    const int* pick = table<int>(plan_.upload.lastPick);
+    float* residual = reinterpret_cast<float*>(at_.qkv);
+    rows_ = plan_.shape.last;
+    launchGather<float>(residual, residual_, pick, rows_, shape_.hidden, stream_);
+    launchGather<T>(at_.queries, at_.attended, pick, rows_, shape_.queryWidth(), stream_);
+    residual_ = residual;
+    attended_ = at_.queries;
+  }
+
+  void combine(const LayerWeights<T>& layer, const AdapterLayer<T>* changes) {
+    product(layer.output, attended_, at_.delta, shape_.hidden, Epilogue::Store, changes ? &changes->output : nullptr);
+  }
+
+  void feedForward(const LayerWeights<T>& layer, const AdapterLayer<T>* changes) {
+    launchAddNorm<T>(at_.normed, residual_, at_.delta, layer.postNorm, rows_, shape_.hidden, model_.epsilon, stream_);
+    if (changes && changes->gateUp.changes()) {
+      // What is added must be added before gate and up meet.
+      product(layer.gateUp, at_.normed, at_.gateUp(), 2 * shape_.intermediate, Epilogue::Store, &changes->gateUp);
+      launchGate<T>(at_.activated, at_.gateUp(), static_cast<size_t>(rows_) * shape_.intermediate, stream_);
+    } else {
+      product(layer.gateUp, at_.normed, at_.activated, shape_.intermediate, Epilogue::SwiGlu, nullptr);
+    }
+    product(layer.down, at_.activated, at_.delta, shape_.hidden, Epilogue::Store, changes ? &changes->down : nullptr);
+  }
+
+  void states() {
+    if (plan_.shape.states == 0) return;
+    launchPickNorm<T>(result<float>(plan_.results.states), nullptr, residual_, at_.delta, table<int>(plan_.upload.statePick), model_.weights.norm,
+                      plan_.shape.states, shape_.hidden, model_.epsilon, stream_);
+  }
+
+  void heads() {
+    if (plan_.shape.heads == 0) return;
+    launchPickNorm<T>(nullptr, at_.states, residual_, at_.delta, table<int>(plan_.upload.headPick), model_.weights.norm, plan_.shape.heads, shape_.hidden,
+                      model_.epsilon, stream_);
+    const HeadResults to{result<uint32_t>(plan_.results.tokens), result<float>(plan_.results.logProbabilities), result<uint32_t>(plan_.results.drawn)};
+    for (int first = 0; first < plan_.shape.heads; first += HEAD_ROWS) {
+      const int count = std::min(HEAD_ROWS, plan_.shape.heads - first);
+      launchLogits(model_, at_.states + static_cast<size_t>(first) * shape_.hidden, count, stream_);
+      launchTop(to, at_.logits(), table<HeadRow>(plan_.upload.headRows) + first, table<uint32_t>(0), table<Draw>(plan_.upload.draws), count, shape_.vocabulary,
+                plan_.shape.topK, at_.headWorkspace, stream_);
+    }
+  }
+
+  size_t receivedValues() const {
+    const ReceivedPiece& last = plan_.received.back();
+    return last.firstValue + last.sequence.keys;
+  }
+  void clearReceived() {
+    if (plan_.received.empty()) return;
+    CUDA_CALL(cudaMemsetAsync(result<float>(plan_.results.attention), 0, receivedValues() * sizeof(float), stream_));
+  }
+  void scaleReceived() {
+    if (plan_.received.empty()) return;
+    launchScale(result<float>(plan_.results.attention), 1.0f / (static_cast<float>(shape_.layers) * shape_.heads), receivedValues(), stream_);
+  }
+
+  const DeviceModel<T>& model_;
+  const ModelShape& shape_;
+  const Scratch<T>& at_;
+  const StepPlan& plan_;
+  const uint8_t* upload_;
+  uint8_t* results_;
+  const DeviceAdapter<T>* adapter_;
+  int rows_;
+  float* residual_;
+  const T* attended_;
+  cudaStream_t stream_;
+  AttentionTables tables_;
+};
+
+}  // namespace
+
+template <typename T>
+void launchStep(const DeviceModel<T>& model, const StepPlan& plan, const uint8_t* upload, uint8_t* results, const DeviceAdapter<T>* adapter,
+                cudaStream_t stream) {
+  StepLaunch<T>(model, plan, upload, results, adapter, stream).run();
+  checkLaunches();
+}
+
+template void launchStep<bf16>(const DeviceModel<bf16>&, const StepPlan&, const uint8_t*, uint8_t*, const DeviceAdapter<bf16>*, cudaStream_t);
+template void launchStep<float>(const DeviceModel<float>&, const StepPlan&, const uint8_t*, uint8_t*, const DeviceAdapter<float>*, cudaStream_t);
+
+}  // namespace pie

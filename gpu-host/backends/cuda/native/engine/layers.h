@@ -1,0 +1,40 @@
+// The launches of one step, in order.
+#pragma once
+#include "adapter.h"
+#include "plan.h"
+#include "scratch.h"
+#include "weights.h"
+
+namespace pie {
+
+// A model on the device and what it computes in.
+template <typename T>
+struct DeviceModel {
+  PlanContext context;
+  float epsilon = 0;
+  Weights<T> weights;
+  Scratch<T> scratch;
+  T* pool = nullptr;
+  LinearContext linear;
+  int attentionBlocks = 0;
+
+  const ModelShape& shape() const { return context.limits.shape; }
+  KvLayer<T> kvLayer(int layer) const {
+    return {pool + static_cast<size_t>(layer) * context.limits.totalSlots() * shape().slotWidth(), shape().slotWidth()};
+  }
+};
+
+// Launches a step whose block lies at `upload` on the device and whose results go to `results` there. All launches follow from the plan's shape, the two
+// addresses and the adapter alone where the plan is padded, so that they may be captured; else from all of the plan.
+template <typename T>
+void launchStep(const DeviceModel<T>& model, const StepPlan& plan, const uint8_t* upload, uint8_t* results, const DeviceAdapter<T>* adapter,
+                cudaStream_t stream);
+
+// scratch.logits = head of `rows` normed rows.
+template <typename T>
+void launchLogits(const DeviceModel<T>& model, const T* states, int rows, cudaStream_t stream) {
+  const Product<T>& head = model.weights.head;
+  launchProduct<T>(head, states, model.scratch.logits(), head.outputs(), rows, Epilogue::Wide, model.linear, stream);
+}
+
+}  // namespace pie

@@ -1,0 +1,121 @@
+#include "layout.h"
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include "../kernels/attention.h"
+
+namespace pie {
+
+namespace {
+
+constexpr size_t TABLE_ALIGNMENT = 16;
+constexpr size_t align(size_t bytes, size_t to = TABLE_ALIGNMENT) { return (bytes + to - 1) / to * to; }
+
+}  // namespace
+
+size_t Cursor::take(size_t bytes, size_t alignment) {
+  const size_t at = align(bytes_, alignment);
+  bytes_ = at + bytes;
+  if (bytes_ > capacity_) throw std::logic_error("A step's block was meant to be of " + std::to_string(capacity_) + " bytes.");
+  return at;
+}
+
+int itemBound(int rows, int sequences, const PlanContext& context) {
+  return attentionBounds(rows, sequences, context.limits.shape, context.multiprocessors, context.fastAttention).items;
+}
+
+TableCounts tableCounts(const StepShape& shape, const Part& part) {
+  if (shape.padded) return {shape.rows, shape.rows, 0, shape.states, shape.heads, shape.heads};
+  return {shape.rows, static_cast<int>(part.pieces.size()), shape.last, shape.states, shape.heads, part.draws};
+}
+
+UploadLayout layTables(Cursor& cursor, const TableCounts& counts) {
+  UploadLayout layout;
+  layout.counts = cursor.table<int>(1);
+  layout.tokens = cursor.table<int>(counts.rows);
+  layout.embedRows = cursor.table<int>(counts.rows);
+  layout.positions = cursor.table<int>(counts.rows);
+  layout.slots = cursor.table<int>(counts.rows);
+  layout.lastPick = cursor.table<int>(counts.last);
+  layout.statePick = cursor.table<int>(counts.states);
+  layout.headPick = cursor.table<int>(counts.heads);
+  layout.headRows = cursor.table<HeadRow>(counts.heads);
+  layout.draws = cursor.table<Draw>(counts.draws);
+  return layout;
+}
+
+StepShape stepShape(const Part& part, const PlanContext& context) {
+  const ModelShape& model = context.limits.shape;
+  StepShape shape{part.rows, part.heads, part.states, part.maxTopK, 0, false};
+  // Attention received is computed for each sequence that asks: such steps are rare and all different.
+  if (!context.graphs || part.rows > MAX_GRAPH_ROWS || part.wantsAttention) {
+    // Half of the rows at most, so that their residual stream fits where the joint projection was.
+    if (2 * part.wanted <= part.rows && model.hidden <= model.qkvWidth()) shape.last = part.wanted;
+    return shape;
+  }
+  shape.rows = graphBucket(part.rows);
+  shape.heads = part.heads > 0 ? graphBucket(part.heads) : 0;
+  shape.states = part.states > 0 ? graphBucket(part.states) : 0;
+  shape.topK = part.heads > 0 ? topKBucket(part.maxTopK, model.vocabulary) : 0;
+  shape.padded = true;
+  return shape;
+}
+
+ResultLayout resultLayout(const StepShape& shape, const Part& part, int hidden) {
+  const size_t results = shape.padded ? static_cast<size_t>(shape.heads) * shape.topK : static_cast<size_t>(part.results);
+  const size_t draws = shape.padded ? shape.heads : part.draws;
+  ResultLayout layout;
+  layout.logProbabilities = align(layout.tokens + results * sizeof(uint32_t));
+  layout.drawn = align(layout.logProbabilities + results * sizeof(float));
+  layout.states = align(layout.drawn + draws * sizeof(uint32_t));
+  layout.attention = align(layout.states + static_cast<size_t>(shape.states) * hidden * sizeof(float));
+  layout.bytes = align(layout.attention + static_cast<size_t>(part.attention) * sizeof(float));
+  return layout;
+}
+
+namespace {
+
+size_t boundOf(const TableCounts& counts, int items, const Part& part, const StepLimits& limits) {
+  Cursor cursor(nullptr, SIZE_MAX);
+  layTables(cursor, counts);
+  cursor.table<AttentionItem>(items);
+  // Words of tiles are no more than those of masks.
+  cursor.take((static_cast<size_t>(part.keys) + 2 * static_cast<size_t>(part.maskWords)) * sizeof(int) + TABLE_ALIGNMENT);
+  // Each list of allowed tokens begins at a multiple of the tables' alignment, and the first embed at one of its size.
+  cursor.take(static_cast<size_t>(part.allowedRows) * (align(limits.allowedWords() * sizeof(uint32_t)) + TABLE_ALIGNMENT));
+  if (part.embedRows > 0) cursor.take((static_cast<size_t>(part.embedRows) + 1) * embedBytes(limits));
+  return align(cursor.bytes(), 256);
+}
+
+// A part that takes all that may be had of everything.
+Part fullest(const StepLimits& limits) {
+  Part part;
+  part.pieces.resize(limits.sequences);
+  part.rows = part.heads = part.states = part.draws = part.allowedRows = part.embedRows = limits.paddedRows;
+  part.keys = part.attention = limits.keys;
+  part.maskWords = limits.maskWords;
+  part.results = limits.results;
+  return part;
+}
+
+}  // namespace
+
+size_t uploadBound(const Part& part, const PlanContext& context) {
+  const StepShape shape = stepShape(part, context);
+  const TableCounts counts = tableCounts(shape, part);
+  return boundOf(counts, itemBound(counts.rows, counts.sequences, context), part, context.limits);
+}
+
+size_t mostUploadBytes(const PlanContext& context) {
+  const StepLimits& limits = context.limits;
+  const int rows = limits.paddedRows;
+  const int sequences = std::max(limits.sequences, std::min(rows, MAX_GRAPH_ROWS));
+  return boundOf({rows, sequences, rows, rows, rows, rows}, itemBound(rows, sequences, context), fullest(limits), limits);
+}
+
+size_t mostResultBytes(const PlanContext& context) {
+  const Part part = fullest(context.limits);
+  return resultLayout({part.rows, part.heads, part.states, 0, 0, false}, part, context.limits.shape.hidden).bytes;
+}
+
+}  // namespace pie

@@ -1,0 +1,71 @@
+// Device memory: blocks that free themselves, and arrays laid out in them.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include "../device/device.h"
+
+namespace pie {
+
+// Lays arrays out one after another. With a null base it only adds up, so that the same code gives sizes and addresses.
+class Carver {
+ public:
+  explicit Carver(void* base = nullptr) : base_(static_cast<uint8_t*>(base)) {}
+  template <typename T>
+  T* take(size_t count) {
+    T* array = base_ ? reinterpret_cast<T*>(base_ + bytes_) : nullptr;
+    bytes_ += (count * sizeof(T) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return array;
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  static constexpr size_t ALIGNMENT = 256;
+  uint8_t* base_;
+  size_t bytes_ = 0;
+};
+
+// What a block of so many bytes takes: the device gives memory in pieces of 512.
+constexpr size_t blockBytes(size_t bytes) { return (bytes + 511) / 512 * 512; }
+
+// Of the device. Throws EngineError "out-of-memory", which leaves the device as it was.
+class DeviceBlock {
+ public:
+  DeviceBlock() = default;
+  DeviceBlock(size_t bytes, const char* what);
+  DeviceBlock(DeviceBlock&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  DeviceBlock& operator=(DeviceBlock&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~DeviceBlock();
+  void* get() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// Of the host, where the device's copy engines reach it.
+class PinnedBlock {
+ public:
+  PinnedBlock() = default;
+  explicit PinnedBlock(size_t bytes);
+  PinnedBlock(PinnedBlock&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  PinnedBlock& operator=(PinnedBlock&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~PinnedBlock();
+  uint8_t* get() const { return static_cast<uint8_t*>(data_); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace pie

@@ -1,0 +1,73 @@
+#include "options.h"
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include "errors.h"
+
+namespace pie {
+
+int graphBucket(int rows) {
+  for (const int bucket : GRAPH_BUCKETS)
+    if (rows <= bucket) return bucket;
+  return rows;
+}
+
+int topKBucket(int topK, int vocabulary) {
+  // One, a sampler's usual cut, then doubling: the head's cost grows with it, the number of graphs with their number.
+  int bucket = topK <= 1 ? 1 : 64;
+  while (bucket < topK) bucket *= 2;
+  return std::min({bucket, MAX_TOP_K, vocabulary});
+}
+
+void checkOptions(const EngineOptions& options) {
+  const ModelShape& shape = options.shape;
+  const auto positive = [](int value, const char* name) {
+    if (value < 1) refuse(std::string(name) + " must be at least 1, not " + std::to_string(value) + ".");
+  };
+  positive(shape.hidden, "hidden");
+  positive(shape.intermediate, "intermediate");
+  positive(shape.layers, "layers");
+  positive(shape.heads, "heads");
+  positive(shape.kvHeads, "kvHeads");
+  positive(shape.headDim, "headDim");
+  positive(shape.vocabulary, "vocabulary");
+  positive(options.pageSize, "pageSize");
+  positive(options.maxRows, "maxRows");
+  positive(options.maxSequences, "maxSequences");
+  if (options.pageCount < 0) refuse("pageCount must not be negative.");
+  if (options.scratchSlots < 0) refuse("scratchSlots must not be negative.");
+  if (shape.vocabulary > MAX_VOCABULARY)
+    refuse("A vocabulary of " + std::to_string(shape.vocabulary) + " tokens is past " + std::to_string(MAX_VOCABULARY) + ".");
+  if (shape.headDim % 2 != 0) refuse("headDim must be even.");
+  if (shape.heads % shape.kvHeads != 0) refuse("heads must be a multiple of kvHeads.");
+  if (!(shape.rmsEpsilon > 0)) refuse("rmsEpsilon must be positive.");
+  if (options.frequencies.size() != static_cast<size_t>(shape.headDim / 2))
+    refuse(std::to_string(options.frequencies.size()) + " frequencies for heads of " + std::to_string(shape.headDim) + " values.");
+  for (const double frequency : options.frequencies)
+    if (!std::isfinite(frequency)) refuse("A frequency is not finite.");
+}
+
+StepLimits stepLimits(const EngineOptions& options, int pageCount) {
+  // Lists of slots, of mask words and of results are bounded by what a large step of a real service has; longer batches are split.
+  constexpr int64_t KEYS = 4 << 20, MASK_WORDS = 4 << 20, RESULTS = 1 << 20;
+  StepLimits limits;
+  limits.shape = options.shape;
+  limits.rows = options.maxRows;
+  limits.paddedRows = options.maxRows >= MAX_GRAPH_ROWS ? options.maxRows : graphBucket(options.maxRows);
+  limits.sequences = std::min(options.maxSequences, options.maxRows);
+  limits.scratchSlots = options.scratchSlots > 0 ? options.scratchSlots : options.maxRows;
+  const int64_t slots = static_cast<int64_t>(options.pageSize) * pageCount;
+  const int64_t total = slots + limits.scratchSlots + 1;
+  if (total > MOST_SLOTS) refuse(std::to_string(total) + " slots are more than can be told apart.");
+  limits.slots = static_cast<int>(slots);
+  // At least one sequence over all slots, with a few of them named twice.
+  const int64_t one = 2 * slots + limits.scratchSlots + limits.rows;
+  limits.keys = static_cast<int>(std::max(one, std::min<int64_t>(limits.sequences * (slots + limits.rows), KEYS)));
+  const int64_t words = (one + 31) / 32;
+  limits.maskWords = static_cast<int>(std::max(words, std::min(words * limits.rows, MASK_WORDS)));
+  const int64_t topK = std::min(MAX_TOP_K, options.shape.vocabulary);
+  limits.results = static_cast<int>(std::min<int64_t>(topK * limits.paddedRows, std::max<int64_t>(topK * MAX_GRAPH_ROWS, RESULTS)));
+  return limits;
+}
+
+}  // namespace pie

@@ -1,0 +1,174 @@
+#include "plan.h"
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include "masks.h"
+
+namespace pie {
+
+namespace {
+
+// Writes the pieces of a step, one after another.
+class Writer {
+ public:
+  Writer(const Batch& batch, const StepLimits& limits, Cursor& cursor, StepPlan& plan, std::vector<uint8_t>& columns)
+      : batch_(batch), limits_(limits), cursor_(cursor), plan_(plan), columns_(columns) {}
+
+  // Inputs, slots and keys.
+  AttentionSequence inputs(const Piece& piece) {
+    const Sequence& s = batch_.sequences[piece.sequence];
+    const UploadLayout& at = plan_.upload;
+    for (int i = 0; i < piece.rows; i++) {
+      const int from = piece.firstRow + i, to = row_ + i;
+      cursor_.at<int>(at.tokens)[to] = s.tokens ? static_cast<int>(s.tokens[from]) : -1;
+      cursor_.at<int>(at.embedRows)[to] = 0;
+      cursor_.at<int>(at.positions)[to] = static_cast<int>(s.positions[from]);
+      cursor_.at<int>(at.slots)[to] = slotOf(s, piece, from);
+    }
+    const AttentionSequence sequence = keys(s, piece);
+    if (s.attention) {
+      plan_.received.push_back({sequence, received_});
+      received_ += sequence.keys;
+    }
+    row_ += piece.rows;
+    return sequence;
+  }
+
+  // Rows whose outputs are wanted.
+  void outputs(const Piece& piece, int firstRow) {
+    const Sequence& s = batch_.sequences[piece.sequence];
+    const UploadLayout& at = plan_.upload;
+    const int count = piece.outputs(s), words = limits_.allowedWords();
+    const int row = firstRow + piece.rows - count;
+    int first = row;
+    if (plan_.shape.last > 0 && (s.states || s.topK > 0)) {
+      first = last_;
+      for (int i = 0; i < count; i++) cursor_.at<int>(at.lastPick)[last_++] = row + i;
+    }
+    // The same row among the sequence's outputs.
+    const int output = piece.firstRow + piece.rows - count - (s.rows - s.outputRows);
+    if (s.states)
+      for (int i = 0; i < count; i++) cursor_.at<int>(at.statePick)[states_++] = first + i;
+    if (s.topK < 1) return;
+    int allowed = -1;
+    if (s.allowed && count > 0) {
+      const size_t bytes = static_cast<size_t>(count) * words * sizeof(uint32_t);
+      const size_t offset = cursor_.take(bytes);
+      std::memcpy(cursor_.at<uint32_t>(offset), s.allowed + static_cast<size_t>(output) * words, bytes);
+      allowed = static_cast<int>(offset / sizeof(uint32_t));
+    }
+    for (int i = 0; i < count; i++, heads_++) {
+      const int draw = s.draws ? draws_++ : -1;
+      if (s.draws) cursor_.at<Draw>(at.draws)[draw] = s.draws[output + i];
+      cursor_.at<int>(at.headPick)[heads_] = first + i;
+      cursor_.at<HeadRow>(at.headRows)[heads_] = {s.topK, allowed < 0 ? -1 : allowed + i * words, results_, draw};
+      results_ += s.topK;
+    }
+  }
+
+  void embeds(const Piece& piece, int firstRow) {
+    const Sequence& s = batch_.sequences[piece.sequence];
+    if (!s.embeds) return;
+    const size_t rowBytes = embedBytes(limits_), bytes = piece.rows * rowBytes;
+    const size_t offset = cursor_.take(bytes, rowBytes);
+    std::memcpy(cursor_.at<uint8_t>(offset), reinterpret_cast<const uint8_t*>(s.embeds) + piece.firstRow * rowBytes, bytes);
+    for (int i = 0; i < piece.rows; i++) cursor_.at<int>(plan_.upload.embedRows)[firstRow + i] = static_cast<int>(offset / rowBytes) + i;
+  }
+
+  // What fills a bucket up: rows that belong to no sequence and write where nobody reads, heads of which nothing is wanted.
+  void pad() {
+    const UploadLayout& at = plan_.upload;
+    for (; row_ < plan_.shape.rows; row_++) {
+      cursor_.at<int>(at.tokens)[row_] = 0;
+      cursor_.at<int>(at.embedRows)[row_] = 0;
+      cursor_.at<int>(at.positions)[row_] = 0;
+      cursor_.at<int>(at.slots)[row_] = limits_.trashSlot();
+    }
+    for (; states_ < plan_.shape.states; states_++) cursor_.at<int>(at.statePick)[states_] = 0;
+    for (; heads_ < plan_.shape.heads; heads_++) {
+      cursor_.at<int>(at.headPick)[heads_] = 0;
+      cursor_.at<HeadRow>(at.headRows)[heads_] = {0, -1, 0, -1};
+    }
+  }
+
+ private:
+  int slotOf(const Sequence& s, const Piece& piece, int input) const {
+    return s.writes ? static_cast<int>(s.writes[input]) : limits_.slots + piece.scratch + input;
+  }
+
+  AttentionSequence keys(const Sequence& s, const Piece& piece) {
+    const int keys = piece.keys(s), own = piece.firstRow + piece.rows;
+    const size_t list = cursor_.take(keys * sizeof(int), sizeof(int));
+    int* slots = cursor_.at<int>(list);
+    if (s.contextCount > 0) std::memcpy(slots, s.context, s.contextCount * sizeof(int));
+    if (s.writes) std::memcpy(slots + s.contextCount, s.writes, own * sizeof(int));
+    else
+      for (int i = 0; i < own; i++) slots[s.contextCount + i] = limits_.slots + piece.scratch + i;
+    AttentionSequence sequence{row_, piece.rows, static_cast<int>(list / sizeof(int)), keys, -1, 0};
+    if (!s.mask) return sequence;
+    const size_t stride = static_cast<size_t>(s.contextCount) + s.rows;
+    const size_t words = cursor_.take(static_cast<size_t>(piece.rows) * ((keys + 31) / 32) * sizeof(uint32_t), sizeof(uint32_t));
+    const VisibleKeys visible = packMask(s.mask + piece.firstRow * stride, stride, piece.rows, keys, s.contextCount + piece.firstRow, s.attention, slots,
+                                         cursor_.at<uint32_t>(words), columns_);
+    sequence.keys = visible.keys;
+    if (visible.causal) {
+      cursor_.shrinkTo(list + visible.keys * sizeof(int));
+    } else {
+      sequence.maskWord = static_cast<int>(words / sizeof(uint32_t));
+      sequence.maskStride = visible.stride;
+      cursor_.shrinkTo(words + static_cast<size_t>(piece.rows) * visible.stride * sizeof(uint32_t));
+    }
+    return sequence;
+  }
+
+  const Batch& batch_;
+  const StepLimits& limits_;
+  Cursor& cursor_;
+  StepPlan& plan_;
+  std::vector<uint8_t>& columns_;
+  int row_ = 0, last_ = 0, states_ = 0, heads_ = 0, draws_ = 0, results_ = 0;
+  size_t received_ = 0;
+};
+
+// Items and words of tiles, where the upload has them; words are counted from the block's beginning.
+void writeAttention(AttentionPlan& attention, Cursor& cursor, UploadLayout& layout, bool reserved, int bound) {
+  if (attention.items.size() > static_cast<size_t>(bound))
+    throw std::logic_error(std::to_string(attention.items.size()) + " items of attention where at most " + std::to_string(bound) + " were foretold.");
+  if (!reserved) layout.items = cursor.table<AttentionItem>(attention.items.size());
+  const size_t tiles = cursor.table<uint32_t>(attention.tileWords.size());
+  for (AttentionItem& item : attention.items)
+    if (item.tileWord >= 0) item.tileWord += static_cast<int>(tiles / sizeof(uint32_t));
+  *cursor.at<int>(layout.counts) = static_cast<int>(attention.items.size());
+  if (!attention.items.empty()) std::memcpy(cursor.at<AttentionItem>(layout.items), attention.items.data(), attention.items.size() * sizeof(AttentionItem));
+  if (!attention.tileWords.empty())
+    std::memcpy(cursor.at<uint32_t>(tiles), attention.tileWords.data(), attention.tileWords.size() * sizeof(uint32_t));
+}
+
+}  // namespace
+
+StepPlan Planner::plan(const Batch& batch, const Part& part, uint8_t* block) {
+  const ModelShape& model = context_.limits.shape;
+  StepPlan plan;
+  plan.shape = stepShape(part, context_);
+  plan.results = resultLayout(plan.shape, part, model.hidden);
+  const TableCounts counts = tableCounts(plan.shape, part);
+  const int items = itemBound(counts.rows, counts.sequences, context_);
+  Cursor cursor(block, uploadBound(part, context_));
+  plan.upload = layTables(cursor, counts);
+  if (plan.shape.padded) plan.upload.items = cursor.table<AttentionItem>(items);
+
+  Writer writer(batch, context_.limits, cursor, plan, columns_);
+  sequences_.clear();
+  for (const Piece& piece : part.pieces) sequences_.push_back(writer.inputs(piece));
+  for (size_t i = 0; i < part.pieces.size(); i++) writer.outputs(part.pieces[i], sequences_[i].firstRow);
+  writer.pad();
+
+  AttentionPlan attention = planAttention(sequences_.data(), static_cast<int>(sequences_.size()), reinterpret_cast<const uint32_t*>(block), model,
+                                          context_.multiprocessors, context_.fastAttention);
+  writeAttention(attention, cursor, plan.upload, plan.shape.padded, items);
+  for (size_t i = 0; i < part.pieces.size(); i++) writer.embeds(part.pieces[i], sequences_[i].firstRow);
+  plan.upload.bytes = cursor.bytes();
+  return plan;
+}
+
+}  // namespace pie

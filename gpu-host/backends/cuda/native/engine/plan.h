@@ -1,0 +1,36 @@
+// A device step as one block of integers: everything that its kernels are told, so that one upload carries it.
+#pragma once
+#include <cstdint>
+#include <vector>
+#include "../kernels/attention.h"
+#include "layout.h"
+
+namespace pie {
+
+// A piece whose received attention is wanted.
+struct ReceivedPiece {
+  AttentionSequence sequence;
+  size_t firstValue;  // Among the attention values of the step.
+};
+
+struct StepPlan {
+  StepShape shape;
+  UploadLayout upload;
+  ResultLayout results;
+  std::vector<ReceivedPiece> received;
+};
+
+// Writes one part of a batch to `block` (of uploadBound bytes). Keeps memory that it works in between calls.
+class Planner {
+ public:
+  explicit Planner(PlanContext context) : context_(std::move(context)) {}
+  StepPlan plan(const Batch& batch, const Part& part, uint8_t* block);
+  const PlanContext& context() const { return context_; }
+
+ private:
+  PlanContext context_;
+  std::vector<AttentionSequence> sequences_;
+  std::vector<uint8_t> columns_;
+};
+
+}  // namespace pie

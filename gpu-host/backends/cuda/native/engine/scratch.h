@@ -1,0 +1,45 @@
+// What the steps compute in: one set, since steps run one after another on one stream.
+#pragma once
+#include "../kernels/attention.h"
+#include "../kernels/linear.h"
+#include "memory.h"
+#include "plan.h"
+
+namespace pie {
+
+template <typename T>
+struct Scratch {
+  float* residual = nullptr;    // rows × hidden
+  T* normed = nullptr;          // rows × hidden
+  T* delta = nullptr;           // rows × hidden: what a block adds to the residual stream.
+  T* qkv = nullptr;             // rows × qkvWidth
+  T* queries = nullptr;         // rows × queryWidth
+  T* attended = nullptr;        // rows × queryWidth
+  T* activated = nullptr;       // rows × intermediate
+  T* states = nullptr;          // rows × hidden: normed rows that go to the head.
+  float2* rotation = nullptr;   // rows × headDim / 2
+  float2* statistics = nullptr; // rows × heads
+  double* frequencies = nullptr;
+  float* partials = nullptr;    // Of attention.
+  int* counters = nullptr;
+  float* workspace = nullptr;   // Of products.
+  size_t workspaceBytes = 0;
+  void* headWorkspace = nullptr;
+  // One of these at a time: logits of HEAD_ROWS rows; rows × 2 intermediate of T, gate and up before they meet (adapters); slots on their way (copies);
+  // weights that become narrow (at start).
+  void* wide = nullptr;
+  size_t wideBytes = 0;
+
+  float* logits() const { return static_cast<float*>(wide); }
+  T* gateUp() const { return static_cast<T*>(wide); }
+};
+
+template <typename T>
+Scratch<T> layScratch(Carver& carver, const PlanContext& context);
+
+// Values of the pool: layers × slots × slotWidth.
+inline size_t poolValues(const StepLimits& limits) {
+  return static_cast<size_t>(limits.shape.layers) * limits.totalSlots() * limits.shape.slotWidth();
+}
+
+}  // namespace pie

@@ -1,0 +1,162 @@
+#include "side.h"
+#include <algorithm>
+#include <cstring>
+#include "../kernels/rows.h"
+
+namespace pie {
+
+namespace {
+
+// Tokens whose scores are brought back at once, pairs of slots whose numbers are brought over at once: a few megabytes.
+constexpr int SCORED_TOKENS = 1 << 18;
+constexpr int COPIED_PAIRS = 1 << 14;
+
+size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+// The block: inputs, then results.
+struct ProjectLayout {
+  size_t states = 0, rows, tokens, logProbabilities, bytes;
+  ProjectLayout(int hidden, int topK)
+      : rows(aligned(size_t{HEAD_ROWS} * hidden * sizeof(float))), tokens(rows + aligned(HEAD_ROWS * sizeof(HeadRow))),
+        logProbabilities(tokens + aligned(size_t{HEAD_ROWS} * topK * sizeof(uint32_t))),
+        bytes(logProbabilities + aligned(size_t{HEAD_ROWS} * topK * sizeof(float))) {}
+};
+
+struct ScoreLayout {
+  size_t states = 0, first, tokens, logProbabilities, entropies, bytes;
+  explicit ScoreLayout(int hidden)
+      : first(aligned(size_t{HEAD_ROWS} * hidden * sizeof(float))), tokens(first + aligned((HEAD_ROWS + 1) * sizeof(int))),
+        logProbabilities(tokens + aligned(SCORED_TOKENS * sizeof(uint32_t))), entropies(logProbabilities + aligned(SCORED_TOKENS * sizeof(float))),
+        bytes(entropies + aligned(HEAD_ROWS * sizeof(float))) {}
+};
+
+struct CopyLayout {
+  size_t sources = 0, destinations = aligned(COPIED_PAIRS * sizeof(int)), shifts = 2 * destinations, bytes = 3 * destinations;
+};
+
+}  // namespace
+
+template <typename T>
+size_t SideWork<T>::deviceBytes(const PlanContext& context) {
+  const ModelShape& shape = context.limits.shape;
+  return std::max({ProjectLayout(shape.hidden, std::min(MAX_TOP_K, shape.vocabulary)).bytes, ScoreLayout(shape.hidden).bytes, CopyLayout().bytes});
+}
+
+template <typename T>
+SideWork<T>::SideWork(const DeviceModel<T>& model, uint8_t* memory, const Stream& computing)
+    : model_(model), memory_(memory), computing_(computing), host_(deviceBytes(model.context)) {}
+
+template <typename T>
+uint8_t* SideWork<T>::upload(size_t at, const void* from, size_t bytes) {
+  std::memcpy(host_.get() + at, from, bytes);
+  if (bytes > 0) CUDA_CALL(cudaMemcpyAsync(memory_ + at, host_.get() + at, bytes, cudaMemcpyHostToDevice, computing_));
+  return memory_ + at;
+}
+
+// Waits.
+template <typename T>
+const uint8_t* SideWork<T>::download(size_t at, size_t bytes) {
+  if (bytes > 0) CUDA_CALL(cudaMemcpyAsync(host_.get() + at, memory_ + at, bytes, cudaMemcpyDeviceToHost, computing_));
+  computing_.synchronize();
+  return host_.get() + at;
+}
+
+template <typename T>
+void SideWork<T>::logitsOf(const float* states, int count) {
+  const int hidden = model_.shape().hidden;
+  const size_t values = static_cast<size_t>(count) * hidden;
+  const float* wide = reinterpret_cast<const float*>(upload(0, states, values * sizeof(float)));
+  launchNarrow<T>(model_.scratch.states, wide, values, computing_);
+  launchLogits(model_, model_.scratch.states, count, computing_);
+}
+
+template <typename T>
+void SideWork<T>::project(const float* states, int count, int topK, uint32_t* tokens, float* logProbabilities) {
+  const ModelShape& shape = model_.shape();
+  if (count < 0) refuse("Fewer states than none.");
+  if (topK < 1 || topK > std::min(MAX_TOP_K, shape.vocabulary)) refuse("A state has no " + std::to_string(topK) + " tokens.");
+  const ProjectLayout at(shape.hidden, topK);
+  copied_.synchronize();
+  for (int from = 0; from < count; from += HEAD_ROWS) {
+    const int rows = std::min(HEAD_ROWS, count - from);
+    const size_t results = static_cast<size_t>(rows) * topK;
+    logitsOf(states + static_cast<size_t>(from) * shape.hidden, rows);
+    HeadRow wanted[HEAD_ROWS];
+    for (int i = 0; i < rows; i++) wanted[i] = {topK, -1, i * topK, -1};
+    const HeadRow* onDevice = reinterpret_cast<const HeadRow*>(upload(at.rows, wanted, rows * sizeof(HeadRow)));
+    launchTop({reinterpret_cast<uint32_t*>(memory_ + at.tokens), reinterpret_cast<float*>(memory_ + at.logProbabilities), nullptr}, model_.scratch.logits(),
+              onDevice, nullptr, nullptr, rows, shape.vocabulary, topK, model_.scratch.headWorkspace, computing_);
+    checkLaunches();
+    const uint8_t* found = download(at.tokens, at.logProbabilities - at.tokens + results * sizeof(float));
+    std::memcpy(tokens + static_cast<size_t>(from) * topK, found, results * sizeof(uint32_t));
+    std::memcpy(logProbabilities + static_cast<size_t>(from) * topK, found + (at.logProbabilities - at.tokens), results * sizeof(float));
+  }
+}
+
+template <typename T>
+void SideWork<T>::score(const float* states, int count, const uint32_t* tokens, const int* first, float* logProbabilities, float* entropies) {
+  const ModelShape& shape = model_.shape();
+  if (count < 0) refuse("Fewer states than none.");
+  for (int i = 0; i < count; i++)
+    if (first[i] < 0 || first[i + 1] < first[i]) refuse("The lists of tokens to score are out of order.");
+  const ScoreLayout at(shape.hidden);
+  copied_.synchronize();
+  for (int from = 0; from < count; from += HEAD_ROWS) {
+    const int rows = std::min(HEAD_ROWS, count - from);
+    logitsOf(states + static_cast<size_t>(from) * shape.hidden, rows);
+    // Their lists, some at a time: several rows' whole lists, or a part of one row's.
+    int row = 0, token = first[from];
+    while (row < rows) {
+      int starts[HEAD_ROWS + 1] = {0};
+      const int firstRow = row, firstToken = token;
+      while (row < rows) {
+        const int left = SCORED_TOKENS - (token - firstToken), wanted = first[from + row + 1] - token;
+        if (wanted > left && row > firstRow) break;
+        token += std::min(wanted, left);
+        starts[++row - firstRow] = token - firstToken;
+        if (wanted > left) break;
+      }
+      const int launched = row - firstRow, scored = token - firstToken;
+      const int* starting = reinterpret_cast<const int*>(upload(at.first, starts, (launched + 1) * sizeof(int)));
+      const uint32_t* asked = reinterpret_cast<const uint32_t*>(upload(at.tokens, tokens + firstToken, scored * sizeof(uint32_t)));
+      launchScore(reinterpret_cast<float*>(memory_ + at.logProbabilities), reinterpret_cast<float*>(memory_ + at.entropies),
+                  model_.scratch.logits() + static_cast<size_t>(firstRow) * shape.vocabulary, asked, starting, launched, shape.vocabulary, computing_);
+      checkLaunches();
+      std::memcpy(logProbabilities + firstToken, download(at.logProbabilities, scored * sizeof(float)), scored * sizeof(float));
+      std::memcpy(entropies + from + firstRow, download(at.entropies, launched * sizeof(float)), launched * sizeof(float));
+      // The rest of a list that was cut.
+      if (token < first[from + row]) row--;
+    }
+  }
+}
+
+template <typename T>
+int SideWork<T>::pairsAtOnce() const {
+  const size_t slotBytes = static_cast<size_t>(model_.shape().layers) * model_.shape().slotWidth() * sizeof(T);
+  return static_cast<int>(std::min<size_t>(model_.scratch.wideBytes / slotBytes, COPIED_PAIRS));
+}
+
+template <typename T>
+void SideWork<T>::copySlots(const uint32_t* sources, const uint32_t* destinations, const int32_t* shifts, int pairs) {
+  const StepLimits& limits = model_.context.limits;
+  for (int i = 0; i < pairs; i++)
+    if (std::max(sources[i], destinations[i]) >= static_cast<uint32_t>(limits.slots))
+      refuse("A copy names slot " + std::to_string(std::max(sources[i], destinations[i])) + " of " + std::to_string(limits.slots) + ".");
+  const CopyLayout at;
+  for (const CopyRound& round : planCopies(sources, destinations, shifts, pairs, pairsAtOnce(), limits.slots)) {
+    copied_.synchronize();  // The numbers of the round before have been read.
+    const size_t bytes = round.sources.size() * sizeof(int);
+    const int* from = reinterpret_cast<const int*>(upload(at.sources, round.sources.data(), bytes));
+    const int* to = reinterpret_cast<const int*>(upload(at.destinations, round.destinations.data(), bytes));
+    const int* by = shifts ? reinterpret_cast<const int*>(upload(at.shifts, round.shifts.data(), bytes)) : nullptr;
+    launchCopySlots<T>(model_.pool, static_cast<T*>(model_.scratch.wide), from, to, by, model_.scratch.frequencies, static_cast<int>(round.sources.size()),
+                       limits.totalSlots(), limits.shape, computing_);
+    checkLaunches();
+    copied_.record(computing_);
+  }
+}
+
+template class SideWork<bf16>;
+template class SideWork<float>;
+
+}  // namespace pie

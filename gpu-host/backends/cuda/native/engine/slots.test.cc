@@ -1,0 +1,213 @@
+// What is kept in slots: copies, pages out and in; and adapters.
+#include <cstring>
+#include <memory>
+#include "testing.h"
+
+using namespace pie;
+using testing::Random;
+
+namespace {
+
+constexpr double TOLERANCE = 1e-4;
+
+std::unique_ptr<Engine> make(const TinyModel& model) { return Engine::create(model.options, model.source()); }
+
+double difference(const Answer& a, const Answer& b) {
+  return std::max(relativeError(a.states, b.states), relativeError(byToken(a, 61), byToken(b, 61)));
+}
+
+std::vector<uint32_t> shuffled(Random& random, std::vector<uint32_t> values) {
+  for (size_t i = values.size(); i > 1; i--) std::swap(values[i - 1], values[random.integer(0, static_cast<int64_t>(i) - 1)]);
+  return values;
+}
+
+// Low-rank matrices, and the model with their product added to its weights.
+struct Change {
+  std::vector<std::vector<float>> values;
+  std::vector<AdapterMatrices> matrices;
+  TinyModel merged;
+};
+
+void addChange(Change& change, Random& random, int layer, const char* projection, int rank) {
+  const bool attention = projection[0] == 'q' || projection[0] == 'k' || projection[0] == 'v' || projection[0] == 'o';
+  const std::string name = "model.layers." + std::to_string(layer) + (attention ? ".self_attn." : ".mlp.") + projection + ".weight";
+  const ModelShape& shape = change.merged.options.shape;
+  std::vector<float>& weight = change.merged.tensors.at(name);
+  const int inputs = std::string(projection) == "o_proj" ? shape.queryWidth() : std::string(projection) == "down_proj" ? shape.intermediate : shape.hidden;
+  const int outputs = static_cast<int>(weight.size()) / inputs;
+  change.values.push_back(random.normals<float>(static_cast<size_t>(rank) * inputs, 0.3));
+  change.values.push_back(random.normals<float>(static_cast<size_t>(outputs) * rank, 0.3));
+  const float* a = change.values[change.values.size() - 2].data();
+  const float* b = change.values.back().data();
+  change.matrices.push_back({layer, projection, rank, a, b});
+  for (int o = 0; o < outputs; o++)
+    for (int i = 0; i < inputs; i++)
+      for (int r = 0; r < rank; r++) weight[o * inputs + i] += b[o * rank + r] * a[r * inputs + i];
+}
+
+Change makeChange(const TinyModel& model, int kind) {
+  Change change;
+  change.merged = model;
+  Random random(100 + kind);
+  for (int layer = 0; layer < 2; layer++) {
+    if (kind == 0)
+      for (const char* projection : {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"})
+        addChange(change, random, layer, projection, 3);
+    if (kind == 1) {
+      addChange(change, random, layer, "v_proj", 9);
+      addChange(change, random, layer, "up_proj", 1);
+    }
+    if (kind == 2 && layer == 1) {
+      addChange(change, random, layer, "gate_proj", 2);
+      addChange(change, random, layer, "k_proj", 8);
+      addChange(change, random, layer, "q_proj", 2);
+    }
+  }
+  return change;
+}
+
+}  // namespace
+
+TEST("copied slots are what was copied, in any order and number; shifts turn keys on") {
+  const TinyModel model = tinyModel(21);
+  const auto engine = make(model);
+  Random random(5);
+  const std::vector<uint32_t> tokens = randomTokens(random, 60), question = randomTokens(random, 2);
+  runCalls(*engine, {makeCall(tokens, {}, range(0, 60))});
+  const auto ask = [&](const std::vector<uint32_t>& context, uint32_t start) {
+    Call call = makeCall(question, context);
+    call.positions = {start, start + 1};
+    return runCalls(*engine, {call})[0];
+  };
+  const Answer original = ask(range(0, 60), 60);
+  const std::vector<uint32_t> sources = range(0, 60), away = shuffled(random, range(100, 160));
+  engine->copySlots(sources.data(), away.data(), nullptr, 60);
+  CHECK(difference(ask(away, 60), original) < TOLERANCE);
+  // One to the right over themselves, then all of the pool turned round.
+  const std::vector<uint32_t> right = range(1, 61);
+  engine->copySlots(sources.data(), right.data(), nullptr, 60);
+  CHECK(difference(ask(right, 60), original) < TOLERANCE);
+  const std::vector<uint32_t> everything = range(0, 192);
+  const std::vector<uint32_t> turned = shuffled(random, everything);
+  engine->copySlots(everything.data(), turned.data(), nullptr, 192);
+  std::vector<uint32_t> now;
+  for (const uint32_t slot : right) now.push_back(turned[slot]);
+  CHECK(difference(ask(now, 60), original) < TOLERANCE);
+
+  for (const int32_t shift : {7, -30, 50000}) {
+    Call prefill = makeCall(std::vector<uint32_t>(tokens.begin(), tokens.begin() + 9), {}, range(0, 9));
+    prefill.positions = range(30, 39);
+    runCalls(*engine, {prefill});
+    const std::vector<uint32_t> to = range(40, 49);
+    const std::vector<int32_t> shifts(9, shift);
+    engine->copySlots(sources.data(), to.data(), shifts.data(), 9);
+    prefill.positions = range(30 + shift, 39 + shift);
+    prefill.writes = range(20, 29);
+    runCalls(*engine, {prefill});
+    CHECK(difference(ask(to, 39 + shift), ask(range(20, 29), 39 + shift)) < TOLERANCE);
+  }
+}
+
+TEST("more copies than one round holds are the same") {
+  // A model whose slots are large beside its scratch: a round holds 64.
+  TinyModel model = tinyModel(22, {.heads = 16, .kvHeads = 16, .headDim = 16, .intermediate = 8, .vocabulary = 3, .layers = 6});
+  model.options.pageCount = 60;
+  const auto engine = make(model);
+  Random random(6);
+  std::vector<uint8_t> pool(engine->pageBytes() * 60), after(pool.size());
+  std::vector<int> pages;
+  for (int i = 0; i < 60; i++) pages.push_back(i);
+  for (size_t i = 0; i < pool.size(); i += 4) {
+    const float value = static_cast<float>(random.normal());
+    std::memcpy(pool.data() + i, &value, 4);
+  }
+  engine->writePages(pages.data(), 60, pool.data());
+  const std::vector<uint32_t> sources = range(0, 480), destinations = shuffled(random, sources);
+  engine->copySlots(sources.data(), destinations.data(), nullptr, 480);
+  engine->readPages(pages.data(), 60, after.data());
+  const size_t slotBytes = engine->pageBytes() / 8 / 6, layerBytes = engine->pageBytes() / 6;
+  size_t wrong = 0;
+  const auto at = [&](std::vector<uint8_t>& bytes, uint32_t slot, int layer) {
+    return bytes.data() + slot / 8 * engine->pageBytes() + layer * layerBytes + slot % 8 * slotBytes;
+  };
+  for (uint32_t i = 0; i < 480; i++)
+    for (int layer = 0; layer < 6; layer++) wrong += std::memcmp(at(pool, i, layer), at(after, destinations[i], layer), slotBytes) != 0;
+  CHECK_EQUAL(wrong, 0u);
+}
+
+TEST("pages leave and come back bit for bit, to any address, beside a running step") {
+  TinyModel model = tinyModel(23);
+  for (const Precision precision : {Precision::Float32, Precision::Bf16}) {
+    model.options.precision = precision;
+    const auto engine = make(model);
+    CHECK_EQUAL(engine->pageBytes(), size_t{2} * 8 * 32 * (precision == Precision::Bf16 ? 2 : 4));
+    Random random(7);
+    std::vector<uint8_t> bytes(engine->pageBytes() + 3), back(engine->pageBytes() + 3);
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random.bits());
+    engine->writePage(5, bytes.data() + 3);
+    engine->readPage(5, back.data() + 1);
+    CHECK(std::memcmp(bytes.data() + 3, back.data() + 1, engine->pageBytes()) == 0);
+    std::fill(bytes.begin(), bytes.end(), 0);
+    engine->writePage(5, bytes.data());
+
+    const Call prefill = makeCall(randomTokens(random, 20), {}, range(16, 36)), question = makeCall(randomTokens(random, 1), range(16, 36));
+    runCalls(*engine, {prefill});
+    const Answer before = runCalls(*engine, {question})[0];
+    const int pages[] = {2, 3, 4};
+    std::vector<uint8_t> out(3 * engine->pageBytes());
+    const uint64_t other = submitCalls(*engine, {makeCall(randomTokens(random, 9), {}, range(80, 89))});
+    engine->readPages(pages, 3, out.data());
+    engine->wait(other);
+    Call overwrite = prefill;
+    for (uint32_t& token : overwrite.tokens) token = (token + 1) % 61;
+    runCalls(*engine, {overwrite});
+    CHECK(difference(runCalls(*engine, {question})[0], before) > 1e-3);
+    const int elsewhere[] = {20, 3, 21};
+    engine->writePages(elsewhere, 3, out.data());
+    Call moved = question;
+    for (uint32_t& slot : moved.context) slot = slot < 24 ? slot + 144 : slot >= 32 ? slot + 136 : slot;
+    CHECK(runCalls(*engine, {moved})[0].states == before.states);
+    // A copy that is only queued is done before its page is read.
+    const std::vector<uint32_t> from = range(16, 24), to = range(88, 96);
+    engine->copySlots(from.data(), to.data(), nullptr, 8);
+    std::vector<uint8_t> first(engine->pageBytes()), second(engine->pageBytes());
+    engine->readPage(11, first.data());
+    engine->readPage(2, second.data());
+    CHECK(first == second);
+  }
+}
+
+TEST("an adapter is a model with merged weights, over any projections and ranks, directly and from graphs") {
+  const TinyModel model = tinyModel(24, {.norms = true});
+  const auto engine = make(model);
+  Random random(8);
+  const std::vector<Call> calls = {makeCall(randomTokens(random, 7), {}, range(0, 7)), makeCall(randomTokens(random, 1)),
+                                   makeCall(randomTokens(random, 12), {}, range(20, 32))};
+  const std::vector<Answer> plain = runCalls(*engine, calls);
+  for (int kind = 0; kind < 3; kind++) {
+    const Change change = makeChange(model, kind);
+    Reference reference(change.merged);
+    const std::vector<Reference::Output> expected = reference.forward(calls);
+    for (int again = 0; again < 2; again++) {
+      const auto adapter = engine->loadAdapter(change.matrices);
+      CHECK(adapter->bytes() > 0);
+      for (int round = 0; round < 3; round++) CHECK(errorOf(runCalls(*engine, calls, 32, adapter.get()), expected) < TOLERANCE);
+    }
+    const std::vector<Answer> after = runCalls(*engine, calls);
+    for (size_t i = 0; i < calls.size(); i++) {
+      CHECK(after[i].states == plain[i].states);
+      CHECK(relativeError(plain[i].states, expected[i].states) > 0.02);
+    }
+  }
+  const auto other = make(model);
+  const Change change = makeChange(model, 0);
+  const auto adapter = other->loadAdapter(change.matrices);
+  CHECK_THROWS(runCalls(*engine, calls, 32, adapter.get()), "another engine");
+  std::vector<AdapterMatrices> wrong = {change.matrices[0], change.matrices[0]};
+  CHECK_THROWS(engine->loadAdapter(wrong), "twice");
+  wrong = {{0, "x_proj", 1, change.values[0].data(), change.values[0].data()}};
+  CHECK_THROWS(engine->loadAdapter(wrong), "x_proj");
+  wrong = {{2, "q_proj", 1, change.values[0].data(), change.values[0].data()}};
+  CHECK_THROWS(engine->loadAdapter(wrong), "layer 2");
+  CHECK(runCalls(*engine, calls)[0].states == plain[0].states);
+}

@@ -1,0 +1,140 @@
+#include "split.h"
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include "errors.h"
+#include "masks.h"
+
+namespace pie {
+
+namespace {
+
+std::string nameOf(int sequence) { return "Sequence " + std::to_string(sequence); }
+
+void checkBelow(const uint32_t* values, int count, int end, int sequence, const char* what) {
+  uint32_t most = 0;
+  for (int i = 0; i < count; i++) most = std::max(most, values[i]);
+  if (count > 0 && most >= static_cast<uint32_t>(end))
+    refuse(nameOf(sequence) + " names " + what + " " + std::to_string(most) + " of " + std::to_string(end) + ".");
+}
+
+void checkSequence(const Sequence& s, int index, const StepLimits& limits) {
+  const std::string name = nameOf(index);
+  if (s.rows < 1 || !s.positions) refuse(name + " has no inputs.");
+  if ((s.tokens != nullptr) == (s.embeds != nullptr)) refuse(name + " needs either tokens or embeds.");
+  if (s.contextCount < 0 || (s.contextCount > 0 && !s.context)) refuse(name + " has no context.");
+  if (static_cast<int64_t>(s.contextCount) + s.rows > limits.keys)
+    refuse(name + " has " + std::to_string(static_cast<int64_t>(s.contextCount) + s.rows) + " keys; a step lists at most " + std::to_string(limits.keys) + ".");
+  if (s.outputRows < 0 || s.outputRows > s.rows)
+    refuse(name + " wants outputs of " + std::to_string(s.outputRows) + " of " + std::to_string(s.rows) + " inputs.");
+  if (s.topK < 0 || s.topK > std::min(MAX_TOP_K, limits.shape.vocabulary)) refuse(name + " wants " + std::to_string(s.topK) + " tokens a row.");
+  if ((s.draws || s.allowed) && s.topK < 1) refuse(name + " has draws or allowed tokens, and wants no tokens.");
+  if (!s.writes && s.rows > limits.scratchSlots)
+    refuse(name + " keeps no keys and has " + std::to_string(s.rows) + " inputs; there is room for " + std::to_string(limits.scratchSlots) + ".");
+  if (s.tokens) checkBelow(s.tokens, s.rows, limits.shape.vocabulary, index, "token");
+  if (s.writes) checkBelow(s.writes, s.rows, limits.slots, index, "slot");
+  checkBelow(s.context, s.contextCount, limits.slots, index, "slot");
+  // Positions reach the device as signed integers.
+  checkBelow(s.positions, s.rows, 1 << 30, index, "position");
+}
+
+// What a piece takes.
+Part costOf(const Piece& piece, const Sequence& s) {
+  Part cost;
+  const int outputs = piece.outputs(s);
+  cost.rows = piece.rows;
+  cost.scratch = s.writes ? 0 : piece.rows;
+  cost.keys = piece.keys(s);
+  if (s.mask) cost.maskWords = static_cast<int>(std::min<int64_t>(static_cast<int64_t>(piece.rows) * ((cost.keys + 31) / 32), 1 << 30));
+  cost.heads = s.topK > 0 ? outputs : 0;
+  cost.results = static_cast<int64_t>(cost.heads) * s.topK;
+  cost.states = s.states ? outputs : 0;
+  cost.wanted = s.states || s.topK > 0 ? outputs : 0;
+  cost.draws = s.draws ? outputs : 0;
+  cost.allowedRows = s.allowed ? outputs : 0;
+  cost.embedRows = s.embeds ? piece.rows : 0;
+  cost.attention = s.attention ? cost.keys : 0;
+  cost.maxTopK = cost.heads > 0 ? s.topK : 0;
+  cost.wantsAttention = s.attention;
+  return cost;
+}
+
+bool fits(const Part& part, const Part& cost, const StepLimits& limits) {
+  return part.rows + cost.rows <= limits.rows && static_cast<int>(part.pieces.size()) < limits.sequences &&
+         part.scratch + cost.scratch <= limits.scratchSlots &&
+         static_cast<int64_t>(part.keys) + cost.keys <= limits.keys && static_cast<int64_t>(part.maskWords) + cost.maskWords <= limits.maskWords &&
+         part.results + cost.results <= limits.results;
+}
+
+void add(Part& part, const Piece& piece, const Sequence& s) {
+  const Part cost = costOf(piece, s);
+  part.pieces.push_back(piece);
+  part.rows += cost.rows;
+  part.scratch += cost.scratch;
+  part.keys += cost.keys;
+  part.maskWords += cost.maskWords;
+  part.results += cost.results;
+  part.heads += cost.heads;
+  part.states += cost.states;
+  part.wanted += cost.wanted;
+  part.draws += cost.draws;
+  part.allowedRows += cost.allowedRows;
+  part.embedRows += cost.embedRows;
+  part.attention += cost.attention;
+  part.maxTopK = std::max(part.maxTopK, cost.maxTopK);
+  part.wantsAttention = part.wantsAttention || cost.wantsAttention;
+}
+
+// The most rows from `from` on that fit what is left of a part and end where the sequence may be cut; 0 when there are none.
+int rowsThatFit(const Part& part, const Sequence& s, int index, int from, const StepLimits& limits) {
+  int fit = 0;
+  for (int rows = 1; from + rows <= s.rows; rows++) {
+    Part cost = costOf({index, from, rows, 0}, s);
+    cost.scratch = 0;  // All of its scratch slots are set aside at once.
+    if (!fits(part, cost, limits)) break;
+    fit = rows;
+  }
+  return s.mask && from + fit < s.rows ? lastCut(s.mask, s.contextCount, s.rows, from, from + fit) - from : fit;
+}
+
+}  // namespace
+
+std::vector<Part> splitBatch(const Batch& batch, const StepLimits& limits) {
+  if (batch.count < 0) refuse("A batch of fewer sequences than none.");
+  for (int i = 0; i < batch.count; i++) checkSequence(batch.sequences[i], i, limits);
+  std::vector<Part> parts(1);
+  for (int i = 0; i < batch.count; i++) {
+    const Sequence& s = batch.sequences[i];
+    const Piece whole{i, 0, s.rows, parts.back().scratch};
+    const Part cost = costOf(whole, s);
+    if (fits(parts.back(), cost, limits)) {
+      add(parts.back(), whole, s);
+      continue;
+    }
+    if (fits(Part(), cost, limits)) {
+      parts.emplace_back();
+      add(parts.back(), {i, 0, s.rows, 0}, s);
+      continue;
+    }
+    // Cut. One without writes takes all of its scratch slots, the first ones, in each of its parts, since later rows read the keys of earlier ones.
+    if (!s.writes && !parts.back().pieces.empty()) parts.emplace_back();
+    for (int from = 0; from < s.rows;) {
+      const int rows = rowsThatFit(parts.back(), s, i, from, limits);
+      if (rows == 0) {
+        if (parts.back().pieces.empty())
+          refuse(nameOf(i) + " of " + std::to_string(s.rows) + " inputs and " + std::to_string(s.contextCount) + " context slots does not fit a step of " +
+                 std::to_string(limits.rows) + " inputs, and its mask leaves no place to cut it.");
+        parts.emplace_back();
+        continue;
+      }
+      add(parts.back(), {i, from, rows, 0}, s);
+      if (!s.writes) parts.back().scratch = s.rows;
+      from += rows;
+      if (from < s.rows) parts.emplace_back();
+    }
+  }
+  if (parts.back().pieces.empty()) parts.pop_back();
+  return parts;
+}
+
+}  // namespace pie

@@ -1,0 +1,152 @@
+#include "steps.h"
+#include <algorithm>
+
+namespace pie {
+
+namespace {
+size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
+}  // namespace
+
+template <typename T>
+size_t Steps<T>::areaBytes(const PlanContext& context) {
+  return 2 * (aligned(mostUploadBytes(context)) + aligned(mostResultBytes(context)));
+}
+
+template <typename T>
+Steps<T>::Steps(const DeviceModel<T>& model, uint8_t* areas, bool timing) : model_(model), planner_(model.context), timing_(timing), tickets_(timing) {
+  const size_t upload = mostUploadBytes(model.context), results = mostResultBytes(model.context);
+  for (int i = 0; i < 2; i++) {
+    areas_[i].upload = areas;
+    areas_[i].results = areas + aligned(upload);
+    areas += aligned(upload) + aligned(results);
+    tickets_.at(i).upload = PinnedBlock(upload);
+    tickets_.at(i).results = PinnedBlock(results);
+  }
+}
+
+template <typename T>
+Steps<T>::~Steps() {
+  for (const Stream* stream : {&uploads_, &computing_, &downloads_}) (void)cudaStreamSynchronize(*stream);
+}
+
+template <typename T>
+uint64_t Steps<T>::submit(const Batch& batch, const DeviceAdapter<T>* adapter) {
+  const std::vector<Part> parts = splitBatch(batch, model_.context.limits);
+  Ticket& ticket = tickets_.begin();
+  if (parts.size() == 1) submitWhole(ticket, batch, parts.front(), adapter);
+  else submitSplit(ticket, batch, parts, adapter);
+  return tickets_.commit(ticket);
+}
+
+// One upload, one download, which lands as it lies on the device.
+template <typename T>
+void Steps<T>::submitWhole(Ticket& ticket, const Batch& batch, const Part& part, const DeviceAdapter<T>* adapter) {
+  const StepPlan plan = planner_.plan(batch, part, ticket.upload.get());
+  start(ticket);
+  enqueue(plan, ticket.upload.get(), adapter);
+  const ResultLayout& at = plan.results;
+  uint8_t* results = ticket.results.get();
+  download(results, 0, at.bytes);
+  areas_[area_].downloaded.record(downloads_);
+  ticket.done.record(downloads_);
+  ticket.found = {reinterpret_cast<const float*>(results + at.states), reinterpret_cast<const uint32_t*>(results + at.tokens),
+                  reinterpret_cast<const float*>(results + at.logProbabilities), reinterpret_cast<const uint32_t*>(results + at.drawn),
+                  reinterpret_cast<const float*>(results + at.attention), 0};
+}
+
+// All parts are planned before any is started, each in pinned memory of its own, and queued without waiting; their results land behind each other.
+template <typename T>
+void Steps<T>::submitSplit(Ticket& ticket, const Batch& batch, const std::vector<Part>& parts, const DeviceAdapter<T>* adapter) {
+  const size_t hidden = model_.shape().hidden;
+  Part all;
+  size_t blocks = 0;
+  for (const Part& part : parts) {
+    blocks += aligned(uploadBound(part, model_.context));
+    all.results += part.results;
+    all.draws += part.draws;
+    all.states += part.states;
+    all.attention += part.attention;
+  }
+  const ResultLayout at = resultLayout({0, 0, all.states, 0, 0, false}, all, model_.shape().hidden);
+  if (ticket.split.bytes() < blocks + at.bytes) {
+    ticket.split = PinnedBlock();
+    ticket.split = PinnedBlock(blocks + at.bytes);
+  }
+  uint8_t* const results = ticket.split.get() + blocks;
+
+  std::vector<StepPlan> plans;
+  std::vector<const uint8_t*> planned;
+  uint8_t* block = ticket.split.get();
+  for (const Part& part : parts) {
+    planned.push_back(block);
+    plans.push_back(planner_.plan(batch, part, block));
+    block += aligned(uploadBound(part, model_.context));
+  }
+
+  // Where each cut sequence's attention begins among the batch's.
+  std::vector<size_t> attentionOf(batch.count + 1, 0);
+  for (int i = 0; i < batch.count; i++)
+    attentionOf[i + 1] = attentionOf[i] + (batch.sequences[i].attention ? batch.sequences[i].contextCount + batch.sequences[i].rows : 0);
+  ticket.attention.assign(attentionOf.back(), 0.0f);
+
+  start(ticket);
+  size_t tokens = 0, draws = 0, states = 0, attention = 0;
+  for (size_t i = 0; i < parts.size(); i++) {
+    const Part& part = parts[i];
+    const ResultLayout& from = plans[i].results;
+    enqueue(plans[i], planned[i], adapter);
+    download(results + at.tokens + tokens * sizeof(uint32_t), from.tokens, part.results * sizeof(uint32_t));
+    download(results + at.logProbabilities + tokens * sizeof(float), from.logProbabilities, part.results * sizeof(float));
+    download(results + at.drawn + draws * sizeof(uint32_t), from.drawn, part.draws * sizeof(uint32_t));
+    download(results + at.states + states * hidden * sizeof(float), from.states, part.states * hidden * sizeof(float));
+    download(results + at.attention + attention * sizeof(float), from.attention, part.attention * sizeof(float));
+    areas_[area_].downloaded.record(downloads_);
+    const float* received = reinterpret_cast<const float*>(results + at.attention) + attention;
+    for (const Piece& piece : part.pieces) {
+      const Sequence& sequence = batch.sequences[piece.sequence];
+      if (!sequence.attention) continue;
+      const size_t keys = piece.keys(sequence);
+      ticket.sums.push_back({received, attentionOf[piece.sequence], keys});
+      received += keys;
+    }
+    tokens += part.results;
+    draws += part.draws;
+    states += part.states;
+    attention += part.attention;
+  }
+  ticket.done.record(downloads_);
+  ticket.found = {reinterpret_cast<const float*>(results + at.states), reinterpret_cast<const uint32_t*>(results + at.tokens),
+                  reinterpret_cast<const float*>(results + at.logProbabilities), reinterpret_cast<const uint32_t*>(results + at.drawn),
+                  ticket.attention.data(), 0};
+}
+
+template <typename T>
+void Steps<T>::start(const Ticket& ticket) {
+  if (timing_) ticket.started.record(uploads_);
+}
+
+template <typename T>
+void Steps<T>::enqueue(const StepPlan& plan, const uint8_t* block, const DeviceAdapter<T>* adapter) {
+  area_ = 1 - area_;
+  const Area& area = areas_[area_];
+  uploads_.wait(area.computed);
+  CUDA_CALL(cudaMemcpyAsync(area.upload, block, plan.upload.bytes, cudaMemcpyHostToDevice, uploads_));
+  area.uploaded.record(uploads_);
+  computing_.wait(area.uploaded);
+  computing_.wait(area.downloaded);
+  const auto launch = [&] { launchStep<T>(model_, plan, area.upload, area.results, adapter, computing_); };
+  if (plan.shape.padded) graphs_.run({plan.shape, area_, adapter ? adapter->id() : 0}, computing_, launch);
+  else launch();
+  area.computed.record(computing_);
+  downloads_.wait(area.computed);
+}
+
+template <typename T>
+void Steps<T>::download(void* to, size_t from, size_t bytes) {
+  if (bytes > 0) CUDA_CALL(cudaMemcpyAsync(to, areas_[area_].results + from, bytes, cudaMemcpyDeviceToHost, downloads_));
+}
+
+template class Steps<bf16>;
+template class Steps<float>;
+
+}  // namespace pie

@@ -1,0 +1,129 @@
+#include "check.h"
+#include <dirent.h>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <stdexcept>
+#include "json.h"
+#include "replay.h"
+
+namespace pie::harness {
+
+namespace {
+
+// Relative errors that are aimed at, of a handler's numbers on one model, all kinds of masks together. A single call's few numbers scatter around that:
+// they are held to a multiple.
+constexpr double BF16_AIM = 1e-2, FLOAT_AIM = 1e-4, SINGLE = 3;
+constexpr const char* HANDLERS[] = {"states", "tokens", "allowed", "project", "score", "entropy", "attention", "draws", "greedy"};
+
+std::vector<std::string> fixturesOf(const CheckOptions& options) {
+  DIR* directory = opendir(options.folder.c_str());
+  if (directory == nullptr) throw std::runtime_error(options.folder + " cannot be read");
+  std::vector<std::string> names;
+  while (const dirent* entry = readdir(directory)) {
+    const std::string name = entry->d_name;
+    const size_t ending = name.rfind(".fixture");
+    if (ending != std::string::npos && ending + 8 == name.size() && name.find(options.only) != std::string::npos) names.push_back(name);
+  }
+  closedir(directory);
+  std::sort(names.begin(), names.end());
+  if (names.empty()) throw std::runtime_error(options.folder + " holds no such fixtures");
+  return names;
+}
+
+// A line of the table: each handler's error over all kinds of masks.
+std::string line(const std::string& label, const char* precision, const ErrorTable& errors) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%-26s %-8s", label.c_str(), precision);
+  std::string line = text;
+  for (const char* handler : HANDLERS) {
+    const RelativeError error = errors.total(handler).all;
+    if (error.count() == 0) {
+      std::snprintf(text, sizeof text, "%11s", "");
+    } else {
+      std::snprintf(text, sizeof text, error.value() == 0 ? "%11.0f" : "%11.1e", error.value());
+    }
+    line += text;
+  }
+  return line;
+}
+
+std::string above(const std::string& what, double error, double bound) {
+  char text[64];
+  std::snprintf(text, sizeof text, ": %.2e, above %.0e", error, bound);
+  return "  " + what + text;
+}
+
+}  // namespace
+
+int check(const CheckOptions& options) {
+  JsonArray all;
+  std::vector<std::string> lines;
+  bool good = true;
+  for (const std::string& name : fixturesOf(options)) {
+    const Fixture fixture = Fixture::read(options.folder + "/" + name);
+    for (const Precision precision : {Precision::Bf16, Precision::Float32}) {
+      const bool narrow = precision == Precision::Bf16;
+      if (!(narrow ? options.bf16 : options.float32)) continue;
+      const char* precisionName = narrow ? "bf16" : "float32";
+      const double aim = narrow ? BF16_AIM : FLOAT_AIM;
+      const auto began = std::chrono::steady_clock::now();
+      EngineOptions engine = fixture.options;
+      engine.precision = precision;
+      engine.graphs = options.graphs;
+      engine.cublas = options.cublas;
+      std::string failure;
+      ErrorTable errors;
+      try {
+        Replay replay(fixture, engine);
+        replay.run();
+        errors = replay.errors;
+      } catch (const std::exception& error) {
+        failure = error.what();
+        good = false;
+      }
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+      lines.push_back(line(fixture.label, precisionName, errors));
+      if (!failure.empty()) lines.push_back("  failed: " + failure);
+      JsonArray handlers, cells;
+      for (const char* handler : HANDLERS) {
+        const ErrorTable::Cell total = errors.total(handler);
+        if (total.all.count() == 0) continue;
+        const bool within = total.all.value() <= aim;
+        handlers.raw(JsonObject()
+                         .set("handler", handler)
+                         .set("error", total.all.value())
+                         .set("worstCall", total.worst)
+                         .set("values", total.all.count())
+                         .set("within", within)
+                         .text());
+        if (within) continue;
+        good = false;
+        lines.push_back(above(handler, total.all.value(), aim));
+      }
+      for (const auto& [key, cell] : errors.cells) {
+        const bool within = cell.worst <= SINGLE * aim;
+        cells.raw(JsonObject().set("handler", key.first).set("kind", key.second).set("error", cell.all.value()).set("worstCall", cell.worst).set("within", within).text());
+        if (within) continue;
+        good = false;
+        lines.push_back(above("one call of " + key.first + ", " + key.second, cell.worst, SINGLE * aim));
+      }
+      std::fprintf(stderr, "%s, %s: %.1f s\n", fixture.label.c_str(), precisionName, seconds);
+      JsonObject object;
+      object.set("model", fixture.label).set("precision", precisionName).set("aim", aim).set("seconds", seconds);
+      object.raw("handlers", handlers.text()).raw("cells", cells.text());
+      if (!failure.empty()) object.set("failed", failure);
+      all.raw(object.text());
+    }
+  }
+  if (!options.json.empty()) std::ofstream(options.json) << JsonObject().set("check", true).set("good", good).raw("models", all.text()).text() << "\n";
+  std::printf("%-26s %-8s", "relative error", "");
+  for (const char* handler : HANDLERS) std::printf("%11.10s", handler);
+  std::printf("\n");
+  for (const std::string& each : lines) std::printf("%s\n", each.c_str());
+  std::printf("%s\n", good ? "all within the aims" : "NOT within the aims");
+  return good ? 0 : 1;
+}
+
+}  // namespace pie::harness

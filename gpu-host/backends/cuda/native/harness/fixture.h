@@ -1,0 +1,84 @@
+// Calls with what the float64 reference made of them, as ../../card/recorder.ts writes them down.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+#include "../engine/engine.h"
+
+namespace pie::harness {
+
+// The same numbers as in recorder.ts.
+enum class OperationKind : uint32_t { Case = 1, Forward, Copy, ReadPage, WritePage, Project, Score, Greedy };
+
+struct FixtureSequence {
+  uint32_t rows = 0;
+  std::vector<uint32_t> tokens;
+  std::vector<float> embeds;
+  std::vector<uint32_t> positions, context;
+  std::vector<uint8_t> mask;
+  std::vector<uint32_t> writes;
+  uint32_t outputRows = 0, topK = 0;
+  bool wantsStates = false, tokensOnly = false, wantsAttention = false, wantsTop = false;
+  std::vector<uint32_t> allowed;
+  std::vector<Draw> draws;
+  // Expected.
+  std::vector<float> states;
+  std::vector<float> logProbabilities;  // outputRows × vocabulary, by token.
+  std::vector<float> attention;
+};
+
+// One call; which fields it has follows from the kind.
+struct Operation {
+  OperationKind kind;
+  std::string label;                       // Case
+  int adapter = -1;                        // Forward
+  std::vector<FixtureSequence> sequences;  // Forward
+  std::vector<uint32_t> sources, destinations;
+  std::vector<int32_t> shifts;             // Copy; may be empty
+  uint32_t page = 0;
+  int handle = -1;                         // ReadPage, WritePage (-1: zeros)
+  uint32_t count = 0, topK = 0;            // Project, Score
+  std::vector<float> states;
+  std::vector<float> logProbabilities;     // Project: count × vocabulary, by token. Score: of all lists, one after another.
+  std::vector<uint32_t> tokens;            // Score: all lists. Greedy: what is said.
+  std::vector<int> first;                  // Score: count + 1
+  std::vector<float> entropies;            // Score
+  std::vector<uint32_t> prompt;            // Greedy
+  std::vector<float> margins;              // Greedy: nats by which each token led.
+};
+
+struct FixtureAdapterMatrices {
+  int layer;
+  std::string projection;
+  int rank;
+  std::vector<float> a, b;
+};
+
+// A file that is mapped into memory.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  const uint8_t* data = nullptr;
+  size_t size = 0;
+};
+
+struct Fixture {
+  std::string label;
+  EngineOptions options;  // Shape, flags, frequencies, pool.
+  std::vector<std::vector<FixtureAdapterMatrices>> adapters;
+  std::vector<Operation> operations;
+  WeightSource weights;
+
+  // Throws std::runtime_error when the file is none, or cut off.
+  static Fixture read(const std::string& path);
+
+ private:
+  std::shared_ptr<MappedFile> file;
+};
+
+}  // namespace pie::harness

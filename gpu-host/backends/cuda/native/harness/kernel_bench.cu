@@ -1,0 +1,240 @@
+#include "kernel_bench.h"
+#include <cstring>
+#include "../kernels/attention.h"
+#include "../kernels/head.h"
+#include "../kernels/linear-choice.h"
+#include "../kernels/rows.h"
+#include "matrices.h"
+
+namespace pie::harness {
+
+namespace {
+
+constexpr int REPLAYS = 5;
+// Launches of one graph; more where more buffers take turns.
+constexpr int LAUNCHES = 24;
+constexpr size_t ROTATED_BYTES = size_t{320} << 20;
+
+template <typename T>
+DeviceBytes uploaded(const std::vector<T>& values) {
+  DeviceBytes memory(values.size() * sizeof(T));
+  if (!values.empty()) require(cudaMemcpy(memory.as<void>(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+  return memory;
+}
+
+template <typename T>
+DeviceBytes zeroed(size_t count) {
+  DeviceBytes memory(count * sizeof(T));
+  require(cudaMemset(memory.as<void>(), 0, memory.bytes), "cudaMemset");
+  return memory;
+}
+
+DeviceBytes randomValues(size_t count, uint64_t seed) {
+  DeviceBytes memory(std::max<size_t>(count * 2, 32));
+  fillRandom(memory, 1, seed);
+  return memory;
+}
+
+DeviceBytes randomFloats(size_t count, uint64_t seed) {
+  std::vector<float> values(count);
+  const std::vector<uint16_t> words = randomBlock(count, 1, seed);
+  for (size_t i = 0; i < count; i++) {
+    const uint32_t word = static_cast<uint32_t>(words[i]) << 16;
+    std::memcpy(&values[i], &word, 4);
+  }
+  return uploaded(values);
+}
+
+// Sequences of one step, their keys anywhere in the pool.
+struct AttentionInputs {
+  std::vector<AttentionSequence> sequences;
+  std::vector<int> slots;
+  double keys = 0;   // Query rows × keys that they see.
+  double read = 0;   // Keys, each once.
+};
+
+AttentionInputs attentionInputs(int batch, int context, int rows) {
+  AttentionInputs inputs;
+  const int count = rows > 0 ? 1 : batch;
+  const int own = rows > 0 ? rows : 1, before = rows > 0 ? 0 : context;
+  for (int i = 0; i < count; i++) inputs.sequences.push_back({i * own, own, i * (before + own), before + own, -1, 0});
+  inputs.read = static_cast<double>(count) * (before + own);
+  inputs.keys = static_cast<double>(count) * own * (before + (own + 1) / 2.0);
+  // Pages of 16 in no order.
+  const int total = count * (before + own), pages = (total + 15) / 16;
+  for (int i = 0; i < total; i++) inputs.slots.push_back(static_cast<int>((static_cast<int64_t>(i / 16) * 7919 + 13) % pages) * 16 + i % 16);
+  return inputs;
+}
+
+class Report {
+ public:
+  explicit Report(cudaStream_t stream) : stream(stream) {}
+
+  // `bytes` and `flops` are of one launch.
+  void measure(const char* name, int perStep, int rotations, double bytes, double flops, const std::function<void(int)>& launch) {
+    const int count = std::max(rotations, LAUNCHES / rotations * rotations);
+    const Samples us = launchTimes(count, REPLAYS, stream, launch);
+    rows.raw(JsonObject()
+                 .set("kernel", name)
+                 .set("perStep", perStep)
+                 .set("us", us.median())
+                 .set("leastUs", us.quantile(0))
+                 .set("bytes", bytes)
+                 .set("flops", flops)
+                 .set("bytesPerSecond", bytes / (1e-6 * us.median()))
+                 .set("flopsPerSecond", flops / (1e-6 * us.median()))
+                 .set("stepUs", us.median() * perStep)
+                 .text());
+    stepUs += us.median() * perStep;
+  }
+
+  JsonArray rows;
+  double stepUs = 0;
+
+ private:
+  cudaStream_t stream;
+};
+
+}  // namespace
+
+JsonObject measureKernels(const NamedShape& named, int batch, int context, int prefillRows, bool cublas) {
+  const ModelShape& shape = named.shape;
+  const int rows = prefillRows > 0 ? prefillRows : batch;
+  const int headRows = prefillRows > 0 ? 1 : batch;
+  const size_t hidden = shape.hidden;
+  const Stream stream;
+  Report report(stream);
+  int multiprocessors = 0;
+  require(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
+
+  const DeviceBytes residual = randomFloats(rows * hidden, 1), delta = randomValues(rows * hidden, 2), normed = randomValues(rows * hidden, 3);
+  const DeviceBytes weight = randomValues(hidden, 4);
+  {
+    const MatrixBench bench(shape, rows);
+    LinearContext linear = bench.context();
+    if (!cublas) linear.cublas = nullptr;
+    for (const Matrix& matrix : matricesOf(shape)) {
+      const int own = matrix.epilogue == Epilogue::Wide ? headRows : rows;
+      const double moved = matrix.bytes() + 2.0 * own * matrix.inputs + (matrix.epilogue == Epilogue::Wide ? 4.0 : matrix.epilogue == Epilogue::SwiGlu ? 1.0 : 2.0) * own * matrix.outputs;
+      report.measure(matrix.name, matrix.perStep, bench.rotations(matrix), moved, 2.0 * own * matrix.outputs * matrix.inputs,
+                     [&](int i) { bench.launch(matrix, i, own, linear, stream); });
+    }
+  }
+  {
+    const AttentionInputs inputs = attentionInputs(batch, context, prefillRows);
+    const bool fast = attentionIsFast<bf16>(shape);
+    const AttentionPlan plan = planAttention(inputs.sequences.data(), static_cast<int>(inputs.sequences.size()), nullptr, shape, multiprocessors, fast);
+    const AttentionBounds bounds = attentionBounds(rows, static_cast<int>(inputs.sequences.size()), shape, multiprocessors, fast);
+    const size_t slots = (inputs.slots.size() + 15) / 16 * 16, layerValues = slots * shape.slotWidth();
+    const int layers = static_cast<int>(std::min<size_t>(64, std::max<size_t>(2, ROTATED_BYTES / (2 * layerValues) + 1)));
+    const DeviceBytes pool = randomValues(layers * layerValues, 5), queries = randomValues(static_cast<size_t>(rows) * shape.queryWidth(), 6);
+    const DeviceBytes out = zeroed<bf16>(static_cast<size_t>(rows) * shape.queryWidth()), items = uploaded(plan.items);
+    const DeviceBytes itemCount = uploaded(std::vector<int>{static_cast<int>(plan.items.size())}), slotList = uploaded(inputs.slots);
+    const DeviceBytes counters = zeroed<int>(bounds.counters), partials(bounds.partialBytes);
+    AttentionTables tables;
+    tables.items = items.as<AttentionItem>();
+    tables.itemCount = itemCount.as<int>();
+    tables.slots = slotList.as<int>();
+    tables.counters = counters.as<int>();
+    tables.partials = partials.as<float>();
+    const auto layerOf = [&](int i) { return KvLayer<bf16>{pool.as<bf16>((i % layers) * layerValues * 2), shape.slotWidth()}; };
+    report.measure("attention", shape.layers, layers, 2.0 * inputs.read * shape.slotWidth() + 4.0 * rows * shape.queryWidth(), 4.0 * inputs.keys * shape.queryWidth(), [&](int i) {
+      launchAttention<bf16>(out.as<bf16>(), queries.as<bf16>(), layerOf(i), tables, shape, attentionBlocks(shape, multiprocessors, fast), stream);
+    });
+
+    const DeviceBytes qkv = randomValues(static_cast<size_t>(rows) * shape.qkvWidth(), 7), rotation = randomFloats(static_cast<size_t>(rows) * shape.headDim, 8);
+    report.measure("rotate and store", shape.layers, layers, 4.0 * rows * shape.qkvWidth(), 0, [&](int i) {
+      launchRotateAndStore<bf16>(queries.as<bf16>(), layerOf(i), qkv.as<bf16>(), rotation.as<float2>(), slotList.as<int>(), nullptr, nullptr, rows, shape, stream);
+    });
+  }
+  report.measure("add and norm", 2 * shape.layers, 1, 12.0 * rows * hidden, 0, [&](int) {
+    launchAddNorm<bf16>(normed.as<bf16>(), residual.as<float>(), delta.as<bf16>(), weight.as<bf16>(), rows, shape.hidden, 1e-5f, stream);
+  });
+  const DeviceBytes tokens = zeroed<int>(rows), table = randomValues(hidden * 16, 9), frequencies = uploaded(plainFrequencies(named));
+  const DeviceBytes rotation(static_cast<size_t>(rows) * shape.headDim * 4), states(static_cast<size_t>(headRows) * hidden * 4);
+  report.measure("embed", 1, 1, 6.0 * rows * hidden, 0, [&](int) {
+    launchEmbed<bf16>(residual.as<float>(), table.as<bf16>(), tokens.as<int>(), nullptr, nullptr, rows, shape.hidden, stream);
+  });
+  report.measure("rotation", 1, 1, 4.0 * rows * shape.headDim, 0, [&](int) {
+    launchRotation(rotation.as<float2>(), tokens.as<int>(), frequencies.as<double>(), rows, shape.headDim, stream);
+  });
+  report.measure("pick and norm", 1, 1, 8.0 * headRows * hidden, 0, [&](int) {
+    launchPickNorm<bf16>(nullptr, normed.as<bf16>(), residual.as<float>(), delta.as<bf16>(), tokens.as<int>(), weight.as<bf16>(), headRows, shape.hidden, 1e-5f, stream);
+  });
+  const DeviceBytes logits = randomFloats(static_cast<size_t>(headRows) * shape.vocabulary, 10), headWorkspace(headWorkspaceBytes(headRows, shape.vocabulary));
+  for (const int topK : {1, 40}) {
+    std::vector<HeadRow> wanted;
+    for (int i = 0; i < headRows; i++) wanted.push_back({topK, -1, i * topK, -1});
+    const DeviceBytes requests = uploaded(wanted), chosen = zeroed<uint32_t>(static_cast<size_t>(headRows) * topK), values = zeroed<float>(static_cast<size_t>(headRows) * topK);
+    const HeadResults results{chosen.as<uint32_t>(), values.as<float>(), nullptr};
+    // The step that is summed asks for the best token only.
+    report.measure(topK == 1 ? "top 1" : "top 40", topK == 1 ? 1 : 0, 1, 4.0 * headRows * shape.vocabulary, 0, [&](int) {
+      launchTop(results, logits.as<float>(), requests.as<HeadRow>(), nullptr, nullptr, headRows, shape.vocabulary, topK, headWorkspace.as<void>(), stream);
+    });
+  }
+  JsonObject result;
+  result.set("shape", named.name).set("cublas", cublas);
+  if (prefillRows > 0) {
+    result.set("rows", prefillRows);
+  } else {
+    result.set("batch", batch).set("context", context);
+  }
+  return result.set("stepUs", report.stepUs).raw("kernels", report.rows.text());
+}
+
+JsonArray measureLinears(const NamedShape& named, int least, int most) {
+  std::vector<int> counts;
+  for (const int rows : {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 8192})
+    if (rows >= least && rows <= most) counts.push_back(rows);
+  if (counts.empty()) throw std::invalid_argument("no such numbers of rows");
+  const MatrixBench bench(named.shape, counts.back());
+  const Stream stream;
+  JsonArray results;
+  for (const Matrix& matrix : matricesOf(named.shape)) {
+    for (const int rows : counts) {
+      if (matrix.epilogue == Epilogue::Wide && rows > 256) continue;
+      const auto measure = [&](const std::string& name, const LinearTuning& tuning) {
+        LinearContext context = bench.context();
+        context.tuning = tuning;
+        if (tuning.kernel != LinearKernel::Auto && !bench.supports(matrix, rows, tuning.kernel, context)) return;
+        const int rotations = bench.rotations(matrix);
+        const int count = rows > 128 ? 2 : std::max(rotations, 12);
+        const Samples us = launchTimes(count, 3, stream, [&](int i) { bench.launch(matrix, i, rows, context, stream); });
+        results.raw(JsonObject()
+                        .set("matrix", matrix.name)
+                        .set("outputs", matrix.outputs)
+                        .set("inputs", matrix.inputs)
+                        .set("rows", rows)
+                        .set("way", name)
+                        .set("us", us.median())
+                        .set("bytesPerSecond", matrix.bytes() / (1e-6 * us.median()))
+                        .set("flopsPerSecond", 2.0 * rows * matrix.outputs * matrix.inputs / (1e-6 * us.median()))
+                        .text());
+      };
+      const auto tuned = [](LinearKernel kernel, int tile = -1, int blocks = 0, int splits = 0) {
+        LinearTuning tuning;
+        tuning.kernel = kernel;
+        tuning.tile = tile;
+        tuning.blocks = blocks;
+        tuning.splits = splits;
+        return tuning;
+      };
+      measure("auto", LinearTuning());
+      if (bench.library() != nullptr) measure("cublas", tuned(LinearKernel::Cublas));
+      if (rows <= LINEAR_VECTOR_ROWS)
+        for (const int splits : {1, 2, 4, 8}) measure("vector/" + std::to_string(splits), tuned(LinearKernel::Vector, -1, 0, splits));
+      for (int tile = 0; tile < LINEAR_TILE_COUNT; tile++) {
+        // A tile of far more rows than there are, or far fewer, is no candidate.
+        if (LINEAR_TILES[tile].rows > 4 * std::max(rows, 16) || rows > 16 * LINEAR_TILES[tile].rows * (rows > 128 ? 64 : 1)) continue;
+        for (const int perProcessor : {0, 1, 2}) {
+          const int blocks = perProcessor * bench.context().multiprocessors;
+          measure("tiles/" + std::to_string(LINEAR_TILES[tile].rows) + "x" + std::to_string(LINEAR_TILES[tile].outputs) + "/" + std::to_string(blocks),
+                  tuned(LinearKernel::Tiles, tile, blocks));
+        }
+      }
+    }
+  }
+  return results;
+}
+
+}  // namespace pie::harness

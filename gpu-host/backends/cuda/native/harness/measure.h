@@ -1,0 +1,94 @@
+// Time, on the host's clock and on the device's, and what is made of many measurements.
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+#include "../device/device.h"
+#include "json.h"
+
+namespace pie::harness {
+
+inline void require(cudaError_t code, const char* what) {
+  if (code != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(code));
+}
+
+inline double nowMs() { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+class Samples {
+ public:
+  void add(double value) { values.push_back(value); }
+  size_t size() const { return values.size(); }
+  // Nearest rank; 0.5 is the median.
+  double quantile(double share) const {
+    if (values.empty()) return NAN;
+    std::vector<double> ordered = values;
+    std::sort(ordered.begin(), ordered.end());
+    return ordered[static_cast<size_t>(share * static_cast<double>(ordered.size() - 1) + 0.5)];
+  }
+  double median() const { return quantile(0.5); }
+  double mean() const {
+    double sum = 0;
+    for (const double value : values) sum += value;
+    return sum / static_cast<double>(values.size());
+  }
+  Samples times(double factor) const {
+    Samples scaled = *this;
+    for (double& value : scaled.values) value *= factor;
+    return scaled;
+  }
+  std::string json() const {
+    JsonObject object;
+    object.set("median", median()).set("mean", mean()).set("p10", quantile(0.1)).set("p90", quantile(0.9));
+    return object.set("least", quantile(0)).set("most", quantile(1)).set("count", size()).text();
+  }
+
+ private:
+  std::vector<double> values;
+};
+
+// Device memory that frees itself.
+class DeviceBytes {
+ public:
+  explicit DeviceBytes(size_t bytes) : bytes(bytes) {
+    if (cudaMalloc(&data, bytes > 0 ? bytes : 16) != cudaSuccess) {
+      cudaGetLastError();
+      throw std::runtime_error("no room for " + std::to_string(bytes) + " bytes on the device");
+    }
+  }
+  ~DeviceBytes() { cudaFree(data); }
+  DeviceBytes(DeviceBytes&& other) noexcept : bytes(other.bytes), data(std::exchange(other.data, nullptr)) {}
+  DeviceBytes& operator=(DeviceBytes&&) = delete;
+  template <typename T>
+  T* as(size_t offset = 0) const {
+    return reinterpret_cast<T*>(static_cast<unsigned char*>(data) + offset);
+  }
+  const size_t bytes;
+
+ private:
+  void* data = nullptr;
+};
+
+class Stream {
+ public:
+  Stream() { require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"); }
+  ~Stream() { cudaStreamDestroy(stream); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  operator cudaStream_t() const { return stream; }
+
+ private:
+  cudaStream_t stream = nullptr;
+};
+
+// Milliseconds of the device for each call of `work`, which only launches.
+Samples deviceTimes(int warm, int times, cudaStream_t stream, const std::function<void()>& work);
+
+// Microseconds of one launch among many that follow each other without the host: `launch(i)` of i = 0 .. count - 1 is captured into a graph, the graph
+// replayed. Who passes buffers by `i` keeps them from staying in the cache.
+Samples launchTimes(int count, int replays, cudaStream_t stream, const std::function<void(int)>& launch);
+
+}  // namespace pie::harness

@@ -1,0 +1,259 @@
+#include "session.h"
+#include <algorithm>
+#include <cstring>
+#include "random_weights.h"
+
+namespace pie::harness {
+
+namespace {
+
+constexpr int PAGE_SIZE = 16;
+// Steps before the first that counts: graphs are captured then.
+constexpr int WARM_STEPS = 6;
+
+struct FreePinned {
+  void operator()(uint8_t* bytes) const { freePinned(bytes); }
+};
+using Pinned = std::unique_ptr<uint8_t, FreePinned>;
+
+Pinned pinnedRandom(size_t bytes) {
+  Pinned pinned(static_cast<uint8_t*>(allocatePinned(bytes)));
+  if (pinned == nullptr) throw std::runtime_error("no pinned memory of " + std::to_string(bytes) + " bytes");
+  const std::vector<uint16_t> block = randomBlock(bytes / 2, 1, 11);
+  std::memcpy(pinned.get(), block.data(), bytes / 2 * 2);
+  return pinned;
+}
+
+int pagesOf(int tokens) { return (tokens + PAGE_SIZE - 1) / PAGE_SIZE; }
+
+}  // namespace
+
+// What a batch points into.
+struct Session::Inputs {
+  std::vector<std::vector<uint32_t>> slots;
+  std::vector<uint32_t> tokens, positions;
+  std::vector<Sequence> sequences;
+};
+
+Session::Session(const NamedShape& named, const SessionOptions& options) : named(named), options(options) {
+  EngineOptions engineOptions;
+  engineOptions.shape = named.shape;
+  engineOptions.tiedEmbeddings = named.tied;
+  engineOptions.frequencies = plainFrequencies(named);
+  engineOptions.pageSize = PAGE_SIZE;
+  pagesPerSequence = pagesOf(options.context + options.room);
+  engineOptions.pageCount = std::max(options.sequences * pagesPerSequence, pagesOf(options.rows));
+  engineOptions.maxRows = options.rows;
+  engineOptions.maxSequences = options.sequences;
+  engineOptions.scratchSlots = PAGE_SIZE;
+  engineOptions.graphs = options.graphs;
+  engineOptions.cublas = options.cublas;
+  engineOptions.timing = true;
+  const double began = nowMs();
+  engine = Engine::create(engineOptions, randomWeights(named));
+  loadMs = nowMs() - began;
+  pageOrder.resize(engineOptions.pageCount);
+  for (size_t i = 0; i < pageOrder.size(); i++) pageOrder[i] = static_cast<int>(i);
+  uint64_t state = 3;
+  for (size_t i = pageOrder.size() - 1; i > 0; i--) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    std::swap(pageOrder[i], pageOrder[(state >> 33) % (i + 1)]);
+  }
+  fillPool();
+}
+
+// Random keys and values everywhere: what is attended to must be there, and not be zeros.
+void Session::fillPool() {
+  const size_t pageBytes = engine->pageBytes();
+  const int several = 32;
+  const Pinned block = pinnedRandom(pageBytes * several);
+  for (int first = 0; first < static_cast<int>(pageOrder.size()); first += several) {
+    const int count = std::min(several, static_cast<int>(pageOrder.size()) - first);
+    engine->writePages(&pageOrder[first], count, block.get());
+  }
+}
+
+std::vector<uint32_t> Session::slotsOf(int sequence, int tokens) const {
+  std::vector<uint32_t> slots(tokens);
+  for (int i = 0; i < tokens; i++) slots[i] = static_cast<uint32_t>(pageOrder[sequence * pagesPerSequence + i / PAGE_SIZE] * PAGE_SIZE + i % PAGE_SIZE);
+  return slots;
+}
+
+Batch Session::batchOf(Inputs& inputs, int batch, int context) const {
+  inputs.sequences.assign(batch, Sequence());
+  for (int i = 0; i < batch; i++) {
+    inputs.positions[i] = static_cast<uint32_t>(context);
+    Sequence& sequence = inputs.sequences[i];
+    sequence.rows = 1;
+    sequence.tokens = &inputs.tokens[i];
+    sequence.positions = &inputs.positions[i];
+    sequence.context = inputs.slots[i].data();
+    sequence.contextCount = context;
+    sequence.writes = &inputs.slots[i][context];
+    sequence.outputRows = 1;
+    sequence.topK = 1;
+    sequence.logProbabilities = false;
+  }
+  Batch result;
+  result.sequences = inputs.sequences.data();
+  result.count = batch;
+  return result;
+}
+
+JsonObject Session::decode(int batch, int context, int steps) {
+  if (batch < 1 || batch > options.sequences || context < steps / 2 || context + steps > options.context + options.room)
+    throw std::invalid_argument("the pool was made for less");
+  const int first = context - steps / 2;
+  const auto inputsOf = [&] {
+    Inputs inputs;
+    for (int i = 0; i < batch; i++) {
+      inputs.slots.push_back(slotsOf(i, context + steps));
+      inputs.tokens.push_back(static_cast<uint32_t>((17 * i + 5) % named.shape.vocabulary));
+      inputs.positions.push_back(0);
+    }
+    return inputs;
+  };
+  Inputs inputs = inputsOf();
+  Samples wallMs, deviceMs, gapMs, submitMs;
+  double before = 0;
+  for (int step = -WARM_STEPS; step < steps; step++) {
+    const Batch next = batchOf(inputs, batch, step < 0 ? first : first + step);
+    const double began = nowMs();
+    const uint64_t id = engine->submit(next);
+    const double submitted = nowMs();
+    const Results results = engine->wait(id);
+    std::copy(results.tokens, results.tokens + batch, inputs.tokens.begin());
+    const double ended = nowMs();
+    // From one step's tokens to the next one's: what a user of the tokens sees.
+    if (step > 0) {
+      wallMs.add(ended - before);
+      gapMs.add(ended - before - results.deviceMs);
+    }
+    if (step >= 0) deviceMs.add(results.deviceMs), submitMs.add(submitted - began);
+    before = ended;
+  }
+  // Two under way: the next one is prepared while this one runs. Its tokens cannot depend on this one's, so it is a bound for batches that take turns.
+  Inputs both[2] = {inputsOf(), inputsOf()};
+  Samples pipelinedMs;
+  uint64_t under = engine->submit(batchOf(both[0], batch, first));
+  double last = nowMs();
+  for (int step = 1; step <= steps; step++) {
+    const uint64_t next = engine->submit(batchOf(both[step % 2], batch, first + std::min(step, steps - 1)));
+    engine->wait(under);
+    under = next;
+    const double now = nowMs();
+    if (step > WARM_STEPS / 2) pipelinedMs.add(now - last);
+    last = now;
+  }
+  engine->wait(under);
+  return JsonObject()
+      .set("shape", named.name)
+      .set("batch", batch)
+      .set("context", context)
+      .set("floorBytes", weightBytes(named.shape) + contextBytes(named.shape, batch, context))
+      .raw("wallMs", wallMs.json())
+      .raw("deviceMs", deviceMs.json())
+      .raw("hostGapMs", gapMs.json())
+      .raw("submitMs", submitMs.json())
+      .raw("pipelinedMs", pipelinedMs.json());
+}
+
+JsonObject Session::prefill(int tokens, int times) {
+  if (tokens < 1 || pagesOf(tokens) > static_cast<int>(pageOrder.size())) throw std::invalid_argument("the pool was made for less");
+  std::vector<uint32_t> inputs(tokens), positions(tokens), slots(tokens);
+  for (int i = 0; i < tokens; i++) {
+    inputs[i] = static_cast<uint32_t>((31 * i + 7) % named.shape.vocabulary);
+    positions[i] = static_cast<uint32_t>(i);
+    slots[i] = static_cast<uint32_t>(pageOrder[i / PAGE_SIZE] * PAGE_SIZE + i % PAGE_SIZE);
+  }
+  Sequence sequence;
+  sequence.rows = tokens;
+  sequence.tokens = inputs.data();
+  sequence.positions = positions.data();
+  sequence.writes = slots.data();
+  sequence.outputRows = 1;
+  sequence.topK = 1;
+  sequence.logProbabilities = false;
+  Batch batch;
+  batch.sequences = &sequence;
+  batch.count = 1;
+  Samples wallMs, deviceMs;
+  for (int i = -2; i < times; i++) {
+    const double began = nowMs();
+    const Results results = engine->wait(engine->submit(batch));
+    if (i < 0) continue;
+    wallMs.add(nowMs() - began);
+    deviceMs.add(results.deviceMs);
+  }
+  const double flops = prefillFlops(named.shape, tokens);
+  return JsonObject()
+      .set("shape", named.name)
+      .set("tokens", tokens)
+      .set("rowsPerStep", options.rows)
+      .set("flops", flops)
+      .raw("wallMs", wallMs.json())
+      .raw("deviceMs", deviceMs.json())
+      .set("flopsPerSecond", flops / (1e-3 * wallMs.median()));
+}
+
+JsonObject Session::swap(int tokens, int times) {
+  const int count = pagesOf(tokens);
+  if (count < 1 || count > static_cast<int>(pageOrder.size())) throw std::invalid_argument("the pool was made for less");
+  const size_t bytes = count * engine->pageBytes();
+  const Pinned host = pinnedRandom(bytes);
+  // Pages of the pool's end, which the step below does not read.
+  const int* pages = &pageOrder[pageOrder.size() - count];
+  Samples inMs, outMs, stepMs, overlappedMs;
+  Inputs inputs;
+  // As many sequences as lie before those pages.
+  const int batch = std::min({options.sequences, 32, (static_cast<int>(pageOrder.size()) - count) / pagesPerSequence});
+  for (int i = 0; i < batch; i++) {
+    inputs.slots.push_back(slotsOf(i, options.context + 1));
+    inputs.tokens.push_back(static_cast<uint32_t>(i));
+    inputs.positions.push_back(0);
+  }
+  for (int i = -2; i < times; i++) {
+    const double began = nowMs();
+    engine->readPages(pages, count, host.get());
+    const double out = nowMs();
+    engine->writePages(pages, count, host.get());
+    const double in = nowMs();
+    if (i >= 0) outMs.add(out - began), inMs.add(in - out);
+    if (batch < 1) continue;
+    engine->wait(engine->submit(batchOf(inputs, batch, options.context)));
+    const double stepped = nowMs();
+    const uint64_t under = engine->submit(batchOf(inputs, batch, options.context));
+    engine->writePages(pages, count, host.get());
+    engine->wait(under);
+    if (i >= 0) stepMs.add(stepped - in), overlappedMs.add(nowMs() - stepped);
+  }
+  JsonObject result = prefill(tokens, times);
+  return JsonObject()
+      .set("shape", named.name)
+      .set("tokens", tokens)
+      .set("bytes", bytes)
+      .raw("swapInMs", inMs.json())
+      .raw("swapOutMs", outMs.json())
+      .set("bytesPerSecondIn", static_cast<double>(bytes) / (1e-3 * inMs.median()))
+      .set("stepBatch", batch)
+      .raw("stepMs", stepMs.json())
+      .raw("stepWithSwapInMs", overlappedMs.json())
+      .raw("prefill", result.text());
+}
+
+JsonObject Session::describe() const {
+  const MemoryReport memory = engine->memory();
+  return JsonObject()
+      .set("shape", named.name)
+      .set("graphs", options.graphs)
+      .set("cublas", options.cublas)
+      .set("rows", options.rows)
+      .set("pages", static_cast<int>(pageOrder.size()))
+      .set("loadMs", loadMs)
+      .set("weights", memory.weights)
+      .set("pool", memory.pool)
+      .set("scratch", memory.scratch)
+      .set("total", memory.total);
+}
+
+}  // namespace pie::harness

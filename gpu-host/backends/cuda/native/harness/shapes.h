@@ -1,0 +1,60 @@
+// The shapes that are measured, with random weights.
+#pragma once
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <vector>
+#include "../engine/engine.h"
+
+namespace pie::harness {
+
+struct NamedShape {
+  const char* name;
+  ModelShape shape;
+  bool tied;
+  double ropeTheta;
+};
+
+inline const std::vector<NamedShape>& namedShapes() {
+  static const std::vector<NamedShape> shapes = {
+      // hidden, intermediate, layers, heads, key heads, head, vocabulary
+      {"1B", {2048, 8192, 16, 32, 8, 64, 128256, 1e-5f}, true, 5e5},
+      {"3B", {3072, 8192, 28, 24, 8, 128, 128256, 1e-5f}, true, 5e5},
+      {"8B", {4096, 14336, 32, 32, 8, 128, 128256, 1e-5f}, false, 5e5},
+      // For trying the harness where there is no card.
+      {"toy", {128, 256, 2, 4, 2, 64, 512, 1e-5f}, true, 1e4},
+  };
+  return shapes;
+}
+
+inline const NamedShape& shapeNamed(const std::string& name) {
+  for (const NamedShape& each : namedShapes())
+    if (name == each.name) return each;
+  throw std::invalid_argument("there is no shape \"" + name + "\"");
+}
+
+inline std::vector<double> plainFrequencies(const NamedShape& named) {
+  std::vector<double> frequencies(named.shape.headDim / 2);
+  for (size_t i = 0; i < frequencies.size(); i++) frequencies[i] = std::pow(named.ropeTheta, -2.0 * static_cast<double>(i) / named.shape.headDim);
+  return frequencies;
+}
+
+// Values of one layer's matrices.
+inline double layerWeights(const ModelShape& shape) {
+  return static_cast<double>(shape.hidden) * (shape.qkvWidth() + shape.queryWidth() + 3.0 * shape.intermediate);
+}
+// Bytes of bf16 that a decode step must read at least: all matrices once (of the embeddings only some rows, unless they are the head), and the keys and
+// values of all contexts.
+inline double weightBytes(const ModelShape& shape) {
+  return 2 * (layerWeights(shape) * shape.layers + static_cast<double>(shape.vocabulary) * shape.hidden);
+}
+inline double contextBytes(const ModelShape& shape, int batch, int context) { return 2.0 * shape.slotWidth() * shape.layers * batch * context; }
+
+// Operations of a prefill whose last row alone meets the head; attention counts what a causal mask shows.
+inline double prefillFlops(const ModelShape& shape, double tokens) {
+  const double linear = 2 * tokens * layerWeights(shape) * shape.layers + 2.0 * shape.vocabulary * shape.hidden;
+  const double attention = 4.0 * shape.queryWidth() * shape.layers * tokens * (tokens + 1) / 2;
+  return linear + attention;
+}
+
+}  // namespace pie::harness

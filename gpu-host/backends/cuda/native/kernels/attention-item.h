@@ -1,0 +1,138 @@
+// What the attention kernels share: taking items, what rows see, leaving partial results and merging them. Device code.
+#pragma once
+#include "attention.h"
+
+namespace pie::attention {
+
+constexpr int THREADS = 128;
+constexpr unsigned ALL_LANES = 0xffffffffu;
+// Scores are kept in units in which the softmax is a power of two.
+constexpr double LOG2_E = 1.4426950408889634;
+
+inline float scoreScale(int headDim) { return static_cast<float>(LOG2_E / sqrt(static_cast<double>(headDim))); }
+
+// The kernel's arguments but for the pointers whose type differs.
+struct Arguments {
+  AttentionTables tables;
+  int heads, group, headDim;
+  float scale;
+};
+
+// A block's first item is the one of its own number, further ones come from a counter: items of a mixed step take times that no estimate gets right, and
+// with the dearest first whoever is free takes the next best one. (Fixed turns would leave a block up to the dearest item behind.) The result does not
+// depend on who takes what. Who is last to leave sets the counter to zero for the next launch; a step of no more items than blocks does not touch it.
+// `run(item, claim)`: all threads call `claim()` once, when the item's first loads are under way, so that asking the counter delays nobody.
+template <typename Run>
+__device__ __forceinline__ void takeItems(const AttentionTables& tables, Run run) {
+  __shared__ AttentionItem item;
+  __shared__ int next;
+  for (int index = static_cast<int>(blockIdx.x); index < __ldg(tables.itemCount);) {
+    if (threadIdx.x < sizeof(AttentionItem) / sizeof(int4))
+      reinterpret_cast<int4*>(&item)[threadIdx.x] = __ldg(reinterpret_cast<const int4*>(tables.items + index) + threadIdx.x);
+    __syncthreads();
+    run(item, [&] {
+      if (threadIdx.x > 0) return;
+      const int count = __ldg(tables.itemCount), blocks = static_cast<int>(gridDim.x);
+      next = count > blocks ? blocks + atomicAdd(&tables.counters[0], 1) : count;
+    });
+    __syncthreads();
+    index = next;
+    // `next` is written again after the barrier that follows the item's load.
+  }
+  const int blocks = static_cast<int>(gridDim.x);
+  if (threadIdx.x == 0 && __ldg(tables.itemCount) > blocks && atomicAdd(&tables.counters[1], 1) == blocks - 1)
+    tables.counters[0] = tables.counters[1] = 0;
+}
+
+// The first tile from `tile` on that some row of the item sees; endTile when there is none.
+__device__ __forceinline__ int visibleTile(const AttentionItem& item, const uint32_t* tileWords, int tile) {
+  if (item.tileWord < 0) return tile;
+  while (tile < item.endTile) {
+    const uint32_t rest = __ldg(tileWords + item.tileWord + tile / 32) >> (tile % 32);
+    if (rest != 0) return min(item.endTile, tile + __ffs(static_cast<int>(rest)) - 1);
+    tile = (tile / 32 + 1) * 32;
+  }
+  return item.endTile;
+}
+
+// Which of keys 32 × word and on an input sees.
+__device__ __forceinline__ uint32_t visibleKeys(const AttentionItem& item, const uint32_t* mask, int input, int word) {
+  const int some = (item.maskWord < 0 ? item.context + input + 1 : item.keys) - 32 * word;
+  uint32_t bits = some >= 32 ? ~0u : some > 0 ? (1u << some) - 1 : 0;
+  if (item.maskWord >= 0 && some > 0) bits &= __ldg(mask + item.maskWord + static_cast<size_t>(input) * item.maskStride + word);
+  return bits;
+}
+
+// Which of the step's rows × heads a packed row is.
+__device__ __forceinline__ size_t headRow(const AttentionItem& item, const Arguments& a, int packed) {
+  const int row = item.firstRow + packed;
+  return static_cast<size_t>(item.queryRow + row / a.group) * a.heads + item.kvHead * a.group + row % a.group;
+}
+
+__device__ __forceinline__ float* partialRow(const AttentionItem& item, const Arguments& a, int part, int packed) {
+  return a.tables.partials + static_cast<size_t>(item.firstPartial + part * item.rows + packed) * (a.headDim + ATTENTION_PARTIAL_EXTRA);
+}
+
+template <int WIDTH>
+struct alignas(WIDTH * sizeof(float)) Floats {
+  float at[WIDTH];
+};
+// Past the first-level cache, which knows nothing of what other blocks write.
+__device__ __forceinline__ Floats<2> loadShared(const Floats<2>* p) {
+  const float2 v = __ldcg(reinterpret_cast<const float2*>(p));
+  return {{v.x, v.y}};
+}
+__device__ __forceinline__ Floats<4> loadShared(const Floats<4>* p) {
+  const float4 v = __ldcg(reinterpret_cast<const float4*>(p));
+  return {{v.x, v.y, v.z, v.w}};
+}
+
+// Adds a part to what is known of a row: maxima first, so that no power overflows (Milakov and Gimelshein, 2018).
+template <int WIDTH>
+__device__ __forceinline__ void mergeInto(Floats<WIDTH>& sum, float& largest, float& powers, const Floats<WIDTH>& other, float otherLargest,
+                                          float otherPowers) {
+  const float both = fmaxf(largest, otherLargest), base = both == -INFINITY ? 0 : both;
+  const float mine = exp2f(largest - base), its = exp2f(otherLargest - base);
+  for (int i = 0; i < WIDTH; i++) sum.at[i] = sum.at[i] * mine + other.at[i] * its;
+  powers = powers * mine + otherPowers * its;
+  largest = both;
+}
+
+// Called by a whole block when it has written its part. Who is last merges all parts, in their order. headDim is a multiple of WIDTH.
+template <typename T, int WIDTH>
+__device__ __forceinline__ void finishPart(T* out, const AttentionItem& item, const Arguments& a) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicAdd(&a.tables.counters[2 + item.merge], 1) == item.parts - 1;
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  if (threadIdx.x == 0) a.tables.counters[2 + item.merge] = 0;
+  constexpr int AHEAD = 8;  // Loads under way.
+  const int pieces = a.headDim / WIDTH;
+  for (int i = static_cast<int>(threadIdx.x); i < item.rows * pieces; i += THREADS) {
+    const int row = i / pieces, piece = i % pieces;
+    Floats<WIDTH> sum = {};
+    float largest = -INFINITY, powers = 0;
+    for (int first = 0; first < item.parts; first += AHEAD) {
+      Floats<WIDTH> values[AHEAD];
+      Floats<2> statistics[AHEAD];
+#pragma unroll
+      for (int q = 0; q < AHEAD; q++) {
+        const float* from = partialRow(item, a, min(first + q, item.parts - 1), row);
+        values[q] = loadShared(reinterpret_cast<const Floats<WIDTH>*>(from) + piece);
+        statistics[q] = loadShared(reinterpret_cast<const Floats<2>*>(from + a.headDim));
+      }
+#pragma unroll
+      for (int q = 0; q < AHEAD; q++)
+        if (first + q < item.parts) mergeInto(sum, largest, powers, values[q], statistics[q].at[0], statistics[q].at[1]);
+    }
+    const size_t target = headRow(item, a, row);
+    const float share = powers > 0 ? 1 / powers : 0;
+    for (int e = 0; e < WIDTH; e++) out[target * a.headDim + piece * WIDTH + e] = static_cast<T>(sum.at[e] * share);
+    if (piece == 0 && a.tables.statistics != nullptr) a.tables.statistics[target] = make_float2(largest, powers);
+  }
+}
+
+}  // namespace pie::attention

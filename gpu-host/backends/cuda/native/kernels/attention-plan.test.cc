@@ -1,0 +1,254 @@
+// The planner on random steps: every row and key head meets every key that it sees exactly once.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <queue>
+#include "../testing/test.h"
+#include "attention.h"
+
+using namespace pie;
+using testing::Random;
+
+namespace {
+
+struct Step {
+  std::vector<AttentionSequence> sequences;
+  std::vector<uint32_t> mask;
+  int rows = 0;
+};
+
+ModelShape shapeOf(int kvHeads, int group, int headDim) {
+  ModelShape shape;
+  shape.heads = kvHeads * group, shape.kvHeads = kvHeads, shape.headDim = headDim;
+  return shape;
+}
+
+void add(Step& step, Random& random, int context, int rows, double masked) {
+  AttentionSequence s = {step.rows, rows, 1000 * static_cast<int>(step.sequences.size()), context + rows, -1, 0};
+  if (random.uniform() < masked) {
+    s.maskWord = static_cast<int>(step.mask.size());
+    s.maskStride = (s.keys + 31) / 32;
+    // Whole stretches are hidden from all, so that there are tiles to leave out.
+    std::vector<bool> hidden(s.keys);
+    const double share = random.uniform();
+    for (int key = 0; key < s.keys;) {
+      const bool hide = random.uniform() < share;
+      for (int64_t end = key + random.integer(1, 300); key < std::min<int64_t>(end, s.keys); key++) hidden[key] = hide;
+    }
+    for (int row = 0; row < rows; row++) {
+      for (int word = 0; word < s.maskStride; word++) {
+        uint32_t bits = 0;
+        for (int bit = 0; bit < 32; bit++) {
+          const int key = 32 * word + bit;
+          // Bits past the keys mean nothing, so they may say anything.
+          if (key >= s.keys || (!hidden[key] && random.uniform() < 0.7)) bits |= 1u << bit;
+        }
+        step.mask.push_back(bits);
+      }
+    }
+  }
+  step.rows += rows;
+  step.sequences.push_back(s);
+}
+
+Step randomStep(Random& random) {
+  Step step;
+  const int64_t count = random.integer(0, 5);
+  const double masked = random.uniform() < 0.5 ? 0 : 0.5;
+  for (int64_t i = 0; i < count; i++) {
+    const int64_t kind = random.integer(0, 3);
+    const int context = static_cast<int>(kind == 0 ? 0 : random.integer(0, kind == 1 ? 9000 : 700));
+    add(step, random, context, static_cast<int>(random.uniform() < 0.5 ? 1 : random.integer(1, context > 1000 ? 6 : 150)), masked);
+  }
+  return step;
+}
+
+bool sees(const Step& step, const AttentionSequence& s, int input, int key) {
+  if (s.maskWord < 0) return key <= s.keys - s.rows + input;
+  return step.mask[s.maskWord + input * s.maskStride + key / 32] >> (key % 32) & 1;
+}
+
+AttentionPlan plan(const Step& step, const ModelShape& shape, int multiprocessors, bool fast) {
+  return planAttention(step.sequences.data(), static_cast<int>(step.sequences.size()), step.mask.data(), shape, multiprocessors, fast);
+}
+
+const AttentionSequence* sequenceOf(const Step& step, const AttentionItem& item) {
+  for (const AttentionSequence& s : step.sequences)
+    if (s.firstRow == item.queryRow) return &s;
+  return nullptr;
+}
+
+// Counts how often each (row, key head, key) of the step is met.
+void checkCoverage(const Step& step, const ModelShape& shape, const AttentionPlan& planned) {
+  const int group = shape.heads / shape.kvHeads;
+  std::map<std::pair<const AttentionSequence*, int>, std::vector<uint8_t>> met;
+  for (const AttentionItem& item : planned.items) {
+    const AttentionSequence* s = sequenceOf(step, item);
+    REQUIRE(s != nullptr);
+    CHECK_EQUAL(item.firstKey, s->firstKey);
+    CHECK_EQUAL(item.keys, s->keys);
+    CHECK_EQUAL(item.context, s->keys - s->rows);
+    CHECK_EQUAL(item.maskWord, s->maskWord);
+    CHECK_EQUAL(item.maskStride, s->maskStride);
+    REQUIRE(item.rows > 0 && item.firstRow >= 0 && item.firstRow + item.rows <= s->rows * group);
+    REQUIRE(item.firstTile >= 0 && item.endTile <= (s->keys + ATTENTION_TILE - 1) / ATTENTION_TILE);
+    auto& counts = met[{s, item.kvHead}];
+    counts.resize(static_cast<size_t>(s->rows) * group * s->keys);
+    for (int tile = item.firstTile; tile < item.endTile; tile++) {
+      if (item.tileWord >= 0 && !(planned.tileWords[item.tileWord + tile / 32] >> (tile % 32) & 1)) continue;
+      for (int row = item.firstRow; row < item.firstRow + item.rows; row++)
+        for (int key = tile * ATTENTION_TILE; key < std::min((tile + 1) * ATTENTION_TILE, s->keys); key++) counts[static_cast<size_t>(row) * s->keys + key]++;
+    }
+  }
+  int wrong = 0;
+  for (const AttentionSequence& s : step.sequences) {
+    for (int head = 0; head < shape.kvHeads; head++) {
+      const auto& counts = met[{&s, head}];
+      REQUIRE(counts.size() == static_cast<size_t>(s.rows) * group * s.keys);
+      for (int row = 0; row < s.rows * group; row++) {
+        for (int key = 0; key < s.keys; key++) {
+          const int times = counts[static_cast<size_t>(row) * s.keys + key];
+          wrong += times > 1 || (times == 0 && sees(step, s, row / group, key));
+        }
+      }
+    }
+  }
+  CHECK_EQUAL(wrong, 0);
+}
+
+// Parts of one merge are numbered without gaps, and no two have the same place.
+void checkParts(const AttentionPlan& planned) {
+  std::map<int, std::vector<const AttentionItem*>> merges;
+  std::vector<uint8_t> used(planned.partialRows);
+  for (const AttentionItem& item : planned.items) {
+    if (item.parts == 1) {
+      CHECK_EQUAL(item.merge, -1);
+      continue;
+    }
+    merges[item.merge].push_back(&item);
+    for (int row = 0; row < item.rows; row++) used.at(item.firstPartial + item.part * item.rows + row)++;
+  }
+  CHECK_EQUAL(static_cast<int>(merges.size()), planned.merges);
+  if (!merges.empty()) CHECK(merges.begin()->first == 0 && merges.rbegin()->first == planned.merges - 1);
+  CHECK(std::all_of(used.begin(), used.end(), [](uint8_t times) { return times == 1; }));
+  for (const auto& [merge, parts] : merges) {
+    std::vector<bool> there(parts.front()->parts);
+    for (const AttentionItem* item : parts) {
+      CHECK(item->parts == parts.front()->parts && item->firstPartial == parts.front()->firstPartial && item->rows == parts.front()->rows);
+      CHECK(item->kvHead == parts.front()->kvHead && item->firstRow == parts.front()->firstRow && item->queryRow == parts.front()->queryRow);
+      there.at(item->part) = true;
+    }
+    CHECK_EQUAL(parts.size(), there.size());
+    CHECK(std::all_of(there.begin(), there.end(), [](bool is) { return is; }));
+  }
+}
+
+void checkBounds(const Step& step, const ModelShape& shape, const AttentionPlan& planned, int multiprocessors, bool fast) {
+  const AttentionBounds bounds = attentionBounds(step.rows, static_cast<int>(step.sequences.size()), shape, multiprocessors, fast);
+  CHECK(static_cast<int>(planned.items.size()) <= bounds.items);
+  CHECK(2 + planned.merges <= bounds.counters);
+  CHECK(planned.partialRows * (shape.headDim + ATTENTION_PARTIAL_EXTRA) * sizeof(float) <= bounds.partialBytes);
+  CHECK(planned.tileWords.size() <= step.mask.size());
+}
+
+}  // namespace
+
+TEST("attention plan: random steps are covered exactly once, within bounds, the same every time") {
+  Random random(41);
+  int split = 0, whole = 0, skipping = 0;
+  for (int i = 0; i < 120; i++) {
+    const Step step = randomStep(random);
+    const ModelShape shape = shapeOf(static_cast<int>(random.integer(1, 3)), static_cast<int>(random.integer(1, 9)), 64);
+    const int multiprocessors = random.uniform() < 0.5 ? 132 : static_cast<int>(random.integer(1, 20));
+    const bool fast = random.uniform() < 0.8;
+    const AttentionPlan planned = plan(step, shape, multiprocessors, fast), again = plan(step, shape, multiprocessors, fast);
+    checkCoverage(step, shape, planned);
+    checkParts(planned);
+    checkBounds(step, shape, planned, multiprocessors, fast);
+    CHECK_EQUAL(planned.items.size(), again.items.size());
+    CHECK(planned.items.empty() || std::memcmp(planned.items.data(), again.items.data(), planned.items.size() * sizeof(AttentionItem)) == 0);
+    for (const AttentionItem& item : planned.items) (item.parts > 1 ? split : whole)++, skipping += item.tileWord >= 0;
+  }
+  // Or the steps were too tame to show anything.
+  CHECK(split > 1000 && whole > 1000 && skipping > 100);
+}
+
+TEST("attention plan: the longest queue stays near an even share") {
+  Random random(42);
+  std::vector<double> ratios;
+  for (int i = 0; i < 300; i++) {
+    Step step;
+    const int64_t count = random.integer(1, 80);
+    for (int64_t s = 0; s < count; s++) {
+      const bool prefill = random.uniform() < 0.1;
+      add(step, random, static_cast<int>(random.integer(0, random.uniform() < 0.1 ? 130000 : 3000)), prefill ? static_cast<int>(random.integer(2, 600)) : 1, 0);
+    }
+    const ModelShape shape = shapeOf(8, static_cast<int>(random.integer(1, 8)), 128);
+    const AttentionPlan planned = plan(step, shape, 132, true);
+    // A single item cannot be shorter than the least that is worth a part.
+    ratios.push_back(static_cast<double>(planned.makespan) / static_cast<double>(std::max<int64_t>(planned.evenShare, 16)));
+  }
+  std::sort(ratios.begin(), ratios.end());
+  CHECK(ratios[150] <= 1.1);
+  CHECK(ratios[270] <= 1.25);
+  // Few large items, or more partial results than there is room for.
+  CHECK(ratios.back() <= 2);
+}
+
+TEST("attention plan: decoding fills the device at batch 1, and is not split where the batch fills it") {
+  Random random(43);
+  const ModelShape shape = shapeOf(8, 4, 128);
+  for (const int context : {1023, 8191, 32767, 131071}) {
+    Step step;
+    add(step, random, context, 1, 0);
+    const AttentionPlan planned = plan(step, shape, 132, true);
+    CHECK(planned.items.size() >= std::min<size_t>(context / 128, 200));
+    CHECK(planned.items.size() <= 4 * 132);
+    CHECK_EQUAL(planned.merges, 8);
+  }
+  for (const int batch : {32, 64, 128}) {
+    Step step;
+    for (int i = 0; i < batch; i++) add(step, random, 1023, 1, 0);
+    const AttentionPlan planned = plan(step, shape, 132, true);
+    CHECK_EQUAL(planned.merges, 0);
+    CHECK_EQUAL(static_cast<int>(planned.items.size()), 8 * batch);
+  }
+}
+
+TEST("attention plan: a prompt alone is not split, its hidden keys are left out, dearest first") {
+  Random random(44);
+  Step step;
+  add(step, random, 0, 4096, 0);
+  const AttentionPlan planned = plan(step, shapeOf(8, 4, 128), 132, true);
+  CHECK_EQUAL(planned.merges, 0);
+  int64_t tiles = 0;
+  for (size_t i = 0; i < planned.items.size(); i++) {
+    tiles += planned.items[i].endTile - planned.items[i].firstTile;
+    if (i > 0) CHECK(planned.items[i].endTile <= planned.items[i - 1].endTile);
+  }
+  // 128 strands of 32 inputs each; two of them end in the same tile.
+  CHECK_EQUAL(tiles, 8 * 2 * 64 * 65 / 2);
+}
+
+TEST("attention plan: of a window over a long context only the window is read") {
+  Random random(45);
+  Step step;
+  add(step, random, 5000, 1, 0);
+  AttentionSequence& s = step.sequences[0];
+  s.maskWord = 0, s.maskStride = (5001 + 31) / 32;
+  step.mask.assign(s.maskStride, 0);
+  for (const int key : {0, 3, 4990, 5000}) step.mask[key / 32] |= 1u << (key % 32);
+  const AttentionPlan planned = plan(step, shapeOf(2, 1, 64), 132, true);
+  CHECK_EQUAL(planned.items.size(), size_t{2});
+  CHECK(planned.items[0].tileWord >= 0);
+  CHECK_EQUAL(planned.tileWords.size(), size_t{3});
+  int tiles = 0;
+  for (const uint32_t word : planned.tileWords) tiles += __builtin_popcount(word);
+  CHECK_EQUAL(tiles, 3);
+  checkCoverage(step, shapeOf(2, 1, 64), planned);
+  // A mask that shows nothing still gives items, which write zeros.
+  step.mask.assign(s.maskStride, 0);
+  const AttentionPlan blind = plan(step, shapeOf(2, 1, 64), 132, true);
+  CHECK_EQUAL(blind.items.size(), size_t{2});
+  CHECK_EQUAL(blind.items[0].endTile, blind.items[0].firstTile);
+}

@@ -1,0 +1,166 @@
+// The most probable tokens of rows of logits, and draws among them.
+//
+// Two passes: head-scan.cu reads all logits once and leaves, per slice, the sum of exponentials, and per group of 32 tokens its most probable one. The second
+// pass, here, is one block per row. The k most probable tokens of a row lie in the k groups whose best tokens come first in the order of the result: were a
+// token elsewhere, k better ones would stand before it. So only those groups are read again, from L2.
+#include "head-draw.h"
+#include "head-scan.h"
+#include "head-select.h"
+
+namespace pie {
+namespace {
+
+constexpr int SMALL_TOP_K = 256;
+
+struct FinishArguments {
+  HeadResults results;
+  HeadWorkspace workspace;
+  const float* logits;
+  const HeadRow* rows;
+  const uint32_t* allowed;
+  const Draw* draws;
+  int count;
+  int vocabulary;
+};
+
+__device__ __forceinline__ void storePlace(const FinishArguments& a, const HeadRow& wanted, int place, uint32_t token, float logProbability) {
+  a.results.tokens[wanted.firstResult + place] = token;
+  a.results.logProbabilities[wanted.firstResult + place] = logProbability;
+}
+
+// The whole result of a row of which one token is wanted.
+__device__ __forceinline__ void storeFirst(const FinishArguments& a, const HeadRow& wanted, const SliceResult& row) {
+  const bool nothing = row.most == NOT_ALLOWED;
+  const bool noNumber = isWithoutNumber(row);
+  const float logProbability = nothing ? -INFINITY : noNumber ? NAN : logProbabilityOf(row.most, row, logf(row.sum));
+  storePlace(a, wanted, 0, nothing ? 0 : row.token, logProbability);
+  if (wanted.draw < 0) return;
+  a.results.drawn[wanted.draw] = noNumber ? NOTHING_DRAWN : 0;
+  if (a.results.drawnTokens) a.results.drawnTokens[wanted.draw] = noNumber ? NOTHING_DRAWN : nothing ? 0 : row.token;
+}
+
+constexpr int GREEDY_THREADS = 128;
+
+// A warp per row.
+__global__ __launch_bounds__(GREEDY_THREADS) void finishGreedy(FinishArguments a) {
+  const int row = blockIdx.x * (GREEDY_THREADS / 32) + threadIdx.x / 32;
+  if (row >= a.count) return;
+  const HeadRow wanted = a.rows[row];
+  if (wanted.topK == 0) return;
+  const SliceResult all = joinedByWarp(a.workspace.slices + static_cast<size_t>(row) * a.workspace.slicesPerRow, a.workspace.slicesPerRow);
+  if (threadIdx.x % 32 == 0) storeFirst(a, wanted, all);
+}
+
+// A block per row. ROOM: candidates that are sorted at once. The 1 lets it have the registers that it needs.
+template <int THREADS, int MAX_K, int ROOM>
+__global__ __launch_bounds__(THREADS, 1) void finishTop(FinishArguments a) {
+  static_assert(MAX_K * 2 <= ROOM, "weights and their sums take the room of the candidates");
+  __shared__ uint64_t candidates[ROOM];
+  __shared__ Selection selection;
+  __shared__ uint16_t groups[MAX_K];
+  __shared__ int groupCount, candidateCount;
+  __shared__ SliceResult all;
+  __shared__ DrawCuts cuts;
+
+  const int row = blockIdx.x;
+  const HeadRow wanted = a.rows[row];
+  if (wanted.topK == 0) return;
+  const int lane = threadIdx.x % 32;
+  if (threadIdx.x < 32) {
+    const SliceResult joint = joinedByWarp(a.workspace.slices + static_cast<size_t>(row) * a.workspace.slicesPerRow, a.workspace.slicesPerRow);
+    if (lane == 0) {
+      all = joint;
+      groupCount = candidateCount = 0;
+    }
+  }
+  __syncthreads();
+  if (wanted.topK == 1) {
+    if (threadIdx.x == 0) storeFirst(a, wanted, all);
+    return;
+  }
+  const int topK = min(wanted.topK, MAX_K);
+
+  const uint32_t* orders = a.workspace.groupOrders + static_cast<size_t>(row) * a.workspace.groupsPerRow;
+  const auto groupKeyAt = [&](int group) { return keyOf(orders[group], group); };
+  const uint64_t lastGroup = selectThreshold<THREADS>(selection, a.workspace.groupsPerRow, topK, groupKeyAt);
+  for (int group = threadIdx.x; group < a.workspace.groupsPerRow; group += THREADS)
+    if (groupKeyAt(group) >= lastGroup) groups[atomicAdd(&groupCount, 1)] = static_cast<uint16_t>(group);
+  __syncthreads();
+
+  // Candidate i of the groups, 32 of each.
+  const float* logits = a.logits + static_cast<size_t>(row) * a.vocabulary;
+  const uint32_t* mask = wanted.allowedWord < 0 ? nullptr : a.allowed + wanted.allowedWord;
+  const auto tokenKeyAt = [&](int i) -> uint64_t {
+    const int group = groups[i / GROUP], token = group * GROUP + i % GROUP;
+    if (token >= a.vocabulary || (mask && !(mask[group] >> (i % GROUP) & 1))) return 0;
+    return keyOf(orderOf(bounded(logits[token])), token);
+  };
+  const int possible = groupCount * GROUP;
+  const auto gather = [&](uint64_t threshold) {
+    // Whole warps: GROUP divides both.
+    for (int i = threadIdx.x; i < possible; i += THREADS) {
+      const uint64_t key = tokenKeyAt(i);
+      const bool taken = key >= threshold;
+      const uint32_t takers = __ballot_sync(0xffffffffu, taken);
+      int first = 0;
+      if (lane == 0) first = atomicAdd(&candidateCount, __popc(takers));
+      const int place = __shfl_sync(0xffffffffu, first, 0) + __popc(takers & ((1u << lane) - 1));
+      if (taken && place < ROOM) candidates[place] = key;
+    }
+    __syncthreads();
+  };
+  // All that the last group's best token does not beat: seldom many more than topK.
+  gather(max(uint64_t{1}, lastGroup >> INDEX_BITS << INDEX_BITS));
+  if (candidateCount > ROOM) {
+    const uint64_t last = selectThreshold<THREADS>(selection, possible, topK, tokenKeyAt);
+    if (threadIdx.x == 0) candidateCount = 0;
+    __syncthreads();
+    gather(last);
+  }
+  const int found = min(candidateCount, topK);
+  sortDescending<THREADS>(candidates, candidateCount);
+
+  const SliceResult whole = all;
+  const bool noNumber = isWithoutNumber(whole);
+  const float logSum = logf(whole.sum);
+  const auto logProbabilityAt = [&](int place) {
+    return place < found ? logProbabilityOf(valueOf(orderOfKey(candidates[place])), whole, logSum) : -INFINITY;
+  };
+  for (int place = threadIdx.x; place < topK; place += THREADS)
+    storePlace(a, wanted, place, place < found ? indexOfKey(candidates[place]) : 0, noNumber && place == 0 ? NAN : logProbabilityAt(place));
+  if (wanted.draw < 0) return;
+  // The sums may take the place of the candidates, as those are read before.
+  double* weights = reinterpret_cast<double*>(candidates + ROOM / 2);
+  double* reached = reinterpret_cast<double*>(candidates);
+  const uint32_t place = noNumber ? NOTHING_DRAWN : drawPlace<THREADS>(a.draws[wanted.draw], topK, logProbabilityAt, weights, reached, cuts);
+  if (threadIdx.x > 0) return;
+  a.results.drawn[wanted.draw] = place;
+  // Another thread may have stored the token, before a barrier of the draw.
+  if (a.results.drawnTokens) a.results.drawnTokens[wanted.draw] = noNumber ? NOTHING_DRAWN : a.results.tokens[wanted.firstResult + place];
+}
+
+constexpr size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
+size_t sliceBytes(int rows, int vocabulary) { return aligned(sizeof(SliceResult) * rows * divideUp(vocabulary, SLICE)); }
+size_t groupBytes(int rows, int vocabulary) { return aligned(sizeof(uint32_t) * rows * divideUp(vocabulary, GROUP)); }
+
+}  // namespace
+
+size_t headWorkspaceBytes(int maxRows, int vocabulary) { return sliceBytes(maxRows, vocabulary) + groupBytes(maxRows, vocabulary); }
+
+void launchTop(const HeadResults& results, const float* logits, const HeadRow* rows, const uint32_t* allowed, const Draw* draws, int count, int vocabulary,
+               int maxTopK, void* workspace, cudaStream_t stream) {
+  if (count == 0) return;
+  auto* bytes = static_cast<unsigned char*>(workspace);
+  const HeadWorkspace parts = {reinterpret_cast<SliceResult*>(bytes), reinterpret_cast<uint32_t*>(bytes + sliceBytes(count, vocabulary)),
+                               divideUp(vocabulary, SLICE), divideUp(vocabulary, GROUP)};
+  launchScan(parts, logits, rows, allowed, count, vocabulary, stream);
+  const FinishArguments a = {results, parts, logits, rows, allowed, draws, count, vocabulary};
+  if (maxTopK <= 1)
+    LAUNCH(finishGreedy, divideUp(count, GREEDY_THREADS / 32), GREEDY_THREADS, 0, stream, a);
+  else if (maxTopK <= SMALL_TOP_K)
+    LAUNCH((finishTop<256, SMALL_TOP_K, 2048>), count, 256, 0, stream, a);
+  else
+    LAUNCH((finishTop<1024, MAX_TOP_K, 4096>), count, 1024, 0, stream, a);
+}
+
+}  // namespace pie

@@ -1,0 +1,187 @@
+#include "linear-choice.h"
+#include <algorithm>
+#include <limits>
+
+namespace pie {
+namespace {
+
+// What one H200 does, in bytes, operations and seconds. Leads for choosing among layouts, not promises: measure and correct them.
+constexpr double MEMORY_RATE = 4.3e12;        // Of the device.
+constexpr double CACHE_RATE = 6.5e12;         // L2 to multiprocessors, all together.
+constexpr double CACHE_RATE_OF_ONE = 6e10;    // To one multiprocessor, with as much under way as these kernels have.
+constexpr double MATRIX_RATE = 6.0e14;        // mma.sync with warp tiles of 64 × 64; smaller ones wait for shared memory.
+constexpr double SMALL_TILE_RATE = 4.0e14;
+constexpr double MEMORY_LATENCY = 8e-7;
+constexpr double SPLIT_LATENCY = 2e-6;        // Publishing partial sums, counting, reading them back.
+constexpr double BLOCK_LATENCY = 5e-7;        // Adding up within a block.
+
+// Warps that stream W at once on one multiprocessor, and bf16 inputs of one step, of which a warp should have two at least.
+constexpr int STREAMING_WARPS = 12;
+constexpr int VECTOR_STEP = 256;
+
+constexpr int ceilDiv(int a, int b) { return (a + b - 1) / b; }
+
+LinearSchedule layOut(const LinearProblem& problem, int tile, int blocks) {
+  const LinearTile& size = LINEAR_TILES[tile];
+  LinearSchedule schedule;
+  schedule.tile = tile;
+  schedule.rowTiles = ceilDiv(problem.rows, size.rows);
+  schedule.tiles = schedule.rowTiles * ceilDiv(problem.outputs, size.outputs);
+  schedule.depth = ceilDiv(problem.inputs, LINEAR_DEPTH);
+  schedule.blocks = std::max(1, std::min(blocks, schedule.tiles * schedule.depth));
+  const int left = schedule.tiles % schedule.blocks;
+  // With the last wave goes a whole one, so that every block has a piece worth starting.
+  schedule.splitTiles = left == 0 ? 0 : std::min(schedule.tiles, left + schedule.blocks);
+  return schedule;
+}
+
+LinearSchedule whole(const LinearProblem& problem, int tile) {
+  const LinearTile& size = LINEAR_TILES[tile];
+  LinearSchedule schedule = layOut(problem, tile, 1);
+  schedule.blocks = std::min(schedule.tiles, problem.multiprocessors * size.blocksPerProcessor);
+  schedule.splitTiles = 0;
+  return schedule;
+}
+
+bool fits(const LinearProblem& problem, const LinearSchedule& schedule) {
+  // The kernel works with stage × block in 32 bits.
+  if (static_cast<double>(schedule.splitTiles) * schedule.depth * (schedule.blocks + 1) > 2e9) return false;
+  return schedule.splitTiles == 0 || (schedule.splitTiles <= LINEAR_COUNTERS && linearPartialBytes(schedule) <= problem.workspaceBytes);
+}
+
+int vectorSplits(const LinearProblem& problem) {
+  const int pairs = ceilDiv(problem.outputs, 2);
+  int splits = 1;
+  const int step = VECTOR_STEP * 2 / problem.weightBytes;
+  while (splits < 8 && pairs * splits < STREAMING_WARPS * problem.multiprocessors && problem.inputs / (step * splits * 2) >= 2) splits *= 2;
+  return splits;
+}
+
+}  // namespace
+
+size_t linearPartialBytes(const LinearSchedule& schedule) {
+  const LinearTile& size = LINEAR_TILES[schedule.tile];
+  return LINEAR_COUNTERS * sizeof(unsigned) + static_cast<size_t>(schedule.blocks) * 2 * size.rows * size.outputs * sizeof(float);
+}
+
+size_t linearWorkspaceBytes(int maxRows, int maxOutputs, int multiprocessors) {
+  size_t most = 0;
+  for (int tile = 0; tile < LINEAR_TILE_COUNT; tile++) {
+    LinearSchedule schedule{};
+    schedule.tile = tile;
+    schedule.blocks = multiprocessors * LINEAR_TILES[tile].blocksPerProcessor;
+    most = std::max(most, linearPartialBytes(schedule));
+  }
+  // Either partial tiles, or what cuBLASLt leaves for SwiGLU and its own.
+  const size_t cublas = LINEAR_COUNTERS * sizeof(unsigned) + static_cast<size_t>(maxRows) * maxOutputs * 2 + 512 + CUBLAS_WORKSPACE_BYTES;
+  return (std::max(most, cublas) + 255) / 256 * 256;
+}
+
+double linearCost(const LinearProblem& problem, const LinearSchedule& schedule) {
+  const LinearTile& size = LINEAR_TILES[schedule.tile];
+  const double iterations = static_cast<double>(schedule.tiles) * schedule.depth;
+  const double weightBytes = static_cast<double>(problem.outputs) * problem.inputs * problem.weightBytes;
+  const int wholeTiles = schedule.tiles - schedule.splitTiles;
+  const double ofOneBlock = ceilDiv(wholeTiles, schedule.blocks) * static_cast<double>(schedule.depth) +
+                            static_cast<double>(ceilDiv(schedule.splitTiles * schedule.depth, schedule.blocks));
+  const double ofOneProcessor = ofOneBlock * ceilDiv(schedule.blocks, problem.multiprocessors);
+  const double underWay = static_cast<double>(schedule.blocks) * (size.stages - 1) * size.outputs * LINEAR_DEPTH * problem.weightBytes;
+  const double memory = weightBytes / std::min(MEMORY_RATE, underWay / MEMORY_LATENCY);
+  const double stageBytes = size.stageBytes(problem.weightBytes);
+  const double cache = std::max(iterations * stageBytes / CACHE_RATE, ofOneProcessor * stageBytes / CACHE_RATE_OF_ONE);
+  const double rate = (size.rows * size.outputs >= 128 * 128 ? MATRIX_RATE : SMALL_TILE_RATE) / problem.multiprocessors;
+  const double matrix = ofOneProcessor * size.rows * size.outputs * LINEAR_DEPTH * 2 / rate;
+  double seconds = std::max({memory, cache, matrix}) + MEMORY_LATENCY;
+  if (schedule.splitTiles > 0) {
+    const double tileBytes = static_cast<double>(size.rows) * size.outputs * sizeof(float);
+    const double pieces = static_cast<double>(schedule.blocks) + schedule.splitTiles;
+    seconds += SPLIT_LATENCY + 2 * pieces * tileBytes / CACHE_RATE + pieces / schedule.splitTiles * tileBytes / CACHE_RATE_OF_ONE;
+  }
+  return seconds * 1e6;
+}
+
+double skinnyCost(const LinearProblem& problem, int columns) {
+  const int blocks = ceilDiv(problem.outputs, 8 * columns), rows = ceilDiv(problem.rows, 8) * 8;
+  const double blockBytes = (8.0 * columns * problem.weightBytes + rows * 2) * problem.inputs;
+  const double cache = std::max(blocks * blockBytes / CACHE_RATE, ceilDiv(blocks, problem.multiprocessors) * blockBytes / CACHE_RATE_OF_ONE);
+  const double memory = static_cast<double>(problem.outputs) * problem.inputs * problem.weightBytes / MEMORY_RATE;
+  return (std::max(memory, cache) + MEMORY_LATENCY + ceilDiv(blocks, problem.multiprocessors) * BLOCK_LATENCY) * 1e6;
+}
+
+LinearSchedule scheduleTiles(const LinearProblem& problem, int tile, int blocks) {
+  const LinearSchedule plain = whole(problem, tile);
+  if (blocks > 0) {
+    const LinearSchedule fixed = layOut(problem, tile, std::min(blocks, problem.multiprocessors * LINEAR_TILES[tile].blocksPerProcessor));
+    return fits(problem, fixed) ? fixed : plain;
+  }
+  // The small tiles are costed as one of them, so that they all split alike.
+  const int costed = plain.rowTiles == 1 && tile < 3 ? 1 : tile;
+  const auto cost = [&](LinearSchedule schedule) {
+    schedule.tile = costed;
+    return linearCost(problem, schedule);
+  };
+  LinearSchedule best = plain;
+  double least = cost(plain);
+  const auto consider = [&](int blocks) {
+    const LinearSchedule schedule = layOut(problem, tile, blocks);
+    if (!fits(problem, schedule)) return;
+    const double its = cost(schedule);
+    if (its < least) best = schedule, least = its;
+  };
+  const int slots = problem.multiprocessors * LINEAR_TILES[tile].blocksPerProcessor;
+  consider(problem.multiprocessors);
+  consider(slots);
+  for (int pieces = 2; pieces * plain.tiles <= slots && pieces * 2 <= plain.depth; pieces++) consider(pieces * plain.tiles);
+  return best;
+}
+
+bool linearSupports(LinearKernel kernel, const LinearProblem& problem) {
+  switch (kernel) {
+    case LinearKernel::Vector: return problem.narrow && problem.aligned && problem.rows <= LINEAR_VECTOR_ROWS;
+    case LinearKernel::Skinny: return problem.narrow && problem.aligned && problem.inputs > 0 && problem.rows <= LINEAR_SKINNY_ROWS;
+    case LinearKernel::Tiles: return problem.narrow && problem.aligned && problem.inputs > 0;
+    case LinearKernel::Cublas: return problem.narrow && problem.aligned && problem.inputs > 0 && problem.cublas && problem.weightBytes == 2;
+    default: return true;
+  }
+}
+
+LinearChoice chooseLinear(const LinearProblem& problem, const LinearTuning& tuning) {
+  LinearChoice choice{LinearKernel::Plain, 1, LINEAR_SKINNY_COLUMNS[0], {}};
+  const auto allowed = [&](LinearKernel kernel) {
+    return (tuning.kernel == LinearKernel::Auto || tuning.kernel == kernel) && linearSupports(kernel, problem);
+  };
+  // Past two rows, converting and multiplying each value by itself keeps up with memory only just.
+  if (allowed(LinearKernel::Vector) && (problem.rows <= 2 || tuning.kernel == LinearKernel::Vector)) {
+    choice.kernel = LinearKernel::Vector;
+    choice.splits = tuning.splits > 0 ? tuning.splits : vectorSplits(problem);
+    return choice;
+  }
+  if (allowed(LinearKernel::Cublas) && (problem.rows > LINEAR_OWN_ROWS || tuning.kernel == LinearKernel::Cublas)) {
+    choice.kernel = LinearKernel::Cublas;
+    return choice;
+  }
+  double least = std::numeric_limits<double>::infinity();
+  const auto consider = [&](LinearKernel kernel, double cost) {
+    if (cost >= least) return false;
+    choice.kernel = kernel, least = cost;
+    return true;
+  };
+  if (allowed(LinearKernel::Tiles)) {
+    // The smallest tile that holds all rows; for many rows any.
+    const int rows = problem.rows;
+    const int smallest = rows <= 16 ? 0 : rows <= 32 ? 1 : rows <= 64 ? 2 : rows <= 128 ? 3 : 2;
+    const int first = tuning.tile >= 0 ? tuning.tile : smallest;
+    const int last = tuning.tile >= 0 || rows <= 64 ? first : LINEAR_TILE_COUNT - 1;
+    for (int tile = first; tile <= last; tile++) {
+      const LinearSchedule schedule = scheduleTiles(problem, tile, tuning.blocks);
+      if (consider(LinearKernel::Tiles, linearCost(problem, schedule))) choice.schedule = schedule;
+    }
+  }
+  if (allowed(LinearKernel::Skinny)) {
+    for (const int columns : LINEAR_SKINNY_COLUMNS)
+      if ((tuning.columns == 0 || tuning.columns == columns) && consider(LinearKernel::Skinny, skinnyCost(problem, columns))) choice.columns = columns;
+  }
+  return choice;
+}
+
+}  // namespace pie

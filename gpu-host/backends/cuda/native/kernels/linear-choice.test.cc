@@ -1,0 +1,125 @@
+#include "linear-choice.h"
+#include <algorithm>
+#include "../testing/test.h"
+
+using namespace pie;
+using testing::Random;
+
+namespace {
+
+LinearProblem problem(int rows, int outputs, int inputs) {
+  LinearProblem p{};
+  p.rows = rows, p.outputs = outputs, p.inputs = inputs;
+  p.aligned = p.narrow = true;
+  p.weightBytes = 2;
+  p.multiprocessors = 132;
+  p.workspaceBytes = linearWorkspaceBytes(512, outputs, 132);
+  return p;
+}
+
+// Every stage of every tile belongs to exactly one piece, and parts are found where the kernel looks for them.
+void checkCovered(const LinearSchedule& schedule) {
+  std::vector<int> owners(static_cast<size_t>(schedule.tiles) * schedule.depth, -1);
+  size_t covered = 0;
+  int wrong = 0;
+  for (int block = 0; block < schedule.blocks; block++) {
+    int partsFromBegin = 0, partsFromWithin = 0, pieces = 0;
+    for (LinearPiece piece = linearPiece(schedule, block, 0); piece.tile < schedule.tiles; piece = linearPiece(schedule, block, ++pieces)) {
+      if (piece.begin >= piece.end || piece.begin < 0 || piece.end > schedule.depth) wrong++;
+      for (int k = piece.begin; k < piece.end; k++) {
+        int& owner = owners[static_cast<size_t>(piece.tile) * schedule.depth + k];
+        if (owner != -1) wrong++;
+        owner = block, covered++;
+      }
+      const bool part = piece.end - piece.begin < schedule.depth;
+      if (part && piece.tile >= schedule.splitTiles) wrong++;
+      if (part) (piece.begin > 0 ? partsFromWithin : partsFromBegin)++;
+    }
+    // Each has one place in the workspace.
+    if (partsFromBegin > 1 || partsFromWithin > 1 || pieces == 0) wrong++;
+  }
+  for (int stage = 0; stage < schedule.splitTiles * schedule.depth; stage++)
+    if (linearOwner(schedule, stage) != owners[stage]) wrong++;
+  CHECK_EQUAL(wrong, 0);
+  CHECK_EQUAL(covered, owners.size());
+}
+
+}  // namespace
+
+TEST("linear choice: every schedule covers every tile once") {
+  Random random(7);
+  for (int i = 0; i < 300; i++) {
+    LinearProblem p = problem(static_cast<int>(random.integer(1, 300)), static_cast<int>(random.integer(1, 3000)), static_cast<int>(random.integer(1, 3000)));
+    p.multiprocessors = static_cast<int>(random.integer(1, 20));
+    p.workspaceBytes = random.integer(0, 3) == 0 ? 0 : size_t{1} << 30;
+    const int tile = static_cast<int>(random.integer(0, LINEAR_TILE_COUNT - 1));
+    const LinearSchedule schedule = scheduleTiles(p, tile, random.integer(0, 1) ? 0 : static_cast<int>(random.integer(1, 50)));
+    CHECK(schedule.blocks <= p.multiprocessors * LINEAR_TILES[tile].blocksPerProcessor);
+    if (p.workspaceBytes == 0) CHECK_EQUAL(schedule.splitTiles, 0);
+    checkCovered(schedule);
+  }
+}
+
+TEST("linear choice: by rows, by what is there, by hand") {
+  LinearProblem p = problem(1, 4096, 4096);
+  CHECK_EQUAL(chooseLinear(p, {}).kernel, LinearKernel::Vector);
+  for (const int rows : {5, 16, 17, 32}) {
+    // Few outputs: the device is filled without exchanging sums between blocks. Many: they fill it by themselves.
+    p.rows = rows;
+    CHECK_EQUAL(chooseLinear(p, {}).kernel, LinearKernel::Skinny);
+    LinearProblem many = p;
+    many.outputs = 128256;
+    CHECK_EQUAL(chooseLinear(many, {}).kernel, LinearKernel::Tiles);
+  }
+  for (const int rows : {33, 64, 65, 128}) {
+    p.rows = rows;
+    const LinearChoice choice = chooseLinear(p, {});
+    CHECK_EQUAL(choice.kernel, LinearKernel::Tiles);
+    CHECK(LINEAR_TILES[choice.schedule.tile].rows >= rows);
+    CHECK(rows > 64 || LINEAR_TILES[choice.schedule.tile].rows < 2 * rows + 16);
+  }
+  p.rows = 129;
+  CHECK_EQUAL(chooseLinear(p, {}).kernel, LinearKernel::Tiles);
+  p.cublas = true;
+  CHECK_EQUAL(chooseLinear(p, {}).kernel, LinearKernel::Cublas);
+  CHECK_EQUAL(chooseLinear(p, {LinearKernel::Tiles, 4, 0, 0, 0}).kernel, LinearKernel::Tiles);
+  CHECK_EQUAL(chooseLinear(p, {LinearKernel::Tiles, 4, 0, 0, 0}).schedule.tile, 4);
+  CHECK_EQUAL(chooseLinear(p, {LinearKernel::Vector, -1, 0, 0, 0}).kernel, LinearKernel::Plain);
+  p.aligned = false;
+  CHECK_EQUAL(chooseLinear(p, {}).kernel, LinearKernel::Plain);
+  p.aligned = true, p.narrow = false;
+  CHECK_EQUAL(chooseLinear(p, {}).kernel, LinearKernel::Plain);
+}
+
+TEST("linear choice: the small tiles split alike, and the workspace holds what is chosen") {
+  const LinearTuning tiles{LinearKernel::Tiles, -1, 0, 0, 0};
+  for (const int hidden : {2048, 3072, 4096})
+    for (const auto& [outputs, inputs] : {std::pair{hidden, hidden}, {hidden * 3 / 2, hidden}, {hidden * 8, hidden}, {hidden, hidden * 4}, {128256, hidden}}) {
+      const LinearSchedule few = chooseLinear(problem(5, outputs, inputs), tiles).schedule;
+      for (const int rows : {17, 40, 64}) {
+        const LinearSchedule more = chooseLinear(problem(rows, outputs, inputs), tiles).schedule;
+        CHECK_EQUAL(more.blocks, few.blocks);
+        CHECK_EQUAL(more.splitTiles, few.splitTiles);
+      }
+      for (const int rows : {5, 64, 100, 128, 300, 512}) {
+        const LinearProblem p = problem(rows, outputs, inputs);
+        const LinearSchedule schedule = chooseLinear(p, tiles).schedule;
+        CHECK(schedule.splitTiles == 0 || linearPartialBytes(schedule) <= p.workspaceBytes);
+        CHECK(linearCost(p, schedule) < 2 * linearCost(p, scheduleTiles(p, schedule.tile, 1)));
+      }
+    }
+}
+
+TEST("linear choice: a small product still fills the device") {
+  // 2,048 × 2,048: sixteen tiles for 132 multiprocessors.
+  const LinearChoice few = chooseLinear(problem(8, 2048, 2048), {});
+  CHECK_EQUAL(few.kernel, LinearKernel::Skinny);
+  CHECK_EQUAL(few.columns, 2);
+  for (const int rows : {64, 128}) {
+    const LinearSchedule schedule = chooseLinear(problem(rows, 2048, 2048), {}).schedule;
+    CHECK(schedule.blocks >= 64);
+    CHECK_EQUAL(schedule.splitTiles, 16);
+  }
+  CHECK(chooseLinear(problem(1, 2048, 2048), {}).splits >= 2);
+  CHECK_EQUAL(chooseLinear(problem(1, 128256, 2048), {}).splits, 1);
+}

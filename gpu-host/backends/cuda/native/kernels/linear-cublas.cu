@@ -1,0 +1,143 @@
+#include "linear-cublas.h"
+#include <dlfcn.h>
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <memory>
+
+namespace pie {
+namespace {
+
+// One shape, as the library wants it described, and the algorithm that it names for it.
+struct Plan {
+  void *operation = nullptr, *layoutX = nullptr, *layoutW = nullptr, *layoutY = nullptr;
+  CublasLtHeuristic heuristic{};
+  bool works = false;
+};
+
+struct Key {
+  uint64_t rows, outputs, inputs, xStride, yStride, wide, bias, sum, alignments, workspaceBytes;
+  bool operator<(const Key& other) const { return asArray() < other.asArray(); }
+
+ private:
+  std::array<uint64_t, 10> asArray() const { return {rows, outputs, inputs, xStride, yStride, wide, bias, sum, alignments, workspaceBytes}; }
+};
+
+// Of an address, at most 256: more says nothing more to the library.
+uint32_t alignmentOf(const void* pointer, size_t strideBytes) {
+  const uintptr_t bits = reinterpret_cast<uintptr_t>(pointer) | strideBytes | 256;
+  return static_cast<uint32_t>(bits & (~bits + 1));
+}
+
+}  // namespace
+
+struct CublasLt {
+  CublasLtFunctions functions;
+  void* library;
+  void* handle = nullptr;
+  std::map<Key, Plan> plans;
+};
+
+namespace {
+
+void makePlan(CublasLt& lt, const Key& key, const std::array<uint32_t, 3>& alignments, Plan& plan) {
+  using namespace cublaslt;
+  const CublasLtFunctions& f = lt.functions;
+  const int typeY = key.wide ? R_32F : R_16BF;
+  // To the library, which counts by columns, W is inputs × outputs (and transposed), x is inputs × rows, y is outputs × rows.
+  const int transposed = TRANSPOSE, withBias = EPILOGUE_BIAS, biasType = R_16BF;
+  if (f.createOperation(&plan.operation, COMPUTE_32F, R_32F) != 0) return;
+  if (f.createLayout(&plan.layoutW, R_16BF, key.inputs, key.outputs, static_cast<int64_t>(key.inputs)) != 0) return;
+  if (f.createLayout(&plan.layoutX, R_16BF, key.inputs, key.rows, static_cast<int64_t>(key.xStride)) != 0) return;
+  if (f.createLayout(&plan.layoutY, typeY, key.outputs, key.rows, static_cast<int64_t>(key.yStride)) != 0) return;
+  if (f.setOperation(plan.operation, OPERATION_TRANSA, &transposed, sizeof transposed) != 0) return;
+  if (key.bias) {
+    if (f.setOperation(plan.operation, OPERATION_EPILOGUE, &withBias, sizeof withBias) != 0) return;
+    if (f.setOperation(plan.operation, OPERATION_BIAS_TYPE, &biasType, sizeof biasType) != 0) return;
+  }
+  void* made = nullptr;
+  if (f.createPreference(&made) != 0) return;
+  const std::unique_ptr<void, int (*)(void*)> preference(made, f.destroyPreference);
+  const size_t workspaceBytes = key.workspaceBytes;
+  if (f.setPreference(made, PREFERENCE_WORKSPACE, &workspaceBytes, sizeof workspaceBytes) != 0) return;
+  const uint32_t each[4] = {alignments[0], alignments[1], alignments[2], alignments[2]};
+  for (int i = 0; i < 4; i++)
+    if (f.setPreference(made, PREFERENCE_ALIGNMENT_A + i, &each[i], sizeof each[i]) != 0) return;
+  int found = 0;
+  if (f.heuristic(lt.handle, plan.operation, plan.layoutW, plan.layoutX, plan.layoutY, plan.layoutY, made, 1, &plan.heuristic, &found) != 0) return;
+  plan.works = found > 0 && plan.heuristic.status == 0 && plan.heuristic.workspaceBytes <= workspaceBytes;
+}
+
+template <typename F>
+bool take(void* library, const char* name, F& function) {
+  function = reinterpret_cast<F>(dlsym(library, name));
+  return function != nullptr;
+}
+
+}  // namespace
+
+CublasLt* makeCublasLt(const CublasLtFunctions& functions, void* library) {
+  auto lt = std::make_unique<CublasLt>();
+  lt->functions = functions;
+  lt->library = library;
+  return functions.create(&lt->handle) == 0 ? lt.release() : nullptr;
+}
+
+CublasLt* openCublasLt() {
+#ifdef PIE_EMULATED
+  return nullptr;  // Emulated memory means nothing to it.
+#else
+  const char* named = std::getenv("PIE_CUBLASLT");
+  void* library = nullptr;
+  if (named) {
+    library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
+  } else {
+    for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"})
+      if (!library) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  }
+  if (!library) return nullptr;
+  CublasLtFunctions f{};
+  const bool complete = take(library, "cublasLtCreate", f.create) && take(library, "cublasLtDestroy", f.destroy) && take(library, "cublasLtMatmul", f.matmul) &&
+                        take(library, "cublasLtMatmulDescCreate", f.createOperation) && take(library, "cublasLtMatmulDescDestroy", f.destroyOperation) &&
+                        take(library, "cublasLtMatmulDescSetAttribute", f.setOperation) && take(library, "cublasLtMatrixLayoutCreate", f.createLayout) &&
+                        take(library, "cublasLtMatrixLayoutDestroy", f.destroyLayout) && take(library, "cublasLtMatmulPreferenceCreate", f.createPreference) &&
+                        take(library, "cublasLtMatmulPreferenceDestroy", f.destroyPreference) &&
+                        take(library, "cublasLtMatmulPreferenceSetAttribute", f.setPreference) && take(library, "cublasLtMatmulAlgoGetHeuristic", f.heuristic);
+  CublasLt* lt = complete ? makeCublasLt(f, library) : nullptr;
+  if (!lt) dlclose(library);
+  return lt;
+#endif
+}
+
+void closeCublasLt(CublasLt* lt) {
+  if (!lt) return;
+  const std::unique_ptr<CublasLt> owned(lt);
+  for (auto& [key, plan] : lt->plans) {
+    for (void* layout : {plan.layoutX, plan.layoutW, plan.layoutY})
+      if (layout) lt->functions.destroyLayout(layout);
+    if (plan.operation) lt->functions.destroyOperation(plan.operation);
+  }
+  lt->functions.destroy(lt->handle);
+  if (lt->library) dlclose(lt->library);
+}
+
+bool launchLinearCublas(CublasLt* lt, const Linear<bf16>& linear, const bf16* x, size_t xStride, void* y, size_t yStride, int rows, Epilogue epilogue,
+                        void* workspace, size_t workspaceBytes, cudaStream_t stream) {
+  const bool wide = epilogue == Epilogue::Wide, sum = epilogue == Epilogue::Add;
+  const std::array<uint32_t, 3> alignments = {alignmentOf(linear.weight, linear.inputs * sizeof(bf16)), alignmentOf(x, xStride * sizeof(bf16)),
+                                              alignmentOf(y, yStride * (wide ? sizeof(float) : sizeof(bf16)))};
+  const uint64_t aligned = alignments[0] | static_cast<uint64_t>(alignments[1]) << 16 | static_cast<uint64_t>(alignments[2]) << 32;
+  const Key key{static_cast<uint64_t>(rows), static_cast<uint64_t>(linear.outputs), static_cast<uint64_t>(linear.inputs), xStride, yStride, wide,
+                linear.bias != nullptr, sum, aligned, workspaceBytes};
+  const auto [at, isNew] = lt->plans.try_emplace(key);
+  Plan& plan = at->second;
+  if (isNew) makePlan(*lt, key, alignments, plan);
+  if (!plan.works) return false;
+  if (linear.bias && lt->functions.setOperation(plan.operation, cublaslt::OPERATION_BIAS_POINTER, &linear.bias, sizeof linear.bias) != 0) return false;
+  const float one = 1, zero = 0;
+  return lt->functions.matmul(lt->handle, plan.operation, &one, linear.weight, plan.layoutW, x, plan.layoutX, sum ? &one : &zero, y, plan.layoutY, y,
+                              plan.layoutY, plan.heuristic.algorithm, workspace, workspaceBytes, stream) == 0;
+}
+
+}  // namespace pie

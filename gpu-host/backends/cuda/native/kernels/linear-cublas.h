@@ -1,0 +1,48 @@
+// cuBLASLt, opened at run time: nothing of it is needed to build. Names and numbers are those of cublasLt.h, the same since version 11.
+#pragma once
+#include "linear.h"
+
+namespace pie {
+
+struct CublasLtHeuristic {
+  uint64_t algorithm[8];
+  size_t workspaceBytes;
+  int status;
+  float waves;
+  int reserved[4];
+};
+static_assert(sizeof(CublasLtHeuristic) == 96, "as cublasLtMatmulHeuristicResult_t");
+
+// Handles are opaque; every function returns 0 when it has worked.
+struct CublasLtFunctions {
+  int (*create)(void** handle);
+  int (*destroy)(void* handle);
+  int (*matmul)(void* handle, void* operation, const void* alpha, const void* a, void* layoutA, const void* b, void* layoutB, const void* beta, const void* c,
+                void* layoutC, void* d, void* layoutD, const void* algorithm, void* workspace, size_t workspaceBytes, cudaStream_t stream);
+  int (*createOperation)(void** operation, int computeType, int scaleType);
+  int (*destroyOperation)(void* operation);
+  int (*setOperation)(void* operation, int attribute, const void* value, size_t bytes);
+  int (*createLayout)(void** layout, int type, uint64_t rows, uint64_t columns, int64_t leadingDimension);
+  int (*destroyLayout)(void* layout);
+  int (*createPreference)(void** preference);
+  int (*destroyPreference)(void* preference);
+  int (*setPreference)(void* preference, int attribute, const void* value, size_t bytes);
+  int (*heuristic)(void* handle, void* operation, void* layoutA, void* layoutB, void* layoutC, void* layoutD, void* preference, int wanted,
+                   CublasLtHeuristic* results, int* found);
+};
+
+namespace cublaslt {
+constexpr int COMPUTE_32F = 68, R_32F = 0, R_16BF = 14, TRANSPOSE = 1;
+constexpr int OPERATION_TRANSA = 3, OPERATION_EPILOGUE = 7, OPERATION_BIAS_POINTER = 8, OPERATION_BIAS_TYPE = 26;
+constexpr int EPILOGUE_BIAS = 4;
+constexpr int PREFERENCE_WORKSPACE = 1, PREFERENCE_ALIGNMENT_A = 5;  // Then those of B, C and D.
+}  // namespace cublaslt
+
+// Null where a handle cannot be had. `library` is closed with it.
+struct CublasLt* makeCublasLt(const CublasLtFunctions& functions, void* library);
+
+// Store, Wide and Add, with the bias; false where the library has nothing for this product: nothing was launched then.
+bool launchLinearCublas(struct CublasLt* cublas, const Linear<bf16>& linear, const bf16* x, size_t xStride, void* y, size_t yStride, int rows,
+                        Epilogue epilogue, void* workspace, size_t workspaceBytes, cudaStream_t stream);
+
+}  // namespace pie

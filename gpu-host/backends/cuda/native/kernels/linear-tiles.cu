@@ -1,0 +1,249 @@
+// x · Wᵀ on tensor cores. A fixed number of blocks runs through tiles of the result, stage by stage; copies of the next stages are always under way, over
+// the borders of tiles too. Tiles that are split over the inputs meet in the workspace: who comes last adds the parts up in the order of the inputs, so that
+// the result does not depend on timing.
+#include "linear-tiles.h"
+#include "../device/copy.h"
+#include "../device/mma.h"
+#include "linear-weights.h"
+
+namespace pie {
+namespace {
+
+constexpr int LINE = LINEAR_DEPTH * 2;     // Bytes of one row of x in a stage.
+constexpr int SLICES = LINEAR_DEPTH / 16;  // Steps of one mma in a stage.
+
+// Column j of a warp's n-tile i is output 2 · TILES_N · (j / 2) + 2 · i + j % 2 of the warp, so that a thread's sums are neighbouring outputs. The eight lines
+// of W that make an 8 × 8 matrix then differ in bit 0 and in two bits from log2(2 · TILES_N): those choose the banks (of 8-bit weights, bit 0 chooses the
+// half of 128 bytes by itself), and a thread copies lines in which they are the same, so that its place within a line is fixed. Bits of `index`, from the
+// lowest: those three, then the others.
+template <int TILES_N>
+__host__ __device__ constexpr int weightLineOf(int index) {
+  constexpr int HIGH = TILES_N == 2 ? 2 : TILES_N == 4 ? 3 : 4;
+  const int middle = (index >> 3) & ((1 << (HIGH - 1)) - 1), upper = index >> (HIGH + 2);
+  return (index & 1) | middle << 1 | ((index >> 1) & 3) << HIGH | upper << (HIGH + 2);
+}
+
+template <typename W, int TILE>
+__global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TILE].blocksPerProcessor)
+    tileProduct(LinearOutput<bf16> to, const W* weight, const bf16* x, unsigned xStride, unsigned inputs, int weightRows, LinearSchedule schedule,
+                float* workspace) {
+  constexpr LinearTile SIZE = LINEAR_TILES[TILE];
+  constexpr int THREADS = SIZE.threads(), STAGES = SIZE.stages, STAGE_BYTES = SIZE.stageBytes(sizeof(W));
+  constexpr int WARP_ROWS = SIZE.rows / SIZE.warpsDown, WARP_OUTPUTS = SIZE.outputs / SIZE.warpsAcross;
+  constexpr int TILES_M = WARP_ROWS / 16, TILES_N = WARP_OUTPUTS / 8;
+  constexpr int CHUNKS = LINE / 16, WEIGHT_LINE = LINEAR_DEPTH * sizeof(W), WEIGHT_CHUNKS = WEIGHT_LINE / 16;
+  constexpr int LINES = THREADS / CHUNKS, WEIGHT_LINES = THREADS / WEIGHT_CHUNKS;  // That all threads copy at once.
+  DYNAMIC_SHARED(unsigned char, shared);
+  __shared__ unsigned arrivedBefore;
+
+  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+  const int warpRow = warp / SIZE.warpsAcross * WARP_ROWS, warpOutput = warp % SIZE.warpsAcross * WARP_OUTPUTS;
+
+  // Copies: each thread has one column of 16 bytes in every LINES-th line; a stage is copied in as many parts as it has slices. Lines past the last row or
+  // output are left as they are, as nobody stores what comes of them; inputs past the last are zeros.
+  constexpr int X_COPIES = (SIZE.rows + LINES - 1) / LINES, WEIGHT_COPIES = SIZE.outputs / WEIGHT_LINES;
+  const int line = thread / CHUNKS, weightIndex = thread / WEIGHT_CHUNKS, weightLine = weightLineOf<TILES_N>(weightIndex);
+  const int weightKey = sizeof(W) == 2 ? weightIndex & 7 : (weightIndex >> 1) & 3;
+  const int xAt = line * LINE + (thread % CHUNKS ^ (line & 7)) * 16;
+  const int weightAt = SIZE.rows * LINE + weightLine * WEIGHT_LINE + (thread % WEIGHT_CHUNKS ^ weightKey) * 16;
+  int loadsPiece = 0, loadsAt, loadsEnd;
+  unsigned wanted;  // Bit i: copy i of W; from bit 16: of x.
+  const bf16* xFrom;
+  const W* weightFrom;
+  const auto aim = [&] {
+    const LinearPiece piece = linearPiece(schedule, blockIdx.x, loadsPiece);
+    loadsAt = piece.begin, loadsEnd = piece.end;
+    wanted = 0;
+    if (piece.tile >= schedule.tiles) return;
+    const int row = piece.tile % schedule.rowTiles * SIZE.rows + line, output = piece.tile / schedule.rowTiles * SIZE.outputs + weightLine;
+#pragma unroll
+    for (int i = 0; i < WEIGHT_COPIES; i++) wanted |= output + weightLineOf<TILES_N>(i * WEIGHT_LINES) < weightRows ? 1u << i : 0;
+#pragma unroll
+    for (int i = 0; i < X_COPIES; i++) wanted |= row + i * LINES < to.rows && line + i * LINES < SIZE.rows ? 0x10000u << i : 0;
+    xFrom = x + static_cast<size_t>(row) * xStride;
+    weightFrom = weight + static_cast<size_t>(output) * inputs;
+  };
+  aim();
+  const auto copyPart = [&](int stage, int part) {
+    unsigned char* const into = shared + stage * STAGE_BYTES;
+    const unsigned xK = loadsAt * LINEAR_DEPTH + thread % CHUNKS * 8, weightK = loadsAt * LINEAR_DEPTH + thread % WEIGHT_CHUNKS * WEIGHTS_PER_LOAD<W>;
+    const bool xInside = xK < inputs, weightInside = weightK < inputs;
+    const bf16* const xs = xFrom + (xInside ? xK : 0);
+    const W* const weights = weightFrom + (weightInside ? weightK : 0);
+#pragma unroll
+    for (int i = part * WEIGHT_COPIES / SLICES; i < (part + 1) * WEIGHT_COPIES / SLICES; i++) {
+      const int down = weightLineOf<TILES_N>(i * WEIGHT_LINES);
+      if (wanted & 1u << i) copyAsync16(into + weightAt + down * WEIGHT_LINE, weights + static_cast<size_t>(inputs) * down, weightInside);
+    }
+#pragma unroll
+    for (int i = part * X_COPIES / SLICES; i < (part + 1) * X_COPIES / SLICES; i++) {
+      const int down = i * LINES;
+      if (wanted & 0x10000u << i) copyAsync16(into + xAt + down * LINE, xs + static_cast<size_t>(xStride) * down, xInside);
+    }
+    if (part < SLICES - 1) return;
+    commitCopies();
+    if (++loadsAt == loadsEnd) loadsPiece++, aim();
+  };
+
+  // Fragments: where this lane's line of each 8 × 8 matrix is.
+  const int matrix = lane / 8, within = lane % 8;
+  const int xFragment = (warpRow + (matrix & 1) * 8 + within) * LINE + (((matrix >> 1) ^ within) << 4);
+  // Lines of W are given out so that this lane's sums are neighbours; a matrix is either half the inputs of a slice (bf16) or all of them (8 bits).
+  const int weightWithin = warpOutput + 2 * TILES_N * (within >> 1) + (within & 1);
+  const int weightFragment = SIZE.rows * LINE + (sizeof(W) == 2 ? (weightWithin + 2 * (matrix >> 1)) * WEIGHT_LINE + (((matrix & 1) ^ within) << 4)
+                                                                : (weightWithin + 2 * (matrix % TILES_N)) * WEIGHT_LINE + ((within >> 1) << 4));
+  constexpr int WORDS = sizeof(W);  // Registers of one n-tile's part of a slice, as it comes from memory.
+  uint32_t a[2][TILES_M][4], b[2][TILES_N][WORDS];
+  const auto takeFragments = [&](int buffer, int stage, int slice) {
+    const unsigned char* const from = shared + stage * STAGE_BYTES;
+#pragma unroll
+    for (int m = 0; m < TILES_M; m++) loadMatrices(a[buffer][m], from + ((xFragment ^ (slice << 5)) + m * 16 * LINE));
+    constexpr int AT_ONCE = 4 / WORDS < TILES_N ? 4 / WORDS : TILES_N;
+#pragma unroll
+    for (int n = 0; n < TILES_N; n += AT_ONCE) {
+      uint32_t loaded[AT_ONCE * WORDS];
+      loadMatrices(loaded, from + ((weightFragment ^ (slice << (WORDS == 2 ? 5 : 4))) + n * 2 * WEIGHT_LINE));
+#pragma unroll
+      for (int i = 0; i < AT_ONCE * WORDS; i++) b[buffer][n + i / WORDS][i % WORDS] = loaded[i];
+    }
+  };
+
+  float sums[TILES_M][TILES_N][4];
+  const auto finish = [&](const LinearPiece& piece) {
+    constexpr int VECTORS = TILES_M * TILES_N;
+    if (piece.end - piece.begin < schedule.depth) {
+      float4* const partials = reinterpret_cast<float4*>(workspace + LINEAR_COUNTERS) + thread;
+      unsigned* const counter = reinterpret_cast<unsigned*>(workspace) + piece.tile;
+      // A block has at most two parts: one of the tile where its run begins, one of that where it ends.
+      float4* const mine = partials + static_cast<size_t>(blockIdx.x * 2 + (piece.begin > 0 ? 0 : 1)) * VECTORS * THREADS;
+#pragma unroll
+      for (int i = 0; i < VECTORS; i++) {
+        const float(&s)[4] = sums[i / TILES_N][i % TILES_N];
+        mine[i * THREADS] = make_float4(s[0], s[1], s[2], s[3]);
+      }
+      __threadfence();
+      __syncthreads();
+      if (thread == 0) arrivedBefore = atomicAdd(counter, 1u);
+      __syncthreads();
+      const int from = piece.tile * schedule.depth;
+      const int first = linearOwner(schedule, from), last = linearOwner(schedule, from + schedule.depth - 1);
+      const bool complete = arrivedBefore == static_cast<unsigned>(last - first);
+      // Nobody writes `arrivedBefore` again before all have read it: there is a barrier in every iteration.
+      if (!complete) return;
+      __threadfence();
+      if (thread == 0) *counter = 0;
+#pragma unroll
+      for (int i = 0; i < VECTORS; i++) {
+        float(&s)[4] = sums[i / TILES_N][i % TILES_N];
+        s[0] = s[1] = s[2] = s[3] = 0;
+      }
+      const auto add = [&](int i, const uint4& v) {
+        float(&s)[4] = sums[i / TILES_N][i % TILES_N];
+        s[0] += __uint_as_float(v.x), s[1] += __uint_as_float(v.y), s[2] += __uint_as_float(v.z), s[3] += __uint_as_float(v.w);
+      };
+      const auto partOf = [&](int block) { return partials + static_cast<size_t>(block * 2 + (block > first ? 0 : 1)) * VECTORS * THREADS; };
+      // Of small parts several are loaded together.
+      constexpr int AT_ONCE = VECTORS < 8 ? 8 / VECTORS : 1;
+      int block = first;
+#pragma unroll 1
+      for (; block + AT_ONCE <= last + 1; block += AT_ONCE) {
+#pragma unroll
+        for (int i = 0; i < AT_ONCE * VECTORS; i++) add(i % VECTORS, loadFresh16(partOf(block + i / VECTORS) + i % VECTORS * THREADS));
+      }
+#pragma unroll 1
+      for (; AT_ONCE > 1 && block <= last; block++) {
+#pragma unroll
+        for (int i = 0; i < VECTORS; i++) add(i, loadFresh16(partOf(block) + i * THREADS));
+      }
+    }
+    const int row = piece.tile % schedule.rowTiles * SIZE.rows + warpRow + lane / 4;
+    const int output = piece.tile / schedule.rowTiles * SIZE.outputs + warpOutput + lane % 4 * 2 * TILES_N;
+#pragma unroll
+    for (int m = 0; m < TILES_M; m++) {
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        float run[2 * TILES_N];
+#pragma unroll
+        for (int i = 0; i < 2 * TILES_N; i++) run[i] = sums[m][i / 2][half * 2 + i % 2];
+        finishWholeRun<sizeof(W) == 1>(to, row + m * 16 + half * 8, output, run);
+      }
+    }
+  };
+
+#pragma unroll 1
+  for (int s = 0; s < STAGES - 1; s++) {
+#pragma unroll
+    for (int part = 0; part < SLICES; part++) copyPart(s, part);
+  }
+  waitForCopies<STAGES - 2>();
+  __syncthreads();
+  int stage = 0;
+  takeFragments(0, stage, 0);
+#pragma unroll 1
+  for (int index = 0;; index++) {
+    int left;
+    {
+      const LinearPiece piece = linearPiece(schedule, blockIdx.x, index);
+      if (piece.tile >= schedule.tiles) break;
+      left = piece.end - piece.begin;
+    }
+#pragma unroll
+    for (int m = 0; m < TILES_M; m++) {
+#pragma unroll
+      for (int n = 0; n < TILES_N; n++) sums[m][n][0] = sums[m][n][1] = sums[m][n][2] = sums[m][n][3] = 0;
+    }
+#pragma unroll 1
+    for (; left > 0; left--) {
+      const int free = stage == 0 ? STAGES - 1 : stage - 1;
+#pragma unroll
+      for (int slice = 0; slice < SLICES; slice++) {
+        copyPart(free, slice);
+        if (slice == SLICES - 1) {
+          // All fragments of this stage are in registers, so it may be filled again; the next one has come.
+          waitForCopies<STAGES - 2>();
+          __syncthreads();
+          stage = stage + 1 == STAGES ? 0 : stage + 1;
+        }
+        takeFragments((slice + 1) % 2, stage, (slice + 1) % SLICES);
+#pragma unroll
+        for (int n = 0; n < TILES_N; n++) {
+          uint32_t operand[2];
+          if constexpr (WORDS == 2) {
+            operand[0] = b[slice % 2][n][0], operand[1] = b[slice % 2][n][1];
+          } else {
+            widenInt8(operand, b[slice % 2][n][0]);
+          }
+#pragma unroll
+          for (int m = 0; m < TILES_M; m++) multiplyAdd(sums[m][n], a[slice % 2][m], operand);
+        }
+      }
+    }
+    finish(linearPiece(schedule, blockIdx.x, index));
+  }
+  waitForCopies<0>();
+}
+
+template <typename W, int TILE>
+void launch(const LinearOutput<bf16>& to, const W* weight, const bf16* x, size_t xStride, int inputs, int weightRows, const LinearSchedule& schedule,
+            float* workspace, cudaStream_t stream) {
+  constexpr LinearTile SIZE = LINEAR_TILES[TILE];
+  constexpr int BYTES = SIZE.stages * SIZE.stageBytes(sizeof(W));
+  // Once per process would do; the call is cheap and asks nothing of the stream.
+  cudaFuncSetAttribute(tileProduct<W, TILE>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+  LAUNCH((tileProduct<W, TILE>), schedule.blocks, SIZE.threads(), BYTES, stream, to, weight, x, xStride, inputs, weightRows, schedule, workspace);
+}
+
+}  // namespace
+
+template <typename W>
+void launchLinearTiles(const LinearOutput<bf16>& to, const W* weight, const bf16* x, size_t xStride, int inputs, int weightRows, const LinearSchedule& schedule,
+                       float* workspace, cudaStream_t stream) {
+  constexpr decltype(&launch<W, 0>) LAUNCHERS[] = {launch<W, 0>, launch<W, 1>, launch<W, 2>, launch<W, 3>, launch<W, 4>};
+  static_assert(sizeof(LAUNCHERS) / sizeof(LAUNCHERS[0]) == LINEAR_TILE_COUNT, "one of each");
+  LAUNCHERS[schedule.tile](to, weight, x, xStride, inputs, weightRows, schedule, workspace, stream);
+}
+
+template void launchLinearTiles(const LinearOutput<bf16>&, const bf16*, const bf16*, size_t, int, int, const LinearSchedule&, float*, cudaStream_t);
+template void launchLinearTiles(const LinearOutput<bf16>&, const int8_t*, const bf16*, size_t, int, int, const LinearSchedule&, float*, cudaStream_t);
+
+}  // namespace pie

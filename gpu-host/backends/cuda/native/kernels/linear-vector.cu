@@ -1,0 +1,136 @@
+// A warp streams two rows of W (a pair that SwiGLU joins), 16 bytes a lane, several loads under way; x comes from the caches. The launch bounds leave so many
+// registers that the compiler keeps the loads before their uses. Sums are float; their order does not depend on the number of rows.
+#include "linear-vector.h"
+#include "../device/copy.h"
+#include "linear-weights.h"
+
+namespace pie {
+namespace {
+
+constexpr int WARPS = 8;
+
+// Sums of one step: a lane's inputs of two lines of W with those of each row of x.
+template <typename W, int ROWS>
+__device__ __forceinline__ void multiply(float (&sums)[ROWS][2], const uint4 (&w)[2], const uint4 (&x)[ROWS][WEIGHTS_PER_LOAD<W> / 8]) {
+  using Loaded = LoadedWeights<W>;
+#pragma unroll
+  for (int i = 0; i < Loaded::OPERANDS; i++) {
+    uint32_t first[2], second[2];
+    Loaded::operand(first, w[0], i);
+    Loaded::operand(second, w[1], i);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const int word = Loaded::xWord(i, half);
+        const uint4& from = x[r][word / 4];
+        const uint32_t pair = word % 4 == 0 ? from.x : word % 4 == 1 ? from.y : word % 4 == 2 ? from.z : from.w;
+        sums[r][0] = fmaf(lowFloat(first[half]), lowFloat(pair), sums[r][0]);
+        sums[r][0] = fmaf(highFloat(first[half]), highFloat(pair), sums[r][0]);
+        sums[r][1] = fmaf(lowFloat(second[half]), lowFloat(pair), sums[r][1]);
+        sums[r][1] = fmaf(highFloat(second[half]), highFloat(pair), sums[r][1]);
+      }
+    }
+  }
+}
+
+// Adds up over the lanes. While there are several rows, each exchange halves the rows that a lane keeps instead of repeating itself for all of them; in the
+// end a lane has the row that is returned, in sums[0].
+template <int ROWS>
+__device__ __forceinline__ int reduceLanes(float (&sums)[ROWS][2], int lane) {
+  int row = 0, bit = 16;
+#pragma unroll
+  for (int half = ROWS / 2; half > 0; half /= 2, bit /= 2) {
+    const bool upper = (lane & bit) != 0;
+    row += upper ? half : 0;
+#pragma unroll
+    for (int r = 0; r < half; r++) {
+#pragma unroll
+      for (int o = 0; o < 2; o++) {
+        const float kept = upper ? sums[r + half][o] : sums[r][o];
+        const float given = upper ? sums[r][o] : sums[r + half][o];
+        sums[r][o] = kept + __shfl_xor_sync(0xffffffffu, given, bit);
+      }
+    }
+  }
+#pragma unroll
+  for (; bit > 0; bit /= 2) {
+    sums[0][0] += __shfl_xor_sync(0xffffffffu, sums[0][0], bit);
+    sums[0][1] += __shfl_xor_sync(0xffffffffu, sums[0][1], bit);
+  }
+  return row;
+}
+
+template <typename W, int ROWS>
+__global__ void __launch_bounds__(32 * WARPS, ROWS == 1 ? 3 : 2)
+    vectorProduct(LinearOutput<bf16> to, const W* weight, const bf16* x, size_t xStride, int inputs, int splits) {
+  constexpr int VALUES = WEIGHTS_PER_LOAD<W>, STEP = 32 * VALUES, UNROLL = ROWS == 4 ? 2 : 4;
+  __shared__ float partial[WARPS][ROWS][2];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int pairs = WARPS / splits;
+  const int output = (static_cast<int>(blockIdx.x) * pairs + warp / splits) * 2;
+  float sums[ROWS][2] = {};
+  if (output < to.outputs) {
+    const W* first = weight + static_cast<size_t>(output) * inputs;
+    const W* second = output + 1 < to.outputs ? first + inputs : first;
+    const int step = splits * STEP;
+    for (int from = (warp % splits) * STEP + lane * VALUES; from < inputs; from += UNROLL * step) {
+      // All loads come first; those past the end are left out, and zeros are multiplied.
+      uint4 w[UNROLL][2], xs[UNROLL][ROWS][VALUES / 8];
+#pragma unroll
+      for (int u = 0; u < UNROLL; u++) {
+        const int k = from + u * step;
+        w[u][0] = k < inputs ? loadOnce16(first + k) : make_uint4(0, 0, 0, 0);
+        w[u][1] = k < inputs ? loadOnce16(second + k) : make_uint4(0, 0, 0, 0);
+      }
+#pragma unroll
+      for (int u = 0; u < UNROLL; u++) {
+        const int k = from + u * step;
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+          for (int i = 0; i < VALUES / 8; i++)
+            xs[u][r][i] = k < inputs ? loadKept16(x + min(r, to.rows - 1) * xStride + k + i * 8) : make_uint4(0, 0, 0, 0);
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < UNROLL; u++) multiply<W>(sums, w[u], xs[u]);
+    }
+  }
+  const int row = reduceLanes(sums, lane);
+  // One lane of those that hold the same row.
+  if (lane % (32 / ROWS) == 0) {
+    partial[warp][row][0] = sums[0][0];
+    partial[warp][row][1] = sums[0][1];
+  }
+  __syncthreads();
+  const int thread = threadIdx.x;
+  if (thread >= pairs * ROWS) return;
+  const int pair = thread % pairs, mine = thread / pairs;
+  float both[2] = {};
+  for (int s = 0; s < splits; s++) {
+    both[0] += partial[pair * splits + s][mine][0];
+    both[1] += partial[pair * splits + s][mine][1];
+  }
+  finishPair<sizeof(W) == 1>(to, mine, (static_cast<int>(blockIdx.x) * pairs + pair) * 2, both);
+}
+
+}  // namespace
+
+template <typename W>
+void launchLinearVector(const LinearOutput<bf16>& to, const W* weight, const bf16* x, size_t xStride, int inputs, int splits, cudaStream_t stream) {
+  const int perBlock = WARPS / splits * 2;
+  const int blocks = (to.outputs + perBlock - 1) / perBlock;
+  if (to.rows == 1) {
+    LAUNCH((vectorProduct<W, 1>), blocks, 32 * WARPS, 0, stream, to, weight, x, xStride, inputs, splits);
+  } else if (to.rows == 2) {
+    LAUNCH((vectorProduct<W, 2>), blocks, 32 * WARPS, 0, stream, to, weight, x, xStride, inputs, splits);
+  } else {
+    LAUNCH((vectorProduct<W, 4>), blocks, 32 * WARPS, 0, stream, to, weight, x, xStride, inputs, splits);
+  }
+}
+
+template void launchLinearVector(const LinearOutput<bf16>&, const bf16*, const bf16*, size_t, int, int, cudaStream_t);
+template void launchLinearVector(const LinearOutput<bf16>&, const int8_t*, const bf16*, size_t, int, int, cudaStream_t);
+
+}  // namespace pie

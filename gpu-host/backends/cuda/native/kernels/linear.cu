@@ -1,0 +1,156 @@
+#include "linear.h"
+#include <cstddef>
+#include <type_traits>
+#include "linear-choice.h"
+#include "linear-cublas.h"
+#include "linear-epilogue.h"
+#include "linear-finish.h"
+#include "linear-int8.h"
+#include "linear-plain.h"
+#include "linear-skinny.h"
+#include "linear-tiles.h"
+#include "linear-vector.h"
+
+namespace pie {
+namespace {
+
+// One call, whatever its weights are. T is what x is made of, W the weights.
+template <typename T, typename W>
+struct Call {
+  const W* weight;
+  const T* bias;
+  const float* scales;
+  int outputs, inputs;
+  const T* x;
+  size_t xStride;
+  void* y;
+  size_t yStride;
+  int rows;
+  Epilogue epilogue;
+
+  LinearOutput<T> output(int run) const { return linearOutput(y, yStride, bias, scales, rows, outputs, epilogue, run); }
+};
+
+template <typename T>
+Call<T, T> callOf(const Linear<T>& linear, const T* x, size_t xStride, void* y, size_t yStride, int rows, Epilogue epilogue) {
+  return {linear.weight, linear.bias, nullptr, linear.outputs, linear.inputs, x, xStride, y, yStride, rows, epilogue};
+}
+Call<bf16, int8_t> callOf(const LinearInt8& linear, const bf16* x, size_t xStride, void* y, size_t yStride, int rows, Epilogue epilogue) {
+  return {linear.weight, linear.bias, linear.scales, linear.outputs, linear.inputs, x, xStride, y, yStride, rows, epilogue};
+}
+
+template <typename T, typename W>
+LinearProblem problemOf(const Call<T, W>& call, const LinearContext& context) {
+  LinearProblem problem;
+  problem.rows = call.rows;
+  problem.outputs = call.outputs;
+  problem.inputs = call.inputs;
+  problem.narrow = sizeof(T) == 2;
+  problem.weightBytes = sizeof(W);
+  // The tensor-core kernel's strides have 32 bits.
+  const bool lines = call.inputs % (16 / sizeof(W)) == 0 && call.xStride % 8 == 0 && call.xStride < size_t{1} << 31;
+  problem.aligned = lines && isAligned(call.x) && isAligned(call.weight);
+  problem.cublas = context.cublas != nullptr;
+  problem.multiprocessors = context.multiprocessors;
+  problem.workspaceBytes = context.workspace ? context.workspaceBytes : 0;
+  return problem;
+}
+
+// What is left of the workspace past `used` bytes; null where `wanted` do not fit.
+template <typename S>
+S* scratch(const LinearContext& context, size_t used, size_t wanted) {
+  used = (used + 255) / 256 * 256;
+  if (!context.workspace || used + wanted > context.workspaceBytes) return nullptr;
+  return reinterpret_cast<S*>(reinterpret_cast<std::byte*>(context.workspace) + used);
+}
+
+template <typename W>
+bool tiles(const Call<bf16, W>& call, const LinearSchedule& schedule, const LinearContext& context, cudaStream_t stream) {
+  const int run = linearTileRun(LINEAR_TILES[schedule.tile]);
+  const LinearOutput<bf16> to = call.output(run);
+  if (to.vectors) {
+    launchLinearTiles(to, call.weight, call.x, call.xStride, call.inputs, call.outputs, schedule, context.workspace, stream);
+    return true;
+  }
+  // Edges and odd strides: sums in even lines first.
+  const int outputs = (call.outputs + run - 1) / run * run;
+  const size_t used = schedule.splitTiles > 0 ? linearPartialBytes(schedule) : LINEAR_COUNTERS * sizeof(unsigned);
+  float* sums = scratch<float>(context, used, static_cast<size_t>(call.rows) * outputs * sizeof(float));
+  if (!sums) return false;
+  const LinearOutput<bf16> even{sums, static_cast<size_t>(outputs), nullptr, nullptr, call.rows, outputs, Epilogue::Wide, true};
+  launchLinearTiles(even, call.weight, call.x, call.xStride, call.inputs, call.outputs, schedule, context.workspace, stream);
+  launchFinish(call.output(2), sums, outputs, stream);
+  return true;
+}
+
+bool cublas(const Linear<bf16>& linear, const Call<bf16, bf16>& call, const LinearContext& context, cudaStream_t stream) {
+  const size_t counters = LINEAR_COUNTERS * sizeof(unsigned);
+  const size_t before = call.epilogue == Epilogue::SwiGlu ? static_cast<size_t>(call.rows) * call.outputs * sizeof(bf16) : 0;
+  void* workspace = scratch<void>(context, counters + before, CUBLAS_WORKSPACE_BYTES);
+  if (!workspace) return false;
+  if (call.epilogue != Epilogue::SwiGlu)
+    return launchLinearCublas(context.cublas, linear, call.x, call.xStride, call.y, call.yStride, call.rows, call.epilogue, workspace, CUBLAS_WORKSPACE_BYTES,
+                              stream);
+  bf16* sums = scratch<bf16>(context, counters, before);
+  Linear<bf16> unbiased = linear;
+  unbiased.bias = nullptr;
+  if (!launchLinearCublas(context.cublas, unbiased, call.x, call.xStride, sums, call.outputs, call.rows, Epilogue::Store, workspace, CUBLAS_WORKSPACE_BYTES,
+                          stream))
+    return false;
+  launchFinish(call.output(16), sums, call.outputs, stream);
+  return true;
+}
+
+template <typename W>
+void launchChosen(const Call<bf16, W>& call, const LinearChoice& choice, const LinearContext& context, cudaStream_t stream) {
+  if (choice.kernel == LinearKernel::Vector) {
+    launchLinearVector(call.output(2), call.weight, call.x, call.xStride, call.inputs, choice.splits, stream);
+  } else if (choice.kernel == LinearKernel::Skinny) {
+    launchLinearSkinny(call.output(2), call.weight, call.x, call.xStride, call.inputs, choice.columns, stream);
+  } else if (choice.kernel != LinearKernel::Tiles || !tiles(call, choice.schedule, context, stream)) {
+    launchLinearPlain(call.output(2), call.weight, call.x, call.xStride, call.inputs, stream);
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void launchLinear(const Linear<T>& linear, const T* x, size_t xStride, void* y, size_t yStride, int rows, Epilogue epilogue, const LinearContext& context,
+                  cudaStream_t stream) {
+  if (rows <= 0 || linear.outputs <= 0) return;
+  const auto call = callOf(linear, x, xStride, y, yStride, rows, epilogue);
+  if constexpr (std::is_same_v<T, float>) {
+    launchLinearPlain(call.output(2), call.weight, x, xStride, call.inputs, stream);
+  } else {
+    LinearProblem problem = problemOf(call, context);
+    LinearChoice choice = chooseLinear(problem, context.tuning);
+    if (choice.kernel == LinearKernel::Cublas) {
+      if (cublas(linear, call, context, stream)) return;
+      problem.cublas = false;
+      choice = chooseLinear(problem, {});
+    }
+    launchChosen(call, choice, context, stream);
+  }
+}
+
+void launchLinear(const LinearInt8& linear, const bf16* x, size_t xStride, void* y, size_t yStride, int rows, Epilogue epilogue, const LinearContext& context,
+                  cudaStream_t stream) {
+  if (rows <= 0 || linear.outputs <= 0) return;
+  const auto call = callOf(linear, x, xStride, y, yStride, rows, epilogue);
+  launchChosen(call, chooseLinear(problemOf(call, context), context.tuning), context, stream);
+}
+
+template <typename T>
+bool linearSupports(LinearKernel kernel, const Linear<T>& linear, const T* x, size_t xStride, int rows, const LinearContext& context) {
+  return linearSupports(kernel, problemOf(callOf(linear, x, xStride, nullptr, 0, rows, Epilogue::Store), context));
+}
+bool linearSupports(LinearKernel kernel, const LinearInt8& linear, const bf16* x, size_t xStride, int rows, const LinearContext& context) {
+  return linearSupports(kernel, problemOf(callOf(linear, x, xStride, nullptr, 0, rows, Epilogue::Store), context));
+}
+
+template bool linearSupports(LinearKernel, const Linear<float>&, const float*, size_t, int, const LinearContext&);
+template bool linearSupports(LinearKernel, const Linear<bf16>&, const bf16*, size_t, int, const LinearContext&);
+template void launchLinear(const Linear<float>&, const float*, size_t, void*, size_t, int, Epilogue, const LinearContext&, cudaStream_t);
+template void launchLinear(const Linear<bf16>&, const bf16*, size_t, void*, size_t, int, Epilogue, const LinearContext&, cudaStream_t);
+
+}  // namespace pie

@@ -1,0 +1,166 @@
+// Rotary position embedding (Su et al., 2021) of queries and keys, with their norms before it and the KV write after it.
+#include "rows.h"
+#include "vectors.h"
+
+namespace pie {
+namespace {
+
+constexpr int ROTATION_THREADS = 128;
+
+__global__ __launch_bounds__(ROTATION_THREADS) void rotationTable(float2* rotation, const int* positions, const double* frequencies, int rows, int half) {
+  const int i = blockIdx.x * ROTATION_THREADS + threadIdx.x;
+  if (i >= rows * half) return;
+  double sine, cosine;
+  sincos(positions[i / half] * frequencies[i % half], &sine, &cosine);
+  rotation[i] = make_float2(static_cast<float>(cosine), static_cast<float>(sine));
+}
+
+template <typename T>
+struct RotateArguments {
+  T* queries;
+  KvLayer<T> layer;
+  const T* qkv;
+  const float2* rotation;
+  const int* slots;
+  const T* queryNorm;
+  const T* keyNorm;
+  int heads;
+  int kvHeads;
+  int headDim;
+  float epsilon;
+};
+
+// One head of one row: where it comes from, where it goes, its norm.
+template <typename T>
+struct Head {
+  const T* from;
+  T* to;
+  const T* norm;
+  bool rotated;
+};
+
+template <typename T>
+__device__ __forceinline__ Head<T> headOf(const RotateArguments<T>& a, int row, int index) {
+  const int count = a.heads + 2 * a.kvHeads;
+  const T* from = a.qkv + (static_cast<size_t>(row) * count + index) * a.headDim;
+  if (index < a.heads) return {from, a.queries + (static_cast<size_t>(row) * a.heads + index) * a.headDim, a.queryNorm, true};
+  // A slot holds the keys of all heads and then the values: in the order of the projection.
+  T* to = a.layer.base + static_cast<size_t>(a.slots[row]) * a.layer.slotWidth + static_cast<size_t>(index - a.heads) * a.headDim;
+  const bool isKey = index < a.heads + a.kvHeads;
+  return {from, to, isKey ? a.keyNorm : nullptr, isKey};
+}
+
+constexpr int ROTATE_THREADS = 128;
+
+// `lanes` threads per head, each with eight values of the first half and eight of the second: lanes = headDim / 16, a power of two up to 32.
+template <typename T>
+__global__ __launch_bounds__(ROTATE_THREADS) void rotateEights(RotateArguments<T> a, int lanes) {
+  const int row = blockIdx.x;
+  const int index = blockIdx.y * (ROTATE_THREADS / lanes) + threadIdx.x / lanes;
+  const int offset = threadIdx.x % lanes * EIGHT;
+  const int half = a.headDim / 2;
+  // Lanes past the last head go along, for the sums.
+  const bool present = index < a.heads + 2 * a.kvHeads;
+  Head<T> head = {};
+  Eight first = {}, second = {};
+  float2 turns[EIGHT] = {};
+  if (present) {
+    head = headOf(a, row, index);
+    first = loadEight(head.from + offset);
+    second = loadEight(head.from + half + offset);
+    if (head.rotated) {
+      const float4* table = reinterpret_cast<const float4*>(a.rotation + static_cast<size_t>(row) * half + offset);
+#pragma unroll
+      for (int j = 0; j < EIGHT / 2; j++) {
+        const float4 two = table[j];
+        turns[2 * j] = make_float2(two.x, two.y);
+        turns[2 * j + 1] = make_float2(two.z, two.w);
+      }
+    }
+  }
+  if (a.queryNorm || a.keyNorm) {
+    float squares = 0;
+#pragma unroll
+    for (int j = 0; j < EIGHT; j++) squares += first.values[j] * first.values[j] + second.values[j] * second.values[j];
+    for (int distance = lanes / 2; distance > 0; distance /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, distance);
+    if (head.norm) {
+      const float scale = rsqrtf(squares / a.headDim + a.epsilon);
+      const Eight firstNorm = loadEight(head.norm + offset), secondNorm = loadEight(head.norm + half + offset);
+#pragma unroll
+      for (int j = 0; j < EIGHT; j++) {
+        first.values[j] *= scale * firstNorm.values[j];
+        second.values[j] *= scale * secondNorm.values[j];
+      }
+    }
+  }
+  if (!present) return;
+  if (head.rotated) {
+#pragma unroll
+    for (int j = 0; j < EIGHT; j++) {
+      const float x = first.values[j], y = second.values[j];
+      first.values[j] = x * turns[j].x - y * turns[j].y;
+      second.values[j] = y * turns[j].x + x * turns[j].y;
+    }
+  }
+  storeEight(head.to + offset, first);
+  storeEight(head.to + half + offset, second);
+}
+
+// Any even headDim: a warp per head.
+template <typename T>
+__global__ __launch_bounds__(ROTATE_THREADS) void rotatePlain(RotateArguments<T> a) {
+  const int row = blockIdx.x;
+  const int index = blockIdx.y * (ROTATE_THREADS / 32) + threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  const int half = a.headDim / 2;
+  if (index >= a.heads + 2 * a.kvHeads) return;
+  const Head<T> head = headOf(a, row, index);
+  float scale = 1;
+  if (head.norm) {
+    float squares = 0;
+    for (int i = lane; i < a.headDim; i += 32) squares += widen(head.from[i]) * widen(head.from[i]);
+    scale = rsqrtf(warpSum(squares) / a.headDim + a.epsilon);
+  }
+  for (int i = lane; i < half; i += 32) {
+    float x = widen(head.from[i]), y = widen(head.from[i + half]);
+    if (head.norm) {
+      x *= scale * widen(head.norm[i]);
+      y *= scale * widen(head.norm[i + half]);
+    }
+    const float2 turn = head.rotated ? a.rotation[static_cast<size_t>(row) * half + i] : make_float2(1, 0);
+    storeRounded(head.to + i, head.rotated ? x * turn.x - y * turn.y : x);
+    storeRounded(head.to + i + half, head.rotated ? y * turn.x + x * turn.y : y);
+  }
+}
+
+}  // namespace
+
+void launchRotation(float2* rotation, const int* positions, const double* frequencies, int rows, int headDim, cudaStream_t stream) {
+  const int half = headDim / 2;
+  if (rows * half == 0) return;
+  LAUNCH(rotationTable, divideUp(rows * half, ROTATION_THREADS), ROTATION_THREADS, 0, stream, rotation, positions, frequencies, rows, half);
+}
+
+template <typename T>
+void launchRotateAndStore(T* queries, KvLayer<T> layer, const T* qkv, const float2* rotation, const int* slots, const T* queryNorm, const T* keyNorm, int rows,
+                          const ModelShape& shape, cudaStream_t stream) {
+  if (rows == 0) return;
+  const RotateArguments<T> a = {queries,   layer,       qkv,           rotation,      slots,           queryNorm,
+                                keyNorm, shape.heads, shape.kvHeads, shape.headDim, shape.rmsEpsilon};
+  const int count = shape.heads + 2 * shape.kvHeads;
+  const int lanes = shape.headDim / (2 * EIGHT);
+  const bool eights = shape.headDim % (2 * EIGHT) == 0 && lanes <= 32 && (lanes & (lanes - 1)) == 0 && layer.slotWidth % EIGHT == 0 &&
+                      areAligned(queries, layer.base, qkv, queryNorm, keyNorm) && areAligned(rotation);
+  if (eights)
+    LAUNCH(rotateEights<T>, dim3(rows, divideUp(count, ROTATE_THREADS / lanes)), ROTATE_THREADS, 0, stream, a, lanes);
+  else
+    LAUNCH(rotatePlain<T>, dim3(rows, divideUp(count, ROTATE_THREADS / 32)), ROTATE_THREADS, 0, stream, a);
+}
+
+#define ROWS_OF(T)                                                                                                                       \
+  template void launchRotateAndStore<T>(T*, KvLayer<T>, const T*, const float2*, const int*, const T*, const T*, int, const ModelShape&, \
+                                        cudaStream_t);
+ROWS_OF(bf16)
+ROWS_OF(float)
+
+}  // namespace pie

@@ -1,0 +1,78 @@
+// Embedding, rounding.
+#include "rows.h"
+#include "vectors.h"
+
+namespace pie {
+namespace {
+
+constexpr int EMBED_THREADS = 256;
+constexpr int NARROW_THREADS = 256;
+
+template <typename T, bool EIGHTS>
+__global__ __launch_bounds__(EMBED_THREADS) void embed(float* residual, const T* table, const int* tokens, const float* embeds, const int* embedRows,
+                                                       int hidden) {
+  const int row = blockIdx.x;
+  const int token = tokens[row];
+  float* to = residual + static_cast<size_t>(row) * hidden;
+  const T* entry = token < 0 ? nullptr : table + static_cast<size_t>(token) * hidden;
+  const float* given = token < 0 ? embeds + static_cast<size_t>(embedRows[row]) * hidden : nullptr;
+  if constexpr (EIGHTS) {
+    for (int i = (blockIdx.y * blockDim.x + threadIdx.x) * EIGHT; i < hidden; i += gridDim.y * blockDim.x * EIGHT)
+      storeEight(to + i, entry ? loadEight(entry + i) : loadEight(given + i));
+  } else {
+    for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < hidden; i += gridDim.y * blockDim.x) to[i] = entry ? widen(entry[i]) : given[i];
+  }
+}
+
+// The last values, past whole eights, are the first threads'.
+template <typename T>
+__global__ __launch_bounds__(NARROW_THREADS) void narrowEights(T* narrow, const float* wide, size_t count) {
+  const size_t thread = static_cast<size_t>(blockIdx.x) * NARROW_THREADS + threadIdx.x;
+  const size_t threads = static_cast<size_t>(gridDim.x) * NARROW_THREADS;
+  const size_t eights = count / EIGHT;
+  for (size_t i = thread; i < eights; i += threads) storeEight(narrow + i * EIGHT, loadEight(wide + i * EIGHT));
+  if (thread < count % EIGHT) storeRounded(narrow + eights * EIGHT + thread, wide[eights * EIGHT + thread]);
+}
+
+template <typename T>
+__global__ __launch_bounds__(NARROW_THREADS) void narrowPlain(T* narrow, const float* wide, size_t count) {
+  const size_t threads = static_cast<size_t>(gridDim.x) * NARROW_THREADS;
+  for (size_t i = static_cast<size_t>(blockIdx.x) * NARROW_THREADS + threadIdx.x; i < count; i += threads) storeRounded(narrow + i, wide[i]);
+}
+
+}  // namespace
+
+template <typename T>
+void launchEmbed(float* residual, const T* table, const int* tokens, const float* embeds, const int* embedRows, int rows, int hidden, cudaStream_t stream) {
+  if (rows == 0) return;
+  const bool eights = hidden % EIGHT == 0 && areAligned(residual, table, embeds);
+  const int units = eights ? hidden / EIGHT : hidden;
+  const int threads = min(EMBED_THREADS, divideUp(units, 32) * 32);
+  // Few rows are spread over more blocks.
+  const dim3 grid(rows, rows < 64 ? divideUp(units, threads) : 1);
+  if (eights)
+    LAUNCH((embed<T, true>), grid, threads, 0, stream, residual, table, tokens, embeds, embedRows, hidden);
+  else
+    LAUNCH((embed<T, false>), grid, threads, 0, stream, residual, table, tokens, embeds, embedRows, hidden);
+}
+
+template <typename T>
+void launchNarrow(T* narrow, const float* wide, size_t count, cudaStream_t stream) {
+  if (count == 0) return;
+  constexpr size_t MAX_BLOCKS = 2048;
+  const bool eights = areAligned(narrow, wide);
+  const size_t wanted = ((eights ? count / EIGHT : count) + NARROW_THREADS - 1) / NARROW_THREADS;
+  const unsigned blocks = static_cast<unsigned>(wanted == 0 ? 1 : wanted < MAX_BLOCKS ? wanted : MAX_BLOCKS);
+  if (eights)
+    LAUNCH(narrowEights<T>, blocks, NARROW_THREADS, 0, stream, narrow, wide, count);
+  else
+    LAUNCH(narrowPlain<T>, blocks, NARROW_THREADS, 0, stream, narrow, wide, count);
+}
+
+#define ROWS_OF(T)                                                                                                  \
+  template void launchEmbed<T>(float*, const T*, const int*, const float*, const int*, int, int, cudaStream_t); \
+  template void launchNarrow<T>(T*, const float*, size_t, cudaStream_t);
+ROWS_OF(bf16)
+ROWS_OF(float)
+
+}  // namespace pie

@@ -1,0 +1,44 @@
+// Device memory for tests.
+#pragma once
+#include <stdexcept>
+#include <string>
+#include <vector>
+#include "../device/device.h"
+
+namespace testing {
+
+inline void cudaOk(cudaError_t error) {
+  if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
+}
+
+// An array on the device, freed at the end of its scope. Without values it holds whatever was there (in the emulation: NaN everywhere).
+template <typename T>
+class DeviceArray {
+ public:
+  explicit DeviceArray(size_t count) : count(count) {
+    if (count > 0) cudaOk(cudaMalloc(reinterpret_cast<void**>(&data), count * sizeof(T)));
+  }
+  DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) { set(values); }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+  ~DeviceArray() { (void)cudaFree(data); }
+  operator T*() const { return data; }
+  T* get() const { return data; }
+  size_t size() const { return count; }
+  void set(const std::vector<T>& values) {
+    if (!values.empty()) cudaOk(cudaMemcpy(data, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  }
+  // Waits for all streams.
+  std::vector<T> host() const {
+    std::vector<T> values(count);
+    cudaOk(cudaDeviceSynchronize());
+    if (count > 0) cudaOk(cudaMemcpy(values.data(), data, count * sizeof(T), cudaMemcpyDeviceToHost));
+    return values;
+  }
+
+ private:
+  T* data = nullptr;
+  size_t count;
+};
+
+}  // namespace testing

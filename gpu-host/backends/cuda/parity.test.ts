@@ -1,0 +1,177 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import fc from 'fast-check';
+import type { ModelConfig } from '#gpu-host/models/config.ts';
+import type { LoadedModel } from '#gpu-host/models/load.ts';
+import { randomModel } from '#gpu-host/models/random-model.ts';
+import { createReferenceBackend } from '../reference/index.ts';
+import { compare } from '../testing/compare.ts';
+import { createTestCudaBackend } from '../testing/cuda.ts';
+import { HANDLERS, type HandlerName, handlerError, handlerValues } from '../testing/handlers.ts';
+import { MASK_KINDS, MASK_POOL } from '../testing/mask-kinds.ts';
+import { narrowModel, VARIANTS } from '../testing/models.ts';
+import { batches, RANDOM_POOL } from '../testing/random-batch.ts';
+import { Random, relativeError, rootMeanSquareError } from '../testing/scenario.ts';
+
+/** Shapes whose heads and widths the kernels for real models take; those of `VARIANTS` run on the plain ones. */
+const FAST: Readonly<Record<string, Partial<ModelConfig>>> = {
+  'heads of 64': { hiddenSize: 128, intermediateSize: 192, heads: 4, kvHeads: 2, headDim: 64, vocabularySize: 128 },
+  'heads of 128, biases': {
+    ...{ family: 'qwen2', hiddenSize: 128, intermediateSize: 128, heads: 4, kvHeads: 1, headDim: 128 },
+    ...{ vocabularySize: 128, layers: 1, tiedEmbeddings: true },
+  },
+  'heads of 128, norms': {
+    ...{ family: 'qwen3', hiddenSize: 64, intermediateSize: 128, heads: 2, kvHeads: 2, headDim: 128 },
+    ...{ vocabularySize: 128, rmsNormEpsilon: 1e-6 },
+  },
+};
+const SHAPES = { ...VARIANTS, ...FAST };
+
+/** Of float32, as `parity.test.ts` of the room above has it. */
+const TOLERANCE = 1e-4;
+/**
+ * What bf16 costs is measured with each model: the reference once more, with everything rounded that the kernels round. The errors of both are those
+ * of as many rounded numbers, added up in another order, so one is not twice the other.
+ */
+const TIMES_ITS_COST = 1.5;
+/** In root mean square: of all of a model's scenarios together from that reference, and of one output alone from the one that rounds nothing. */
+const BF16 = { together: 1e-2, alone: 8e-2 } as const;
+/** Cases of each shape; a run of all has many. */
+const RUNS = process.env.PIE_TEST_ALL === '1' ? 60 : 4;
+
+describe('cuda against reference', () => {
+  const directories: string[] = [];
+  after(async () => {
+    for (const directory of directories) await rm(directory, { recursive: true, force: true });
+  });
+  /** A model whose weights are the same numbers in bf16. */
+  const make = async (shape: string, seed: number): Promise<LoadedModel> => {
+    const directory = await mkdtemp(join(tmpdir(), 'pie-cuda-parity-'));
+    directories.push(directory);
+    const wide = await randomModel(join(directory, 'wide'), SHAPES[shape], seed);
+    return narrowModel(wide, join(directory, 'narrow'), 'BF16');
+  };
+
+  for (const shape of Object.keys(SHAPES)) {
+    test(`float32, ${shape}: every handler over every kind of mask`, async (context) => {
+      const model = await make(shape, 25);
+      const cuda = await createTestCudaBackend(model, MASK_POOL);
+      const reference = await createReferenceBackend(model, MASK_POOL);
+      try {
+        let worst = 0;
+        for (const [kind, scenarioOf] of Object.entries(MASK_KINDS)) {
+          const scenario = scenarioOf(model.config, new Random(31));
+          const actual = await handlerValues(cuda, scenario, 32);
+          const expected = await handlerValues(reference, scenario, 32);
+          for (const handler of HANDLERS) {
+            const error = handlerError(handler, actual[handler], expected[handler]);
+            assert.ok(error <= TOLERANCE, `${handler}, ${kind}: ${error}`);
+            worst = Math.max(worst, error);
+          }
+        }
+        context.diagnostic(`largest error ${worst.toExponential(1)}`);
+      } finally {
+        await cuda.dispose();
+      }
+    });
+
+    test(`bf16, ${shape}: every handler over every kind of mask`, async (context) => {
+      const model = await make(shape, 25);
+      const cuda = await createTestCudaBackend(model, { ...MASK_POOL, precision: 'bf16' });
+      const reference = await createReferenceBackend(model, MASK_POOL);
+      const rounded = await createReferenceBackend(model, { ...MASK_POOL, roundedTo: 'bf16' });
+      const errors = new Errors();
+      const costs = new Errors();
+      const apart = new Errors();
+      try {
+        for (const scenarioOf of Object.values(MASK_KINDS)) {
+          const scenario = scenarioOf(model.config, new Random(31));
+          const expected = await handlerValues(reference, scenario, 32);
+          const alike = await handlerValues(rounded, scenario, 32);
+          const actual = await handlerValues(cuda, scenario, 32);
+          errors.add(actual, expected);
+          costs.add(alike, expected);
+          apart.add(actual, alike);
+        }
+      } finally {
+        await cuda.dispose();
+      }
+      const said: string[] = [];
+      for (const handler of HANDLERS) {
+        const [error, cost] = [errors.of(handler), costs.of(handler)];
+        said.push(
+          `${handler} ${error.toExponential(1)} (${(error / cost).toFixed(2)}), ${apart.of(handler).toExponential(1)}`,
+        );
+        assert.ok(error <= TIMES_ITS_COST * cost, `${handler}: ${error}, where bf16 costs ${cost}`);
+        // Entropies are near nothing where a model is sure.
+        if (handler !== 'entropy') assert.ok(apart.of(handler) <= BF16.together, `${handler}: ${apart.of(handler)}`);
+      }
+      context.diagnostic(`error (times what bf16 costs), from what rounds alike: ${said.join('; ')}`);
+    });
+
+    for (const precision of ['float32', 'bf16'] as const) {
+      test(`${precision}, ${shape}: random batches, masks, slots, inputs and outputs`, async (context) => {
+        const model = await make(shape, 21);
+        const cuda = await createTestCudaBackend(model, { ...RANDOM_POOL, precision });
+        const reference = await createReferenceBackend(model, RANDOM_POOL);
+        const [norm, bound] =
+          precision === 'float32' ? ([relativeError, TOLERANCE] as const) : ([finiteError, BF16.alone] as const);
+        let worst = 0;
+        try {
+          const property = fc.asyncProperty(batches, async (batch) => {
+            const error = await compare(model, reference, cuda, batch, norm);
+            worst = Math.max(worst, error);
+            assert.ok(error <= bound, `relative error ${error}`);
+          });
+          await fc.assert(property, { seed: 42, numRuns: RUNS });
+        } finally {
+          await cuda.dispose();
+        }
+        context.diagnostic(`largest relative error ${worst.toExponential(1)}`);
+      });
+    }
+  }
+});
+
+/** Errors of each handler's numbers in root mean square, over all that was added. */
+class Errors {
+  readonly #sums = new Map<HandlerName, { difference: number; magnitude: number }>();
+
+  /** @throws AssertionError when other tokens are forbidden (-Infinity) */
+  add(actual: Record<HandlerName, Float32Array>, expected: Record<HandlerName, Float32Array>): void {
+    for (const handler of HANDLERS) {
+      const sums = this.#sums.get(handler) ?? { difference: 0, magnitude: 0 };
+      this.#sums.set(handler, sums);
+      expected[handler].forEach((value, i) => {
+        const found = actual[handler][i] as number;
+        if (!Number.isFinite(value)) assert.equal(found, value);
+        else {
+          sums.difference += (found - value) ** 2;
+          sums.magnitude += value ** 2;
+        }
+      });
+    }
+  }
+
+  of(handler: HandlerName): number {
+    const { difference, magnitude } = this.#sums.get(handler) ?? { difference: 0, magnitude: 0 };
+    return Math.sqrt(difference / magnitude);
+  }
+}
+
+/** The error of one output in root mean square; of numbers that are not finite (tokens that a mask forbids) both have the same, or it is infinite. */
+function finiteError(actual: Float32Array, expected: Float32Array): number {
+  if (actual.length !== expected.length) return Number.POSITIVE_INFINITY;
+  const strange = expected.some(
+    (value, i) => !(Number.isFinite(value) && Number.isFinite(actual[i])) && value !== actual[i],
+  );
+  if (strange) return Number.POSITIVE_INFINITY;
+  const finite = (values: Float32Array) => values.filter((value) => Number.isFinite(value));
+  if (expected.length === 0 || finite(expected).every((value) => value === 0)) {
+    return finite(actual).every((value) => value === 0) ? 0 : Number.POSITIVE_INFINITY;
+  }
+  return rootMeanSquareError(finite(actual), finite(expected));
+}

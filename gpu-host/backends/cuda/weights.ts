@@ -1,0 +1,19 @@
+import { expectedTensors, type LoadedModel } from '#gpu-host/models/load.ts';
+import type { FloatType } from '#gpu-host/models/safetensors.ts';
+
+/** Where the addon finds one tensor: `count` values from byte `offset` of a file that it maps. */
+export interface TensorPlace {
+  readonly name: string;
+  readonly file: string;
+  readonly offset: number;
+  readonly count: number;
+  readonly type: FloatType;
+}
+
+/** The places of all weights that a backend computes with, the vision tower's apart. */
+export function tensorPlaces({ config, tensors }: LoadedModel): TensorPlace[] {
+  return expectedTensors(config).map(([name, shape]) => {
+    const { file, offset, dtype } = tensors.info(name);
+    return { name, file, offset, count: shape.reduce((product, dimension) => product * dimension, 1), type: dtype };
+  });
+}

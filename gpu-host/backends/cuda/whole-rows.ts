@@ -1,0 +1,57 @@
+import type { ModelConfig } from '#gpu-host/models/config.ts';
+import type { TopRequest, TopTokens } from '../backend.ts';
+import { allowedWords } from '../check.ts';
+import type { EngineHandle } from './addon.ts';
+import { MAX_TOP_K } from './batch-words.ts';
+
+/*
+ * Top tokens past what the device finds, up to the whole vocabulary: every token of a row is scored there and sorted here. Slow; the handlers
+ * never ask for so many.
+ */
+
+export function needsWholeRows({ vocabularySize }: ModelConfig, topK: number): boolean {
+  return Math.min(topK, vocabularySize) > MAX_TOP_K;
+}
+
+/** The top tokens after each of `rows` states. */
+export function topOfWholeRows(
+  engine: EngineHandle,
+  config: ModelConfig,
+  states: Float32Array,
+  request: Pick<TopRequest, 'rows' | 'topK' | 'allowed' | 'tokensOnly'>,
+): TopTokens {
+  const { vocabularySize, hiddenSize } = config;
+  const { rows, allowed, tokensOnly = false } = request;
+  const topK = Math.min(request.topK, vocabularySize);
+  const tokens = new Uint32Array(rows * topK);
+  const logProbabilities = new Float32Array(rows * topK).fill(Number.NEGATIVE_INFINITY);
+  const all = Uint32Array.from({ length: vocabularySize }, (_, token) => token);
+  const scores = new Float32Array(vocabularySize);
+  const lists = Int32Array.of(0, vocabularySize);
+  const words = allowedWords(config);
+  for (let row = 0; row < rows; row++) {
+    const state = states.subarray(row * hiddenSize, (row + 1) * hiddenSize);
+    engine.score(state, 1, all, lists, scores, new Float32Array(1));
+    const mask = allowed?.subarray(row * words, (row + 1) * words);
+    const candidates = mask ? all.filter((token) => (((mask[token >> 5] as number) >> (token & 31)) & 1) === 1) : all;
+    const share = mask ? logSum(scores, candidates) : 0;
+    const best = candidates
+      .toSorted((a, b) => (scores[b] as number) - (scores[a] as number) || a - b)
+      .subarray(0, topK);
+    tokens.set(best, row * topK);
+    logProbabilities.set(
+      Float32Array.from(best, (token) => (scores[token] as number) - share),
+      row * topK,
+    );
+  }
+  return { topK, tokens, logProbabilities: tokensOnly ? new Float32Array(0) : logProbabilities };
+}
+
+/** The logarithm of the probability of all candidates together. */
+function logSum(scores: Float32Array, candidates: Uint32Array): number {
+  let most = Number.NEGATIVE_INFINITY;
+  for (const token of candidates) most = Math.max(most, scores[token] as number);
+  let sum = 0;
+  for (const token of candidates) sum += Math.exp((scores[token] as number) - most);
+  return most + Math.log(sum);
+}

@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Backend, SequenceInput } from '../backends/backend.ts';
+import { NOTHING_DRAWN } from '../backends/backend.ts';
+import type { GpuInferlet, Sampler } from '../protocol/client.ts';
+import { must, NONE, range, startTestHost, tagOf } from '../testing/host.ts';
+import { wrapBackend } from '../testing/wrapped-backend.ts';
+
+/** Every cut alone, all together, and none. */
+const SAMPLERS: readonly Omit<Sampler, 'seed'>[] = [
+  { temperature: 1, topK: 0, topP: 1, minP: 0 },
+  { temperature: 0.7, topK: 5, topP: 1, minP: 0 },
+  { temperature: 1.5, topK: 0, topP: 0.8, minP: 0 },
+  { temperature: 2, topK: 0, topP: 1, minP: 0.1 },
+  { temperature: 1.1, topK: 40, topP: 0.9, minP: 0.02 },
+  { temperature: 0, topK: 0, topP: 1, minP: 0 },
+];
+
+/** Tokens of a run, and of one step whose every input has an output, of them also among allowed tokens, for each sampler and seed. */
+async function said(inferlet: GpuInferlet, queue: number): Promise<number[][]> {
+  const all: number[][] = [];
+  for (const [i, sampler] of SAMPLERS.entries()) {
+    const seeded = { ...sampler, seed: 1000 + i };
+    const pages = must(inferlet.allocatePages(queue, 4));
+    const run = inferlet.run(queue, {
+      ...{ token: 5 + i, position: 0, pages, maxTokens: 24, sampler: seeded, stopTokens: NONE },
+    });
+    const tokens: number[] = [];
+    for (let ended = false; !ended; ) {
+      const chunk = must(await run.next());
+      tokens.push(...chunk.tokens);
+      ended = chunk.finished !== undefined;
+    }
+    all.push(tokens);
+    const inputs = range(3, 15);
+    const request = { tokens: inputs, positions: range(0, 12), inPages: NONE, outPages: NONE, mask: undefined };
+    const output = { tag: 'sample', val: seeded } as const;
+    const allowed = new Uint32Array(3 * inputs.length).map((_, word) => 0x5a5a5a5a ^ (word * 0x01010101));
+    for (const more of [{}, { allowed }]) {
+      const { tokens: drawn } = must(await inferlet.step(queue, { ...request, rows: 12, output, ...more }));
+      all.push([...drawn]);
+    }
+    inferlet.freePages(queue, pages);
+  }
+  return all;
+}
+
+test('a device that draws gives the tokens that are picked here otherwise, and nothing else', async () => {
+  let drawn = 0;
+  /** Of what came beside the drawn tokens. */
+  let sizes = 0;
+  const watch = (inner: Backend) =>
+    wrapBackend(inner, {
+      async forward(batch) {
+        const outputs = await inner.forward(batch);
+        batch.forEach(({ output }, i) => {
+          const made = outputs[i];
+          if (output.kind !== 'top' || !output.draws) return;
+          assert.ok(made?.kind === 'top' && made.drawn?.length === output.rows);
+          sizes += made.tokens.length + made.logProbabilities.length;
+          drawn += output.rows;
+        });
+        return outputs;
+      },
+    });
+  const undrawn = (inner: Backend) =>
+    wrapBackend(inner, { forward: (batch) => inner.forward(batch.map(withoutDraws)) });
+  const results: number[][][] = [];
+  for (const wrap of [watch, undrawn]) {
+    await using host = await startTestHost({ backend: 'cuda', seed: 9, wrap });
+    const inferlet = (await host.connect()).openInferlet({ id: 'draws', maxPages: 40, arrival: 1 });
+    results.push(await said(inferlet, inferlet.createQueue('tiny')));
+  }
+  assert.deepEqual(results[0], results[1]);
+  assert.equal(drawn, (SAMPLERS.length - 1) * (24 + 2 * 12), 'a greedy sampler draws nothing');
+  assert.equal(sizes, 0);
+  assert.ok(new Set(results[0]?.flat()).size > 20, 'the samplers differ in what they say');
+});
+
+function withoutDraws(sequence: SequenceInput): SequenceInput {
+  const { output } = sequence;
+  if (output.kind !== 'top') return sequence;
+  const { draws: _, ...rest } = output;
+  return { ...sequence, output: rest };
+}
+
+test('a row without numbers draws nothing, and its call is told so', async () => {
+  const nothing = (inner: Backend) =>
+    wrapBackend(inner, {
+      forward: async (batch) => {
+        const outputs = await inner.forward(batch.map(withoutDraws));
+        return outputs.map((output) =>
+          output.kind === 'top' ? { ...output, drawn: Uint32Array.of(NOTHING_DRAWN) } : output,
+        );
+      },
+    });
+  await using host = await startTestHost({ wrap: nothing });
+  const inferlet = (await host.connect()).openInferlet({ id: 'nothing', maxPages: 4, arrival: 1 });
+  const queue = inferlet.createQueue('tiny');
+  const request = {
+    tokens: range(1, 3),
+    positions: range(0, 2),
+    inPages: NONE,
+    outPages: NONE,
+    mask: undefined,
+    rows: 1,
+  };
+  const output = { tag: 'sample', val: { temperature: 1, topK: 0, topP: 1, minP: 0, seed: 1 } } as const;
+  assert.equal(tagOf(await inferlet.step(queue, { ...request, output })), 'internal');
+});
