@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import type { Backend, SequenceInput } from './backends/backend.ts';
-import { createCudaBackend } from './backends/cuda/index.ts';
+import { createCudaBackend, type Precision } from './backends/cuda/index.ts';
 import { createOnnxBackend } from './backends/onnx/index.ts';
 import { createReferenceBackend } from './backends/reference/index.ts';
 import { loadModel } from './models/load.ts';
@@ -164,7 +164,7 @@ const model = {
   backend: values.backend,
   bits: Number(values.bits),
   headBits: Number(values['head-bits']),
-  precision: values.precision === 'float32' ? ('float32' as const) : ('bf16' as const),
+  precision: values.precision as Precision,
   pages: PAGES,
   pageSize: PAGE_SIZE,
   maxBatchTokens: 512,

@@ -122,7 +122,7 @@ async function openAdapters(entry: ModelEntry, model: LoadedModel): Promise<Read
 /** Bits of the weights and of the head's as the device holds them. */
 function heldBits({ backend, bits, headBits, precision }: ModelEntry): { bits: number; headBits: number } {
   if (backend !== 'cuda') return { bits: backend === 'reference' ? 32 : bits, headBits };
-  const width = precision === 'float32' ? 32 : 16;
+  const width = { bf16: 16, int8: 8, float32: 32 }[precision ?? 'bf16'];
   return { bits: width, headBits: width };
 }
 

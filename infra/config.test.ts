@@ -112,6 +112,7 @@ test('a model on a card', () => {
   assert.deepEqual([backend, precision, device, memoryMb, pages], ['cuda', undefined, undefined, undefined, 1024]);
   const set = modelOf('device = 1\nmemory_mb = 40000\nprecision = "float32"\npages = 0')!;
   assert.deepEqual([set.precision, set.device, set.memoryMb, set.pages], ['float32', 1, 40_000, 0]);
+  assert.equal(modelOf('precision = "int8"')?.precision, 'int8');
   const elsewhere = modelOf('pages = 0', { PIE_BACKEND: 'onnx' })!;
   assert.deepEqual([elsewhere.backend, elsewhere.bits, elsewhere.pages], ['onnx', 32, 1024]);
   assert.equal(withToml('', { PIE_BACKEND: 'cuda' }).gpuHosts[0]?.models[0]?.backend, 'cuda');

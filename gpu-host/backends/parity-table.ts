@@ -12,6 +12,7 @@ import { createReferenceBackend } from './reference/index.ts';
 import { createTestCudaBackend } from './testing/cuda.ts';
 import { dequantizedModel } from './testing/dequantize.ts';
 import { HANDLERS, type HandlerName, handlerError, handlerValues, NORMS } from './testing/handlers.ts';
+import { int8Model } from './testing/int8.ts';
 import { MASK_KINDS, MASK_POOL } from './testing/mask-kinds.ts';
 import { narrowModel, VARIANTS } from './testing/models.ts';
 import { Random } from './testing/scenario.ts';
@@ -40,7 +41,7 @@ interface HandlerBounds {
   readonly exact: Bounds;
   /** Of 8 and 4 bits. */
   readonly rounded: Bounds;
-  /** Of bf16. */
+  /** Of bf16, also where the weights have 8 bits. */
   readonly narrow: Bounds;
 }
 
@@ -103,6 +104,7 @@ const DEVICES = [
   { backend: 'onnx', width: 4 },
   { backend: 'cuda', width: 32 },
   { backend: 'cuda', width: 'bf16' },
+  { backend: 'cuda', width: 'int8' },
 ] as const;
 type DeviceKind = (typeof DEVICES)[number];
 
@@ -218,11 +220,12 @@ async function openDevice({ backend, width }: DeviceKind, model: LoadedModel, di
   if (backend === 'cuda') {
     if (width === 32) return { device: await createTestCudaBackend(model, MASK_POOL), oracles: null };
     const narrow = await narrowModel(model, join(await mkdtemp(join(directory, 'narrow-')), 'model'), 'BF16');
+    const same = width === 'int8' ? int8Model(narrow) : narrow;
     return {
       device: await createTestCudaBackend(narrow, { ...MASK_POOL, precision: width }),
       oracles: {
-        rounded: await createReferenceBackend(narrow, { ...MASK_POOL, roundedTo: width }),
-        unrounded: await createReferenceBackend(narrow, MASK_POOL),
+        rounded: await createReferenceBackend(same, { ...MASK_POOL, roundedTo: 'bf16' }),
+        unrounded: await createReferenceBackend(same, MASK_POOL),
       },
     };
   }
@@ -265,9 +268,9 @@ function print(cells: readonly Cell[], seed: number): number {
     const norm = NORMS[handler];
     const { backend, width } = device;
     const isExact = width === 32;
-    const bounds = BOUNDS[handler][isExact ? 'exact' : width === 'bf16' ? 'narrow' : 'rounded'];
+    const bounds = BOUNDS[handler][isExact ? 'exact' : backend === 'cuda' ? 'narrow' : 'rounded'];
     // A trained model is one sample, and deep enough that some input is always rounded apart.
-    const hasTypical = isExact || (models === 'random' && (width === 'bf16' || ROUNDS_ALIKE));
+    const hasTypical = isExact || (models === 'random' && (backend === 'cuda' || ROUNDS_ALIKE));
     const median = errors.toSorted((a, b) => a - b)[errors.length >> 1];
     const worst = Math.max(...errors);
     const worstUnrounded = unrounded.length === 0 ? undefined : Math.max(...unrounded);

@@ -63,7 +63,8 @@ export function withWorkbench(
   suite: (handler: (name: string, body: (bench: Workbench) => Promise<void>) => void) => void,
   options: TestHostOptions = {},
 ): void {
-  for (const backend of ['reference', 'onnx', 'cuda'] as const) suiteOn(`${name} (${backend})`, suite, { ...options, backend });
+  for (const backend of ['reference', 'onnx', 'cuda'] as const)
+    suiteOn(`${name} (${backend})`, suite, { ...options, backend });
 }
 
 function suiteOn(

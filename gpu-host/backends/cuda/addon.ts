@@ -26,8 +26,11 @@ export interface CudaDevice {
   readonly runtimeVersion: number;
 }
 
-/** Width of weights, activations, keys and values on the device. `float32` is for finding faults: plain kernels, twice the memory. */
-export type Precision = 'bf16' | 'float32';
+/**
+ * Width of weights, activations, keys and values on the device. `int8`: as `bf16`, but for the weights of products (each row scaled by its largest), so
+ * that a step reads half as many bytes of them. `float32` is for finding faults: plain kernels, twice the memory.
+ */
+export type Precision = 'bf16' | 'int8' | 'float32';
 
 /** `EngineOptions` of `native/engine/engine.h`. */
 export interface EngineOptions {

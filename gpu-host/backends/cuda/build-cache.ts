@@ -179,6 +179,7 @@ async function compileMissing(
 }
 
 const LOCK_RETRY_MS = 50;
+const LOCK_UNSIGNED_MS = 5000;
 
 /** Waits until no other process that lives holds the file. Returns what gives it back. */
 async function lock(file: string): Promise<() => void> {
@@ -190,8 +191,9 @@ async function lock(file: string): Promise<() => void> {
       if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
     }
     const holder = Number(readText(file));
-    // Just made, and nothing in it yet; or left behind by a process that was ended.
-    if (holder > 0 && !isAlive(holder)) rmSync(file, { force: true });
+    // Left behind by a process that was ended, maybe before it wrote its number.
+    const age = Date.now() - (statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? Date.now());
+    if (holder > 0 ? !isAlive(holder) : age > LOCK_UNSIGNED_MS) rmSync(file, { force: true });
     else await setTimeout(LOCK_RETRY_MS);
   }
 }

@@ -23,7 +23,7 @@ export interface CudaBackendOptions {
   readonly device?: number;
   /** Most of the card's memory that weights, pages, scratch and what is reserved may take, bytes; what is free by default. */
   readonly memoryBytes?: number;
-  /** Of weights, activations, keys and values; `bf16` by default. */
+  /** `bf16` by default. */
   readonly precision?: Precision;
   /** Most inputs and sequences of one device step; larger batches are computed in several. 512 and 256 by default. */
   readonly maxRows?: number;

@@ -11,6 +11,7 @@ import { createReferenceBackend } from '../reference/index.ts';
 import { compare } from '../testing/compare.ts';
 import { createTestCudaBackend } from '../testing/cuda.ts';
 import { HANDLERS, type HandlerName, handlerError, handlerValues } from '../testing/handlers.ts';
+import { int8Model } from '../testing/int8.ts';
 import { MASK_KINDS, MASK_POOL } from '../testing/mask-kinds.ts';
 import { narrowModel, VARIANTS } from '../testing/models.ts';
 import { batches, RANDOM_POOL } from '../testing/random-batch.ts';
@@ -29,6 +30,8 @@ const FAST: Readonly<Record<string, Partial<ModelConfig>>> = {
   },
 };
 const SHAPES = { ...VARIANTS, ...FAST };
+/** Those that are tried with 8-bit weights: stacked products, a tied head, biases, the fast kernels. */
+const IN_8_BITS = ['grouped queries', 'one head per query, tied', 'heads of 128, biases', 'heads of 64'];
 
 /** Of float32, as `parity.test.ts` of the room above has it. */
 const TOLERANCE = 1e-4;
@@ -78,39 +81,41 @@ describe('cuda against reference', () => {
       }
     });
 
-    test(`bf16, ${shape}: every handler over every kind of mask`, async (context) => {
-      const model = await make(shape, 25);
-      const cuda = await createTestCudaBackend(model, { ...MASK_POOL, precision: 'bf16' });
-      const reference = await createReferenceBackend(model, MASK_POOL);
-      const rounded = await createReferenceBackend(model, { ...MASK_POOL, roundedTo: 'bf16' });
-      const errors = new Errors();
-      const costs = new Errors();
-      const apart = new Errors();
-      try {
-        for (const scenarioOf of Object.values(MASK_KINDS)) {
-          const scenario = scenarioOf(model.config, new Random(31));
-          const expected = await handlerValues(reference, scenario, 32);
-          const alike = await handlerValues(rounded, scenario, 32);
-          const actual = await handlerValues(cuda, scenario, 32);
-          errors.add(actual, expected);
-          costs.add(alike, expected);
-          apart.add(actual, alike);
+    for (const precision of IN_8_BITS.includes(shape) ? (['bf16', 'int8'] as const) : (['bf16'] as const))
+      test(`${precision}, ${shape}: every handler over every kind of mask`, async (context) => {
+        const model = await make(shape, 25);
+        const cuda = await createTestCudaBackend(model, { ...MASK_POOL, precision });
+        const same = precision === 'int8' ? int8Model(model) : model;
+        const reference = await createReferenceBackend(same, MASK_POOL);
+        const rounded = await createReferenceBackend(same, { ...MASK_POOL, roundedTo: 'bf16' });
+        const errors = new Errors();
+        const costs = new Errors();
+        const apart = new Errors();
+        try {
+          for (const scenarioOf of Object.values(MASK_KINDS)) {
+            const scenario = scenarioOf(model.config, new Random(31));
+            const expected = await handlerValues(reference, scenario, 32);
+            const alike = await handlerValues(rounded, scenario, 32);
+            const actual = await handlerValues(cuda, scenario, 32);
+            errors.add(actual, expected);
+            costs.add(alike, expected);
+            apart.add(actual, alike);
+          }
+        } finally {
+          await cuda.dispose();
         }
-      } finally {
-        await cuda.dispose();
-      }
-      const said: string[] = [];
-      for (const handler of HANDLERS) {
-        const [error, cost] = [errors.of(handler), costs.of(handler)];
-        said.push(
-          `${handler} ${error.toExponential(1)} (${(error / cost).toFixed(2)}), ${apart.of(handler).toExponential(1)}`,
-        );
-        assert.ok(error <= TIMES_ITS_COST * cost, `${handler}: ${error}, where bf16 costs ${cost}`);
-        // Entropies are near nothing where a model is sure.
-        if (handler !== 'entropy') assert.ok(apart.of(handler) <= BF16.together, `${handler}: ${apart.of(handler)}`);
-      }
-      context.diagnostic(`error (times what bf16 costs), from what rounds alike: ${said.join('; ')}`);
-    });
+        const said: string[] = [];
+        for (const handler of HANDLERS) {
+          const [error, cost] = [errors.of(handler), costs.of(handler)];
+          said.push(
+            `${handler} ${error.toExponential(1)} (${(error / cost).toFixed(2)}), ${apart.of(handler).toExponential(1)}`,
+          );
+          assert.ok(error <= TIMES_ITS_COST * cost, `${handler}: ${error}, where bf16 costs ${cost}`);
+          // Entropies are near nothing where a model is sure.
+          if (handler !== 'entropy') assert.ok(apart.of(handler) <= BF16.together, `${handler}: ${apart.of(handler)}`);
+        }
+        context.diagnostic(`error (times what bf16 costs), from what rounds alike: ${said.join('; ')}`);
+      });
 
     for (const precision of ['float32', 'bf16'] as const) {
       test(`${precision}, ${shape}: random batches, masks, slots, inputs and outputs`, async (context) => {

@@ -205,9 +205,9 @@ def measure(run):
         run.ask(harness, f"kernels shape={first} batch={batch} context={context}")
     run.ask(harness, f"kernels shape={first} rows={prefill}")
     run.ask(harness, f"linear shape={first} most={2 if toy else 128}")
-    for settings in ("graphs=0", "cublas=0"):
+    for settings in ("graphs=0", "cublas=0", "precision=int8"):
         run.ask(harness, f"load shape={first} {settings} {sizes}".strip(), why=settings)
-        for batch in batches if settings == "graphs=0" else ():
+        for batch in batches if settings != "cublas=0" else ():
             run.ask(harness, f"decode batch={batch} context={context} steps={steps}", why=settings)
         run.ask(harness, f"prefill tokens={prefill} times={1 if toy else 3}", why=settings)
         run.ask(harness, "unload")

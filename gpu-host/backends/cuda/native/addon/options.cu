@@ -27,8 +27,10 @@ EngineOptions readOptions(napi_env env, napi_value options) {
   read.memoryBytes = getSize(env, options, "memoryBytes");
   read.reserveBytes = getSize(env, options, "reserveBytes");
   const std::string precision = getString(env, options, "precision");
-  if (precision != "bf16" && precision != "float32") refuse("precision is \"" + precision + "\"; bf16 or float32 is expected");
-  read.precision = precision == "bf16" ? Precision::Bf16 : Precision::Float32;
+  if (precision == "bf16") read.precision = Precision::Bf16;
+  else if (precision == "int8") read.precision = Precision::Int8;
+  else if (precision == "float32") read.precision = Precision::Float32;
+  else refuse("precision is \"" + precision + "\"; bf16, int8 or float32 is expected");
   read.graphs = getBoolean(env, options, "graphs");
   read.cublas = getBoolean(env, options, "cublas");
   return read;

@@ -1,7 +1,7 @@
 // Memory, streams, events and faults of the emulated runtime.
 #include <chrono>
 #include <cmath>
-#include <cstring>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -46,6 +46,18 @@ struct Pinned {
     *data = value;
   }
   ~Pinned() { (void)cudaFreeHost(data); }
+};
+
+// Holds a stream up until it is opened.
+class Gate {
+ public:
+  explicit Gate(cudaStream_t stream) {
+    cudaOk(cudaLaunchHostFunc(stream, [](void* gate) { static_cast<Gate*>(gate)->passed.get_future().wait(); }, this));
+  }
+  void open() { passed.set_value(); }
+
+ private:
+  std::promise<void> passed;
 };
 
 }  // namespace
@@ -108,41 +120,55 @@ TEST("two-dimensional copies leave what is between the rows alone") {
 }
 
 TEST("work is done later, in a stream's order") {
-  const Restore restore;
   const Stream stream;
   DeviceArray<int> value(std::vector<int>{1});
   const Pinned seen(-1);
-  emulation::slowDown(3000);
+  Gate gate(stream);
   LAUNCH(addOne, 1, 1, 0, stream, value.get());
   LAUNCH(multiply, 1, 1, 0, stream, value.get(), 10);
   cudaOk(cudaMemcpyAsync(seen.data, value.get(), sizeof(int), cudaMemcpyDeviceToHost, stream));
-  CHECK_EQUAL(*seen.data, -1);
   CHECK_EQUAL(cudaStreamQuery(stream), cudaErrorNotReady);
+  CHECK_EQUAL(*seen.data, -1);
+  gate.open();
   cudaOk(cudaStreamSynchronize(stream));
   CHECK_EQUAL(*seen.data, 20);
   CHECK_EQUAL(cudaStreamQuery(stream), cudaSuccess);
 }
 
 TEST("events order work of several streams, and nothing else does") {
-  const Restore restore;
   const Stream first, second;
   const Event done, other;
   DeviceArray<int> value(std::vector<int>{1});
-  cudaOk(cudaDeviceSynchronize());
-  const Pinned seen(-1), early(-1);
-  emulation::slowDown(2000);
-  for (int i = 0; i < 4; i++) LAUNCH(addOne, 1, 1, 0, first, value.get());
-  cudaOk(cudaMemcpyAsync(early.data, value.get(), sizeof(int), cudaMemcpyDeviceToHost, second));
+  const Pinned seen(-1);
+  Gate gate(first);
+  LAUNCH(addOne, 1, 1, 0, first, value.get());
+  cudaOk(cudaMemcpyAsync(seen.data, value.get(), sizeof(int), cudaMemcpyDeviceToHost, second));
+  cudaOk(cudaStreamSynchronize(second));
+  CHECK_EQUAL(*seen.data, 1);
   cudaOk(cudaEventRecord(done, first));
   cudaOk(cudaStreamWaitEvent(second, done));
   cudaOk(cudaMemcpyAsync(seen.data, value.get(), sizeof(int), cudaMemcpyDeviceToHost, second));
   CHECK_EQUAL(cudaEventQuery(done), cudaErrorNotReady);
+  CHECK_EQUAL(cudaStreamQuery(second), cudaErrorNotReady);
   CHECK_EQUAL(cudaEventQuery(other), cudaSuccess);
+  gate.open();
   cudaOk(cudaStreamSynchronize(second));
-  CHECK(*early.data < 5);
-  CHECK_EQUAL(*seen.data, 5);
+  CHECK_EQUAL(*seen.data, 2);
   CHECK_EQUAL(cudaEventQuery(done), cudaSuccess);
   CHECK_EQUAL(cudaGetLastError(), cudaSuccess);
+}
+
+TEST("memory that is not pinned is read before a copy returns, and written when it does") {
+  const Restore restore;
+  const Stream stream;
+  DeviceArray<int> value(std::vector<int>{1});
+  emulation::slowDown(500);
+  int host = 7;
+  cudaOk(cudaMemcpyAsync(value.get(), &host, sizeof host, cudaMemcpyHostToDevice, stream));
+  host = 8;
+  int back = 0;
+  cudaOk(cudaMemcpyAsync(&back, value.get(), sizeof back, cudaMemcpyDeviceToHost, stream));
+  CHECK_EQUAL(back, 7);
 }
 
 TEST("the default stream waits for streams that block, and they for it") {
@@ -210,12 +236,13 @@ TEST("a kernel that loses the device is noticed when something waits for it; not
   const Restore restore;
   const Stream stream;
   DeviceArray<int> value(std::vector<int>{1});
-  emulation::slowDown(2000);
+  Gate gate(stream);
   emulation::failKernel(1);
   LAUNCH(addOne, 1, 1, 0, stream, value.get());
   LAUNCH(addOne, 1, 1, 0, stream, value.get());
   LAUNCH(addOne, 1, 1, 0, stream, value.get());
   CHECK_EQUAL(cudaGetLastError(), cudaSuccess);
+  gate.open();
   CHECK_EQUAL(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);
   CHECK_EQUAL(cudaGetLastError(), cudaErrorIllegalAddress);
   emulation::restoreDevice();

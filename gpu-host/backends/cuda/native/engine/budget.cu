@@ -30,11 +30,11 @@ int mostThatFit(const std::function<MemoryNeed(int)>& needFor, int mostPages, si
 }  // namespace
 
 MemoryBudget planMemory(const std::function<MemoryNeed(int)>& needFor, int pageCount, int mostPages, size_t asked, size_t reserve, size_t free) {
-  // The driver takes some for graphs and modules as they are loaded; a pool that takes whatever is left must leave that.
-  const size_t spare = asked > 0 ? 0 : std::min<size_t>(free / 32, size_t{512} << 20);
-  const size_t most = asked > 0 ? std::min(asked, free) : free, budget = most - std::min(most, reserve);
+  // The driver takes some for graphs and modules as they are loaded; where it finds none, a launch fails and the device is lost.
+  const size_t spare = std::min<size_t>(free / 32, size_t{1} << 30), open = free - spare;
+  const size_t most = asked > 0 ? std::min(asked, open) : open, budget = most - std::min(most, reserve);
   MemoryBudget plan{};
-  plan.pagesThatFit = mostThatFit(needFor, mostPages, pageCount > 0 ? budget : budget - std::min(budget, spare));
+  plan.pagesThatFit = mostThatFit(needFor, mostPages, budget);
   plan.pageCount = pageCount > 0 ? pageCount : plan.pagesThatFit;
   if (plan.pageCount > 0 && plan.pageCount <= plan.pagesThatFit) {
     plan.need = needFor(plan.pageCount);
@@ -48,7 +48,7 @@ MemoryBudget planMemory(const std::function<MemoryNeed(int)>& needFor, int pageC
     const MemoryNeed need = needFor(wanted);
     message = "The model needs " + sizeText(need.weights) + " for weights, " + sizeText(need.pool) + " for a pool of " + std::to_string(wanted) +
               " pages and " + sizeText(need.scratch) + " for scratch: " + sizeText(need.total()) + " of " + sizeText(budget) +
-              (asked > 0 && asked <= free ? " that it may take" : " that are free") + (reserve > 0 ? ", less what is kept for adapters" : "");
+              (asked > 0 && asked <= open ? " that it may take" : " that are free") + (reserve > 0 ? ", less what is kept for adapters" : "");
   }
   throw EngineError("out-of-memory", message + "; " + std::to_string(plan.pagesThatFit) + " pages would fit.");
 }

@@ -96,7 +96,7 @@ struct Results {
   const float* logProbabilities;   // the same; unspecified where not wanted
   const uint32_t* drawn;           // Σ draws: place among the row's topK
   const float* attention;          // Σ (of those that ask) contextCount + rows; averaged over layers and heads
-  float deviceMs;                  // With `timing`: from the first upload to the last download, of all device steps; else 0.
+  float deviceMs;                  // With `timing`: from where computing starts to the last download, of all device steps; else 0.
 };
 
 // Steps of few rows are replayed from captured graphs. Where the driver refuses one (say for want of memory), such steps are launched directly, which is

@@ -126,7 +126,7 @@ TEST("graphs on are graphs off, bit for bit, also when a graph is replayed for o
     runCalls(*engine, contextOf(random));
   }
   Random random(21);
-  for (int round = 0; round < 12; round++) {
+  for (int round = 0; round < 36; round++) {
     std::vector<Call> calls;
     const int count = static_cast<int>(random.integer(3, 4));
     for (int i = 0; i < count; i++) {
@@ -144,7 +144,7 @@ TEST("graphs on are graphs off, bit for bit, also when a graph is replayed for o
   }
 }
 
-TEST("a bucket is captured when it comes again, once for each area") {
+TEST("a bucket is captured when it comes for the third time, once for each area") {
   const TinyModel model = tinyModel(19);
   const auto engine = make(model);
   std::vector<size_t> captured;
@@ -152,7 +152,7 @@ TEST("a bucket is captured when it comes again, once for each area") {
     runCalls(*engine, {makeCall({1, 2, 3})});
     captured.push_back(engine->graphs().captured);
   }
-  CHECK(captured == std::vector<size_t>({0, 0, 1, 2, 2, 2, 2}));
+  CHECK(captured == std::vector<size_t>({0, 0, 0, 0, 1, 2, 2}));
   CHECK_EQUAL(engine->graphs().refused, 0u);
 }
 
@@ -246,7 +246,7 @@ TEST("allowed tokens, draws and few tokens reach the head") {
     if (i > 0) calls.back().allowed = {0x0000f0f0u, 0x1u, 0xffffffffu, 0x0u};
     if (i == 2) calls.back().draws = {{0, 1, 0, 1, 1}, {0, 1, 0, 1, 2}};
   }
-  for (int round = 0; round < 3; round++) {  // Directly, captured, replayed.
+  for (int round = 0; round < 7; round++) {  // Directly, captured, replayed.
     const std::vector<Answer> answers = runCalls(*engine, calls);
     CHECK_EQUAL(answers[0].tokens.size(), 122u);
     for (int i = 1; i < 3; i++)
@@ -334,16 +334,20 @@ std::vector<float> dequantised(const std::vector<float>& weight, int inputs) {
 
 TEST("8-bit weights are the dequantised ones, tied or not, beside adapters, and half the memory") {
   for (const bool tied : {false, true}) {
-    TinyModel model = tinyModel(19 + tied, {.bias = tied, .tied = tied, .heads = 4, .kvHeads = 2, .headDim = 16, .hidden = 64, .intermediate = tied ? 136 : 128});
+    // Of 136 inputs, no multiple of 16: that matrix stays bf16.
+    TinyModel model = tinyModel(19 + tied, {.bias = tied, .tied = tied, .headDim = 16, .hidden = 64, .intermediate = tied ? 136 : 128});
     ModelShape& shape = model.options.shape;
-    // One value of each row towers over the others, which 8 bits can then hardly tell apart: the difference is far above the rounding of activations.
+    // The first value of each row towers over the others, which 8 bits can then hardly tell apart, and meets an input that a norm makes small: what
+    // quantising changes is far above the rounding of activations.
     Random random(90);
     TinyModel narrow = model;
     for (auto& [name, values] : model.tensors) {
+      if (name.find("norm") != std::string::npos) values[0] = 1e-3f, narrow.tensors[name] = values;
       const bool product = name.find("_proj.weight") != std::string::npos || name == "lm_head.weight";
       if (!product) continue;
-      const int inputs = name.find("o_proj") != std::string::npos ? shape.queryWidth() : name.find("down_proj") != std::string::npos ? shape.intermediate : shape.hidden;
-      for (size_t row = 0; row < values.size(); row += inputs) values[row + random.integer(0, inputs - 1)] = 3;
+      const bool output = name.find("o_proj") != std::string::npos, down = name.find("down_proj") != std::string::npos, normed = !output && !down;
+      const int inputs = output ? shape.queryWidth() : down ? shape.intermediate : shape.hidden;
+      for (size_t row = 0; row < values.size() && normed; row += inputs) values[row] = 10;
       narrow.tensors[name] = dequantised(values, inputs);
     }
     if (tied) narrow.tensors["lm_head.weight"] = dequantised(model.tensors.at("model.embed_tokens.weight"), shape.hidden);
@@ -364,7 +368,7 @@ TEST("8-bit weights are the dequantised ones, tied or not, beside adapters, and 
     const std::vector<Answer> answers = runCalls(*engine, calls, 64);
     const double error = errorOf(answers, expected.forward(calls)), otherwise = errorOf(answers, original.forward(calls));
     CHECK(error < 0.06);
-    CHECK(otherwise > 3 * error);
+    CHECK(otherwise > 10 * error);
     const std::vector<float> a = random.normals<float>(64 * 2, 0.3), b = random.normals<float>(64 * 2, 0.3);
     const auto adapter = engine->loadAdapter({{1, "q_proj", 2, a.data(), b.data()}});
     TinyModel merged = narrow;
@@ -373,6 +377,7 @@ TEST("8-bit weights are the dequantised ones, tied or not, beside adapters, and 
       for (int i = 0; i < 64; i++) q[o * 64 + i] += b[o * 2] * a[i] + b[o * 2 + 1] * a[64 + i];
     Reference adapted(merged);
     adapted.forward(context);
+    runCalls(*engine, context, 64, adapter.get());
     CHECK(errorOf(runCalls(*engine, calls, 64, adapter.get()), adapted.forward(calls)) < 0.06);
   }
 }

@@ -8,6 +8,10 @@ namespace {
 // Shapes that are kept. Eleven buckets of rows, a few of heads and tokens and two areas are some dozens; past that the one longest unused goes.
 constexpr size_t MOST = 192;
 
+// Launches of a key before it is captured: capturing and instantiating cost as much as some direct launches, so what comes rarely is not worth it. Every
+// adapter has graphs of its own, and there may be many.
+constexpr int USES_BEFORE = 2, ADAPTER_USES_BEFORE = 8;
+
 // Errors that say something of the capture, or of memory for a graph, and nothing of the device.
 bool isRefusal(cudaError_t error) {
   const bool ofCapture = error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread;
@@ -30,6 +34,10 @@ cudaGraphExec_t captured(const Stream& stream, const std::function<void()>& laun
   const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
   (void)cudaGraphDestroy(graph);
   checkCuda(error, "cudaGraphInstantiate");
+  // Now it takes its memory on the device: what is refused here would lose the device at the first launch.
+  const cudaError_t uploaded = cudaGraphUpload(executable, stream);
+  if (uploaded != cudaSuccess) (void)cudaGraphExecDestroy(executable);
+  checkCuda(uploaded, "cudaGraphUpload");
   return executable;
 }
 
@@ -41,9 +49,9 @@ GraphCache::~GraphCache() {
 }
 
 void GraphCache::run(const GraphKey& key, const Stream& stream, const std::function<void()>& launch) {
-  bool known = false;
-  Entry& found = entry(key, stream, known);
-  if (known && !found.graph && !found.refused) capture(found, stream, launch);
+  Entry& found = entry(key, stream);
+  const int before = key.adapter == 0 ? USES_BEFORE : ADAPTER_USES_BEFORE;
+  if (found.uses++ >= before && !found.graph && !found.refused) capture(found, stream, launch);
   if (found.graph) CUDA_CALL(cudaGraphLaunch(found.graph, stream));
   else launch();
 }
@@ -60,12 +68,11 @@ void GraphCache::capture(Entry& entry, const Stream& stream, const std::function
   }
 }
 
-GraphCache::Entry& GraphCache::entry(const GraphKey& key, const Stream& stream, bool& known) {
+GraphCache::Entry& GraphCache::entry(const GraphKey& key, const Stream& stream) {
   clock_++;
   for (Entry& each : entries_) {
     if (!(each.key == key)) continue;
     each.used = clock_;
-    known = true;
     return each;
   }
   if (entries_.size() >= MOST) {
@@ -77,7 +84,7 @@ GraphCache::Entry& GraphCache::entry(const GraphKey& key, const Stream& stream, 
     *oldest = entries_.back();
     entries_.pop_back();
   }
-  entries_.push_back({key, nullptr, false, clock_});
+  entries_.push_back({key, nullptr, false, 0, clock_});
   return entries_.back();
 }
 

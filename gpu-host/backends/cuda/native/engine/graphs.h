@@ -22,8 +22,8 @@ class GraphCache {
   GraphCache(const GraphCache&) = delete;
   GraphCache& operator=(const GraphCache&) = delete;
   ~GraphCache();
-  // Does what `launch` launches on `stream`: directly the first time that a key is seen (which also loads the kernels, which must not happen while
-  // capturing, and keeps what comes once from being captured), from a graph after that. A graph that the driver refuses is no failure of the device.
+  // Does what `launch` launches on `stream`: directly the first times that a key is seen (which also loads the kernels, which must not happen while
+  // capturing, and keeps what comes rarely from being captured), from a graph after that. A graph that the driver refuses is no failure of the device.
   void run(const GraphKey& key, const Stream& stream, const std::function<void()>& launch);
   // Graphs of an adapter that is no more.
   void forget(uint64_t adapter);
@@ -34,9 +34,10 @@ class GraphCache {
     GraphKey key;
     cudaGraphExec_t graph = nullptr;
     bool refused = false;  // Launched directly for good.
+    int uses = 0;
     uint64_t used = 0;
   };
-  Entry& entry(const GraphKey& key, const Stream& stream, bool& known);
+  Entry& entry(const GraphKey& key, const Stream& stream);
   void capture(Entry& entry, const Stream& stream, const std::function<void()>& launch);
   std::vector<Entry> entries_;
   uint64_t clock_ = 0;

@@ -91,7 +91,8 @@ size_t boundOf(const TableCounts& counts, int items, const Part& part, const Ste
 Part fullest(const StepLimits& limits) {
   Part part;
   part.pieces.resize(limits.sequences);
-  part.rows = part.heads = part.states = part.draws = part.allowedRows = part.embedRows = limits.paddedRows;
+  part.rows = part.heads = part.states = part.draws = part.embedRows = limits.paddedRows;
+  part.allowedRows = limits.allowedRows;
   part.keys = part.attention = limits.keys;
   part.maskWords = limits.maskWords;
   part.results = limits.results;

@@ -50,6 +50,7 @@ void checkOptions(const EngineOptions& options) {
 StepLimits stepLimits(const EngineOptions& options, int pageCount) {
   // Lists of slots, of mask words and of results are bounded by what a large step of a real service has; longer batches are split.
   constexpr int64_t KEYS = 4 << 20, MASK_WORDS = 4 << 20, RESULTS = 1 << 20;
+  constexpr int ALLOWED_ROWS = 1024;
   StepLimits limits;
   limits.shape = options.shape;
   limits.rows = options.maxRows;
@@ -67,6 +68,7 @@ StepLimits stepLimits(const EngineOptions& options, int pageCount) {
   limits.maskWords = static_cast<int>(std::max(words, std::min(words * limits.rows, MASK_WORDS)));
   const int64_t topK = std::min(MAX_TOP_K, options.shape.vocabulary);
   limits.results = static_cast<int>(std::min<int64_t>(topK * limits.paddedRows, std::max<int64_t>(topK * MAX_GRAPH_ROWS, RESULTS)));
+  limits.allowedRows = std::min(limits.paddedRows, ALLOWED_ROWS);
   return limits;
 }
 

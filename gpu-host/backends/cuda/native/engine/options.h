@@ -29,6 +29,7 @@ struct StepLimits {
   int keys = 0;          // Slots listed, of all sequences.
   int maskWords = 0;
   int results = 0;       // Tokens wanted: rows × topK.
+  int allowedRows = 0;   // Rows with masks of allowed tokens.
 
   int totalSlots() const { return slots + scratchSlots + 1; }
   int trashSlot() const { return slots + scratchSlots; }

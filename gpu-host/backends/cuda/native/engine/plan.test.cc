@@ -27,6 +27,7 @@ PlanContext contextOf(bool graphs, bool fast) {
   context.limits = stepLimits(options, options.pageCount);
   context.limits.keys = 300;
   context.limits.maskWords = 80;
+  context.limits.allowedRows = 9;
   context.multiprocessors = 4;
   context.fastAttention = fast;
   context.graphs = graphs;
@@ -237,6 +238,7 @@ TEST("plans of random batches say what each row sees, where it goes and what is 
     for (const Part& part : parts) {
       CHECK(part.rows <= context.limits.rows && static_cast<int>(part.pieces.size()) <= context.limits.sequences);
       CHECK(part.keys <= context.limits.keys && part.maskWords <= context.limits.maskWords && part.results <= context.limits.results);
+      CHECK(part.allowedRows <= 9);
       const size_t bound = uploadBound(part, context);
       CHECK(bound <= mostUploadBytes(context));
       std::vector<uint8_t> block(bound, 0xcd);
@@ -361,8 +363,9 @@ TEST("memory is planned: as many pages as fit, and what is missing is said") {
   CHECK_EQUAL(planMemory(needFor, 0, 1000, 2000, 110, 5000).pageCount, 71);
   // All that is free, less a little for the driver.
   CHECK_EQUAL(planMemory(needFor, 0, 1000, 0, 0, 3200).pageCount, (3200 - 100 - 1100) / 11);
+  CHECK_EQUAL(planMemory(needFor, 0, 1000, 9999, 0, 3200).pageCount, (3200 - 100 - 1100) / 11);
   CHECK_THROWS(planMemory(needFor, 82, 1000, 2000, 0, 5000), "81 pages would fit");
-  CHECK_THROWS(planMemory(needFor, 82, 1000, 2000, 0, 1500), "36 pages would fit");
+  CHECK_THROWS(planMemory(needFor, 82, 1000, 2000, 0, 1500), "32 pages would fit");
   CHECK_THROWS(planMemory(needFor, 0, 1000, 500, 0, 5000), "1000 bytes for weights");
   try {
     planMemory(needFor, 1001, 1000, 0, 0, 50000);

@@ -27,9 +27,11 @@ Scratch<T> layScratch(Carver& carver, const PlanContext& context) {
   const AttentionBounds bounds = attentionBounds(limits.paddedRows, sequences, shape, context.multiprocessors, context.fastAttention);
   scratch.partials = carver.take<float>(bounds.partialBytes / sizeof(float));
   scratch.counters = carver.take<int>(bounds.counters);
-  const int outputs = std::max({shape.qkvWidth(), 2 * shape.intermediate, shape.hidden, shape.vocabulary});
+  // What products leave there at most: gate and up together, or logits in float where their number is odd.
+  const size_t products = std::max(linearWorkspaceBytes(limits.paddedRows, 2 * shape.intermediate, context.multiprocessors),
+                                   linearWorkspaceBytes(HEAD_ROWS, 2 * shape.vocabulary, context.multiprocessors));
   // Products of float run on plain kernels, which need none.
-  scratch.workspaceBytes = std::is_same_v<T, float> ? 0 : linearWorkspaceBytes(std::max(limits.paddedRows, HEAD_ROWS), outputs, context.multiprocessors);
+  scratch.workspaceBytes = std::is_same_v<T, float> ? 0 : products;
   scratch.workspace = carver.take<float>((scratch.workspaceBytes + sizeof(float) - 1) / sizeof(float));
   scratch.headWorkspace = carver.take<uint8_t>(headWorkspaceBytes(HEAD_ROWS, shape.vocabulary));
   const size_t slotBytes = static_cast<size_t>(shape.layers) * shape.slotWidth() * sizeof(T);

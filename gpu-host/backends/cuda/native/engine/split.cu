@@ -63,7 +63,7 @@ bool fits(const Part& part, const Part& cost, const StepLimits& limits) {
   return part.rows + cost.rows <= limits.rows && static_cast<int>(part.pieces.size()) < limits.sequences &&
          part.scratch + cost.scratch <= limits.scratchSlots &&
          static_cast<int64_t>(part.keys) + cost.keys <= limits.keys && static_cast<int64_t>(part.maskWords) + cost.maskWords <= limits.maskWords &&
-         part.results + cost.results <= limits.results;
+         part.results + cost.results <= limits.results && part.allowedRows + cost.allowedRows <= limits.allowedRows;
 }
 
 void add(Part& part, const Piece& piece, const Sequence& s) {

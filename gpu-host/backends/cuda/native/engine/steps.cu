@@ -42,8 +42,7 @@ uint64_t Steps<T>::submit(const Batch& batch, const DeviceAdapter<T>* adapter) {
 template <typename T>
 void Steps<T>::submitWhole(Ticket& ticket, const Batch& batch, const Part& part, const DeviceAdapter<T>* adapter) {
   const StepPlan plan = planner_.plan(batch, part, ticket.upload.get());
-  start(ticket);
-  enqueue(plan, ticket.upload.get(), adapter);
+  enqueue(plan, ticket.upload.get(), adapter, timing_ ? &ticket.started : nullptr);
   const ResultLayout& at = plan.results;
   uint8_t* results = ticket.results.get();
   download(results, 0, at.bytes);
@@ -89,12 +88,11 @@ void Steps<T>::submitSplit(Ticket& ticket, const Batch& batch, const std::vector
     attentionOf[i + 1] = attentionOf[i] + (batch.sequences[i].attention ? batch.sequences[i].contextCount + batch.sequences[i].rows : 0);
   ticket.attention.assign(attentionOf.back(), 0.0f);
 
-  start(ticket);
   size_t tokens = 0, draws = 0, states = 0, attention = 0;
   for (size_t i = 0; i < parts.size(); i++) {
     const Part& part = parts[i];
     const ResultLayout& from = plans[i].results;
-    enqueue(plans[i], planned[i], adapter);
+    enqueue(plans[i], planned[i], adapter, timing_ && i == 0 ? &ticket.started : nullptr);
     download(results + at.tokens + tokens * sizeof(uint32_t), from.tokens, part.results * sizeof(uint32_t));
     download(results + at.logProbabilities + tokens * sizeof(float), from.logProbabilities, part.results * sizeof(float));
     download(results + at.drawn + draws * sizeof(uint32_t), from.drawn, part.draws * sizeof(uint32_t));
@@ -121,12 +119,7 @@ void Steps<T>::submitSplit(Ticket& ticket, const Batch& batch, const std::vector
 }
 
 template <typename T>
-void Steps<T>::start(const Ticket& ticket) {
-  if (timing_) ticket.started.record(uploads_);
-}
-
-template <typename T>
-void Steps<T>::enqueue(const StepPlan& plan, const uint8_t* block, const DeviceAdapter<T>* adapter) {
+void Steps<T>::enqueue(const StepPlan& plan, const uint8_t* block, const DeviceAdapter<T>* adapter, const Event* started) {
   area_ = 1 - area_;
   const Area& area = areas_[area_];
   uploads_.wait(area.computed);
@@ -134,6 +127,7 @@ void Steps<T>::enqueue(const StepPlan& plan, const uint8_t* block, const DeviceA
   area.uploaded.record(uploads_);
   computing_.wait(area.uploaded);
   computing_.wait(area.downloaded);
+  if (started) started->record(computing_);
   const auto launch = [&] { launchStep<T>(model_, plan, area.upload, area.results, adapter, computing_); };
   if (plan.shape.padded) graphs_.run({plan.shape, area_, adapter ? adapter->id() : 0}, computing_, launch);
   else launch();

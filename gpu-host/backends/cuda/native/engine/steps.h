@@ -40,11 +40,11 @@ class Steps {
   const GraphCache& graphs() const { return graphs_; }
 
  private:
-  void enqueue(const StepPlan& plan, const uint8_t* block, const DeviceAdapter<T>* adapter);
+  // `started`, when it is given, is recorded where computing starts.
+  void enqueue(const StepPlan& plan, const uint8_t* block, const DeviceAdapter<T>* adapter, const Event* started);
   void download(void* to, size_t from, size_t bytes);
   void submitWhole(Ticket& ticket, const Batch& batch, const Part& part, const DeviceAdapter<T>* adapter);
   void submitSplit(Ticket& ticket, const Batch& batch, const std::vector<Part>& parts, const DeviceAdapter<T>* adapter);
-  void start(const Ticket& ticket);
 
   const DeviceModel<T>& model_;
   Planner planner_;

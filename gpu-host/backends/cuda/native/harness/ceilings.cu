@@ -36,7 +36,9 @@ JsonObject measureMatmul(int size, int times) {
   const auto measure = [&](const char* name, LinearKernel kernel) {
     context.cublas = library.get();
     context.tuning.kernel = kernel;
-    const Samples ms = deviceTimes(3, times, stream, [&] { launchLinear<bf16>(linear, x.as<bf16>(), size, y.as<void>(), size, size, Epilogue::Store, context, stream); });
+    const Samples ms = deviceTimes(3, times, stream, [&] {
+      launchLinear<bf16>(linear, x.as<bf16>(), size, y.as<void>(), size, size, Epilogue::Store, context, stream);
+    });
     result.raw(std::string(name) + "Ms", ms.json());
     result.set(std::string(name) + "FlopsPerSecond", 2.0 * static_cast<double>(values) * size / (1e-3 * ms.median()));
   };

@@ -104,7 +104,9 @@ int check(const CheckOptions& options) {
       }
       for (const auto& [key, cell] : errors.cells) {
         const bool within = cell.worst <= SINGLE * aim;
-        cells.raw(JsonObject().set("handler", key.first).set("kind", key.second).set("error", cell.all.value()).set("worstCall", cell.worst).set("within", within).text());
+        JsonObject object;
+        object.set("handler", key.first).set("kind", key.second).set("error", cell.all.value()).set("worstCall", cell.worst).set("within", within);
+        cells.raw(object.text());
         if (within) continue;
         good = false;
         lines.push_back(above("one call of " + key.first + ", " + key.second, cell.worst, SINGLE * aim));

@@ -115,7 +115,8 @@ JsonObject measureKernels(const NamedShape& named, int batch, int context, int p
     if (!cublas) linear.cublas = nullptr;
     for (const Matrix& matrix : matricesOf(shape)) {
       const int own = matrix.epilogue == Epilogue::Wide ? headRows : rows;
-      const double moved = matrix.bytes() + 2.0 * own * matrix.inputs + (matrix.epilogue == Epilogue::Wide ? 4.0 : matrix.epilogue == Epilogue::SwiGlu ? 1.0 : 2.0) * own * matrix.outputs;
+      const double perOutput = matrix.epilogue == Epilogue::Wide ? 4 : matrix.epilogue == Epilogue::SwiGlu ? 1 : 2;
+      const double moved = matrix.bytes() + 2.0 * own * matrix.inputs + perOutput * own * matrix.outputs;
       report.measure(matrix.name, matrix.perStep, bench.rotations(matrix), moved, 2.0 * own * matrix.outputs * matrix.inputs,
                      [&](int i) { bench.launch(matrix, i, own, linear, stream); });
     }
@@ -138,13 +139,17 @@ JsonObject measureKernels(const NamedShape& named, int batch, int context, int p
     tables.counters = counters.as<int>();
     tables.partials = partials.as<float>();
     const auto layerOf = [&](int i) { return KvLayer<bf16>{pool.as<bf16>((i % layers) * layerValues * 2), shape.slotWidth()}; };
-    report.measure("attention", shape.layers, layers, 2.0 * inputs.read * shape.slotWidth() + 4.0 * rows * shape.queryWidth(), 4.0 * inputs.keys * shape.queryWidth(), [&](int i) {
-      launchAttention<bf16>(out.as<bf16>(), queries.as<bf16>(), layerOf(i), tables, shape, attentionBlocks(shape, multiprocessors, fast), stream);
+    const double moved = 2.0 * inputs.read * shape.slotWidth() + 4.0 * rows * shape.queryWidth();
+    const int blocks = attentionBlocks(shape, multiprocessors, fast);
+    report.measure("attention", shape.layers, layers, moved, 4.0 * inputs.keys * shape.queryWidth(), [&](int i) {
+      launchAttention<bf16>(out.as<bf16>(), queries.as<bf16>(), layerOf(i), tables, shape, blocks, stream);
     });
 
-    const DeviceBytes qkv = randomValues(static_cast<size_t>(rows) * shape.qkvWidth(), 7), rotation = randomFloats(static_cast<size_t>(rows) * shape.headDim, 8);
+    const DeviceBytes qkv = randomValues(static_cast<size_t>(rows) * shape.qkvWidth(), 7);
+    const DeviceBytes rotation = randomFloats(static_cast<size_t>(rows) * shape.headDim, 8);
     report.measure("rotate and store", shape.layers, layers, 4.0 * rows * shape.qkvWidth(), 0, [&](int i) {
-      launchRotateAndStore<bf16>(queries.as<bf16>(), layerOf(i), qkv.as<bf16>(), rotation.as<float2>(), slotList.as<int>(), nullptr, nullptr, rows, shape, stream);
+      launchRotateAndStore<bf16>(queries.as<bf16>(), layerOf(i), qkv.as<bf16>(), rotation.as<float2>(), slotList.as<int>(), nullptr, nullptr, rows, shape,
+                                 stream);
     });
   }
   report.measure("add and norm", 2 * shape.layers, 1, 12.0 * rows * hidden, 0, [&](int) {
@@ -159,13 +164,16 @@ JsonObject measureKernels(const NamedShape& named, int batch, int context, int p
     launchRotation(rotation.as<float2>(), tokens.as<int>(), frequencies.as<double>(), rows, shape.headDim, stream);
   });
   report.measure("pick and norm", 1, 1, 8.0 * headRows * hidden, 0, [&](int) {
-    launchPickNorm<bf16>(nullptr, normed.as<bf16>(), residual.as<float>(), delta.as<bf16>(), tokens.as<int>(), weight.as<bf16>(), headRows, shape.hidden, 1e-5f, stream);
+    launchPickNorm<bf16>(nullptr, normed.as<bf16>(), residual.as<float>(), delta.as<bf16>(), tokens.as<int>(), weight.as<bf16>(), headRows, shape.hidden, 1e-5f,
+                         stream);
   });
-  const DeviceBytes logits = randomFloats(static_cast<size_t>(headRows) * shape.vocabulary, 10), headWorkspace(headWorkspaceBytes(headRows, shape.vocabulary));
+  const DeviceBytes logits = randomFloats(static_cast<size_t>(headRows) * shape.vocabulary, 10);
+  const DeviceBytes headWorkspace(headWorkspaceBytes(headRows, shape.vocabulary));
   for (const int topK : {1, 40}) {
     std::vector<HeadRow> wanted;
     for (int i = 0; i < headRows; i++) wanted.push_back({topK, -1, i * topK, -1});
-    const DeviceBytes requests = uploaded(wanted), chosen = zeroed<uint32_t>(static_cast<size_t>(headRows) * topK), values = zeroed<float>(static_cast<size_t>(headRows) * topK);
+    const size_t places = static_cast<size_t>(headRows) * topK;
+    const DeviceBytes requests = uploaded(wanted), chosen = zeroed<uint32_t>(places), values = zeroed<float>(places);
     const HeadResults results{chosen.as<uint32_t>(), values.as<float>(), nullptr};
     // The step that is summed asks for the best token only.
     report.measure(topK == 1 ? "top 1" : "top 40", topK == 1 ? 1 : 0, 1, 4.0 * headRows * shape.vocabulary, 0, [&](int) {
@@ -193,43 +201,53 @@ JsonArray measureLinears(const NamedShape& named, int least, int most) {
   for (const Matrix& matrix : matricesOf(named.shape)) {
     for (const int rows : counts) {
       if (matrix.epilogue == Epilogue::Wide && rows > 256) continue;
-      const auto measure = [&](const std::string& name, const LinearTuning& tuning) {
-        LinearContext context = bench.context();
-        context.tuning = tuning;
-        if (tuning.kernel != LinearKernel::Auto && !bench.supports(matrix, rows, tuning.kernel, context)) return;
-        const int rotations = bench.rotations(matrix);
-        const int count = rows > 128 ? 2 : std::max(rotations, 12);
-        const Samples us = launchTimes(count, 3, stream, [&](int i) { bench.launch(matrix, i, rows, context, stream); });
-        results.raw(JsonObject()
-                        .set("matrix", matrix.name)
-                        .set("outputs", matrix.outputs)
-                        .set("inputs", matrix.inputs)
-                        .set("rows", rows)
-                        .set("way", name)
-                        .set("us", us.median())
-                        .set("bytesPerSecond", matrix.bytes() / (1e-6 * us.median()))
-                        .set("flopsPerSecond", 2.0 * rows * matrix.outputs * matrix.inputs / (1e-6 * us.median()))
-                        .text());
+      const LinearContext context = bench.context();
+      LinearProblem problem{};
+      problem.rows = rows;
+      problem.outputs = matrix.outputs;
+      problem.inputs = matrix.inputs;
+      problem.aligned = problem.narrow = true;
+      problem.weightBytes = 2;
+      problem.multiprocessors = context.multiprocessors;
+      problem.workspaceBytes = context.workspaceBytes;
+      // `predicted`: microseconds by which linear-choice.cu chooses.
+      const auto measure = [&](const std::string& name, const LinearTuning& tuning, double predicted = NAN) {
+        LinearContext own = context;
+        own.tuning = tuning;
+        if (tuning.kernel != LinearKernel::Auto && !bench.supports(matrix, rows, tuning.kernel, own)) return;
+        const int count = rows > 128 ? 2 : std::max(bench.rotations(matrix), 12);
+        const Samples us = launchTimes(count, 3, stream, [&](int i) { bench.launch(matrix, i, rows, own, stream); });
+        JsonObject result;
+        result.set("matrix", matrix.name).set("outputs", matrix.outputs).set("inputs", matrix.inputs).set("rows", rows).set("way", name);
+        result.set("us", us.median()).set("predictedUs", predicted).set("bytesPerSecond", matrix.bytes() / (1e-6 * us.median()));
+        results.raw(result.set("flopsPerSecond", 2.0 * rows * matrix.outputs * matrix.inputs / (1e-6 * us.median())).text());
       };
-      const auto tuned = [](LinearKernel kernel, int tile = -1, int blocks = 0, int splits = 0) {
-        LinearTuning tuning;
-        tuning.kernel = kernel;
-        tuning.tile = tile;
-        tuning.blocks = blocks;
+      LinearTuning tuning;
+      measure("auto", tuning);
+      tuning.kernel = LinearKernel::Cublas;
+      if (bench.library() != nullptr) measure("cublas", tuning);
+      tuning.kernel = LinearKernel::Vector;
+      for (const int splits : {1, 2, 4, 8}) {
+        if (rows > LINEAR_VECTOR_ROWS) break;
         tuning.splits = splits;
-        return tuning;
-      };
-      measure("auto", LinearTuning());
-      if (bench.library() != nullptr) measure("cublas", tuned(LinearKernel::Cublas));
-      if (rows <= LINEAR_VECTOR_ROWS)
-        for (const int splits : {1, 2, 4, 8}) measure("vector/" + std::to_string(splits), tuned(LinearKernel::Vector, -1, 0, splits));
+        measure("vector/" + std::to_string(splits), tuning);
+      }
+      tuning = LinearTuning();
+      tuning.kernel = LinearKernel::Skinny;
+      for (const int columns : {2, 3, 4, 6}) {
+        tuning.columns = columns;
+        if (rows <= 32) measure("skinny/" + std::to_string(columns), tuning, skinnyCost(problem, columns));
+      }
+      tuning = LinearTuning();
+      tuning.kernel = LinearKernel::Tiles;
       for (int tile = 0; tile < LINEAR_TILE_COUNT; tile++) {
         // A tile of far more rows than there are, or far fewer, is no candidate.
         if (LINEAR_TILES[tile].rows > 4 * std::max(rows, 16) || rows > 16 * LINEAR_TILES[tile].rows * (rows > 128 ? 64 : 1)) continue;
         for (const int perProcessor : {0, 1, 2}) {
-          const int blocks = perProcessor * bench.context().multiprocessors;
-          measure("tiles/" + std::to_string(LINEAR_TILES[tile].rows) + "x" + std::to_string(LINEAR_TILES[tile].outputs) + "/" + std::to_string(blocks),
-                  tuned(LinearKernel::Tiles, tile, blocks));
+          tuning.tile = tile;
+          tuning.blocks = perProcessor * context.multiprocessors;
+          const std::string size = std::to_string(LINEAR_TILES[tile].rows) + "x" + std::to_string(LINEAR_TILES[tile].outputs);
+          measure("tiles/" + size + "/" + std::to_string(tuning.blocks), tuning, linearCost(problem, scheduleTiles(problem, tile, tuning.blocks)));
         }
       }
     }

@@ -54,7 +54,8 @@ void compareTop(RelativeError& error, const uint32_t* tokens, const float* logPr
     seen[token] = true;
     const double misplaced = static_cast<double>(ordered[k]) - expected[token];
     const double wrong = logProbabilities == nullptr ? 0 : static_cast<double>(logProbabilities[k]) - expected[token];
-    error.add(logProbabilities == nullptr ? expected[token] : logProbabilities[k], expected[token], std::fabs(misplaced) > std::fabs(wrong) ? misplaced : wrong);
+    const double difference = std::fabs(misplaced) > std::fabs(wrong) ? misplaced : wrong;
+    error.add(logProbabilities == nullptr ? expected[token] : logProbabilities[k], expected[token], difference);
   }
 }
 

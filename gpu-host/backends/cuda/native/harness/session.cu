@@ -49,6 +49,11 @@ Session::Session(const NamedShape& named, const SessionOptions& options) : named
   engineOptions.graphs = options.graphs;
   engineOptions.cublas = options.cublas;
   engineOptions.timing = true;
+  if (options.precision == "int8") {
+    engineOptions.precision = Precision::Int8;
+  } else if (options.precision != "bf16") {
+    throw std::invalid_argument("precision=" + options.precision + ": bf16 or int8");
+  }
   const double began = nowMs();
   engine = Engine::create(engineOptions, randomWeights(named));
   loadMs = nowMs() - began;
@@ -146,11 +151,16 @@ JsonObject Session::decode(int batch, int context, int steps) {
     last = now;
   }
   engine->wait(under);
+  const GraphReport graphs = engine->graphs();
   return JsonObject()
       .set("shape", named.name)
+      .set("precision", options.precision)
+      .set("graphsCaptured", graphs.captured)
+      .set("graphsRefused", graphs.refused)
+      .set("graphsRefusedWhy", graphs.why)
       .set("batch", batch)
       .set("context", context)
-      .set("floorBytes", weightBytes(named.shape) + contextBytes(named.shape, batch, context))
+      .set("floorBytes", weightBytes(named.shape) / (options.precision == "int8" ? 2 : 1) + contextBytes(named.shape, batch, context))
       .raw("wallMs", wallMs.json())
       .raw("deviceMs", deviceMs.json())
       .raw("hostGapMs", gapMs.json())
@@ -245,6 +255,7 @@ JsonObject Session::describe() const {
   const MemoryReport memory = engine->memory();
   return JsonObject()
       .set("shape", named.name)
+      .set("precision", options.precision)
       .set("graphs", options.graphs)
       .set("cublas", options.cublas)
       .set("rows", options.rows)

@@ -10,6 +10,7 @@ namespace pie::harness {
 
 struct SessionOptions {
   bool graphs = true, cublas = true;
+  std::string precision = "bf16";  // Of weights; or int8.
   int sequences = 128;  // Most of one step.
   int context = 1024;
   int room = 128;       // Tokens that each sequence may grow.

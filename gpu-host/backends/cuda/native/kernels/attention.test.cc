@@ -273,6 +273,11 @@ TEST("attention: a captured launch serves whatever step its tables hold") {
   cudaGraph_t graph;
   cudaGraphExec_t launch;
   testing::cudaOk(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  // Once directly, of no items: a kernel that was never launched is loaded first, which a capture may refuse.
+  itemCount.set({0});
+  testing::cudaOk(cudaDeviceSynchronize());
+  launchAttention<bf16>(out, queries, {pool, shape.slotWidth()}, tables, shape, attentionBlocks(shape, multiprocessors, true), stream);
+  testing::cudaOk(cudaStreamSynchronize(stream));
   testing::cudaOk(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   launchAttention<bf16>(out, queries, {pool, shape.slotWidth()}, tables, shape, attentionBlocks(shape, multiprocessors, true), stream);
   testing::cudaOk(cudaStreamEndCapture(stream, &graph));

@@ -9,6 +9,9 @@
 namespace pie {
 namespace {
 
+// Mixed steps have any number of rows; plans of more shapes than this are made anew.
+constexpr size_t MOST_PLANS = 1024;
+
 // One shape, as the library wants it described, and the algorithm that it names for it.
 struct Plan {
   void *operation = nullptr, *layoutX = nullptr, *layoutW = nullptr, *layoutY = nullptr;
@@ -69,6 +72,15 @@ void makePlan(CublasLt& lt, const Key& key, const std::array<uint32_t, 3>& align
   plan.works = found > 0 && plan.heuristic.status == 0 && plan.heuristic.workspaceBytes <= workspaceBytes;
 }
 
+void forgetPlans(CublasLt& lt) {
+  for (auto& [key, plan] : lt.plans) {
+    for (void* layout : {plan.layoutX, plan.layoutW, plan.layoutY})
+      if (layout) lt.functions.destroyLayout(layout);
+    if (plan.operation) lt.functions.destroyOperation(plan.operation);
+  }
+  lt.plans.clear();
+}
+
 template <typename F>
 bool take(void* library, const char* name, F& function) {
   function = reinterpret_cast<F>(dlsym(library, name));
@@ -113,11 +125,7 @@ CublasLt* openCublasLt() {
 void closeCublasLt(CublasLt* lt) {
   if (!lt) return;
   const std::unique_ptr<CublasLt> owned(lt);
-  for (auto& [key, plan] : lt->plans) {
-    for (void* layout : {plan.layoutX, plan.layoutW, plan.layoutY})
-      if (layout) lt->functions.destroyLayout(layout);
-    if (plan.operation) lt->functions.destroyOperation(plan.operation);
-  }
+  forgetPlans(*lt);
   lt->functions.destroy(lt->handle);
   if (lt->library) dlclose(lt->library);
 }
@@ -130,6 +138,7 @@ bool launchLinearCublas(CublasLt* lt, const Linear<bf16>& linear, const bf16* x,
   const uint64_t aligned = alignments[0] | static_cast<uint64_t>(alignments[1]) << 16 | static_cast<uint64_t>(alignments[2]) << 32;
   const Key key{static_cast<uint64_t>(rows), static_cast<uint64_t>(linear.outputs), static_cast<uint64_t>(linear.inputs), xStride, yStride, wide,
                 linear.bias != nullptr, sum, aligned, workspaceBytes};
+  if (lt->plans.size() >= MOST_PLANS && lt->plans.find(key) == lt->plans.end()) forgetPlans(*lt);
   const auto [at, isNew] = lt->plans.try_emplace(key);
   Plan& plan = at->second;
   if (isNew) makePlan(*lt, key, alignments, plan);

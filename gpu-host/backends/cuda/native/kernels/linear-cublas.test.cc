@@ -189,6 +189,7 @@ struct Product {
 TEST("cublas: every epilogue through its arguments, plans kept, everything given back") {
   const DeviceArray<float> workspace(linearWorkspaceBytes(256, 64, 2) / sizeof(float));
   testing::cudaOk(cudaMemset(workspace, 0, LINEAR_COUNTERS * sizeof(unsigned)));
+  testing::cudaOk(cudaDeviceSynchronize());
   LinearContext context;
   context.workspace = workspace, context.workspaceBytes = workspace.size() * sizeof(float), context.multiprocessors = 2;
   context.cublas = open();
@@ -207,6 +208,7 @@ TEST("cublas: every epilogue through its arguments, plans kept, everything given
 TEST("cublas: a library that has nothing for a product, or wants more memory than there is") {
   const DeviceArray<float> workspace(linearWorkspaceBytes(256, 64, 2) / sizeof(float));
   testing::cudaOk(cudaMemset(workspace, 0, LINEAR_COUNTERS * sizeof(unsigned)));
+  testing::cudaOk(cudaDeviceSynchronize());
   LinearContext context;
   context.workspace = workspace, context.workspaceBytes = workspace.size() * sizeof(float), context.multiprocessors = 2;
   const Product product;

@@ -126,7 +126,10 @@ struct Case {
 // A workspace that must be as clean after as before.
 struct Workspace {
   DeviceArray<float> memory;
-  explicit Workspace(size_t bytes) : memory(bytes / sizeof(float)) { testing::cudaOk(cudaMemset(memory, 0, LINEAR_COUNTERS * sizeof(unsigned))); }
+  explicit Workspace(size_t bytes) : memory(bytes / sizeof(float)) {
+    testing::cudaOk(cudaMemset(memory, 0, LINEAR_COUNTERS * sizeof(unsigned)));
+    testing::cudaOk(cudaDeviceSynchronize());
+  }
   ~Workspace() {
     const std::vector<float> after = memory.host();
     unsigned sum = 0;
@@ -303,8 +306,12 @@ TEST("linear: replayed from a graph") {
   cudaGraph_t graph;
   cudaGraphExec_t exec;
   testing::cudaOk(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  const auto launch = [&] { launchLinear<bf16>({weights, nullptr, 256, 648}, x, 648, y, 256, 9, Epilogue::Wide, workspace.context(inTiles(0, 5)), stream); };
+  // Once directly: a kernel that was never launched is loaded first, which a capture may refuse.
+  launch();
+  testing::cudaOk(cudaStreamSynchronize(stream));
   testing::cudaOk(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  launchLinear<bf16>({weights, nullptr, 256, 648}, x, 648, y, 256, 9, Epilogue::Wide, workspace.context(inTiles(0, 5)), stream);
+  launch();
   testing::cudaOk(cudaStreamEndCapture(stream, &graph));
   testing::cudaOk(cudaGraphInstantiate(&exec, graph, 0));
   for (int i = 0; i < 2; i++) {

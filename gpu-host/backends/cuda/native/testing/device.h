@@ -27,6 +27,8 @@ class DeviceArray {
   size_t size() const { return count; }
   void set(const std::vector<T>& values) {
     if (!values.empty()) cudaOk(cudaMemcpy(data, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+    // From pageable memory it may return before all has landed, and streams of a test's own do not wait for it.
+    cudaOk(cudaDeviceSynchronize());
   }
   // Waits for all streams.
   std::vector<T> host() const {

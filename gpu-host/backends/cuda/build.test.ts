@@ -1,0 +1,107 @@
+import assert from 'node:assert/strict';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { test } from 'node:test';
+import { BuildError, compileAll, forgetOld, Includes, link } from './build-cache.ts';
+import { cardCompiler, emulationCompiler, findNvcc, MissingCompilerError } from './build-tools.ts';
+
+function scratch(t: { after(clean: () => void): void }): string {
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-build-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/** Two sources, one header, and a compiler of this machine. */
+function project(folder: string) {
+  const header = path.join(folder, 'answer.h');
+  const sources = ['main.cc', 'answer.cc'].map((name) => path.join(folder, name));
+  writeFileSync(header, '#pragma once\nint answer();\n');
+  writeFileSync(`${sources[0]}`, '#include "answer.h"\nint main() { return answer(); }\n');
+  writeFileSync(`${sources[1]}`, '#include "answer.h"\nint answer() { return 42; }\n');
+  const compiler = emulationCompiler();
+  const compiled: string[] = [];
+  const compile = (options: { strict?: boolean } = {}) =>
+    compileAll(sources, {
+      folder: path.join(folder, 'objects'),
+      compiler,
+      includes: new Includes(),
+      includeFolders: [],
+      language: '',
+      jobs: 2,
+      extra: [],
+      strict: options.strict ?? false,
+      background: false,
+      onCompiled: (source) => compiled.push(path.basename(source)),
+    });
+  return { header, sources, compiler, compiled, compile };
+}
+
+test('build: compiles what changed, and nothing else', async (t) => {
+  const folder = scratch(t);
+  const { header, sources, compiler, compiled, compile } = project(folder);
+  const objects = await compile();
+  assert.deepEqual(compiled.splice(0).sort(), ['answer.cc', 'main.cc']);
+  const program = path.join(folder, 'program');
+  await link(objects, program, compiler.link, compiler);
+  assert.ok(existsSync(program));
+  assert.deepEqual(await compile(), objects);
+  assert.deepEqual(compiled, []);
+  writeFileSync(`${sources[1]}`, '#include "answer.h"\nint answer() { return 43; }\n');
+  await compile();
+  assert.deepEqual(compiled.splice(0), ['answer.cc']);
+  writeFileSync(header, '#pragma once\n// Known to all.\nint answer();\n');
+  await compile();
+  assert.deepEqual(compiled.splice(0).sort(), ['answer.cc', 'main.cc']);
+});
+
+test('build: two at once compile once', async (t) => {
+  const { compiled, compile } = project(scratch(t));
+  await Promise.all([compile(), compile(), compile()]);
+  assert.deepEqual(compiled.sort(), ['answer.cc', 'main.cc']);
+});
+
+test('build: the lock of a process that was ended holds nobody up', async (t) => {
+  const folder = scratch(t);
+  const { compiler, compiled, compile } = project(folder);
+  mkdirSync(path.join(folder, 'objects'));
+  // Past the largest that a system gives.
+  writeFileSync(path.join(folder, 'objects', `${path.basename(compiler.program)}.lock`), '4194305');
+  await compile();
+  assert.equal(compiled.length, 2);
+});
+
+test('build: what does not compile is said in the compiler’s words, and nothing is kept of it', async (t) => {
+  const folder = scratch(t);
+  const { sources, compile } = project(folder);
+  writeFileSync(`${sources[1]}`, '#include "answer.h"\nint answer() { return nothing; }\n');
+  await assert.rejects(compile(), (error: Error) => error instanceof BuildError && /nothing/.test(error.message));
+  await assert.rejects(compile(), BuildError);
+  writeFileSync(`${sources[1]}`, '#include "answer.h"\nint answer() { int unused; return 42; }\n');
+  await assert.rejects(compile({ strict: true }), /unused/);
+  await compile();
+});
+
+test('build: objects that nobody used for long are forgotten', async (t) => {
+  const folder = scratch(t);
+  const { compile } = project(folder);
+  const objects = await compile();
+  forgetOld(path.join(folder, 'objects'), 1);
+  assert.ok(objects.every((object) => existsSync(object)));
+  forgetOld(path.join(folder, 'objects'), -1);
+  assert.ok(!objects.some((object) => existsSync(object)));
+});
+
+test('build: nvcc is found on PATH and under CUDA_HOME', (t) => {
+  const folder = scratch(t);
+  mkdirSync(path.join(folder, 'bin'));
+  const file = path.join(folder, 'bin', 'nvcc');
+  writeFileSync(file, '#!/bin/sh\nexit 1\n');
+  chmodSync(file, 0o755);
+  assert.equal(findNvcc({ PATH: path.join(folder, 'bin') }), file);
+  assert.equal(findNvcc({ PATH: '', CUDA_HOME: folder }), file);
+});
+
+test('build: an architecture that is none is refused', () => {
+  assert.throws(() => cardCompiler('hopper'), MissingCompilerError);
+});

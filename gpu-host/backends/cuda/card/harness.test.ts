@@ -1,0 +1,127 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { copyFile, mkdtemp, open, readdir, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { build } from '../build-targets.ts';
+
+const TOY = 'shape=toy sequences=4 context=40 room=24 rows=64';
+
+/** The program for the card, on the emulation: that it finds what is right and what is wrong, and that every measurement runs. Its times mean nothing here. */
+describe('cuda-harness, emulated', () => {
+  let folder: string;
+  let harness: string;
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'pie-harness-'));
+    harness = await build('harness', { emulated: true });
+    const written = await run(process.execPath, [join(import.meta.dirname, 'fixtures.ts'), folder, '--small']);
+    assert.equal(written.code, 0, written.stderr);
+  });
+  after(() => rm(folder, { recursive: true, force: true }));
+
+  test('every handler is as the reference says, in bf16 and float32', async (context) => {
+    const json = join(folder, 'check.json');
+    const { code, stdout, stderr } = await run(harness, ['check', folder, '--json', json]);
+    context.diagnostic(`\n${stdout}`);
+    assert.equal(code, 0, `${stdout}${stderr}`);
+    const { good, models } = JSON.parse(await readFile(json, 'utf8'));
+    assert.equal(good, true);
+    assert.equal(models.length, 6);
+    for (const { handlers } of models) assert.ok(handlers.length >= 8, `${handlers.length} handlers`);
+  });
+
+  test('one wrong weight is found', async () => {
+    const broken = await mkdtemp(join(tmpdir(), 'pie-harness-broken-'));
+    try {
+      for (const name of await readdir(folder)) {
+        if (name.startsWith('qwen-3.')) await copyFile(join(folder, name), join(broken, name));
+      }
+      // The last tensors are the head and the last norm: the sign of one value of the norm.
+      const file = await open(join(broken, 'qwen-3.safetensors'), 'r+');
+      const { size } = await file.stat();
+      const headBytes = 2 * 96 * 32;
+      const at = size - headBytes - 1;
+      const { buffer } = await file.read(Buffer.alloc(1), 0, 1, at);
+      await file.write(Buffer.of((buffer[0] as number) ^ 0x80), 0, 1, at);
+      await file.close();
+      for (const precision of ['bf16', 'float32']) {
+        const { code, stdout } = await run(harness, ['check', broken, '--precision', precision]);
+        assert.equal(code, 1, stdout);
+        assert.match(stdout, /NOT within the aims/);
+      }
+    } finally {
+      await rm(broken, { recursive: true, force: true });
+    }
+  });
+
+  test('every measurement answers, and what cannot be measured says why', async () => {
+    const commands = [
+      'device',
+      'copy megabytes=1 times=1',
+      'matmul size=64 times=1',
+      'decode batch=1',
+      `load ${TOY}`,
+      'decode batch=2 context=40 steps=4',
+      'decode batch=5 context=40 steps=4',
+      'prefill tokens=40 times=1',
+      'swap tokens=32 times=1',
+      'unload',
+      'kernels shape=toy batch=2 context=40',
+      'kernels shape=toy rows=40',
+      'linear shape=toy most=1',
+      'load shape=toy sequence=4',
+      'unheard of=1',
+    ];
+    const { code, stdout } = await run(harness, ['bench'], `${commands.join('\n')}\nquit\nnot reached\n`);
+    assert.equal(code, 0);
+    const answers = stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    assert.deepEqual(
+      answers.map(({ command }) => command),
+      commands,
+    );
+    const of = (command: string) => answers.find((each) => each.command === command);
+    assert.equal(of('device').result.emulated, true);
+    assert.ok(of('copy megabytes=1 times=1').result.bytesPerSecond > 0);
+    assert.match(of('decode batch=1').error, /nothing is loaded/);
+    const decode = of('decode batch=2 context=40 steps=4').result;
+    assert.equal(decode.deviceMs.count, 4);
+    assert.equal(decode.graphsRefused, 0);
+    assert.ok(decode.wallMs.median > 0 && decode.floorBytes > 0);
+    assert.match(of('decode batch=5 context=40 steps=4').error, /made for less/);
+    assert.ok(of('prefill tokens=40 times=1').result.flopsPerSecond > 0);
+    const swap = of('swap tokens=32 times=1').result;
+    assert.equal(swap.bytes, 32 * 2 * 2 * 2 * 64 * 2);
+    assert.ok(swap.swapInMs.median > 0 && swap.prefill.wallMs.median > 0);
+    const step = of('kernels shape=toy batch=2 context=40').result;
+    const names = step.kernels.map(({ kernel }: { kernel: string }) => kernel);
+    for (const name of ['qkv', 'o', 'gate_up', 'down', 'head', 'attention', 'top 1'])
+      assert.ok(names.includes(name), name);
+    assert.ok(of('linear shape=toy most=1').result.linears.length > 10);
+    assert.match(of('load shape=toy sequence=4').error, /no setting "sequence"/);
+    assert.match(of('unheard of=1').error, /no command/);
+  });
+});
+
+function run(
+  program: string,
+  args: readonly string[],
+  input = '',
+): Promise<{ code: number | null; stdout: string; stderr: string }> {
+  return new Promise((resolve, reject) => {
+    const child = spawn(program, args, { stdio: ['pipe', 'pipe', 'pipe'] });
+    let [stdout, stderr] = ['', ''];
+    child.stdout.setEncoding('utf8').on('data', (text: string) => {
+      stdout += text;
+    });
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      stderr += text;
+    });
+    child.once('error', reject);
+    child.once('close', (code) => resolve({ code, stdout, stderr }));
+    child.stdin.end(input);
+  });
+}

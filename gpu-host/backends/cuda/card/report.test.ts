@@ -1,0 +1,56 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type Results, report } from './report.ts';
+
+const times = { median: 5, p10: 4.9, p90: 5.2 };
+const RESULTS: Results = {
+  mode: 'quick',
+  ceilings: { bytesPerSecond: 4.3e12, flopsPerSecond: 7.9e14 },
+  aims: [
+    {
+      measure: 'decode 8B, batch 32, over its floor',
+      aim: '≤ 1.5',
+      value: { median: 1.11, least: 1.1, most: 1.2, rounds: 3 },
+      met: true,
+      note: 'a | b',
+    },
+    { measure: 'prefill', aim: '≥ 0.5', value: null, met: null, note: '' },
+    { measure: 'gap', aim: '≤ 50', value: { median: 70, least: 60, most: 80, rounds: 3 }, met: false, note: '' },
+  ],
+  records: [
+    { who: 'harness', round: 0, command: 'device', result: { name: 'A card', driverVersion: 13000 } },
+    {
+      who: 'harness',
+      round: 0,
+      command: 'decode batch=32 context=1024',
+      result: {
+        shape: '8B',
+        batch: 32,
+        wallMs: times,
+        deviceMs: times,
+        pipelinedMs: times,
+        hostGapMs: { median: 0.02 },
+      },
+    },
+    { who: 'peer', round: 0, command: 'decode batch=32', result: { shape: '8B', batch: 32, deviceMs: { median: 7 } } },
+    { who: 'peer', round: 0, command: 'prefill', error: 'out of memory' },
+  ],
+};
+
+test('the report has a section for all that was measured, and none for what was not', () => {
+  const text = report(RESULTS);
+  assert.match(text, /\*\*Random weights\*\*/);
+  assert.match(
+    text,
+    /\| decode 8B, batch 32, over its floor \| ≤ 1\.5 \| 1\.110 \(1\.100–1\.200\) \| met \| a \\\| b \|/,
+  );
+  assert.match(text, /\| gap \| ≤ 50 \| 70\.0 \(60\.0–80\.0\) \| \*\*missed\*\* \|/);
+  assert.match(text, /\| 8B \| 32 \| 5\.00 \(4\.90–5\.20\) \| 5\.00 \| 5\.00 \| 20 \| 7\.00 \| 6400 \|/);
+  assert.match(text, /\| peer \| prefill \| out of memory \|/);
+  assert.doesNotMatch(text, /## Products|## Kernels|## Variations|platform tax/);
+  const tax = {
+    ...{ shape: '8B', clients: 32, aim: 1.02, bareMs: { median: 4.8 } },
+    rows: [{ way: 'fused', perTokenMs: { median: 5 }, ratio: { median: 1.04, min: 1.03, max: 1.05 } }],
+  };
+  assert.match(report(RESULTS, tax), /\| platform tax, 32 inferlets, 8B, fused \| ≤ 1\.02 \| 1\.040 .* \*\*missed\*\*/);
+});
