@@ -85,8 +85,8 @@ export interface ObjectCacheOptions {
   readonly compiler: Compiler;
   readonly includes: Includes;
   readonly includeFolders: readonly string[];
-  /** The header that defines the words of CUDA: that they are in there says nothing. */
-  readonly language: string;
+  /** Where the headers are that define the words of CUDA: that they are in there says nothing. Beginnings of paths. */
+  readonly language: readonly string[];
   /** Files that are compiled at the same time. */
   readonly jobs: number;
   readonly onCompiled: (source: string, done: number, of: number, warnings: string) => void;
@@ -126,7 +126,8 @@ const CARD_CODE = /__(global|device|shared)__|\bLAUNCH\s*\(/;
 
 function argumentsOf(source: string, includes: Includes, options: ObjectCacheOptions): string[] {
   const { compiler, includeFolders, extra, language } = options;
-  const card = includes.of(source).some((file) => file !== language && CARD_CODE.test(includes.text(file).toString()));
+  const files = includes.of(source).filter((file) => !language.some((start) => file.startsWith(start)));
+  const card = files.some((file) => CARD_CODE.test(includes.text(file).toString()));
   return [...(card ? compiler.compile : compiler.compileHost), ...includeFolders.map((one) => `-I${one}`), ...extra];
 }
 

@@ -55,7 +55,7 @@ async function buildOnce(target: Target, options: BuildOptions): Promise<string>
     compiler,
     includes,
     includeFolders: [path.join(ROOT, 'node_modules', 'node-api-headers', 'include')],
-    language: path.join(NATIVE, 'device', 'device.h'),
+    language: [path.join(NATIVE, 'device', 'device.h'), path.join(NATIVE, 'emulation') + path.sep],
     jobs: options.jobs ?? os.availableParallelism(),
     extra: options.extra ?? [],
     strict: options.strict ?? false,

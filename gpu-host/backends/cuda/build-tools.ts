@@ -74,12 +74,12 @@ export function emulationCompiler(sanitize = false, env: NodeJS.ProcessEnv = pro
       if (!builds(program, checks)) continue;
       const mac = process.platform === 'darwin';
       const warnings = ['-Wall', '-Wextra', '-Wno-unknown-pragmas', '-Wno-pass-failed'];
-      const compile = ['-x', 'c++', '-std=c++17', '-O1', '-fPIC', '-pthread', ...warnings, ...checks];
+      const compileHost = ['-x', 'c++', '-std=c++17', '-O1', '-fPIC', '-pthread', ...warnings];
       return {
         program,
         version,
-        compile,
-        compileHost: compile,
+        compile: [...compileHost, ...checks],
+        compileHost: sanitize ? [...compileHost, ...checks] : compileHost,
         link: ['-pthread', ...(mac ? [] : ['-ldl']), ...checks],
         linkShared: ['-shared', '-pthread', ...(mac ? ['-undefined', 'dynamic_lookup'] : ['-ldl']), ...checks],
       };

@@ -27,7 +27,7 @@ function project(folder: string) {
       compiler,
       includes: new Includes(),
       includeFolders: [],
-      language: '',
+      language: [],
       jobs: 2,
       extra: [],
       strict: options.strict ?? false,

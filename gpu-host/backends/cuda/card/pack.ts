@@ -35,7 +35,7 @@ const STOOD_IN: Readonly<Record<string, readonly string[]>> = {
   'componentize-qjs': ['componentize'],
 };
 /** Optional parts of packages, and what only developers read. */
-const LEFT_OUT = ['binaryen', 'oxc-minify', 'node', 'cli-progress'];
+const LEFT_OUT = ['binaryen', 'oxc-minify', 'node'];
 const DEAD_WEIGHT =
   /\.(map|md|markdown|d\.ts|d\.mts|d\.cts|ts|mts|cts|flow)$|\/(test|tests|docs|example|examples|benchmark)\//;
 /** Packages of the tests, and what the addon is compiled with. */
@@ -115,10 +115,14 @@ function packNode(out: string, scratch: string): void {
   const folder = join(scratch, 'node');
   mkdirSync(join(folder, 'lib'), { recursive: true });
   say('copying Node and packages');
-  copyFileSync(process.execPath, join(folder, 'node'));
-  execFileSync('strip', [join(folder, 'node')]);
+  // Where the package of that name has it, which is where the `pie` command looks.
+  const node = join(folder, 'node_modules', 'node', 'bin', 'node');
+  mkdirSync(dirname(node), { recursive: true });
+  copyFileSync(process.execPath, node);
+  execFileSync('strip', [node]);
+  // Not on every system, unlike the others that it loads.
   for (const library of librariesOf(process.execPath))
-    if (!basename(library).startsWith('libstdc++')) copyFileSync(library, join(folder, 'lib', basename(library)));
+    if (basename(library).startsWith('libatomic')) copyFileSync(library, join(folder, 'lib', basename(library)));
   for (const at of packagesNeeded()) copyPackage(at, join(folder, 'node_modules', relative(MODULES, at)));
   for (const [name, exported] of Object.entries(STOOD_IN)) standIn(join(folder, 'node_modules', name), exported);
   say('building the inferlet');

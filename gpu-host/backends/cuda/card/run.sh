@@ -53,22 +53,30 @@ step() {
   return $code
 }
 
-# build NAME SOURCE…: nvcc over all of them at once, as many as there are processors.
+# compile SOURCE: into an object of its own, unless an earlier call did.
+compile() {
+  local object=$work/objects/$(echo "${1#"$native"/}" | tr / _).o
+  [ -e "$object" ] && return
+  nvcc -x cu -gencode=arch=compute_90a,code=sm_90a -O3 -std=c++17 -Xcompiler -fPIC -c "$1" -o "$object.part" && mv "$object.part" "$object"
+}
+
+# build NAME SOURCE…: as many compilers at once as there are processors.
 build() {
-  local name=$1 objects=$work/objects
+  local name=$1 linked=()
   shift
-  mkdir -p "$objects"
-  printf '%s\0' "$@" | NATIVE=$native OBJECTS=$objects xargs -0 -P "$(nproc)" -I{} sh -c '
-    object=$OBJECTS/$(echo "${1#$NATIVE/}" | tr / _).o
-    [ -e "$object" ] || nvcc -x cu -gencode=arch=compute_90a,code=sm_90a -O3 -std=c++17 -Xcompiler -fPIC -c "$1" -o "$object.part" && { [ ! -e "$object.part" ] || mv "$object.part" "$object"; }' sh {} || return 1
-  local linked=()
-  for source in "$@"; do linked+=("$objects/$(echo "${source#"$native"/}" | tr / _).o"); done
+  mkdir -p "$work/objects"
+  printf '%s\0' "$@" | xargs -0 -P "$(nproc)" -I{} bash -c 'compile "$1"' bash {} || return 1
+  for source in "$@"; do linked+=("$work/objects/$(echo "${source#"$native"/}" | tr / _).o"); done
   nvcc -gencode=arch=compute_90a,code=sm_90a -cudart static "${linked[@]}" -o "$work/$name" -ldl -lpthread
 }
-export -f build
+export -f build compile
 export native work
 
-unpack() { mkdir -p "$2" && "$python" -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2], filter="fully_trusted")' "$1" "$2"; }
+# unpack ARCHIVE FOLDER: where there may be no xz.
+unpack() {
+  mkdir -p "$2" &&
+    "$python" -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2], filter="fully_trusted")' "$1" "$2"
+}
 export -f unpack
 export python
 
@@ -92,7 +100,8 @@ else
   # Objects of other sources are no use; those of these are kept from an earlier call.
   [ "$(cat "$work/sources" 2>/dev/null)" = "$now" ] || rm -rf "$work/objects" "$harness" "$tests"
   echo "$now" >"$work/sources"
-  if [ -n "$pack" ] && [ "$(cat "$pack/sources" 2>/dev/null)" = "$now" ] && unpack "$pack/programs.tar.xz" "$work/programs" && "$work/programs/cuda-harness" bench </dev/null 2>>"$log"; then
+  if [ -n "$pack" ] && [ "$(cat "$pack/sources" 2>/dev/null)" = "$now" ] && unpack "$pack/programs.tar.xz" "$work/programs" &&
+    "$work/programs/cuda-harness" bench </dev/null 2>>"$log"; then
     echo "[$SECONDS s] the pack's programs run here"
     harness=$work/programs/cuda-harness
     tests=$work/programs/cuda-tests
@@ -102,12 +111,8 @@ else
   fi
   # PyTorch brings cuBLASLt; without PyTorch it may be where the loader looks.
   if [ -z "${PIE_CUBLASLT:-}" ]; then
-    PIE_CUBLASLT=$("$python" - <<'PY' 2>/dev/null
-import glob, os, sysconfig
-folders = {sysconfig.get_paths()[key] for key in ("purelib", "platlib")}
-print(next((file for folder in folders for pattern in ("nvidia/cu*/lib/libcublasLt.so.*", "nvidia/cublas/lib/libcublasLt.so.*") for file in sorted(glob.glob(os.path.join(folder, pattern)))), ""))
-PY
-)
+    packages=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["platlib"])' 2>/dev/null)
+    PIE_CUBLASLT=$(ls "$packages"/nvidia/*/lib/libcublasLt.so.* 2>/dev/null | head -n 1)
     [ -n "$PIE_CUBLASLT" ] || PIE_CUBLASLT=$(ls /usr/local/cuda*/lib64/libcublasLt.so.1[2-9] 2>/dev/null | head -n 1)
     [ -n "$PIE_CUBLASLT" ] && export PIE_CUBLASLT
   fi
@@ -128,33 +133,45 @@ fi
 
 if [ -n "$tests" ]; then
   if [ ! -x "$tests" ] && [ "$mode" = full ]; then
-    mapfile -t files < <(product; find "$native/device" "$native/kernels" "$native/engine" "$native/harness" -name '*.test.c[uc]'; echo "$native/testing/main.cc")
+    mapfile -t files < <(
+      product
+      find "$native/device" "$native/kernels" "$native/engine" "$native/harness" -name '*.test.c[uc]'
+      echo "$native/testing/main.cc"
+    )
     step 'build of the tests' 240 bash -c 'build cuda-tests "$@"' bash "${files[@]}"
   fi
   [ -x "$tests" ] && step 'C++ tests' 60 "$tests"
 fi
 
 # Node, and the packages that it loads, go where this tree looks for them; a tree that has its own keeps them.
+with_node=(env "LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+:}$work/node/lib"
+  "PATH=$work/redis:$work/node/node_modules/node/bin:$PATH" "PIE_CUDA_ADDON=$work/programs/pie-cuda.node")
 if [ -n "$pack" ] && [ -e "$pack/node.tar.xz" ] && step 'unpack Node' 60 bash -c 'unpack "$@"' bash "$pack/node.tar.xz" "$work/node"; then
   [ -e "$root/node_modules" ] || ln -s "$work/node/node_modules" "$root/node_modules"
-  export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+:}$work/node/lib PATH=$work/node:$PATH PIE_CUDA_ADDON=$work/programs/pie-cuda.node
   cd "$root" || exit 1
-  [ -e "$PIE_CUDA_ADDON" ] || step 'build of the addon' 240 node gpu-host/backends/cuda/build.ts --out "$PIE_CUDA_ADDON"
-  step 'backend tests in Node' 120 node --test --test-name-pattern=cuda gpu-host/backends/cuda/parity.test.ts gpu-host/backends/conformance*.test.ts
+  [ -e "$work/programs/pie-cuda.node" ] ||
+    step 'build of the addon' 240 "${with_node[@]}" node gpu-host/backends/cuda/build.ts --out "$work/programs/pie-cuda.node"
+  step 'backend tests in Node' 120 "${with_node[@]}" node --test --test-name-pattern=cuda \
+    gpu-host/backends/cuda/parity.test.ts gpu-host/backends/conformance*.test.ts
   grep -E '^(#|ℹ) (tests|pass|fail) ' "$work/step.txt"
 fi
+taxed=
+[ "$mode" = full ] && [ -n "$pack" ] && [ -e "$pack/redis.tar.xz" ] && [ -d "$work/node" ] && taxed=1
 
 # What is left of the time, less that of the platform's tax.
 total=${PIE_CARD_SECONDS:-$([ "$mode" = full ] && echo 540 || echo 240)}
 reserve=5
-[ -n "$pack" ] && [ -e "$pack/redis.tar.xz" ] && reserve=120
+[ -n "$taxed" ] && reserve=120
 seconds=$((total - SECONDS - reserve))
 [ "$seconds" -gt 30 ] || seconds=30
 step 'measurements' $((seconds + 30)) "$python" "$here/bench.py" --harness "$harness" --out "$out" --seconds "$seconds" "${peer[@]}" "${size[@]}"
 cp "$work/step.txt" "$work/bench.txt"
 
-if [ -n "$pack" ] && [ -e "$pack/redis.tar.xz" ] && [ -x "$work/node/node" ] && unpack "$pack/redis.tar.xz" "$work/redis"; then
-  PATH=$work/redis:$PATH step "the platform's tax" 240 node gpu-host/backends/cuda/card/platform-tax.ts --harness "$harness" --component "$work/node/decode.wasm" --json "$out/tax.json"
+if [ -n "$taxed" ] && unpack "$pack/redis.tar.xz" "$work/redis"; then
+  # 16 GB of weights are written soonest into memory.
+  [ "$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)" -gt 24000000 ] 2>/dev/null && export TMPDIR=/dev/shm
+  step "the platform's tax" 240 "${with_node[@]}" node gpu-host/backends/cuda/card/platform-tax.ts --harness "$harness" \
+    --component "$work/node/decode.wasm" --json "$out/tax.json"
   tail -n 5 "$work/step.txt"
 fi
 

@@ -32,6 +32,8 @@ EPSILON = 1e-5
 THETA = 5e5
 DEVICE = "cuda"
 DTYPE = torch.bfloat16
+# What scaled_dot_product_attention may use; None leaves it to PyTorch.
+BACKENDS = (None, "FLASH_ATTENTION", "CUDNN_ATTENTION")
 
 
 def quantiles(values):
@@ -84,7 +86,14 @@ class Model:
         self.head = self.embeddings if self.tied else matrix(self.vocabulary, self.hidden)
         one = lambda: torch.ones(self.hidden, device=DEVICE, dtype=DTYPE)
         self.weights = [
-            (one(), matrix(query + 2 * key, self.hidden), matrix(self.hidden, query), one(), matrix(2 * self.intermediate, self.hidden), matrix(self.hidden, self.intermediate))
+            (
+                one(),
+                matrix(query + 2 * key, self.hidden),
+                matrix(self.hidden, query),
+                one(),
+                matrix(2 * self.intermediate, self.hidden),
+                matrix(self.hidden, self.intermediate),
+            )
             for _ in range(self.layers)
         ]
         self.norm = one()
@@ -177,7 +186,7 @@ class Model:
             return self.graphs[key]
         caches = self.caches(batch, context + 8)
         tried, best = {}, None
-        for way, backend in [("grouped", None), ("gqa", None), ("grouped", "FLASH_ATTENTION"), ("gqa", "FLASH_ATTENTION"), ("gqa", "CUDNN_ATTENTION"), ("grouped", "CUDNN_ATTENTION")]:
+        for way, backend in [(way, backend) for backend in BACKENDS for way in ("grouped", "gqa")]:
             label = f"{way}, {backend or 'default'}"
             try:
                 graph = self.decode_graph(batch, context, way, backend, caches, compiled)
@@ -201,7 +210,8 @@ class Model:
             graph.replay()
         torch.cuda.synchronize()
         wall = (time.perf_counter() - began) * 1e3 / steps
-        return dict(shape=self.name, batch=batch, context=context, deviceMs=quantiles(milliseconds), wallMs=wall, way=label, tried=tried, compiled=compiled)
+        found = dict(deviceMs=quantiles(milliseconds), wallMs=wall, way=label, tried=tried)
+        return dict(shape=self.name, batch=batch, context=context, compiled=compiled, **found)
 
     @torch.inference_mode()
     def prefill(self, tokens, times):
@@ -226,7 +236,7 @@ class Model:
 
         tried = {}
         if self.best_prefill is None:
-            for backend in [None, "FLASH_ATTENTION", "CUDNN_ATTENTION"]:
+            for backend in BACKENDS:
                 try:
                     tried[backend or "default"] = quantiles(device_times(with_backend(backend), 1, 2))["median"]
                 except Exception as error:

@@ -18,8 +18,8 @@ __device__ __forceinline__ void copyAsync16(void* shared, const void* global) {
 // The same; where not `valid` nothing is read and zeros are written. `global` must be an address that exists all the same.
 __device__ __forceinline__ void copyAsync16(void* shared, const void* global, bool valid) {
 #ifdef __CUDACC__
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(shared))), "l"(global), "r"(valid ? 16 : 0)
-               : "memory");
+  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(valid ? 16 : 0) : "memory");
 #else
   emulation::copyAsync(shared, global, valid ? 16 : 0);
 #endif

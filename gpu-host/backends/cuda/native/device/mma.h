@@ -61,7 +61,10 @@ __device__ __forceinline__ void loadMatricesTransposed(uint32_t (&matrices)[1], 
 }
 __device__ __forceinline__ void loadMatricesTransposed(uint32_t (&matrices)[2], const void* row) {
 #ifdef __CUDACC__
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(matrices[0]), "=r"(matrices[1]) : "r"(PIE_SHARED_ADDRESS(row)) : "memory");
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(matrices[0]), "=r"(matrices[1])
+               : "r"(PIE_SHARED_ADDRESS(row))
+               : "memory");
 #else
   emulation::loadMatrices(matrices, 2, true, row);
 #endif

@@ -8,7 +8,7 @@ namespace emulation {
 
 struct Device {
   int count = 1;
-  size_t memoryBytes = size_t{4} << 30;
+  size_t memoryBytes = size_t{1} << 30;
   int multiprocessors = 4;
 };
 // Of all later calls.

@@ -134,15 +134,20 @@ unsigned __match_any_sync(unsigned mask, T value, EMULATED_SITE) {
   emulation::warpCollective(mask, emulation::completeMatch, &operand, {"__match_any_sync", file, line});
   return operand.result;
 }
-inline unsigned __reduce_add_sync(unsigned mask, unsigned v, EMULATED_SITE) { return emulation::vote<emulation::AddUp>(mask, v, {"__reduce_add_sync", file, line}); }
-inline int __reduce_add_sync(unsigned mask, int v, EMULATED_SITE) { return int(emulation::vote<emulation::AddUp>(mask, unsigned(v), {"__reduce_add_sync", file, line})); }
-inline unsigned __reduce_min_sync(unsigned mask, unsigned v, EMULATED_SITE) { return emulation::vote<emulation::LeastUnsigned>(mask, v, {"__reduce_min_sync", file, line}); }
-inline int __reduce_min_sync(unsigned mask, int v, EMULATED_SITE) { return int(emulation::vote<emulation::LeastSigned>(mask, unsigned(v), {"__reduce_min_sync", file, line})); }
-inline unsigned __reduce_max_sync(unsigned mask, unsigned v, EMULATED_SITE) { return emulation::vote<emulation::MostUnsigned>(mask, v, {"__reduce_max_sync", file, line}); }
-inline int __reduce_max_sync(unsigned mask, int v, EMULATED_SITE) { return int(emulation::vote<emulation::MostSigned>(mask, unsigned(v), {"__reduce_max_sync", file, line})); }
-inline unsigned __reduce_and_sync(unsigned mask, unsigned v, EMULATED_SITE) { return emulation::vote<emulation::AndBits>(mask, v, {"__reduce_and_sync", file, line}); }
-inline unsigned __reduce_or_sync(unsigned mask, unsigned v, EMULATED_SITE) { return emulation::vote<emulation::OrBits>(mask, v, {"__reduce_or_sync", file, line}); }
-inline unsigned __reduce_xor_sync(unsigned mask, unsigned v, EMULATED_SITE) { return emulation::vote<emulation::XorBits>(mask, v, {"__reduce_xor_sync", file, line}); }
+#define EMULATED_REDUCTION(name, T, Join)                                                                   \
+  inline T name(unsigned mask, T value, EMULATED_SITE) {                                                   \
+    return static_cast<T>(emulation::vote<emulation::Join>(mask, static_cast<unsigned>(value), {#name, file, line})); \
+  }
+EMULATED_REDUCTION(__reduce_add_sync, unsigned, AddUp)
+EMULATED_REDUCTION(__reduce_add_sync, int, AddUp)
+EMULATED_REDUCTION(__reduce_min_sync, unsigned, LeastUnsigned)
+EMULATED_REDUCTION(__reduce_min_sync, int, LeastSigned)
+EMULATED_REDUCTION(__reduce_max_sync, unsigned, MostUnsigned)
+EMULATED_REDUCTION(__reduce_max_sync, int, MostSigned)
+EMULATED_REDUCTION(__reduce_and_sync, unsigned, AndBits)
+EMULATED_REDUCTION(__reduce_or_sync, unsigned, OrBits)
+EMULATED_REDUCTION(__reduce_xor_sync, unsigned, XorBits)
+#undef EMULATED_REDUCTION
 
 // The block's own reductions at a barrier.
 int __syncthreads_count(int predicate, EMULATED_SITE);

@@ -42,7 +42,8 @@ cudaError_t allocate(void** pointer, size_t bytes, Memory memory) {
   if (bytes == 0) return cudaSuccess;
   Pieces& all = pieces();
   std::lock_guard lock(all.mutex);
-  if (memory == Memory::Device && (bytes > device().memoryBytes || all.deviceBytes + roundUp(bytes, GRANULARITY) > device().memoryBytes)) return cudaErrorMemoryAllocation;
+  const size_t total = device().memoryBytes;
+  if (memory == Memory::Device && (bytes > total || all.deviceBytes + roundUp(bytes, GRANULARITY) > total)) return cudaErrorMemoryAllocation;
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t usable = roundUp(bytes, ALIGNMENT), middle = roundUp(usable, page), whole = middle + 2 * page;
   void* mapping = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -259,7 +260,8 @@ cudaError_t cudaMemcpy2D(void* to, size_t toPitch, const void* from, size_t from
     return emulation::start({static_cast<char*>(to), static_cast<const char*>(from), toPitch, fromPitch, width, height, false, false}, kind, nullptr, true);
   });
 }
-cudaError_t cudaMemcpy2DAsync(void* to, size_t toPitch, const void* from, size_t fromPitch, size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpy2DAsync(void* to, size_t toPitch, const void* from, size_t fromPitch, size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream) {
   return api("cudaMemcpy2DAsync", [&] {
     return emulation::start({static_cast<char*>(to), static_cast<const char*>(from), toPitch, fromPitch, width, height, false, false}, kind, stream, false);
   });

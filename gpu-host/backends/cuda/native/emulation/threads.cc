@@ -187,7 +187,8 @@ void BlockRun::runBlock(uint64_t number, uint64_t seed) {
     const unsigned i = backwards ? threads - 1 - n : n;
     Fiber& fiber = fibers[i];
     fiber.threadIdx = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
-    fiber.blockIdx = {static_cast<unsigned>(number % grid.x), static_cast<unsigned>(number / grid.x % grid.y), static_cast<unsigned>(number / (uint64_t{grid.x} * grid.y))};
+    fiber.blockIdx = {static_cast<unsigned>(number % grid.x), static_cast<unsigned>(number / grid.x % grid.y),
+                      static_cast<unsigned>(number / (uint64_t{grid.x} * grid.y))};
     fiber.blockDim = block;
     fiber.gridDim = grid;
     fiber.linear = i;
@@ -331,7 +332,8 @@ void BlockRun::stuck() {
   for (size_t i = 0; i < groups.size() && i < 6; i++) {
     const Fiber& fiber = *groups[i].first;
     char line[512];
-    std::snprintf(line, sizeof line, "%s %u from thread %u on at %s (%s:%d", i ? ";" : "", groups[i].count, fiber.linear, fiber.site.what, fiber.site.file, fiber.site.line);
+    std::snprintf(line, sizeof line, "%s %u from thread %u on at %s (%s:%d", i ? ";" : "", groups[i].count, fiber.linear, fiber.site.what, fiber.site.file,
+                  fiber.site.line);
     who += line;
     if (fiber.state == State::InWarp) std::snprintf(line, sizeof line, ", mask %08x)", fiber.lanes), who += line;
     else who += ")";
@@ -378,9 +380,9 @@ std::string whereInKernel() {
   if (!current) return "";
   const Fiber& fiber = *static_cast<const Fiber*>(current);
   char text[512];
-  std::snprintf(text, sizeof text, "kernel %s, block (%u, %u, %u) of (%u, %u, %u), thread (%u, %u, %u) of (%u, %u, %u)", fiber.block->grid->kernel, fiber.blockIdx.x,
-                fiber.blockIdx.y, fiber.blockIdx.z, fiber.gridDim.x, fiber.gridDim.y, fiber.gridDim.z, fiber.threadIdx.x, fiber.threadIdx.y, fiber.threadIdx.z,
-                fiber.blockDim.x, fiber.blockDim.y, fiber.blockDim.z);
+  std::snprintf(text, sizeof text, "kernel %s, block (%u, %u, %u) of (%u, %u, %u), thread (%u, %u, %u) of (%u, %u, %u)", fiber.block->grid->kernel,
+                fiber.blockIdx.x, fiber.blockIdx.y, fiber.blockIdx.z, fiber.gridDim.x, fiber.gridDim.y, fiber.gridDim.z, fiber.threadIdx.x, fiber.threadIdx.y,
+                fiber.threadIdx.z, fiber.blockDim.x, fiber.blockDim.y, fiber.blockDim.z);
   return text;
 }
 

@@ -51,9 +51,11 @@ struct ScratchMemory {
   Scratch<T> scratch;
   uint8_t* areas;
   uint8_t* side;
-  ScratchMemory(Carver& carver, const PlanContext& context)
+  uint8_t* pages;
+  ScratchMemory(Carver& carver, const PlanContext& context, int pageSize)
       : scratch(layScratch<T>(carver, context)), areas(carver.take<uint8_t>(Steps<T>::areaBytes(context))),
-        side(carver.take<uint8_t>(SideWork<T>::deviceBytes(context))) {}
+        side(carver.take<uint8_t>(SideWork<T>::deviceBytes(context))),
+        pages(carver.take<uint8_t>(PageMover::stagingBytes(context.limits, pageSize, sizeof(T)))) {}
 };
 
 template <typename T>
@@ -81,7 +83,7 @@ class EngineOf final : public Engine {
     }
     steps_ = std::make_unique<Steps<T>>(model_, areas_, options.timing);
     side_ = std::make_unique<SideWork<T>>(model_, sideMemory_, steps_->computing());
-    pages_ = std::make_unique<PageMover>(static_cast<uint8_t*>(memory_.pool.get()), context.limits, options.pageSize, sizeof(T));
+    pages_ = std::make_unique<PageMover>(static_cast<uint8_t*>(memory_.pool.get()), staging_, context.limits, options.pageSize, sizeof(T));
   }
 
   uint64_t submit(const Batch& batch) override {
@@ -167,7 +169,7 @@ class EngineOf final : public Engine {
     const auto needFor = [&](int pages) {
       const PlanContext context = planContext<T>(options_, pages, multiprocessors_);
       Carver scratch;
-      ScratchMemory<T>(scratch, context);
+      ScratchMemory<T>(scratch, context, options_.pageSize);
       return MemoryNeed{blockBytes(weights.bytes()), blockBytes(poolValues(context.limits) * sizeof(T)), blockBytes(scratch.bytes())};
     };
     const int64_t spare = std::max(options_.scratchSlots, options_.maxRows) + 1;
@@ -180,10 +182,11 @@ class EngineOf final : public Engine {
     model_.epsilon = options_.shape.rmsEpsilon;
     Carver weights(memory_.weights.get()), scratch(memory_.scratch.get());
     model_.weights = layWeights<T>(weights, options_);
-    const ScratchMemory<T> laid(scratch, context);
+    const ScratchMemory<T> laid(scratch, context, options_.pageSize);
     model_.scratch = laid.scratch;
     areas_ = laid.areas;
     sideMemory_ = laid.side;
+    staging_ = laid.pages;
     model_.pool = static_cast<T*>(memory_.pool.get());
     model_.linear.workspace = model_.scratch.workspaceBytes > 0 ? model_.scratch.workspace : nullptr;
     model_.linear.workspaceBytes = model_.scratch.workspaceBytes;
@@ -224,6 +227,7 @@ class EngineOf final : public Engine {
   DeviceModel<T> model_;
   uint8_t* areas_ = nullptr;
   uint8_t* sideMemory_ = nullptr;
+  uint8_t* staging_ = nullptr;
   std::shared_ptr<AdapterLedger> ledger_;
   uint64_t nextAdapter_ = 1;
   std::unique_ptr<Steps<T>> steps_;

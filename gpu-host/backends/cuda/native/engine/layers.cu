@@ -1,7 +1,7 @@
 #include "layers.h"
 #include <algorithm>
 #include "../kernels/rows.h"
-#include "gate.h"
+#include "small.h"
 
 namespace pie {
 

@@ -1,32 +1,68 @@
 #include "pages.h"
+#include <algorithm>
 #include <string>
 
 namespace pie {
 
-PageMover::PageMover(uint8_t* pool, const StepLimits& limits, int pageSize, size_t valueBytes)
-    : pool_(pool), limits_(limits), pageSize_(pageSize), pieceBytes_(static_cast<size_t>(pageSize) * limits.shape.slotWidth() * valueBytes),
-      layerBytes_(static_cast<size_t>(limits.totalSlots()) * limits.shape.slotWidth() * valueBytes) {}
+namespace {
+
+// Enough for the bus to be busy between two kernels.
+constexpr size_t STAGED_BYTES = size_t{8} << 20;
+
+size_t slotBytes(const StepLimits& limits, size_t valueBytes) { return limits.shape.slotWidth() * valueBytes; }
+
+int pagesAtOnce(size_t pageBytes) { return static_cast<int>(std::clamp<size_t>(STAGED_BYTES / pageBytes, 1, PageMove::MOST)); }
+
+}  // namespace
+
+size_t PageMover::stagingBytes(const StepLimits& limits, int pageSize, size_t valueBytes) {
+  const size_t pageBytes = pageSize * slotBytes(limits, valueBytes) * limits.shape.layers;
+  return 2 * blockBytes(pagesAtOnce(pageBytes) * pageBytes);
+}
+
+PageMover::PageMover(uint8_t* pool, uint8_t* staging, const StepLimits& limits, int pageSize, size_t valueBytes)
+    : pool_(pool), pageCount_(limits.slots / pageSize), pageBytes_(pageSize * slotBytes(limits, valueBytes) * limits.shape.layers), move_{} {
+  move_.layers = limits.shape.layers;
+  move_.layerBytes = limits.totalSlots() * slotBytes(limits, valueBytes);
+  move_.pieceBytes = pageSize * slotBytes(limits, valueBytes);
+  atOnce_ = pagesAtOnce(pageBytes_);
+  in_.staging = staging;
+  out_.staging = staging + blockBytes(atOnce_ * pageBytes_);
+}
+
+PageMover::~PageMover() {
+  for (const Way* way : {&in_, &out_}) (void)cudaStreamSynchronize(way->stream);
+}
 
 template <typename Copy>
-void PageMover::each(const int* pages, int count, const Event& copied, const Copy& copy) {
-  const int pageCount = limits_.slots / pageSize_;
+void PageMover::move(Way& way, const int* pages, int count, const Event& copied, bool out, const Copy& copy) {
   for (int i = 0; i < count; i++)
-    if (pages[i] < 0 || pages[i] >= pageCount) refuse("There is no page " + std::to_string(pages[i]) + " among " + std::to_string(pageCount) + ".");
-  const std::lock_guard<std::mutex> lock(mutex_);
-  stream_.wait(copied);
-  size_t onHost = 0;
-  for (int i = 0; i < count; i++)
-    for (int layer = 0; layer < limits_.shape.layers; layer++, onHost += pieceBytes_)
-      copy(pool_ + layer * layerBytes_ + pages[i] * pieceBytes_, onHost);
-  stream_.synchronize();
+    if (pages[i] < 0 || pages[i] >= pageCount_) refuse("There is no page " + std::to_string(pages[i]) + " among " + std::to_string(pageCount_) + ".");
+  const std::lock_guard<std::mutex> lock(way.mutex);
+  way.stream.wait(copied);
+  for (int first = 0; first < count; first += atOnce_) {
+    PageMove some = move_;
+    some.count = std::min(atOnce_, count - first);
+    std::copy_n(pages + first, some.count, some.pages);
+    const size_t bytes = some.count * pageBytes_, at = first * pageBytes_;
+    if (!out) copy(bytes, at);
+    launchMovePages(pool_, way.staging, some, out, way.stream);
+    checkLaunches();
+    if (out) copy(bytes, at);
+  }
+  way.stream.synchronize();
 }
 
 void PageMover::read(const int* pages, int count, uint8_t* into, const Event& copied) {
-  each(pages, count, copied, [&](uint8_t* piece, size_t at) { CUDA_CALL(cudaMemcpyAsync(into + at, piece, pieceBytes_, cudaMemcpyDeviceToHost, stream_)); });
+  move(out_, pages, count, copied, true, [&](size_t bytes, size_t at) {
+    CUDA_CALL(cudaMemcpyAsync(into + at, out_.staging, bytes, cudaMemcpyDeviceToHost, out_.stream));
+  });
 }
 
 void PageMover::write(const int* pages, int count, const uint8_t* from, const Event& copied) {
-  each(pages, count, copied, [&](uint8_t* piece, size_t at) { CUDA_CALL(cudaMemcpyAsync(piece, from + at, pieceBytes_, cudaMemcpyHostToDevice, stream_)); });
+  move(in_, pages, count, copied, false, [&](size_t bytes, size_t at) {
+    CUDA_CALL(cudaMemcpyAsync(in_.staging, from + at, bytes, cudaMemcpyHostToDevice, in_.stream));
+  });
 }
 
 }  // namespace pie

@@ -27,7 +27,7 @@ PlanContext contextOf(bool graphs, bool fast) {
   context.limits = stepLimits(options, options.pageCount);
   context.limits.keys = 300;
   context.limits.maskWords = 80;
-  context.limits.allowedRows = 9;
+  context.limits.allowedRows = 20;
   context.multiprocessors = 4;
   context.fastAttention = fast;
   context.graphs = graphs;
@@ -238,7 +238,7 @@ TEST("plans of random batches say what each row sees, where it goes and what is 
     for (const Part& part : parts) {
       CHECK(part.rows <= context.limits.rows && static_cast<int>(part.pieces.size()) <= context.limits.sequences);
       CHECK(part.keys <= context.limits.keys && part.maskWords <= context.limits.maskWords && part.results <= context.limits.results);
-      CHECK(part.allowedRows <= 9);
+      CHECK(part.allowedRows <= 20);
       const size_t bound = uploadBound(part, context);
       CHECK(bound <= mostUploadBytes(context));
       std::vector<uint8_t> block(bound, 0xcd);

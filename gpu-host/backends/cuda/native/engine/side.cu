@@ -44,7 +44,7 @@ size_t SideWork<T>::deviceBytes(const PlanContext& context) {
 
 template <typename T>
 SideWork<T>::SideWork(const DeviceModel<T>& model, uint8_t* memory, const Stream& computing)
-    : model_(model), memory_(memory), computing_(computing), host_(deviceBytes(model.context)) {}
+    : model_(model), memory_(memory), computing_(computing), host_(deviceBytes(model.context)), lists_(COPIES * CopyLayout().bytes) {}
 
 template <typename T>
 uint8_t* SideWork<T>::upload(size_t at, const void* from, size_t bytes) {
@@ -76,7 +76,6 @@ void SideWork<T>::project(const float* states, int count, int topK, uint32_t* to
   if (count < 0) refuse("Fewer states than none.");
   if (topK < 1 || topK > std::min(MAX_TOP_K, shape.vocabulary)) refuse("A state has no " + std::to_string(topK) + " tokens.");
   const ProjectLayout at(shape.hidden, topK);
-  copied_.synchronize();
   for (int from = 0; from < count; from += HEAD_ROWS) {
     const int rows = std::min(HEAD_ROWS, count - from);
     const size_t results = static_cast<size_t>(rows) * topK;
@@ -100,7 +99,6 @@ void SideWork<T>::score(const float* states, int count, const uint32_t* tokens, 
   for (int i = 0; i < count; i++)
     if (first[i] < 0 || first[i + 1] < first[i]) refuse("The lists of tokens to score are out of order.");
   const ScoreLayout at(shape.hidden);
-  copied_.synchronize();
   for (int from = 0; from < count; from += HEAD_ROWS) {
     const int rows = std::min(HEAD_ROWS, count - from);
     logitsOf(states + static_cast<size_t>(from) * shape.hidden, rows);
@@ -142,18 +140,30 @@ void SideWork<T>::copySlots(const uint32_t* sources, const uint32_t* destination
   for (int i = 0; i < pairs; i++)
     if (std::max(sources[i], destinations[i]) >= static_cast<uint32_t>(limits.slots))
       refuse("A copy names slot " + std::to_string(std::max(sources[i], destinations[i])) + " of " + std::to_string(limits.slots) + ".");
+  for (const CopyRound& round : planCopies(sources, destinations, shifts, pairs, pairsAtOnce(), limits.slots)) copyRound(round, shifts != nullptr);
+  if (pairs > 0) copied_.record(computing_);
+}
+
+template <typename T>
+void SideWork<T>::copyRound(const CopyRound& round, bool shifts) {
   const CopyLayout at;
-  for (const CopyRound& round : planCopies(sources, destinations, shifts, pairs, pairsAtOnce(), limits.slots)) {
-    copied_.synchronize();  // The numbers of the round before have been read.
-    const size_t bytes = round.sources.size() * sizeof(int);
-    const int* from = reinterpret_cast<const int*>(upload(at.sources, round.sources.data(), bytes));
-    const int* to = reinterpret_cast<const int*>(upload(at.destinations, round.destinations.data(), bytes));
-    const int* by = shifts ? reinterpret_cast<const int*>(upload(at.shifts, round.shifts.data(), bytes)) : nullptr;
-    launchCopySlots<T>(model_.pool, static_cast<T*>(model_.scratch.wide), from, to, by, model_.scratch.frequencies, static_cast<int>(round.sources.size()),
-                       limits.totalSlots(), limits.shape, computing_);
-    checkLaunches();
-    copied_.record(computing_);
-  }
+  const int pairs = static_cast<int>(round.sources.size());
+  uint8_t* const lists = lists_.get() + place_ * at.bytes;
+  listsRead_[place_].synchronize();
+  const auto list = [&](size_t offset, const std::vector<int>& values) {
+    std::memcpy(lists + offset, values.data(), pairs * sizeof(int));
+    CUDA_CALL(cudaMemcpyAsync(memory_ + offset, lists + offset, pairs * sizeof(int), cudaMemcpyHostToDevice, computing_));
+    return reinterpret_cast<const int*>(memory_ + offset);
+  };
+  const int* from = list(at.sources, round.sources);
+  const int* to = list(at.destinations, round.destinations);
+  const int* by = shifts ? list(at.shifts, round.shifts) : nullptr;
+  listsRead_[place_].record(computing_);
+  place_ = (place_ + 1) % COPIES;
+  const StepLimits& limits = model_.context.limits;
+  launchCopySlots<T>(model_.pool, static_cast<T*>(model_.scratch.wide), from, to, by, model_.scratch.frequencies, pairs, limits.totalSlots(), limits.shape,
+                     computing_);
+  checkLaunches();
 }
 
 template class SideWork<bf16>;

@@ -1,5 +1,6 @@
 // Work on the device beside steps: projection and scores of states, copies between slots. It is queued on the computing stream, between steps, and works
-// in their scratch; its own inputs and results lie in one block on either side, which the next such work waits for.
+// in their scratch. Projections and scores are waited for; copies are not: their lists lie in a ring of places in pinned memory, of which each is waited for
+// before it is written again.
 #pragma once
 #include "copies.h"
 #include "layers.h"
@@ -23,7 +24,9 @@ class SideWork {
   const Event& copied() const { return copied_; }
 
  private:
+  static constexpr int COPIES = 8;  // Under way at once.
   uint8_t* upload(size_t at, const void* from, size_t bytes);
+  void copyRound(const CopyRound& round, bool shifts);
   const uint8_t* download(size_t at, size_t bytes);
   void logitsOf(const float* states, int count);
   int pairsAtOnce() const;
@@ -32,6 +35,9 @@ class SideWork {
   uint8_t* memory_;
   const Stream& computing_;
   PinnedBlock host_;
+  PinnedBlock lists_;
+  Event listsRead_[COPIES];
+  int place_ = 0;
   Event copied_;
 };
 

@@ -49,7 +49,8 @@ void checkCovered(const LinearSchedule& schedule) {
 TEST("linear choice: every schedule covers every tile once") {
   Random random(7);
   for (int i = 0; i < 300; i++) {
-    LinearProblem p = problem(static_cast<int>(random.integer(1, 300)), static_cast<int>(random.integer(1, 3000)), static_cast<int>(random.integer(1, 3000)));
+    const int rows = static_cast<int>(random.integer(1, 300)), outputs = static_cast<int>(random.integer(1, 3000));
+    LinearProblem p = problem(rows, outputs, static_cast<int>(random.integer(1, 3000)));
     p.multiprocessors = static_cast<int>(random.integer(1, 20));
     p.workspaceBytes = random.integer(0, 3) == 0 ? 0 : size_t{1} << 30;
     const int tile = static_cast<int>(random.integer(0, LINEAR_TILE_COUNT - 1));

@@ -25,7 +25,8 @@ const char* base(const char* file) {
 
 bool matches(const Case& one, const std::vector<std::string>& parts) {
   if (parts.empty()) return true;
-  return std::any_of(parts.begin(), parts.end(), [&](const std::string& part) { return std::strstr(one.name, part.c_str()) || std::strstr(one.file, part.c_str()); });
+  const auto isIn = [&](const std::string& part) { return std::strstr(one.name, part.c_str()) || std::strstr(one.file, part.c_str()); };
+  return std::any_of(parts.begin(), parts.end(), isIn);
 }
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }

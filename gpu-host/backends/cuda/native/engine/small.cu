@@ -1,4 +1,4 @@
-#include "gate.h"
+#include "small.h"
 #include <algorithm>
 
 namespace pie {
@@ -28,6 +28,15 @@ __global__ void gatherKernel(T* to, const T* from, const int* pick, int width) {
   for (int i = threadIdx.x; i < width; i += blockDim.x) to[static_cast<size_t>(blockIdx.x) * width + i] = row[i];
 }
 
+template <typename Word>
+__global__ void movePages(uint8_t* pool, uint8_t* piece, PageMove move, bool out) {
+  Word* inPool = reinterpret_cast<Word*>(pool + blockIdx.x * move.layerBytes + move.pages[blockIdx.y] * move.pieceBytes);
+  Word* inPiece = reinterpret_cast<Word*>(piece + (static_cast<size_t>(blockIdx.y) * move.layers + blockIdx.x) * move.pieceBytes);
+  Word* to = out ? inPiece : inPool;
+  const Word* from = out ? inPool : inPiece;
+  for (size_t i = threadIdx.x; i < move.pieceBytes / sizeof(Word); i += blockDim.x) to[i] = from[i];
+}
+
 __global__ void scaleKernel(float* values, float factor, size_t count) {
   const size_t step = static_cast<size_t>(gridDim.x) * blockDim.x;
   for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) values[i] *= factor;
@@ -43,6 +52,14 @@ void launchGate(T* out, const T* gateUp, size_t values, cudaStream_t stream) {
 template <typename T>
 void launchGather(T* to, const T* from, const int* pick, int count, int width, cudaStream_t stream) {
   if (count > 0) LAUNCH(gatherKernel<T>, static_cast<unsigned>(count), THREADS, 0, stream, to, from, pick, width);
+}
+
+void launchMovePages(uint8_t* pool, uint8_t* piece, const PageMove& move, bool out, cudaStream_t stream) {
+  if (move.count == 0) return;
+  const dim3 blocks(move.layers, move.count);
+  const bool wide = move.layerBytes % sizeof(uint4) == 0 && move.pieceBytes % sizeof(uint4) == 0;
+  if (wide) LAUNCH(movePages<uint4>, blocks, THREADS, 0, stream, pool, piece, move, out);
+  else LAUNCH(movePages<uint32_t>, blocks, THREADS, 0, stream, pool, piece, move, out);
 }
 
 void launchScale(float* values, float factor, size_t count, cudaStream_t stream) {
