@@ -9,12 +9,14 @@ import { ensureRedisServer } from './redis-server.js';
 import { runPinned } from './run.js';
 
 /**
- * Room by room; the tests of the bundled functions share one platform, in one process; the end-to-end tests start whole platforms and come
- * last, one file at a time.
+ * Room by room; the tests of the bundled functions share one platform, in one process; those of the whole start platforms of their own and come
+ * last, one file at a time where they measure who runs with whom, two where they do not.
  */
 const ROOMS = ['wit', 'infra', 'scheduler', 'gpu-host', 'runtime', 'gateway', 'functions/sdk'].map(
   (room) => `${room}/**/*.test.ts`,
 );
+const WHOLE_ALONE = ['e2e', 'chaos'].map((folder) => `test/${folder}/*.test.ts`);
+const WHOLE = ['browser', 'compat', 'fuzz', 'oracles', 'telemetry'].map((folder) => `test/${folder}/*.test.ts`);
 /** Of one file: what hangs is told, and the rest goes on. */
 const TIMEOUT = '--test-timeout=240000';
 const FUNCTIONS = [
@@ -38,7 +40,8 @@ const steps =
         ['Models', ['gpu-host/models/main.ts', 'pull', 'minimind2-small']],
         ['Tests of each room', ['--test', '--test-concurrency=2', TIMEOUT, ...ROOMS]],
         ['Tests of the functions', FUNCTIONS],
-        ['Tests of the whole', ['--test', '--test-concurrency=1', TIMEOUT, 'test/**/*.test.ts']],
+        ['Tests of the whole', ['--test', '--test-concurrency=2', TIMEOUT, ...WHOLE]],
+        ['Tests of the whole, one at a time', ['--test', '--test-concurrency=1', TIMEOUT, ...WHOLE_ALONE]],
       ];
 
 try {

@@ -25,6 +25,10 @@ SWAPPED = 1024
 PATIENCE = dict(load=120, kernels=60, linear=120, matmul=60)
 
 
+# A program that dies so often is given up.
+MOST_DEATHS = 5
+
+
 class Program:
     """A child that answers lines with lines. One that dies or hangs is started again for the next command; what was loaded in it is loaded again."""
 
@@ -48,13 +52,11 @@ class Program:
         self.child = None
 
     def ask(self, command, seconds):
-        if self.dead >= 3:
-            return dict(command=command, error=f"{self.name} has died too often")
         if self.child is None:
             try:
                 self.start()
             except OSError as error:
-                self.dead = 3
+                self.dead = MOST_DEATHS
                 return dict(command=command, error=f"{self.name} does not start: {error}")
             if self.loaded and not command.startswith(("load", "unload")) and needs_model(command):
                 again = self.exchange(self.loaded, PATIENCE["load"])
@@ -120,10 +122,8 @@ class Run:
         return self.options.seconds - (time.monotonic() - self.began)
 
     def ask(self, program, command, why="", round_=0, seconds=None):
-        """One command; its answer is kept. Nothing is asked once the time is used up."""
-        if program is None:
-            return None
-        if self.left() < 5:
+        """One command; its answer is kept. Nothing is asked once the time is used up, or of a program that was given up."""
+        if program is None or program.dead >= MOST_DEATHS or self.left() < 5:
             return None
         patience = seconds or PATIENCE.get(command.split()[0], 60)
         answer = program.ask(command, min(patience, max(5, self.left())))
@@ -398,6 +398,9 @@ def main():
         failed = [record for record in run.records if "error" in record]
         for record in failed:
             print(f"failed: {record['who']}: {record['command']}: {record['error']}")
+        refused = {each["result"]["graphsRefusedWhy"] for each in run.results("harness", "decode") if each["result"].get("graphsRefused")}
+        for why in sorted(refused):
+            print(f"the driver refused to capture steps, which were launched one by one: {why}")
         print(table(rows))
         print("Random weights at the true shapes.")
     return 0
