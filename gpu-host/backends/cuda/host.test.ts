@@ -123,7 +123,7 @@ test('a card that fails ends the host, which says why; calls hear it, and the ne
     assert.match(tail, /gpu-host: the device of the model "tiny" failed: step \d+/);
     assert.match(
       tail,
-      /on device 0 \(Emulated device; 4\.0 GiB, of which .* are taken, with 16 pages; driver for CUDA 13\.0/,
+      /on device 0 \(Emulated device; \d\.\d GiB, of which .* are taken, with 16 pages; driver for CUDA 13\.0/,
     );
     assert.ok((await seen('ready', 2)).restarted);
     await again;

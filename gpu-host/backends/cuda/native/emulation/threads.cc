@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -485,8 +486,9 @@ class Pool {
     job.working++;
     lock.unlock();
     {
-      static thread_local BlockRun* own = nullptr;
-      if (!own) own = new BlockRun;
+      // Goes with its thread: a stream that is destroyed leaves no stacks behind, of which a process has only so many mappings.
+      static thread_local std::unique_ptr<BlockRun> own;
+      if (!own) own = std::make_unique<BlockRun>();
       BlockRun& runner = *own;
       runner.failed = false;
       runner.start(*job.grid);
