@@ -83,6 +83,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const lease = await scheduler.runtimes.acquire({
     ...{ name: options.name, slots: options.concurrency, pid: process.pid },
     ...{ overcommit: options.overcommit ?? 1, reserve: options.reserve ?? DEFAULT_RESERVE },
+    ...(options.spread && { spread: options.spread }),
   });
   const deadlineMs = options.gpuHostDeadlineMs ?? GPU_HOST_DEADLINE_MS;
   const connections = await Promise.all(
@@ -181,12 +182,17 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   observer?.watch(() => ({
     running: running(),
     children: runner.children,
-    slots: pace.limit,
+    slots: options.concurrency,
+    pace: pace.limit,
     readyInstances: pool.ready(),
   }));
   scheduler.reaper.start();
   await worker.start();
-  const endPace = keepPace(pace, worker, onError);
+  const endPace = keepPace(pace, {
+    running: () => worker.running,
+    tell: (limit) => lease.describe({ pace: limit }),
+    onError,
+  });
   builds.start();
   // Every tokenizer is loaded before the runtime counts as ready.
   await models.granted([]);

@@ -163,10 +163,14 @@ export class Adapters {
     if (!(await this.#makeRoom(name, expected))) return undefined;
     const adapter = await this.#read(name, known);
     this.#sizes.set(name, adapter.bytes);
-    if (!(await this.#makeRoom(name, adapter.bytes))) {
-      adapter.release?.();
-      return undefined;
+    let kept = false;
+    try {
+      // It may take more there than was thought.
+      kept = await this.#makeRoom(name, adapter.bytes);
+    } finally {
+      if (!kept) adapter.release?.();
     }
+    if (!kept) return undefined;
     const made = { adapter, holds: 0, unpaidMs: adapter.loadMs };
     this.#residents.set(name, made);
     return made;

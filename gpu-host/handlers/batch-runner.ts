@@ -1,5 +1,5 @@
 import type { SequenceInput, SequenceOutput } from '../backends/backend.ts';
-import { checkInputs, checkSequence } from '../backends/check.ts';
+import { checkInputs, checkSequence, InvalidInput } from '../backends/check.ts';
 import type { Batch, Grant } from '../batcher/batcher.ts';
 import type { BatchCall } from '../batcher/call.ts';
 import { dependencyFault } from '../memory/fault.ts';
@@ -30,7 +30,8 @@ interface Prepared {
 
 /**
  * Does one batch on the device: prepares its calls, computes them in one step, hands out what came of it, then projects what did not fit
- * the step. A call's fault stays its own: whatever the backend would refuse is found when the call is prepared.
+ * the step. A call's fault stays its own: what the backend would refuse is found when the call is prepared, and where that was missed, the calls of
+ * the batch are computed one by one.
  */
 export class BatchRunner {
   readonly #context: ModelContext;
@@ -68,7 +69,11 @@ export class BatchRunner {
   async #forward(grants: readonly Grant[], projections: readonly ProjectCall[]): Promise<Set<ProjectCall>> {
     const answered = new Set<ProjectCall>();
     const prepared = this.#prepare(grants, projections);
-    if (prepared.length === 0) return answered;
+    if (prepared.length > 0) await this.#compute(prepared, answered);
+    return answered;
+  }
+
+  async #compute(prepared: readonly Prepared[], answered: Set<ProjectCall>): Promise<void> {
     const sequences = prepared.map(({ sequence }) => sequence);
     const startedMs = performance.now();
     let outputs: readonly SequenceOutput[];
@@ -76,8 +81,13 @@ export class BatchRunner {
       outputs = await this.#charged(prepared, inputsOf, meterOf, () => this.#context.backend.forward(sequences));
       if (outputs.length !== sequences.length) throw new Error('the backend returned another number of outputs');
     } catch (error) {
+      // Nothing was computed, and one of them is to blame.
+      if (error instanceof InvalidInput && prepared.length > 1) {
+        await this.#computeEach(prepared, answered);
+        return;
+      }
       for (const { call } of prepared) this.#fail(call, deviceError(error));
-      return answered;
+      return;
     }
     const endedMs = performance.now();
     this.#stats.step(sequences, endedMs - startedMs);
@@ -88,7 +98,18 @@ export class BatchRunner {
       this.#accept(call, grant, outputs[i] as SequenceOutput, answered);
       if (call.span !== '' && call.samples) this.#traces?.sampled(call, acceptedMs, performance.now());
     }
-    return answered;
+  }
+
+  /** One after another, as the batch has them: later ones may need what those before them make. */
+  async #computeEach(prepared: readonly Prepared[], answered: Set<ProjectCall>): Promise<void> {
+    for (const each of prepared) {
+      if (each.call.hostQueue.space.closed) {
+        this.#ends.finish(each.call);
+        continue;
+      }
+      const ready = this.#try(each.call, () => checkBefore(each.grant));
+      if (ready) await this.#compute([each], answered);
+    }
   }
 
   #trace(prepared: readonly Prepared[], startedMs: number, endedMs: number): void {
@@ -280,7 +301,7 @@ const meterOf = ({ call }: Prepared): Payer => payerOf(call);
 const tokensOf = ({ tokens }: HostCall): number => tokens;
 const payerOf = ({ hostQueue }: HostCall): Payer => hostQueue.space.port.meter;
 
-/** Why the device failed. Arguments were checked before, so that no call of the batch is to blame, whatever the backend says. */
+/** Why the device failed. Arguments were checked before, so that no caller is to blame, whatever the backend says. */
 function deviceError(error: unknown): Error {
   return new Error(error instanceof Error ? error.message : String(error));
 }

@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { Pace } from './pace.ts';
 
-const POLICY = { most: 1024, least: 16, lagMs: 10 };
+const POLICY = { most: 1024, least: 32, lagMs: 10 };
 
 describe('the pace of a runtime', () => {
   test('takes as many as it may while its thread keeps up, however many that are', () => {
@@ -11,15 +11,21 @@ describe('the pace of a runtime', () => {
     for (const running of [0, 1, 900, 1024]) assert.equal(pace.review(1, running), 1024);
   });
 
-  test('takes fewer than run as soon as it lags, and more again when it does not', () => {
+  test('takes fewer than run when it lags, no further before those have become fewer, and more again when it does not', () => {
     const pace = new Pace(POLICY);
     assert.equal(pace.review(40, 100), 75);
-    assert.equal(pace.review(40, 90), 56);
-    assert.equal(pace.review(8, 56), 56);
-    assert.equal(pace.review(4, 56), 70);
+    assert.equal(pace.review(40, 100), 75, 'nobody is ended for it');
+    assert.equal(pace.review(40, 70), 52);
+    assert.equal(pace.review(8, 52), 52);
+    assert.equal(pace.review(4, 52), 65);
     let reviews = 0;
     while (pace.review(0, 0) < 1024) reviews += 1;
     assert.ok(reviews < 15, `${reviews} reviews`);
+  });
+
+  test('a lag that few cannot be to blame for changes nothing', () => {
+    const pace = new Pace(POLICY);
+    for (const running of [0, 2, 32]) assert.equal(pace.review(500, running), 1024);
   });
 
   test('settles where a thread that lags by a constant for each inferlet keeps up', () => {
@@ -36,7 +42,7 @@ describe('the pace of a runtime', () => {
         }
         const knee = POLICY.lagMs / lagOfEach;
         for (const count of seen) {
-          assert.ok(count <= Math.max(16, 1.3 * knee + 1), `${count} ran, ${knee} are few enough`);
+          assert.ok(count <= Math.max(32, 1.3 * knee + 1), `${count} ran, ${knee} are few enough`);
           assert.ok(count >= Math.min(1024, 0.3 * knee), `${count} ran, ${knee} would do`);
         }
       }),
@@ -51,7 +57,7 @@ describe('the pace of a runtime', () => {
         const pace = new Pace({ ...POLICY, most });
         for (const [lagMs, running] of reviews) {
           const limit = pace.review(lagMs, running);
-          assert.ok(limit >= Math.min(16, most) && limit <= most);
+          assert.ok(limit >= Math.min(32, most) && limit <= most);
         }
       }),
       { seed: 20261120 },

@@ -1,23 +1,23 @@
 /**
- * How many invocations a runtime takes at once. Pure: the thread's lag comes in as an argument.
+ * How many invocations a runtime has tenants fill that hold more than few. Pure: the thread's lag comes in as an argument.
  *
  * All of a runtime's inferlets share one thread. While they wait for devices, tools or clients it can hold a thousand; when their work fills it, more of them
  * make nothing faster and everything later: the token that is due, the next start, and the turn of another tenant. So the number follows the time for which
- * the thread leaves what is due waiting, as congestion control follows loss: down at once by a part, up again while there is time (additive increase,
- * multiplicative decrease: Chiu and Jain, 1989).
+ * the thread leaves what is due waiting, as congestion control follows loss: down by a part, and up again by a part while there is time. It is cut no
+ * further before the last cut is in force, since nobody is ended for it; and not at all while few run, who cannot be to blame.
  */
 export interface PacePolicy {
   /** Invocations at once when the thread keeps up. */
   readonly most: number;
-  /** Never fewer, if `most` allows it. */
+  /** Never fewer, if `most` allows it: so many run whatever else keeps the machine busy. */
   readonly least: number;
   /** Lag above which it takes fewer, milliseconds. */
   readonly lagMs: number;
 }
 
-export const DEFAULT_LEAST = 16;
+export const DEFAULT_LEAST = 32;
 export const DEFAULT_LAG_MS = 10;
-/** Part of those that run that is taken at once after a review with lag. */
+/** Part of those that run that is kept after a review with lag. */
 const DOWN = 0.75;
 /** Growth at a review without. */
 const UP = 1.25;
@@ -46,8 +46,7 @@ export class Pace {
   review(lagMs: number, running: number): number {
     const { most, least, lagMs: bound } = this.#policy;
     if (lagMs > bound) {
-      const fewer = Math.floor(Math.min(this.#limit, running) * DOWN);
-      this.#limit = Math.min(this.#limit, Math.max(fewer, Math.min(least, most)));
+      if (running > least && running <= this.#limit) this.#limit = Math.max(least, Math.floor(running * DOWN));
     } else if (lagMs < bound * EASE) {
       this.#limit = Math.min(most, Math.ceil(this.#limit * UP));
     }

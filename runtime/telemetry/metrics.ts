@@ -29,6 +29,8 @@ export interface RuntimeState {
   readonly running: number;
   readonly children: number;
   readonly slots: number;
+  /** Of them those that its thread keeps up with now. */
+  readonly pace: number;
   readonly readyInstances: number;
 }
 
@@ -72,6 +74,7 @@ export class RuntimeMetrics {
     gauge('pie.runtime.running', '{invocation}', 'Invocations that run, children included.', ({ running }) => running);
     gauge('pie.runtime.children', '{invocation}', 'Of them, children.', ({ children }) => children);
     gauge('pie.runtime.slots', '{invocation}', 'Invocations that may run at once.', ({ slots }) => slots);
+    gauge('pie.runtime.pace', '{invocation}', 'Invocations that its thread keeps up with.', ({ pace }) => pace);
     gauge('pie.pool.ready', '{instance}', 'Instances that are ready.', ({ readyInstances }) => readyInstances);
   }
 

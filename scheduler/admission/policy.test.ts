@@ -54,6 +54,7 @@ describe('admission policy', () => {
         const player = new Player(first);
         const limits = new Map<string, Limits>();
         let capacity: Capacity = first;
+        let mostStarts = first.starts;
         for (const order of orders) {
           const step = player.play(order);
           if (step === null) continue;
@@ -83,13 +84,10 @@ describe('admission policy', () => {
             }
           }
           // Work-conserving, said without the policy's own words.
-          const little = Math.max(1, Math.floor(Math.floor(capacity.slots * capacity.reserve) / 2));
-          const last = admitted.get(step.admitted.at(-1) ?? '');
-          if (last && player.starting.size > capacity.starts) {
-            const own = [...admitted.values()].filter(({ tenant }) => tenant === last.tenant);
-            assert.ok(capacity.reserve > 0 && own.length <= little && player.starting.size <= 2 * capacity.starts);
-          }
-          if (player.policy.keepsRoom || capacity.reserve > 0 || admitted.size >= capacity.slots) continue;
+          mostStarts = Math.max(mostStarts, capacity.starts);
+          assert.ok(player.starting.size <= 2 * mostStarts);
+          if (player.policy.keepsRoom || capacity.reserve > 0) continue;
+          if (admitted.size >= Math.min(capacity.slots, capacity.pace ?? capacity.slots)) continue;
           if (player.starting.size >= capacity.starts) continue;
           for (const { tenant } of waiting.values()) {
             const demand = waiting.get(player.policy.line(tenant)[0]!)!;
@@ -101,6 +99,8 @@ describe('admission policy', () => {
               (own.length === 0 || total([...own, demand]) <= (limit.pages ?? Number.POSITIVE_INFINITY));
             const fits = Object.entries(demand.pages).every(([model, count]) => {
               const pages = capacity.pages[model];
+              const held = sum(own, model);
+              if (held > 0 && held + count > (capacity.largest?.[model] ?? Number.POSITIVE_INFINITY)) return false;
               return pages === undefined || used(model) === 0 || used(model) + count <= pages;
             });
             // Memory is looked at below.
@@ -299,7 +299,65 @@ describe('admission policy', () => {
     for (const id of policy.onTheirWay.slice(0, 2)) policy.begin(id);
     for (const tenant of ['a', 'b']) policy.enter({ id: tenant, tenant, arrival: 100, pages: {} }, 0);
     policy.admit(0);
-    assert.deepEqual(policy.onTheirWay.slice(0, 3), ['a', 'b', 'f12']);
+    assert.deepEqual(policy.onTheirWay.slice(0, 3), ['a', 'b', 'f20']);
+  });
+
+  test('a tenant that holds much starts beside any number of small ones that come and go', () => {
+    const policy = new AdmissionPolicy({ slots: 1024, pages: {}, reserve: DEFAULT_RESERVE, starts: 8 });
+    for (let i = 0; i < 200; i += 1) policy.enter({ id: `large${i}`, tenant: 'large', arrival: i, pages: {} }, 0);
+    while (policy.admitted < 60) for (const { id } of policy.admit(0)) policy.begin(id);
+    const running: string[] = [];
+    let next = 0;
+    let large = 0;
+    for (let ms = 1; ms <= 100; ms += 1) {
+      for (let i = 0; i < 40; i += 1) {
+        policy.enter({ id: `s${next}`, tenant: `small${i}`, arrival: 1000 + next, pages: {} }, ms);
+        next += 1;
+      }
+      large += policy.admit(ms).filter(({ tenant }) => tenant === 'large').length;
+      for (const id of policy.onTheirWay.slice(0, 4)) {
+        policy.begin(id);
+        if (id.startsWith('s')) running.push(id);
+      }
+      for (const id of running.splice(0)) policy.leave(id, ms);
+    }
+    assert.ok(large >= 8, `${large} started`);
+  });
+
+  test('while runtimes lag, tenants that hold much fill no more than they keep up with; others start at once', () => {
+    const policy = new AdmissionPolicy({ slots: 1024, pages: {}, reserve: DEFAULT_RESERVE, starts: MANY });
+    for (let i = 0; i < 2000; i += 1) policy.enter({ id: `f${i}`, tenant: 'flood', arrival: i, pages: {} }, 0);
+    const admit = (now: number) => policy.admit(now).map(({ id }) => id);
+    const running = admit(0);
+    assert.equal(running.length, 960);
+    policy.resize({ slots: 1024, pace: 16, pages: {}, reserve: DEFAULT_RESERVE, starts: MANY });
+    for (let i = 0; i < 32; i += 1) {
+      policy.enter({ id: `n${i}`, tenant: 'newcomer', arrival: 3000 + i, pages: {} }, 1);
+      assert.deepEqual(admit(1), [`n${i}`]);
+    }
+    policy.enter({ id: 'n32', tenant: 'newcomer', arrival: 3032, pages: {} }, 1);
+    assert.deepEqual(admit(1), [], 'it holds as much as counts as few');
+    for (const id of running.splice(0, 976)) policy.leave(id, 2);
+    assert.equal(admit(2).length, 32, 'now the flood holds few');
+    for (let i = 0; i < 32; i += 1) policy.leave(`n${i}`, 3);
+    assert.deepEqual(admit(3), ['n32'], 'the flood alone is more than the pace');
+  });
+
+  test('a tenant that one of several GPU hosts serves is admitted for what that one has', () => {
+    const capacity = { slots: 100, pages: { m: 200 }, largest: { m: 100 }, reserve: 0, starts: MANY };
+    const policy = new AdmissionPolicy(capacity);
+    for (const tenant of ['a', 'b']) {
+      for (let i = 0; i < 15; i += 1) policy.enter({ id: `${tenant}${i}`, tenant, arrival: i, pages: { m: 10 } }, 0);
+    }
+    const started = policy.admit(0).map(({ tenant }) => tenant);
+    assert.equal(started.filter((tenant) => tenant === 'a').length, 10);
+    assert.equal(started.filter((tenant) => tenant === 'b').length, 10);
+    assert.ok(!policy.keepsRoom);
+    policy.leave('a0', 1);
+    assert.deepEqual(
+      policy.admit(1).map(({ id }) => id),
+      ['a10'],
+    );
   });
 
   test('a newcomer starts at once beside a flood, thanks to the reserve; a flood leaves it free', () => {

@@ -19,10 +19,14 @@ export type FreePages = Readonly<Record<string, readonly { readonly pages: numbe
 
 export interface Capacity {
   readonly slots: number;
+  /** Slots that runtimes would have filled now, by tenants that hold more than few; all by default. */
+  readonly pace?: number;
   /** How many may be on their way: admitted and not begun; as many again of tenants that hold few slots. */
   readonly starts: number;
   /** Models that are not listed are not counted. */
   readonly pages: Pages;
+  /** Where a tenant is served by one GPU host of several: pages of the largest. Models that are not listed have one host, or any serves everybody. */
+  readonly largest?: Pages;
   /** Part of each that is kept for tenants that hold little. */
   readonly reserve: number;
 }
@@ -73,10 +77,14 @@ interface OnItsWay {
   readonly tenant: string;
   /** Its number among all that were admitted, less what it goes ahead of. */
   readonly place: number;
+  /** Its tenant held few slots. */
+  readonly few: boolean;
 }
 
 interface Left {
   slots: number;
+  /** For tenants that hold more than few. */
+  ordinary: number;
   readonly pages: Map<string, number>;
 }
 
@@ -96,8 +104,9 @@ interface Left {
  * over; after `MAX_OVERTAKEN` of those, what it needs counts as taken until it starts. So something starts as long as some head among the
  * first `LOOK` turns fits into what is not kept. A demand that is larger than a pool starts when nobody else has any of it, so that the GPU
  * host refuses it with its reason. Only a few are on their way to runtimes at a time (`starts`), so that who is admitted next begins soon; one
- * of a tenant that holds few slots goes ahead of as many that were admitted before it, though never of its own tenant's, and as many again of such
- * tenants may be on their way when the others are.
+ * of a tenant that holds few slots goes ahead of as many that were admitted before it, though never of its own tenant's. These have as many places
+ * on the way of their own, so that neither kind waits for the other's. While runtimes lag (`pace`) fewer slots are for the others, the reserve stays.
+ * Nobody is admitted for more than the GPU host that serves it has in all (`largest`), but for what it could never have.
  *
  * Expectations may be wrong, and then a GPU host ends who came last. What comes back from there for another attempt starts only when besides
  * some GPU host that was asked since says that it has the pages which the attempt held and asked for, less what others claim who started in the
@@ -206,32 +215,39 @@ export class AdmissionPolicy {
   }
 
   #choose(): { tenant: Tenant; passed: Tenant[] } | null {
-    const { slots, pages } = this.#capacity;
+    const { slots, pages, pace = slots } = this.#capacity;
     const left: Left = {
       slots: slots - this.#ledger.size,
+      ordinary: Math.min(slots - this.#reserveSlots, pace) - this.#ledger.size,
       pages: new Map(Object.entries(pages).map(([model, total]) => [model, total - (this.#used.get(model) ?? 0)])),
     };
     const { starts } = this.#capacity;
-    if (left.slots < 1 || this.#onTheirWay.length >= 2 * starts) return null;
-    const full = this.#onTheirWay.length >= starts;
+    const few = this.#onTheirWay.filter((one) => one.few).length;
+    const others = this.#onTheirWay.length - few;
+    if (left.slots < 1 || (few >= starts && others >= starts)) return null;
+    // Whom others do not keep waiting: its like fills the way, or its own host has no more.
+    const waits = (tenant: Tenant): boolean =>
+      (this.#holdsFewSlots(tenant) ? few >= starts : others >= starts) || this.#fillsItsHost(tenant);
     const turns = [...this.#tenants.values()].filter(({ turn }) => turn !== null).sort(byTurn);
     const passed: Tenant[] = [];
     const kept = turns.filter((tenant) => tenant.kept).slice(0, LOOK);
     for (const tenant of kept) {
-      if ((!full || this.#holdsFewSlots(tenant)) && this.#fits(tenant, left, true)) return { tenant, passed };
+      if (waits(tenant)) continue;
+      if (this.#fits(tenant, left, true)) return { tenant, passed };
       left.slots -= 1;
+      left.ordinary -= 1;
       for (const [model, count] of pagesOf(tenant)) {
         const room = left.pages.get(model);
         if (room !== undefined) left.pages.set(model, room - count);
       }
     }
     const looks: Tenant[][] = [];
-    if (!full && left.slots - this.#reserveSlots >= 1) looks.push(turns.slice(0, LOOK));
+    if (left.ordinary >= 1) looks.push(turns.slice(0, LOOK));
     if (left.slots >= 1 && this.#reserveSlots > 0) {
       looks.push(turns.filter((tenant) => this.#holdsFewSlots(tenant)).slice(0, LOOK));
     }
     for (const tenant of looks.flat()) {
-      if (kept.includes(tenant) || passed.includes(tenant)) continue;
+      if (kept.includes(tenant) || passed.includes(tenant) || waits(tenant)) continue;
       if (this.#fits(tenant, left, false)) return { tenant, passed };
       passed.push(tenant);
     }
@@ -239,7 +255,7 @@ export class AdmissionPolicy {
   }
 
   #fits(tenant: Tenant, left: Left, kept: boolean): boolean {
-    const slots = kept || this.#holdsFewSlots(tenant) ? left.slots : left.slots - this.#reserveSlots;
+    const slots = kept || this.#holdsFewSlots(tenant) ? left.slots : left.ordinary;
     if (slots < 1 || !this.#findsMemory(tenant)) return false;
     return pagesOf(tenant).every(([model, count]) => {
       const room = left.pages.get(model);
@@ -247,6 +263,14 @@ export class AdmissionPolicy {
       if (room === undefined || total === undefined || room === total) return true;
       const own = (tenant.held.get(model) ?? 0) + count <= (this.#own(model) ?? 0);
       return count <= (kept || own ? room : room - Math.floor(total * this.#capacity.reserve));
+    });
+  }
+
+  #fillsItsHost(tenant: Tenant): boolean {
+    const { largest = {} } = this.#capacity;
+    return pagesOf(tenant).some(([model, count]) => {
+      const held = tenant.held.get(model) ?? 0;
+      return held > 0 && held + count > (largest[model] ?? Number.POSITIVE_INFINITY);
     });
   }
 
@@ -281,16 +305,17 @@ export class AdmissionPolicy {
     this.#ledger.set(demand.id, { demand, at: now, share });
     if (demand.short) this.#claims.set(demand.id, { at: now, pages: demand.short.pages });
     this.#order += 1;
-    this.#send(demand, this.#holdsFewSlots(tenant) ? this.#order - this.#capacity.starts : this.#order);
+    const few = this.#holdsFewSlots(tenant);
+    this.#send(demand, few ? this.#order - this.#capacity.starts : this.#order, few);
     this.#add(tenant, demand.pages, 1);
     this.#settle(tenant.name);
     return demand;
   }
 
   /** Puts one among those on their way, by its place, and behind all of its own tenant. */
-  #send({ id, tenant }: Demand, place: number): void {
+  #send({ id, tenant }: Demand, place: number, few: boolean): void {
     const before = this.#onTheirWay.findLastIndex((other) => other.tenant === tenant || other.place < place);
-    this.#onTheirWay.splice(before + 1, 0, { id, tenant, place });
+    this.#onTheirWay.splice(before + 1, 0, { id, tenant, place, few });
   }
 
   #leaveLedger(id: string, now: number): string | null {

@@ -16,8 +16,12 @@ export interface RuntimeModel {
 export interface RuntimeDescription {
   /** Stays the same over restarts, such as `runtime-1`; a new runtime of a name takes over from its predecessor. */
   readonly name: string;
-  /** Invocations that it runs at once. */
+  /** Invocations that it runs at once, at most. */
   readonly slots: number;
+  /** How many of them its thread keeps up with now; all by default. Tenants that hold few may go past it. */
+  readonly pace?: number;
+  /** Which of several GPU hosts serves an invocation: its tenant's by default. */
+  readonly spread?: 'tenant' | 'invocation';
   /** Models that it offers. */
   readonly models?: readonly RuntimeModel[];
   readonly pid?: number;

@@ -151,6 +151,13 @@ describe('the addon', () => {
         [
           () =>
             engine.loadAdapter([
+              { layer: 0, projection: 'q_proj', rank: 1, columns: 1, rows: floats.length, a: floats.subarray(1, 2), b: floats },
+            ]),
+          /q_proj are for 1 inputs/,
+        ],
+        [
+          () =>
+            engine.loadAdapter([
               { layer: 0, projection: 'q_proj', rank: 2, columns: 1, rows: 1, a: floats, b: floats },
             ]),
           /values of A/,
@@ -244,6 +251,37 @@ describe('the addon', () => {
     const [code] = await once(child, 'close');
     assert.deepEqual([code, said], [0, 'said 1\n']);
     if (addon.emulated) assert.match(warned, /emulated on the CPU/);
+  });
+
+  test('a process that exits waits for no card', async (context) => {
+    if (!addon.emulated) return context.skip('only an emulated card hangs on demand');
+    const script = `
+      const { createCudaBackend } = await import(${JSON.stringify(new URL('./index.ts', import.meta.url).href)});
+      const { loadModel } = await import(${JSON.stringify(new URL('../../models/load.ts', import.meta.url).href)});
+      const backend = await createCudaBackend(await loadModel(${JSON.stringify(model.directory)}), { pageSize: 16, pageCount: 2 });
+      const swapped = backend.allocatePinned(1000);
+      const none = new Uint32Array();
+      const one = Uint32Array.of(1);
+      const output = { kind: 'top', rows: 1, topK: 1 };
+      backend.forward([{ inputs: { kind: 'tokens', tokens: one }, positions: one, context: none, mask: 'causal', writes: one, output }])
+        .finally(() => console.log('ended'));
+      setTimeout(() => {
+        console.log('exits', swapped.length);
+        process.exit(3);
+      }, 300);`;
+    // The first step hangs after its first kernels.
+    const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
+      env: { ...process.env, PIE_CUDA_ADDON: file, PIE_EMULATED_SLOW: '4:60000000' },
+      stdio: ['ignore', 'pipe', 'ignore'],
+      timeout: 20_000,
+      killSignal: 'SIGKILL',
+    });
+    let said = '';
+    child.stdout.on('data', (data) => {
+      said += data;
+    });
+    const [code] = await once(child, 'close');
+    assert.deepEqual([code, said], [3, 'exits 1000\n']);
   });
 
   test('a thread that ends with a step under way takes its engine along', async () => {

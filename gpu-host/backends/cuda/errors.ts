@@ -10,6 +10,8 @@ export type CudaErrorCode =
   | 'out-of-memory'
   /** The card failed: nothing can be computed on it by this process any more. */
   | 'device-lost'
+  /** A fault of the addon itself. */
+  | 'internal'
   /** The backend was disposed of. */
   | 'disposed';
 
@@ -33,6 +35,7 @@ export function fromAddon(caught: unknown): unknown {
     case 'cuda':
       return new CudaError('device-lost', message, { cause: caught });
     case 'no-device':
+    case 'internal':
     case 'out-of-memory':
     case 'disposed':
       return new CudaError(code, message, { cause: caught });

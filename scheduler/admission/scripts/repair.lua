@@ -94,6 +94,7 @@ end
 for _, id in ipairs(redis.call('SMEMBERS', prefix .. ':admission:starting')) do
   if redis.call('HGET', prefix .. ':invocation:' .. id, 'status') ~= 'queued' or redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 0 then
     redis.call('SREM', prefix .. ':admission:starting', id)
+    redis.call('SREM', prefix .. ':admission:startingFew', id)
   end
 end
 for _, id in ipairs(redis.call('HKEYS', prefix .. ':admission:claims')) do

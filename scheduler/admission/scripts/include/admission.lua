@@ -4,12 +4,13 @@
 -- stands between `openAdmission` and `closeAdmission`.
 --
 -- Keys, all beginning with `<prefix>:admission:`
---   capacity (hash): slots, `starts` (how many may be admitted and not begun; as many again of tenants that hold few slots), `reserve` (part kept for tenants that hold little),
+--   capacity (hash): slots, `pace` (how many tenants that hold more than few may fill), `largest:<model>` (pages of the largest GPU host, where a
+--     tenant is served by one of several), `starts` (how many may be admitted and not begun; as many again of tenants that hold few slots), `reserve` (part kept for tenants that hold little),
 --     `pages:<model>`; `free:<model>` (a JSON list of {pages, readAt}: what each GPU host said last that it could give); `apart:<runtime>`: what a living runtime that takes no more still holds of all this, see capacity.lua
 --   state (hash): `time` (virtual), `latest` (largest virtual time that any tenant has come to), `order` (how many were admitted so far), slots,
 --     `pages:<model>` (both: admitted); `settling`: how far a settling of all tenants has come, `ownSlots`: for what it was begun
 --   ledger (hash): admitted invocations, id to {tenant, at, share, pages, place (its place among those on their way to runtimes)}
---   starting (set): those of them that have not begun
+--   starting (set): those of them that have not begun; startingFew (set): those of these whose tenant held few slots
 --   claims (hash): those of them that waited for memory, id to {at, pages}
 --   tenant:<tenant> (hash): running, `finish` (virtual time it has come to); of the head of its line: head, need, overtaken,
 --     `short` ({pages, since}, when it was requeued for want of memory); and `held:<model>`
@@ -96,9 +97,11 @@ function openAdmission(prefix, now)
     usedSlots = tonumber(state.slots or 0),
     used = numbersBy('pages:', state),
     slots = tonumber(capacity.slots or 0),
+    pace = tonumber(capacity.pace or 0),
     starts = tonumber(capacity.starts or 0),
     reserve = tonumber(capacity.reserve or 0),
     pages = numbersBy('pages:', capacity),
+    largest = numbersBy('largest:', capacity),
     free = {},
     apart = {},
     started = 0,

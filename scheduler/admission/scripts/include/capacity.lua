@@ -8,6 +8,7 @@ end
 -- Adds what a runtime offers to the sums: its slots, and the pages of each GPU host process once, however many runtimes share it.
 local function addRuntime(sums, description)
   sums.slots = sums.slots + description.slots
+  sums.pace = sums.pace + (description.pace or description.slots)
   sums.starts = sums.starts + (description.starts or STARTS)
   sums.overcommit = math.max(sums.overcommit, description.overcommit or 1)
   sums.reserve = math.max(sums.reserve, description.reserve or 0)
@@ -16,6 +17,7 @@ local function addRuntime(sums, description)
     if not sums.seen[pool] then
       sums.seen[pool] = true
       sums.pages[model.name] = (sums.pages[model.name] or 0) + model.pageCount
+      sums.largest[model.name] = math.max(sums.largest[model.name] or 0, description.spread == 'invocation' and math.huge or model.pageCount)
     end
   end
 end
@@ -53,6 +55,7 @@ local function addApart(a, sums, totals, description)
   local held = a.apart[description.id] or heldBy(a, description.id)
   held.counted = {}
   sums.slots = sums.slots + held.slots
+  sums.pace = sums.pace + held.slots
   for _, model in ipairs(description.models or {}) do
     if totals[model.name] and not sums.seen[poolOf(description, model)] then
       held.counted[model.name] = true
@@ -72,6 +75,7 @@ local function leaveApart(a, id, pages)
   local capacity = a.base .. 'capacity'
   held.slots = held.slots - 1
   a.slots = redis.call('HINCRBY', capacity, 'slots', -1)
+  a.pace = redis.call('HINCRBY', capacity, 'pace', -1)
   for model, count in pairs(pages) do
     held.pages[model] = (held.pages[model] or 0) - count
     if held.counted[model] then
@@ -84,7 +88,7 @@ end
 
 -- Works the platform's capacity out from the runtimes that live. When what tenants are settled by has changed, they are settled anew.
 function refreshCapacity(a)
-  local sums = { slots = 0, starts = 0, overcommit = 1, reserve = 0, pages = {}, seen = {} }
+  local sums = { slots = 0, pace = 0, starts = 0, overcommit = 1, reserve = 0, pages = {}, largest = {}, seen = {} }
   local leaving, readings = {}, {}
   local runtimes = redis.call('HGETALL', a.prefix .. ':runtimes')
   for i = 1, #runtimes, 2 do
@@ -116,9 +120,19 @@ function refreshCapacity(a)
   end
   capacity[#capacity + 1] = 'slots'
   capacity[#capacity + 1] = sums.slots
+  capacity[#capacity + 1] = 'pace'
+  capacity[#capacity + 1] = sums.pace
   for model, total in pairs(totals) do
     capacity[#capacity + 1] = 'pages:' .. model
     capacity[#capacity + 1] = total
+  end
+  a.largest = {}
+  for model, pages in pairs(sums.largest) do
+    if pages < (sums.pages[model] or 0) then
+      a.largest[model] = math.floor(pages * sums.overcommit)
+      capacity[#capacity + 1] = 'largest:' .. model
+      capacity[#capacity + 1] = a.largest[model]
+    end
   end
   a.free = {}
   for model, byHost in pairs(readings) do
@@ -132,7 +146,7 @@ function refreshCapacity(a)
   end
   redis.call('DEL', a.base .. 'capacity')
   redis.call('HSET', a.base .. 'capacity', unpack(capacity))
-  a.slots, a.starts, a.reserve, a.pages, a.apart = sums.slots, sums.starts, sums.reserve, totals, apart
+  a.slots, a.pace, a.starts, a.reserve, a.pages, a.apart = sums.slots, sums.pace, sums.starts, sums.reserve, totals, apart
   reckonReserve(a)
   if sameModels and a.ownSlots == a.settledSlots then
     settleSome(a)

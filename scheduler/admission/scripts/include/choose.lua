@@ -41,7 +41,7 @@ end
 local function fits(a, tenant, left, kept)
   local slots = left.slots
   if not kept and tenant.running + 1 > a.ownSlots then
-    slots = slots - a.reserveSlots
+    slots = left.ordinary
   end
   if slots < 1 or (tenant.short and not findsMemory(a, tenant.short)) then
     return false
@@ -60,14 +60,30 @@ local function fits(a, tenant, left, kept)
   return true
 end
 
+-- Whether the GPU host that serves a tenant, one of several, has no more than the tenant holds already.
+local function fillsItsHost(a, tenant)
+  for model, needed in pairs(tenant.need) do
+    local held, largest = tenant.held[model] or 0, a.largest[model]
+    if largest and held > 0 and held + needed > largest then
+      return true
+    end
+  end
+  return false
+end
+
 -- The tenant whose head starts next, and those that are passed over because theirs do not fit; nil when none does.
 local function chooseNext(a)
-  local left = { slots = a.slots - a.usedSlots, pages = {} }
-  local starting = redis.call('SCARD', a.base .. 'starting')
-  if left.slots < 1 or starting >= 2 * a.starts then
+  local left = { slots = a.slots - a.usedSlots, ordinary = math.min(a.slots - a.reserveSlots, a.pace) - a.usedSlots, pages = {} }
+  local few = redis.call('SCARD', a.base .. 'startingFew')
+  local others = redis.call('SCARD', a.base .. 'starting') - few
+  if left.slots < 1 or (few >= a.starts and others >= a.starts) then
     return nil
   end
-  local full = starting >= a.starts
+  -- Whom others do not keep waiting: its like fills the way, or its own host has no more.
+  local function waits(tenant)
+    local onTheWay = tenant.running + 1 <= a.ownSlots and few or others
+    return onTheWay >= a.starts or fillsItsHost(a, tenant)
+  end
   for model, total in pairs(a.pages) do
     left.pages[model] = total - (a.used[model] or 0)
   end
@@ -77,12 +93,15 @@ local function chooseNext(a)
       if not seen[name] then
         seen[name] = true
         local tenant = openTenant(a, name)
-        local mayGo = not (full and kept) or tenant.running + 1 <= a.ownSlots
-        if mayGo and fits(a, tenant, left, kept) then
+        local isWaiting = waits(tenant)
+        if not isWaiting and fits(a, tenant, left, kept) then
           return tenant
         end
-        if kept then
+        if isWaiting then
+          -- Neither is room kept for it, nor is it overtaken.
+        elseif kept then
           left.slots = left.slots - 1
+          left.ordinary = left.ordinary - 1
           for model, needed in pairs(tenant.need) do
             left.pages[model] = left.pages[model] and left.pages[model] - needed
           end
@@ -93,7 +112,7 @@ local function chooseNext(a)
     end
   end
   local chosen = look(redis.call('ZRANGE', a.base .. 'kept', 0, LOOK - 1), true)
-  if not chosen and not full and left.slots - a.reserveSlots >= 1 then
+  if not chosen and left.ordinary >= 1 then
     chosen = look(redis.call('ZRANGE', a.base .. 'turns', 0, LOOK - 1), false)
   end
   if not chosen and left.slots >= 1 and a.reserveSlots > 0 then

@@ -65,6 +65,9 @@ local function start(a, tenant)
   a.started = a.started + 1
   redis.call('ZADD', turns, exact(enterLedger(a, tenant, id, tenant.need, turn, place)), tenant.name)
   redis.call('SADD', a.base .. 'starting', id)
+  if ahead then
+    redis.call('SADD', a.base .. 'startingFew', id)
+  end
   if tenant.short then
     redis.call('HSET', a.base .. 'claims', id, cjson.encode({ at = a.now, pages = tenant.short.pages }))
   end
@@ -101,6 +104,7 @@ local function leaveLedger(a, id)
   local tenant = openTenant(a, entry.tenant)
   redis.call('HDEL', a.base .. 'ledger', id)
   redis.call('SREM', a.base .. 'starting', id)
+  redis.call('SREM', a.base .. 'startingFew', id)
   redis.call('HDEL', a.base .. 'claims', id)
   addUsed(a, tenant, entry.pages, -1)
   leaveApart(a, id, entry.pages)
@@ -148,6 +152,7 @@ end
 
 -- An attempt has begun: another may be on its way.
 function beginAdmitted(prefix, id, now)
+  redis.call('SREM', prefix .. ':admission:startingFew', id)
   if redis.call('SREM', prefix .. ':admission:starting', id) == 0 or redis.call('EXISTS', prefix .. ':admission:turns') == 0 then
     return
   end

@@ -1,6 +1,11 @@
 #include "engine_object.h"
 #include <algorithm>
+#include <atomic>
 #include <utility>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #include "options.h"
 
 namespace pie::js {
@@ -15,12 +20,24 @@ constexpr int64_t MOST_STATES = 1 << 24;
 // One owner is the JavaScript object, another its way out of the waiter's thread; whichever goes last.
 using Shared = std::shared_ptr<EngineObject>;
 
+std::atomic<bool> ending{false};
+
+bool onMainThread() {
+#ifdef __linux__
+  return getpid() == static_cast<pid_t>(syscall(SYS_gettid));
+#else
+  return false;
+#endif
+}
+
 template <typename T>
 T* dataOrNull(const View<T>& view) {
   return view.count == 0 ? nullptr : view.data;
 }
 
 }  // namespace
+
+bool processEnds() { return ending; }
 
 EngineObject::EngineObject(napi_env env, napi_value options, napi_value tensors) {
   const EngineOptions read = readOptions(env, options);
@@ -93,7 +110,19 @@ void EngineObject::wake(napi_env env, napi_value, void* context, void*) {
 void EngineObject::teardown(void* self) {
   EngineObject* engine = static_cast<EngineObject*>(self);
   engine->hooked_ = false;
-  engine->close(nullptr);
+  if (onMainThread()) engine->abandon();
+  else engine->close(nullptr);
+}
+
+void EngineObject::abandon() {
+  ending = true;
+  if (!engine_) return;
+  waiter_.release()->abandon();
+  (void)engine_.release();
+  // Freeing an adapter waits for the device, too.
+  (void)new auto(std::move(pending_));
+  (void)new auto(std::move(adapters_));
+  if (wake_ != nullptr) napi_release_threadsafe_function(std::exchange(wake_, nullptr), napi_tsfn_release);
 }
 
 Engine& EngineObject::engine() {
@@ -104,13 +133,24 @@ Engine& EngineObject::engine() {
 void EngineObject::deliver(napi_env env) {
   if (!waiter_) return;
   for (StepEnd& end : waiter_->take()) {
-    Pending pending = std::move(pending_.front());
-    pending_.pop_front();
-    settle(env, std::move(pending), end);
+    const auto found = std::find_if(pending_.begin(), pending_.end(), [&end](const Pending& each) { return each.step == end.step; });
+    if (found == pending_.end()) continue;
+    Pending pending = std::move(*found);
+    pending_.erase(found);
+    // What goes wrong with one must not keep the others from their results.
+    guarded(env, [&]() -> napi_value {
+      settle(env, pending, end);
+      return nullptr;
+    });
+    bool thrown = false;
+    if (napi_is_exception_pending(env, &thrown) != napi_ok || !thrown) continue;
+    napi_value error;
+    napi_get_and_clear_last_exception(env, &error);
+    if (pending.deferred != nullptr) napi_reject_deferred(env, pending.deferred, error);
   }
 }
 
-void EngineObject::settle(napi_env env, Pending pending, const StepEnd& end) {
+void EngineObject::settle(napi_env env, Pending& pending, const StepEnd& end) {
   if (pending_.empty()) {
     napi_unref_threadsafe_function(env, wake_);
     uint32_t references = 0;
@@ -120,14 +160,14 @@ void EngineObject::settle(napi_env env, Pending pending, const StepEnd& end) {
   void* data = nullptr;
   const size_t bytes = end.error ? 0 : resultWords(pending.shapes, limits_.hidden) * sizeof(uint32_t);
   if (end.error) {
-    check(env, napi_reject_deferred(env, pending.deferred, makeError(env, end.error->code, end.error->what())));
+    check(env, napi_reject_deferred(env, std::exchange(pending.deferred, nullptr), makeError(env, end.error->code, end.error->what())));
   } else if (napi_create_arraybuffer(env, bytes, &data, &buffer) != napi_ok) {
     napi_value thrown;
     napi_get_and_clear_last_exception(env, &thrown);
-    check(env, napi_reject_deferred(env, pending.deferred, makeError(env, "out-of-memory", "the host has no memory for the results")));
+    check(env, napi_reject_deferred(env, std::exchange(pending.deferred, nullptr), makeError(env, "out-of-memory", "the host has no memory for the results")));
   } else {
     packResults(static_cast<uint32_t*>(data), pending.shapes, end.results, limits_.hidden);
-    check(env, napi_resolve_deferred(env, pending.deferred, buffer));
+    check(env, napi_resolve_deferred(env, std::exchange(pending.deferred, nullptr), buffer));
   }
 }
 
@@ -158,17 +198,26 @@ napi_value EngineObject::submit(napi_env env, const Arguments& arguments) {
     adapter = found->second;
   }
   const Batch batch{parsed.sequences.data(), int(parsed.sequences.size()), adapter.get()};
-  const uint64_t step = engine.submit(batch);
-  Pending pending{step, nullptr, std::move(parsed.shapes), std::move(adapter)};
+  // All that may fail comes before the step is under way: from then on it is waited for, and its adapter stays.
+  Pending pending{0, nullptr, std::move(parsed.shapes), std::move(adapter)};
   napi_value promise;
   check(env, napi_create_promise(env, &pending.deferred, &promise));
-  if (pending_.empty()) {
+  const napi_deferred deferred = pending.deferred;
+  pending_.push_back(std::move(pending));
+  try {
+    pending_.back().step = engine.submit(batch);
+  } catch (...) {
+    pending_.pop_back();
+    // Nobody has seen the promise; one that is settled is not kept.
+    napi_resolve_deferred(env, deferred, undefined(env));
+    throw;
+  }
+  waiter_->add(pending_.back().step);
+  if (pending_.size() == 1) {
     uint32_t references = 0;
     check(env, napi_reference_ref(env, self_, &references));
     check(env, napi_ref_threadsafe_function(env, wake_));
   }
-  pending_.push_back(std::move(pending));
-  waiter_->add(step);
   return promise;
 }
 
@@ -247,8 +296,10 @@ napi_value EngineObject::loadAdapter(napi_env env, const Arguments& arguments) {
     read.rank = getInt(env, each, "rank", 1);
     projections[i] = getString(env, each, "projection");
     read.projection = projections[i].c_str();
-    read.a = view<float>(env, get(env, each, "a"), "values of A", int64_t(read.rank) * getInt(env, each, "columns", 1)).data;
-    read.b = view<float>(env, get(env, each, "b"), "values of B", int64_t(read.rank) * getInt(env, each, "rows", 1)).data;
+    read.inputs = getInt(env, each, "columns", 1);
+    read.outputs = getInt(env, each, "rows", 1);
+    read.a = view<float>(env, get(env, each, "a"), "values of A", int64_t(read.rank) * read.inputs).data;
+    read.b = view<float>(env, get(env, each, "b"), "values of B", int64_t(read.rank) * read.outputs).data;
   }
   std::shared_ptr<Adapter> adapter = device.loadAdapter(matrices);
   const napi_value loaded = object(env);

@@ -10,6 +10,9 @@
 
 namespace pie::js {
 
+// Whether JavaScript's main thread is on its way out: nothing may wait for the device any more, which may hang.
+bool processEnds();
+
 class EngineObject {
  public:
   // The constructor `Engine(options, tensors)`; see `EngineHandle` of `../../addon.ts`.
@@ -37,7 +40,10 @@ class EngineObject {
   void attach(napi_env env, napi_value self, const std::shared_ptr<EngineObject>& shared);
   // Hands out what has ended.
   void deliver(napi_env env);
-  void settle(napi_env env, Pending pending, const StepEnd& end);
+  // Takes `deferred` when it is told.
+  void settle(napi_env env, Pending& pending, const StepEnd& end);
+  // Leaves everything as it is, since the process ends; nobody is told any more.
+  void abandon();
   // Waits for what is under way and frees everything; without `env`, nobody is told any more. Does nothing the second time.
   void close(napi_env env);
   Engine& engine();

@@ -38,7 +38,8 @@ napi_value guarded(napi_env env, Body body) {
   } catch (const std::bad_alloc&) {
     return raise("out-of-memory", "the host has no memory left");
   } catch (const std::exception& error) {
-    return raise("invalid", error.what());
+    // Not what was asked for: whatever is wrong there is refused with an EngineError.
+    return raise("internal", error.what());
   }
 }
 

@@ -30,12 +30,19 @@ struct State {
   bool caught = false;
   std::atomic<cudaError_t> lost{cudaSuccess};
   std::atomic<int> slow{0};
+  size_t slowFrom = 0;
   std::atomic<size_t> kernels{0};
 
-  // A whole process can be given its faults: PIE_EMULATED_FAULT=call:after[:error], PIE_EMULATED_MEMORY=bytes, PIE_EMULATED_DEVICES=count.
+  // A whole process can be given its faults: PIE_EMULATED_FAULT=call:after[:error], PIE_EMULATED_MEMORY=bytes, PIE_EMULATED_DEVICES=count,
+  // PIE_EMULATED_SLOW=kernels:microseconds.
   State() {
     if (const char* text = std::getenv("PIE_EMULATED_MEMORY")) device.memoryBytes = std::strtoull(text, nullptr, 10);
     if (const char* text = std::getenv("PIE_EMULATED_DEVICES")) device.count = std::atoi(text);
+    if (const char* text = std::getenv("PIE_EMULATED_SLOW")) {
+      char* rest = nullptr;
+      slowFrom = std::strtoull(text, &rest, 10);
+      if (*rest == ':') slow = std::atoi(rest + 1);
+    }
     if (const char* text = std::getenv("PIE_EMULATED_FAULT")) {
       const std::string plan = text;
       const size_t first = plan.find(':'), second = first == std::string::npos ? first : plan.find(':', first + 1);
@@ -84,7 +91,7 @@ void restoreDevice() {
   lastError = cudaSuccess;
 }
 void slowDown(int microseconds) { state().slow = microseconds; }
-int slowness() { return state().slow; }
+int slowness() { return state().kernels < state().slowFrom ? 0 : state().slow.load(); }
 size_t kernelsRun() { return state().kernels; }
 void countKernel() { state().kernels++; }
 

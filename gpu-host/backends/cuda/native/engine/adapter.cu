@@ -93,6 +93,19 @@ std::vector<AdapterLayer<T>> build(Carver& carver, uint8_t* base, uint8_t* host,
   return built;
 }
 
+int inputsOf(int projection, const ModelShape& shape) {
+  return projection == O ? shape.queryWidth() : projection == DOWN ? shape.intermediate : shape.hidden;
+}
+
+int outputsOf(int projection, const ModelShape& shape) {
+  switch (projection) {
+    case Q: return shape.queryWidth();
+    case K: case V: return shape.kvWidth();
+    case GATE: case UP: return shape.intermediate;
+    default: return shape.hidden;
+  }
+}
+
 std::vector<std::vector<const AdapterMatrices*>> byLayer(const std::vector<AdapterMatrices>& matrices, const ModelShape& shape) {
   std::vector<std::vector<const AdapterMatrices*>> layers(shape.layers, std::vector<const AdapterMatrices*>(PROJECTIONS, nullptr));
   for (const AdapterMatrices& each : matrices) {
@@ -100,6 +113,10 @@ std::vector<std::vector<const AdapterMatrices*>> byLayer(const std::vector<Adapt
     if (name == NAMES + PROJECTIONS) refuse(std::string("No layer has a projection \"") + each.projection + "\".");
     if (each.layer < 0 || each.layer >= shape.layers) refuse("There is no layer " + std::to_string(each.layer) + ".");
     if (each.rank < 1 || !each.a || !each.b) refuse(std::string("The matrices of ") + each.projection + " are none.");
+    const int inputs = inputsOf(static_cast<int>(name - NAMES), shape), outputs = outputsOf(static_cast<int>(name - NAMES), shape);
+    if (each.inputs != inputs || each.outputs != outputs)
+      refuse(std::string("The matrices of ") + each.projection + " are for " + std::to_string(each.inputs) + " inputs and " + std::to_string(each.outputs) +
+             " outputs; the model has " + std::to_string(inputs) + " and " + std::to_string(outputs) + ".");
     const AdapterMatrices*& place = layers[each.layer][name - NAMES];
     if (place) refuse(std::string("The matrices of ") + each.projection + " of layer " + std::to_string(each.layer) + " are given twice.");
     place = &each;

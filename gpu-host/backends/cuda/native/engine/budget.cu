@@ -29,9 +29,11 @@ int mostThatFit(const std::function<MemoryNeed(int)>& needFor, int mostPages, si
 
 }  // namespace
 
-MemoryBudget planMemory(const std::function<MemoryNeed(int)>& needFor, int pageCount, int mostPages, size_t asked, size_t reserve, size_t free) {
+MemoryBudget planMemory(const std::function<MemoryNeed(int)>& needFor, int pageCount, int mostPages, size_t asked, size_t reserve, size_t free,
+                        size_t total) {
   // The driver takes some for graphs and modules as they are loaded; where it finds none, a launch fails and the device is lost.
-  const size_t spare = std::min<size_t>(free / 32, size_t{1} << 30), open = free - spare;
+  // Counted of all that the card has: what another model on it has left is what the driver needs for both.
+  const size_t spare = std::min<size_t>(total / 32, size_t{1} << 30), open = free - std::min(free, spare);
   const size_t most = asked > 0 ? std::min(asked, open) : open, budget = most - std::min(most, reserve);
   MemoryBudget plan{};
   plan.pagesThatFit = mostThatFit(needFor, mostPages, budget);

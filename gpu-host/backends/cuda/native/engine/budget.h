@@ -18,9 +18,10 @@ struct MemoryBudget {
   int pagesThatFit;
 };
 
-// `needFor` gives what so many pages need and grows with them. `asked`: of the options, 0 for all that is free but a little for the driver;
+// `needFor` gives what so many pages need and grows with them. `asked`: of the options, 0 for all that is `free` but a little for the driver, a part of `total`;
 // `reserve` of it is left alone.
 // Throws EngineError "out-of-memory", which says what is needed for what and how many pages would fit. Pure.
-MemoryBudget planMemory(const std::function<MemoryNeed(int pages)>& needFor, int pageCount, int mostPages, size_t asked, size_t reserve, size_t free);
+MemoryBudget planMemory(const std::function<MemoryNeed(int pages)>& needFor, int pageCount, int mostPages, size_t asked, size_t reserve, size_t free,
+                        size_t total);
 
 }  // namespace pie

@@ -58,7 +58,7 @@ TEST("an engine takes what it reports, at start, and gives all of it back") {
     }
     CHECK_EQUAL(emulation::deviceBytes() - before.bytes, report.total);
     const std::vector<float> a(32 * 2), b(32 * 2);
-    auto adapter = engine->loadAdapter({{0, "q_proj", 2, a.data(), b.data()}});
+    auto adapter = engine->loadAdapter({{0, "q_proj", 2, 32, 32, a.data(), b.data()}});
     CHECK_EQUAL(emulation::deviceBytes() - before.bytes, report.total + adapter->bytes());
     runCalls(*engine, {makeCall({1, 2})}, 32, adapter.get());
     runCalls(*engine, {makeCall({1, 2})}, 32, adapter.get());
@@ -85,7 +85,7 @@ TEST("a pool that does not fit is refused with what would fit, and what would fi
     const std::vector<float> a(32 * 2), b(32 * 2);
     const auto load = [&] {
       std::vector<std::unique_ptr<Adapter>> all;
-      for (int i = 0; i < 2000; i++) all.push_back(engine->loadAdapter({{0, "q_proj", 2, a.data(), b.data()}}));
+      for (int i = 0; i < 2000; i++) all.push_back(engine->loadAdapter({{0, "q_proj", 2, 32, 32, a.data(), b.data()}}));
     };
     std::string message;
     CHECK_EQUAL(codeOf(load, &message), "out-of-memory");

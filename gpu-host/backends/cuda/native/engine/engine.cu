@@ -174,7 +174,7 @@ class EngineOf final : public Engine {
     };
     const int64_t spare = std::max(options_.scratchSlots, options_.maxRows) + 1;
     const int mostPages = static_cast<int>(std::min<int64_t>(MOST_PAGES, std::max<int64_t>(0, MOST_SLOTS - spare) / options_.pageSize));
-    return planMemory(needFor, options_.pageCount, mostPages, options_.memoryBytes, options_.reserveBytes, free);
+    return planMemory(needFor, options_.pageCount, mostPages, options_.memoryBytes, options_.reserveBytes, free, total);
   }
 
   void layOut(const PlanContext& context) {

@@ -61,7 +61,7 @@ class Adapter {
   virtual size_t bytes() const = 0;
 };
 // Of one layer's projection, "q_proj" … "down_proj": a is rank × inputs, b is outputs × rank.
-struct AdapterMatrices { int layer; const char* projection; int rank; const float* a; const float* b; /* scale is in b */ };
+struct AdapterMatrices { int layer; const char* projection; int rank, inputs, outputs; const float* a; const float* b; /* scale is in b */ };
 
 // One call's inputs over one set of slots; see `SequenceInput` of backend.ts, of which this is the same. It writes no slot of its own context.
 // One of more rows than a step takes is computed in pieces, unless its mask shows rows later inputs at every place where it could be cut ("invalid").

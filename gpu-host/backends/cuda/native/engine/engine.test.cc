@@ -370,7 +370,7 @@ TEST("8-bit weights are the dequantised ones, tied or not, beside adapters, and 
     CHECK(error < 0.06);
     CHECK(otherwise > 10 * error);
     const std::vector<float> a = random.normals<float>(64 * 2, 0.3), b = random.normals<float>(64 * 2, 0.3);
-    const auto adapter = engine->loadAdapter({{1, "q_proj", 2, a.data(), b.data()}});
+    const auto adapter = engine->loadAdapter({{1, "q_proj", 2, 64, 64, a.data(), b.data()}});
     TinyModel merged = narrow;
     std::vector<float>& q = merged.tensors.at("model.layers.1.self_attn.q_proj.weight");
     for (int o = 0; o < 64; o++)

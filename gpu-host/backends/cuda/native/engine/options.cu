@@ -50,7 +50,6 @@ void checkOptions(const EngineOptions& options) {
 StepLimits stepLimits(const EngineOptions& options, int pageCount) {
   // Lists of slots, of mask words and of results are bounded by what a large step of a real service has; longer batches are split.
   constexpr int64_t KEYS = 4 << 20, MASK_WORDS = 4 << 20, RESULTS = 1 << 20;
-  constexpr int ALLOWED_ROWS = 1024;
   StepLimits limits;
   limits.shape = options.shape;
   limits.rows = options.maxRows;
@@ -67,8 +66,11 @@ StepLimits stepLimits(const EngineOptions& options, int pageCount) {
   const int64_t words = (one + 31) / 32;
   limits.maskWords = static_cast<int>(std::max(words, std::min(words * limits.rows, MASK_WORDS)));
   const int64_t topK = std::min(MAX_TOP_K, options.shape.vocabulary);
-  limits.results = static_cast<int>(std::min<int64_t>(topK * limits.paddedRows, std::max<int64_t>(topK * MAX_GRAPH_ROWS, RESULTS)));
-  limits.allowedRows = std::min(limits.paddedRows, ALLOWED_ROWS);
+  // What cannot be cut fits an empty step, whatever it asks for.
+  const int64_t uncut = std::min(limits.paddedRows, MOST_UNCUT_ROWS);
+  const int64_t least = std::max(topK * MAX_GRAPH_ROWS, std::min<int64_t>(topK, CALL_TOP_K) * uncut);
+  limits.results = static_cast<int>(std::min(topK * limits.paddedRows, std::max(least, RESULTS)));
+  limits.allowedRows = static_cast<int>(uncut);
   return limits;
 }
 

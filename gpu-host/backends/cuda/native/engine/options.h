@@ -15,6 +15,11 @@ int topKBucket(int topK, int vocabulary);
 // Slots that fit a step's integers, twice over.
 constexpr int MOST_SLOTS = 1 << 29;
 
+// Most inputs of a sequence whose mask leaves no place to cut it, with one head, and most tokens of a row that calls ask for: what the handlers see to
+// (`../../../../handlers/plan.ts`, `model.ts`). Such a sequence fits a step alone where its inputs do; longer ones may be cut.
+constexpr int MOST_UNCUT_ROWS = 8192;
+constexpr int CALL_TOP_K = 256;
+
 // Rows of logits that are in memory at once.
 constexpr int HEAD_ROWS = 128;
 

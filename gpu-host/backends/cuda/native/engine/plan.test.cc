@@ -269,6 +269,42 @@ TEST("a sequence that wants more tokens than come back at once is cut where its 
   CHECK_EQUAL(parts[2].heads, 1);
 }
 
+TEST("a sequence that cannot be cut fits a step of its own, whatever it asks for, and takes no other along") {
+  for (const int heads : {1, 6, 32}) {
+    // The longest one that the handlers let through, and steps of as many rows, and of far more.
+    const int rows = static_cast<int>(std::sqrt((64 << 20) / heads));
+    for (const int maxRows : {rows, 65536}) {
+      EngineOptions options;
+      options.shape = {HIDDEN, 8, 2, heads, 1, 64, 128000, 1e-5f};
+      options.pageSize = 16;
+      options.pageCount = 1024;
+      options.maxRows = maxRows;
+      options.maxSequences = 5;
+      PlanContext context;
+      context.limits = stepLimits(options, options.pageCount);
+      Call call = makeCall(range(0, rows), {}, {}, CALL_TOP_K);
+      call.mask.assign(static_cast<size_t>(rows) * rows, 1);
+      call.outputRows = rows;
+      call.states = call.attention = true;
+      call.draws.assign(rows, {1, 1, 0, 1, 0});
+      const uint32_t words = 0;
+      Sequence all = call.view();
+      all.allowed = &words;  // Splitting does not read them.
+      const Call small = makeCall({1, 2});
+      const Sequence both[] = {small.view(), all};
+      const std::vector<Part> parts = splitBatch({both, 2, nullptr}, context.limits);
+      REQUIRE(parts.back().pieces.back().rows == rows);
+      for (const Part& part : parts) {
+        CHECK(part.results <= context.limits.results && part.allowedRows <= context.limits.allowedRows);
+        CHECK(uploadBound(part, context) <= mostUploadBytes(context));
+        CHECK(resultLayout(stepShape(part, context), part, HIDDEN).bytes <= mostResultBytes(context));
+      }
+      // Areas grow with what cannot be cut, not with all that a step may hold.
+      CHECK(mostUploadBytes(context) < size_t{256} << 20);
+    }
+  }
+}
+
 TEST("steps of one bucket have their tables at the same places") {
   const PlanContext context = contextOf(true, true);
   Planner planner(context);
@@ -354,21 +390,24 @@ TEST("copies in rounds are all of them at once") {
 
 TEST("memory is planned: as many pages as fit, and what is missing is said") {
   const auto needFor = [](int pages) { return MemoryNeed{1000, static_cast<size_t>(pages) * 10, 100 + static_cast<size_t>(pages)}; };
-  const MemoryBudget asked = planMemory(needFor, 20, 1000, 2000, 0, 5000);
+  const MemoryBudget asked = planMemory(needFor, 20, 1000, 2000, 0, 5000, 5000);
   CHECK_EQUAL(asked.pageCount, 20);
   CHECK_EQUAL(asked.pagesThatFit, 81);
   CHECK_EQUAL(asked.need.total(), 1320u);
-  CHECK_EQUAL(planMemory(needFor, 0, 1000, 2000, 0, 5000).pageCount, 81);
-  CHECK_EQUAL(planMemory(needFor, 0, 50, 2000, 0, 5000).pageCount, 50);
-  CHECK_EQUAL(planMemory(needFor, 0, 1000, 2000, 110, 5000).pageCount, 71);
+  CHECK_EQUAL(planMemory(needFor, 0, 1000, 2000, 0, 5000, 5000).pageCount, 81);
+  CHECK_EQUAL(planMemory(needFor, 0, 50, 2000, 0, 5000, 5000).pageCount, 50);
+  CHECK_EQUAL(planMemory(needFor, 0, 1000, 2000, 110, 5000, 5000).pageCount, 71);
   // All that is free, less a little for the driver.
-  CHECK_EQUAL(planMemory(needFor, 0, 1000, 0, 0, 3200).pageCount, (3200 - 100 - 1100) / 11);
-  CHECK_EQUAL(planMemory(needFor, 0, 1000, 9999, 0, 3200).pageCount, (3200 - 100 - 1100) / 11);
-  CHECK_THROWS(planMemory(needFor, 82, 1000, 2000, 0, 5000), "81 pages would fit");
-  CHECK_THROWS(planMemory(needFor, 82, 1000, 2000, 0, 1500), "32 pages would fit");
-  CHECK_THROWS(planMemory(needFor, 0, 1000, 500, 0, 5000), "1000 bytes for weights");
+  CHECK_EQUAL(planMemory(needFor, 0, 1000, 0, 0, 3200, 3200).pageCount, (3200 - 100 - 1100) / 11);
+  CHECK_EQUAL(planMemory(needFor, 0, 1000, 9999, 0, 3200, 3200).pageCount, (3200 - 100 - 1100) / 11);
+  // It is not less where another model has taken most of the card, or all of it.
+  CHECK_EQUAL(planMemory(needFor, 0, 1000, 0, 0, 3200, 6400).pageCount, (3200 - 200 - 1100) / 11);
+  CHECK_THROWS(planMemory(needFor, 0, 1000, 0, 0, 50, 3200), "0 pages would fit");
+  CHECK_THROWS(planMemory(needFor, 82, 1000, 2000, 0, 5000, 5000), "81 pages would fit");
+  CHECK_THROWS(planMemory(needFor, 82, 1000, 2000, 0, 1500, 1500), "32 pages would fit");
+  CHECK_THROWS(planMemory(needFor, 0, 1000, 500, 0, 5000, 5000), "1000 bytes for weights");
   try {
-    planMemory(needFor, 1001, 1000, 0, 0, 50000);
+    planMemory(needFor, 1001, 1000, 0, 0, 50000, 50000);
     CHECK(false);
   } catch (const EngineError& error) {
     CHECK_EQUAL(error.code, "out-of-memory");

@@ -39,7 +39,7 @@ void addChange(Change& change, Random& random, int layer, const char* projection
   change.values.push_back(random.normals<float>(static_cast<size_t>(outputs) * rank, 0.3));
   const float* a = change.values[change.values.size() - 2].data();
   const float* b = change.values.back().data();
-  change.matrices.push_back({layer, projection, rank, a, b});
+  change.matrices.push_back({layer, projection, rank, inputs, outputs, a, b});
   for (int o = 0; o < outputs; o++)
     for (int i = 0; i < inputs; i++)
       for (int r = 0; r < rank; r++) weight[o * inputs + i] += b[o * rank + r] * a[r * inputs + i];
@@ -221,9 +221,19 @@ TEST("an adapter is a model with merged weights, over any projections and ranks,
   CHECK_THROWS(runCalls(*engine, calls, 32, adapter.get()), "another engine");
   std::vector<AdapterMatrices> wrong = {change.matrices[0], change.matrices[0]};
   CHECK_THROWS(engine->loadAdapter(wrong), "twice");
-  wrong = {{0, "x_proj", 1, change.values[0].data(), change.values[0].data()}};
+  wrong = {{0, "x_proj", 1, 32, 32, change.values[0].data(), change.values[0].data()}};
   CHECK_THROWS(engine->loadAdapter(wrong), "x_proj");
-  wrong = {{2, "q_proj", 1, change.values[0].data(), change.values[0].data()}};
+  wrong = {{2, "q_proj", 1, 32, 32, change.values[0].data(), change.values[0].data()}};
   CHECK_THROWS(engine->loadAdapter(wrong), "layer 2");
+  // Of every projection, one input or output more or less than the model has.
+  for (const AdapterMatrices& each : change.matrices)
+    for (const int more : {-1, 1}) {
+      wrong = {each};
+      wrong[0].inputs += more;
+      CHECK_THROWS(engine->loadAdapter(wrong), "inputs");
+      wrong = {each};
+      wrong[0].outputs += more;
+      CHECK_THROWS(engine->loadAdapter(wrong), "outputs");
+    }
   CHECK(runCalls(*engine, calls)[0].states == plain[0].states);
 }

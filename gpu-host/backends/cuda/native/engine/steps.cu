@@ -33,8 +33,16 @@ template <typename T>
 uint64_t Steps<T>::submit(const Batch& batch, const DeviceAdapter<T>* adapter) {
   const std::vector<Part> parts = splitBatch(batch, model_.context.limits);
   Ticket& ticket = tickets_.begin();
-  if (parts.size() == 1) submitWhole(ticket, batch, parts.front(), adapter);
-  else submitSplit(ticket, batch, parts, adapter);
+  try {
+    if (parts.size() == 1) submitWhole(ticket, batch, parts.front(), adapter);
+    else submitSplit(ticket, batch, parts, adapter);
+  } catch (const CudaFailure&) {
+    throw;  // The device is lost: nothing is computed with that memory any more.
+  } catch (...) {
+    // What had been queued by then uses the ticket's memory and the area, and no event says when it is done.
+    for (const Stream* stream : {&uploads_, &computing_, &downloads_}) stream->synchronize();
+    throw;
+  }
   return tickets_.commit(ticket);
 }
 

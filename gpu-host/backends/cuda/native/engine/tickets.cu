@@ -5,7 +5,7 @@ namespace pie {
 
 Ticket& Tickets::begin() {
   Ticket& ticket = tickets_[next_ & 1];
-  // Also where its last submit failed half way: what had been queued by then reads and writes its memory.
+  // Where its last submit failed half way, submit has waited for what had been queued by then.
   ticket.done.synchronize();
   const std::lock_guard<std::mutex> lock(mutex_);
   ticket.id = 0;

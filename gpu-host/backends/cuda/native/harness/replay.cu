@@ -64,7 +64,10 @@ void compareTop(RelativeError& error, const uint32_t* tokens, const float* logPr
 Replay::Replay(const Fixture& fixture, const EngineOptions& options) : fixture(fixture), engine(Engine::create(options, fixture.weights)) {
   for (const auto& matrices : fixture.adapters) {
     std::vector<AdapterMatrices> views;
-    for (const FixtureAdapterMatrices& each : matrices) views.push_back({each.layer, each.projection.c_str(), each.rank, each.a.data(), each.b.data()});
+    for (const FixtureAdapterMatrices& each : matrices) {
+      const int inputs = static_cast<int>(each.a.size()) / each.rank, outputs = static_cast<int>(each.b.size()) / each.rank;
+      views.push_back({each.layer, each.projection.c_str(), each.rank, inputs, outputs, each.a.data(), each.b.data()});
+    }
     adapters.push_back(engine->loadAdapter(views));
   }
 }
