@@ -140,7 +140,16 @@ function createBackend(
 }
 
 function cudaOptions(entry: ModelEntry, { config }: LoadedModel) {
-  const { device, memoryMb, precision, maxBatchTokens, maxBatchSequences, adapters = [], adapterMemoryMb } = entry;
+  const {
+    device,
+    memoryMb,
+    precision,
+    threads,
+    maxBatchTokens,
+    maxBatchSequences,
+    adapters = [],
+    adapterMemoryMb,
+  } = entry;
   // What cannot be cut is computed in one step.
   const maxRows = Math.max(maxBatchTokens, uncutInputs(config.heads));
   const adapterBytes = adapterMemoryMb === undefined ? DEFAULT_ADAPTER_BYTES : adapterMemoryMb * MIB;
@@ -151,6 +160,7 @@ function cudaOptions(entry: ModelEntry, { config }: LoadedModel) {
     ...(device !== undefined && { device }),
     ...(memoryMb !== undefined && { memoryBytes: memoryMb * MIB }),
     ...(precision && { precision }),
+    ...(threads > 0 && { threads }),
   };
 }
 
@@ -168,7 +178,7 @@ class LostDevice {
   }
 }
 
-/** Longest time that stopping may take; a batch that is longer is cut off. */
+/** Longest time that stopping may take; a batch that is longer is cut off, also on a card that hangs. */
 const STOP_DEADLINE_MS = 1500;
 /** Of it, what the last spans may take. */
 const FLUSH_DEADLINE_MS = 500;

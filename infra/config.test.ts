@@ -109,13 +109,51 @@ test('a model on a card', () => {
   const modelOf = (lines: string, environment?: NodeJS.ProcessEnv) =>
     withToml(`${text}${lines}`, environment).gpuHosts[0]?.models[0];
   const { backend, precision, device, memoryMb, pages } = modelOf('')!;
-  assert.deepEqual([backend, precision, device, memoryMb, pages], ['cuda', undefined, undefined, undefined, 1024]);
+  assert.deepEqual([backend, precision, device, memoryMb, pages], ['cuda', undefined, undefined, undefined, 0]);
+  assert.equal(modelOf('pages = 77')?.pages, 77);
+  assert.equal(modelOf('', { PIE_BACKEND: 'onnx' })?.pages, 1024);
   const set = modelOf('device = 1\nmemory_mb = 40000\nprecision = "float32"\npages = 0')!;
   assert.deepEqual([set.precision, set.device, set.memoryMb, set.pages], ['float32', 1, 40_000, 0]);
   assert.equal(modelOf('precision = "int8"')?.precision, 'int8');
   const elsewhere = modelOf('pages = 0', { PIE_BACKEND: 'onnx' })!;
   assert.deepEqual([elsewhere.backend, elsewhere.bits, elsewhere.pages], ['onnx', 32, 1024]);
   assert.equal(withToml('', { PIE_BACKEND: 'cuda' }).gpuHosts[0]?.models[0]?.backend, 'cuda');
+});
+
+test('models that share a card: who takes all that is free is refused', () => {
+  const models = (first: string, second: string, environment?: NodeJS.ProcessEnv) =>
+    withToml(
+      `[[model]]\nname = "m"\nbackend = "cuda"\n${first}\n[[model]]\nname = "n"\nbackend = "cuda"\n${second}`,
+      environment,
+    ).gpuHosts[0]?.models.map(({ pages }) => pages);
+  const refused = (name: string) => (error: unknown) =>
+    error instanceof ConfigError &&
+    error.message.includes('share CUDA device 0') &&
+    error.message.includes(`Set memory_mb or pages of "${name}"`);
+  assert.throws(() => models('', 'pages = 5'), refused('m'));
+  assert.throws(() => models('pages = 5', 'device = 0'), refused('n'));
+  assert.throws(() => models('memory_mb = 0', 'memory_mb = 9000'), refused('m'));
+  assert.deepEqual(models('pages = 5', 'memory_mb = 9000'), [5, 0]);
+  assert.deepEqual(models('memory_mb = 9000', 'memory_mb = 9000'), [0, 0]);
+  assert.deepEqual(models('', 'device = 1'), [0, 0]);
+  assert.deepEqual(models('', '', { PIE_BACKEND: 'reference' }), [1024, 1024]);
+  const two = '[[model]]\nname = "m"\n[[model]]\nname = "n"';
+  assert.throws(() => withToml(two, { PIE_BACKEND: 'cuda' }), refused('m'));
+});
+
+test('several GPU hosts with models on several cards: none has a card of another', () => {
+  const { gpuHosts } = withToml(
+    '[gpu_host]\ncount = 3\n[[model]]\nname = "a"\nbackend = "cuda"\ndevice = 1\n[[model]]\nname = "b"\n' +
+      '[[model]]\nname = "c"\nbackend = "cuda"\ndevice = 3',
+  );
+  assert.deepEqual(
+    gpuHosts.map(({ models }) => models.map(({ device }) => device)),
+    [
+      [1, undefined, 3],
+      [4, undefined, 6],
+      [7, undefined, 9],
+    ],
+  );
 });
 
 test('adapters of a model, with the memory that they may take', () => {

@@ -24,7 +24,7 @@ export interface ModelEntry {
   readonly device?: number;
   /** Of `cuda`: most of the card's memory that the model, its pages and its adapters may take, MiB; what is free by default. */
   readonly memoryMb?: number;
-  /** KV pages of the pool, fixed at start; 0 is as many as fit (`cuda`). */
+  /** KV pages of the pool, fixed at start; 0 is as many as fit (`cuda`, where it is the default). */
   readonly pages: number;
   /** Slots of a page. */
   readonly pageSize: number;
@@ -32,7 +32,7 @@ export interface ModelEntry {
   readonly maxBatchTokens: number;
   /** Sequences of one batch. */
   readonly maxBatchSequences: number;
-  /** Threads of one operator; 0 leaves the choice to the backend. */
+  /** Threads of one operator, of `cuda` the image encoder's; 0 leaves the choice to the backend. */
   readonly threads: number;
   /** Whether finished prefixes are kept for later calls of the same tenant; they are by default. */
   readonly prefixCache?: boolean;
@@ -131,6 +131,7 @@ const BACKENDS = ['onnx', 'reference', 'cuda'] as const;
 
 const bits = z.union([z.literal(32), z.literal(8), z.literal(4)]);
 
+/** Of the backends that do not count what fits. */
 const DEFAULT_PAGES = 1024;
 
 /** Settings that mean something to some backends only, and to which. */
@@ -139,7 +140,8 @@ const BACKEND_SETTINGS: Readonly<
 > = {
   bits: ['onnx', 'reference'],
   head_bits: ['onnx', 'reference'],
-  threads: ['onnx', 'reference'],
+  // Of cuda, the image encoder's, which runs on the CPU.
+  threads: ['onnx', 'reference', 'cuda'],
   precision: ['cuda'],
   device: ['cuda'],
   memory_mb: ['cuda'],
@@ -166,7 +168,7 @@ const modelSchema = z
     precision: z.enum(['bf16', 'int8', 'float32']).optional(),
     device: z.int().min(0).max(255).optional(),
     memory_mb: z.int().min(0).max(16_777_216).optional(),
-    pages: z.int().min(0).max(1_000_000).default(DEFAULT_PAGES),
+    pages: z.int().min(0).max(1_000_000).optional(),
     page_size: z.int().min(8).max(32).default(16),
     max_batch_tokens: z.int().min(1).max(65_536).default(512),
     max_batch_sequences: z.int().min(1).max(4096).default(256),
@@ -321,6 +323,8 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
 
   const runDirectory = shortDirectory(path.join(home, 'run'), home);
   const models = modelEntries(file, env);
+  checkCards(models);
+  const cards = cardSpan(models);
   return {
     root,
     home,
@@ -340,8 +344,8 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
       return {
         name,
         address: address ?? path.join(runDirectory, `${name}.sock`),
-        // One card each, from the one that an entry names on.
-        models: i === 0 ? models : models.map((model) => onCard(model, i)),
+        // As many cards each as the entries name, on from those of the host before.
+        models: i === 0 ? models : models.map((model) => onCard(model, i * cards)),
         kvDirectory: path.join(home, 'kv', name),
       };
     }),
@@ -397,7 +401,28 @@ function telemetrySettings({ telemetry }: File, env: Environment): TelemetrySett
 }
 
 function onCard(model: ModelEntry, further: number): ModelEntry {
-  return model.backend === 'cuda' ? { ...model, device: (model.device ?? 0) + further } : model;
+  return model.backend === 'cuda' ? { ...model, device: deviceOf(model) + further } : model;
+}
+
+const deviceOf = ({ device = 0 }: ModelEntry): number => device;
+
+/** From the first to the last card that the entries name; 0 where there is none. */
+function cardSpan(models: readonly ModelEntry[]): number {
+  const devices = models.filter(({ backend }) => backend === 'cuda').map(deviceOf);
+  return devices.length === 0 ? 0 : Math.max(...devices) - Math.min(...devices) + 1;
+}
+
+/** Whoever takes all that is free leaves nothing to the next model on the card. */
+function checkCards(models: readonly ModelEntry[]): void {
+  const onCards = models.filter(({ backend }) => backend === 'cuda');
+  for (const model of onCards) {
+    const other = onCards.find((each) => each !== model && deviceOf(each) === deviceOf(model));
+    if (model.pages > 0 || (model.memoryMb ?? 0) > 0 || !other) continue;
+    throw new ConfigError(
+      `The models "${model.name}" and "${other.name}" share CUDA device ${deviceOf(model)}, and the pages of "${model.name}" would take all that is free there. ` +
+        `Set memory_mb or pages of "${model.name}", or give it a device of its own.`,
+    );
+  }
 }
 
 function modelEntries(file: File, env: Environment): ModelEntry[] {
@@ -418,7 +443,7 @@ function modelEntries(file: File, env: Environment): ModelEntry[] {
       ...(entry.device !== undefined && { device: entry.device }),
       ...(entry.memory_mb !== undefined && { memoryMb: entry.memory_mb }),
       // The environment may have taken away the backend that counts what fits.
-      pages: entry.pages === 0 && backend !== 'cuda' ? DEFAULT_PAGES : entry.pages,
+      pages: backend === 'cuda' ? (entry.pages ?? 0) : entry.pages || DEFAULT_PAGES,
       pageSize: entry.page_size,
       maxBatchTokens: entry.max_batch_tokens,
       maxBatchSequences: entry.max_batch_sequences,

@@ -236,6 +236,22 @@ async function until(condition: () => boolean): Promise<void> {
 
 const spaceOf = (tenant: string) => ({ owner: { tenant }, port: { meter: new Meter(() => undefined) } });
 
+test('an adapter that turns out too large for the device leaves it at once', async () => {
+  await using made = await startTestHost({ adapters: ADAPTERS });
+  const { bytes } = made.adapters.get('quiet')!;
+  const backend = await createReferenceBackend(made.model, { pageSize: 8, pageCount: 1 });
+  let released = 0;
+  const loadAdapter = async (adapter: LoadedAdapter) => ({
+    ...(await backend.loadAdapter(adapter)),
+    bytes: bytes + 1,
+    release: () => void released++,
+  });
+  const adapters = new Adapters({ loadAdapter }, made.adapters, bytes);
+  await assert.rejects(adapters.load('quiet', spaceOf('a')), /may take/);
+  assert.deepEqual([released, adapters.bytes], [1, 0]);
+  await adapters.close();
+});
+
 test('adapters come one by one, tenants in turn, once for all who ask; what an inferlet asked for ends with it', async () => {
   await using made = await startTestHost({ adapters: { ...ADAPTERS, late: { seed: 5, rank: 1 } } });
   const { adapters, reads, paid } = await gated(made);

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Backend } from '../backends/backend.ts';
+import { InvalidInput } from '../backends/check.ts';
 import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
 import { ids, PROMPT, same, withWorkbench } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
@@ -206,6 +207,50 @@ test('a device that fails once fails the calls of that batch, and serves on', as
   await inferlet.close();
   const counts = host.host.stats().models[0]!.pages;
   assert.equal(counts.owned, 0);
+});
+
+test('of a batch that the device refuses only the call to blame fails, and what needs it', async () => {
+  const computed: number[][] = [];
+  const refusing = (backend: Backend): Backend =>
+    wrapBackend(backend, {
+      forward: (batch) => {
+        const firsts = batch.map(({ inputs }) => (inputs.kind === 'tokens' ? (inputs.tokens[0] as number) : -1));
+        computed.push(firsts);
+        return firsts.includes(13) ? Promise.reject(new InvalidInput('thirteen')) : backend.forward(batch);
+      },
+    });
+  await using host = await startTestHost({ wrap: refusing });
+  const oracle = await Oracle.of(host.model);
+  const inferlet = (await host.connect()).openInferlet({ id: 'x', maxPages: 40, arrival: 1 });
+  const step = (queue: number, token: number, position: number, pages: Uint32Array) =>
+    inferlet.step(queue, {
+      ...{ tokens: ids(token), positions: ids(position), inPages: pages, outPages: pages, mask: undefined, rows: 1 },
+      output: { tag: 'distributions', val: 5 },
+    });
+  const queues = [0, 1, 2].map(() => inferlet.createQueue('tiny'));
+  const [first, second, third] = queues.map((queue) => must(inferlet.allocatePages(queue, 1)));
+  must(await step(queues[0]!, 1, 0, first!));
+  computed.length = 0;
+  const calls = [
+    step(queues[0]!, 2, 1, first!),
+    step(queues[1]!, 13, 0, second!),
+    step(queues[1]!, 3, 1, second!),
+    step(queues[2]!, 4, 0, third!),
+    step(queues[2]!, 5, 1, third!),
+  ];
+  const [after, bad, dependent, other, more] = await Promise.all(calls);
+  assert.deepEqual(computed, [[2, 13, 4, 3, 5], [2], [13], [4], [5]]);
+  same(must(after!).distributions[0]!, await oracle.top([1, 2], [0, 1], 1, 5));
+  assert.deepEqual([tagOf(bad!), tagOf(dependent!)], ['internal', 'dependency-failed']);
+  same(must(other!).distributions[0]!, await oracle.top([4], [0], 1, 5));
+  same(must(more!).distributions[0]!, await oracle.top([4, 5], [0, 1], 1, 5));
+  assert.deepEqual(await Promise.all(queues.map(async (queue) => tagOf(await inferlet.synchronize(queue)))), [
+    'ok',
+    'internal',
+    'ok',
+  ]);
+  assert.equal(host.host.engines[0]!.stats.failedCalls, 2);
+  await inferlet.close();
 });
 
 test('numbers that are none stay with the call that meets them', async () => {

@@ -42,10 +42,14 @@ export class Models {
     const there = new Set(
       this.#connections.flatMap(({ connected, models }) => (connected ? models.map(({ name }) => name) : [])),
     );
-    return this.#connections.flatMap(({ connected, models, hostId }) =>
+    return this.#connections.flatMap(({ connected, models, hostId }, i) =>
       models
         .filter(({ name }) => connected || !there.has(name))
-        .map((summary) => ({ ...summary, ...(hostId !== undefined && { hostId }) })),
+        .map((summary) => ({
+          ...summary,
+          ...(hostId !== undefined && { hostId }),
+          ...(this.#connections.length > 1 && { host: String(i) }),
+        })),
     );
   }
 

@@ -4,14 +4,14 @@ import { createHash } from 'node:crypto';
 export type Spread = 'tenant' | 'invocation';
 
 /**
- * The order in which somebody asks GPU hosts: the first that is there serves it. The same for the same key, in every runtime and after every restart;
+ * The order in which somebody asks GPU hosts: the first that is there serves it, and admission counts its pages (`placed` of the scheduler's scripts says the same). The same for the same key, in every runtime and after every restart;
  * when a host comes or goes only the keys that it serves move (rendezvous hashing: Thaler and Ravishankar, 1998).
  *
  * @param hosts names that stay the same over restarts
  * @returns indices of `hosts`, the preferred one first
  */
 export function preference(key: string, hosts: readonly string[]): number[] {
-  const weight = (host: string): bigint => createHash('sha256').update(`${host}\0${key}`).digest().readBigUInt64BE();
+  const weight = (host: string): string => createHash('sha1').update(`${host}\0${key}`).digest('hex');
   return hosts
     .map((host, index) => ({ index, weight: weight(host) }))
     .sort((a, b) => (a.weight < b.weight ? 1 : a.weight > b.weight ? -1 : a.index - b.index))

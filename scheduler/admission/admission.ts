@@ -94,11 +94,17 @@ export class Admission {
     const [total, used] = await Promise.all(
       ['capacity', 'state'].map((part) => this.#store.call((redis) => redis.hgetall(`${admission}:${part}`))),
     );
-    const models = Object.entries(total ?? {}).flatMap(([field, pages]) => {
-      const model = field.startsWith('pages:') ? field.slice('pages:'.length) : null;
-      return model === null ? [] : [{ model, pages: Number(pages), usedPages: Number(used?.[field] ?? 0) }];
-    });
-    return { slots: Number(total?.slots ?? 0), usedSlots: Number(used?.slots ?? 0), models };
+    const models = new Map<string, { readonly model: string; pages: number; usedPages: number }>();
+    for (const [field, pages] of Object.entries(total ?? {})) {
+      // `pages:<model>`, or `pages:<model>@<host>` for each of several.
+      const model = /^pages:([^@]+)/.exec(field)?.[1];
+      if (model === undefined) continue;
+      const sum = models.get(model) ?? { model, pages: 0, usedPages: 0 };
+      models.set(model, sum);
+      sum.pages += Number(pages);
+      sum.usedPages += Number(used?.[field] ?? 0);
+    }
+    return { slots: Number(total?.slots ?? 0), usedSlots: Number(used?.slots ?? 0), models: [...models.values()] };
   }
 
   /** What a run of a function version held at most, by model: from this the next one's expected pages are learned. */

@@ -23,10 +23,8 @@ export interface Capacity {
   readonly pace?: number;
   /** How many may be on their way: admitted and not begun; as many again of tenants that hold few slots. */
   readonly starts: number;
-  /** Models that are not listed are not counted. */
+  /** Models that are not listed are not counted. One that several GPU hosts have is one for each: `model@host`. */
   readonly pages: Pages;
-  /** Where a tenant is served by one GPU host of several: pages of the largest. Models that are not listed have one host, or any serves everybody. */
-  readonly largest?: Pages;
   /** Part of each that is kept for tenants that hold little. */
   readonly reserve: number;
 }
@@ -106,7 +104,6 @@ interface Left {
  * host refuses it with its reason. Only a few are on their way to runtimes at a time (`starts`), so that who is admitted next begins soon; one
  * of a tenant that holds few slots goes ahead of as many that were admitted before it, though never of its own tenant's. These have as many places
  * on the way of their own, so that neither kind waits for the other's. While runtimes lag (`pace`) fewer slots are for the others, the reserve stays.
- * Nobody is admitted for more than the GPU host that serves it has in all (`largest`), but for what it could never have.
  *
  * Expectations may be wrong, and then a GPU host ends who came last. What comes back from there for another attempt starts only when besides
  * some GPU host that was asked since says that it has the pages which the attempt held and asked for, less what others claim who started in the
@@ -225,9 +222,7 @@ export class AdmissionPolicy {
     const few = this.#onTheirWay.filter((one) => one.few).length;
     const others = this.#onTheirWay.length - few;
     if (left.slots < 1 || (few >= starts && others >= starts)) return null;
-    // Whom others do not keep waiting: its like fills the way, or its own host has no more.
-    const waits = (tenant: Tenant): boolean =>
-      (this.#holdsFewSlots(tenant) ? few >= starts : others >= starts) || this.#fillsItsHost(tenant);
+    const waits = (tenant: Tenant): boolean => (this.#holdsFewSlots(tenant) ? few : others) >= starts;
     const turns = [...this.#tenants.values()].filter(({ turn }) => turn !== null).sort(byTurn);
     const passed: Tenant[] = [];
     const kept = turns.filter((tenant) => tenant.kept).slice(0, LOOK);
@@ -263,14 +258,6 @@ export class AdmissionPolicy {
       if (room === undefined || total === undefined || room === total) return true;
       const own = (tenant.held.get(model) ?? 0) + count <= (this.#own(model) ?? 0);
       return count <= (kept || own ? room : room - Math.floor(total * this.#capacity.reserve));
-    });
-  }
-
-  #fillsItsHost(tenant: Tenant): boolean {
-    const { largest = {} } = this.#capacity;
-    return pagesOf(tenant).some(([model, count]) => {
-      const held = tenant.held.get(model) ?? 0;
-      return held > 0 && held + count > (largest[model] ?? Number.POSITIVE_INFINITY);
     });
   }
 

@@ -9,6 +9,8 @@ export interface RuntimeModel {
   readonly pageCount: number;
   /** One life of the GPU host's process: runtimes that share a host report the same one, and its pages count once. */
   readonly hostId?: string;
+  /** Which of several GPU hosts, the same after every restart; none where there is one. */
+  readonly host?: string;
   readonly traits: readonly string[];
 }
 

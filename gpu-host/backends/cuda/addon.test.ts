@@ -15,7 +15,7 @@ import { createTestCudaBackend, testAddon } from '../testing/cuda.ts';
 import { Random, range, relativeError, run, sequence, values, wholeVocabulary } from '../testing/scenario.ts';
 import { type CudaAddon, type EngineHandle, type EngineOptions, loadAddon } from './addon.ts';
 import { BatchWords, MAX_TOP_K, readResults } from './batch-words.ts';
-import { CudaError } from './errors.ts';
+import { CudaError, fromAddon } from './errors.ts';
 import { createCudaBackend } from './index.ts';
 import { tensorPlaces } from './weights.ts';
 
@@ -151,7 +151,15 @@ describe('the addon', () => {
         [
           () =>
             engine.loadAdapter([
-              { layer: 0, projection: 'q_proj', rank: 1, columns: 1, rows: floats.length, a: floats.subarray(1, 2), b: floats },
+              {
+                layer: 0,
+                projection: 'q_proj',
+                rank: 1,
+                columns: 1,
+                rows: floats.length,
+                a: floats.subarray(1, 2),
+                b: floats,
+              },
             ]),
           /q_proj are for 1 inputs/,
         ],
@@ -316,6 +324,13 @@ describe('a CUDA backend', () => {
     await assert.rejects(create({ device: 9 }), failure('no-device', /no CUDA device 9; this machine has 0 \(/));
     const tight = create({ memoryBytes: 2 ** 16, pageCount: 100_000 });
     await assert.rejects(tight, failure('out-of-memory', /\(device 0\): .*; lower "pages"/));
+  });
+
+  test('faults of the addon itself are not the fault of who called', () => {
+    const thrown = (code: string) => fromAddon(Object.assign(new Error('what'), { code }));
+    assert.ok(failure('internal', /^what$/)(thrown('internal')));
+    assert.ok(failure('device-lost', /^what$/)(thrown('cuda')));
+    assert.ok(thrown('invalid') instanceof InvalidInput);
   });
 
   test('takes as many pages as fit when it is not told how many', async () => {

@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
 import { randomModel } from '#gpu-host/models/random-model.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { GREEDY, generate, must, NONE, range } from '#gpu-host/testing/host.ts';
@@ -132,6 +133,31 @@ test('a card that fails ends the host, which says why; calls hear it, and the ne
   } finally {
     await supervisor.stop([]);
   }
+});
+
+test('a card that hangs keeps no host from ending', async (context) => {
+  if (!emulated) return context.skip('only an emulated card hangs on demand');
+  const { supervisor } = supervise();
+  // Everything after the first kernels starts a minute later.
+  const host = { ...spec('hangs', {}, { PIE_EMULATED_SLOW: '40:60000000' }), stopTimeoutMs: 10_000 };
+  let stoppedMs = 0;
+  try {
+    await supervisor.start([host]);
+    const connection = await GpuHostConnection.connect(host.address);
+    const inferlet = connection.openInferlet({ id: 'patient', maxPages: 16, arrival: 1 });
+    const story = generate(inferlet, inferlet.createQueue('tiny'), [1, 5, 9], 40);
+    const ended = assert.rejects(story);
+    await setTimeout(500);
+    assert.equal((await connection.stats()).models[0]?.backend, 'cuda', 'it answers meanwhile');
+    const startedMs = performance.now();
+    await supervisor.stop([[host.name]]);
+    stoppedMs = performance.now() - startedMs;
+    await ended;
+    connection.close();
+  } finally {
+    await supervisor.stop([]);
+  }
+  assert.ok(1000 < stoppedMs && stoppedMs < 8000, `${stoppedMs} ms: neither at once nor killed`);
 });
 
 test('a host that cannot have the card, or its memory, does not start and says what to do', async () => {

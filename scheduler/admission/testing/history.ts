@@ -30,18 +30,8 @@ export interface Order {
 export const MODELS = ['m', 'n'] as const;
 
 /** Capacities with and without a reserve that counts. */
-export const anyCapacity: fc.Arbitrary<Capacity> = fc
-  .tuple(anyWhole(), fc.option(fc.nat(64), { nil: undefined }), fc.boolean())
-  .map(([whole, pace, onTwoHosts]) => ({
-    ...whole,
-    ...(pace !== undefined && { pace }),
-    ...(onTwoHosts &&
-      whole.pages.m !== undefined &&
-      whole.pages.m > 1 && { largest: { m: Math.ceil(whole.pages.m / 2) } }),
-  }));
-
-function anyWhole(): fc.Arbitrary<Capacity> {
-  return fc.record({
+export const anyCapacity: fc.Arbitrary<Capacity> = fc.record(
+  {
     slots: fc.oneof(fc.integer({ min: 1, max: 6 }), fc.integer({ min: 16, max: 64 })),
     starts: fc.oneof(fc.integer({ min: 1, max: 8 }), fc.constant(1000)),
     reserve: fc.constantFrom(0, 1 / 16, 1 / 4),
@@ -49,8 +39,10 @@ function anyWhole(): fc.Arbitrary<Capacity> {
       { m: fc.integer({ min: 0, max: 80 }), n: fc.integer({ min: 1, max: 20 }) },
       { requiredKeys: ['m'] },
     ) as fc.Arbitrary<Record<string, number>>,
-  });
-}
+    pace: fc.nat(64),
+  },
+  { requiredKeys: ['slots', 'starts', 'reserve', 'pages'] },
+);
 
 const anyLimits: fc.Arbitrary<Limits> = fc.record(
   {

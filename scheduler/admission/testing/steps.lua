@@ -8,7 +8,7 @@
     leave: id, tenant                       it has ended
     begin: id, tenant                       its attempt has begun
     limit: tenant, weight, suspended, concurrency, pages
-    resize: slots, pace, starts, reserve, pages, largest
+    resize: slots, pace, starts, reserve, pages
     report: free                            what GPU hosts say of their memory
 
   Returns for each step the ids that are on their way to runtimes after it, in the order in which they are fetched, with spaces between.
@@ -72,11 +72,7 @@ for i, step in ipairs(cjson.decode(ARGV[2])) do
   else
     local models = {}
     for name, pages in pairs(step.pages) do
-      local largest = step.largest and step.largest[name]
-      models[#models + 1] = { name = name, pageCount = largest or pages, hostId = 'h1' }
-      if largest then
-        models[#models + 1] = { name = name, pageCount = pages - largest, hostId = 'h2' }
-      end
+      models[#models + 1] = { name = name, pageCount = pages }
     end
     redis.call('HSET', prefix .. ':runtimes', 'r', cjson.encode({ id = 'r', accepting = true, slots = step.slots, pace = step.pace,
       starts = step.starts, reserve = step.reserve, models = models }))

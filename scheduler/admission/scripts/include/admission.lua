@@ -4,9 +4,9 @@
 -- stands between `openAdmission` and `closeAdmission`.
 --
 -- Keys, all beginning with `<prefix>:admission:`
---   capacity (hash): slots, `pace` (how many tenants that hold more than few may fill), `largest:<model>` (pages of the largest GPU host, where a
---     tenant is served by one of several), `starts` (how many may be admitted and not begun; as many again of tenants that hold few slots), `reserve` (part kept for tenants that hold little),
---     `pages:<model>`; `free:<model>` (a JSON list of {pages, readAt}: what each GPU host said last that it could give); `apart:<runtime>`: what a living runtime that takes no more still holds of all this, see capacity.lua
+--   capacity (hash): slots, `pace` (how many tenants that hold more than few may fill), `hosts:<model>` and `spread`
+--     (where several GPU hosts have it: a JSON list, and what their choice depends on), `starts` (how many may be admitted and not begun; as many again of tenants that hold few slots), `reserve` (part kept for tenants that hold little),
+--     `pages:<model>`; both by `<model>@<host>` where several have it; `free:<model>` (a JSON list of {pages, readAt}: what each GPU host said last that it could give); `apart:<runtime>`: what a living runtime that takes no more still holds of all this, see capacity.lua
 --   state (hash): `time` (virtual), `latest` (largest virtual time that any tenant has come to), `order` (how many were admitted so far), slots,
 --     `pages:<model>` (both: admitted); `settling`: how far a settling of all tenants has come, `ownSlots`: for what it was begun
 --   ledger (hash): admitted invocations, id to {tenant, at, share, pages, place (its place among those on their way to runtimes)}
@@ -101,7 +101,8 @@ function openAdmission(prefix, now)
     starts = tonumber(capacity.starts or 0),
     reserve = tonumber(capacity.reserve or 0),
     pages = numbersBy('pages:', capacity),
-    largest = numbersBy('largest:', capacity),
+    spread = capacity.spread,
+    hosts = {},
     free = {},
     apart = {},
     started = 0,
@@ -111,6 +112,8 @@ function openAdmission(prefix, now)
     local runtimeId = string.match(field, '^apart:(.*)$')
     if runtimeId then
       a.apart[runtimeId] = cjson.decode(value)
+    elseif string.sub(field, 1, 6) == 'hosts:' then
+      a.hosts[string.sub(field, 7)] = value
     elseif string.sub(field, 1, 5) == 'free:' then
       a.free[string.sub(field, 6)] = value
     end
@@ -208,17 +211,18 @@ function settle(a, name, anew)
     return
   end
   if head ~= tenant.head then
-    tenant.need = expectedPages(a, recordOf(a, head))
+    tenant.need = placed(a, name, head, expectedPages(a, recordOf(a, head)))
     redis.call('HSET', tenant.key, 'head', head, 'need', cjson.encode(tenant.need), 'overtaken', 0)
     local since, pages = unpack(redis.call('HMGET', recordOf(a, head), 'shortAt', 'leastPages'))
     if since then
-      redis.call('HSET', tenant.key, 'short', '{"since":' .. since .. ',"pages":' .. pages .. '}')
+      local where = cjson.encode(placed(a, name, head, cjson.decode(pages)))
+      redis.call('HSET', tenant.key, 'short', '{"since":' .. since .. ',"pages":' .. where .. '}')
     elseif tenant.short then
       redis.call('HDEL', tenant.key, 'short')
     end
     redis.call('ZREM', a.base .. 'kept', name)
   elseif anew then
-    tenant.need = expectedPages(a, recordOf(a, head))
+    tenant.need = placed(a, name, head, expectedPages(a, recordOf(a, head)))
     redis.call('HSET', tenant.key, 'need', cjson.encode(tenant.need))
   end
   if not tenant.head then

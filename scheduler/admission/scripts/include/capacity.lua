@@ -1,6 +1,11 @@
 -- Invocations on their way to a runtime: enough to keep it busy, and few enough that nobody waits long behind them.
 local STARTS = 8
 
+-- What a model's pages are counted by: its name; of several GPU hosts each its own, since an inferlet is served by one.
+local function placeOf(model)
+  return model.host and model.name .. '@' .. model.host or model.name
+end
+
 local function poolOf(description, model)
   return (model.hostId or description.id) .. ' ' .. model.name
 end
@@ -16,16 +21,25 @@ local function addRuntime(sums, description)
     local pool = poolOf(description, model)
     if not sums.seen[pool] then
       sums.seen[pool] = true
-      sums.pages[model.name] = (sums.pages[model.name] or 0) + model.pageCount
-      sums.largest[model.name] = math.max(sums.largest[model.name] or 0, description.spread == 'invocation' and math.huge or model.pageCount)
+      local place = placeOf(model)
+      sums.pages[place] = (sums.pages[place] or 0) + model.pageCount
+      if model.host then
+        sums.hosts[model.name] = sums.hosts[model.name] or {}
+        table.insert(sums.hosts[model.name], model.host)
+        sums.spread = description.spread
+      end
     end
   end
 end
 
 -- Keeps the youngest of what runtimes say of each GPU host's memory: pages that it could give without ending anybody.
-local function addReadings(readings, load)
+local function addReadings(readings, description, load)
+  local places = {}
+  for _, model in ipairs(description.models or {}) do
+    places[poolOf(description, model)] = placeOf(model)
+  end
   for _, model in ipairs(load.models or {}) do
-    local name = model.model
+    local name = places[model.hostId .. ' ' .. model.model] or model.model
     readings[name] = readings[name] or {}
     local known = readings[name][model.hostId]
     if not known or known[2] < model.readAt then
@@ -57,9 +71,10 @@ local function addApart(a, sums, totals, description)
   sums.slots = sums.slots + held.slots
   sums.pace = sums.pace + held.slots
   for _, model in ipairs(description.models or {}) do
-    if totals[model.name] and not sums.seen[poolOf(description, model)] then
-      held.counted[model.name] = true
-      totals[model.name] = totals[model.name] + (held.pages[model.name] or 0)
+    local place = placeOf(model)
+    if totals[place] and not sums.seen[poolOf(description, model)] then
+      held.counted[place] = true
+      totals[place] = totals[place] + (held.pages[place] or 0)
     end
   end
   return held
@@ -88,7 +103,7 @@ end
 
 -- Works the platform's capacity out from the runtimes that live. When what tenants are settled by has changed, they are settled anew.
 function refreshCapacity(a)
-  local sums = { slots = 0, pace = 0, starts = 0, overcommit = 1, reserve = 0, pages = {}, largest = {}, seen = {} }
+  local sums = { slots = 0, pace = 0, starts = 0, overcommit = 1, reserve = 0, pages = {}, hosts = {}, seen = {} }
   local leaving, readings = {}, {}
   local runtimes = redis.call('HGETALL', a.prefix .. ':runtimes')
   for i = 1, #runtimes, 2 do
@@ -97,7 +112,7 @@ function refreshCapacity(a)
       local description = cjson.decode(runtimes[i + 1])
       if description.accepting == true then
         addRuntime(sums, description)
-        addReadings(readings, cjson.decode(load))
+        addReadings(readings, description, cjson.decode(load))
       else
         leaving[#leaving + 1] = description
       end
@@ -126,13 +141,15 @@ function refreshCapacity(a)
     capacity[#capacity + 1] = 'pages:' .. model
     capacity[#capacity + 1] = total
   end
-  a.largest = {}
-  for model, pages in pairs(sums.largest) do
-    if pages < (sums.pages[model] or 0) then
-      a.largest[model] = math.floor(pages * sums.overcommit)
-      capacity[#capacity + 1] = 'largest:' .. model
-      capacity[#capacity + 1] = a.largest[model]
-    end
+  a.hosts, a.spread = {}, sums.spread
+  for model, hosts in pairs(sums.hosts) do
+    a.hosts[model] = cjson.encode(hosts)
+    capacity[#capacity + 1] = 'hosts:' .. model
+    capacity[#capacity + 1] = a.hosts[model]
+  end
+  if sums.spread then
+    capacity[#capacity + 1] = 'spread'
+    capacity[#capacity + 1] = sums.spread
   end
   a.free = {}
   for model, byHost in pairs(readings) do

@@ -60,17 +60,6 @@ local function fits(a, tenant, left, kept)
   return true
 end
 
--- Whether the GPU host that serves a tenant, one of several, has no more than the tenant holds already.
-local function fillsItsHost(a, tenant)
-  for model, needed in pairs(tenant.need) do
-    local held, largest = tenant.held[model] or 0, a.largest[model]
-    if largest and held > 0 and held + needed > largest then
-      return true
-    end
-  end
-  return false
-end
-
 -- The tenant whose head starts next, and those that are passed over because theirs do not fit; nil when none does.
 local function chooseNext(a)
   local left = { slots = a.slots - a.usedSlots, ordinary = math.min(a.slots - a.reserveSlots, a.pace) - a.usedSlots, pages = {} }
@@ -79,10 +68,9 @@ local function chooseNext(a)
   if left.slots < 1 or (few >= a.starts and others >= a.starts) then
     return nil
   end
-  -- Whom others do not keep waiting: its like fills the way, or its own host has no more.
   local function waits(tenant)
     local onTheWay = tenant.running + 1 <= a.ownSlots and few or others
-    return onTheWay >= a.starts or fillsItsHost(a, tenant)
+    return onTheWay >= a.starts
   end
   for model, total in pairs(a.pages) do
     left.pages[model] = total - (a.used[model] or 0)

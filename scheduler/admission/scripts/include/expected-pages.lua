@@ -6,7 +6,8 @@ local DEFAULT_PAGES = 4
 local function expectedPages(a, record)
   local declared, first, least, learnedKey = unpack(redis.call('HMGET', record, 'declaredPages', 'firstModel', 'leastPages', 'learnedKey'))
   if not first then
-    for model in pairs(a.pages) do
+    for place in pairs(a.pages) do
+      local model = string.match(place, '^[^@]+')
       first = (not first or model < first) and model or first
     end
   end
@@ -34,4 +35,21 @@ local function expectedPages(a, record)
     end
   end
   return all
+end
+
+-- The same by the GPU hosts that are to serve the invocation: of several that have a model the one that `preference` of runtime/host/placement.ts
+-- names first, by its tenant or by itself.
+local function placed(a, tenant, id, pages)
+  local at = {}
+  for model, count in pairs(pages) do
+    local place, best = model, ''
+    for _, host in ipairs(a.hosts[model] and cjson.decode(a.hosts[model]) or {}) do
+      local weight = redis.sha1hex(host .. '\0' .. (a.spread == 'invocation' and id or tenant))
+      if weight > best then
+        place, best = model .. '@' .. host, weight
+      end
+    end
+    at[place] = count
+  end
+  return at
 end

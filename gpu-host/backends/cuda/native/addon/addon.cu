@@ -32,10 +32,7 @@ napi_value pinned(napi_env env, napi_callback_info info) {
     void* memory = allocatePinned(bytes);
     if (memory == nullptr) return undefined(env);
     napi_value buffer;
-    // Freeing waits for the device; the memory of a process that ends is given back without.
-    const auto release = [](napi_env, void* data, void*) {
-      if (!processEnds()) freePinned(data);
-    };
+    const auto release = [](napi_env, void* data, void*) { freePinned(data); };
     const napi_status status = napi_create_external_arraybuffer(env, memory, bytes, release, nullptr, &buffer);
     if (status != napi_ok) freePinned(memory);
     // A runtime that keeps all buffers' memory itself: the caller does with ordinary memory.

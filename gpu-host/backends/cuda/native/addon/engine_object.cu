@@ -1,11 +1,6 @@
 #include "engine_object.h"
 #include <algorithm>
-#include <atomic>
 #include <utility>
-#ifdef __linux__
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 #include "options.h"
 
 namespace pie::js {
@@ -20,24 +15,12 @@ constexpr int64_t MOST_STATES = 1 << 24;
 // One owner is the JavaScript object, another its way out of the waiter's thread; whichever goes last.
 using Shared = std::shared_ptr<EngineObject>;
 
-std::atomic<bool> ending{false};
-
-bool onMainThread() {
-#ifdef __linux__
-  return getpid() == static_cast<pid_t>(syscall(SYS_gettid));
-#else
-  return false;
-#endif
-}
-
 template <typename T>
 T* dataOrNull(const View<T>& view) {
   return view.count == 0 ? nullptr : view.data;
 }
 
 }  // namespace
-
-bool processEnds() { return ending; }
 
 EngineObject::EngineObject(napi_env env, napi_value options, napi_value tensors) {
   const EngineOptions read = readOptions(env, options);
@@ -110,19 +93,7 @@ void EngineObject::wake(napi_env env, napi_value, void* context, void*) {
 void EngineObject::teardown(void* self) {
   EngineObject* engine = static_cast<EngineObject*>(self);
   engine->hooked_ = false;
-  if (onMainThread()) engine->abandon();
-  else engine->close(nullptr);
-}
-
-void EngineObject::abandon() {
-  ending = true;
-  if (!engine_) return;
-  waiter_.release()->abandon();
-  (void)engine_.release();
-  // Freeing an adapter waits for the device, too.
-  (void)new auto(std::move(pending_));
-  (void)new auto(std::move(adapters_));
-  if (wake_ != nullptr) napi_release_threadsafe_function(std::exchange(wake_, nullptr), napi_tsfn_release);
+  engine->close(nullptr);
 }
 
 Engine& EngineObject::engine() {
@@ -198,7 +169,7 @@ napi_value EngineObject::submit(napi_env env, const Arguments& arguments) {
     adapter = found->second;
   }
   const Batch batch{parsed.sequences.data(), int(parsed.sequences.size()), adapter.get()};
-  // All that may fail comes before the step is under way: from then on it is waited for, and its adapter stays.
+  // What may fail comes before the step is under way: from then on it is waited for, and its adapter stays.
   Pending pending{0, nullptr, std::move(parsed.shapes), std::move(adapter)};
   napi_value promise;
   check(env, napi_create_promise(env, &pending.deferred, &promise));

@@ -10,9 +10,6 @@
 
 namespace pie::js {
 
-// Whether JavaScript's main thread is on its way out: nothing may wait for the device any more, which may hang.
-bool processEnds();
-
 class EngineObject {
  public:
   // The constructor `Engine(options, tensors)`; see `EngineHandle` of `../../addon.ts`.
@@ -35,6 +32,7 @@ class EngineObject {
   template <Method METHOD>
   static napi_value call(napi_env env, napi_callback_info info);
   static void wake(napi_env env, napi_value, void* context, void*);
+  // At the end of a thread, and of a process that has nothing left to do; `process.exit` does not come here, so it waits for no card.
   static void teardown(void* self);
 
   void attach(napi_env env, napi_value self, const std::shared_ptr<EngineObject>& shared);
@@ -42,8 +40,6 @@ class EngineObject {
   void deliver(napi_env env);
   // Takes `deferred` when it is told.
   void settle(napi_env env, Pending& pending, const StepEnd& end);
-  // Leaves everything as it is, since the process ends; nobody is told any more.
-  void abandon();
   // Waits for what is under way and frees everything; without `env`, nobody is told any more. Does nothing the second time.
   void close(napi_env env);
   Engine& engine();

@@ -31,12 +31,6 @@ void StepWaiter::drain() {
   changed_.wait(lock, [this] { return waited_.empty(); });
 }
 
-void StepWaiter::abandon() {
-  const std::lock_guard telling(telling_);
-  abandoned_ = true;
-  thread_.detach();
-}
-
 void StepWaiter::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -56,10 +50,7 @@ void StepWaiter::run() {
     waited_.pop_front();
     lock.unlock();
     changed_.notify_all();
-    {
-      const std::lock_guard telling(telling_);
-      if (!abandoned_) ended_();
-    }
+    ended_();
     lock.lock();
   }
 }

@@ -34,8 +34,6 @@ class StepWaiter {
   std::deque<StepEnd> take();
   // Returns when no step is waited for any more.
   void drain();
-  // Nobody is told of anything from here on. The thread is left alone with this, which must not be freed.
-  void abandon();
 
  private:
   void run();
@@ -47,8 +45,6 @@ class StepWaiter {
   std::deque<uint64_t> waited_;
   std::deque<StepEnd> done_;
   bool stopping_ = false;
-  std::mutex telling_;
-  bool abandoned_ = false;
   std::thread thread_;
 };
 

@@ -1,0 +1,102 @@
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { after, before, describe, test } from 'node:test';
+import type { RuntimeModel } from '../runtimes/types.ts';
+import type { Scheduler } from '../scheduler.ts';
+import { openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+
+const PAGES = 100;
+
+/** The host that serves a key, said without the runtime's own words. */
+function hostOf(key: string, hosts: readonly string[]): string {
+  const weight = (host: string) => createHash('sha1').update(`${host}\0${key}`).digest('hex');
+  return hosts.reduce((best, host) => (weight(host) > weight(best) ? host : best));
+}
+
+describe('admission over several GPU hosts', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  let lease: Awaited<ReturnType<Scheduler['runtimes']['acquire']>>;
+  before(async () => {
+    redis = await TestRedis.start();
+  });
+  after(() => redis.stop());
+
+  const model = (host: string): RuntimeModel => ({
+    ...{ name: 'm', contextLength: 256, vocabularySize: 100, pageSize: 16, pageCount: PAGES, traits: [] },
+    ...{ host, hostId: `life-of-${host}` },
+  });
+  async function open(hosts: readonly string[], spread: 'tenant' | 'invocation'): Promise<void> {
+    scheduler = openTestScheduler(redis);
+    lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1000, spread, reserve: 0, starts: 1000 });
+    await lease.describe({ models: hosts.map(model), accepting: true });
+  }
+  async function close(): Promise<void> {
+    await lease.release();
+    await scheduler.store.redis.flushall();
+    await scheduler.close();
+  }
+  /** Submits for a tenant; answers the ids that were admitted of all that wait, by host. */
+  async function submitted(tenant: string, count: number, pages: number): Promise<string[]> {
+    const ids: string[] = [];
+    for (let i = 0; i < count; i++) {
+      const record = submission({ tenant, expectedPages: pages });
+      await scheduler.submit(record);
+      ids.push(record.id);
+    }
+    return ids;
+  }
+  const admitted = async () =>
+    Object.keys(await scheduler.store.redis.hgetall(`${scheduler.store.keys.admission}:ledger`));
+
+  test('a tenant is admitted for the host that serves it, others for theirs; the capacity is the sum', async () => {
+    await open(['0', '1'], 'tenant');
+    try {
+      const tenants = Array.from({ length: 20 }, (_, i) => `t${i}`);
+      for (const tenant of tenants) await submitted(tenant, 3, 30);
+      const records = await Promise.all((await admitted()).map((id) => scheduler.invocations.get(id)));
+      const held = new Map<string, number>();
+      for (const record of records) {
+        const host = hostOf(record?.tenant ?? '', ['0', '1']);
+        held.set(host, (held.get(host) ?? 0) + 30);
+      }
+      assert.deepEqual([...held.values()], [90, 90]);
+      const { models } = await scheduler.admission.capacity();
+      assert.deepEqual(models, [{ model: 'm', pages: 2 * PAGES, usedPages: 180 }]);
+    } finally {
+      await close();
+    }
+  });
+
+  test('spread by invocation, one tenant fills all hosts and none more than it has', async () => {
+    await open(['0', '1', '2'], 'invocation');
+    try {
+      await submitted('only', 40, 30);
+      const held = new Map<string, number>();
+      for (const id of await admitted()) {
+        const host = hostOf(id, ['0', '1', '2']);
+        held.set(host, (held.get(host) ?? 0) + 30);
+      }
+      // The head may be one whose host is full: what is behind it in its own line waits.
+      for (const pages of held.values()) assert.ok(pages <= 90, `${[...held]}`);
+      assert.ok(held.size >= 2);
+    } finally {
+      await close();
+    }
+  });
+
+  test('when a host goes, what waited for it is admitted for the next one', async () => {
+    await open(['0', '1'], 'tenant');
+    try {
+      const tenant =
+        Array.from({ length: 50 }, (_, i) => `t${i}`).find((name) => hostOf(name, ['0', '1']) === '1') ?? '';
+      const ids = await submitted(tenant, 5, 40);
+      assert.deepEqual((await admitted()).sort(), ids.slice(0, 2).sort());
+      await lease.describe({ models: [model('0')] });
+      assert.deepEqual((await admitted()).sort(), ids.slice(0, 4).sort());
+    } finally {
+      await close();
+    }
+  });
+});
