@@ -321,9 +321,9 @@ describe('a CUDA backend', () => {
     const broken = join(directory, 'broken.node');
     await writeFile(broken, 'no library');
     await assert.rejects(create({ addon: broken }), failure('not-built', /cannot be loaded/));
-    await assert.rejects(create({ device: 9 }), failure('no-device', /no CUDA device 9; this machine has 0 \(/));
+    await assert.rejects(create({ device: 9 }), failure('no-device', /no CUDA device 9; the devices here are: 0 \(/));
     const tight = create({ memoryBytes: 2 ** 16, pageCount: 100_000 });
-    await assert.rejects(tight, failure('out-of-memory', /\(device 0\): .*; lower "pages"/));
+    await assert.rejects(tight, failure('out-of-memory', /\(device 0\): .*\. Lower "pages"/));
   });
 
   test('faults of the addon itself are not the fault of who called', () => {

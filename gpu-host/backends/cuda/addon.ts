@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { CudaError } from './errors.ts';
 import type { TensorPlace } from './weights.ts';
 
@@ -116,8 +116,11 @@ export const ADDON_FILE = join(import.meta.dirname, 'dist', 'pie-cuda.node');
  * The addon in `file`, by default that of `PIE_CUDA_ADDON` or else the one that was built.
  * @throws CudaError `not-built`
  */
-export function loadAddon(file = process.env.PIE_CUDA_ADDON || ADDON_FILE): CudaAddon {
+export function loadAddon(named = process.env.PIE_CUDA_ADDON || ADDON_FILE): CudaAddon {
+  const file = resolve(named);
   if (!existsSync(file)) {
+    if (named === process.env.PIE_CUDA_ADDON)
+      throw new CudaError('not-built', `PIE_CUDA_ADDON names ${file}, which is not there`);
     throw new CudaError(
       'not-built',
       `the CUDA backend was not built: there is no ${file}. Run "npm run build:cuda" in a clone of Pie, or name an addon from elsewhere by PIE_CUDA_ADDON`,

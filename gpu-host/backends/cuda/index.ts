@@ -78,7 +78,7 @@ function cardOf(addon: CudaAddon, device: number): CudaDevice {
     'no-device',
     cards.length === 0
       ? 'no CUDA device is here: there is no NVIDIA driver, or it shows no card to this process. Use backend = "onnx" to compute on the CPU'
-      : `there is no CUDA device ${device}; this machine has ${cards.map(({ name }, i) => `${i} (${name})`).join(', ')}`,
+      : `there is no CUDA device ${device}; the devices here are: ${cards.map(({ name }, i) => `${i} (${name})`).join(', ')}`,
   );
 }
 
@@ -117,7 +117,10 @@ function openEngine(addon: CudaAddon, card: CudaDevice, model: LoadedModel, opti
   } catch (caught) {
     const error = fromAddon(caught);
     if (!(error instanceof CudaError)) throw error;
-    const hint = error.code === 'out-of-memory' ? '; lower "pages", or raise "memory_mb" if others leave room' : '';
+    const hint =
+      error.code === 'out-of-memory'
+        ? '. Lower "pages", or "max_batch_tokens", by which scratch is sized; or give it more "memory_mb" where others leave room'
+        : '';
     throw new CudaError(error.code, `${card.name} (device ${options.device ?? 0}): ${error.message}${hint}`, {
       cause: caught,
     });

@@ -3,7 +3,7 @@
 #
 # Builds the harness (or takes the one of the pack), checks the engine against the reference, runs the C++ tests and, where the pack brings Node, the
 # backend's own tests and the platform's tax, measures against the card's limits and PyTorch, prints the table of the aims last.
-# Each step has a time limit and a failure ends no other step. Quick takes about three minutes, --full about eight. See README.md.
+# Each step has a time limit and a failure ends no other step. Quick is given four minutes, --full nine (PIE_CARD_SECONDS). See README.md.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 native=$here/../native
@@ -21,6 +21,7 @@ while [ $# -gt 0 ]; do
     --emulate) emulate=1 ;;
     --pack) pack=$(cd "$2" && pwd) || exit 2; shift ;;
     --sources) sources; exit ;;
+    --help|-h) echo "usage: run.sh OUT [--full] [--emulate] [--pack FOLDER]"; exit ;;
     -*) echo "run.sh: $1 is not understood" >&2; exit 2 ;;
     *) out=$1 ;;
   esac
@@ -28,7 +29,8 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$out" ] || { echo "usage: run.sh OUT [--full] [--emulate] [--pack FOLDER]" >&2; exit 2; }
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 2
-work=${PIE_CARD_WORK:-${TMPDIR:-/tmp}/pie-card}
+# What is emulated never lies where a card's would be looked for.
+work=${PIE_CARD_WORK:-${TMPDIR:-/tmp}/pie-card-$(id -u)}${emulate:+-emulated}
 mkdir -p "$work"
 log=$out/log.txt
 : >"$log"
@@ -98,7 +100,7 @@ else
   { date -u; nvidia-smi; nvcc --version; "$python" -c 'import torch; print(torch.__version__)'; } >>"$log" 2>&1
   now=$(sources)
   # Objects of other sources are no use; those of these are kept from an earlier call.
-  [ "$(cat "$work/sources" 2>/dev/null)" = "$now" ] || rm -rf "$work/objects" "$harness" "$tests"
+  [ "$(cat "$work/sources" 2>/dev/null)" = "$now" ] || rm -rf "$work/objects" "$work/fixtures" "$harness" "$tests"
   echo "$now" >"$work/sources"
   if [ -n "$pack" ] && [ "$(cat "$pack/sources" 2>/dev/null)" = "$now" ] && unpack "$pack/programs.tar.xz" "$work/programs" &&
     "$work/programs/cuda-harness" bench </dev/null 2>>"$log"; then

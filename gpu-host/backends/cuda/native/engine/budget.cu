@@ -52,7 +52,7 @@ MemoryBudget planMemory(const std::function<MemoryNeed(int)>& needFor, int pageC
               " pages and " + sizeText(need.scratch) + " for scratch: " + sizeText(need.total()) + " of " + sizeText(budget) +
               (asked > 0 && asked <= open ? " that it may take" : " that are free") + (reserve > 0 ? ", less what is kept for adapters" : "");
   }
-  throw EngineError("out-of-memory", message + "; " + std::to_string(plan.pagesThatFit) + " pages would fit.");
+  throw EngineError("out-of-memory", message + "; " + std::to_string(plan.pagesThatFit) + " pages would fit");
 }
 
 }  // namespace pie
