@@ -16,7 +16,7 @@ import { variablesOf } from './host/environment/variables.ts';
 import { HttpClient } from './host/http/client.ts';
 import { ModelLoads } from './host/model-loads.ts';
 import { Models } from './host/models.ts';
-import type { Spread } from './host/placement.ts';
+import { placementKey, type Spread } from './host/placement.ts';
 import { hostTable } from './host/table.ts';
 import { ImageService } from './images/service.ts';
 import { keepPace } from './lifecycle/keep-pace.ts';
@@ -140,8 +140,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     runtimeId: lease.id,
     modelsOf: async (job, root) => {
       const version = await launcher.function(job.tenant, job.function, job.version);
-      const key = options.spread === 'invocation' ? root.id : job.tenant;
-      return models.granted(version ? manifestModels(version.manifest) : [], key);
+      return models.granted(version ? manifestModels(version.manifest) : [], placementKey(options.spread, job, root));
     },
     grantsOf: async (job) => {
       const version = await launcher.function(job.tenant, job.function, job.version);

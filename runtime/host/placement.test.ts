@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { preference } from './placement.ts';
+import { placementKey, preference } from './placement.ts';
 
 const HOSTS = ['gpu-host-1', 'gpu-host-2', 'gpu-host-3', 'gpu-host-4'];
 const KEYS = Array.from({ length: 4000 }, (_, i) => `tenant-${i}`);
@@ -23,6 +23,14 @@ describe('placement on GPU hosts', () => {
     }
     for (const count of served) assert.ok(Math.abs(count - 1000) < 5 * Math.sqrt(750), `${served}`);
     for (const count of instead.slice(1)) assert.ok(Math.abs(count - served[0]! / 3) < 90, `${instead}`);
+  });
+
+  test('a tenant stays together unless each invocation goes its own way, children with their root', () => {
+    const job = { tenant: 'acme', id: 'child' };
+    const root = { tenant: 'acme', id: 'root' };
+    assert.equal(placementKey(undefined, job, root), 'acme');
+    assert.equal(placementKey('tenant', job, root), 'acme');
+    assert.equal(placementKey('invocation', job, root), 'root');
   });
 
   test('one more host moves only what goes to it', () => {

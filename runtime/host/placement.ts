@@ -17,3 +17,12 @@ export function preference(key: string, hosts: readonly string[]): number[] {
     .sort((a, b) => (a.weight < b.weight ? 1 : a.weight > b.weight ? -1 : a.index - b.index))
     .map(({ index }) => index);
 }
+
+/** Whose invocations go to one host together: a tenant's, or a root's with its children. */
+export function placementKey(
+  spread: Spread | undefined,
+  { tenant }: { readonly tenant: string },
+  root: { readonly id: string },
+): string {
+  return spread === 'invocation' ? root.id : tenant;
+}

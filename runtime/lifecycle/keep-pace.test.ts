@@ -1,0 +1,41 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { keepPace } from './keep-pace.ts';
+import { Pace } from './pace.ts';
+
+test('a thread that is late is told as fewer, one at a time, and as all again when it keeps up', async () => {
+  const told: number[] = [];
+  let telling = 0;
+  let running = 60;
+  const end = keepPace(new Pace({ most: 64, least: 4, lagMs: 10 }), {
+    running: () => running,
+    tell: async (limit) => {
+      assert.equal(++telling, 1);
+      told.push(limit);
+      await sleep(20);
+      telling -= 1;
+    },
+    onError: (error) => assert.fail(String(error)),
+  });
+  try {
+    const busy = setInterval(() => {
+      const until = performance.now() + 40;
+      while (performance.now() < until);
+    }, 1);
+    while (told.length === 0) await sleep(5);
+    clearInterval(busy);
+    assert.equal(told[0], 45);
+    running = 0;
+    while (told.at(-1) !== 64) await sleep(20);
+    assert.deepEqual(
+      told.slice(1),
+      told.slice(1).toSorted((a, b) => a - b),
+    );
+  } finally {
+    end();
+  }
+  const count = told.length;
+  await sleep(250);
+  assert.equal(told.length, count, 'nobody is told any more');
+});
