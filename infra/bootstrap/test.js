@@ -10,13 +10,13 @@ import { runPinned } from './run.js';
 
 /**
  * Room by room; the tests of the bundled functions share one platform, in one process; those of the whole start platforms of their own and come
- * last, one file at a time where they measure who runs with whom, two where they do not.
+ * last, one file at a time where time matters, two where it does not.
  */
 const ROOMS = ['wit', 'infra', 'scheduler', 'gpu-host', 'runtime', 'gateway', 'functions/sdk'].map(
   (room) => `${room}/**/*.test.ts`,
 );
-const WHOLE_ALONE = ['e2e', 'chaos'].map((folder) => `test/${folder}/*.test.ts`);
-const WHOLE = ['browser', 'compat', 'fuzz', 'oracles', 'telemetry'].map((folder) => `test/${folder}/*.test.ts`);
+const WHOLE_ALONE = ['browser', 'chaos', 'e2e'].map((folder) => `test/${folder}/*.test.ts`);
+const WHOLE = ['compat', 'fuzz', 'oracles', 'telemetry'].map((folder) => `test/${folder}/*.test.ts`);
 /** Of one file: what hangs is told, and the rest goes on. */
 const TIMEOUT = '--test-timeout=240000';
 const FUNCTIONS = [
