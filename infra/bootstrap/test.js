@@ -12,9 +12,12 @@ import { runPinned } from './run.js';
  * Room by room; the tests of the bundled functions share one platform, in one process; those of the whole start platforms of their own and come
  * last, one file at a time where time matters, two where it does not.
  */
-const ROOMS = ['wit', 'infra', 'scheduler', 'gpu-host', 'runtime', 'gateway', 'functions/sdk'].map(
-  (room) => `${room}/**/*.test.ts`,
-);
+const ROOMS = [
+  ...['wit', 'infra', 'scheduler', 'runtime', 'gateway', 'functions/sdk'].map((room) => `${room}/**/*.test.ts`),
+  'gpu-host/**/!(native*).test.ts',
+];
+/** They compile for a minute, on all cores: nothing that has little time runs beside them. */
+const NATIVE = 'gpu-host/backends/cuda/native*.test.ts';
 const WHOLE_ALONE = ['browser', 'chaos', 'e2e'].map((folder) => `test/${folder}/*.test.ts`);
 const WHOLE = ['compat', 'fuzz', 'oracles', 'telemetry'].map((folder) => `test/${folder}/*.test.ts`);
 /** Of one file: what hangs is told, and the rest goes on. */
@@ -38,6 +41,7 @@ const steps =
         ['Lint', ['node_modules/@biomejs/biome/bin/biome', 'check', '.']],
         ['Models', ['gpu-host/models/main.ts', 'pull', 'stories15m']],
         ['Models', ['gpu-host/models/main.ts', 'pull', 'minimind2-small']],
+        ['Native code', ['--test', '--test-concurrency=1', TIMEOUT, NATIVE]],
         ['Tests of each room', ['--test', '--test-concurrency=2', TIMEOUT, ...ROOMS]],
         ['Tests of the functions', FUNCTIONS],
         ['Tests of the whole', ['--test', '--test-concurrency=2', TIMEOUT, ...WHOLE]],

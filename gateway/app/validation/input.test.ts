@@ -93,7 +93,7 @@ describe('InputChecker', () => {
     const input = Array.from({ length: 400_000 }, () => 299);
     for (const patient of [new InputChecker(withTimeLimit), new InputChecker()]) {
       assert.throws(() => patient.check(long, input), { code: 'invalid-input', message: /too long/, hint: /smaller/ });
-      patient.check(long, input.slice(0, 500));
+      patient.check(long, input.slice(0, 100));
       patient.check(functionWith({ type: 'array' }), input);
     }
     // What is certainly short asks for no clock.
