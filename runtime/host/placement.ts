@@ -4,8 +4,9 @@ import { createHash } from 'node:crypto';
 export type Spread = 'tenant' | 'invocation';
 
 /**
- * The order in which somebody asks GPU hosts: the first that is there serves it, and admission counts its pages (`placed` of the scheduler's scripts says the same). The same for the same key, in every runtime and after every restart;
- * when a host comes or goes only the keys that it serves move (rendezvous hashing: Thaler and Ravishankar, 1998).
+ * The order in which somebody asks GPU hosts: the first that is there serves it, and admission counts its pages (`placed` of the scheduler's scripts
+ * says the same). The same for the same key, in every runtime and after every restart; when a host comes or goes only the keys that it serves move
+ * (rendezvous hashing: Thaler and Ravishankar, 1998).
  *
  * @param hosts names that stay the same over restarts
  * @returns indices of `hosts`, the preferred one first
