@@ -1,8 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type GpuHostConfig, loadConfig, type ModelEntry } from '#infra/config.ts';
+import { type GpuHostConfig, loadConfig } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
+import type { ModelEntry } from '#infra/model-entry.ts';
 import { announceReady } from '#infra/ready.ts';
 import type { TelemetrySettings } from '#infra/telemetry/settings.ts';
 import { openTelemetry, type Telemetry } from '#infra/telemetry/telemetry.ts';

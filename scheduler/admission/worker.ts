@@ -67,7 +67,7 @@ export class AdmissionWorker {
   /** Fetches allowed at once: 1 while nothing is there, doubling while jobs come. */
   #width = 1;
   #tokens = 0;
-  #slots: number;
+  readonly #slots: number;
   #state: 'idle' | 'started' | 'draining' | 'closed' = 'idle';
   #onSettled: (() => void) | undefined;
   #auditTimer: NodeJS.Timeout | undefined;
@@ -114,13 +114,6 @@ export class AdmissionWorker {
     this.#pump();
     await lease.describe({ slots: this.#slots, accepting: true });
     await this.#options.admission.admit();
-  }
-
-  /** Changes how many run at once; what runs stays. */
-  async resize(slots: number): Promise<void> {
-    this.#slots = checked(slots);
-    this.#pump();
-    if (this.#state === 'started') await this.#options.lease.describe({ slots });
   }
 
   /** What a run held at most, by model; what the next run of that function version is expected to hold is learned from it. */

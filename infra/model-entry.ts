@@ -1,0 +1,155 @@
+import { z } from 'zod';
+
+/** One model that a GPU host serves: an entry `[[model]]` of `pie.toml`. */
+export interface ModelEntry {
+  readonly name: string;
+  /** A known name (`stories15m`), or `npm:…`, `hf:…`, `file:…`. */
+  readonly source: string;
+  readonly backend: BackendName;
+  /** Bits of a weight; `cuda` has a `precision` instead. */
+  readonly bits: 32 | 8 | 4;
+  /** Bits of a weight of the output head. */
+  readonly headBits: 32 | 8 | 4;
+  /** Of `cuda`: weights, activations, keys and values, or in 8 bits the weights alone; bf16 by default. */
+  readonly precision?: 'bf16' | 'int8' | 'float32';
+  /** Of `cuda`: the card, as CUDA numbers them; the first by default. */
+  readonly device?: number;
+  /** Of `cuda`: most of the card's memory that the model, its pages and its adapters may take, MiB; what is free by default. */
+  readonly memoryMb?: number;
+  /** KV pages of the pool, fixed at start; 0 is as many as fit (`cuda`, where it is the default). */
+  readonly pages: number;
+  /** Slots of a page. */
+  readonly pageSize: number;
+  /** Tokens of one batch, prefill chunks included. */
+  readonly maxBatchTokens: number;
+  /** Sequences of one batch. */
+  readonly maxBatchSequences: number;
+  /** Threads of one operator, of `cuda` the image encoder's; 0 leaves the choice to the backend. */
+  readonly threads: number;
+  /** Whether finished prefixes are kept for later calls of the same tenant; they are by default. */
+  readonly prefixCache?: boolean;
+  /** Host memory for pages of inferlets that wait, MiB; none by default. */
+  readonly swapMemoryMb?: number;
+  /** Disk for them past that, MiB, in the host's `kvDirectory`; none by default. */
+  readonly swapDiskMb?: number;
+  /** Other names by which requests to the OpenAI-compatible routes may ask for it. */
+  readonly aliases?: readonly string[];
+  /** When a batch leaves; adaptive by default. */
+  readonly batchPolicy?: BatchPolicyEntry;
+  /** Low-rank adapters that inferlets may compute with. */
+  readonly adapters?: readonly AdapterEntry[];
+  /** Device memory that adapters may take together, MiB; those used least recently leave it for others. 1024 by default. */
+  readonly adapterMemoryMb?: number;
+}
+
+export type BackendName = (typeof BACKENDS)[number];
+
+/** One of the `adapters` of a `[[model]]`. */
+export interface AdapterEntry {
+  readonly name: string;
+  /** `file:` and the path of a directory in PEFT layout. */
+  readonly source: string;
+}
+
+/** The batching policies of `gpu-host/batcher/policies/policy.ts`; all but `adaptive` are there to compare. */
+export type BatchPolicyEntry =
+  | { readonly kind: 'adaptive' | 'eager' }
+  | { readonly kind: 'k-only'; readonly calls: number; readonly maxWaitMs: number }
+  | { readonly kind: 't-only'; readonly intervalMs: number }
+  | { readonly kind: 'rate'; readonly maxWaitMs: number };
+export const BACKENDS = ['onnx', 'reference', 'cuda'] as const;
+
+export const bits = z.union([z.literal(32), z.literal(8), z.literal(4)]);
+
+/** Of the backends that do not count what fits. */
+export const DEFAULT_PAGES = 1024;
+
+/** Settings that mean something to some backends only, and to which. */
+const BACKEND_SETTINGS: Readonly<
+  Record<'bits' | 'head_bits' | 'threads' | 'precision' | 'device' | 'memory_mb', readonly BackendName[]>
+> = {
+  bits: ['onnx', 'reference'],
+  head_bits: ['onnx', 'reference'],
+  // Of cuda, the image encoder's, which runs on the CPU.
+  threads: ['onnx', 'reference', 'cuda'],
+  precision: ['cuda'],
+  device: ['cuda'],
+  memory_mb: ['cuda'],
+};
+
+/** The settings of batching policies, and which policies each belongs to. */
+const POLICY_SETTINGS: Readonly<Record<'batch_policy_calls' | 'batch_policy_ms', readonly string[]>> = {
+  batch_policy_calls: ['k-only'],
+  batch_policy_ms: ['k-only', 't-only', 'rate'],
+};
+
+const adapterSchema = z.strictObject({
+  name: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/),
+  source: z.string().regex(/^file:./, 'must be file: and the path of a directory in PEFT layout'),
+});
+
+export const modelSchema = z
+  .strictObject({
+    name: z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/),
+    source: z.string().min(1).optional(),
+    backend: z.enum(BACKENDS).default('onnx'),
+    bits: bits.optional(),
+    head_bits: bits.optional(),
+    precision: z.enum(['bf16', 'int8', 'float32']).optional(),
+    device: z.int().min(0).max(255).optional(),
+    memory_mb: z.int().min(0).max(16_777_216).optional(),
+    pages: z.int().min(0).max(1_000_000).optional(),
+    page_size: z.int().min(8).max(32).default(16),
+    max_batch_tokens: z.int().min(1).max(65_536).default(512),
+    max_batch_sequences: z.int().min(1).max(4096).default(256),
+    threads: z.int().min(0).max(256).optional(),
+    tensor_parallel_size: z
+      .literal(1, 'no backend of this build splits a model over devices; leave it at 1')
+      .default(1),
+    prefix_cache: z.boolean().default(true),
+    swap_memory_mb: z.int().min(0).max(1_048_576).default(256),
+    swap_disk_mb: z.int().min(0).max(1_048_576).default(1024),
+    aliases: z
+      .array(z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/))
+      .max(64)
+      .default([]),
+    adapters: z.array(adapterSchema).max(1024).default([]),
+    adapter_memory_mb: z.int().min(1).max(1_048_576).default(1024),
+    batch_policy: z.enum(['adaptive', 'eager', 'k-only', 't-only', 'rate']).default('adaptive'),
+    batch_policy_calls: z.int().min(1).max(4096).optional(),
+    batch_policy_ms: z.number().positive().max(60_000).optional(),
+  })
+  .superRefine((entry, context) => {
+    const names = entry.adapters.map(({ name }) => name);
+    const twice = names.find((name, i) => names.indexOf(name) < i);
+    if (twice !== undefined)
+      context.addIssue({ code: 'custom', path: ['adapters'], message: `two of them are named "${twice}"` });
+    for (const [key, backends] of Object.entries(BACKEND_SETTINGS)) {
+      if (entry[key as keyof typeof BACKEND_SETTINGS] === undefined || backends.includes(entry.backend)) continue;
+      const instead = key === 'bits' || key === 'head_bits' ? '; it has precision = "bf16", "int8" or "float32"' : '';
+      context.addIssue({ code: 'custom', path: [key], message: `means nothing to ${entry.backend}${instead}` });
+    }
+    if (entry.pages === 0 && entry.backend !== 'cuda')
+      context.addIssue({ code: 'custom', path: ['pages'], message: 'must be at least 1; only cuda counts what fits' });
+    for (const [key, policies] of Object.entries(POLICY_SETTINGS)) {
+      const given = entry[key as keyof typeof POLICY_SETTINGS] !== undefined;
+      if (given === policies.includes(entry.batch_policy)) continue;
+      const message = given ? `means nothing to ${entry.batch_policy}` : `${entry.batch_policy} needs it`;
+      context.addIssue({ code: 'custom', path: [key], message });
+    }
+  });
+
+/** The schema has seen to it that what a policy needs is there. */
+export function batchPolicy(entry: z.output<typeof modelSchema>): BatchPolicyEntry {
+  const { batch_policy: kind, batch_policy_calls: calls = 0, batch_policy_ms: ms = 0 } = entry;
+  switch (kind) {
+    case 'k-only':
+      return { kind, calls, maxWaitMs: ms };
+    case 't-only':
+      return { kind, intervalMs: ms };
+    case 'rate':
+      return { kind, maxWaitMs: ms };
+    default:
+      return { kind };
+  }
+}
