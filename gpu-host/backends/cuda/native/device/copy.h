@@ -12,7 +12,7 @@ __device__ __forceinline__ void copyAsync16(void* shared, const void* global) {
 #ifdef __CUDACC__
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(shared))), "l"(global) : "memory");
 #else
-  emulation::copyAsync(shared, global, 16);
+  emulation::copyAsync(shared, global, 16, 16);
 #endif
 }
 // The same; where not `valid` nothing is read and zeros are written. `global` must be an address that exists all the same.
@@ -21,7 +21,16 @@ __device__ __forceinline__ void copyAsync16(void* shared, const void* global, bo
   const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(valid ? 16 : 0) : "memory");
 #else
-  emulation::copyAsync(shared, global, valid ? 16 : 0);
+  emulation::copyAsync(shared, global, valid ? 16 : 0, 16);
+#endif
+}
+// The same of 4 bytes at a multiple of 4, through L1.
+__device__ __forceinline__ void copyAsync4(void* shared, const void* global, bool valid) {
+#ifdef __CUDACC__
+  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(global), "r"(valid ? 4 : 0) : "memory");
+#else
+  emulation::copyAsync(shared, global, valid ? 4 : 0, 4);
 #endif
 }
 // Ends a group of copies: those that this thread started since the last.

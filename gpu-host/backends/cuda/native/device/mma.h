@@ -20,6 +20,17 @@ __device__ __forceinline__ void multiplyAdd(float (&c)[4], const uint32_t (&a)[4
 #endif
 }
 
+// The same of float16.
+__device__ __forceinline__ void multiplyAddHalves(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#ifdef __CUDACC__
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  emulation::multiplyAddHalves(c, a, b);
+#endif
+}
+
 #ifdef __CUDACC__
 #define PIE_SHARED_ADDRESS(pointer) static_cast<uint32_t>(__cvta_generic_to_shared(pointer))
 #endif

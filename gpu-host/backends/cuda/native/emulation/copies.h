@@ -8,7 +8,8 @@ namespace emulation {
 struct AsyncCopy {
   void* to;
   const void* from;
-  unsigned bytes;  // That are read; the rest of the 16 becomes zero.
+  unsigned bytes;  // That are read; the rest becomes zero.
+  unsigned size;
 };
 
 struct AsyncCopies {

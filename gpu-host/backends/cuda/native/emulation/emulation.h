@@ -13,6 +13,7 @@
 #include "vectors.h"
 #include "bf16.h"
 #include "faults.h"
+#include "float16.h"
 #include "intrinsics.h"
 #include "launch.h"
 #include "mathematics.h"

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include "copies.h"
+#include "float16.h"
 #include "threads.h"
 
 namespace emulation {
@@ -10,18 +11,22 @@ namespace {
 
 typedef float Four __attribute__((vector_size(16)));
 
-float low(uint32_t pair) {
-  const uint32_t bits = pair << 16;
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
-float high(uint32_t pair) {
-  const uint32_t bits = pair & 0xffff0000u;
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
+// How an operand's halves of registers mean numbers.
+struct Bfloat16 {
+  static float low(uint32_t pair) { return number(pair << 16); }
+  static float high(uint32_t pair) { return number(pair & 0xffff0000u); }
+
+ private:
+  static float number(uint32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+  }
+};
+struct Float16 {
+  static float low(uint32_t pair) { return fromHalf(static_cast<uint16_t>(pair)); }
+  static float high(uint32_t pair) { return fromHalf(static_cast<uint16_t>(pair >> 16)); }
+};
 
 void wantWholeWarp(unsigned lanes, const char* what) {
   if (lanes != ~0u) kernelFault("%s needs all lanes of a warp, and had %08x", what, lanes);
@@ -32,6 +37,7 @@ struct Product {
   const uint32_t *a, *b;
 };
 
+template <typename Format>
 void completeProduct(void* const operands[32], unsigned lanes) {
   wantWholeWarp(lanes, "mma");
   float a[16][16];
@@ -44,13 +50,13 @@ void completeProduct(void* const operands[32], unsigned lanes) {
     const int g = lane / 4, t = 2 * (lane % 4);
     for (int i = 0; i < 4; i++) {
       const int row = g + 8 * (i % 2), column = t + 8 * (i / 2);
-      a[row][column] = low(one.a[i]);
-      a[row][column + 1] = high(one.a[i]);
+      a[row][column] = Format::low(one.a[i]);
+      a[row][column + 1] = Format::high(one.a[i]);
       c.values[g + 8 * (i / 2)][t + i % 2] = one.c[i];
     }
     for (int i = 0; i < 2; i++) {
-      b.values[t + 8 * i][g] = low(one.b[i]);
-      b.values[t + 8 * i + 1][g] = high(one.b[i]);
+      b.values[t + 8 * i][g] = Format::low(one.b[i]);
+      b.values[t + 8 * i + 1][g] = Format::high(one.b[i]);
     }
   }
   for (int row = 0; row < 16; row++) {
@@ -88,15 +94,15 @@ void completeLoad(void* const operands[32], unsigned lanes) {
   }
 }
 
-void wantAligned(const void* address, const char* what) {
-  if (reinterpret_cast<uintptr_t>(address) % 16 != 0) kernelFault("%s at %p, which is no multiple of 16", what, address);
+void wantAligned(const void* address, unsigned bytes, const char* what) {
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) kernelFault("%s at %p, which is no multiple of %u", what, address, bytes);
 }
 
 // The oldest `count` copies.
 void perform(AsyncCopies& all, size_t count) {
   for (size_t i = 0; i < count; i++) {
     const AsyncCopy& copy = all.copies[i];
-    std::memset(copy.to, 0, 16);
+    std::memset(copy.to, 0, copy.size);
     std::memcpy(copy.to, copy.from, copy.bytes);
   }
   all.copies.erase(all.copies.begin(), all.copies.begin() + static_cast<long>(count));
@@ -106,7 +112,12 @@ void perform(AsyncCopies& all, size_t count) {
 
 void multiplyAdd(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const char* file, int line) {
   Product product{c, a, b};
-  warpCollective(~0u, completeProduct, &product, {"mma", file, line});
+  warpCollective(~0u, completeProduct<Bfloat16>, &product, {"mma", file, line});
+}
+
+void multiplyAddHalves(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const char* file, int line) {
+  Product product{c, a, b};
+  warpCollective(~0u, completeProduct<Float16>, &product, {"mma", file, line});
 }
 
 void loadMatrices(uint32_t* matrices, int count, bool transposed, const void* row, const char* file, int line) {
@@ -116,11 +127,11 @@ void loadMatrices(uint32_t* matrices, int count, bool transposed, const void* ro
   warpCollective(~0u, complete, &load, {"ldmatrix", file, line});
 }
 
-void copyAsync(void* shared, const void* global, unsigned bytes) {
-  wantShared(shared, 16, "cp.async to");
-  wantAligned(global, "cp.async from");
-  std::memset(shared, 0xff, 16);
-  current->copies->copies.push_back({shared, global, bytes});
+void copyAsync(void* shared, const void* global, unsigned bytes, unsigned size) {
+  wantShared(shared, size, "cp.async to");
+  wantAligned(global, size, "cp.async from");
+  std::memset(shared, 0xff, size);
+  current->copies->copies.push_back({shared, global, bytes, size});
 }
 
 void commitCopies() {
@@ -141,7 +152,7 @@ void waitForCopies(unsigned left) {
 }
 
 uint4 load16(const void* global) {
-  wantAligned(global, "a load of 16 bytes");
+  wantAligned(global, 16, "a load of 16 bytes");
   uint4 value;
   std::memcpy(&value, global, 16);
   return value;

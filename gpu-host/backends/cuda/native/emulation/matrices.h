@@ -6,10 +6,12 @@
 namespace emulation {
 
 void multiplyAdd(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const char* file = __builtin_FILE(), int line = __builtin_LINE());
+void multiplyAddHalves(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const char* file = __builtin_FILE(), int line = __builtin_LINE());
 void loadMatrices(uint32_t* matrices, int count, bool transposed, const void* row, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
 // The destination is NaN until the wait: who reads too early, or still, gets that.
-void copyAsync(void* shared, const void* global, unsigned bytes);
+// `bytes` of `size` are read, the rest becomes zero.
+void copyAsync(void* shared, const void* global, unsigned bytes, unsigned size);
 void commitCopies();
 void waitForCopies(unsigned left);
 

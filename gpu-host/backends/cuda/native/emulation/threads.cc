@@ -354,7 +354,7 @@ bool sharedIsUnset() {
 
 void wantShared(const void* address, size_t bytes, const char* what) {
   const BlockRun& block = *current->block;
-  if (reinterpret_cast<uintptr_t>(address) % 16 != 0) kernelFault("%s %p, which is no multiple of 16", what, address);
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) kernelFault("%s %p, which is no multiple of %zu", what, address, bytes);
   const auto* at = static_cast<const unsigned char*>(address);
   if (at >= block.shared && at + bytes <= block.shared + block.grid->shared) return;
   if (!block.staticShared || (at >= block.staticShared && at + bytes <= block.staticShared + block.staticSharedBytes)) return;

@@ -1,0 +1,166 @@
+// Numbers of 8 and 16 bits against what their formats say. The scalar conversions of float8 have their test beside ../kernels/narrow.h.
+#include "float8.h"
+#include <cmath>
+#include <vector>
+#include "../testing/device.h"
+#include "../testing/test.h"
+#include "copy.h"
+#include "mma.h"
+
+using testing::DeviceArray;
+using testing::Random;
+
+namespace {
+
+// What the bits of a float16 mean.
+double meaning(int bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  if (exponent == 31) return fraction ? NAN : bits & 0x8000 ? -INFINITY : INFINITY;
+  const double size = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  return bits & 0x8000 ? -size : size;
+}
+
+// What a float8 code means.
+double meaning8(int code) {
+  const int exponent = code >> 3 & 15, fraction = code & 7;
+  if ((code & 0x7f) == 0x7f) return NAN;
+  const double size = exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10);
+  return code & 0x80 ? -size : size;
+}
+
+__global__ void widenAll(float* values) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  values[i] = pie::fromHalf(static_cast<uint16_t>(i));
+}
+
+__global__ void narrow(uint16_t* one, uint32_t* two, const float* values, int count) {
+  for (int i = threadIdx.x; i < count; i += blockDim.x) one[i] = pie::halfOf(values[i]), two[i] = pie::packedHalves(values[i], values[(i + 1) % count]);
+}
+
+// Codes i and 255 - i by pairs; then each with its place in the other order.
+__global__ void pairs(uint32_t* low, uint32_t* high, uint32_t* products, uint32_t scales) {
+  const uint32_t i = threadIdx.x, codes = i | (255 - i) << 8 | i << 16 | i << 24;
+  low[i] = pie::lowHalves(codes);
+  high[i] = pie::highHalves(codes);
+  products[i] = pie::multiplyHalves(low[i], scales);
+}
+
+__global__ void encodePairs(uint32_t* codes, uint8_t* singly, const float* values) {
+  codes[threadIdx.x] = pie::float8Pair(values[2 * threadIdx.x], values[2 * threadIdx.x + 1]);
+  for (int i = 0; i < 2; i++) singly[2 * threadIdx.x + i] = pie::float8Of(values[2 * threadIdx.x + i]);
+}
+
+__global__ void multiply(float* c, const uint16_t* a, const uint16_t* b) {
+  const int g = threadIdx.x / 4, t = 2 * (threadIdx.x % 4);
+  uint32_t left[4], right[2];
+  for (int i = 0; i < 4; i++) {
+    const int at = (g + 8 * (i % 2)) * 16 + t + 8 * (i / 2);
+    left[i] = a[at] | static_cast<uint32_t>(a[at + 1]) << 16;
+  }
+  for (int i = 0; i < 2; i++) right[i] = b[(t + 8 * i) * 8 + g] | static_cast<uint32_t>(b[(t + 8 * i + 1) * 8 + g]) << 16;
+  float sum[4];
+  for (int i = 0; i < 4; i++) sum[i] = c[(g + 8 * (i / 2)) * 8 + t + i % 2];
+  pie::multiplyAddHalves(sum, left, right);
+  for (int i = 0; i < 4; i++) c[(g + 8 * (i / 2)) * 8 + t + i % 2] = sum[i];
+}
+
+__global__ void copyWords(uint32_t* out, const uint32_t* in, int valid) {
+  __shared__ uint32_t buffer[32];
+  pie::copyAsync4(buffer + threadIdx.x, in + threadIdx.x, static_cast<int>(threadIdx.x) < valid);
+  pie::commitCopies();
+  pie::waitForCopies<0>();
+  __syncthreads();
+  out[threadIdx.x] = buffer[31 - threadIdx.x];
+}
+
+}  // namespace
+
+TEST("a float16 means what the format says, and a float gets the nearest one") {
+  DeviceArray<float> wide(1 << 16);
+  LAUNCH(widenAll, 256, 256, 0, 0, wide.get());
+  const auto meanings = wide.host();
+  for (int bits = 0; bits < 1 << 16; bits++) CHECK_CLOSE(meanings[bits], meaning(bits), 0);
+
+  // Every float16, halfway to its neighbour, and beside that.
+  std::vector<float> values;
+  std::vector<int> expected;
+  for (int bits = 0; bits < 0x7c00; bits++) {
+    const double half = bits == 0x7bff ? 65520 : (meaning(bits) + meaning(bits + 1)) / 2;
+    const float middle = static_cast<float>(half);
+    const int even = bits % 2 == 0 ? bits : bits + 1;
+    for (const auto& [value, nearest] : std::vector<std::pair<float, int>>{{static_cast<float>(meaning(bits)), bits}, {middle, even},
+                                                                           {std::nextafter(middle, 0.0f), bits}, {std::nextafter(middle, 1e9f), bits + 1}}) {
+      values.push_back(bits % 3 == 0 ? -value : value);
+      expected.push_back(nearest | (bits % 3 == 0 ? 0x8000 : 0));
+    }
+  }
+  const int count = static_cast<int>(values.size());
+  DeviceArray<float> from(values);
+  DeviceArray<uint16_t> one(count);
+  DeviceArray<uint32_t> two(count);
+  LAUNCH(narrow, 1, 256, 0, 0, one.get(), two.get(), from.get(), count);
+  const auto ones = one.host();
+  const auto twos = two.host();
+  for (int i = 0; i < count; i++) {
+    CHECK_EQUAL(ones[i], expected[i]);
+    CHECK_EQUAL(twos[i], static_cast<uint32_t>(expected[i]) | static_cast<uint32_t>(expected[(i + 1) % count]) << 16);
+  }
+}
+
+TEST("pairs of float8 codes are their float16, exactly, also times a power of two; and floats become pairs") {
+  DeviceArray<uint32_t> low(256), high(256), products(256);
+  for (const int exponent : {-15, 0, 7}) {
+    const uint32_t scale = exponent == -15 ? 0x0200u : static_cast<uint32_t>(exponent + 15) << 10;
+    LAUNCH(pairs, 1, 256, 0, 0, low.get(), high.get(), products.get(), scale | scale << 16);
+    const auto lows = low.host(), highs = high.host(), multiplied = products.host();
+    for (int i = 0; i < 256; i++) {
+      const double first = meaning8(i), second = meaning8(255 - i);
+      CHECK_CLOSE(meaning(lows[i] & 0xffff), first, 0);
+      CHECK_CLOSE(meaning(lows[i] >> 16), second, 0);
+      CHECK_EQUAL(highs[i] & 0xffff, lows[i] & 0xffff);
+      CHECK_EQUAL(highs[i] >> 16, lows[i] & 0xffff);
+      CHECK_CLOSE(meaning(multiplied[i] & 0xffff), std::ldexp(first, exponent), 0);
+      CHECK_CLOSE(meaning(multiplied[i] >> 16), std::ldexp(second, exponent), 0);
+    }
+  }
+  Random random(4);
+  std::vector<float> values = random.normals(64, 100);
+  values[5] = 1e9f, values[6] = -INFINITY, values[9] = 1e-9f;
+  DeviceArray<float> from(values);
+  DeviceArray<uint32_t> codes(32);
+  DeviceArray<uint8_t> singly(64);
+  LAUNCH(encodePairs, 1, 32, 0, 0, codes.get(), singly.get(), from.get());
+  const auto two = codes.host();
+  const auto one = singly.host();
+  for (int i = 0; i < 64; i++) CHECK_EQUAL(two[i / 2] >> (i % 2 * 8) & 0xff, static_cast<uint32_t>(one[i]));
+}
+
+TEST("a product of float16 fragments is the product of the matrices") {
+  Random random(1);
+  std::vector<uint16_t> a(16 * 16), b(16 * 8);
+  // Of all sizes that do not drown each other, subnormal ones among them.
+  for (auto* matrix : {&a, &b})
+    for (uint16_t& bits : *matrix) bits = static_cast<uint16_t>(random.integer(0, 0x4400) | random.integer(0, 1) << 15);
+  const auto c = random.normals(16 * 8);
+  DeviceArray<uint16_t> left(a), right(b);
+  DeviceArray<float> sums(c);
+  LAUNCH(multiply, 1, 32, 0, 0, sums.get(), left.get(), right.get());
+  std::vector<double> expected(16 * 8);
+  for (int i = 0; i < 16 * 8; i++) {
+    expected[i] = c[i];
+    for (int k = 0; k < 16; k++) expected[i] += meaning(a[i / 8 * 16 + k]) * meaning(b[k * 8 + i % 8]);
+  }
+  // Sums of products of up to 16, in float: the card cuts bits below the largest addend's.
+  CHECK_ALL_CLOSE(sums.host(), expected, 3e-4);
+}
+
+TEST("copies of four bytes arrive, or write zeros") {
+  std::vector<uint32_t> values;
+  for (uint32_t i = 0; i < 32; i++) values.push_back(1000 + i);
+  DeviceArray<uint32_t> in(values), out(32);
+  for (const int valid : {0, 3, 32}) {
+    LAUNCH(copyWords, 1, 32, 0, 0, out.get(), in.get(), valid);
+    const auto got = out.host();
+    for (int i = 0; i < 32; i++) CHECK_EQUAL(got[31 - i], i < valid ? 1000u + i : 0u);
+  }
+}
