@@ -25,7 +25,8 @@ export function prometheusText(processes: readonly ProcessFamilies[]): string {
       if (known.family.kind === family.kind) known.lines.push(...seriesLines(name, family, { process }));
     }
   }
-  const blocks = [...merged].map(
+  const measured = [...merged].filter(([, { lines }]) => lines.length > 0);
+  const blocks = measured.map(
     ([name, { family, lines }]) =>
       `# HELP ${name} ${family.description.replace(/\\/g, '\\\\').replace(/\n/g, '\\n')}\n# TYPE ${name} ${family.kind}\n${lines.join('\n')}\n`,
   );
