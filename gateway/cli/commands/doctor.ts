@@ -9,7 +9,8 @@ const MARKS = { ok: 'ok  ', warning: 'warn', failed: 'FAIL' } as const;
 export const doctor: Command = {
   name: 'doctor',
   summary: 'Check what the platform needs, and say what to do',
-  description: 'Checks Node, packages, redis-server, models, port, credentials, and the running platform part by part.',
+  description:
+    'Checks Node, packages, redis-server, models, credentials, the configuration and the cards that it names, the port, and the running platform part by part.',
   examples: [{ line: 'pie doctor', does: 'exits with 5 when something is to be mended' }],
   async run({ terminal, signal }) {
     const findings = [];

@@ -10,15 +10,10 @@ import { credentialsFile, findCredentials } from '../credentials.ts';
 import { toFailure } from '../failure.ts';
 import { home, INSTALLED, pinnedNode, port, ROOT } from '../paths.ts';
 import { runProgram } from '../programs.ts';
+import { checkCards } from './cards.ts';
+import type { Finding } from './finding.ts';
 
 const run = promisify(execFile);
-
-export interface Finding {
-  readonly name: string;
-  readonly state: 'ok' | 'warning' | 'failed';
-  readonly detail: string;
-  readonly advice?: string;
-}
 
 /** What to do about missing packages. */
 const REINSTALL = INSTALLED
@@ -31,6 +26,11 @@ const DEADLINE_MS = 5000;
 export async function* checkAll(signal: AbortSignal): AsyncGenerator<Finding> {
   const checks = [checkNode, checkPackages, checkRedis, checkModels, checkHome];
   for (const check of checks) yield await guarded(check);
+  try {
+    yield* checkCards();
+  } catch (thrown) {
+    yield failed('cards', thrown);
+  }
   yield* checkPlatform(signal);
 }
 
@@ -38,10 +38,13 @@ async function guarded(check: () => Promise<Finding>): Promise<Finding> {
   try {
     return await check();
   } catch (thrown) {
-    const { message, advice } = toFailure(thrown);
-    const name = check.name.replace(/^check/, '').toLowerCase();
-    return { name, state: 'failed', detail: message, ...(advice === undefined ? {} : { advice }) };
+    return failed(check.name.replace(/^check/, '').toLowerCase(), thrown);
   }
+}
+
+function failed(name: string, thrown: unknown): Finding {
+  const { message, advice } = toFailure(thrown);
+  return { name, state: 'failed', detail: message, ...(advice === undefined ? {} : { advice }) };
 }
 
 async function checkNode(): Promise<Finding> {

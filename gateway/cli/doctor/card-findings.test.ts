@@ -1,0 +1,112 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Card, CardsAnswer } from './ask-cards.ts';
+import { type CardsSeen, cardFindings } from './card-findings.ts';
+import type { SmiCard } from './nvidia-smi.ts';
+
+const GIB = 2 ** 30;
+const H200: Card = {
+  ...{ name: 'NVIDIA H200', memoryBytes: 140 * GIB, capability: '9.0' },
+  ...{ driverVersion: 13000, runtimeVersion: 13000 },
+};
+const A100: Card = { ...H200, name: 'NVIDIA A100', memoryBytes: 80 * GIB, capability: '8.0' };
+const smiOf = (cards: readonly Card[], freeMb = 140_000): SmiCard[] =>
+  cards.map(({ name, capability }, index) => ({
+    ...{ index, uuid: `GPU-${index}`, name, capability, totalMb: 143_360, freeMb },
+  }));
+const cardsOf = (...cards: Card[]): CardsAnswer => ({ kind: 'cards', emulated: false, cards });
+const cuda = (device = 0, memoryMb?: number, name = 'llama') => ({ name, backend: 'cuda', device, memoryMb });
+const ON_CPU = [{ name: 'gpu-host-1', models: [{ name: 'llama', backend: 'onnx' }] }];
+const ON_CARD = [{ name: 'gpu-host-1', models: [cuda()] }];
+
+/** Each finding as `state name: detail | advice`. */
+function said(seen: Partial<CardsSeen>): string[] {
+  return cardFindings({ hosts: ON_CARD, answer: cardsOf(H200), smi: [], running: false, ...seen }).map(
+    ({ state, name, detail, advice }) => `${state} ${name}: ${detail}${advice ? ` | ${advice}` : ''}`,
+  );
+}
+
+function only(seen: Partial<CardsSeen>, text: RegExp): void {
+  const lines = said(seen);
+  assert.equal(lines.length, 1, lines.join('\n'));
+  assert.match(lines[0]!, text);
+}
+
+test('a machine without a card, or without an addon, is in order while nothing is to compute there', () => {
+  const none: CardsAnswer = { kind: 'no-addon', file: '/a', named: false };
+  only({ hosts: ON_CPU, answer: none }, /^ok cards: none; models compute on the CPU$/);
+  only({ hosts: ON_CPU, answer: cardsOf() }, /^ok cards: none/);
+  only({ hosts: ON_CPU, answer: none, smi: smiOf([A100]) }, /^ok cards: NVIDIA A100 has compute capability 8\.0/);
+  only(
+    { hosts: ON_CPU, answer: none, smi: smiOf([A100, H200]) },
+    /^warning cards: NVIDIA H200 is here, and every model computes on the CPU \| Build .*npm run build:cuda/,
+  );
+});
+
+test('a card that nothing computes on is hinted at', () => {
+  const lines = said({ hosts: ON_CPU });
+  assert.match(lines[0]!, /^ok card 0: NVIDIA H200; 140\.0 GiB; compute capability 9\.0; driver for CUDA 13\.0/);
+  assert.match(lines[1]!, /^warning devices: every model computes on the CPU, and NVIDIA H200 could \| Set backend/);
+  assert.equal(said({ hosts: ON_CPU, answer: cardsOf(A100) }).length, 1);
+});
+
+test('a configuration that wants a card is told what keeps it from one', () => {
+  const missing: CardsAnswer = { kind: 'no-addon', file: '/a/pie-cuda.node', named: false };
+  only(
+    { answer: missing },
+    /^failed cards: .* there is no \/a\/pie-cuda\.node \| Build it .*build:cuda`; or set backend/,
+  );
+  const broken: CardsAnswer = { ...missing, named: true, why: 'not an ELF file' };
+  only({ answer: broken }, /pie-cuda\.node cannot be loaded: not an ELF file \| Correct PIE_CUDA_ADDON/);
+  only({ answer: cardsOf() }, /^failed cards: .* there is no NVIDIA driver, or it shows no card \| .*--gpus all/);
+  only(
+    { answer: cardsOf(), smi: smiOf([H200]), visible: '' },
+    /CUDA shows none to this process \(CUDA_VISIBLE_DEVICES is ""\)/,
+  );
+  const crash: CardsAnswer = { kind: 'broken', why: 'it ended with SIGSEGV' };
+  only({ answer: crash }, /^failed cards: .*: it ended with SIGSEGV \| Run `nvidia-smi`/);
+  only({ answer: crash, hosts: ON_CPU }, /^warning cards: /);
+});
+
+test('a card that is too old, or whose driver is, fails only where a model is to compute on it', () => {
+  const two = { answer: cardsOf(H200, A100) };
+  assert.deepEqual(
+    said(two).map((line) => line.split(':')[0]),
+    ['ok card 0', 'ok card 1', 'ok devices'],
+  );
+  const lines = said({ ...two, hosts: [{ name: 'gpu-host-1', models: [cuda(1)] }] });
+  assert.match(lines[1]!, /^failed card 1: NVIDIA A100; .* \| .*compiled for compute capability 9\.0/);
+  const old = { ...H200, driverVersion: 12080 };
+  assert.match(
+    said({ answer: cardsOf(old) })[0]!,
+    /^failed card 0: .*driver for CUDA 12\.8.* \| .*install one for CUDA 13/,
+  );
+  assert.match(said({ answer: cardsOf({ ...H200, driverVersion: 0 }) })[0]!, /^ok card 0: .*driver for CUDA unknown/);
+});
+
+test('each model is on a device that is there', () => {
+  const hosts = [0, 1, 2].map((device) => ({ name: `gpu-host-${device + 1}`, models: [cuda(device)] }));
+  const lines = said({ hosts, answer: cardsOf(H200, H200) });
+  assert.equal(lines.length, 3);
+  assert.match(
+    lines[2]!,
+    /^failed gpu-host-3: the model "llama" is to compute on device 2, and the devices here are 0 to 1 \| .*`count`/,
+  );
+  const fits = said({ hosts, answer: cardsOf(H200, H200, H200) });
+  assert.match(fits[3]!, /^ok devices: llama on device 0 \(gpu-host-1\), llama on device 1 \(gpu-host-2\), .* 2/);
+});
+
+test('memory_mb of all that share a device fits what is free there', () => {
+  const hosts = [{ name: 'gpu-host-1', models: [cuda(0, 60_000), cuda(0, 50_000, 'draft')] }];
+  const smi = smiOf([H200], 100_000);
+  assert.match(
+    said({ hosts, smi })[1]!,
+    /^failed gpu-host-1: memory_mb gives "llama" and "draft" 107\.4 GiB of device 0, which has 97\.7 GiB free \| .*nvidia-smi/,
+  );
+  assert.match(said({ hosts, smi: smiOf([H200], 110_000) })[1]!, /^ok devices/);
+  // What the platform holds itself is not free, and cards that are told otherwise than by CUDA tell nothing of this one.
+  assert.match(said({ hosts, smi, running: true })[1]!, /^ok devices/);
+  assert.match(said({ hosts, smi: smiOf([A100], 1) })[1]!, /^ok devices/);
+  const large = [{ name: 'gpu-host-1', models: [cuda(0, 150_000)] }];
+  assert.match(said({ hosts: large })[1]!, /which has 140\.0 GiB \| Lower memory_mb\.$/);
+});

@@ -1,0 +1,202 @@
+import { bytes, counted } from '../format.ts';
+import type { Card, CardsAnswer } from './ask-cards.ts';
+import type { Finding } from './finding.ts';
+import type { SmiCard } from './nvidia-smi.ts';
+
+/** The part of a GPU host's configuration that says where it computes. */
+export interface HostPlan {
+  readonly name: string;
+  readonly models: readonly {
+    readonly name: string;
+    readonly backend: string;
+    readonly device?: number | undefined;
+    readonly memoryMb?: number | undefined;
+  }[];
+}
+
+export interface CardsSeen {
+  /** The GPU hosts of this machine. */
+  readonly hosts: readonly HostPlan[];
+  readonly answer: CardsAnswer;
+  /** What `nvidia-smi` says of those that are visible to this process. */
+  readonly smi: readonly SmiCard[];
+  /** Whether the platform runs: what is not free may be what it has itself. */
+  readonly running: boolean;
+  /** `CUDA_VISIBLE_DEVICES`. */
+  readonly visible?: string | undefined;
+}
+
+/** Kernels are compiled for one generation of cards: H100, H200. */
+const CAPABILITY = '9.0';
+const MIB = 2 ** 20;
+const ON_CPU = 'set backend = "onnx" in pie.toml to compute on the CPU';
+
+/** What there is to say of this machine's cards and of what the configuration wants of them. */
+export function cardFindings(seen: CardsSeen): Finding[] {
+  const { answer, hosts } = seen;
+  const wanted = hosts.some(({ models }) => models.some(({ backend }) => backend === 'cuda'));
+  if (answer.kind === 'broken') return [brokenFinding(answer.why, wanted)];
+  if (answer.kind === 'no-addon') return [wanted ? noAddonFinding(answer) : unusedFinding(seen.smi)];
+  if (answer.cards.length === 0) return [wanted ? noCardFinding(seen) : unusedFinding(seen.smi)];
+  const used = new Set(planned(hosts).map(({ device }) => device));
+  const findings = answer.cards.map((card, i) =>
+    cardFinding(`card ${i}`, card, { ...seen, free: freeBytes(seen, i), used: used.has(i), emulated: answer.emulated }),
+  );
+  return [...findings, ...(wanted ? planFindings(seen, answer.cards) : hint(answer.cards, answer.emulated))];
+}
+
+function brokenFinding(why: string, wanted: boolean): Finding {
+  return {
+    name: 'cards',
+    state: wanted ? 'failed' : 'warning',
+    detail: `the process that asks the CUDA addon for cards told nothing: ${why}`,
+    advice:
+      'Run `nvidia-smi`: where it fails as well, the driver or a card has to be started again. Otherwise build the addon again: `npm run build:cuda`.',
+  };
+}
+
+function noAddonFinding({ file, named, why }: Extract<CardsAnswer, { kind: 'no-addon' }>): Finding {
+  const what = why === undefined ? `there is no ${file}` : `${file} cannot be loaded: ${why}`;
+  const build = named ? 'Correct PIE_CUDA_ADDON, which names it' : 'Build it in a clone of Pie: `npm run build:cuda`';
+  return {
+    name: 'cards',
+    state: 'failed',
+    detail: `the configuration has backend = "cuda", and ${what}`,
+    advice: `${build}; or ${ON_CPU}.`,
+  };
+}
+
+function noCardFinding({ smi, visible }: CardsSeen): Finding {
+  const hidden = visible === undefined ? '' : ` (CUDA_VISIBLE_DEVICES is "${visible}")`;
+  const what = smi.length > 0 ? 'CUDA shows none to this process' : 'there is no NVIDIA driver, or it shows no card';
+  return {
+    name: 'cards',
+    state: 'failed',
+    detail: `the configuration has backend = "cuda", and ${what}${hidden}`,
+    advice: `See whether \`nvidia-smi\` lists the card; a container must be given it (\`--gpus all\`). Or ${ON_CPU}.`,
+  };
+}
+
+/** No addon is needed and none is there: a card that could be used is worth a word. */
+function unusedFinding(smi: readonly SmiCard[]): Finding {
+  const card = smi.find(({ capability }) => capability === CAPABILITY);
+  if (card)
+    return {
+      name: 'cards',
+      state: 'warning',
+      detail: `${card.name} is here, and every model computes on the CPU`,
+      advice: 'Build the CUDA backend (`npm run build:cuda`), and set backend = "cuda" in pie.toml.',
+    };
+  const [other] = smi;
+  const detail = other
+    ? `${other.name} has compute capability ${other.capability}, and the CUDA backend needs ${CAPABILITY}; models compute on the CPU`
+    : 'none; models compute on the CPU';
+  return { name: 'cards', state: 'ok', detail };
+}
+
+function hint(cards: readonly Card[], emulated: boolean): Finding[] {
+  const card = cards.find(({ capability }) => capability === CAPABILITY);
+  if (!card || emulated) return [];
+  const detail = `every model computes on the CPU, and ${card.name} could`;
+  return [{ name: 'devices', state: 'warning', detail, advice: 'Set backend = "cuda" in pie.toml.' }];
+}
+
+interface CardState {
+  readonly free: number | undefined;
+  readonly used: boolean;
+  readonly emulated: boolean;
+  readonly running: boolean;
+}
+
+function cardFinding(name: string, card: Card, { free, used, emulated, running }: CardState): Finding {
+  const { capability, driverVersion, runtimeVersion, memoryBytes } = card;
+  const room =
+    free === undefined ? '' : `, of which ${bytes(free)} free${running ? ' beside the running platform' : ''}`;
+  const versions = `driver for CUDA ${versionText(driverVersion)}, runtime ${versionText(runtimeVersion)}`;
+  const detail = `${card.name}; ${bytes(memoryBytes)}${room}; compute capability ${capability}; ${versions}`;
+  if (emulated)
+    return {
+      ...{ name, state: 'warning', detail: `${detail}; emulated on the CPU, which is slow and for tests` },
+      advice: 'Unset PIE_CUDA_ADDON, unless this is a test.',
+    };
+  const bad = used ? 'failed' : 'ok';
+  if (capability !== CAPABILITY) {
+    const advice = `The CUDA backend is compiled for compute capability ${CAPABILITY} (H100, H200): use such a card; or ${ON_CPU}.`;
+    return { name, state: bad, detail, ...(used && { advice }) };
+  }
+  if (driverVersion > 0 && major(driverVersion) < major(runtimeVersion)) {
+    const advice = `The driver is older than the addon's runtime: install one for CUDA ${major(runtimeVersion)}, or build the addon with an older nvcc.`;
+    return { name, state: bad, detail, ...(used && { advice }) };
+  }
+  return { name, state: 'ok', detail };
+}
+
+/** Whether each model's device is there, and what it may take of it is free. */
+function planFindings(seen: CardsSeen, cards: readonly Card[]): Finding[] {
+  const plan = planned(seen.hosts);
+  const missing = plan.filter(({ device }) => device >= cards.length);
+  const findings = missing.map(({ host, model, device }): Finding => {
+    const there = cards.length === 1 ? 'only device 0 is here' : `the devices here are 0 to ${cards.length - 1}`;
+    return {
+      name: host,
+      state: 'failed',
+      detail: `the model "${model}" is to compute on device ${device}, and ${there}`,
+      advice:
+        'Correct `device` of the [[model]], or lower `count` of [gpu_host]: each GPU host takes the devices after those of the one before.',
+    };
+  });
+  const byDevice = Map.groupBy(plan, ({ device }) => device);
+  for (const [device, models] of byDevice) {
+    const card = cards[device];
+    const wantedMb = models.reduce((sum, { memoryMb }) => sum + memoryMb, 0);
+    if (!card || wantedMb === 0) continue;
+    const free = seen.running ? undefined : freeBytes(seen, device);
+    if (wantedMb * MIB <= (free ?? card.memoryBytes)) continue;
+    const names = models.filter(({ memoryMb }) => memoryMb > 0).map(({ model }) => `"${model}"`);
+    findings.push({
+      name: models[0]?.host ?? 'devices',
+      state: 'failed',
+      detail: `memory_mb gives ${names.join(' and ')} ${bytes(wantedMb * MIB)} of device ${device}, which has ${bytes(free ?? card.memoryBytes)}${free === undefined ? '' : ' free'}`,
+      advice:
+        free === undefined
+          ? 'Lower memory_mb.'
+          : 'Lower memory_mb, or end what else computes there: `nvidia-smi` lists it.',
+    });
+  }
+  if (findings.length > 0) return findings;
+  const said = plan.map(({ host, model, device }) => `${model} on device ${device} (${host})`);
+  const detail =
+    said.length > 8 ? `${counted(said.length, 'model')} on ${counted(byDevice.size, 'device')}` : said.join(', ');
+  return [{ name: 'devices', state: 'ok', detail }];
+}
+
+interface Planned {
+  readonly host: string;
+  readonly model: string;
+  readonly device: number;
+  /** 0: what is free. */
+  readonly memoryMb: number;
+}
+
+function planned(hosts: readonly HostPlan[]): Planned[] {
+  return hosts.flatMap(({ name: host, models }) =>
+    models
+      .filter(({ backend }) => backend === 'cuda')
+      .map(({ name: model, device = 0, memoryMb = 0 }) => ({ host, model, device, memoryMb })),
+  );
+}
+
+/** What is free on a device; unknown where `nvidia-smi` tells of other cards than CUDA, or in another order. */
+function freeBytes({ answer, smi }: CardsSeen, device: number): number | undefined {
+  if (answer.kind !== 'cards' || answer.cards.length !== smi.length) return undefined;
+  if (answer.cards.some(({ name }, i) => name !== smi[i]?.name)) return undefined;
+  const freeMb = smi[device]?.freeMb;
+  return freeMb === undefined ? undefined : freeMb * MIB;
+}
+
+const major = (version: number): number => Math.floor(version / 1000);
+
+/** CUDA counts 13000 for 13.0. */
+function versionText(version: number): string {
+  return version === 0 ? 'unknown' : `${major(version)}.${Math.floor((version % 1000) / 10)}`;
+}

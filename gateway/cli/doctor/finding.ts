@@ -1,0 +1,7 @@
+/** One thing that was looked at. */
+export interface Finding {
+  readonly name: string;
+  readonly state: 'ok' | 'warning' | 'failed';
+  readonly detail: string;
+  readonly advice?: string;
+}

@@ -1,0 +1,32 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { parseSmi, visibleCards } from './nvidia-smi.ts';
+
+const TEXT = `0, GPU-aa11, NVIDIA H200, 143771, 143000, 9.0
+1, GPU-bb22, NVIDIA H200, 143771, 20, 9.0
+2, GPU-cc33, NVIDIA H200, [N/A], [N/A], 9.0
+`;
+
+test('cards are read of its lines, and one that tells no numbers is left out', () => {
+  const [first, ...rest] = parseSmi(TEXT);
+  assert.deepEqual(first, {
+    ...{ index: 0, uuid: 'GPU-aa11', name: 'NVIDIA H200' },
+    ...{ totalMb: 143_771, freeMb: 143_000, capability: '9.0' },
+  });
+  assert.deepEqual(
+    rest.map(({ index, freeMb }) => [index, freeMb]),
+    [[1, 20]],
+  );
+  assert.deepEqual(parseSmi('No devices were found\n'), []);
+});
+
+test('a process sees those that it is shown, in that order, up to the first that is none', () => {
+  const cards = parseSmi(TEXT);
+  const seen = (visible: string | undefined) => visibleCards(cards, visible).map(({ index }) => index);
+  assert.deepEqual(seen(undefined), [0, 1]);
+  assert.deepEqual(seen('1,0'), [1, 0]);
+  assert.deepEqual(seen('GPU-bb'), [1]);
+  assert.deepEqual(seen('0,7,1'), [0]);
+  assert.deepEqual(seen(''), []);
+  assert.deepEqual(seen('-1'), []);
+});

@@ -1,0 +1,61 @@
+import { execFile } from 'node:child_process';
+
+/** A card, as `nvidia-smi` tells of it. */
+export interface SmiCard {
+  readonly index: number;
+  readonly uuid: string;
+  readonly name: string;
+  readonly totalMb: number;
+  readonly freeMb: number;
+  /** Such as `9.0`. */
+  readonly capability: string;
+}
+
+const FIELDS = 'index,uuid,name,memory.total,memory.free,compute_cap';
+
+/**
+ * The cards of this machine, in the order of its slots; none where the program is not there or does not answer. It comes with the driver, and tells what is
+ * free without taking any of it, as whoever asks CUDA does.
+ */
+export function askNvidiaSmi(timeoutMs: number): Promise<SmiCard[]> {
+  return new Promise((resolve) => {
+    const args = [`--query-gpu=${FIELDS}`, '--format=csv,noheader,nounits'];
+    const child = execFile('nvidia-smi', args, (error, stdout) => done(error ? [] : parseSmi(stdout)));
+    // A process that hangs in the driver cannot be killed: nobody waits for it.
+    const timer = setTimeout(() => {
+      child.kill('SIGKILL');
+      child.unref();
+      child.stdout?.destroy();
+      child.stderr?.destroy();
+      done([]);
+    }, timeoutMs);
+    const done = (cards: SmiCard[]) => {
+      clearTimeout(timer);
+      resolve(cards);
+    };
+  });
+}
+
+/** The lines of `nvidia-smi`; what is no number there (`[N/A]`) leaves its card out. */
+export function parseSmi(text: string): SmiCard[] {
+  return text.split('\n').flatMap((line) => {
+    const [index, uuid, name, total, free, capability] = line.split(',').map((field) => field.trim());
+    const card = { index: Number(index), totalMb: Number(total), freeMb: Number(free) };
+    if (!uuid || !name || !capability || Object.values(card).some((value) => !Number.isFinite(value))) return [];
+    return [{ ...card, uuid, name, capability }];
+  });
+}
+
+/** Those that CUDA shows to a process, in its order: `CUDA_VISIBLE_DEVICES` names indices or beginnings of ids, up to the first that is none. */
+export function visibleCards(cards: readonly SmiCard[], visible: string | undefined): readonly SmiCard[] {
+  if (visible === undefined) return cards;
+  const shown: SmiCard[] = [];
+  for (const word of visible.split(',').map((each) => each.trim())) {
+    const card = cards.find(({ index, uuid }) =>
+      /^\d+$/.test(word) ? index === Number(word) : word !== '' && uuid.startsWith(word),
+    );
+    if (!card) break;
+    shown.push(card);
+  }
+  return shown;
+}

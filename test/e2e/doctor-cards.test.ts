@@ -1,0 +1,52 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { loadAddon } from '#gpu-host/backends/cuda/addon.ts';
+import { testAddon } from '#gpu-host/backends/testing/cuda.ts';
+import { ROOT } from '#test/harness/platform.ts';
+
+let home: string;
+let addon: string;
+before(async () => {
+  home = mkdtempSync(path.join(os.tmpdir(), 'pie-doctor-'));
+  addon = await testAddon();
+});
+after(() => rmSync(home, { recursive: true, force: true }));
+
+/** What `pie doctor` finds of cards, by the name of the finding. */
+function findings(config: string, env: NodeJS.ProcessEnv = {}): Map<string, { state: string; detail: string }> {
+  writeFileSync(path.join(home, 'pie.toml'), config);
+  const { stdout, stderr } = spawnSync(process.execPath, [path.join(ROOT, 'gateway/cli/bin.js'), 'doctor', '--json'], {
+    env: { ...process.env, PIE_HOME: home, PIE_PORT: '1', PIE_URL: '', PIE_API_KEY: '', ...env },
+    encoding: 'utf8',
+  });
+  assert.equal(stderr, '');
+  const { findings } = JSON.parse(stdout) as { findings: { name: string; state: string; detail: string }[] };
+  return new Map(findings.map((finding) => [finding.name, finding]));
+}
+
+const MODEL = '[[model]]\nname = "stories15m"\nbackend = "cuda"\n';
+
+test('doctor holds the configuration against the cards that the addon sees', async (context) => {
+  if (!loadAddon(addon).emulated) return context.skip('what a machine with a card says depends on the card');
+  const found = findings(`${MODEL}memory_mb = 100\n[gpu_host]\ncount = 2\n`, { PIE_CUDA_ADDON: addon });
+  assert.match(found.get('configuration')?.detail ?? '', /^stories15m by cuda; 2 GPU hosts$/);
+  assert.match(found.get('card 0')?.detail ?? '', /^Emulated device; .*compute capability 9\.0; .*emulated on the CPU/);
+  assert.equal(found.get('gpu-host-2')?.state, 'failed');
+  assert.match(
+    found.get('gpu-host-2')?.detail ?? '',
+    /"stories15m" is to compute on device 1, and only device 0 is here/,
+  );
+  assert.equal(findings(MODEL, { PIE_CUDA_ADDON: addon }).get('devices')?.state, 'ok');
+});
+
+test('doctor says what a machine without an addon lacks, and what is wrong with a configuration', () => {
+  const missing = { PIE_CUDA_ADDON: path.join(home, 'none.node') };
+  const { state, detail } = findings(MODEL, missing).get('cards') ?? {};
+  assert.deepEqual([state, /there is no .*none\.node/.test(detail ?? '')], ['failed', true]);
+  const wrong = findings('[[model]]\nname = "stories15m"\nprecision = "bf16"\n').get('configuration');
+  assert.deepEqual([wrong?.state, /precision: means nothing to onnx/.test(wrong?.detail ?? '')], ['failed', true]);
+});
