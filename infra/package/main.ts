@@ -1,16 +1,25 @@
-/** `npm run package -- [FOLDER] [--json]`: writes the tarballs of `pie` and `@pie/inferlet` into a folder, `dist/` by default. */
+/** `npm run package`: writes the tarballs of `pie` and `@pie/inferlet` into a folder. `--help` says how. */
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { parseArgs } from 'node:util';
+import { readArguments, refuseArguments } from '../arguments.ts';
 import { ROOT } from '../install.ts';
 import { stageLibrary, stagePie } from './stage.ts';
 
-const { values, positionals } = parseArgs({
+const USAGE = `Usage: npm run package -- [FOLDER] [options]
+
+Writes the npm packages of Pie (\`pie\`, and \`@pie/inferlet\` for inferlets) as tarballs into FOLDER, dist/ by default, for a project outside of the clone.
+
+  --json   print the tarballs' paths as JSON
+  --help   print this
+`;
+
+const { values, positionals } = readArguments(USAGE, {
   allowPositionals: true,
   options: { json: { type: 'boolean', default: false } },
 });
+if (positionals.length > 1) refuseArguments(USAGE, `there is one FOLDER at most, and not ${positionals.join(' and ')}`);
 const out = path.resolve(positionals[0] ?? path.join(ROOT, 'dist'));
 const work = mkdtempSync(path.join(os.tmpdir(), 'pie-package-'));
 try {

@@ -1,8 +1,4 @@
-/**
- * `node gpu-host/backends/cuda/card/pack.ts OUT [--stories] [--platform] [--no-programs]`: what a machine with a card and without Node or network needs beside this
- * tree for `run.sh`, as a few compressed files in OUT: programs built here, what the reference says, and with `--platform` Node, the packages that the platform
- * loads, Redis and a built inferlet. Files that are there already are kept: delete OUT to make all anew. Prints what it takes.
- */
+/** What a machine with a card and without Node or network needs beside this tree for `run.sh`. `--help` says how it is made. */
 import { execFileSync } from 'node:child_process';
 import {
   chmodSync,
@@ -20,8 +16,10 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, relative, resolve } from 'node:path';
-import { parseArgs } from 'node:util';
+import { ProgramError, readArguments, refuseArguments, runMain } from '#infra/arguments.ts';
+import { BuildError } from '../build-cache.ts';
 import { build } from '../build-targets.ts';
+import { MissingCompilerError } from '../build-tools.ts';
 
 const HERE = import.meta.dirname;
 const ROOT = resolve(HERE, '../../../..');
@@ -43,10 +41,22 @@ const TEST_PACKAGES = ['fast-check', 'node-api-headers'];
 /** Libraries that any system has. */
 const SYSTEM = /^(linux-vdso|ld-linux|libc\.|libm\.|libdl\.|libpthread\.|librt\.)/;
 
-await main();
+const USAGE = `Usage: node gpu-host/backends/cuda/card/pack.ts OUT [options]
+
+Packs what a machine with a card and without Node or network needs beside this tree for run.sh, as a few compressed files in the folder OUT: programs built
+here, and what the reference says. Files that are there already are kept: delete OUT to make all anew. Prints what it takes. Then, there:
+bash gpu-host/backends/cuda/card/run.sh RESULTS --pack OUT
+
+  --stories      what stories15M says as well; it is pulled when it is not on this machine
+  --platform     Node, the packages that the platform loads, redis-server and a built inferlet as well: the backend's tests, and the platform's tax
+  --no-programs  without programs, which need nvcc: run.sh compiles there
+  --help         print this
+`;
+
+await runMain(main, [BuildError, MissingCompilerError]);
 
 async function main(): Promise<void> {
-  const { values, positionals } = parseArgs({
+  const { values, positionals } = readArguments(USAGE, {
     allowPositionals: true,
     options: {
       stories: { type: 'boolean', default: false },
@@ -56,8 +66,8 @@ async function main(): Promise<void> {
     allowNegative: true,
   });
   const [out] = positionals.map((each) => resolve(each));
-  if (out === undefined || positionals.length !== 1)
-    throw new RangeError('pack.ts OUT [--stories] [--platform] [--no-programs]');
+  if (out === undefined) refuseArguments(USAGE, 'the folder OUT is missing');
+  if (positionals.length > 1) refuseArguments(USAGE, `there is one OUT, and not ${positionals.join(' and ')}`);
   mkdirSync(out, { recursive: true });
   const scratch = mkdtempSync(join(tmpdir(), 'pie-pack-'));
   try {
@@ -140,7 +150,7 @@ function packNode(out: string, scratch: string): void {
 function packRedis(out: string, scratch: string): void {
   const file = join(out, 'redis.tar.xz');
   if (existsSync(file)) return;
-  const program = realpathSync(execFileSync('sh', ['-c', 'command -v redis-server'], { encoding: 'utf8' }).trim());
+  const program = redisServer();
   const folder = join(scratch, 'redis');
   mkdirSync(join(folder, 'lib'), { recursive: true });
   // What it does follows from its name.
@@ -151,6 +161,16 @@ function packRedis(out: string, scratch: string): void {
   writeFileSync(join(folder, 'redis-server'), script);
   chmodSync(join(folder, 'redis-server'), 0o755);
   compress(folder, file);
+}
+
+function redisServer(): string {
+  try {
+    return realpathSync(execFileSync('sh', ['-c', 'command -v redis-server'], { encoding: 'utf8' }).trim());
+  } catch (cause) {
+    const text =
+      '--platform packs redis-server, and it is not on the PATH. Install it (Debian: `sudo apt-get install redis-server`), or leave --platform out.';
+    throw new ProgramError(text, { cause });
+  }
 }
 
 /** Shared libraries that a program loads, but for the system's. */

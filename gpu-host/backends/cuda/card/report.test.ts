@@ -1,4 +1,8 @@
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { type Results, report } from './report.ts';
 
@@ -53,4 +57,41 @@ test('the report has a section for all that was measured, and none for what was 
     rows: [{ way: 'fused', perTokenMs: { median: 5 }, ratio: { median: 1.04, min: 1.03, max: 1.05 } }],
   };
   assert.match(report(RESULTS, tax), /\| platform tax, 32 inferlets, 8B, fused \| ≤ 1\.02 \| 1\.040 .* \*\*missed\*\*/);
+});
+
+test('the programs say how they are used, and what is missing', () => {
+  const directory = mkdtempSync(join(tmpdir(), 'pie-report-'));
+  const run = (program: string, ...args: string[]) => {
+    const file = join(import.meta.dirname, program);
+    const { status, stdout, stderr } = spawnSync(process.execPath, [file, ...args], { encoding: 'utf8' });
+    return { status, stdout, stderr };
+  };
+  try {
+    for (const program of ['report.ts', 'pack.ts', '../../../../infra/package/main.ts']) {
+      const help = run(program, '--help');
+      assert.deepEqual([help.status, help.stderr], [0, ''], program);
+      assert.match(help.stdout, /^Usage: /);
+      const wrong = run(program, 'a', 'b');
+      assert.equal(wrong.status, 2, program);
+      assert.match(wrong.stderr, /^error: there is one .* not a and b\n\nUsage: /);
+      const unknown = run(program, '--nothing');
+      assert.match(unknown.stderr, /^error: Unknown option '--nothing'[\s\S]*Usage: /);
+    }
+    const none = run('report.ts', directory);
+    assert.deepEqual([none.status, none.stdout], [1, '']);
+    assert.match(none.stderr, /^error: there is no .*results\.json\. run\.sh leaves it there .*run\.sh .*\n$/);
+    writeFileSync(join(directory, 'results.json'), '{"mode":');
+    assert.match(
+      run('report.ts', directory).stderr,
+      /^error: .*results\.json is not what run\.sh writes .*Run it again\.\n$/,
+    );
+    writeFileSync(join(directory, 'results.json'), JSON.stringify(RESULTS));
+    assert.match(run('report.ts', directory).stdout, /^# The CUDA backend on a card/);
+    assert.match(
+      run('report.ts', directory, '--out', join(directory, 'no', 'file')).stderr,
+      /^error: the report cannot be written/,
+    );
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
 });

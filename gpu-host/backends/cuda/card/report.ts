@@ -1,10 +1,7 @@
-/**
- * `node gpu-host/backends/cuda/card/report.ts FOLDER [--out docs/bench/cuda.md]`: what `run.sh` left in FOLDER as Markdown: the aims, the steps in milliseconds,
- * where a step's time goes, which product is fastest where.
- */
+/** What `run.sh` left in a folder, as Markdown. `--help` says how. */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
+import { ProgramError, readArguments, refuseArguments, runMain } from '#infra/arguments.ts';
 
 interface Times {
   readonly median: number;
@@ -58,18 +55,54 @@ export interface Tax {
   }[];
 }
 
-if (import.meta.main) main();
+const USAGE = `Usage: node gpu-host/backends/cuda/card/report.ts FOLDER [options]
+
+Prints what run.sh left in FOLDER as Markdown: the aims, the steps in milliseconds, where a step's time goes, which product is fastest where.
+
+  --out FILE  write it there, such as docs/bench/cuda.md
+  --help      print this
+`;
+
+if (import.meta.main) await runMain(main);
 
 function main(): void {
-  const { values, positionals } = parseArgs({ allowPositionals: true, options: { out: { type: 'string' } } });
+  const { values, positionals } = readArguments(USAGE, {
+    allowPositionals: true,
+    options: { out: { type: 'string' } },
+  });
   const [folder] = positionals;
-  if (folder === undefined) throw new RangeError('report.ts FOLDER [--out FILE]');
-  const results = JSON.parse(readFileSync(join(folder, 'results.json'), 'utf8')) as Results;
+  if (folder === undefined) refuseArguments(USAGE, 'the FOLDER that run.sh wrote is missing');
+  if (positionals.length > 1) refuseArguments(USAGE, `there is one FOLDER, and not ${positionals.join(' and ')}`);
+  const resultsFile = join(folder, 'results.json');
+  if (!existsSync(resultsFile))
+    throw new ProgramError(
+      `there is no ${resultsFile}. run.sh leaves it there where a card is: bash gpu-host/backends/cuda/card/run.sh ${folder}`,
+    );
   const taxFile = join(folder, 'tax.json');
-  const tax = existsSync(taxFile) ? (JSON.parse(readFileSync(taxFile, 'utf8')) as Tax) : undefined;
-  const text = report(results, tax);
+  const tax = existsSync(taxFile) ? (readJson(taxFile) as Tax) : undefined;
+  const text = report(readJson(resultsFile) as Results, tax);
   if (values.out === undefined) process.stdout.write(text);
-  else writeFileSync(values.out, text);
+  else writeReport(values.out, text);
+}
+
+function readJson(file: string): unknown {
+  try {
+    return JSON.parse(readFileSync(file, 'utf8'));
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    throw new ProgramError(`${file} is not what run.sh writes (${why}): was it cut off? Run it again.`, { cause });
+  }
+}
+
+function writeReport(file: string, text: string): void {
+  try {
+    writeFileSync(file, text);
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    throw new ProgramError(`the report cannot be written: ${why}. Name a file in a folder that is there by --out.`, {
+      cause,
+    });
+  }
 }
 
 /** The whole report. Sections of which nothing was measured are left out. */
