@@ -40,11 +40,19 @@ __device__ __forceinline__ uint32_t float8Pair(float low, float high) {
 
 // Exact.
 __device__ __forceinline__ float fromFloat8(uint8_t code) {
+#ifdef __CUDA_ARCH__
+  uint32_t two;
+  float value;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(two) : "h"(static_cast<uint16_t>(code)));
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<uint16_t>(two)));
+  return value;
+#else
   const uint32_t size = code & 0x7fu;
   const uint32_t sign = (code & 0x80u) << 24;
   if (size == 0x7f) return __uint_as_float(sign | 0x7fc00000u);
   // The same fields in a float's places, and the difference of the biases; a subnormal is one there too.
   return __uint_as_float(sign | size << 20) * 0x1p120f;
+#endif
 }
 
 // The bits of a float16, rounded to nearest even.

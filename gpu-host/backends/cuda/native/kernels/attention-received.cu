@@ -1,5 +1,6 @@
 // The attention that keys received: a second pass over the scores with what the first found out about each row.
 #include "attention-item.h"
+#include "kv-rows.h"
 
 namespace pie {
 
@@ -10,8 +11,8 @@ namespace {
 constexpr int KEYS = 32, WARPS = 8;
 
 // A block has 32 keys, a lane one of them, a warp every eighth packed row; warps' sums are added in their order, so the result has the same bits always.
-template <typename T>
-__global__ void __launch_bounds__(32 * WARPS) sumReceived(float* received, const T* queries, KvLayer<T> layer, AttentionItem item, const int* slots,
+template <typename T, typename K>
+__global__ void __launch_bounds__(32 * WARPS) sumReceived(float* received, const T* queries, KvLayer<K> layer, AttentionItem item, const int* slots,
                                                            const uint32_t* mask, const float2* statistics, Arguments a, int kvHeads) {
   DYNAMIC_SHARED(float, shared);
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
@@ -21,8 +22,7 @@ __global__ void __launch_bounds__(32 * WARPS) sumReceived(float* received, const
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < count * a.headDim; i += 32 * WARPS) {
       const int key = i / a.headDim, element = i % a.headDim;
-      const size_t slot = static_cast<size_t>(slots[item.firstKey + KEYS * word + key]);
-      shared[key * stride + element] = static_cast<float>(layer.base[slot * layer.slotWidth + item.kvHead * a.headDim + element]);
+      shared[key * stride + element] = keysOf(layer, slots[item.firstKey + KEYS * word + key], item.kvHead, a.headDim)[element];
     }
     __syncthreads();
     for (int row = warp; row < item.rows; row += WARPS) {
@@ -46,8 +46,8 @@ __global__ void __launch_bounds__(32 * WARPS) sumReceived(float* received, const
 
 }  // namespace
 
-template <typename T>
-void launchReceived(float* received, const T* queries, KvLayer<T> layer, const AttentionSequence& sequence, const int* slots, const uint32_t* mask,
+template <typename T, typename K>
+void launchReceived(float* received, const T* queries, KvLayer<K> layer, const AttentionSequence& sequence, const int* slots, const uint32_t* mask,
                     const float2* statistics, const ModelShape& shape, cudaStream_t stream) {
   if (sequence.rows == 0) return;
   Arguments a = {{}, shape.heads, shape.heads / shape.kvHeads, shape.headDim, scoreScale(shape.headDim)};
@@ -55,11 +55,13 @@ void launchReceived(float* received, const T* queries, KvLayer<T> layer, const A
   item.queryRow = sequence.firstRow, item.rows = sequence.rows * a.group, item.firstKey = sequence.firstKey, item.keys = sequence.keys;
   item.context = sequence.keys - sequence.rows, item.maskWord = sequence.maskWord, item.maskStride = sequence.maskStride;
   const size_t keysBytes = KEYS * (shape.headDim + 1) * sizeof(float), sumsBytes = 32 * WARPS * sizeof(float);
-  LAUNCH(sumReceived<T>, (sequence.keys + KEYS - 1) / KEYS, 32 * WARPS, keysBytes > sumsBytes ? keysBytes : sumsBytes, stream, received, queries, layer, item,
+  LAUNCH((sumReceived<T, K>), (sequence.keys + KEYS - 1) / KEYS, 32 * WARPS, keysBytes > sumsBytes ? keysBytes : sumsBytes, stream, received, queries, layer, item,
          slots, mask, statistics, a, shape.kvHeads);
 }
 
 template void launchReceived(float*, const bf16*, KvLayer<bf16>, const AttentionSequence&, const int*, const uint32_t*, const float2*, const ModelShape&,
+                             cudaStream_t);
+template void launchReceived(float*, const bf16*, KvLayer<float8>, const AttentionSequence&, const int*, const uint32_t*, const float2*, const ModelShape&,
                              cudaStream_t);
 template void launchReceived(float*, const float*, KvLayer<float>, const AttentionSequence&, const int*, const uint32_t*, const float2*, const ModelShape&,
                              cudaStream_t);

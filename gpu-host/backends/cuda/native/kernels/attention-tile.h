@@ -45,21 +45,25 @@ __device__ __forceinline__ int acrossFirst(int rows, int columns, int lane) {
 
 // How a block's warps share an item. Of few rows: all warps have all rows, each a quarter of every tile's keys. Of many: each has a quarter of the rows
 // and all keys. A warp has 16 × BANDS rows; with two bands what it reads from shared memory serves two products, without which that would be the limit.
-template <int HEAD_DIM_, int BANDS_, bool FEW_>
+template <typename K, int HEAD_DIM_, int BANDS_, bool FEW_>
 struct Variant {
+  using Kv = K;
+  static constexpr bool NARROW = sizeof(K) == 1;
   static constexpr int HEAD_DIM = HEAD_DIM_, BANDS = BANDS_;
   static constexpr bool FEW = FEW_;
   static constexpr int WARP_ROWS = 16 * BANDS;
   static constexpr int ROWS = FEW ? WARP_ROWS : WARPS * WARP_ROWS;
   static constexpr int KEYS = FEW ? TILE / WARPS : TILE;  // Of a tile, for one warp.
-  // Few rows wait for memory, so they have more of it under way; many rows need the room for queries.
-  static constexpr int STAGES = (FEW ? 3 : 2) + (HEAD_DIM == 64 ? 1 : 0);
-  static constexpr int STAGE = 2 * TILE * HEAD_DIM;  // Values: keys, then values, of one tile.
-  static constexpr int SHARED = ROWS * HEAD_DIM + STAGES * STAGE;  // Values; behind them the input of each row.
+  // Few rows wait for memory, so they have more of it under way; many rows need the room for queries. Of codes, twice as many tiles are as many bytes.
+  static constexpr int STAGES = ((FEW ? 3 : 2) + (HEAD_DIM == 64 ? 1 : 0)) * (NARROW ? 2 : 1);
+  // In bf16: keys, then values, of one tile; of codes, then two scales of each key.
+  static constexpr int STAGE = NARROW ? TILE * HEAD_DIM + 2 * TILE : 2 * TILE * HEAD_DIM;
+  static constexpr int SHARED = ROWS * HEAD_DIM + STAGES * STAGE;  // In bf16; behind them the input of each row.
   static constexpr size_t BYTES = SHARED * sizeof(bf16) + ROWS * sizeof(int);
 };
 
-// What a warp knows of its rows so far. In fragments: a lane has columns lane % 4 × 2 and the next of rows lane / 4 and lane / 4 + 8 of each band.
+// What a warp knows of its rows so far. In fragments: a lane has columns lane % 4 × 2 and the next of rows lane / 4 and lane / 4 + 8 of each band (of codes,
+// other columns: outputColumn).
 template <typename V>
 struct WarpRows {
   float sum[V::BANDS][V::HEAD_DIM / 8][4];
@@ -195,6 +199,20 @@ __device__ __forceinline__ void multiplyValues(WarpRows<V>& rows, const Scores<V
       }
     }
   }
+}
+
+// Pair n of a lane's outputs in one row, and its first column. Codes come out of a transposed load by twos: the lane has four columns of 16, its even ones in
+// one fragment, its odd ones in the next.
+template <typename V>
+__device__ __forceinline__ float2 outputPair(const WarpRows<V>& rows, int band, int half, int n) {
+  const auto& sum = rows.sum[band];
+  if constexpr (V::NARROW) return make_float2(sum[n / 2 * 2][2 * half + n % 2], sum[n / 2 * 2 + 1][2 * half + n % 2]);
+  else return make_float2(sum[n][2 * half], sum[n][2 * half + 1]);
+}
+template <typename V>
+__device__ __forceinline__ int outputColumn(int n, int lane) {
+  if constexpr (V::NARROW) return n / 2 * 16 + lane % 4 * 4 + n % 2 * 2;
+  else return 8 * n + lane % 4 * 2;
 }
 
 // Each lane had the total of its own columns.

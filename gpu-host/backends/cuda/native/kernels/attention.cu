@@ -3,6 +3,7 @@
 #include <type_traits>
 #include "attention-fast.h"
 #include "attention-item.h"
+#include "kv-rows.h"
 
 namespace pie {
 
@@ -31,17 +32,30 @@ struct WarpRow {
   float largest, total;
 };
 
+template <typename K>
+__device__ __forceinline__ float product(const float* query, const KvRow<K>& key, int headDim) {
+  float sum = 0;
+  for (int i = 0; i < headDim; i++) sum += query[i] * key[i];
+  return sum;
+}
+// Several codes at a time would take more registers than there are.
+__device__ __forceinline__ float product(const float* query, const KvRow<float8>& key, int headDim) {
+  float sum = 0;
+#pragma unroll 1
+  for (int i = 0; i < headDim; i++) sum += query[i] * key[i];
+  return sum;
+}
+
 // 32 keys, one per lane; then the elements of the outputs, by lanes.
-template <typename T>
-__device__ void addKeys(WarpRow& row, KvLayer<T> layer, const AttentionItem& item, const Arguments& a, uint32_t visible, int firstKey) {
-  const int lane = static_cast<int>(threadIdx.x % 32), kvWidth = layer.slotWidth / 2;
+template <typename K>
+__device__ void addKeys(WarpRow& row, const KvLayer<K>& layer, const AttentionItem& item, const Arguments& a, uint32_t visible, int firstKey) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
   const bool seen = visible >> lane & 1;
   const int slot = seen ? a.tables.slots[item.firstKey + firstKey + lane] : 0;
   float score = -INFINITY;
   if (seen) {
-    const T* key = layer.base + static_cast<size_t>(slot) * layer.slotWidth + item.kvHead * a.headDim;
-    score = 0;
-    for (int i = 0; i < a.headDim; i++) score += row.query[i] * static_cast<float>(key[i]);
+    const KvRow<K> key = keysOf(layer, slot, item.kvHead, a.headDim);
+    score = product(row.query, key, a.headDim);
   }
   const float largest = fmaxf(row.largest, laneMax(score)), earlier = exp2f(row.largest - largest), power = seen ? exp2f(score - largest) : 0;
   row.largest = largest;
@@ -53,7 +67,7 @@ __device__ void addKeys(WarpRow& row, KvLayer<T> layer, const AttentionItem& ite
     float sum = row.sum[i] * earlier;
     for (uint32_t left = visible; left != 0; left &= left - 1) {
       const int k = __ffs(static_cast<int>(left)) - 1;
-      sum += row.powers[k] * static_cast<float>(layer.base[static_cast<size_t>(row.slots[k]) * layer.slotWidth + kvWidth + item.kvHead * a.headDim + i]);
+      sum += row.powers[k] * valuesOf(layer, row.slots[k], item.kvHead, a.headDim)[i];
     }
     row.sum[i] = sum;
   }
@@ -61,8 +75,8 @@ __device__ void addKeys(WarpRow& row, KvLayer<T> layer, const AttentionItem& ite
 }
 
 // A warp per row, one after another.
-template <typename T>
-__global__ void __launch_bounds__(THREADS) plainAttention(T* out, const T* queries, KvLayer<T> layer, Arguments a) {
+template <typename T, typename K>
+__global__ void __launch_bounds__(THREADS) plainAttention(T* out, const T* queries, KvLayer<K> layer, Arguments a) {
   DYNAMIC_SHARED(float, shared);
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   float* mine = shared + warp * (2 * a.headDim + 64);
@@ -108,18 +122,19 @@ int attentionBlocks(const ModelShape& shape, int multiprocessors, bool fast) {
   return multiprocessors * (fast ? fastBlocks(shape.headDim) : BLOCKS_PER_MULTIPROCESSOR);
 }
 
-template <typename T>
-void launchAttention(T* out, const T* queries, KvLayer<T> layer, const AttentionTables& tables, const ModelShape& shape, int blocks, cudaStream_t stream) {
+template <typename T, typename K>
+void launchAttention(T* out, const T* queries, KvLayer<K> layer, const AttentionTables& tables, const ModelShape& shape, int blocks, cudaStream_t stream) {
   const Arguments a = {tables, shape.heads, shape.heads / shape.kvHeads, shape.headDim, scoreScale(shape.headDim)};
   if constexpr (std::is_same_v<T, bf16>) {
     if (attentionIsFast<T>(shape)) return launchFast(out, queries, layer, a, blocks, stream);
   }
-  LAUNCH(plainAttention<T>, blocks, THREADS, WARPS * (2 * shape.headDim + 64) * sizeof(float), stream, out, queries, layer, a);
+  LAUNCH((plainAttention<T, K>), blocks, THREADS, WARPS * (2 * shape.headDim + 64) * sizeof(float), stream, out, queries, layer, a);
 }
 
 template bool attentionIsFast<bf16>(const ModelShape&);
 template bool attentionIsFast<float>(const ModelShape&);
 template void launchAttention(bf16*, const bf16*, KvLayer<bf16>, const AttentionTables&, const ModelShape&, int, cudaStream_t);
+template void launchAttention(bf16*, const bf16*, KvLayer<float8>, const AttentionTables&, const ModelShape&, int, cudaStream_t);
 template void launchAttention(float*, const float*, KvLayer<float>, const AttentionTables&, const ModelShape&, int, cudaStream_t);
 
 }  // namespace pie

@@ -86,14 +86,15 @@ bool attentionIsFast(const ModelShape& shape);
 int attentionBlocks(const ModelShape& shape, int multiprocessors, bool fast);
 
 // out, queries: rows × heads × headDim. Rows of no item are left alone; a row that sees no key gives zeros. `blocks` as attentionBlocks says; every
-// number gives the same bits. May be captured.
-template <typename T>
-void launchAttention(T* out, const T* queries, KvLayer<T> layer, const AttentionTables& tables, const ModelShape& shape, int blocks, cudaStream_t stream);
+// number gives the same bits. Keys and values are of T, or of float8 beside bf16: then the tensor cores multiply float16, which holds all bits of queries
+// from 2^-14 to 65504, and what is larger is cut there. May be captured.
+template <typename T, typename K>
+void launchAttention(T* out, const T* queries, KvLayer<K> layer, const AttentionTables& tables, const ModelShape& shape, int blocks, cudaStream_t stream);
 
 // received[k] += what key k of one sequence got of all its rows and heads (the sum over k is rows × heads). Runs after launchAttention with the same
 // queries and `statistics`. `sequence` is read now, on the host; the rest is device memory. Not for the hot path; the same bits every time.
-template <typename T>
-void launchReceived(float* received, const T* queries, KvLayer<T> layer, const AttentionSequence& sequence, const int* slots, const uint32_t* mask,
+template <typename T, typename K>
+void launchReceived(float* received, const T* queries, KvLayer<K> layer, const AttentionSequence& sequence, const int* slots, const uint32_t* mask,
                     const float2* statistics, const ModelShape& shape, cudaStream_t stream);
 
 }  // namespace pie

@@ -1,10 +1,11 @@
-// Attention against a plain float64 computation over the same (rounded) inputs.
+// Attention against a plain float64 computation over the same inputs, rounded as they are kept.
 #include "attention.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include "../testing/device.h"
 #include "../testing/test.h"
+#include "kv-testing.h"
 
 using namespace pie;
 using testing::DeviceArray;
@@ -20,14 +21,16 @@ struct Ask {
   bool repeated = false;  // Some slot stands in the list more than once.
 };
 
-// One step with its inputs on the host, as the kernels' type rounds them.
-template <typename T>
+// One step with its inputs on the host, as the kernels' types round them.
+template <typename T, typename K = T>
 struct Step {
   ModelShape shape;
   std::vector<AttentionSequence> sequences;
   std::vector<int> slots;
   std::vector<uint32_t> mask;
-  std::vector<T> pool, queries;
+  std::vector<T> queries;
+  std::vector<K> pool;
+  std::vector<double> meant;  // Of the pool: slots × slotWidth.
   int rows = 0;
 };
 
@@ -49,9 +52,13 @@ bool shows(Mask mask, int context, int input, int key, Random& random) {
 
 constexpr int PADDING_ROWS = 3;
 
-template <typename T>
-Step<T> makeStep(Random& random, int kvHeads, int group, int headDim, const std::vector<Ask>& asks) {
-  Step<T> step;
+void scaleHead(double* values, int count, double factor) {
+  for (int i = 0; i < count; i++) values[i] *= factor;
+}
+
+template <typename T, typename K = T>
+Step<T, K> makeStep(Random& random, int kvHeads, int group, int headDim, const std::vector<Ask>& asks) {
+  Step<T, K> step;
   step.shape.heads = kvHeads * group, step.shape.kvHeads = kvHeads, step.shape.headDim = headDim;
   int keys = 0;
   for (const Ask& ask : asks) keys += ask.context + ask.rows;
@@ -75,11 +82,19 @@ Step<T> makeStep(Random& random, int kvHeads, int group, int headDim, const std:
     step.rows += ask.rows;
     step.sequences.push_back(s);
   }
-  const int width = step.shape.slotWidth();
-  step.pool.assign(static_cast<size_t>(poolSlots) * width, static_cast<T>(NAN));
+  const size_t width = step.shape.slotWidth(), stride = slotBytes<K>(step.shape) / sizeof(K);
+  step.pool.resize(poolSlots * stride);
+  std::memset(static_cast<void*>(step.pool.data()), 0xff, step.pool.size() * sizeof(K));  // NaN, whatever K is.
+  step.meant.assign(poolSlots * width, NAN);
   for (const int slot : step.slots) {
-    const std::vector<T> values = random.normals<T>(width);
-    std::copy(values.begin(), values.end(), step.pool.begin() + static_cast<size_t>(slot) * width);
+    std::vector<double> values(width);
+    for (double& value : values) value = random.normal();
+    // Heads of many sizes, each with a scale of its own.
+    if (sizeof(K) == 1)
+      for (size_t i = 0; i < width; i += headDim) scaleHead(&values[i], headDim, std::exp2(random.uniform(i < width / 2 ? -2 : -9, i < width / 2 ? 1 : 5)));
+    kvTesting::writeSlot(&step.pool[slot * stride], values.data(), step.shape);
+    const std::vector<double> meant = kvTesting::readSlot(&step.pool[slot * stride], step.shape);
+    std::copy(meant.begin(), meant.end(), step.meant.begin() + slot * width);
   }
   // Queries that make some keys stand out.
   step.queries = random.normals<T>(static_cast<size_t>(step.rows) * step.shape.queryWidth(), 2);
@@ -91,8 +106,8 @@ struct Expected {
   std::vector<double> received;  // As the slot list.
 };
 
-template <typename T>
-Expected oracle(const Step<T>& step) {
+template <typename T, typename K>
+Expected oracle(const Step<T, K>& step) {
   const ModelShape& shape = step.shape;
   const int headDim = shape.headDim, group = shape.heads / shape.kvHeads;
   Expected expected = {std::vector<double>(step.queries.size(), 0), std::vector<double>(step.slots.size(), 0)};
@@ -106,9 +121,9 @@ Expected oracle(const Step<T>& step) {
       for (int key = 0; key < s.keys; key++) {
         const bool seen = s.maskWord < 0 ? key <= s.keys - s.rows + input : step.mask[s.maskWord + input * s.maskStride + key / 32] >> (key % 32) & 1;
         if (!seen) continue;
-        const T* k = &step.pool[static_cast<size_t>(step.slots[s.firstKey + key]) * shape.slotWidth() + head / group * headDim];
+        const double* k = &step.meant[static_cast<size_t>(step.slots[s.firstKey + key]) * shape.slotWidth() + head / group * headDim];
         double score = 0;
-        for (int e = 0; e < headDim; e++) score += static_cast<double>(static_cast<float>(step.queries[row * headDim + e])) * static_cast<float>(k[e]);
+        for (int e = 0; e < headDim; e++) score += static_cast<double>(static_cast<float>(step.queries[row * headDim + e])) * k[e];
         scores[key] = score / std::sqrt(static_cast<double>(headDim));
         largest = std::max(largest, scores[key]);
       }
@@ -116,9 +131,9 @@ Expected oracle(const Step<T>& step) {
         if (scores[key] > -INFINITY) total += weights[key] = std::exp(scores[key] - largest);
       for (int key = 0; key < s.keys; key++) {
         if (weights[key] == 0) continue;
-        const T* v = &step.pool[static_cast<size_t>(step.slots[s.firstKey + key]) * shape.slotWidth() + shape.kvWidth() + head / group * headDim];
+        const double* v = &step.meant[static_cast<size_t>(step.slots[s.firstKey + key]) * shape.slotWidth() + shape.kvWidth() + head / group * headDim];
         expected.received[s.firstKey + key] += weights[key] / total;
-        for (int e = 0; e < headDim; e++) expected.out[row * headDim + e] += weights[key] / total * static_cast<float>(v[e]);
+        for (int e = 0; e < headDim; e++) expected.out[row * headDim + e] += weights[key] / total * v[e];
       }
     }
   }
@@ -126,18 +141,19 @@ Expected oracle(const Step<T>& step) {
 }
 
 // Everything a launch needs, on the device.
-template <typename T>
+template <typename T, typename K = T>
 struct Run {
-  const Step<T>& step;
+  const Step<T, K>& step;
   AttentionPlan plan;
-  DeviceArray<T> pool, queries, out;
+  DeviceArray<K> pool;
+  DeviceArray<T> queries, out;
   DeviceArray<AttentionItem> items;
   DeviceArray<int> itemCount, slots, counters;
   DeviceArray<uint32_t> mask, tileWords;
   DeviceArray<float> partials;
   DeviceArray<float2> statistics;
 
-  Run(const Step<T>& step, int multiprocessors)
+  Run(const Step<T, K>& step, int multiprocessors)
       : step(step),
         plan(planAttention(step.sequences.data(), static_cast<int>(step.sequences.size()), step.mask.data(), step.shape, multiprocessors,
                            attentionIsFast<T>(step.shape))),
@@ -146,7 +162,7 @@ struct Run {
         mask(step.mask), tileWords(plan.tileWords), partials(static_cast<size_t>(plan.partialRows) * (step.shape.headDim + ATTENTION_PARTIAL_EXTRA)),
         statistics(static_cast<size_t>(step.rows) * step.shape.heads) {}
 
-  KvLayer<T> layer() const { return {pool, step.shape.slotWidth()}; }
+  KvLayer<K> layer() const { return kvLayer(pool.get(), step.shape); }
   void launch(int blocks) {
     AttentionTables tables;
     tables.items = items, tables.itemCount = itemCount, tables.slots = slots, tables.mask = mask, tables.tileWords = tileWords;
@@ -185,9 +201,9 @@ double worstRow(const std::vector<T>& actual, const std::vector<double>& expecte
 template <typename T>
 constexpr double BOUND = sizeof(T) == 2 ? 4e-3 : 1e-5;
 
-template <typename T>
-void check(const Step<T>& step, int multiprocessors, int blocks) {
-  Run<T> run(step, multiprocessors);
+template <typename T, typename K>
+void check(const Step<T, K>& step, int multiprocessors, int blocks) {
+  Run<T, K> run(step, multiprocessors);
   run.launch(blocks);
   CHECK_CLOSE(worstRow(run.result(), oracle(step).out, step.shape.headDim), 0, BOUND<T>);
 }
@@ -215,12 +231,48 @@ TEST("attention: bf16 on tensor cores, prompts of all tile sizes and ragged ends
   }
 }
 
+TEST("attention: float8 on tensor cores, every group, all masks in one step, prompts of all tile sizes") {
+  Random random(61);
+  for (const int headDim : {64, 128}) {
+    for (const int group : {1, 3, 4, 8})
+      check(makeStep<bf16, float8>(random, group == 1 ? 3 : 1, group, headDim, MIXED), group % 2 == 0 ? 132 : 1, headDim == 64 ? 3 : 5);
+    check(makeStep<bf16, float8>(random, 1, 4, headDim, {{0, 4}, {65, 5}, {1, 8}, {0, 9}, {200, 16}, {17, 17}, {0, 33}, {129, 37}}), 1, 2);
+    check(makeStep<bf16, float8>(random, 1, 1, headDim, {{3, 129, Mask::Sparse}, {600, 40, Mask::Sink}, {0, 131}}), 8, 2);
+    check(makeStep<bf16, float8>(random, 1, 2, headDim, {{1000, 2, Mask::Stripes}, {400, 20, Mask::Stripes}}), 132, 2);
+  }
+}
+
+TEST("attention: float8, the same bits whoever takes what, whether split or not the same numbers") {
+  Random random(62);
+  const auto step = makeStep<bf16, float8>(random, 2, 4, 64, MIXED);
+  Run<bf16, float8> one(step, 132), many(step, 132), whole(step, 1);
+  one.launch(1), many.launch(200), whole.launch(4);
+  const auto first = one.result(), second = many.result(), unsplit = whole.result();
+  CHECK(std::memcmp(first.data(), second.data(), first.size() * sizeof(bf16)) == 0);
+  CHECK_CLOSE(worstRow(first, std::vector<double>(unsplit.begin(), unsplit.end()), 64), 0, BOUND<bf16>);
+}
+
+TEST("attention: float8, scores of any size, and queries past the largest float16 as if they were that") {
+  Random random(63);
+  auto step = makeStep<bf16, float8>(random, 1, 2, 64, {{200, 1}, {100, 20}, {40, 3, Mask::Blind}});
+  for (auto& q : step.queries) q = static_cast<bf16>(static_cast<float>(q) * 300);
+  check(step, 132, 2);
+  // One key stands out by any measure.
+  auto large = makeStep<bf16, float8>(random, 1, 1, 64, {{70, 1}});
+  auto cut = large;
+  large.queries[3] = static_cast<bf16>(1e9f), cut.queries[3] = static_cast<bf16>(65504.0f);
+  Run<bf16, float8> run(large, 132);
+  run.launch(2);
+  CHECK_CLOSE(worstRow(run.result(), oracle(cut).out, 64), 0, BOUND<bf16>);
+}
+
 TEST("attention: plain, any even headDim") {
   Random random(54);
   const std::vector<Ask> some = {{150, 1}, {0, 1}, {40, 9}, {31, 2, Mask::Sparse}, {70, 4, Mask::Blind}, {64, 3, Mask::Tree, true}};
   for (const int headDim : {2, 8, 16, 48, 80}) {
     check(makeStep<float>(random, 2, headDim == 16 ? 3 : 2, headDim, some), headDim == 48 ? 132 : 1, 3);
     check(makeStep<bf16>(random, 1, headDim == 8 ? 6 : 1, headDim, some), headDim == 8 ? 132 : 2, 2);
+    check(makeStep<bf16, float8>(random, headDim == 2 ? 3 : 1, headDim == 8 ? 6 : 1, headDim, some), headDim == 8 ? 132 : 2, 2);
   }
   for (const int headDim : {64, 128}) check(makeStep<float>(random, 1, 4, headDim, some), 132, 2);
 }
@@ -276,10 +328,10 @@ TEST("attention: a captured launch serves whatever step its tables hold") {
   // Once directly, of no items: a kernel that was never launched is loaded first, which a capture may refuse.
   itemCount.set({0});
   testing::cudaOk(cudaDeviceSynchronize());
-  launchAttention<bf16>(out, queries, {pool, shape.slotWidth()}, tables, shape, attentionBlocks(shape, multiprocessors, true), stream);
+  launchAttention<bf16>(out, queries, kvLayer(pool.get(), shape), tables, shape, attentionBlocks(shape, multiprocessors, true), stream);
   testing::cudaOk(cudaStreamSynchronize(stream));
   testing::cudaOk(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  launchAttention<bf16>(out, queries, {pool, shape.slotWidth()}, tables, shape, attentionBlocks(shape, multiprocessors, true), stream);
+  launchAttention<bf16>(out, queries, kvLayer(pool.get(), shape), tables, shape, attentionBlocks(shape, multiprocessors, true), stream);
   testing::cudaOk(cudaStreamEndCapture(stream, &graph));
   testing::cudaOk(cudaGraphInstantiate(&launch, graph, 0));
   for (const int which : {0, 1, 0}) {
@@ -309,10 +361,10 @@ TEST("attention: scores of any size, and a step of nothing") {
   CHECK(run.result().empty());
 }
 
-template <typename T>
+template <typename T, typename K = T>
 static void checkReceived(Random& random, int headDim, double bound) {
-  const auto step = makeStep<T>(random, 2, 3, headDim, {{100, 1}, {30, 12, Mask::Sparse}, {0, 40}, {50, 4, Mask::Blind}, {33, 3, Mask::Tree, true}});
-  Run<T> run(step, 132);
+  const auto step = makeStep<T, K>(random, 2, 3, headDim, {{100, 1}, {30, 12, Mask::Sparse}, {0, 40}, {50, 4, Mask::Blind}, {33, 3, Mask::Tree, true}});
+  Run<T, K> run(step, 132);
   run.launch(3);
   DeviceArray<float> received(std::vector<float>(step.slots.size(), 0));
   for (const AttentionSequence& s : step.sequences)
@@ -325,4 +377,5 @@ TEST("attention: what keys received") {
   checkReceived<float>(random, 16, 1e-4);
   checkReceived<bf16>(random, 64, 1e-4);
   checkReceived<bf16>(random, 10, 1e-4);
+  for (const int headDim : {64, 128, 10}) checkReceived<bf16, float8>(random, headDim, 1e-4);
 }

@@ -1,4 +1,6 @@
 // Copies of KV slots. All sources go to scratch memory before any destination is written, so that chains and swaps come out as if read first.
+#include <type_traits>
+#include "kv-rows.h"
 #include "rows.h"
 #include "vectors.h"
 
@@ -46,6 +48,40 @@ __global__ __launch_bounds__(COPY_THREADS) void gatherSlots(T* scratch, const T*
   copyValues(to + keys, from + keys, keys, wide && keys % (16 / sizeof(T)) == 0);
 }
 
+// The same of float8. A head whose keys are turned has another largest value, and gets its scale anew; values, their scales and padding are as they were.
+__global__ __launch_bounds__(COPY_THREADS) void gatherFloat8(KvLayer<float8> scratch, KvLayer<float8> pool, const int* sources, const int* shifts,
+                                                             const double* frequencies, size_t slots, int layers, int kvHeads, int headDim) {
+  DYNAMIC_SHARED(double2, turns);
+  const int pair = blockIdx.x, layer = blockIdx.y, to = pair * layers + layer;
+  pool.base += layer * slots * pool.slotWidth;
+  copyValues(scratch.base + static_cast<size_t>(to) * pool.slotWidth, pool.base + static_cast<size_t>(sources[pair]) * pool.slotWidth, pool.slotWidth, true);
+  const int shift = shifts ? shifts[pair] : 0;
+  if (shift == 0) return;
+  const int half = headDim / 2, lane = threadIdx.x % 32;
+  for (int i = threadIdx.x; i < half; i += COPY_THREADS) sincos(shift * frequencies[i], &turns[i].y, &turns[i].x);
+  __syncthreads();
+  for (int head = threadIdx.x / 32; head < kvHeads; head += COPY_THREADS / 32) {
+    const KvRow<float8> keys = keysOf(pool, sources[pair], head, headDim);
+    const auto turned = [&](int i) {
+      const double x = keys[i], y = keys[i + half];
+      return make_float2(static_cast<float>(x * turns[i].x - y * turns[i].y), static_cast<float>(y * turns[i].x + x * turns[i].y));
+    };
+    float most = 0;
+    for (int i = lane; i < half; i += 32) {
+      const float2 two = turned(i);
+      most = fmaxf(most, fmaxf(fabsf(two.x), fabsf(two.y)));
+    }
+    const Float8Scale scale = float8Scale(warpMax(most));
+    if (lane == 0) scalesOf(scratch, to, head)[0] = halfOf(scale.scale);
+    float8* codes = scratch.base + static_cast<size_t>(to) * pool.slotWidth + head * headDim;
+    for (int i = lane; i < half; i += 32) {
+      const float2 two = turned(i);
+      codes[i].code = float8Of(two.x * scale.perScale);
+      codes[i + half].code = float8Of(two.y * scale.perScale);
+    }
+  }
+}
+
 template <typename T>
 __global__ __launch_bounds__(COPY_THREADS) void scatterSlots(T* pool, const T* scratch, const int* destinations, size_t slots, int layers, int slotWidth,
                                                              bool wide) {
@@ -55,20 +91,27 @@ __global__ __launch_bounds__(COPY_THREADS) void scatterSlots(T* pool, const T* s
 
 }  // namespace
 
-template <typename T>
-void launchCopySlots(T* pool, T* scratch, const int* sources, const int* destinations, const int* shifts, const double* frequencies, int pairs, size_t slots,
+template <typename K>
+void launchCopySlots(K* pool, K* scratch, const int* sources, const int* destinations, const int* shifts, const double* frequencies, int pairs, size_t slots,
                      const ModelShape& shape, cudaStream_t stream) {
   if (pairs == 0) return;
-  const bool wide = shape.slotWidth() % (16 / sizeof(T)) == 0 && areAligned(pool, scratch);
+  const KvLayer<K> layer = kvLayer(pool, shape);
+  const bool wide = layer.slotWidth % (16 / sizeof(K)) == 0 && areAligned(pool, scratch);
   const dim3 grid(pairs, shape.layers);
-  LAUNCH(gatherSlots<T>, grid, COPY_THREADS, sizeof(double2) * (shape.headDim / 2), stream, scratch, pool, sources, shifts, frequencies, slots, shape.layers,
-         shape.slotWidth(), shape.headDim, wide);
-  LAUNCH(scatterSlots<T>, grid, COPY_THREADS, 0, stream, pool, scratch, destinations, slots, shape.layers, shape.slotWidth(), wide);
+  const size_t turnsBytes = sizeof(double2) * (shape.headDim / 2);
+  if constexpr (std::is_same_v<K, float8>)
+    LAUNCH(gatherFloat8, grid, COPY_THREADS, turnsBytes, stream, kvLayer(scratch, shape), layer, sources, shifts, frequencies, slots, shape.layers,
+           shape.kvHeads, shape.headDim);
+  else
+    LAUNCH(gatherSlots<K>, grid, COPY_THREADS, turnsBytes, stream, scratch, pool, sources, shifts, frequencies, slots, shape.layers, layer.slotWidth,
+           shape.headDim, wide);
+  LAUNCH(scatterSlots<K>, grid, COPY_THREADS, 0, stream, pool, scratch, destinations, slots, shape.layers, layer.slotWidth, wide);
 }
 
-#define ROWS_OF(T)                                                                                                                             \
-  template void launchCopySlots<T>(T*, T*, const int*, const int*, const int*, const double*, int, size_t, const ModelShape&, cudaStream_t);
+#define ROWS_OF(K)                                                                                                                             \
+  template void launchCopySlots<K>(K*, K*, const int*, const int*, const int*, const double*, int, size_t, const ModelShape&, cudaStream_t);
 ROWS_OF(bf16)
+ROWS_OF(float8)
 ROWS_OF(float)
 
 }  // namespace pie

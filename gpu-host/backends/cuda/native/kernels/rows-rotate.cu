@@ -1,4 +1,6 @@
 // Rotary position embedding (Su et al., 2021) of queries and keys, with their norms before it and the KV write after it.
+#include <type_traits>
+#include "kv-rows.h"
 #include "rows.h"
 #include "vectors.h"
 
@@ -15,10 +17,10 @@ __global__ __launch_bounds__(ROTATION_THREADS) void rotationTable(float2* rotati
   rotation[i] = make_float2(static_cast<float>(cosine), static_cast<float>(sine));
 }
 
-template <typename T>
+template <typename T, typename K>
 struct RotateArguments {
   T* queries;
-  KvLayer<T> layer;
+  KvLayer<K> layer;
   const T* qkv;
   const float2* rotation;
   const int* slots;
@@ -34,18 +36,44 @@ struct RotateArguments {
 template <typename T>
 struct Head {
   const T* from;
-  T* to;
+  T* to;  // Null where it is a slot of another type.
   const T* norm;
   bool rotated;
 };
 
+// A slot holds the keys of all heads and then the values: in the order of the projection.
+template <typename T, typename K>
+__device__ __forceinline__ K* slotOf(const RotateArguments<T, K>& a, int row, int index) {
+  return a.layer.base + static_cast<size_t>(a.slots[row]) * a.layer.slotWidth + static_cast<size_t>(index - a.heads) * a.headDim;
+}
+
+// Called by all lanes of a head, of which one is `first`, with the largest value among them. Leaves the head's scale; gives what to multiply by.
 template <typename T>
-__device__ __forceinline__ Head<T> headOf(const RotateArguments<T>& a, int row, int index) {
+__device__ __forceinline__ float storeScale(const RotateArguments<T, float8>& a, int row, int index, float most, bool first) {
+  const int head = (index - a.heads) % a.kvHeads, isValue = (index - a.heads) / a.kvHeads;
+  const Float8Scale scale = float8Scale(most);
+  if (first) scalesOf(a.layer, a.slots[row], head)[isValue] = halfOf(scale.scale);
+  return scale.perScale;
+}
+
+__device__ __forceinline__ float largestOf(float most, const Eight& eight) {
+#pragma unroll
+  for (int j = 0; j < EIGHT; j++) most = fmaxf(most, fabsf(eight.values[j]));
+  return most;
+}
+__device__ __forceinline__ void storeEight(float8* to, const Eight& eight, float perScale) {
+  const float* v = eight.values;
+  const auto pair = [&](int j) { return float8Pair(v[j] * perScale, v[j + 1] * perScale); };
+  *reinterpret_cast<uint2*>(to) = make_uint2(pair(0) | pair(2) << 16, pair(4) | pair(6) << 16);
+}
+
+template <typename T, typename K>
+__device__ __forceinline__ Head<T> headOf(const RotateArguments<T, K>& a, int row, int index) {
   const int count = a.heads + 2 * a.kvHeads;
   const T* from = a.qkv + (static_cast<size_t>(row) * count + index) * a.headDim;
   if (index < a.heads) return {from, a.queries + (static_cast<size_t>(row) * a.heads + index) * a.headDim, a.queryNorm, true};
-  // A slot holds the keys of all heads and then the values: in the order of the projection.
-  T* to = a.layer.base + static_cast<size_t>(a.slots[row]) * a.layer.slotWidth + static_cast<size_t>(index - a.heads) * a.headDim;
+  T* to = nullptr;
+  if constexpr (std::is_same_v<T, K>) to = slotOf(a, row, index);
   const bool isKey = index < a.heads + a.kvHeads;
   return {from, to, isKey ? a.keyNorm : nullptr, isKey};
 }
@@ -53,8 +81,9 @@ __device__ __forceinline__ Head<T> headOf(const RotateArguments<T>& a, int row, 
 constexpr int ROTATE_THREADS = 128;
 
 // `lanes` threads per head, each with eight values of the first half and eight of the second: lanes = headDim / 16, a power of two up to 32.
-template <typename T>
-__global__ __launch_bounds__(ROTATE_THREADS) void rotateEights(RotateArguments<T> a, int lanes) {
+template <typename T, typename K>
+__global__ __launch_bounds__(ROTATE_THREADS) void rotateEights(RotateArguments<T, K> a, int lanes) {
+  constexpr bool ALIKE = std::is_same_v<T, K>;
   const int row = blockIdx.x;
   const int index = blockIdx.y * (ROTATE_THREADS / lanes) + threadIdx.x / lanes;
   const int offset = threadIdx.x % lanes * EIGHT;
@@ -93,7 +122,7 @@ __global__ __launch_bounds__(ROTATE_THREADS) void rotateEights(RotateArguments<T
       }
     }
   }
-  if (!present) return;
+  if (ALIKE && !present) return;
   if (head.rotated) {
 #pragma unroll
     for (int j = 0; j < EIGHT; j++) {
@@ -102,13 +131,25 @@ __global__ __launch_bounds__(ROTATE_THREADS) void rotateEights(RotateArguments<T
       second.values[j] = y * turns[j].x + x * turns[j].y;
     }
   }
+  if constexpr (!ALIKE) {
+    float most = largestOf(largestOf(0, first), second);
+    for (int distance = lanes / 2; distance > 0; distance /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, distance));
+    if (!present) return;
+    if (head.to == nullptr) {
+      const float perScale = storeScale(a, row, index, most, offset == 0);
+      K* to = slotOf(a, row, index);
+      storeEight(to + offset, first, perScale);
+      storeEight(to + half + offset, second, perScale);
+      return;
+    }
+  }
   storeEight(head.to + offset, first);
   storeEight(head.to + half + offset, second);
 }
 
 // Any even headDim: a warp per head.
-template <typename T>
-__global__ __launch_bounds__(ROTATE_THREADS) void rotatePlain(RotateArguments<T> a) {
+template <typename T, typename K>
+__global__ __launch_bounds__(ROTATE_THREADS) void rotatePlain(RotateArguments<T, K> a) {
   const int row = blockIdx.x;
   const int index = blockIdx.y * (ROTATE_THREADS / 32) + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
@@ -121,15 +162,37 @@ __global__ __launch_bounds__(ROTATE_THREADS) void rotatePlain(RotateArguments<T>
     for (int i = lane; i < a.headDim; i += 32) squares += widen(head.from[i]) * widen(head.from[i]);
     scale = rsqrtf(warpSum(squares) / a.headDim + a.epsilon);
   }
-  for (int i = lane; i < half; i += 32) {
+  // Values i and i + half.
+  const auto turned = [&](int i) {
     float x = widen(head.from[i]), y = widen(head.from[i + half]);
     if (head.norm) {
       x *= scale * widen(head.norm[i]);
       y *= scale * widen(head.norm[i + half]);
     }
     const float2 turn = head.rotated ? a.rotation[static_cast<size_t>(row) * half + i] : make_float2(1, 0);
-    storeRounded(head.to + i, head.rotated ? x * turn.x - y * turn.y : x);
-    storeRounded(head.to + i + half, head.rotated ? y * turn.x + x * turn.y : y);
+    return head.rotated ? make_float2(x * turn.x - y * turn.y, y * turn.x + x * turn.y) : make_float2(x, y);
+  };
+  if constexpr (!std::is_same_v<T, K>) {
+    if (head.to == nullptr) {
+      float most = 0;
+      for (int i = lane; i < half; i += 32) {
+        const float2 two = turned(i);
+        most = fmaxf(most, fmaxf(fabsf(two.x), fabsf(two.y)));
+      }
+      const float perScale = storeScale(a, row, index, warpMax(most), lane == 0);
+      K* to = slotOf(a, row, index);
+      for (int i = lane; i < half; i += 32) {
+        const float2 two = turned(i);
+        to[i].code = float8Of(two.x * perScale);
+        to[i + half].code = float8Of(two.y * perScale);
+      }
+      return;
+    }
+  }
+  for (int i = lane; i < half; i += 32) {
+    const float2 two = turned(i);
+    storeRounded(head.to + i, two.x);
+    storeRounded(head.to + i + half, two.y);
   }
 }
 
@@ -141,26 +204,27 @@ void launchRotation(float2* rotation, const int* positions, const double* freque
   LAUNCH(rotationTable, divideUp(rows * half, ROTATION_THREADS), ROTATION_THREADS, 0, stream, rotation, positions, frequencies, rows, half);
 }
 
-template <typename T>
-void launchRotateAndStore(T* queries, KvLayer<T> layer, const T* qkv, const float2* rotation, const int* slots, const T* queryNorm, const T* keyNorm, int rows,
+template <typename T, typename K>
+void launchRotateAndStore(T* queries, KvLayer<K> layer, const T* qkv, const float2* rotation, const int* slots, const T* queryNorm, const T* keyNorm, int rows,
                           const ModelShape& shape, cudaStream_t stream) {
   if (rows == 0) return;
-  const RotateArguments<T> a = {queries,   layer,       qkv,           rotation,      slots,           queryNorm,
-                                keyNorm, shape.heads, shape.kvHeads, shape.headDim, shape.rmsEpsilon};
+  const RotateArguments<T, K> a = {queries, layer,       qkv,           rotation,      slots,           queryNorm,
+                                   keyNorm, shape.heads, shape.kvHeads, shape.headDim, shape.rmsEpsilon};
   const int count = shape.heads + 2 * shape.kvHeads;
   const int lanes = shape.headDim / (2 * EIGHT);
   const bool eights = shape.headDim % (2 * EIGHT) == 0 && lanes <= 32 && (lanes & (lanes - 1)) == 0 && layer.slotWidth % EIGHT == 0 &&
-                      areAligned(queries, layer.base, qkv, queryNorm, keyNorm) && areAligned(rotation);
+                      areAligned(queries, qkv, queryNorm, keyNorm) && areAligned(layer.base) && areAligned(rotation);
   if (eights)
-    LAUNCH(rotateEights<T>, dim3(rows, divideUp(count, ROTATE_THREADS / lanes)), ROTATE_THREADS, 0, stream, a, lanes);
+    LAUNCH((rotateEights<T, K>), dim3(rows, divideUp(count, ROTATE_THREADS / lanes)), ROTATE_THREADS, 0, stream, a, lanes);
   else
-    LAUNCH(rotatePlain<T>, dim3(rows, divideUp(count, ROTATE_THREADS / 32)), ROTATE_THREADS, 0, stream, a);
+    LAUNCH((rotatePlain<T, K>), dim3(rows, divideUp(count, ROTATE_THREADS / 32)), ROTATE_THREADS, 0, stream, a);
 }
 
-#define ROWS_OF(T)                                                                                                                       \
-  template void launchRotateAndStore<T>(T*, KvLayer<T>, const T*, const float2*, const int*, const T*, const T*, int, const ModelShape&, \
-                                        cudaStream_t);
-ROWS_OF(bf16)
-ROWS_OF(float)
+#define ROWS_OF(T, K)                                                                                                                        \
+  template void launchRotateAndStore<T, K>(T*, KvLayer<K>, const T*, const float2*, const int*, const T*, const T*, int, const ModelShape&, \
+                                           cudaStream_t);
+ROWS_OF(bf16, bf16)
+ROWS_OF(bf16, float8)
+ROWS_OF(float, float)
 
 }  // namespace pie

@@ -23,16 +23,17 @@ void launchPickNorm(float* states, T* narrow, const float* residual, const T* de
 void launchRotation(float2* rotation, const int* positions, const double* frequencies, int rows, int headDim, cudaStream_t stream);
 
 // Takes rows of the joint projection: normalises each query and key head (when the weights are not null), rotates them by halves (element i with
-// i + headDim / 2, as Hugging Face's Llama does), writes queries to `queries` (rows × heads × headDim) and keys and values to their slots.
-template <typename T>
-void launchRotateAndStore(T* queries, KvLayer<T> layer, const T* qkv, const float2* rotation, const int* slots, const T* queryNorm, const T* keyNorm, int rows,
+// i + headDim / 2, as Hugging Face's Llama does), writes queries to `queries` (rows × heads × headDim) and keys and values to their slots, rounded once (K: T, or
+// float8 beside bf16).
+template <typename T, typename K>
+void launchRotateAndStore(T* queries, KvLayer<K> layer, const T* qkv, const float2* rotation, const int* slots, const T* queryNorm, const T* keyNorm, int rows,
                           const ModelShape& shape, cudaStream_t stream);
 
 // Copies keys and values of all layers between slots, pairwise, as if all sources were read first; with `shifts` (may be null) keys are rotated on by
-// that many positions, computed in double from the stored value. No two destinations are the same slot. `scratch` holds `pairs × layers × slotWidth`
-// values of T.
-template <typename T>
-void launchCopySlots(T* pool, T* scratch, const int* sources, const int* destinations, const int* shifts, const double* frequencies, int pairs, size_t slots,
+// that many positions, computed in double from the stored value and rounded again. No two destinations are the same slot. `scratch` holds
+// `pairs × layers` slots.
+template <typename K>
+void launchCopySlots(K* pool, K* scratch, const int* sources, const int* destinations, const int* shifts, const double* frequencies, int pairs, size_t slots,
                      const ModelShape& shape, cudaStream_t stream);
 
 // narrow[i] = wide[i], rounded to nearest even.

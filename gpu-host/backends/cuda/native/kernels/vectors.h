@@ -57,6 +57,12 @@ __device__ __forceinline__ float warpSum(float value) {
   return value;
 }
 
+__device__ __forceinline__ float warpMax(float value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, distance));
+  return value;
+}
+
 // Sum over a block of whole warps, the same in every thread. `warps` is shared memory of 32 floats that nobody uses meanwhile.
 __device__ __forceinline__ float blockSum(float value, float* warps) {
   const int lane = threadIdx.x % 32;

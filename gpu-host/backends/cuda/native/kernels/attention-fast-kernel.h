@@ -1,0 +1,204 @@
+// The tensor-core attention kernel, for heads of 64 and 128 and each type of keys and values. Device code.
+#pragma once
+#include "attention-fast.h"
+#include "attention-load.h"
+
+namespace pie::attention {
+
+template <typename K>
+struct Pointers {
+  bf16* out;
+  const bf16* queries;
+  KvLayer<K> layer;
+};
+
+// The item's rows over its tiles, for this warp.
+template <typename V, typename Claim>
+__device__ __forceinline__ void attendTiles(WarpRows<V>& rows, bf16* shared, const Pointers<typename V::Kv>& p, const AttentionItem& item, const Arguments& a, Claim claim) {
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  const int warpRow = V::FEW ? 0 : warp * V::WARP_ROWS, warpKey = V::FEW ? warp * V::KEYS : 0;
+  bf16* const stages = shared + V::ROWS * V::HEAD_DIM;
+  TileLoader<V> loader;
+  loader.seek(item, a, item.firstTile);
+  const int first = loader.tile;
+  if (first >= item.endTile) return claim();
+  if constexpr (!V::NARROW) loadQueries<V>(shared, p.queries, item, a);
+  storeInputs<V>(shared, item, a);
+#pragma unroll
+  for (int s = 0; s < V::STAGES - 1; s++) {
+    if (loader.tile < item.endTile) {
+      loader.load(stages + s * V::STAGE, p.layer, item);
+      loader.seek(item, a, loader.tile + 1);
+    }
+    commitCopies();
+  }
+  // These are waited for, behind what copies itself.
+  if constexpr (V::NARROW) loadHalfQueries<V>(shared, p.queries, item, a);
+  claim();
+  const int* inputs = reinterpret_cast<const int*>(shared + V::SHARED) + warpRow;
+  int stage = 0;
+  for (int tile = first; tile < item.endTile; tile = visibleTile(item, a.tables.tileWords, tile + 1)) {
+    waitForCopies<V::STAGES - 2>();
+    // Everybody's rows are there, and the stage before this one has been read by all. With few rows a warp reads none but its own.
+    if (V::FEW && tile != first) __syncwarp();
+    else __syncthreads();
+    if (loader.tile < item.endTile) {
+      loader.load(stages + (stage == 0 ? V::STAGES - 1 : stage - 1) * V::STAGE, p.layer, item);
+      loader.seek(item, a, loader.tile + 1);
+    }
+    commitCopies();
+    const int firstKey = tile * TILE + warpKey;
+    // The first key that no row of the warp sees, and the first that some row does not.
+    const int allHidden = item.maskWord >= 0 ? item.keys : item.context + inputs[V::WARP_ROWS - 1] + 1;
+    if (firstKey < allHidden && warpRow < item.rows) {
+      const bf16* queries = shared + warpRow * V::HEAD_DIM;
+      const auto* keys = reinterpret_cast<const typename V::Kv*>(stages + stage * V::STAGE) + warpKey * V::HEAD_DIM;
+      Scores<V> scores;
+      if constexpr (V::NARROW) multiplyKeys8<V>(scores, queries, keys, lane), scaleScores<V>(scores, scalesIn<V>(keys, warpKey), lane);
+      else multiplyKeys<V>(scores, queries, keys, lane);
+      if (item.maskWord >= 0 || firstKey + V::KEYS > item.context + inputs[0] + 1) hideKeys<V>(scores, item, a, inputs, firstKey, lane);
+      takeMaxima<V>(scores, rows, a.scale);
+      const auto* values = keys + TILE * V::HEAD_DIM;
+      if constexpr (V::NARROW) multiplyValues8<V>(rows, scores, values, scalesIn<V>(keys, warpKey), lane);
+      else multiplyValues<V>(rows, scores, values, lane);
+    }
+    stage = stage + 1 == V::STAGES ? 0 : stage + 1;
+  }
+  waitForCopies<0>();
+  joinTotals<V>(rows);
+}
+
+__device__ __forceinline__ uint2 packBf16x4(const Floats<4>& v, float factor) {
+  return make_uint2(packed(v.at[0] * factor, v.at[1] * factor), packed(v.at[2] * factor, v.at[3] * factor));
+}
+
+// Few rows: warps have different keys of the same rows, which meet in shared memory.
+template <typename V>
+__device__ __forceinline__ void writeFew(const WarpRows<V>& rows, bf16* shared, const Pointers<typename V::Kv>& p, const AttentionItem& item, const Arguments& a) {
+  // Rows that differ by 8 values begin 8 banks apart.
+  constexpr int STRIDE = V::HEAD_DIM + 8;
+  static_assert(WARPS * V::ROWS * (STRIDE + 2) * sizeof(float) <= V::SHARED * sizeof(bf16), "fits where queries and stages were");
+  float* const sums = reinterpret_cast<float*>(shared);
+  float2* const statistics = reinterpret_cast<float2*>(sums + WARPS * V::ROWS * STRIDE);
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  __syncthreads();
+#pragma unroll
+  for (int band = 0; band < V::BANDS; band++) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int row = 16 * band + 8 * half + lane / 4;
+      if (row >= item.rows) continue;
+#pragma unroll
+      for (int n = 0; n < V::HEAD_DIM / 8; n++)
+        *reinterpret_cast<float2*>(sums + (warp * V::ROWS + row) * STRIDE + outputColumn<V>(n, lane)) = outputPair<V>(rows, band, half, n);
+      if (lane % 4 == 0) statistics[warp * V::ROWS + row] = make_float2(rows.largest[band][half] * a.scale, rows.total[band][half]);
+    }
+  }
+  __syncthreads();
+  constexpr int PIECES = V::HEAD_DIM / 4;
+  for (int i = static_cast<int>(threadIdx.x); i < item.rows * PIECES; i += THREADS) {
+    const int row = i / PIECES, piece = i % PIECES;
+    Floats<4> sum = {};
+    float largest = -INFINITY, total = 0;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) {
+      const float2 one = statistics[w * V::ROWS + row];
+      mergeInto(sum, largest, total, *reinterpret_cast<const Floats<4>*>(sums + (w * V::ROWS + row) * STRIDE + 4 * piece), one.x, one.y);
+    }
+    if (item.parts > 1) {
+      float* partial = partialRow(item, a, item.part, row);
+      reinterpret_cast<Floats<4>*>(partial)[piece] = sum;
+      if (piece == 0) *reinterpret_cast<float2*>(partial + V::HEAD_DIM) = make_float2(largest, total);
+    } else {
+      const size_t target = headRow(item, a, row);
+      *reinterpret_cast<uint2*>(p.out + target * V::HEAD_DIM + 4 * piece) = packBf16x4(sum, total > 0 ? 1 / total : 0);
+      if (piece == 0 && a.tables.statistics != nullptr) a.tables.statistics[target] = make_float2(largest, total);
+    }
+  }
+}
+
+// Many rows: each warp has its own.
+template <typename V>
+__device__ __forceinline__ void writeMany(const WarpRows<V>& rows, bf16* shared, const Pointers<typename V::Kv>& p, const AttentionItem& item, const Arguments& a) {
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32), warpRow = warp * V::WARP_ROWS;
+  // The warp's queries are used up: outputs take their place, and leave it in pieces of 16 bytes.
+  bf16* const mine = shared + warpRow * V::HEAD_DIM;
+#pragma unroll
+  for (int band = 0; band < V::BANDS; band++) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int row = 16 * band + 8 * half + lane / 4;
+      const float largest = rows.largest[band][half] * a.scale, total = rows.total[band][half], share = total > 0 ? 1 / total : 0;
+      if (warpRow + row >= item.rows) continue;
+      if (item.parts > 1) {
+        float* partial = partialRow(item, a, item.part, warpRow + row);
+#pragma unroll
+        for (int n = 0; n < V::HEAD_DIM / 8; n++)
+          *reinterpret_cast<float2*>(partial + outputColumn<V>(n, lane)) = outputPair<V>(rows, band, half, n);
+        if (lane % 4 == 0) *reinterpret_cast<float2*>(partial + V::HEAD_DIM) = make_float2(largest, total);
+      } else {
+#pragma unroll
+        for (int n = 0; n < V::HEAD_DIM / 8; n++) {
+          const float2 two = outputPair<V>(rows, band, half, n);
+          *reinterpret_cast<uint32_t*>(mine + swizzled<V::HEAD_DIM>(row, outputColumn<V>(n, 0) / 8 + outputColumn<V>(0, lane) / 8) +
+                                       outputColumn<V>(n, lane) % 8) = packed(two.x * share, two.y * share);
+        }
+        if (lane % 4 == 0 && a.tables.statistics != nullptr) a.tables.statistics[headRow(item, a, warpRow + row)] = make_float2(largest, total);
+      }
+    }
+  }
+  if (item.parts > 1) return;
+  __syncwarp();
+  constexpr int PIECES = V::HEAD_DIM / 8;
+  for (int i = lane; i < V::WARP_ROWS * PIECES; i += 32) {
+    const int row = i / PIECES, piece = i % PIECES;
+    if (warpRow + row >= item.rows) continue;
+    reinterpret_cast<uint4*>(p.out + headRow(item, a, warpRow + row) * V::HEAD_DIM)[piece] =
+        *reinterpret_cast<const uint4*>(mine + swizzled<V::HEAD_DIM>(row, piece));
+  }
+}
+
+template <typename V, typename Claim>
+__device__ __forceinline__ void attend(bf16* shared, const Pointers<typename V::Kv>& p, const AttentionItem& item, const Arguments& a, Claim claim) {
+  WarpRows<V> rows;
+  clear<V>(rows);
+  attendTiles<V>(rows, shared, p, item, a, claim);
+  if constexpr (V::FEW) writeFew<V>(rows, shared, p, item, a);
+  else writeMany<V>(rows, shared, p, item, a);
+}
+
+template <typename K, int HEAD_DIM>
+constexpr size_t sharedBytes() {
+  const size_t few = Variant<K, HEAD_DIM, 2, true>::BYTES, many = Variant<K, HEAD_DIM, 2, false>::BYTES;
+  return few > many ? few : many;
+}
+
+template <typename K, int HEAD_DIM>
+__global__ void __launch_bounds__(THREADS, fastBlocks(HEAD_DIM)) fastAttention(Pointers<K> p, Arguments a) {
+  DYNAMIC_SHARED(bf16, shared);
+  takeItems(a.tables, [&](const AttentionItem& item, auto claim) {
+    if (item.rows <= 16) attend<Variant<K, HEAD_DIM, 1, true>>(shared, p, item, a, claim);
+    else if (item.rows <= 32) attend<Variant<K, HEAD_DIM, 2, true>>(shared, p, item, a, claim);
+    else if (item.rows <= 64) attend<Variant<K, HEAD_DIM, 1, false>>(shared, p, item, a, claim);
+    else attend<Variant<K, HEAD_DIM, 2, false>>(shared, p, item, a, claim);
+    if (item.parts > 1) finishPart<bf16, 4>(p.out, item, a);
+  });
+}
+
+template <typename K, int HEAD_DIM>
+void launchOf(const Pointers<K>& p, const Arguments& a, int blocks, cudaStream_t stream) {
+  constexpr size_t BYTES = sharedBytes<K, HEAD_DIM>();
+  // More than 48 KB are asked for; what fails here shows as the launch's error.
+  (void)cudaFuncSetAttribute(fastAttention<K, HEAD_DIM>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(BYTES));
+  LAUNCH((fastAttention<K, HEAD_DIM>), blocks, THREADS, BYTES, stream, p, a);
+}
+
+// For each type of keys and values a file of its own, since these compile slowly.
+template <typename K>
+void launchFastOf(bf16* out, const bf16* queries, KvLayer<K> layer, const Arguments& arguments, int blocks, cudaStream_t stream) {
+  const Pointers<K> pointers = {out, queries, layer};
+  if (arguments.headDim == 64) launchOf<K, 64>(pointers, arguments, blocks, stream);
+  else launchOf<K, 128>(pointers, arguments, blocks, stream);
+}
+
+}  // namespace pie::attention

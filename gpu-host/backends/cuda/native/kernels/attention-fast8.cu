@@ -1,0 +1,10 @@
+// The tensor-core attention kernel over keys and values of float8.
+#include "attention-fast-kernel.h"
+
+namespace pie::attention {
+
+void launchFast(bf16* out, const bf16* queries, KvLayer<float8> layer, const Arguments& arguments, int blocks, cudaStream_t stream) {
+  launchFastOf(out, queries, layer, arguments, blocks, stream);
+}
+
+}  // namespace pie::attention

@@ -1,0 +1,101 @@
+// How a block of the tensor-core attention kernels brings queries, keys and values to shared memory. Device code.
+#pragma once
+#include "attention-tile.h"
+#include "attention-tile8.h"
+#include "kv-rows.h"
+
+namespace pie::attention {
+
+// Brings tiles of keys and values from their slots to shared memory, each warp the rows of its quarter.
+template <typename V>
+struct TileLoader {
+  static constexpr int ROWS = TILE / WARPS;
+  int tile;  // The next one.
+  int slot;  // Of lane % ROWS of this warp's keys of it; -1 past the end.
+
+  __device__ __forceinline__ void seek(const AttentionItem& item, const Arguments& a, int from) {
+    tile = visibleTile(item, a.tables.tileWords, from);
+    const int key = tile * TILE + static_cast<int>(threadIdx.x / 32 * ROWS + threadIdx.x % ROWS);
+    slot = tile < item.endTile && key < item.keys ? __ldg(a.tables.slots + item.firstKey + key) : -1;
+  }
+
+  __device__ __forceinline__ void load(bf16* stage, const KvLayer<bf16>& layer, const AttentionItem& item) const {
+    constexpr int PIECES = V::HEAD_DIM / 8, ROWS_AT_ONCE = 32 / PIECES;
+    const int warp = static_cast<int>(threadIdx.x / 32), row = static_cast<int>(threadIdx.x % 32) / PIECES, piece = static_cast<int>(threadIdx.x) % PIECES;
+    const bf16* head = layer.base + item.kvHead * V::HEAD_DIM + piece * 8;
+#pragma unroll
+    for (int i = 0; i < ROWS; i += ROWS_AT_ONCE) {
+      const int from = __shfl_sync(ALL_LANES, slot, i + row);
+      const int to = swizzled<V::HEAD_DIM>(warp * ROWS + i + row, piece);
+      const bf16* key = head + static_cast<size_t>(max(from, 0)) * layer.slotWidth;
+      // A missing key is zero: its score is hidden, but its value is multiplied.
+      copyAsync16(stage + to, key, from >= 0);
+      copyAsync16(stage + TILE * V::HEAD_DIM + to, key + layer.slotWidth / 2, from >= 0);
+    }
+  }
+
+  // Codes, then both scales of each key; those of a missing one are zero, too.
+  __device__ __forceinline__ void load(bf16* stage, const KvLayer<float8>& layer, const AttentionItem& item) const {
+    constexpr int PIECES = V::HEAD_DIM / 16, ROWS_AT_ONCE = 32 / PIECES;
+    const int warp = static_cast<int>(threadIdx.x / 32), lane = foundAnew(static_cast<int>(threadIdx.x % 32));
+    const int row = lane / PIECES, piece = lane % PIECES;
+    float8* const codes = reinterpret_cast<float8*>(stage);
+    const float8* head = layer.base + item.kvHead * V::HEAD_DIM + piece * 16;
+#pragma unroll
+    for (int i = 0; i < ROWS; i += ROWS_AT_ONCE) {
+      const int from = __shfl_sync(ALL_LANES, slot, i + row);
+      const int to = codePlace<V::HEAD_DIM>(warp * ROWS + i + row, piece);
+      const float8* key = head + static_cast<size_t>(max(from, 0)) * layer.slotWidth;
+      copyAsync16(codes + to, key, from >= 0);
+      copyAsync16(codes + TILE * V::HEAD_DIM + to, key + layer.values, from >= 0);
+    }
+    if (lane < ROWS) copyAsync4(scalesIn<V>(codes) + warp * ROWS + lane, scalesOf(layer, max(slot, 0), item.kvHead), slot >= 0);
+  }
+};
+
+// Each row's input, which registers have no room for where many rows are masked. A padding row sees what the last one does.
+template <typename V>
+__device__ __forceinline__ void storeInputs(bf16* shared, const AttentionItem& item, const Arguments& a) {
+  for (int row = static_cast<int>(threadIdx.x); row < V::ROWS; row += THREADS)
+    reinterpret_cast<int*>(shared + V::SHARED)[row] = (item.firstRow + min(row, item.rows - 1)) / a.group;
+}
+
+// Starts bringing queries to shared memory.
+template <typename V>
+__device__ __forceinline__ void loadQueries(bf16* shared, const bf16* queries, const AttentionItem& item, const Arguments& a) {
+  constexpr int PIECES = V::HEAD_DIM / 8;
+  for (int i = static_cast<int>(threadIdx.x); i < V::ROWS * PIECES; i += THREADS) {
+    const int row = i / PIECES, piece = i % PIECES;
+    const bf16* from = queries + headRow(item, a, min(row, item.rows - 1)) * V::HEAD_DIM + piece * 8;
+    copyAsync16(shared + swizzled<V::HEAD_DIM>(row, piece), from, row < item.rows);
+  }
+}
+
+// Queries as float16, in the order in which codes lie in registers (attention-tile8.h): of 16 values the first, third, fifth … pair, then the others.
+template <typename V>
+__device__ __forceinline__ void loadHalfQueries(bf16* shared, const bf16* queries, const AttentionItem& item, const Arguments& a) {
+  constexpr int PIECES = V::HEAD_DIM / 16;
+  constexpr float MOST = 65504;
+  for (int i = static_cast<int>(threadIdx.x); i < V::ROWS * PIECES; i += THREADS) {
+    const int row = i / PIECES, piece = i % PIECES;
+    uint32_t pairs[8] = {};
+    if (row < item.rows) {
+      const bf16* from = queries + headRow(item, a, row) * V::HEAD_DIM + piece * 16;
+#pragma unroll
+      for (int part = 0; part < 2; part++) {
+        float values[8];
+        widen8(values, loadKept16(from + 8 * part));
+#pragma unroll
+        for (int k = 0; k < 8; k++) values[k] = fminf(fmaxf(values[k], -MOST), MOST);
+#pragma unroll
+        for (int k = 0; k < 4; k++) pairs[4 * part + k] = packedHalves(values[2 * k], values[2 * k + 1]);
+      }
+    }
+#pragma unroll
+    for (int odd = 0; odd < 2; odd++)
+      *reinterpret_cast<uint4*>(shared + swizzled<V::HEAD_DIM>(row, 2 * piece + odd)) =
+          make_uint4(pairs[odd], pairs[2 + odd], pairs[4 + odd], pairs[6 + odd]);
+  }
+}
+
+}  // namespace pie::attention

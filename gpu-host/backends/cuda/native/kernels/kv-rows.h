@@ -1,0 +1,54 @@
+// How kernels read and write one head of one slot. Device code.
+#pragma once
+#include "../device/float8.h"
+#include "types.h"
+
+namespace pie {
+
+// The keys or the values of one head, as floats.
+template <typename K>
+struct KvRow {
+  const K* at;
+  __device__ __forceinline__ float operator[](int i) const { return static_cast<float>(at[i]); }
+};
+template <>
+struct KvRow<float8> {
+  const float8* at;
+  float scale;
+  __device__ __forceinline__ float operator[](int i) const { return fromFloat8(at[i].code) * scale; }
+};
+
+template <typename K>
+__device__ __forceinline__ KvRow<K> keysOf(const KvLayer<K>& layer, int slot, int head, int headDim) {
+  return {layer.base + static_cast<size_t>(slot) * layer.slotWidth + head * headDim};
+}
+template <typename K>
+__device__ __forceinline__ KvRow<K> valuesOf(const KvLayer<K>& layer, int slot, int head, int headDim) {
+  return {layer.base + static_cast<size_t>(slot) * layer.slotWidth + layer.slotWidth / 2 + head * headDim};
+}
+
+// Two scales, keys' and values', at a multiple of 4.
+__device__ __forceinline__ uint16_t* scalesOf(const KvLayer<float8>& layer, int slot, int head) {
+  return reinterpret_cast<uint16_t*>(layer.base + static_cast<size_t>(slot) * layer.slotWidth + layer.scales) + 2 * head;
+}
+__device__ __forceinline__ KvRow<float8> keysOf(const KvLayer<float8>& layer, int slot, int head, int headDim) {
+  return {layer.base + static_cast<size_t>(slot) * layer.slotWidth + head * headDim, fromHalf(scalesOf(layer, slot, head)[0])};
+}
+__device__ __forceinline__ KvRow<float8> valuesOf(const KvLayer<float8>& layer, int slot, int head, int headDim) {
+  return {layer.base + static_cast<size_t>(slot) * layer.slotWidth + layer.values + head * headDim, fromHalf(scalesOf(layer, slot, head)[1])};
+}
+
+// The least power of two by which a head whose largest value is `most` fits float8. A code's error is relative to its own value (1/16 of it at most), so no
+// finer scale would be more exact: a power of two costs nothing, and dividing by it is exact. Between 2^-24, the least float16, and 2^7, by which all values
+// are float16: heads past 57344 are cut there; values below 2^-16 lose bits.
+struct Float8Scale {
+  float scale, perScale;
+};
+__device__ __forceinline__ Float8Scale float8Scale(float most) {
+  // 448 is 1.75 × 2^8: more than 1.75 carries.
+  const int exponent = static_cast<int>((__float_as_uint(most) + 0x1fffffu) >> 23) - 127 - 8;
+  const int within = min(max(exponent, -24), 7);
+  return {__uint_as_float(static_cast<uint32_t>(127 + within) << 23), __uint_as_float(static_cast<uint32_t>(127 - within) << 23)};
+}
+
+}  // namespace pie

@@ -1,0 +1,79 @@
+// For tests: pools of slots on the host, with what they mean in double. Float8 is written from the format's definition, plainly.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+#include "types.h"
+
+namespace pie::kvTesting {
+
+inline double meaningOfFloat8(int code) {
+  const int exponent = code >> 3 & 15, fraction = code & 7;
+  if ((code & 0x7f) == 0x7f) return NAN;
+  const double size = exponent == 0 ? std::ldexp(fraction / 8.0, -6) : std::ldexp(1 + fraction / 8.0, exponent - 7);
+  return code & 0x80 ? -size : size;
+}
+
+// The nearest code; between two, the even one.
+inline uint8_t nearestFloat8(double value) {
+  const double size = std::fabs(value);
+  int code = 0;
+  while (code < 0x7e && meaningOfFloat8(code + 1) <= size) code++;
+  if (code < 0x7e) {
+    const double below = size - meaningOfFloat8(code), above = meaningOfFloat8(code + 1) - size;
+    if (above < below || (above == below && code % 2 == 1)) code++;
+  }
+  return static_cast<uint8_t>(code | (std::signbit(value) ? 0x80 : 0));
+}
+
+// The least power of two, from -24 to 7, by which nothing is past the largest code.
+inline int scaleExponent(const double* values, int count) {
+  double most = 0;
+  for (int i = 0; i < count; i++) most = std::max(most, std::fabs(values[i]));
+  int exponent = -24;
+  while (exponent < 7 && most > std::ldexp(448, exponent)) exponent++;
+  return exponent;
+}
+
+inline uint16_t halfPower(int exponent) { return static_cast<uint16_t>(exponent < -14 ? 1 << (exponent + 24) : (exponent + 15) << 10); }
+inline double halfMeaning(uint16_t bits) {
+  return bits >> 10 == 0 ? std::ldexp(bits, -24) : std::ldexp(1024 + (bits & 1023), (bits >> 10) - 25);
+}
+
+// Writes a slot (keys of all heads, then values) as K rounds it, into `raw`.
+template <typename K>
+void writeSlot(K* raw, const double* values, const ModelShape& shape) {
+  for (int i = 0; i < shape.slotWidth(); i++) raw[i] = static_cast<K>(static_cast<float>(values[i]));
+}
+inline void writeSlot(float8* raw, const double* values, const ModelShape& shape) {
+  const KvLayer<float8> layer = kvLayer(raw, shape);
+  for (int head = 0; head < 2 * shape.kvHeads; head++) {
+    const double* from = values + head * shape.headDim;
+    const int exponent = scaleExponent(from, shape.headDim);
+    for (int i = 0; i < shape.headDim; i++) raw[head * shape.headDim + i].code = nearestFloat8(std::ldexp(from[i], -exponent));
+    const uint16_t bits = halfPower(exponent);
+    std::memcpy(&raw[layer.scales + 4 * (head % shape.kvHeads) + 2 * (head / shape.kvHeads)].code, &bits, 2);
+  }
+}
+
+// What a slot means.
+template <typename K>
+std::vector<double> readSlot(const K* raw, const ModelShape& shape) {
+  std::vector<double> values(shape.slotWidth());
+  for (int i = 0; i < shape.slotWidth(); i++) values[i] = static_cast<float>(raw[i]);
+  return values;
+}
+inline std::vector<double> readSlot(const float8* raw, const ModelShape& shape) {
+  const KvLayer<float8> layer = kvLayer(const_cast<float8*>(raw), shape);
+  std::vector<double> values(shape.slotWidth());
+  for (int i = 0; i < shape.slotWidth(); i++) {
+    const int head = i / shape.headDim;
+    uint16_t bits;
+    std::memcpy(&bits, &raw[layer.scales + 4 * (head % shape.kvHeads) + 2 * (head / shape.kvHeads)].code, 2);
+    values[i] = meaningOfFloat8(raw[i].code) * halfMeaning(bits);
+  }
+  return values;
+}
+
+}  // namespace pie::kvTesting
