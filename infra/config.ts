@@ -21,6 +21,8 @@ export interface GpuHostConfig {
 export interface RuntimeConfig {
   /** Invocations that one runtime runs at once. */
   readonly concurrency: number;
+  /** That the express runtime runs at once; 0 for none. */
+  readonly expressConcurrency: number;
   /** Memory that pools of ready instances may take. */
   readonly poolMemoryMb: number;
   /** What a function gets whose manifest asks for nothing. */
@@ -114,6 +116,7 @@ const fileSchema = z.strictObject({
   runtime: z
     .strictObject({
       concurrency: z.int().min(1).max(100_000).default(1024),
+      express_concurrency: z.int().min(0).max(100_000).default(64),
       pool_memory_mb: z.int().min(16).default(512),
       cpu_ms: z.int().min(1).default(30_000),
       wall_ms: z.int().min(1).default(300_000),
@@ -213,6 +216,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
     spread: file.gpu_host.spread,
     runtime: {
       concurrency: file.runtime.concurrency,
+      expressConcurrency: file.runtime.express_concurrency,
       poolMemoryMb: file.runtime.pool_memory_mb,
       limits: {
         cpuMs: file.runtime.cpu_ms,

@@ -3,6 +3,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Config } from './config.ts';
 import { connectRedis } from './redis.ts';
+import { EXPRESS_RUNTIME, RUNTIME } from './runtimes.ts';
 import type { ChildSpec } from './supervisor/child.ts';
 
 /** Loading weights and building a graph of a large model takes its time. */
@@ -35,7 +36,9 @@ export function processStages(config: Config): ChildSpec[][] {
     ...config.gpuHosts.map((host) =>
       node(host.name, 'gpu-host/main.ts', GPU_HOST_READY_TIMEOUT_MS, STOP_MARGIN_MS, { PIE_GPU_HOST_NAME: host.name }),
     ),
-    node('runtime-1', 'runtime/main.ts', GPU_HOST_READY_TIMEOUT_MS, drainMs, { PIE_RUNTIME_ID: 'runtime-1' }),
+    ...runtimeNames(config).map((name) =>
+      node(name, 'runtime/main.ts', GPU_HOST_READY_TIMEOUT_MS, drainMs, { PIE_RUNTIME_ID: name }),
+    ),
     node('gateway', 'gateway/main.ts', READY_TIMEOUT_MS, drainMs),
   ];
   return config.redis.kind === 'private' ? [[privateRedis(config, config.redis)], rest] : [rest];
@@ -43,7 +46,11 @@ export function processStages(config: Config): ChildSpec[][] {
 
 /** The order in which {@link processStages} are stopped: who speaks to clients first, who holds state last. */
 export function stopStages(config: Config): string[][] {
-  return [['gateway', 'runtime-1'], config.gpuHosts.map((host) => host.name)];
+  return [['gateway', ...runtimeNames(config)], config.gpuHosts.map((host) => host.name)];
+}
+
+function runtimeNames({ runtime }: Config): string[] {
+  return runtime.expressConcurrency > 0 ? [RUNTIME, EXPRESS_RUNTIME] : [RUNTIME];
 }
 
 /**

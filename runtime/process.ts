@@ -4,6 +4,7 @@ import { loadConfig } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
 import { announceReady } from '#infra/ready.ts';
 import { connectRedis } from '#infra/redis.ts';
+import { EXPRESS_RUNTIME, RUNTIME } from '#infra/runtimes.ts';
 import type { ProcessFamilies } from '#infra/telemetry/prometheus.ts';
 import { publishMetrics } from '#infra/telemetry/publisher.ts';
 import { openTelemetry } from '#infra/telemetry/telemetry.ts';
@@ -15,6 +16,9 @@ import { startRuntime } from './runtime.ts';
 
 /** How often Redis is asked for at the start, until it is there. */
 const PING_EVERY_MS = 200;
+
+/** Few run there at a time. */
+const EXPRESS_POOL_MB = 128;
 
 /** The runtime process: takes invocations from the line and runs them, until it is told to stop or its supervisor is gone. */
 export async function runProcess(): Promise<void> {
@@ -28,7 +32,10 @@ export async function runProcess(): Promise<void> {
     onError: report,
   });
   while (!(await answers(scheduler.ping(1000)))) await sleep(PING_EVERY_MS);
-  const name = process.env.PIE_RUNTIME_ID ?? 'runtime-1';
+  const name = process.env.PIE_RUNTIME_ID ?? RUNTIME;
+  const express = name === EXPRESS_RUNTIME;
+  const { concurrency, expressConcurrency, poolMemoryMb } = config.runtime;
+  const slots = express ? expressConcurrency : concurrency;
   const telemetry = await openTelemetry({ settings: config.telemetry, room: 'runtime', process: name });
   const runtime = await startRuntime({
     name,
@@ -36,8 +43,9 @@ export async function runProcess(): Promise<void> {
     gpuHosts: config.gpuHosts.map(({ address }) => address),
     spread: config.spread,
     artifactsDirectory: config.artifactsDirectory,
-    concurrency: config.runtime.concurrency,
-    poolMemoryMb: config.runtime.poolMemoryMb,
+    concurrency: slots,
+    ...(express && { lane: 'express' }),
+    poolMemoryMb: express ? Math.min(poolMemoryMb, EXPRESS_POOL_MB) : poolMemoryMb,
     limits: config.runtime.limits,
     overcommit: config.admission.overcommit,
     reserve: config.admission.reserve,
@@ -78,7 +86,7 @@ export async function runProcess(): Promise<void> {
     detail: {
       id: runtime.id,
       models: runtime.models.list().map(({ name }) => name),
-      slots: config.runtime.concurrency,
+      slots,
     },
   });
 }

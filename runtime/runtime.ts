@@ -41,6 +41,8 @@ export interface RuntimeOptions {
   readonly artifactsDirectory: string;
   /** Invocations that run at once, at most: fewer while their work fills the thread. */
   readonly concurrency: number;
+  /** Runs the invocations of tenants that hold very few, and nothing else, builds included: see `RuntimeDescription.lane`. */
+  readonly lane?: 'express';
   readonly poolMemoryMb: number;
   /** Of a function whose manifest asks for nothing. */
   readonly limits: InvocationLimits;
@@ -162,6 +164,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const worker = scheduler.createWorker({
     lease,
     slots: options.concurrency,
+    ...(options.lane && { lane: options.lane }),
     run: (job, signal) => runner.run(job, signal),
     onError,
   });
@@ -192,7 +195,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     tell: (limit) => lease.describe({ pace: limit }),
     onError,
   });
-  builds.start();
+  if (options.lane !== 'express') builds.start();
   // Every tokenizer is loaded before the runtime counts as ready.
   await models.granted([]);
   const service = new Service({ scheduler, launcher, pool, limits, onError });

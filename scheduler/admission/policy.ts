@@ -11,6 +11,9 @@ export const DEFAULT_WEIGHT = 100;
 /** What started on a GPU host's word for its memory holds that memory after this. */
 export const CLAIM_MS = 2000;
 
+/** Part of the slots that count as few of which a tenant's invocations take the express lane. */
+export const EXPRESS = 1 / 8;
+
 /** KV pages by model. */
 export type Pages = Readonly<Record<string, number>>;
 
@@ -23,6 +26,8 @@ export interface Capacity {
   readonly pace?: number;
   /** How many may be on their way: admitted and not begun; as many again of tenants that hold few slots. */
   readonly starts: number;
+  /** Slots of express runtimes, beside those; none by default. */
+  readonly express?: number;
   /** Models that are not listed are not counted. One that several GPU hosts have is one for each: `model@host`. */
   readonly pages: Pages;
   /** Part of each that is kept for tenants that hold little. */
@@ -67,6 +72,8 @@ interface Entry {
   readonly demand: Demand;
   readonly at: number;
   readonly share: number;
+  /** Whether it took the express lane. */
+  express: boolean;
 }
 
 /** Admitted and not begun. */
@@ -77,6 +84,7 @@ interface OnItsWay {
   readonly place: number;
   /** Its tenant held few slots. */
   readonly few: boolean;
+  readonly express: boolean;
 }
 
 interface Left {
@@ -104,6 +112,9 @@ interface Left {
  * host refuses it with its reason. Only a few are on their way to runtimes at a time (`starts`), so that who is admitted next begins soon; one
  * of a tenant that holds few slots goes ahead of as many that were admitted before it, though never of its own tenant's. These have as many places
  * on the way of their own, so that neither kind waits for the other's. While runtimes lag (`pace`) fewer slots are for the others, the reserve stays.
+ *
+ * Lanes: a runtime's inferlets share a thread, so what many of one tenant do there delays everybody's start. A tenant's first few (`EXPRESS` of the
+ * slots that count as few) take a lane of their own, to express runtimes that nobody else's ever come to. Who is admitted and when does not depend on it.
  *
  * Expectations may be wrong, and then a GPU host ends who came last. What comes back from there for another attempt starts only when besides
  * some GPU host that was asked since says that it has the pages which the attempt held and asked for, less what others claim who started in the
@@ -144,9 +155,14 @@ export class AdmissionPolicy {
     return this.#tenant(tenant).line.map(({ id }) => id);
   }
 
-  /** Ids of those admitted and not begun, in the order in which runtimes fetch them. */
+  /** Ids of those admitted and not begun, in the order in which runtimes fetch them; those in the express lane apart. */
   get onTheirWay(): string[] {
-    return this.#onTheirWay.map(({ id }) => id);
+    return this.#onTheirWay.filter(({ express }) => !express).map(({ id }) => id);
+  }
+
+  /** Ids of those in the express lane, in the order in which express runtimes fetch them. */
+  get expressLane(): string[] {
+    return this.#onTheirWay.filter(({ express }) => express).map(({ id }) => id);
   }
 
   /** Whether room is kept for somebody. */
@@ -182,6 +198,7 @@ export class AdmissionPolicy {
 
   resize(capacity: Capacity): void {
     this.#capacity = capacity;
+    if (this.#express === 0) this.#leaveExpressLane();
   }
 
   /** What GPU hosts say of their memory. */
@@ -289,20 +306,44 @@ export class AdmissionPolicy {
     tenant.finish = tenant.turn + (share * LEAST_MS) / weightOf(tenant);
     this.#latest = Math.max(this.#latest, tenant.finish);
     tenant.turn = tenant.finish;
-    this.#ledger.set(demand.id, { demand, at: now, share });
+    const express = this.#takesExpress(tenant);
+    this.#ledger.set(demand.id, { demand, at: now, share, express });
     if (demand.short) this.#claims.set(demand.id, { at: now, pages: demand.short.pages });
     this.#order += 1;
     const few = this.#holdsFewSlots(tenant);
-    this.#send(demand, few ? this.#order - this.#capacity.starts : this.#order, few);
+    const place = few ? this.#order - this.#capacity.starts : this.#order;
+    this.#send({ id: demand.id, tenant: tenant.name, place, few, express });
     this.#add(tenant, demand.pages, 1);
     this.#settle(tenant.name);
     return demand;
   }
 
-  /** Puts one among those on their way, by its place, and behind all of its own tenant. */
-  #send({ id, tenant }: Demand, place: number, few: boolean): void {
-    const before = this.#onTheirWay.findLastIndex((other) => other.tenant === tenant || other.place < place);
-    this.#onTheirWay.splice(before + 1, 0, { id, tenant, place, few });
+  /** Puts one among those on their way in its lane, by its place, and behind all of its own tenant. */
+  #send(one: OnItsWay): void {
+    const { tenant, place, express } = one;
+    const before = this.#onTheirWay.findLastIndex(
+      (other) => other.express === express && (other.tenant === tenant || other.place < place),
+    );
+    this.#onTheirWay.splice(before + 1, 0, one);
+  }
+
+  /** The first few of a tenant, while there is a slot. It overtakes none of its own tenant's. */
+  #takesExpress(tenant: Tenant): boolean {
+    const taken = [...this.#ledger.values()].filter(({ express }) => express).length;
+    const own = ownOf(this.#reserveSlots);
+    if (taken >= this.#express || own === 0 || tenant.running + 1 > Math.max(1, Math.floor(own * EXPRESS)))
+      return false;
+    return !this.#onTheirWay.some((other) => other.tenant === tenant.name && !other.express);
+  }
+
+  /** Nobody fetches from the express lane any more: who stands in it goes to the head of the other. */
+  #leaveExpressLane(): void {
+    const stranded = this.#onTheirWay.filter(({ express }) => express).map((one) => ({ ...one, express: false }));
+    for (const { id } of stranded) {
+      const entry = this.#ledger.get(id);
+      if (entry) entry.express = false;
+    }
+    this.#onTheirWay = [...stranded, ...this.#onTheirWay.filter(({ express }) => !express)];
   }
 
   #leaveLedger(id: string, now: number): string | null {
@@ -345,6 +386,10 @@ export class AdmissionPolicy {
     if (tenant.turn !== null) return;
     if ([...this.#tenants.values()].every(({ turn }) => turn === null)) this.#time = Math.max(this.#time, this.#latest);
     tenant.turn = Math.max(this.#time, tenant.finish);
+  }
+
+  get #express(): number {
+    return this.#capacity.express ?? 0;
   }
 
   get #reserveSlots(): number {

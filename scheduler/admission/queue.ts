@@ -16,19 +16,16 @@ export class AdmissionQueue {
     const { jobs } = this.#store.keys;
     const [tenants, admitted, active] = await Promise.all([
       this.#admission.tenants(),
-      this.#store.call((redis) => redis.llen(`${jobs}:wait`)),
+      this.#admitted(),
       this.#store.call((redis) => redis.llen(`${jobs}:active`)),
     ]);
-    return { waiting: tenants.reduce((sum, { waiting }) => sum + waiting, admitted), active };
+    return { waiting: tenants.reduce((sum, { waiting }) => sum + waiting, admitted.length), active };
   }
 
   /** Ids of waiting invocations: those that are admitted in the order in which they are fetched, then those in line by arrival. */
   async waiting(limit = 100): Promise<string[]> {
-    const { jobs, waiting } = this.#store.keys;
-    const [admitted, tenants] = await Promise.all([
-      this.#store.call((redis) => redis.lrange(`${jobs}:wait`, -limit, -1)),
-      this.#admission.tenants(),
-    ]);
+    const { waiting } = this.#store.keys;
+    const [admitted, tenants] = await Promise.all([this.#admitted(), this.#admission.tenants()]);
     const lines = await Promise.all(
       tenants.map(({ tenant }) =>
         this.#store.call((redis) => redis.zrange(waiting(tenant), '0', `${limit - 1}`, 'WITHSCORES')),
@@ -38,6 +35,15 @@ export class AdmissionQueue {
       line.flatMap((id, i) => (i % 2 === 0 ? [{ id, arrival: Number(line[i + 1]) }] : [])),
     );
     inLine.sort((a, b) => a.arrival - b.arrival);
-    return [...admitted.reverse(), ...inLine.map(({ id }) => id)].slice(0, limit);
+    return [...admitted, ...inLine.map(({ id }) => id)].slice(0, limit);
+  }
+
+  /** Those on their way to runtimes, next ones first: the express lane's, then the others. */
+  async #admitted(): Promise<string[]> {
+    const { jobs } = this.#store.keys;
+    const lanes = await Promise.all(
+      ['express', 'wait'].map((lane) => this.#store.call((redis) => redis.lrange(`${jobs}:${lane}`, 0, -1))),
+    );
+    return lanes.flatMap((lane) => lane.reverse());
   }
 }

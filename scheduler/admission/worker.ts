@@ -33,6 +33,8 @@ export interface AdmissionWorkerOptions {
   readonly lease: RuntimeLease;
   /** Invocations that it runs at once. */
   readonly slots: number;
+  /** Takes from the express lane, and from no other. */
+  readonly lane?: 'express';
   /**
    * Runs one invocation to its end (`Invocations.beginAttempt` … `finish`) and resolves then. The signal aborts with a `StopReason`. When it
    * resolves or rejects without having ended the invocation, that fails as `internal`; resolved with `'not-held'`, what `beginAttempt` refused
@@ -87,6 +89,7 @@ export class AdmissionWorker {
       lockDuration: LOCK_MS,
       drainDelay: BLOCK_SECONDS,
     });
+    if (options.lane === 'express') takeExpressLane(this.#worker, options.store.keys.jobs);
     this.#worker.on('error', (error) => {
       if (this.#state !== 'closed' && !isConnectionError(error)) options.onError?.(error);
     });
@@ -100,7 +103,7 @@ export class AdmissionWorker {
 
   /** Starts to take jobs; from here on the runtime counts in the platform's capacity. */
   async start(): Promise<void> {
-    const { control, lease } = this.#options;
+    const { control, lease, lane } = this.#options;
     this.#cleanups.push(
       await control.onCancel(lease.id, (id, message) => this.#stop(id, { code: 'cancelled', message })),
       lease.onLost(() => this.#abandon()),
@@ -112,7 +115,7 @@ export class AdmissionWorker {
     this.#state = 'started';
     this.#scheduleAudit(AUDIT_MS);
     this.#pump();
-    await lease.describe({ slots: this.#slots, accepting: true });
+    await lease.describe({ slots: this.#slots, ...(lane && { lane }), accepting: true });
     await this.#options.admission.admit();
   }
 
@@ -294,6 +297,12 @@ export class AdmissionWorker {
       this.#onSettled = undefined;
     }
   }
+}
+
+/** BullMQ knows one list of what waits for a queue's workers; the express lane is another one of the same jobs, with a marker that wakes its own workers. */
+function takeExpressLane({ keys }: Worker, jobs: string): void {
+  keys.wait = `${jobs}:express`;
+  keys.marker = `${jobs}:express-marker`;
 }
 
 function checked(slots: number): number {

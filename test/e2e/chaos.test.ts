@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { loadConfig } from '#infra/config.ts';
+import { EXPRESS_RUNTIME } from '#infra/runtimes.ts';
 import { invoke, readEvents, type StreamEvent, terminal, text } from '#test/harness/events.ts';
 import { isAlive, Platform, until } from '#test/harness/platform.ts';
 
@@ -73,8 +74,9 @@ test('the GPU host dies: an error with a code, and the next invocation works', a
 
 test('the runtime dies: an error with a code, its pages come back, the next invocation works', async () => {
   const before = await freePages();
-  const restarted = platform.restarted('runtime-1');
-  const { events, tookMs } = await killDuring(() => platform.pid('runtime-1'));
+  // It is a tenant's first invocation.
+  const restarted = platform.restarted(EXPRESS_RUNTIME);
+  const { events, tookMs } = await killDuring(() => platform.pid(EXPRESS_RUNTIME));
   assert.equal(terminal(events)?.event, 'error');
   assert.equal(terminal(events)?.data.code, 'runtime-lost');
   assert.ok(tookMs < WITHIN_MS, `${tookMs} ms`);

@@ -209,10 +209,12 @@ test('/metrics is the whole platform on one page, for operators', async () => {
     assert.equal(response.status, 200, await response.clone().text());
     assert.match(response.headers.get('content-type') ?? '', /^text\/plain; version=0\.0\.4/);
     text = await response.text();
-    return /process="gpu-host-1"/.test(text) && /pie_invocations_total\{[^}]*process="runtime-1"\}/.test(text);
+    return (
+      /process="gpu-host-1"/.test(text) && /pie_invocations_total\{[^}]*process="runtime-(1|express)"\}/.test(text)
+    );
   });
   const { names, kinds } = pageOf(text);
-  for (const process of ['gateway', 'runtime-1', 'gpu-host-1'])
+  for (const process of ['gateway', 'runtime-1', 'runtime-express', 'gpu-host-1'])
     assert.match(text, new RegExp(`process_memory_usage_bytes\\{process="${process}"\\} [0-9]{7,}`));
   assert.equal(kinds.get('gen_ai_server_time_to_first_token_seconds'), 'histogram');
   assert.ok(names.get('pie_invocations_total')?.has('code'));

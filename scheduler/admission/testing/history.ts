@@ -9,8 +9,12 @@ type StepWithout = { readonly now: number } & (
   | { readonly kind: 'report'; readonly free: FreePages }
 );
 
-/** What `steps.lua` does, with the ids that the policy admits for it, and all that are on their way then. */
-export type Step = StepWithout & { readonly admitted: readonly string[]; readonly onTheirWay: readonly string[] };
+/** What `steps.lua` does, with the ids that the policy admits for it, and all that are on their way then by either lane. */
+export type Step = StepWithout & {
+  readonly admitted: readonly string[];
+  readonly onTheirWay: readonly string[];
+  readonly expressLane: readonly string[];
+};
 
 /** An order to the player of a history; numbers pick among what is there. */
 export interface Order {
@@ -40,6 +44,7 @@ export const anyCapacity: fc.Arbitrary<Capacity> = fc.record(
       { requiredKeys: ['m'] },
     ) as fc.Arbitrary<Record<string, number>>,
     pace: fc.nat(64),
+    express: fc.nat(6),
   },
   { requiredKeys: ['slots', 'starts', 'reserve', 'pages'] },
 );
@@ -89,7 +94,7 @@ export class Player {
 
   constructor(capacity: Capacity) {
     this.policy = new AdmissionPolicy(capacity);
-    this.steps.push({ kind: 'resize', now: this.now, admitted: [], onTheirWay: [], ...capacity });
+    this.steps.push({ kind: 'resize', now: this.now, admitted: [], onTheirWay: [], expressLane: [], ...capacity });
   }
 
   play(order: Order): Step | null {
@@ -171,7 +176,8 @@ export class Player {
       this.admitted.set(demand.id, demand);
       this.starting.set(demand.id, demand);
     }
-    const done: Step = { ...step, admitted: admitted.map(({ id }) => id), onTheirWay: this.policy.onTheirWay };
+    const { onTheirWay, expressLane } = this.policy;
+    const done: Step = { ...step, admitted: admitted.map(({ id }) => id), onTheirWay, expressLane };
     this.steps.push(done);
     return done;
   }

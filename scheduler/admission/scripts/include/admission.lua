@@ -4,12 +4,12 @@
 -- stands between `openAdmission` and `closeAdmission`.
 --
 -- Keys, all beginning with `<prefix>:admission:`
---   capacity (hash): slots, `pace` (how many tenants that hold more than few may fill), `hosts:<model>` and `spread`
+--   capacity (hash): slots, `express` (slots of express runtimes, beside those), `pace` (how many tenants that hold more than few may fill), `hosts:<model>` and `spread`
 --     (where several GPU hosts have it: a JSON list, and what their choice depends on), `starts` (how many may be admitted and not begun; as many again of tenants that hold few slots), `reserve` (part kept for tenants that hold little),
 --     `pages:<model>`; both by `<model>@<host>` where several have it; `free:<model>` (a JSON list of {pages, readAt}: what each GPU host said last that it could give); `apart:<runtime>`: what a living runtime that takes no more still holds of all this, see capacity.lua
 --   state (hash): `time` (virtual), `latest` (largest virtual time that any tenant has come to), `order` (how many were admitted so far), slots,
---     `pages:<model>` (both: admitted); `settling`: how far a settling of all tenants has come, `ownSlots`: for what it was begun
---   ledger (hash): admitted invocations, id to {tenant, at, share, pages, place (its place among those on their way to runtimes)}
+--     `express` (of these in the express lane), `pages:<model>` (all: admitted); `settling`: how far a settling of all tenants has come, `ownSlots`: for what it was begun
+--   ledger (hash): admitted invocations, id to {tenant, at, share, pages, place (its place among those on their way to runtimes), lane (`express`, or none)}
 --   starting (set): those of them that have not begun; startingFew (set): those of these whose tenant held few slots
 --   claims (hash): those of them that waited for memory, id to {at, pages}
 --   tenant:<tenant> (hash): running, `finish` (virtual time it has come to); of the head of its line: head, need, overtaken,
@@ -29,6 +29,8 @@ do
 --- @include "./tenant-limits.lua"
 -- A head is overtaken so often, then room is kept for it.
 local MAX_OVERTAKEN = 8
+-- Part of the slots that count as few of which a tenant's invocations take the express lane.
+local EXPRESS = 1 / 8
 -- So many tenants are looked at for one whose head fits, in order of their turns.
 local LOOK = 16
 -- What an invocation is charged for at its start, ms; the rest of its time is charged when it leaves.
@@ -97,6 +99,8 @@ function openAdmission(prefix, now)
     usedSlots = tonumber(state.slots or 0),
     used = numbersBy('pages:', state),
     slots = tonumber(capacity.slots or 0),
+    express = tonumber(capacity.express or 0),
+    usedExpress = tonumber(state.express or 0),
     pace = tonumber(capacity.pace or 0),
     starts = tonumber(capacity.starts or 0),
     reserve = tonumber(capacity.reserve or 0),

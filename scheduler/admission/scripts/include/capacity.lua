@@ -10,8 +10,13 @@ local function poolOf(description, model)
   return (model.hostId or description.id) .. ' ' .. model.name
 end
 
--- Adds what a runtime offers to the sums: its slots, and the pages of each GPU host process once, however many runtimes share it.
+-- Adds what a runtime offers to the sums: its slots, and the pages of each GPU host process once, however many runtimes share it. An express
+-- runtime offers no more room, only a quicker way.
 local function addRuntime(sums, description)
+  if description.lane == 'express' then
+    sums.express = sums.express + description.slots
+    return
+  end
   sums.slots = sums.slots + description.slots
   sums.pace = sums.pace + (description.pace or description.slots)
   sums.starts = sums.starts + (description.starts or STARTS)
@@ -101,9 +106,29 @@ local function leaveApart(a, id, pages)
   reckonReserve(a)
 end
 
+-- Nobody fetches from the express lane any more: who stands in it goes to the head of the ordinary one.
+local function leaveExpressLane(a)
+  local stranded = redis.call('LRANGE', a.queue .. 'express', 0, -1)
+  if #stranded == 0 then
+    return
+  end
+  redis.call('DEL', a.queue .. 'express')
+  for _, id in ipairs(stranded) do
+    local text = redis.call('HGET', a.base .. 'ledger', id)
+    local entry = text and cjson.decode(text)
+    if entry and entry.lane then
+      entry.lane = nil
+      redis.call('HSET', a.base .. 'ledger', id, cjson.encode(entry))
+      a.usedExpress = redis.call('HINCRBY', a.base .. 'state', 'express', -1)
+    end
+  end
+  redis.call('RPUSH', a.queue .. 'wait', unpack(stranded))
+  redis.call('ZADD', a.queue .. 'marker', 0, '0')
+end
+
 -- Works the platform's capacity out from the runtimes that live. When what tenants are settled by has changed, they are settled anew.
 function refreshCapacity(a)
-  local sums = { slots = 0, pace = 0, starts = 0, overcommit = 1, reserve = 0, pages = {}, hosts = {}, seen = {} }
+  local sums = { slots = 0, express = 0, pace = 0, starts = 0, overcommit = 1, reserve = 0, pages = {}, hosts = {}, seen = {} }
   local leaving, readings = {}, {}
   local runtimes = redis.call('HGETALL', a.prefix .. ':runtimes')
   for i = 1, #runtimes, 2 do
@@ -113,7 +138,7 @@ function refreshCapacity(a)
       if description.accepting == true then
         addRuntime(sums, description)
         addReadings(readings, description, cjson.decode(load))
-      else
+      elseif description.lane ~= 'express' then
         leaving[#leaving + 1] = description
       end
     end
@@ -126,7 +151,7 @@ function refreshCapacity(a)
   for model in pairs(a.pages) do
     sameModels = sameModels and totals[model] ~= nil
   end
-  local capacity = { 'starts', sums.starts, 'reserve', exact(sums.reserve) }
+  local capacity = { 'starts', sums.starts, 'express', sums.express, 'reserve', exact(sums.reserve) }
   local apart = {}
   for _, description in ipairs(leaving) do
     apart[description.id] = addApart(a, sums, totals, description)
@@ -164,6 +189,10 @@ function refreshCapacity(a)
   redis.call('DEL', a.base .. 'capacity')
   redis.call('HSET', a.base .. 'capacity', unpack(capacity))
   a.slots, a.pace, a.starts, a.reserve, a.pages, a.apart = sums.slots, sums.pace, sums.starts, sums.reserve, totals, apart
+  a.express = sums.express
+  if a.express == 0 then
+    leaveExpressLane(a)
+  end
   reckonReserve(a)
   if sameModels and a.ownSlots == a.settledSlots then
     settleSome(a)

@@ -26,22 +26,40 @@ local function addUsed(a, tenant, pages, sign)
 end
 
 -- Writes an invocation down as admitted, and charges its tenant for the least that it takes, from `turn` on.
-local function enterLedger(a, tenant, id, need, turn, place)
+local function enterLedger(a, tenant, id, need, turn, place, lane)
   local share = shareOf(a, need)
   local finish = turn + share * LEAST_MS / tenantLimits(a, tenant.name).weight
   a.latest = math.max(a.latest, finish)
   redis.call('ZREM', lineOf(a, tenant.name), id)
   redis.call('HSET', a.base .. 'ledger', id, cjson.encode({ tenant = tenant.name, at = a.now, share = exact(share), pages = need,
-    place = exact(place) }))
+    place = exact(place), lane = lane }))
+  if lane then
+    a.usedExpress = redis.call('HINCRBY', a.base .. 'state', 'express', 1)
+  end
   addUsed(a, tenant, need, 1)
   redis.call('HSET', tenant.key, 'finish', exact(finish))
   return finish
 end
 
--- Puts an invocation among those on their way to runtimes, by its place, and behind all of its own tenant. The right end of BullMQ's list is
+-- Whether an invocation takes the express lane, to runtimes that only few invocations of a tenant ever come to, so that nobody's work but its own kind's
+-- delays it: those of tenants that hold very few slots, while there is a slot there. It overtakes none of its own tenant's.
+local function takesExpress(a, tenant)
+  if a.usedExpress >= a.express or a.ownSlots == 0 or tenant.running + 1 > math.max(1, math.floor(a.ownSlots * EXPRESS)) then
+    return false
+  end
+  for _, id in ipairs(redis.call('SMEMBERS', a.base .. 'starting')) do
+    local text = redis.call('HGET', a.base .. 'ledger', id)
+    local entry = text and cjson.decode(text)
+    if entry and entry.tenant == tenant.name and not entry.lane then
+      return false
+    end
+  end
+  return true
+end
+
+-- Puts an invocation among those on their way to runtimes, by its place, and behind all of its own tenant. The right end of a list is
 -- fetched next; the list is short, since few are on their way.
-local function enterWait(a, tenant, id, place)
-  local wait = a.queue .. 'wait'
+local function enterWait(a, wait, tenant, id, place)
   for _, other in ipairs(redis.call('LRANGE', wait, 0, -1)) do
     local text = redis.call('HGET', a.base .. 'ledger', other)
     local entry = text and cjson.decode(text)
@@ -61,9 +79,10 @@ local function start(a, tenant)
   a.order = a.order + 1
   local place = ahead and a.order - a.starts or a.order
   local turn = tonumber(redis.call('ZSCORE', turns, tenant.name))
+  local lane = takesExpress(a, tenant) and 'express' or nil
   a.time = math.max(a.time, turn)
   a.started = a.started + 1
-  redis.call('ZADD', turns, exact(enterLedger(a, tenant, id, tenant.need, turn, place)), tenant.name)
+  redis.call('ZADD', turns, exact(enterLedger(a, tenant, id, tenant.need, turn, place, lane)), tenant.name)
   redis.call('SADD', a.base .. 'starting', id)
   if ahead then
     redis.call('SADD', a.base .. 'startingFew', id)
@@ -71,13 +90,14 @@ local function start(a, tenant)
   if tenant.short then
     redis.call('HSET', a.base .. 'claims', id, cjson.encode({ at = a.now, pages = tenant.short.pages }))
   end
+  local wait = a.queue .. (lane or 'wait')
   if ahead then
-    enterWait(a, tenant, id, place)
+    enterWait(a, wait, tenant, id, place)
   else
-    redis.call('LPUSH', a.queue .. 'wait', id)
+    redis.call('LPUSH', wait, id)
   end
   -- What BullMQ does with a job that comes to wait: the marker wakes whoever sleeps.
-  redis.call('ZADD', a.queue .. 'marker', 0, '0')
+  redis.call('ZADD', a.queue .. (lane and 'express-marker' or 'marker'), 0, '0')
   redis.call('XADD', a.queue .. 'events', 'MAXLEN', '~', 100, '*', 'event', 'waiting', 'jobId', id)
   settle(a, tenant.name)
 end
@@ -103,6 +123,9 @@ local function leaveLedger(a, id)
   local entry = cjson.decode(text)
   local tenant = openTenant(a, entry.tenant)
   redis.call('HDEL', a.base .. 'ledger', id)
+  if entry.lane then
+    a.usedExpress = redis.call('HINCRBY', a.base .. 'state', 'express', -1)
+  end
   redis.call('SREM', a.base .. 'starting', id)
   redis.call('SREM', a.base .. 'startingFew', id)
   redis.call('HDEL', a.base .. 'claims', id)
@@ -129,6 +152,7 @@ function leaveAdmission(prefix, tenant, id, now)
     tenant = leaveLedger(a, id) or tenant
     if redis.call('HEXISTS', a.queue .. id, 'pb') == 0 then
       redis.call('LREM', a.queue .. 'wait', 1, id)
+      redis.call('LREM', a.queue .. 'express', 1, id)
       dropJob(a, id)
     end
   end
