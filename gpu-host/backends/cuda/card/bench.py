@@ -209,8 +209,12 @@ def measure(run):
         run.ask(harness, f"kernels shape={first} batch={batch} context={context}")
     run.ask(harness, f"kernels shape={first} rows={prefill}")
     run.ask(harness, f"linear shape={first} most={2 if toy else 128}")
-    for settings in ("graphs=0", "cublas=0", "precision=int8"):
-        run.ask(harness, f"load shape={first} {settings} {sizes}".strip(), why=settings)
+    changes = [(first, settings) for settings in ("dependent=0", "graphs=0", "cublas=0", "precision=int8")]
+    # Launches weigh most in a small model.
+    if "1B" in shapes:
+        changes.insert(0, ("1B", "dependent=0"))
+    for shape, settings in changes:
+        run.ask(harness, f"load shape={shape} {settings} {sizes}".strip(), why=settings)
         for batch in batches if settings != "cublas=0" else ():
             run.ask(harness, f"decode batch={batch} context={context} steps={steps}", why=settings)
         run.ask(harness, f"prefill tokens={prefill} times={1 if toy else 3}", why=settings)

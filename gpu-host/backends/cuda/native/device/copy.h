@@ -61,10 +61,12 @@ __device__ __forceinline__ uint4 loadOnce16(const void* global) {
   return emulation::load16(global);
 #endif
 }
-// Of memory that no one writes while the kernel runs and that others of the block read too.
+// Of memory that others of the block read too, and that no one writes any more; the kernel before may have (see launch.h).
 __device__ __forceinline__ uint4 loadKept16(const void* global) {
 #ifdef __CUDACC__
-  return __ldg(static_cast<const uint4*>(global));
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(global));
+  return v;
 #else
   return emulation::load16(global);
 #endif

@@ -14,6 +14,7 @@
 #include "bf16.h"
 #include "faults.h"
 #include "float16.h"
+#include "grids.h"
 #include "intrinsics.h"
 #include "launch.h"
 #include "mathematics.h"

@@ -1,8 +1,5 @@
 // What the files of the emulated runtime share.
 #pragma once
-#include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +10,7 @@
 #include <vector>
 #include "faults.h"
 #include "runtime.h"
+#include "sequence.h"
 
 namespace emulation {
 
@@ -39,19 +37,6 @@ enum class Memory { Unknown, Device, Pinned };
 // What [pointer, pointer + bytes) is part of. `whole` tells whether all of it is.
 Memory memoryAt(const void* pointer, size_t bytes, bool* whole);
 
-// A point in a stream's work.
-struct Moment {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool reached = false;
-  std::chrono::steady_clock::time_point at;
-  void reach();
-  void wait();
-  bool isReached();
-};
-
-enum class WorkKind { Kernel, Other };
-
 // One graph that is being made of what streams are given.
 struct Capture {
   cudaStreamCaptureMode mode;
@@ -63,7 +48,7 @@ struct Capture {
 };
 
 // Queues work, or takes it into the capture that the stream is in.
-cudaError_t enqueue(cudaStream_t stream, WorkKind kind, std::function<void()> work);
+cudaError_t enqueue(cudaStream_t stream, Work work);
 // Of a stream that exists; null is the default one.
 bool isStream(cudaStream_t stream);
 std::shared_ptr<Capture> captureOf(cudaStream_t stream);
@@ -79,8 +64,7 @@ void finishEverything();
 
 struct CUgraph_st {
   struct Node {
-    emulation::WorkKind kind;
-    std::function<void()> work;
+    emulation::Work work;
     std::vector<size_t> after;
   };
   std::vector<Node> nodes;

@@ -154,7 +154,7 @@ cudaError_t start(Copy copy, cudaMemcpyKind kind, cudaStream_t stream, bool wait
   if (captureOf(stream)) {
     // The card reads the host's memory when the graph runs; what is not pinned may be gone by then.
     if (copy.pageable) return cudaErrorStreamCaptureUnsupported;
-    return enqueue(stream, WorkKind::Other, [copy] { copy.run(); });
+    return enqueue(stream, {[copy] { copy.run(); }, nullptr});
   }
   std::shared_ptr<std::vector<char>> staged;
   if (copy.pageable && !copy.download) {
@@ -164,7 +164,7 @@ cudaError_t start(Copy copy, cudaMemcpyKind kind, cudaStream_t stream, bool wait
     copy.from = staged->data();
     copy.fromPitch = copy.width;
   }
-  if (const cudaError_t error = enqueue(stream, WorkKind::Other, [copy, staged] { copy.run(); }); error != cudaSuccess) return error;
+  if (const cudaError_t error = enqueue(stream, {[copy, staged] { copy.run(); }, nullptr}); error != cudaSuccess) return error;
   if (wait || copy.download) momentAfterAll(stream)->wait();
   return lost();
 }
@@ -174,7 +174,7 @@ cudaError_t fill(void* to, int value, size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   bool whole;
   if (memoryAt(to, bytes, &whole) != Memory::Device || !whole) return cudaErrorInvalidValue;
-  return enqueue(stream, WorkKind::Other, [=] { std::memset(to, value, bytes); });
+  return enqueue(stream, {[=] { std::memset(to, value, bytes); }, nullptr});
 }
 
 Copy plain(void* to, const void* from, size_t bytes) { return {static_cast<char*>(to), static_cast<const char*>(from), bytes, bytes, bytes, 1, false, false}; }

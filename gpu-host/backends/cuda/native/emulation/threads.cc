@@ -1,26 +1,16 @@
-// Runs grids: blocks on threads of the system, CUDA threads as fibers that are switched where they wait.
-#include "threads.h"
-
+// Runs a block: CUDA threads as fibers that are switched where they wait.
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <condition_variable>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
-#include "copies.h"
+#include "block.h"
 #include "faults.h"
 #include "intrinsics.h"
-#include "switch.h"
-#ifdef __linux__
-#include <link.h>
-#endif
 
 #undef threadIdx
 #undef blockIdx
@@ -35,8 +25,6 @@ namespace {
 
 constexpr size_t STACK_BYTES = 128 << 10;
 constexpr size_t MAX_SHARED = 227 << 10;
-constexpr unsigned MAX_THREADS = 1024;
-constexpr unsigned char UNSET = 0xff;  // Every float and bf16 of such bytes is NaN.
 
 size_t pageBytes() {
   static const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -53,108 +41,6 @@ void forbid(unsigned char* from, size_t bytes) {
   if (mprotect(from, bytes, PROT_NONE) != 0) std::perror("emulation: mprotect"), std::abort();
 }
 
-enum class State : uint8_t { Ready, AtBarrier, InWarp, Ended };
-
-struct Fiber : Thread {
-  Context context;
-  State state;
-  Site site;       // Where it waits.
-  unsigned lanes;  // With which lanes.
-  AsyncCopies asyncCopies;
-};
-
-// Lanes that have come to one collective and wait for the rest.
-struct Gathering {
-  unsigned mask, arrived;
-  Completion complete;
-  Site site;
-  void* operands[32];
-};
-
-struct Warp {
-  unsigned alive = 0;
-  std::vector<Gathering> gatherings;
-};
-
-}  // namespace
-
-// A thread of the system with what it needs to run blocks one after another.
-struct BlockRun {
-  const Grid* grid = nullptr;
-  std::vector<Fiber> fibers;
-  std::vector<Warp> warps;
-  unsigned threads = 0, alive = 0, atBarrier = 0;
-  Site barrier{};
-  int counted = 0, countResult = 0;
-  // Those that could run: a ring.
-  std::vector<Fiber*> ready;
-  unsigned readyFirst = 0, readyCount = 0;
-  bool newestFirst = false;
-  uint64_t random = 0;
-  Context scheduler;
-  unsigned char* stacks = nullptr;
-  unsigned stackCount = 0;
-  unsigned char* shared = nullptr;     // The block's, at the end of sharedMemory.
-  unsigned char* sharedMemory = nullptr;
-  const unsigned char* staticShared = nullptr;  // Static shared variables are somewhere in there; null: not known.
-  size_t staticSharedBytes = 0;
-  bool failed = false;
-
-  BlockRun() : ready(MAX_THREADS) {
-    adopt(scheduler);
-    sharedMemory = mapped(roundUp(MAX_SHARED, pageBytes()) + pageBytes());
-    forbid(sharedMemory + roundUp(MAX_SHARED, pageBytes()), pageBytes());
-  }
-  ~BlockRun() {
-    munmap(sharedMemory, roundUp(MAX_SHARED, pageBytes()) + pageBytes());
-    if (stacks) munmap(stacks, stackCount * (STACK_BYTES + pageBytes()));
-  }
-
-  void start(const Grid& what) {
-    grid = &what;
-    threads = what.block.x * what.block.y * what.block.z;
-    if (stackCount < threads) {
-      if (stacks) munmap(stacks, stackCount * (STACK_BYTES + pageBytes()));
-      stackCount = threads;
-      stacks = mapped(stackCount * (STACK_BYTES + pageBytes()));
-      for (unsigned i = 0; i < stackCount; i++) forbid(stacks + i * (STACK_BYTES + pageBytes()), pageBytes());
-    }
-    if (fibers.size() < threads) fibers.resize(threads);
-    warps.resize((threads + 31) / 32);
-    shared = sharedMemory + roundUp(MAX_SHARED, pageBytes()) - roundUp(what.shared, 128);
-  }
-
-  // One of two equally likely values; the same in every run of the program.
-  bool coin() {
-    random = random * 6364136223846793005u + 1442695040888963407u;
-    return random >> 63;
-  }
-
-  void runBlock(uint64_t number, uint64_t seed);
-  void begin(Fiber& fiber);
-  void end(Fiber& fiber);
-  void park(Fiber& fiber);
-  void checkBarrier();
-  void checkWarp(unsigned warp, size_t gathering);
-  [[noreturn]] void stuck();
-
-  void makeReady(Fiber& fiber) {
-    fiber.state = State::Ready;
-    ready[(readyFirst + readyCount++) % MAX_THREADS] = &fiber;
-  }
-  Fiber* takeReady() {
-    if (readyCount == 0) return nullptr;
-    if (newestFirst) return ready[(readyFirst + --readyCount) % MAX_THREADS];
-    Fiber* fiber = ready[readyFirst];
-    readyFirst = (readyFirst + 1) % MAX_THREADS;
-    readyCount--;
-    return fiber;
-  }
-  Fiber& self() { return *static_cast<Fiber*>(current); }
-};
-
-namespace {
-
 // Where a fiber starts.
 void fiberMain() {
   auto& fiber = *static_cast<Fiber*>(current);
@@ -164,6 +50,37 @@ void fiberMain() {
 }
 
 }  // namespace
+
+BlockRun::BlockRun() : ready(MAX_THREADS) {
+  adopt(scheduler);
+  sharedMemory = mapped(roundUp(MAX_SHARED, pageBytes()) + pageBytes());
+  forbid(sharedMemory + roundUp(MAX_SHARED, pageBytes()), pageBytes());
+}
+BlockRun::~BlockRun() {
+  munmap(sharedMemory, roundUp(MAX_SHARED, pageBytes()) + pageBytes());
+  if (stacks) munmap(stacks, stackCount * (STACK_BYTES + pageBytes()));
+}
+
+void BlockRun::start(const Grid& what, GridRun& itsRun) {
+  grid = &what;
+  run = &itsRun;
+  threads = what.block.x * what.block.y * what.block.z;
+  if (stackCount < threads) {
+    if (stacks) munmap(stacks, stackCount * (STACK_BYTES + pageBytes()));
+    stackCount = threads;
+    stacks = mapped(stackCount * (STACK_BYTES + pageBytes()));
+    for (unsigned i = 0; i < stackCount; i++) forbid(stacks + i * (STACK_BYTES + pageBytes()), pageBytes());
+  }
+  if (fibers.size() < threads) fibers.resize(threads);
+  warps.resize((threads + 31) / 32);
+  shared = sharedMemory + roundUp(MAX_SHARED, pageBytes()) - roundUp(what.shared, 128);
+}
+
+void BlockRun::letNextBegin() {
+  if (letting) return;
+  letting = true;
+  if (++run->letting == grid->blocks()) run->nextMayBegin.reach();
+}
 
 void BlockRun::begin(Fiber& fiber) {
   unsigned char* stack = stacks + fiber.linear * (STACK_BYTES + pageBytes()) + pageBytes();
@@ -178,8 +95,9 @@ void BlockRun::runBlock(uint64_t number, uint64_t seed) {
   for (int i = 0; i < 3; i++) (void)coin();
   newestFirst = coin();
   alive = threads;
-  atBarrier = 0;
+  atBarrier = atGrid = 0;
   counted = 0;
+  letting = false;
   readyFirst = readyCount = 0;
   std::memset(shared, UNSET, roundUp(this->grid->shared, 128));
   for (Warp& warp : warps) warp.alive = 0, warp.gatherings.clear();
@@ -195,6 +113,7 @@ void BlockRun::runBlock(uint64_t number, uint64_t seed) {
     fiber.linear = i;
     fiber.block = this;
     fiber.asyncCopies.clear();
+    fiber.waited = false;
     fiber.copies = &fiber.asyncCopies;
     warps[i / 32].alive |= 1u << (i % 32);
     begin(fiber);
@@ -215,14 +134,17 @@ void BlockRun::runBlock(uint64_t number, uint64_t seed) {
 }
 
 void BlockRun::end(Fiber& fiber) {
+  // What it read or wrote may have been of the grid before.
+  if (grid->early && !fiber.waited) kernelFault("a thread ended without having waited for the kernel before, beside which it may have run");
   fiber.state = State::Ended;
   alive--;
+  if (alive == 0) letNextBegin();
   Warp& warp = warps[fiber.linear / 32];
   warp.alive &= ~(1u << (fiber.linear % 32));
   // Others may have waited for nobody else.
   for (size_t i = 0; i < warp.gatherings.size(); i++) checkWarp(fiber.linear / 32, i);
   checkBarrier();
-  Fiber* next = takeReady();
+  Fiber* next = takeNext();
   if (!next && alive > 0) stuck();
   current = next;
   switchForGood(fiber.context, next ? next->context : scheduler);
@@ -230,7 +152,7 @@ void BlockRun::end(Fiber& fiber) {
 
 // Lets others run until this fiber is ready again.
 void BlockRun::park(Fiber& fiber) {
-  Fiber* next = takeReady();
+  Fiber* next = takeNext();
   if (!next) stuck();
   if (next == &fiber) return;
   current = next;
@@ -242,12 +164,28 @@ void BlockRun::checkBarrier() {
   atBarrier = 0;
   countResult = counted;
   counted = 0;
+  makeAllReady(State::AtBarrier);
+}
+
+void BlockRun::makeAllReady(State waiting) {
   const bool backwards = coin();
   for (unsigned n = 0; n < threads; n++) {
     Fiber& fiber = fibers[backwards ? threads - 1 - n : n];
-    if (fiber.state == State::AtBarrier) makeReady(fiber);
+    if (fiber.state == waiting) makeReady(fiber);
   }
 }
+
+void waitForGridBefore() {
+  BlockRun& block = *current->block;
+  Fiber& fiber = block.self();
+  fiber.waited = true;
+  if (!block.run->before || block.run->hasWaited) return;
+  fiber.state = State::AtGrid;
+  block.atGrid++;
+  block.park(fiber);
+}
+
+void letNextGridBegin() { current->block->letNextBegin(); }
 
 void syncThreads(const Site& site) {
   BlockRun& block = *current->block;
@@ -386,141 +324,6 @@ std::string whereInKernel() {
                 fiber.threadIdx.z, fiber.blockDim.x, fiber.blockDim.y, fiber.blockDim.z);
   return text;
 }
-
-namespace {
-
-// Static shared variables are thread-local ones of this program or library. While a grid runs, they start as NaN like everything else.
-class UnsetShared {
- public:
-  explicit UnsetShared(BlockRun& runner) {
-#if defined(__linux__) && !defined(EMULATED_SANITIZED)
-    dl_iterate_phdr(
-        [](dl_phdr_info* info, size_t, void* found) {
-          auto& self = *static_cast<UnsetShared*>(found);
-          for (int i = 0; i < info->dlpi_phnum; i++) {
-            auto* start = static_cast<unsigned char*>(info->dlpi_tls_data);
-            const size_t bytes = info->dlpi_phdr[i].p_memsz;
-            const auto* mine = reinterpret_cast<unsigned char*>(&current);
-            if (info->dlpi_phdr[i].p_type != PT_TLS || !start || mine < start || mine >= start + bytes) continue;
-            self.start = start;
-            self.bytes = bytes;
-            return 1;
-          }
-          return 0;
-        },
-        this);
-    if (!start) return;
-    saved.assign(start, start + bytes);
-    std::memset(start, UNSET, bytes);
-    current = nullptr;
-    runner.staticShared = start;
-    runner.staticSharedBytes = bytes;
-#else
-    (void)runner;
-#endif
-  }
-  ~UnsetShared() {
-    if (start) std::memcpy(start, saved.data(), bytes);
-  }
-
- private:
-  unsigned char* start = nullptr;
-  size_t bytes = 0;
-  std::vector<unsigned char> saved;
-};
-
-struct Job {
-  const Grid* grid;
-  uint64_t blocks, seed;
-  uint64_t next = 0;      // The block that is taken next.
-  unsigned working = 0;   // Threads that have taken some and are not back.
-  bool failed = false;
-};
-
-// Threads that help those that launched something. They live as long as the process.
-class Pool {
- public:
-  static Pool& get() {
-    static Pool* pool = new Pool;
-    return *pool;
-  }
-
-  bool run(const Grid& grid) {
-    Job job{&grid, uint64_t{grid.grid.x} * grid.grid.y * grid.grid.z, 0};
-    std::unique_lock lock(mutex);
-    job.seed = launches++;
-    const bool shares = job.blocks > 1;
-    if (shares) {
-      while (helpers + 1 < limit()) helpers++, std::thread([this] { help(); }).detach();
-      jobs.push_back(&job);
-      wake.notify_all();
-    }
-    work(job, lock);
-    ended.wait(lock, [&] { return job.working == 0; });
-    if (shares)
-      for (size_t i = 0; i < jobs.size(); i++)
-        if (jobs[i] == &job) jobs.erase(jobs.begin() + static_cast<long>(i)), i--;
-    return !job.failed;
-  }
-
- private:
-  static unsigned limit() {
-    const unsigned cores = std::thread::hardware_concurrency();
-    return cores < 2 ? 2 : cores > 8 ? 8 : cores;
-  }
-
-  void help() {
-    std::unique_lock lock(mutex);
-    for (;;) {
-      Job* job = nullptr;
-      for (Job* one : jobs)
-        if (one->next < one->blocks) job = one;
-      if (job) work(*job, lock);
-      else wake.wait(lock);
-    }
-  }
-
-  // With the lock held, but not while a block runs.
-  void work(Job& job, std::unique_lock<std::mutex>& lock) {
-    if (job.next >= job.blocks) return;
-    job.working++;
-    lock.unlock();
-    {
-      // Goes with its thread: a stream that is destroyed leaves no stacks behind, of which a process has only so many mappings.
-      static thread_local std::unique_ptr<BlockRun> own;
-      if (!own) own = std::make_unique<BlockRun>();
-      BlockRun& runner = *own;
-      runner.failed = false;
-      runner.start(*job.grid);
-      UnsetShared unset(runner);
-      for (;;) {
-        lock.lock();
-        const uint64_t block = job.next < job.blocks && !job.failed ? job.next++ : job.blocks;
-        lock.unlock();
-        if (block == job.blocks) break;
-        runner.runBlock(block, job.seed);
-        if (runner.failed) {
-          lock.lock();
-          job.failed = true;
-          lock.unlock();
-        }
-      }
-    }
-    lock.lock();
-    job.next = job.blocks;
-    if (--job.working == 0) ended.notify_all();
-  }
-
-  std::mutex mutex;
-  std::condition_variable wake, ended;
-  std::vector<Job*> jobs;
-  unsigned helpers = 0;
-  uint64_t launches = 0;
-};
-
-}  // namespace
-
-bool runGrid(const Grid& grid) { return Pool::get().run(grid); }
 
 }  // namespace emulation
 

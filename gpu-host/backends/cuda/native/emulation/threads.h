@@ -1,7 +1,8 @@
 // CUDA threads as fibers: a block runs on one thread of the system, a CUDA thread runs until it waits.
 #pragma once
 #include <cstdint>
-#include <functional>
+// Before the macros below: it has members of those names.
+#include "runtime.h"
 #include "vectors.h"
 
 namespace emulation {
@@ -44,15 +45,6 @@ unsigned char* dynamicShared();
 bool sharedIsUnset();
 // A fault, unless these bytes are shared memory of the block that runs, at a multiple of 16.
 void wantShared(const void* address, size_t bytes, const char* what);
-
-struct Grid {
-  const char* kernel;
-  dim3 grid, block;
-  size_t shared;
-  std::function<void()> body;  // One thread of it.
-};
-// Runs all blocks, several at a time, in no particular order. False: the kernel failed, and faults are caught (see faults.h).
-bool runGrid(const Grid& grid);
 
 }  // namespace emulation
 

@@ -218,26 +218,29 @@ TEST("a device that fails is lost: the call and the step are named, every later 
   CHECK(Taken() == before);
 }
 
-TEST("graphs that the driver refuses are launched directly") {
+TEST("graphs that the driver refuses are launched directly, or without their chains where it may be those") {
   const Restored restored;
-  const TinyModel model = tinyModel(36);
-  const auto engine = make(model);
+  TinyModel model = tinyModel(36);
   Random random(4);
   const std::vector<Call> calls = {makeCall(randomTokens(random, 3))};
-  const Answer first = runCalls(*engine, calls)[0];
-  for (int i = 0; i < 3; i++) runCalls(*engine, calls);
-  size_t refused = 0;
   const std::pair<const char*, cudaError_t> refusals[] = {{"cudaGraphInstantiate", cudaErrorMemoryAllocation}, {"launch", cudaErrorStreamCaptureUnsupported}};
-  for (const auto& [call, error] : refusals) {
-    emulation::failCall(call, error, 0, false);
-    CHECK(runCalls(*engine, calls)[0].states == first.states);
-    emulation::restoreDevice();
-    CHECK_EQUAL(engine->graphs().refused, ++refused);
-    CHECK(engine->graphs().why.find("(" + std::to_string(error) + ")") != std::string::npos);
+  for (const bool dependent : {false, true}) {
+    model.options.dependentLaunch = dependent;
+    const auto engine = make(model);
+    const Answer first = runCalls(*engine, calls)[0];
+    for (int i = 0; i < 3; i++) runCalls(*engine, calls);
+    size_t refused = 0;
+    for (const auto& [call, error] : refusals) {
+      emulation::failCall(call, error, 0, false);
+      CHECK(runCalls(*engine, calls)[0].states == first.states);
+      emulation::restoreDevice();
+      CHECK_EQUAL(engine->graphs().refused, ++refused);
+      CHECK(engine->graphs().why.find("(" + std::to_string(error) + ")") != std::string::npos);
+    }
+    for (int i = 0; i < 3; i++) CHECK(runCalls(*engine, calls)[0].states == first.states);
+    CHECK_EQUAL(engine->graphs().captured, dependent ? 1u : 0u);
+    CHECK_EQUAL(engine->graphs().refused, refused);
   }
-  for (int i = 0; i < 3; i++) CHECK(runCalls(*engine, calls)[0].states == first.states);
-  CHECK_EQUAL(engine->graphs().captured, 0u);
-  CHECK_EQUAL(engine->graphs().refused, refused);
 }
 
 TEST("nothing is read before it is there, or written while it is read, however slow the streams are") {

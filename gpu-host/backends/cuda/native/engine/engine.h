@@ -40,6 +40,7 @@ struct EngineOptions {
   size_t reserveBytes = 0; // Of that kept free at start, for adapters that come later.
   Precision precision = Precision::Bf16;
   bool graphs = true;
+  bool dependentLaunch = true;  // Kernels of a step may begin before the one before them has ended (../device/launch.h).
   bool cublas = true;
   bool timing = false;     // Whether `Results::deviceMs` is measured.
 };
@@ -100,7 +101,7 @@ struct Results {
 };
 
 // Steps of few rows are replayed from captured graphs. Where the driver refuses one (say for want of memory), such steps are launched directly, which is
-// only slower: `refused` counts them and `why` has the driver's words for the last.
+// only slower: `refused` counts them and `why` has the driver's words for the last. One that is refused with dependent launches is captured without.
 struct GraphReport { size_t captured = 0, refused = 0; std::string why; };
 
 // Bytes that the engine took at start, and what is free on the device now. `pagesThatFit`: the most pages that its memory would have held at start.

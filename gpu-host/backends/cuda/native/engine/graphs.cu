@@ -17,13 +17,15 @@ bool isRefusal(cudaError_t error) {
   const bool ofCapture = error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread;
   return ofCapture || error == cudaErrorMemoryAllocation || error == cudaErrorNotSupported;
 }
+// Those of them that a graph without programmatic edges may not meet, and one that only such edges explain: the same launches have worked.
+bool isOfChain(cudaError_t error) { return error == cudaErrorInvalidValue || (isRefusal(error) && error != cudaErrorMemoryAllocation); }
 
-cudaGraphExec_t captured(const Stream& stream, const std::function<void()>& launch) {
+cudaGraphExec_t captured(const Stream& stream, const std::function<void(bool)>& launch, bool chained) {
   cudaGraph_t graph = nullptr;
   // Other threads wait for events meanwhile: only this thread's calls are held to the rules of capturing.
   CUDA_CALL(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   try {
-    launch();
+    launch(chained);
   } catch (...) {
     (void)cudaStreamEndCapture(stream, &graph);
     if (graph) (void)cudaGraphDestroy(graph);
@@ -48,24 +50,29 @@ GraphCache::~GraphCache() {
     if (each.graph) (void)cudaGraphExecDestroy(each.graph);
 }
 
-void GraphCache::run(const GraphKey& key, const Stream& stream, const std::function<void()>& launch) {
+void GraphCache::run(const GraphKey& key, const Stream& stream, const std::function<void(bool)>& launch) {
   Entry& found = entry(key, stream);
   const int before = key.adapter == 0 ? USES_BEFORE : ADAPTER_USES_BEFORE;
   if (found.uses++ >= before && !found.graph && !found.refused) capture(found, stream, launch);
   if (found.graph) CUDA_CALL(cudaGraphLaunch(found.graph, stream));
-  else launch();
+  else launch(chained_);
 }
 
-void GraphCache::capture(Entry& entry, const Stream& stream, const std::function<void()>& launch) {
+void GraphCache::capture(Entry& entry, const Stream& stream, const std::function<void(bool)>& launch) {
   try {
-    entry.graph = captured(stream, launch);
+    entry.graph = captured(stream, launch, chained_);
+    return;
   } catch (const CudaFailure& failure) {
-    if (!isRefusal(failure.error)) throw;
+    const bool ofChain = chained_ && isOfChain(failure.error);
+    if (!isRefusal(failure.error) && !ofChain) throw;
     (void)cudaGetLastError();
-    entry.refused = true;
     refused_++;
     why_ = failure.what();
+    entry.refused = !ofChain;
+    if (entry.refused) return;
+    chained_ = false;
   }
+  capture(entry, stream, launch);
 }
 
 GraphCache::Entry& GraphCache::entry(const GraphKey& key, const Stream& stream) {

@@ -18,13 +18,16 @@ struct GraphKey {
 
 class GraphCache {
  public:
-  GraphCache() = default;
+  // `chained`: whether launches are a LaunchChain, to begin with.
+  explicit GraphCache(bool chained) : chained_(chained) {}
   GraphCache(const GraphCache&) = delete;
   GraphCache& operator=(const GraphCache&) = delete;
   ~GraphCache();
-  // Does what `launch` launches on `stream`: directly the first times that a key is seen (which also loads the kernels, which must not happen while
+  // Does what `launch(chained)` launches on `stream`: directly the first times that a key is seen (which also loads the kernels, which must not happen while
   // capturing, and keeps what comes rarely from being captured), from a graph after that. A graph that the driver refuses is no failure of the device.
-  void run(const GraphKey& key, const Stream& stream, const std::function<void()>& launch);
+  void run(const GraphKey& key, const Stream& stream, const std::function<void(bool)>& launch);
+  // Not any more, once the driver has refused a graph for it.
+  bool chained() const { return chained_; }
   // Graphs of an adapter that is no more.
   void forget(uint64_t adapter);
   GraphReport report() const;
@@ -38,9 +41,10 @@ class GraphCache {
     uint64_t used = 0;
   };
   Entry& entry(const GraphKey& key, const Stream& stream);
-  void capture(Entry& entry, const Stream& stream, const std::function<void()>& launch);
+  void capture(Entry& entry, const Stream& stream, const std::function<void(bool)>& launch);
   std::vector<Entry> entries_;
   uint64_t clock_ = 0;
+  bool chained_;
   size_t refused_ = 0;
   std::string why_;
 };

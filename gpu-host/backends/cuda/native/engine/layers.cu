@@ -1,5 +1,6 @@
 #include "layers.h"
 #include <algorithm>
+#include "../device/chain.h"
 #include "../kernels/rows.h"
 #include "small.h"
 
@@ -155,13 +156,14 @@ class StepLaunch {
 }  // namespace
 
 template <typename T>
-void launchStep(const DeviceModel<T>& model, const StepPlan& plan, const uint8_t* upload, uint8_t* results, const DeviceAdapter<T>* adapter,
+void launchStep(const DeviceModel<T>& model, const StepPlan& plan, const uint8_t* upload, uint8_t* results, const DeviceAdapter<T>* adapter, bool chained,
                 cudaStream_t stream) {
+  const LaunchChain chain(chained);
   StepLaunch<T>(model, plan, upload, results, adapter, stream).run();
   checkLaunches();
 }
 
-template void launchStep<bf16>(const DeviceModel<bf16>&, const StepPlan&, const uint8_t*, uint8_t*, const DeviceAdapter<bf16>*, cudaStream_t);
-template void launchStep<float>(const DeviceModel<float>&, const StepPlan&, const uint8_t*, uint8_t*, const DeviceAdapter<float>*, cudaStream_t);
+template void launchStep<bf16>(const DeviceModel<bf16>&, const StepPlan&, const uint8_t*, uint8_t*, const DeviceAdapter<bf16>*, bool, cudaStream_t);
+template void launchStep<float>(const DeviceModel<float>&, const StepPlan&, const uint8_t*, uint8_t*, const DeviceAdapter<float>*, bool, cudaStream_t);
 
 }  // namespace pie

@@ -1,5 +1,6 @@
 #include "small.h"
 #include <algorithm>
+#include "../device/launch.h"
 
 namespace pie {
 
@@ -15,6 +16,8 @@ __device__ void store(bf16* to, float value) { *to = __float2bfloat16(value); }
 
 template <typename T>
 __global__ void gateKernel(T* out, const T* gateUp, size_t values) {
+  letNextBegin();
+  waitForEarlier();
   const size_t step = static_cast<size_t>(gridDim.x) * blockDim.x;
   for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < values; i += step) {
     const float gate = widen(gateUp[2 * i]);
@@ -24,6 +27,8 @@ __global__ void gateKernel(T* out, const T* gateUp, size_t values) {
 
 template <typename T>
 __global__ void gatherKernel(T* to, const T* from, const int* pick, int width) {
+  letNextBegin();
+  waitForEarlier();
   const T* row = from + static_cast<size_t>(pick[blockIdx.x]) * width;
   for (int i = threadIdx.x; i < width; i += blockDim.x) to[static_cast<size_t>(blockIdx.x) * width + i] = row[i];
 }
@@ -46,12 +51,12 @@ __global__ void scaleKernel(float* values, float factor, size_t count) {
 
 template <typename T>
 void launchGate(T* out, const T* gateUp, size_t values, cudaStream_t stream) {
-  if (values > 0) LAUNCH(gateKernel<T>, blocksFor(values), THREADS, 0, stream, out, gateUp, values);
+  if (values > 0) LAUNCH_CHAINED(gateKernel<T>, blocksFor(values), THREADS, 0, stream, out, gateUp, values);
 }
 
 template <typename T>
 void launchGather(T* to, const T* from, const int* pick, int count, int width, cudaStream_t stream) {
-  if (count > 0) LAUNCH(gatherKernel<T>, static_cast<unsigned>(count), THREADS, 0, stream, to, from, pick, width);
+  if (count > 0) LAUNCH_CHAINED(gatherKernel<T>, static_cast<unsigned>(count), THREADS, 0, stream, to, from, pick, width);
 }
 
 void launchMovePages(uint8_t* pool, uint8_t* piece, const PageMove& move, bool out, cudaStream_t stream) {

@@ -13,7 +13,8 @@ size_t Steps<T>::areaBytes(const PlanContext& context) {
 }
 
 template <typename T>
-Steps<T>::Steps(const DeviceModel<T>& model, uint8_t* areas, bool timing) : model_(model), planner_(model.context), timing_(timing), tickets_(timing) {
+Steps<T>::Steps(const DeviceModel<T>& model, uint8_t* areas, bool timing, bool dependentLaunch)
+    : model_(model), planner_(model.context), timing_(timing), tickets_(timing), graphs_(dependentLaunch) {
   const size_t upload = mostUploadBytes(model.context), results = mostResultBytes(model.context);
   for (int i = 0; i < 2; i++) {
     areas_[i].upload = areas;
@@ -136,9 +137,9 @@ void Steps<T>::enqueue(const StepPlan& plan, const uint8_t* block, const DeviceA
   computing_.wait(area.uploaded);
   computing_.wait(area.downloaded);
   if (started) started->record(computing_);
-  const auto launch = [&] { launchStep<T>(model_, plan, area.upload, area.results, adapter, computing_); };
+  const auto launch = [&](bool chained) { launchStep<T>(model_, plan, area.upload, area.results, adapter, chained, computing_); };
   if (plan.shape.padded) graphs_.run({plan.shape, area_, adapter ? adapter->id() : 0}, computing_, launch);
-  else launch();
+  else launch(graphs_.chained());
   area.computed.record(computing_);
   downloads_.wait(area.computed);
 }

@@ -72,6 +72,7 @@ int check(const CheckOptions& options) {
       EngineOptions engine = fixture.options;
       engine.precision = precision;
       engine.graphs = options.graphs;
+      engine.dependentLaunch = options.dependent;
       engine.cublas = options.cublas;
       std::string failure;
       ErrorTable errors;

@@ -47,6 +47,7 @@ Session::Session(const NamedShape& named, const SessionOptions& options) : named
   engineOptions.maxSequences = options.sequences;
   engineOptions.scratchSlots = PAGE_SIZE;
   engineOptions.graphs = options.graphs;
+  engineOptions.dependentLaunch = options.dependent;
   engineOptions.cublas = options.cublas;
   engineOptions.timing = true;
   if (options.precision == "int8") {
@@ -257,6 +258,7 @@ JsonObject Session::describe() const {
       .set("shape", named.name)
       .set("precision", options.precision)
       .set("graphs", options.graphs)
+      .set("dependent", options.dependent)
       .set("cublas", options.cublas)
       .set("rows", options.rows)
       .set("pages", static_cast<int>(pageOrder.size()))

@@ -10,6 +10,7 @@ namespace pie::harness {
 
 struct SessionOptions {
   bool graphs = true, cublas = true;
+  bool dependent = true;  // Launches: see EngineOptions::dependentLaunch.
   std::string precision = "bf16";  // Of weights; or int8.
   int sequences = 128;  // Most of one step.
   int context = 1024;

@@ -1,5 +1,6 @@
 // The tensor-core attention kernel, for heads of 64 and 128 and each type of keys and values. Device code.
 #pragma once
+#include "../device/launch.h"
 #include "attention-fast.h"
 #include "attention-load.h"
 
@@ -176,6 +177,8 @@ constexpr size_t sharedBytes() {
 template <typename K, int HEAD_DIM>
 __global__ void __launch_bounds__(THREADS, fastBlocks(HEAD_DIM)) fastAttention(Pointers<K> p, Arguments a) {
   DYNAMIC_SHARED(bf16, shared);
+  waitForEarlier();
+  letNextBegin();
   takeItems(a.tables, [&](const AttentionItem& item, auto claim) {
     if (item.rows <= 16) attend<Variant<K, HEAD_DIM, 1, true>>(shared, p, item, a, claim);
     else if (item.rows <= 32) attend<Variant<K, HEAD_DIM, 2, true>>(shared, p, item, a, claim);
@@ -190,7 +193,7 @@ void launchOf(const Pointers<K>& p, const Arguments& a, int blocks, cudaStream_t
   constexpr size_t BYTES = sharedBytes<K, HEAD_DIM>();
   // More than 48 KB are asked for; what fails here shows as the launch's error.
   (void)cudaFuncSetAttribute(fastAttention<K, HEAD_DIM>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(BYTES));
-  LAUNCH((fastAttention<K, HEAD_DIM>), blocks, THREADS, BYTES, stream, p, a);
+  LAUNCH_CHAINED((fastAttention<K, HEAD_DIM>), blocks, THREADS, BYTES, stream, p, a);
 }
 
 // For each type of keys and values a file of its own, since these compile slowly.

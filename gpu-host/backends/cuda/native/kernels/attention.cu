@@ -1,6 +1,7 @@
 // The plain attention kernel, of any even headDim, and the choice between it and the fast one.
 #include "attention.h"
 #include <type_traits>
+#include "../device/launch.h"
 #include "attention-fast.h"
 #include "attention-item.h"
 #include "kv-rows.h"
@@ -78,6 +79,8 @@ __device__ void addKeys(WarpRow& row, const KvLayer<K>& layer, const AttentionIt
 template <typename T, typename K>
 __global__ void __launch_bounds__(THREADS) plainAttention(T* out, const T* queries, KvLayer<K> layer, Arguments a) {
   DYNAMIC_SHARED(float, shared);
+  waitForEarlier();
+  letNextBegin();
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   float* mine = shared + warp * (2 * a.headDim + 64);
   WarpRow row = {mine, mine + a.headDim, mine + 2 * a.headDim, reinterpret_cast<int*>(mine + 2 * a.headDim + 32), 0, 0};
@@ -128,7 +131,7 @@ void launchAttention(T* out, const T* queries, KvLayer<K> layer, const Attention
   if constexpr (std::is_same_v<T, bf16>) {
     if (attentionIsFast<T>(shape)) return launchFast(out, queries, layer, a, blocks, stream);
   }
-  LAUNCH((plainAttention<T, K>), blocks, THREADS, WARPS * (2 * shape.headDim + 64) * sizeof(float), stream, out, queries, layer, a);
+  LAUNCH_CHAINED((plainAttention<T, K>), blocks, THREADS, WARPS * (2 * shape.headDim + 64) * sizeof(float), stream, out, queries, layer, a);
 }
 
 template bool attentionIsFast<bf16>(const ModelShape&);

@@ -1,5 +1,6 @@
 // The first pass over logits: the only one that reads all of them.
 #include "head-scan.h"
+#include "../device/launch.h"
 
 namespace pie {
 namespace {
@@ -27,6 +28,8 @@ template <bool FOURS>
 __global__ __launch_bounds__(SCAN_THREADS) void scan(HeadWorkspace workspace, const float* logits, const HeadRow* rows, const uint32_t* allowed,
                                                      int vocabulary) {
   __shared__ SliceResult warps[WARPS];
+  letNextBegin();
+  waitForEarlier();
   const int row = blockIdx.y;
   const HeadRow wanted = rows[row];
   if (wanted.topK == 0) return;
@@ -102,9 +105,9 @@ void launchScan(const HeadWorkspace& workspace, const float* logits, const HeadR
                 cudaStream_t stream) {
   const dim3 grid(workspace.slicesPerRow, count);
   if (vocabulary % PER_LANE == 0 && areAligned(logits))
-    LAUNCH(scan<true>, grid, SCAN_THREADS, 0, stream, workspace, logits, rows, allowed, vocabulary);
+    LAUNCH_CHAINED(scan<true>, grid, SCAN_THREADS, 0, stream, workspace, logits, rows, allowed, vocabulary);
   else
-    LAUNCH(scan<false>, grid, SCAN_THREADS, 0, stream, workspace, logits, rows, allowed, vocabulary);
+    LAUNCH_CHAINED(scan<false>, grid, SCAN_THREADS, 0, stream, workspace, logits, rows, allowed, vocabulary);
 }
 
 }  // namespace pie

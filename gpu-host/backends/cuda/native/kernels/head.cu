@@ -3,6 +3,7 @@
 // Two passes: head-scan.cu reads all logits once and leaves, per slice, the sum of exponentials, and per group of 32 tokens its most probable one. The second
 // pass, here, is one block per row. The k most probable tokens of a row lie in the k groups whose best tokens come first in the order of the result: were a
 // token elsewhere, k better ones would stand before it. So only those groups are read again, from L2.
+#include "../device/launch.h"
 #include "head-draw.h"
 #include "head-scan.h"
 #include "head-select.h"
@@ -43,6 +44,8 @@ constexpr int GREEDY_THREADS = 128;
 
 // A warp per row.
 __global__ __launch_bounds__(GREEDY_THREADS) void finishGreedy(FinishArguments a) {
+  letNextBegin();
+  waitForEarlier();
   const int row = blockIdx.x * (GREEDY_THREADS / 32) + threadIdx.x / 32;
   if (row >= a.count) return;
   const HeadRow wanted = a.rows[row];
@@ -62,6 +65,8 @@ __global__ __launch_bounds__(THREADS, 1) void finishTop(FinishArguments a) {
   __shared__ SliceResult all;
   __shared__ DrawCuts cuts;
 
+  letNextBegin();
+  waitForEarlier();
   const int row = blockIdx.x;
   const HeadRow wanted = a.rows[row];
   if (wanted.topK == 0) return;
@@ -156,11 +161,11 @@ void launchTop(const HeadResults& results, const float* logits, const HeadRow* r
   launchScan(parts, logits, rows, allowed, count, vocabulary, stream);
   const FinishArguments a = {results, parts, logits, rows, allowed, draws, count, vocabulary};
   if (maxTopK <= 1)
-    LAUNCH(finishGreedy, divideUp(count, GREEDY_THREADS / 32), GREEDY_THREADS, 0, stream, a);
+    LAUNCH_CHAINED(finishGreedy, divideUp(count, GREEDY_THREADS / 32), GREEDY_THREADS, 0, stream, a);
   else if (maxTopK <= SMALL_TOP_K)
-    LAUNCH((finishTop<256, SMALL_TOP_K, 2048>), count, 256, 0, stream, a);
+    LAUNCH_CHAINED((finishTop<256, SMALL_TOP_K, 2048>), count, 256, 0, stream, a);
   else
-    LAUNCH((finishTop<1024, MAX_TOP_K, 4096>), count, 1024, 0, stream, a);
+    LAUNCH_CHAINED((finishTop<1024, MAX_TOP_K, 4096>), count, 1024, 0, stream, a);
 }
 
 }  // namespace pie

@@ -1,4 +1,5 @@
 #include "linear-finish.h"
+#include "../device/launch.h"
 
 namespace pie {
 namespace {
@@ -8,6 +9,8 @@ constexpr int THREADS = 128;
 // A thread finishes N neighbours of one row.
 template <int N, typename S>
 __global__ void __launch_bounds__(THREADS) finishSums(LinearOutput<bf16> to, const S* sums, size_t stride) {
+  letNextBegin();
+  waitForEarlier();
   const int output = (blockIdx.x * THREADS + threadIdx.x) * N;
   if (output >= to.outputs) return;
   for (int row = blockIdx.y; row < to.rows; row += gridDim.y) {
@@ -30,7 +33,7 @@ template <int N, typename S>
 void launch(const LinearOutput<bf16>& to, const S* sums, size_t stride, cudaStream_t stream) {
   constexpr int PER_BLOCK = THREADS * N;
   const dim3 grid((to.outputs + PER_BLOCK - 1) / PER_BLOCK, to.rows < 65535 ? to.rows : 65535);
-  LAUNCH((finishSums<N, S>), grid, THREADS, 0, stream, to, sums, stride);
+  LAUNCH_CHAINED((finishSums<N, S>), grid, THREADS, 0, stream, to, sums, stride);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // order of summation follows from the number of inputs alone.
 #include "linear-plain.h"
 #include <cstddef>
+#include "../device/launch.h"
 #include "linear-weights.h"
 
 namespace pie {
@@ -45,6 +46,8 @@ template <typename T, typename W>
 __global__ void __launch_bounds__(OUTPUTS * LANES) plainProduct(LinearOutput<T> to, const W* weight, const T* x, size_t xStride, int inputs, bool vectors) {
   constexpr int N = Chunk<T>::VALUES;
   __shared__ float partial[LANES][ROWS][OUTPUTS];
+  waitForEarlier();
+  letNextBegin();
   const int lane = threadIdx.x % LANES;
   const int slot = threadIdx.x / LANES;
   const int output = blockIdx.x * OUTPUTS + slot;
@@ -95,7 +98,7 @@ void launchLinearPlain(const LinearOutput<T>& to, const W* weight, const T* x, s
     part.rows = to.rows - first < MOST_ROWS ? to.rows - first : MOST_ROWS;
     part.y = static_cast<std::byte*>(to.y) + first * to.stride * width;
     const dim3 grid((to.outputs + OUTPUTS - 1) / OUTPUTS, (part.rows + ROWS - 1) / ROWS);
-    LAUNCH((plainProduct<T, W>), grid, OUTPUTS * LANES, 0, stream, part, weight, x + first * xStride, xStride, inputs, vectors);
+    LAUNCH_CHAINED((plainProduct<T, W>), grid, OUTPUTS * LANES, 0, stream, part, weight, x + first * xStride, xStride, inputs, vectors);
   }
 }
 

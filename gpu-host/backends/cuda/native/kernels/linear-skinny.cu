@@ -2,6 +2,7 @@
 // keeps every multiprocessor busy without anything being exchanged between blocks.
 #include "linear-skinny.h"
 #include "../device/copy.h"
+#include "../device/launch.h"
 #include "../device/mma.h"
 #include "linear-choice.h"
 #include "linear-weights.h"
@@ -34,6 +35,17 @@ __global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16
   const W* weights = weight + static_cast<size_t>(firstOutput + line) * inputs + first;
   const bf16* rows = x + static_cast<size_t>(line) * xStride + first;
   float sums[ROW_TILES][COLUMNS][4] = {};
+  // Nobody writes weights: the first loads' are on their way while the kernel before still runs. A thread for each quad.
+  if (lane % 4 == 0) {
+#pragma unroll
+    for (unsigned u = 0; u < UNROLL; u++) {
+#pragma unroll
+      for (int c = 0; c < COLUMNS; c++)
+        if (first + u * WARPS * SLICE < inputs && c * 8 < outputsLeft) prefetch(weights + static_cast<size_t>(inputs) * (c * 8) + u * WARPS * SLICE);
+    }
+  }
+  waitForEarlier();
+  letNextBegin();
   // The bound is the same for all lanes: they meet in every product.
   for (unsigned slice = 0; warp * SLICE + slice < inputs; slice += UNROLL * WARPS * SLICE) {
     uint4 w[UNROLL][COLUMNS], xs[UNROLL][HALVES][X_LOADS];
@@ -104,7 +116,7 @@ void launch(const LinearOutput<bf16>& to, const W* weight, const bf16* x, size_t
   constexpr int OUTPUTS = COLUMNS * 8, BYTES = WARPS * HALVES * 8 * lineOf(OUTPUTS) * static_cast<int>(sizeof(float));
   const int blocks = (to.outputs + OUTPUTS - 1) / OUTPUTS;
   cudaFuncSetAttribute(skinnyProduct<W, COLUMNS, HALVES>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-  LAUNCH((skinnyProduct<W, COLUMNS, HALVES>), blocks, 32 * WARPS, BYTES, stream, to, weight, x, xStride, inputs);
+  LAUNCH_CHAINED((skinnyProduct<W, COLUMNS, HALVES>), blocks, 32 * WARPS, BYTES, stream, to, weight, x, xStride, inputs);
 }
 
 template <typename W, int COLUMNS>

@@ -3,6 +3,7 @@
 // the result does not depend on timing.
 #include "linear-tiles.h"
 #include "../device/copy.h"
+#include "../device/launch.h"
 #include "../device/mma.h"
 #include "linear-weights.h"
 
@@ -170,6 +171,17 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
     }
   };
 
+  // Nobody writes weights: those of the first stages are on their way while the kernel before still runs. A thread for each line.
+  if (thread % WEIGHT_CHUNKS == 0) {
+#pragma unroll 1
+    for (int at = loadsAt; at < min(loadsAt + STAGES - 1, loadsEnd); at++) {
+#pragma unroll
+      for (int i = 0; i < WEIGHT_COPIES; i++)
+        if (wanted & 1u << i) prefetch(weightFrom + static_cast<size_t>(inputs) * weightLineOf<TILES_N>(i * WEIGHT_LINES) + at * LINEAR_DEPTH);
+    }
+  }
+  waitForEarlier();
+  letNextBegin();
 #pragma unroll 1
   for (int s = 0; s < STAGES - 1; s++) {
 #pragma unroll
@@ -230,7 +242,7 @@ void launch(const LinearOutput<bf16>& to, const W* weight, const bf16* x, size_t
   constexpr int BYTES = SIZE.stages * SIZE.stageBytes(sizeof(W));
   // Once per process would do; the call is cheap and asks nothing of the stream.
   cudaFuncSetAttribute(tileProduct<W, TILE>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-  LAUNCH((tileProduct<W, TILE>), schedule.blocks, SIZE.threads(), BYTES, stream, to, weight, x, xStride, inputs, weightRows, schedule, workspace);
+  LAUNCH_CHAINED((tileProduct<W, TILE>), schedule.blocks, SIZE.threads(), BYTES, stream, to, weight, x, xStride, inputs, weightRows, schedule, workspace);
 }
 
 }  // namespace

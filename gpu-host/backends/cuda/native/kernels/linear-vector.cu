@@ -2,6 +2,7 @@
 // registers that the compiler keeps the loads before their uses. Sums are float; their order does not depend on the number of rows.
 #include "linear-vector.h"
 #include "../device/copy.h"
+#include "../device/launch.h"
 #include "linear-weights.h"
 
 namespace pie {
@@ -70,19 +71,28 @@ __global__ void __launch_bounds__(32 * WARPS, ROWS == 1 ? 3 : 2)
   const int pairs = WARPS / splits;
   const int output = (static_cast<int>(blockIdx.x) * pairs + warp / splits) * 2;
   float sums[ROWS][2] = {};
-  if (output < to.outputs) {
+  if (output >= to.outputs) {
+    waitForEarlier();
+  } else {
     const W* first = weight + static_cast<size_t>(output) * inputs;
     const W* second = output + 1 < to.outputs ? first + inputs : first;
     const int step = splits * STEP;
-    for (int from = (warp % splits) * STEP + lane * VALUES; from < inputs; from += UNROLL * step) {
-      // All loads come first; those past the end are left out, and zeros are multiplied.
-      uint4 w[UNROLL][2], xs[UNROLL][ROWS][VALUES / 8];
+    int from = (warp % splits) * STEP + lane * VALUES;
+    // All loads come first; those past the end are left out, and zeros are multiplied.
+    uint4 w[UNROLL][2], xs[UNROLL][ROWS][VALUES / 8];
+    const auto loadWeights = [&] {
 #pragma unroll
       for (int u = 0; u < UNROLL; u++) {
         const int k = from + u * step;
         w[u][0] = k < inputs ? loadOnce16(first + k) : make_uint4(0, 0, 0, 0);
         w[u][1] = k < inputs ? loadOnce16(second + k) : make_uint4(0, 0, 0, 0);
       }
+    };
+    // Nobody writes weights: the first are on their way while the kernel before still runs.
+    loadWeights();
+    waitForEarlier();
+    letNextBegin();
+    for (; from < inputs; from += UNROLL * step, loadWeights()) {
 #pragma unroll
       for (int u = 0; u < UNROLL; u++) {
         const int k = from + u * step;
@@ -97,6 +107,7 @@ __global__ void __launch_bounds__(32 * WARPS, ROWS == 1 ? 3 : 2)
       for (int u = 0; u < UNROLL; u++) multiply<W>(sums, w[u], xs[u]);
     }
   }
+  if (output >= to.outputs) waitForEarlier();
   const int row = reduceLanes(sums, lane);
   // One lane of those that hold the same row.
   if (lane % (32 / ROWS) == 0) {
@@ -122,11 +133,11 @@ void launchLinearVector(const LinearOutput<bf16>& to, const W* weight, const bf1
   const int perBlock = WARPS / splits * 2;
   const int blocks = (to.outputs + perBlock - 1) / perBlock;
   if (to.rows == 1) {
-    LAUNCH((vectorProduct<W, 1>), blocks, 32 * WARPS, 0, stream, to, weight, x, xStride, inputs, splits);
+    LAUNCH_CHAINED((vectorProduct<W, 1>), blocks, 32 * WARPS, 0, stream, to, weight, x, xStride, inputs, splits);
   } else if (to.rows == 2) {
-    LAUNCH((vectorProduct<W, 2>), blocks, 32 * WARPS, 0, stream, to, weight, x, xStride, inputs, splits);
+    LAUNCH_CHAINED((vectorProduct<W, 2>), blocks, 32 * WARPS, 0, stream, to, weight, x, xStride, inputs, splits);
   } else {
-    LAUNCH((vectorProduct<W, 4>), blocks, 32 * WARPS, 0, stream, to, weight, x, xStride, inputs, splits);
+    LAUNCH_CHAINED((vectorProduct<W, 4>), blocks, 32 * WARPS, 0, stream, to, weight, x, xStride, inputs, splits);
   }
 }
 

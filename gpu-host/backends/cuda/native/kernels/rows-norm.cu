@@ -1,5 +1,6 @@
 // RMSNorm (Zhang and Sennrich, 2019) with the sum that goes before it. Sums are floats, of at most a few hundred terms each before they meet.
 #include "rows.h"
+#include "../device/launch.h"
 #include "vectors.h"
 
 namespace pie {
@@ -25,6 +26,8 @@ constexpr int MAX_NORM_THREADS = 1024;
 template <typename T, int VECTORS>
 __global__ __launch_bounds__(MAX_NORM_THREADS) void normEights(NormArguments<T> a) {
   __shared__ float warps[32];
+  letNextBegin();
+  waitForEarlier();
   const size_t to = static_cast<size_t>(blockIdx.x) * a.hidden;
   const size_t from = a.pick ? static_cast<size_t>(a.pick[blockIdx.x]) * a.hidden : to;
   const bool normalise = a.states || a.narrow;
@@ -70,6 +73,8 @@ constexpr int PLAIN_NORM_THREADS = 256;
 template <typename T>
 __global__ __launch_bounds__(PLAIN_NORM_THREADS) void normPlain(NormArguments<T> a) {
   __shared__ float warps[32];
+  letNextBegin();
+  waitForEarlier();
   const size_t to = static_cast<size_t>(blockIdx.x) * a.hidden;
   const size_t from = a.pick ? static_cast<size_t>(a.pick[blockIdx.x]) * a.hidden : to;
   float squares = 0;
@@ -95,15 +100,15 @@ void launchNorm(const NormArguments<T>& a, int rows, cudaStream_t stream) {
   if (rows == 0) return;
   const bool aligned = areAligned(a.sum, a.states, a.narrow, a.residual, a.delta, a.weight);
   if (a.hidden % EIGHT != 0 || a.hidden > 2 * EIGHT * MAX_NORM_THREADS || !aligned) {
-    LAUNCH(normPlain<T>, rows, PLAIN_NORM_THREADS, 0, stream, a);
+    LAUNCH_CHAINED(normPlain<T>, rows, PLAIN_NORM_THREADS, 0, stream, a);
     return;
   }
   const int eights = a.hidden / EIGHT;
   // A block of 512 leaves room for three more beside it.
   if (eights <= 512)
-    LAUNCH((normEights<T, 1>), rows, divideUp(eights, 32) * 32, 0, stream, a);
+    LAUNCH_CHAINED((normEights<T, 1>), rows, divideUp(eights, 32) * 32, 0, stream, a);
   else
-    LAUNCH((normEights<T, 2>), rows, divideUp(eights, 64) * 32, 0, stream, a);
+    LAUNCH_CHAINED((normEights<T, 2>), rows, divideUp(eights, 64) * 32, 0, stream, a);
 }
 
 }  // namespace

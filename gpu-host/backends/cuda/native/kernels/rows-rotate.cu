@@ -1,5 +1,6 @@
 // Rotary position embedding (Su et al., 2021) of queries and keys, with their norms before it and the KV write after it.
 #include <type_traits>
+#include "../device/launch.h"
 #include "kv-rows.h"
 #include "rows.h"
 #include "vectors.h"
@@ -10,6 +11,8 @@ namespace {
 constexpr int ROTATION_THREADS = 128;
 
 __global__ __launch_bounds__(ROTATION_THREADS) void rotationTable(float2* rotation, const int* positions, const double* frequencies, int rows, int half) {
+  letNextBegin();
+  waitForEarlier();
   const int i = blockIdx.x * ROTATION_THREADS + threadIdx.x;
   if (i >= rows * half) return;
   double sine, cosine;
@@ -83,6 +86,8 @@ constexpr int ROTATE_THREADS = 128;
 // `lanes` threads per head, each with eight values of the first half and eight of the second: lanes = headDim / 16, a power of two up to 32.
 template <typename T, typename K>
 __global__ __launch_bounds__(ROTATE_THREADS) void rotateEights(RotateArguments<T, K> a, int lanes) {
+  letNextBegin();
+  waitForEarlier();
   constexpr bool ALIKE = std::is_same_v<T, K>;
   const int row = blockIdx.x;
   const int index = blockIdx.y * (ROTATE_THREADS / lanes) + threadIdx.x / lanes;
@@ -150,6 +155,8 @@ __global__ __launch_bounds__(ROTATE_THREADS) void rotateEights(RotateArguments<T
 // Any even headDim: a warp per head.
 template <typename T, typename K>
 __global__ __launch_bounds__(ROTATE_THREADS) void rotatePlain(RotateArguments<T, K> a) {
+  letNextBegin();
+  waitForEarlier();
   const int row = blockIdx.x;
   const int index = blockIdx.y * (ROTATE_THREADS / 32) + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
@@ -201,7 +208,7 @@ __global__ __launch_bounds__(ROTATE_THREADS) void rotatePlain(RotateArguments<T,
 void launchRotation(float2* rotation, const int* positions, const double* frequencies, int rows, int headDim, cudaStream_t stream) {
   const int half = headDim / 2;
   if (rows * half == 0) return;
-  LAUNCH(rotationTable, divideUp(rows * half, ROTATION_THREADS), ROTATION_THREADS, 0, stream, rotation, positions, frequencies, rows, half);
+  LAUNCH_CHAINED(rotationTable, divideUp(rows * half, ROTATION_THREADS), ROTATION_THREADS, 0, stream, rotation, positions, frequencies, rows, half);
 }
 
 template <typename T, typename K>
@@ -215,9 +222,9 @@ void launchRotateAndStore(T* queries, KvLayer<K> layer, const T* qkv, const floa
   const bool eights = shape.headDim % (2 * EIGHT) == 0 && lanes <= 32 && (lanes & (lanes - 1)) == 0 && layer.slotWidth % EIGHT == 0 &&
                       areAligned(queries, qkv, queryNorm, keyNorm) && areAligned(layer.base) && areAligned(rotation);
   if (eights)
-    LAUNCH((rotateEights<T, K>), dim3(rows, divideUp(count, ROTATE_THREADS / lanes)), ROTATE_THREADS, 0, stream, a, lanes);
+    LAUNCH_CHAINED((rotateEights<T, K>), dim3(rows, divideUp(count, ROTATE_THREADS / lanes)), ROTATE_THREADS, 0, stream, a, lanes);
   else
-    LAUNCH((rotatePlain<T, K>), dim3(rows, divideUp(count, ROTATE_THREADS / 32)), ROTATE_THREADS, 0, stream, a);
+    LAUNCH_CHAINED((rotatePlain<T, K>), dim3(rows, divideUp(count, ROTATE_THREADS / 32)), ROTATE_THREADS, 0, stream, a);
 }
 
 #define ROWS_OF(T, K)                                                                                                                        \

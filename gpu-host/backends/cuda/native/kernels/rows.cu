@@ -1,5 +1,6 @@
 // Embedding, rounding.
 #include "rows.h"
+#include "../device/launch.h"
 #include "vectors.h"
 
 namespace pie {
@@ -11,6 +12,8 @@ constexpr int NARROW_THREADS = 256;
 template <typename T, bool EIGHTS>
 __global__ __launch_bounds__(EMBED_THREADS) void embed(float* residual, const T* table, const int* tokens, const float* embeds, const int* embedRows,
                                                        int hidden) {
+  letNextBegin();
+  waitForEarlier();
   const int row = blockIdx.x;
   const int token = tokens[row];
   float* to = residual + static_cast<size_t>(row) * hidden;
@@ -51,9 +54,9 @@ void launchEmbed(float* residual, const T* table, const int* tokens, const float
   // Few rows are spread over more blocks.
   const dim3 grid(rows, rows < 64 ? divideUp(units, threads) : 1);
   if (eights)
-    LAUNCH((embed<T, true>), grid, threads, 0, stream, residual, table, tokens, embeds, embedRows, hidden);
+    LAUNCH_CHAINED((embed<T, true>), grid, threads, 0, stream, residual, table, tokens, embeds, embedRows, hidden);
   else
-    LAUNCH((embed<T, false>), grid, threads, 0, stream, residual, table, tokens, embeds, embedRows, hidden);
+    LAUNCH_CHAINED((embed<T, false>), grid, threads, 0, stream, residual, table, tokens, embeds, embedRows, hidden);
 }
 
 template <typename T>

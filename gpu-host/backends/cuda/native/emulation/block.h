@@ -1,0 +1,114 @@
+// One block: the thread of the system that runs it, and the fibers that are its CUDA threads.
+#pragma once
+#include <cstdint>
+#include <vector>
+#include "copies.h"
+#include "grids.h"
+#include "switch.h"
+#include "threads.h"
+
+#undef threadIdx
+#undef blockIdx
+#undef blockDim
+#undef gridDim
+
+namespace emulation {
+
+constexpr unsigned MAX_THREADS = 1024;
+constexpr unsigned char UNSET = 0xff;  // Every float and bf16 of such bytes is NaN.
+
+enum class State : uint8_t { Ready, AtBarrier, InWarp, AtGrid, Ended };
+
+struct Fiber : Thread {
+  Context context;
+  State state;
+  Site site;       // Where it waits.
+  unsigned lanes;  // With which lanes.
+  AsyncCopies asyncCopies;
+  bool waited;     // For the grid before.
+};
+
+// Lanes that have come to one collective and wait for the rest.
+struct Gathering {
+  unsigned mask, arrived;
+  Completion complete;
+  Site site;
+  void* operands[32];
+};
+
+struct Warp {
+  unsigned alive = 0;
+  std::vector<Gathering> gatherings;
+};
+
+// A thread of the system with what it needs to run blocks one after another.
+struct BlockRun {
+  const Grid* grid = nullptr;
+  std::vector<Fiber> fibers;
+  std::vector<Warp> warps;
+  unsigned threads = 0, alive = 0, atBarrier = 0, atGrid = 0;
+  Site barrier{};
+  int counted = 0, countResult = 0;
+  // Those that could run: a ring.
+  std::vector<Fiber*> ready;
+  unsigned readyFirst = 0, readyCount = 0;
+  bool newestFirst = false;
+  uint64_t random = 0;
+  Context scheduler;
+  unsigned char* stacks = nullptr;
+  unsigned stackCount = 0;
+  unsigned char* shared = nullptr;     // The block's, at the end of sharedMemory.
+  unsigned char* sharedMemory = nullptr;
+  const unsigned char* staticShared = nullptr;  // Static shared variables are somewhere in there; null: not known.
+  size_t staticSharedBytes = 0;
+  bool failed = false;
+
+  GridRun* run = nullptr;
+  bool letting = false;  // The next grid begin.
+
+  BlockRun();
+  ~BlockRun();
+  void start(const Grid& what, GridRun& run);
+
+  // One of two equally likely values; the same in every run of the program.
+  bool coin() {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    return random >> 63;
+  }
+
+  void runBlock(uint64_t number, uint64_t seed);
+  void begin(Fiber& fiber);
+  void end(Fiber& fiber);
+  void park(Fiber& fiber);
+  void checkBarrier();
+  void letNextBegin();
+  void makeAllReady(State waiting);
+  void checkWarp(unsigned warp, size_t gathering);
+  [[noreturn]] void stuck();
+
+  void makeReady(Fiber& fiber) {
+    fiber.state = State::Ready;
+    ready[(readyFirst + readyCount++) % MAX_THREADS] = &fiber;
+  }
+  Fiber* takeReady() {
+    if (readyCount == 0) return nullptr;
+    if (newestFirst) return ready[(readyFirst + --readyCount) % MAX_THREADS];
+    Fiber* fiber = ready[readyFirst];
+    readyFirst = (readyFirst + 1) % MAX_THREADS;
+    readyCount--;
+    return fiber;
+  }
+  // Null: none can run.
+  Fiber* takeNext() {
+    Fiber* next = takeReady();
+    if (next || atGrid == 0) return next;
+    // All have come as far as they can without the grid before.
+    awaitGridBefore(*run);
+    atGrid = 0;
+    makeAllReady(State::AtGrid);
+    return takeReady();
+  }
+  Fiber& self() { return *static_cast<Fiber*>(current); }
+};
+
+}  // namespace emulation

@@ -1,0 +1,182 @@
+// Kernels that begin before the one before them has ended.
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+#include "../device/launch.h"
+#include "../testing/device.h"
+#include "../testing/test.h"
+
+using pie::LaunchChain;
+using testing::cudaOk;
+using testing::DeviceArray;
+
+namespace {
+
+struct OwnStream {
+  cudaStream_t stream = nullptr;
+  OwnStream() { cudaOk(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }
+  ~OwnStream() { (void)cudaStreamDestroy(stream); }
+  operator cudaStream_t() const { return stream; }
+};
+
+// Whether `flag` is set within some seconds.
+bool comes(const std::atomic<bool>& flag) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (!flag && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  return flag;
+}
+
+std::atomic<bool> secondIsThere, held;
+
+__global__ void holdUntilSecond(int* seen) {
+  pie::letNextBegin();
+  pie::waitForEarlier();
+  if (threadIdx.x == 0) *seen = comes(secondIsThere);
+}
+__global__ void sayHere(int* seen, int* copy) {
+  if (threadIdx.x == 0) secondIsThere = true;
+  pie::waitForEarlier();
+  if (threadIdx.x == 0) *copy = *seen + 10;
+}
+__global__ void increment(int* values) {
+  pie::letNextBegin();
+  pie::waitForEarlier();
+  values[blockIdx.x * blockDim.x + threadIdx.x]++;
+}
+__global__ void readsTooSoon(int* to, const int* from) {
+  const int value = from[threadIdx.x];
+  if (threadIdx.x == 0) held = true;
+  pie::waitForEarlier();
+  to[threadIdx.x] = value;
+}
+__global__ void writesLate(int* to) {
+  pie::letNextBegin();
+  pie::waitForEarlier();
+  if (threadIdx.x == 0) (void)comes(held);
+  to[threadIdx.x] = 1;
+}
+__global__ void waitsInSome(int* values) {
+  if (threadIdx.x % 2 == 0) pie::waitForEarlier();
+  values[threadIdx.x] = 1;
+}
+__global__ void nothing() { pie::waitForEarlier(); }
+
+// Holds the stream while launches are queued, as work before them would.
+void hold(cudaStream_t stream) {
+  cudaOk(cudaLaunchHostFunc(stream, [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }, nullptr));
+}
+
+// Does what `launches` launches, directly or from a graph.
+template <typename Launches>
+void run(bool graph, const OwnStream& stream, Launches launches) {
+  if (!graph) {
+    hold(stream);
+    launches();
+  } else {
+    cudaGraph_t captured = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    cudaOk(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    launches();
+    cudaOk(cudaStreamEndCapture(stream, &captured));
+    cudaOk(cudaGraphInstantiate(&exec, captured, 0));
+    cudaOk(cudaGraphDestroy(captured));
+    cudaOk(cudaGraphLaunch(exec, stream));
+    cudaOk(cudaStreamSynchronize(stream));
+    cudaOk(cudaGraphExecDestroy(exec));
+  }
+  cudaOk(cudaStreamSynchronize(stream));
+  cudaOk(cudaGetLastError());
+}
+
+}  // namespace
+
+TEST("a chained kernel begins while the one before it still runs, and reads what that wrote after its wait") {
+  for (const bool graph : {false, true}) {
+    const OwnStream stream;
+    DeviceArray<int> seen(std::vector<int>{0}), copy(std::vector<int>{0});
+    secondIsThere = false;
+    run(graph, stream, [&] {
+      const LaunchChain chain(true);
+      LAUNCH_CHAINED(holdUntilSecond, 1, 64, 0, stream, seen.get());
+      LAUNCH_CHAINED(sayHere, 3, 64, 0, stream, seen.get(), copy.get());
+    });
+    CHECK_EQUAL(seen.host()[0], 1);
+    CHECK_EQUAL(copy.host()[0], 11);
+  }
+}
+
+TEST("without a chain, and past what is no kernel, nothing begins early") {
+  const OwnStream stream;
+  DeviceArray<int> value(std::vector<int>{0}), copies(std::vector<int>(32, -1));
+  for (const bool between : {false, true}) {
+    held = false;
+    run(false, stream, [&] {
+      const LaunchChain chain(between);
+      LAUNCH_CHAINED(nothing, 1, 32, 0, stream);
+      if (between) cudaOk(cudaMemsetAsync(value.get(), 1, 4, stream));
+      else LAUNCH_CHAINED(nothing, 1, 32, 0, stream);
+      LAUNCH_CHAINED(readsTooSoon, 1, 1, 0, stream, copies.get(), value.get());
+    });
+    CHECK_EQUAL(copies.host()[0], between ? 0x01010101 : 0);
+  }
+}
+
+TEST("a long chain over many blocks keeps its order") {
+  for (const bool graph : {false, true}) {
+    const OwnStream stream;
+    DeviceArray<int> values(std::vector<int>(7 * 64, 0));
+    run(graph, stream, [&] {
+      const LaunchChain chain(true);
+      for (int i = 0; i < 40; i++) LAUNCH_CHAINED(increment, 7, 64, 0, stream, values.get());
+    });
+    CHECK(values.host() == std::vector<int>(7 * 64, 40));
+  }
+}
+
+TEST("what is read before the wait is what was there before") {
+  const OwnStream stream;
+  DeviceArray<int> from(std::vector<int>(32, 0)), to(std::vector<int>(32, -1));
+  held = false;
+  run(true, stream, [&] {
+    const LaunchChain chain(true);
+    LAUNCH_CHAINED(nothing, 1, 32, 0, stream);
+    LAUNCH_CHAINED(writesLate, 1, 32, 0, stream, from.get());
+    LAUNCH_CHAINED(readsTooSoon, 1, 32, 0, stream, to.get(), from.get());
+  });
+  CHECK(from.host() == std::vector<int>(32, 1));
+  CHECK_EQUAL(to.host()[0], 0);
+}
+
+TEST("a chained kernel with a thread that has not waited is a fault, even where it began after all else") {
+  const OwnStream stream;
+  DeviceArray<int> values(std::vector<int>(32, 0));
+  emulation::catchFaults(true);
+  {
+    const LaunchChain chain(true);
+    LAUNCH_CHAINED(nothing, 1, 32, 0, stream);
+    cudaOk(cudaStreamSynchronize(stream));
+    LAUNCH_CHAINED(waitsInSome, 1, 32, 0, stream, values.get());
+  }
+  CHECK_EQUAL(static_cast<int>(cudaStreamSynchronize(stream)), static_cast<int>(cudaErrorLaunchFailure));
+  const std::string fault = emulation::takeFault();
+  CHECK(fault.find("waitsInSome") != std::string::npos);
+  CHECK(fault.find("without having waited") != std::string::npos);
+  emulation::restoreDevice();
+  emulation::catchFaults(false);
+  (void)cudaGetLastError();
+}
+
+TEST("a kernel that fails ends those that wait for it") {
+  const OwnStream stream;
+  DeviceArray<int> values(std::vector<int>(64, 0));
+  hold(stream);
+  {
+    const LaunchChain chain(true);
+    emulation::failKernel(1);
+    for (int i = 0; i < 4; i++) LAUNCH_CHAINED(increment, 1, 64, 0, stream, values.get());
+  }
+  CHECK_EQUAL(static_cast<int>(cudaStreamSynchronize(stream)), static_cast<int>(cudaErrorIllegalAddress));
+  emulation::restoreDevice();
+  (void)cudaGetLastError();
+}

@@ -1,0 +1,163 @@
+// Runs grids: blocks on threads of the system, several at a time.
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+#include "block.h"
+#ifdef __linux__
+#include <link.h>
+#endif
+
+namespace emulation {
+
+namespace {
+
+// Static shared variables are thread-local ones of this program or library. While a grid runs, they start as NaN like everything else.
+class UnsetShared {
+ public:
+  explicit UnsetShared(BlockRun& runner) {
+#if defined(__linux__) && !defined(EMULATED_SANITIZED)
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, size_t, void* found) {
+          auto& self = *static_cast<UnsetShared*>(found);
+          for (int i = 0; i < info->dlpi_phnum; i++) {
+            auto* start = static_cast<unsigned char*>(info->dlpi_tls_data);
+            const size_t bytes = info->dlpi_phdr[i].p_memsz;
+            const auto* mine = reinterpret_cast<unsigned char*>(&current);
+            if (info->dlpi_phdr[i].p_type != PT_TLS || !start || mine < start || mine >= start + bytes) continue;
+            self.start = start;
+            self.bytes = bytes;
+            return 1;
+          }
+          return 0;
+        },
+        this);
+    if (!start) return;
+    saved.assign(start, start + bytes);
+    std::memset(start, UNSET, bytes);
+    current = nullptr;
+    runner.staticShared = start;
+    runner.staticSharedBytes = bytes;
+#else
+    (void)runner;
+#endif
+  }
+  ~UnsetShared() {
+    if (start) std::memcpy(start, saved.data(), bytes);
+  }
+
+ private:
+  unsigned char* start = nullptr;
+  size_t bytes = 0;
+  std::vector<unsigned char> saved;
+};
+
+struct Job {
+  const Grid* grid;
+  GridRun* run;
+  uint64_t blocks, seed;
+  uint64_t next = 0;      // The block that is taken next.
+  unsigned working = 0;   // Threads that have taken some and are not back.
+  bool failed = false;
+};
+
+// Threads that help those that launched something. They live as long as the process.
+class Pool {
+ public:
+  static Pool& get() {
+    static Pool* pool = new Pool;
+    return *pool;
+  }
+
+  bool run(const Grid& grid, GridRun& run) {
+    Job job{&grid, &run, grid.blocks(), 0};
+    std::unique_lock lock(mutex);
+    job.seed = launches++;
+    if (job.blocks > 1) {
+      while (helpers + 1 < limit()) helpers++, std::thread([this] { help(); }).detach();
+      jobs.push_back(&job);
+      wake.notify_all();
+    }
+    work(job, lock);
+    ended.wait(lock, [&] { return job.working == 0; });
+    for (size_t i = 0; i < jobs.size(); i++)
+      if (jobs[i] == &job) jobs.erase(jobs.begin() + static_cast<long>(i)), i--;
+    return !job.failed;
+  }
+
+  // One that began early may be helped from now on.
+  void offer() {
+    const std::lock_guard lock(mutex);
+    wake.notify_all();
+  }
+
+ private:
+  static unsigned limit() {
+    const unsigned cores = std::thread::hardware_concurrency();
+    return cores < 2 ? 2 : cores > 8 ? 8 : cores;
+  }
+
+  // Before it has waited for another grid it has one thread only: those that helped it would stand still, too.
+  static bool isHelped(const GridRun& run) { return !run.before || run.hasWaited; }
+
+  void help() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      Job* job = nullptr;
+      for (Job* one : jobs)
+        if (one->next < one->blocks && isHelped(*one->run)) job = one;
+      if (job) work(*job, lock);
+      else wake.wait(lock);
+    }
+  }
+
+  // With the lock held, but not while a block runs.
+  void work(Job& job, std::unique_lock<std::mutex>& lock) {
+    if (job.next >= job.blocks) return;
+    job.working++;
+    lock.unlock();
+    {
+      // Goes with its thread: a stream that is destroyed leaves no stacks behind, of which a process has only so many mappings.
+      static thread_local std::unique_ptr<BlockRun> own;
+      if (!own) own = std::make_unique<BlockRun>();
+      BlockRun& runner = *own;
+      runner.failed = false;
+      runner.start(*job.grid, *job.run);
+      UnsetShared unset(runner);
+      for (;;) {
+        lock.lock();
+        const uint64_t block = job.next < job.blocks && !job.failed ? job.next++ : job.blocks;
+        lock.unlock();
+        if (block == job.blocks) break;
+        runner.runBlock(block, job.seed);
+        if (runner.failed) {
+          lock.lock();
+          job.failed = true;
+          lock.unlock();
+        }
+      }
+    }
+    lock.lock();
+    job.next = job.blocks;
+    if (--job.working == 0) ended.notify_all();
+  }
+
+  std::mutex mutex;
+  std::condition_variable wake, ended;
+  std::vector<Job*> jobs;
+  unsigned helpers = 0;
+  uint64_t launches = 0;
+};
+
+}  // namespace
+
+bool runGrid(const Grid& grid, GridRun& run) { return Pool::get().run(grid, run); }
+
+void awaitGridBefore(GridRun& run) {
+  run.before->ended.wait();
+  run.hasWaited = true;
+  Pool::get().offer();
+}
+
+}  // namespace emulation
