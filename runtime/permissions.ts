@@ -8,7 +8,7 @@ const SWITCH = 'PIE_RUNTIME_PERMISSIONS';
  * V8 counts inferlets' linear memories as external, and by default begins to collect the whole heap for every 64 MB or so of them: four times a second under load, half a
  * core's worth and pauses of 20 ms. Counted with the heap, they may grow to a multiple of what is alive first.
  */
-const COLLECTING = ['--external-memory-accounted-in-global-limit', '--external-memory-max-growing-factor=4'];
+const COLLECTING = ['--external-memory-accounted-in-global-limit', '--external-memory-max-growing-factor=2'];
 
 /**
  * Puts this process under Node's permission model: it may read files (models lie anywhere), write artifacts, connect, start children
