@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { EXPRESS_RUNTIME, RUNTIME } from '#infra/runtimes.ts';
 import { Random } from '#runtime/grammar/testing/random.ts';
 import { deployWith } from '#test/harness/deploy.ts';
 import type { StreamEvent } from '#test/harness/events.ts';
@@ -7,47 +8,51 @@ import { checkEnded, type Watched, watch } from './invocations.ts';
 
 /** A runtime's death is known, and told to clients, within this. */
 const KNOWN_WITHIN_MS = 3000;
-/** Invocations that run at once: fewer than are started, so that some wait when the runtime dies. */
-const SLOTS = 4;
+/** Four invocations run at once, the first in the express runtime: fewer than are started, so that some wait when a runtime dies. */
+const CONFIG = '[runtime]\nconcurrency = 8\n[admission]\nreserve = 0.5\n';
 const STARTED = 6;
 
-/** Where in the life of an invocation the runtime is killed. */
+/** Where in the life of the first invocation a runtime is killed. */
 export const PHASES = ['submitted', 'started', 'prefill', 'decoding', 'listening', 'child', 'ending'] as const;
 export type Phase = (typeof PHASES)[number];
 
 export interface KillRun {
   readonly seed: number;
   readonly phase: Phase;
+  /** Which runtime. */
+  readonly killed: string;
   /** How each of its invocations ended: `result`, or the code of an error. */
   readonly endings: readonly string[];
   /** From the kill to the `runtime-lost` of each invocation that ended with it, ms. */
   readonly knownAfterMs: readonly number[];
 }
 
-/** A platform for `runs` of killing its runtime. */
+/** A platform for runs of killing its runtimes. */
 export async function startPlatform(): Promise<Platform> {
-  const platform = await Platform.start({ functions: false, config: `[runtime]\nconcurrency = ${SLOTS}\n` });
+  const platform = await Platform.start({ functions: false, config: CONFIG });
   await deployWith(platform, 'counted', {});
   await deployWith(platform, 'counted', { name: 'counted-again', restartable: true });
   return platform;
 }
 
-/** Starts some invocations, kills the runtime in a phase of the first, and checks what became of all of them. */
+/** Starts some invocations, kills one of the two runtimes in a phase of the first, and checks what became of all of them. */
 export async function killRun(platform: Platform, seed: number): Promise<KillRun> {
   const random = new Random(seed);
   const phase = PHASES[seed % PHASES.length] ?? 'decoding';
   const delayMs = random.integer(0, 12);
   const tokens = random.integer(24, 64);
   const killAfter = random.integer(1, tokens - 2);
+  // That of the first, or the other; who listens goes on for ever in one that lives.
+  const killed = random.integer(0, 1) === 0 || phase === 'listening' ? EXPRESS_RUNTIME : RUNTIME;
 
-  const restarted = platform.restarted('runtime-1');
+  const restarted = platform.restarted(killed);
   let killedAt = 0;
   const kill = () => {
     if (killedAt > 0) return;
     killedAt = Number.POSITIVE_INFINITY;
     setTimeout(() => {
       killedAt = Date.now();
-      process.kill(platform.pid('runtime-1'), 'SIGKILL');
+      process.kill(platform.pid(killed), 'SIGKILL');
     }, delayMs);
   };
   const onEvent = (event: StreamEvent) => {
@@ -82,5 +87,5 @@ export async function killRun(platform: Platform, seed: number): Promise<KillRun
     const fine = watched[i]?.restartable ? ['result'] : ['result', 'runtime-lost'];
     assert.ok(fine.includes(ending), `seed ${seed}, ${phase}, invocation ${i}: ${ending}`);
   }
-  return { seed, phase, endings, knownAfterMs };
+  return { seed, phase, killed, endings, knownAfterMs };
 }

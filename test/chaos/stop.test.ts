@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { EXPRESS_RUNTIME, RUNTIME } from '#infra/runtimes.ts';
 import { modelStats } from '#test/harness/deploy.ts';
 import { type Platform, until } from '#test/harness/platform.ts';
 import { checkEnded, watch } from './invocations.ts';
@@ -15,8 +16,8 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-test('a runtime that stood still for ten seconds has no say in what it ran', async () => {
-  const runtime = platform.pid('runtime-1');
+test('runtimes that stood still for ten seconds have no say in what they ran', async () => {
+  const runtimes = [RUNTIME, EXPRESS_RUNTIME].map((name) => platform.pid(name));
   let begun: () => void = () => undefined;
   const under = new Promise<void>((resolve) => {
     begun = resolve;
@@ -29,20 +30,21 @@ test('a runtime that stood still for ten seconds has no say in what it ran', asy
   const again = await watch(platform, { mark: 'again', ...input }, { restartable: true });
   await under;
   const stoppedAt = Date.now();
-  process.kill(runtime, 'SIGSTOP');
+  for (const runtime of runtimes) process.kill(runtime, 'SIGSTOP');
   try {
     await plain.ended;
     assert.equal(plain.events.at(-1)?.data.code, 'runtime-lost');
     assert.ok((plain.at.at(-1) ?? 0) - stoppedAt <= KNOWN_WITHIN_MS);
     await sleep(STOPPED_MS - (Date.now() - stoppedAt));
   } finally {
-    process.kill(runtime, 'SIGCONT');
+    for (const runtime of runtimes) process.kill(runtime, 'SIGCONT');
   }
-  // It is the same process, registered anew: it runs what may start again from the beginning.
+  // They are the same processes, registered anew: they run what may start again from the beginning.
   await again.ended;
   assert.equal(await checkEnded(platform, again), 'result');
   assert.equal(again.events.filter(({ event }) => event === 'start').length, 2);
   assert.equal(await checkEnded(platform, plain), 'runtime-lost');
-  assert.equal(platform.pid('runtime-1'), runtime, 'nobody had to restart it');
+  const now = [RUNTIME, EXPRESS_RUNTIME].map((name) => platform.pid(name));
+  assert.deepEqual(now, runtimes, 'nobody had to restart them');
   await until('what it held on the device is free', async () => (await modelStats(platform)).pages.owned === 0);
 });
