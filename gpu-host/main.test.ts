@@ -69,6 +69,13 @@ test('says when it is ready, serves all its models alike, and ends on SIGTERM', 
     connection.models.map(({ name }) => name),
     ['by-onnx', 'by-reference'],
   );
+  assert.deepEqual(
+    connection.models.map(({ backend, precision, kv, device }) => ({ backend, precision, kv, device })),
+    [
+      { backend: 'onnx', precision: 'float32', kv: undefined, device: { name: 'CPU' } },
+      { backend: 'reference', precision: 'float64', kv: undefined, device: { name: 'CPU' } },
+    ],
+  );
   assert.equal(connection.hostProcessId, child.pid);
   const inferlet = connection.openInferlet({ id: 'both', maxPages: 16, arrival: 1 });
   const texts = await Promise.all(

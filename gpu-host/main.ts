@@ -34,7 +34,7 @@ async function main(): Promise<void> {
     settings,
     room: 'gpu-host',
     process: config.name,
-    families: () => hostFamilies(host.stats()),
+    families: () => hostFamilies(host.stats(), config.name),
   });
   const { tracer, vitals } = telemetry;
   const host = new GpuHost(models, { vitals, ...(tracer && { tracer }) });
@@ -46,7 +46,10 @@ async function main(): Promise<void> {
   announceReady({
     address,
     detail: {
-      models: models.map(({ name, backend }) => ({ name, backend: backend.name })),
+      models: models.map(({ name, backend }) => ({
+        name,
+        ...{ backend: backend.name, precision: backend.precision, device: backend.device.name },
+      })),
       loadMs: Math.round(performance.now() - startedMs),
     },
   });

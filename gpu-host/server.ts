@@ -2,11 +2,12 @@ import { randomUUID } from 'node:crypto';
 import { createServer, type Server, type Socket } from 'node:net';
 import type { Tracer } from '@opentelemetry/api';
 import type { Vitals } from '#infra/telemetry/vitals.ts';
+import type { Backend } from './backends/backend.ts';
 import { ModelEngine } from './handlers/engine.ts';
 import { type HostedModel, maxTopK, traitsOf } from './handlers/model.ts';
 import { Tenants } from './memory/tenants.ts';
 import type { ProtocolFaultCode } from './protocol/errors.ts';
-import type { GpuHostStats, HostHello, ModelStats, StatsOptions } from './protocol/host.ts';
+import type { GpuHostStats, HostHello, ModelCompute, ModelStats, StatsOptions } from './protocol/host.ts';
 import { Attempts } from './server/attempts.ts';
 import { Connection, type ConnectionLimits, DEFAULT_CONNECTION_LIMITS } from './server/connection.ts';
 import { listen } from './server/listen.ts';
@@ -144,6 +145,7 @@ export class GpuHost {
       processId: process.pid,
       models: this.engines.map(({ model, model: { name, backend, directory, bits = 32 } }) => ({
         name,
+        ...computeOf(backend),
         contextLength: backend.config.contextLength,
         vocabularySize: backend.config.vocabularySize,
         pageSize: backend.pageSize,
@@ -157,13 +159,17 @@ export class GpuHost {
   }
 }
 
+function computeOf({ name, precision, kv, device }: Backend): ModelCompute {
+  return { backend: name, precision, ...(kv !== undefined && { kv }), device };
+}
+
 function modelStats(engine: ModelEngine): ModelStats {
   const { stats, model, memory, registry, batcher, spaces } = engine;
   const { free, cached, owned, total, swappedOut, prefix, swapsOut, swapsIn, terminations, idle } = memory.stats();
   const { exports, files } = registry.stats();
   return {
     name: model.name,
-    backend: model.backend.name,
+    ...computeOf(model.backend),
     pages: { free, cached, owned, total },
     swappedOutPages: swappedOut,
     idlePages: idle,

@@ -37,10 +37,12 @@ export async function runProcess(): Promise<void> {
   const { concurrency, expressConcurrency, poolMemoryMb } = config.runtime;
   const slots = express ? expressConcurrency : concurrency;
   const telemetry = await openTelemetry({ settings: config.telemetry, room: 'runtime', process: name });
+  const gpuHostNames = config.gpuHosts.map((host) => host.name);
   const runtime = await startRuntime({
     name,
     scheduler,
     gpuHosts: config.gpuHosts.map(({ address }) => address),
+    gpuHostNames,
     spread: config.spread,
     artifactsDirectory: config.artifactsDirectory,
     concurrency: slots,
@@ -56,8 +58,9 @@ export async function runProcess(): Promise<void> {
   // GPU hosts speak to runtimes only; whichever of these speaks for them says the same.
   const snapshots = async (): Promise<ProcessFamilies[]> => {
     const hosts = (await runtime.gpuHostStats()).map((stats, i) => {
-      const families = stats ? [...hostFamilies(stats), ...(stats.vitals ? vitalFamilies(stats.vitals) : [])] : [];
-      return { process: config.gpuHosts[i]?.name ?? `gpu-host-${i + 1}`, families };
+      const host = gpuHostNames[i] ?? '';
+      const vitals = stats?.vitals ? vitalFamilies(stats.vitals) : [];
+      return { process: host, families: stats ? [...hostFamilies(stats, host), ...vitals] : [] };
     });
     return [{ process: name, families: await telemetry.collect() }, ...hosts.filter(({ families }) => families.length)];
   };

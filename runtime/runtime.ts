@@ -13,6 +13,7 @@ import type { Scheduler } from '#scheduler/scheduler.ts';
 import { world } from '#wit/generated/world.ts';
 import { GrammarService } from './grammar/service.ts';
 import { variablesOf } from './host/environment/variables.ts';
+import { describeHosts } from './host/gpu-hosts.ts';
 import { HttpClient } from './host/http/client.ts';
 import { ModelLoads } from './host/model-loads.ts';
 import { Models } from './host/models.ts';
@@ -36,6 +37,8 @@ export interface RuntimeOptions {
   readonly scheduler: Scheduler;
   /** Addresses of the GPU hosts. */
   readonly gpuHosts: readonly string[];
+  /** How operators call them, in the same order; `gpu-host-1` and so on by default. */
+  readonly gpuHostNames?: readonly string[];
   /** Which of several that have a model serves an invocation; `tenant` by default, so that its saved contexts are found. */
   readonly spread?: Spread;
   readonly artifactsDirectory: string;
@@ -81,11 +84,13 @@ const INPUT_CHECK_MS = 20;
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const { scheduler, onError, limits } = options;
   await mkdir(options.artifactsDirectory, { recursive: true });
+  const hostNames = options.gpuHosts.map((_, i) => options.gpuHostNames?.[i] ?? `gpu-host-${i + 1}`);
   // Registering first: what a predecessor left unfinished fails at once, however long a GPU host takes to load.
   const lease = await scheduler.runtimes.acquire({
     ...{ name: options.name, slots: options.concurrency, pid: process.pid },
     ...{ overcommit: options.overcommit ?? 1, reserve: options.reserve ?? DEFAULT_RESERVE },
     ...(options.spread && { spread: options.spread }),
+    gpuHosts: hostNames.map((name) => ({ name, connected: false, models: [] })),
   });
   const deadlineMs = options.gpuHostDeadlineMs ?? GPU_HOST_DEADLINE_MS;
   const connections = await Promise.all(
@@ -95,12 +100,12 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const images = new ImageService();
   const models = new Models(connections, grammars, onError);
   // A host may come back with other models, or with more pages: the platform's capacity follows.
-  const describe = () => lease.describe({ models: models.offered() });
+  const describe = () => lease.describe({ models: models.offered(), gpuHosts: describeHosts(connections, hostNames) });
   await describe();
   for (const connection of connections) {
     connection.onReady(() => void describe().catch(onError));
-    // What it had is not there to admit for, if others have the rest.
-    if (connections.length > 1) connection.onLost(() => void describe().catch(onError));
+    // What it had is not there to admit for, if others have the rest; and operators see that it is away.
+    connection.onLost(() => void describe().catch(onError));
   }
   const compiled = compileWorld(world, hostTable);
   const slices = new SliceRunner(() => deviceBusy(compiled));

@@ -1,8 +1,9 @@
 import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
-import type { ModelLoad as HostLoad, RuntimeInfo } from '#scheduler/runtimes/types.ts';
+import type { ModelLoad as HostLoad, RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { includesScope, type Scope } from '#scheduler/tenants/scopes.ts';
 import type {
+  GpuHostState,
   InvocationPage,
   InvocationQuery,
   ModelLoad,
@@ -48,6 +49,7 @@ export class NodeOperations implements Operations {
       const sum = (of: 'waiting' | 'running') => tenants.reduce((total, tenant) => total + tenant[of], 0);
       return {
         runtimes: all.map(({ name, alive, slots, load }) => ({ name, alive, slots, running: load?.running ?? 0 })),
+        gpuHosts: gpuHostsOf(all),
         models: modelsOf(all),
         waiting: sum('waiting'),
         running: sum('running'),
@@ -68,16 +70,37 @@ export class NodeOperations implements Operations {
   }
 }
 
+/** Each GPU host once, though all runtimes that use it tell of it; one that is away only where no host of that name is there. */
+function gpuHostsOf(runtimes: readonly RuntimeInfo[]): GpuHostState[] {
+  const told = runtimes.flatMap(({ alive, gpuHosts = [] }) => (alive ? gpuHosts : []));
+  const hosts = new Map<string, RuntimeGpuHost>();
+  for (const host of told) if (host.connected) hosts.set(`${host.name} ${host.hostId}`, host);
+  const there = new Set([...hosts.values()].map(({ name }) => name));
+  for (const host of told) if (!there.has(host.name)) hosts.set(host.name, host);
+  const inOrder = [...hosts.values()].sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
+  return inOrder.map(({ name, connected, models }) => ({
+    ...{ name, connected },
+    models: models.map(({ name: model, backend, precision, kv, device, pageCount, pageSize }) => ({
+      ...{ model, backend, precision, kv: kv ?? null },
+      ...{ device: device.name, deviceIndex: device.index ?? null, memory: device.memory ?? null },
+      ...{ pages: pageCount, pageSize },
+    })),
+  }));
+}
+
 /** Each model of each GPU host once, though all runtimes that use the host report it. */
 function modelsOf(runtimes: readonly RuntimeInfo[]): ModelLoad[] {
   const hosts = new Map<string, HostLoad>();
-  for (const { alive, load } of runtimes) {
+  const names = new Map<string, string>();
+  for (const { alive, load, gpuHosts = [] } of runtimes) {
     if (!alive) continue;
+    for (const { hostId, name } of gpuHosts) if (hostId !== undefined) names.set(hostId, name);
     for (const model of load?.models ?? []) hosts.set(`${model.hostId} ${model.model}`, model);
   }
   return [...hosts.values()].map(
-    ({ model, pages, freePages, cachedPages, batchSize, utilisation, hitRate, ...rest }) => ({
+    ({ model, hostId, pages, freePages, cachedPages, batchSize, utilisation, hitRate, ...rest }) => ({
       model,
+      gpuHost: names.get(hostId) ?? null,
       pages,
       freePages,
       cachedPages,

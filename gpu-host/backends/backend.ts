@@ -11,6 +11,11 @@ import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 export interface Backend {
   readonly name: 'reference' | 'onnx' | 'cuda';
   readonly config: ModelConfig;
+  /** Of the weights as they are computed with, such as `bf16`. */
+  readonly precision: string;
+  /** Of keys and values, where it is another one. */
+  readonly kv?: string | undefined;
+  readonly device: Device;
   readonly pageSize: number;
   /** Pages of the pool, fixed at start. */
   readonly pageCount: number;
@@ -52,6 +57,16 @@ export interface Backend {
   /** Of models that take images. */
   readonly images?: ImageEncoder | undefined;
   dispose(): Promise<void>;
+}
+
+/** What a backend computes on. */
+export interface Device {
+  /** The card's, or `CPU`. */
+  readonly name: string;
+  /** Which of several, as the driver counts them. */
+  readonly index?: number;
+  /** Of its memory what the model takes, adapters apart, and all that there is; not told of a CPU. */
+  readonly memory?: { readonly takenBytes: number; readonly totalBytes: number };
 }
 
 /** A model's vision tower and projector. */

@@ -1,17 +1,25 @@
-import type { HistogramPoint, Labels, MetricFamily } from '#infra/telemetry/family.ts';
+import type { HistogramPoint, Labels, MetricFamily, NumberPoint } from '#infra/telemetry/family.ts';
 import { BATCH_WAIT_BOUNDS_MS, type GpuHostStats, type ModelStats } from './host.ts';
 
 /** Sizes of batches that are told apart. */
 const SIZE_BOUNDS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/** A host's counters as metrics: for its own exporter, and for the runtime that shows them. */
-export function hostFamilies({ connections, models }: GpuHostStats): MetricFamily[] {
+/** A host's counters as metrics: for its own exporter, and for the runtime that shows them. `host` is its name in the configuration. */
+export function hostFamilies({ connections, models }: GpuHostStats, host: string): MetricFamily[] {
   const counter = numbers('counter', models);
   const gauge = numbers('gauge', models);
   return [
     {
       ...{ name: 'pie.gpu.connections', unit: '{connection}', description: 'Runtimes that are connected.' },
       ...{ kind: 'gauge', points: [{ labels: {}, value: connections }] },
+    },
+    {
+      ...{ name: 'pie.gpu.host.model.info', unit: '{model}', description: 'What computes a model; always 1.' },
+      ...{ kind: 'gauge', points: models.map((model) => ({ labels: { host, ...computeLabels(model) }, value: 1 })) },
+    },
+    {
+      ...{ name: 'pie.device.memory', unit: 'By', description: "The device's memory: what the model takes, and all." },
+      ...{ kind: 'gauge', points: models.flatMap(memoryPoints) },
     },
     histogram('pie.batch.size', '{sequence}', 'Sequences of a batch.', models, sizes),
     histogram('pie.batch.wait', 's', 'Time that a call waited for its batch.', models, waits),
@@ -64,6 +72,29 @@ export function hostFamilies({ connections, models }: GpuHostStats): MetricFamil
       ({ inferlets }) => inferlets,
     ),
     gauge('pie.gpu.waiting_calls', '{call}', 'Calls that wait for the device.', ({ waitingCalls }) => waitingCalls),
+  ];
+}
+
+/** The same for a life of the host: labels that say something and do not grow. */
+function computeLabels({ name, backend, precision, kv, device }: ModelStats): Labels {
+  return {
+    ...{ model: name, backend, precision },
+    ...(kv !== undefined && { kv }),
+    ...deviceLabels(device),
+  };
+}
+
+function deviceLabels({ name, index }: ModelStats['device']): Labels {
+  return { device: name, device_index: index === undefined ? '' : String(index) };
+}
+
+function memoryPoints({ name, device }: ModelStats): NumberPoint[] {
+  if (!device.memory) return [];
+  const labels = { model: name, ...deviceLabels(device) };
+  const { takenBytes, totalBytes } = device.memory;
+  return [
+    { labels: { ...labels, state: 'taken' }, value: takenBytes },
+    { labels: { ...labels, state: 'all' }, value: totalBytes },
   ];
 }
 

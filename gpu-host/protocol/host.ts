@@ -3,8 +3,27 @@ import type { Vitals } from '#infra/telemetry/vitals.ts';
 /** Bounds of the waits that `ModelStats.waitCounts` tells apart, milliseconds. */
 export const BATCH_WAIT_BOUNDS_MS = [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 1000];
 
+/** What computes a model, and in which form. */
+export interface ModelCompute {
+  readonly backend: string;
+  /** Of the weights, such as `bf16`. */
+  readonly precision: string;
+  /** Of keys and values, where it is another one. */
+  readonly kv?: string;
+  readonly device: DeviceSummary;
+}
+
+export interface DeviceSummary {
+  /** The card's, or `CPU`. */
+  readonly name: string;
+  /** Which of several, as the driver counts them. */
+  readonly index?: number;
+  /** Of its memory what the model takes, adapters apart, and all that there is; not told of a CPU. */
+  readonly memory?: { readonly takenBytes: number; readonly totalBytes: number };
+}
+
 /** What the hello says of one model. */
-export interface ModelSummary {
+export interface ModelSummary extends ModelCompute {
   readonly name: string;
   /** Tokens that the model was trained to see at once; positions past it are refused. */
   readonly contextLength: number;
@@ -52,9 +71,8 @@ export interface PrefixStats {
 }
 
 /** One model's counters since the start or the last reset. */
-export interface ModelStats {
+export interface ModelStats extends ModelCompute {
   readonly name: string;
-  readonly backend: string;
   readonly pages: PageStats;
   /** Pages whose content is in the swap store, and in no frame of the pool. */
   readonly swappedOutPages: number;

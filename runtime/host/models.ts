@@ -45,8 +45,8 @@ export class Models {
     return this.#connections.flatMap(({ connected, models, hostId }, i) =>
       models
         .filter(({ name }) => connected || !there.has(name))
-        .map((summary) => ({
-          ...summary,
+        .map(({ name, contextLength, vocabularySize, pageSize, pageCount, traits }) => ({
+          ...{ name, contextLength, vocabularySize, pageSize, pageCount, traits },
           ...(hostId !== undefined && { hostId }),
           ...(this.#connections.length > 1 && { host: String(i) }),
         })),

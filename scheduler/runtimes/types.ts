@@ -14,6 +14,38 @@ export interface RuntimeModel {
   readonly traits: readonly string[];
 }
 
+/** A GPU host, as a runtime that is connected to it knows it. */
+export interface RuntimeGpuHost {
+  /** Its name in the configuration, such as `gpu-host-1`; the same after every restart. */
+  readonly name: string;
+  /** Whether calls reach it now. */
+  readonly connected: boolean;
+  /** One life of its process, the last one when it is away: runtimes that share a host report the same one. */
+  readonly hostId?: string;
+  /** Those that it had when it was last there. */
+  readonly models: readonly HostedModel[];
+}
+
+/** What computes a model on a GPU host. */
+export interface HostedModel {
+  readonly name: string;
+  readonly backend: string;
+  /** Of the weights, such as `bf16`. */
+  readonly precision: string;
+  /** Of keys and values, where it is another one. */
+  readonly kv?: string;
+  readonly device: {
+    /** The card's, or `CPU`. */
+    readonly name: string;
+    readonly index?: number;
+    /** Of its memory what the model takes, and all that there is; not told of a CPU. */
+    readonly memory?: { readonly takenBytes: number; readonly totalBytes: number };
+  };
+  /** Slots of a KV page. */
+  readonly pageSize: number;
+  readonly pageCount: number;
+}
+
 /** What a runtime says of itself when it registers. */
 export interface RuntimeDescription {
   /** Stays the same over restarts, such as `runtime-1`; a new runtime of a name takes over from its predecessor. */
@@ -30,6 +62,8 @@ export interface RuntimeDescription {
   readonly spread?: 'tenant' | 'invocation';
   /** Models that it offers. */
   readonly models?: readonly RuntimeModel[];
+  /** GPU hosts that it uses, those that are away among them. */
+  readonly gpuHosts?: readonly RuntimeGpuHost[];
   readonly pid?: number;
   /** It takes invocations: its slots and pages count from when its worker has started until it drains. */
   readonly accepting?: boolean;

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import type { PlatformLoad } from '#gateway/app/control/operations.ts';
 import { GpuHostConnection, type ModelStats } from '#gpu-host/protocol/client.ts';
 import { loadConfig } from '#infra/config.ts';
 import { invoke, terminal, text } from '#test/harness/events.ts';
@@ -49,7 +50,13 @@ test('invocations spread over two GPU hosts and say the same on both; the capaci
 test('one of them dies: what it ran ends with a code, and the other serves everybody until it is back', async () => {
   const restarted = platform.restarted('gpu-host-2');
   process.kill(platform.pid('gpu-host-2'), 'SIGKILL');
+  const seen = async () => {
+    const { gpuHosts } = (await (await platform.fetch('/v1/load')).json()) as PlatformLoad;
+    return gpuHosts.map(({ name, connected, models }) => `${name} ${connected} ${models[0]?.device}`).join(', ');
+  };
+  const away = until('it is seen away', async () => (await seen()) === 'gpu-host-1 true CPU, gpu-host-2 false CPU');
   const ends = await Promise.all(Array.from({ length: 12 }, story));
+  await away;
   for (const events of ends) {
     const end = terminal(events);
     assert.ok(end?.event === 'result' || end?.data.code === 'device-lost', JSON.stringify(end));
@@ -57,6 +64,7 @@ test('one of them dies: what it ran ends with a code, and the other serves every
   const after = await Promise.all(Array.from({ length: 12 }, story));
   for (const events of after) assert.equal(terminal(events)?.event, 'result');
   await restarted;
+  await until('it is seen there', async () => (await seen()) === 'gpu-host-1 true CPU, gpu-host-2 true CPU');
   await until('both compute again', async () => {
     const earlier = (await models())[1]?.tokens ?? 0;
     await Promise.all(Array.from({ length: 8 }, story));

@@ -20,6 +20,8 @@ export interface InvocationPage {
 /** Memory and batches of one model on one device, over the last seconds. */
 export interface ModelLoad {
   readonly model: string;
+  /** Name of the GPU host; null of one that did not say it. */
+  readonly gpuHost: string | null;
   readonly pages: number;
   readonly freePages: number;
   readonly cachedPages: number;
@@ -31,6 +33,34 @@ export interface ModelLoad {
   readonly hitRate: number | null;
 }
 
+/** A GPU host: what computes there. */
+export interface GpuHostState {
+  /** Its name in the configuration. */
+  readonly name: string;
+  /** Whether a runtime reaches it now. */
+  readonly connected: boolean;
+  /** Those that it had when it was last there. */
+  readonly models: readonly HostedModel[];
+}
+
+export interface HostedModel {
+  readonly model: string;
+  readonly backend: string;
+  /** Of the weights, such as `bf16`. */
+  readonly precision: string;
+  /** Of keys and values; null where it is that of the backend's precision. */
+  readonly kv: string | null;
+  /** Name of the device: the card's, or `CPU`. */
+  readonly device: string;
+  /** Which of several, as the driver counts them. */
+  readonly deviceIndex: number | null;
+  /** Of the device's memory what the model takes, adapters apart, and all that there is; not told of a CPU. */
+  readonly memory: { readonly takenBytes: number; readonly totalBytes: number } | null;
+  readonly pages: number;
+  /** Slots of a page. */
+  readonly pageSize: number;
+}
+
 export interface PlatformLoad {
   readonly runtimes: readonly {
     readonly name: string;
@@ -38,6 +68,7 @@ export interface PlatformLoad {
     readonly slots: number;
     readonly running: number;
   }[];
+  readonly gpuHosts: readonly GpuHostState[];
   readonly models: readonly ModelLoad[];
   readonly waiting: number;
   readonly running: number;

@@ -211,7 +211,26 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       }
       assert.match(await operator.page('/dashboard/invocations?tenant=watched'), new RegExp(id));
       assert.match(await operator.page(`/dashboard/invocations/${id}`), /Cancel this invocation/);
-      assert.match(await operator.page('/dashboard/platform'), /href="\/dashboard\?tenant=watched"/);
+      const device = { name: 'A card', index: 3, memory: { takenBytes: 3 * 2 ** 30, totalBytes: 4 * 2 ** 30 } };
+      const hosted = {
+        name: 'tiny',
+        backend: 'cuda',
+        precision: 'bf16',
+        kv: 'fp8',
+        device,
+        pageSize: 16,
+        pageCount: 64,
+      };
+      await platform.lease.describe({
+        gpuHosts: [
+          { name: 'gpu-host-1', connected: true, hostId: 'a', models: [hosted] },
+          { name: 'gpu-host-2', connected: false, hostId: 'b', models: [hosted] },
+        ],
+      });
+      const page = await operator.page('/dashboard/platform');
+      assert.match(page, /href="\/dashboard\?tenant=watched"/);
+      for (const text of ['gpu-host-2', 'away', 'cuda, bf16, KV fp8', '3: A card', '3 GiB of 4 GiB'])
+        assert.ok(page.includes(text), text);
     });
 
     it('follows an invocation as it writes, and cancels it', async () => {

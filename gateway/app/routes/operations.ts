@@ -30,6 +30,7 @@ const listQuery = z.object({
 
 const ModelLoadSchema = z.object({
   model: z.string(),
+  gpuHost: z.string().nullable().openapi({ description: 'On which GPU host' }),
   pages: z.int(),
   freePages: z.int(),
   cachedPages: z.int(),
@@ -38,9 +39,31 @@ const ModelLoadSchema = z.object({
   hitRate: z.number().nullable().openapi({ description: 'Part of the prompt tokens found in the prefix cache' }),
 });
 
+const HostedModelSchema = z.object({
+  model: z.string(),
+  backend: z.string(),
+  precision: z.string().openapi({ description: 'Of the weights', example: 'bf16' }),
+  kv: z.string().nullable().openapi({ description: "Of keys and values; null where it is the precision's own" }),
+  device: z.string().openapi({ description: "The card's name, or CPU", example: 'NVIDIA H200' }),
+  deviceIndex: z.int().nullable().openapi({ description: 'Which of several, as the driver counts them' }),
+  memory: z
+    .object({ takenBytes: z.int(), totalBytes: z.int() })
+    .nullable()
+    .openapi({ description: "Of the device's memory what the model takes, and all; null of a CPU" }),
+  pages: z.int(),
+  pageSize: z.int().openapi({ description: 'Slots of a page' }),
+});
+
+const GpuHostSchema = z.object({
+  name: z.string(),
+  connected: z.boolean().openapi({ description: 'Whether a runtime reaches it now' }),
+  models: z.array(HostedModelSchema).openapi({ description: 'Those that it had when it was last there' }),
+});
+
 const LoadSchema = z
   .object({
     runtimes: z.array(z.object({ name: z.string(), alive: z.boolean(), slots: z.int(), running: z.int() })),
+    gpuHosts: z.array(GpuHostSchema),
     models: z.array(ModelLoadSchema),
     waiting: z.int(),
     running: z.int(),
@@ -87,7 +110,7 @@ export function operationRoutes(app: App, control: ControlPlane): void {
       operationId: 'getLoad',
       tags: ['Platform'],
       summary: 'Load of the platform',
-      description: 'Runtimes, models, lines of tenants. Operators only.',
+      description: 'Runtimes, GPU hosts and what computes there, models, lines of tenants. Operators only.',
       security: SECURITY,
       responses: { 200: json(LoadSchema, 'The load'), ...problems() },
     }),

@@ -5,6 +5,7 @@ import type { PieClient } from '../../client/client.ts';
 import { type Call, type Command, text } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ago, duration, number } from '../format.ts';
+import { showHosts } from '../gpu-hosts.ts';
 import type { Terminal } from '../terminal.ts';
 
 type Listed = InvocationPage['invocations'][number];
@@ -32,6 +33,7 @@ export const ps: Command = {
     },
     { flags: '--tenant <tenant>', help: 'of another tenant (operators)' },
     { flags: '-l, --limit <number>', help: `${DEFAULT_LIMIT} without it`, parse: limit },
+    { flags: '--hosts', help: 'instead, the GPU hosts and what computes there (operators)' },
     { flags: '-w, --watch', help: 'keep the list up to date; in a pipe, a line for each change' },
   ],
   examples: [
@@ -39,10 +41,17 @@ export const ps: Command = {
     { line: 'pie ps --all --function text-completion --limit 20', does: 'the last 20 invocations of a function' },
     { line: 'pie ps --status failed --json', does: 'what failed, one a line' },
     { line: 'pie ps --watch', does: 'like top' },
+    { line: 'pie ps --hosts', does: 'which card has which model, how full and how busy it is' },
   ],
   async run(call) {
     const { options, terminal, signal } = call;
+    if (options.hosts === true && options.watch === true)
+      throw new Failure('--hosts is shown once, and --watch goes on.', { advice: 'Try `watch pie ps --hosts`.' });
     const { client } = await call.connect();
+    if (options.hosts === true) {
+      showHosts(terminal, await client.operations.load({ signal }));
+      return EXIT.ok;
+    }
     if (options.watch !== true) {
       show(terminal, await listed(client, call));
       return EXIT.ok;

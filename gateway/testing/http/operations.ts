@@ -69,6 +69,35 @@ export function describeOperations(get: () => Harness): void {
     );
   });
 
+  it('the load says what computes on each GPU host, and which one is away', async () => {
+    const h = get();
+    const onCard = {
+      ...{ name: 'tiny', backend: 'cuda', precision: 'bf16', kv: 'fp8', pageSize: 16, pageCount: 64 },
+      device: { name: 'A card', index: 0, memory: { takenBytes: 3, totalBytes: 8 } },
+    };
+    const onCpu = { ...onCard, backend: 'onnx', precision: 'int8', kv: undefined, device: { name: 'CPU' } };
+    await h.platform.lease.describe({
+      gpuHosts: [
+        { name: 'gpu-host-2', connected: false, hostId: 'b', models: [onCpu] },
+        { name: 'gpu-host-1', connected: true, hostId: 'a', models: [onCard] },
+      ],
+    });
+    const { body } = await h.ask('/v1/load');
+    const common = { model: 'tiny', pages: 64, pageSize: 16 };
+    const card = { device: 'A card', deviceIndex: 0, memory: { takenBytes: 3, totalBytes: 8 } };
+    const cpu = { device: 'CPU', deviceIndex: null, memory: null };
+    assert.deepEqual(body.gpuHosts, [
+      {
+        ...{ name: 'gpu-host-1', connected: true },
+        models: [{ ...common, backend: 'cuda', precision: 'bf16', kv: 'fp8', ...card }],
+      },
+      {
+        ...{ name: 'gpu-host-2', connected: false },
+        models: [{ ...common, backend: 'onnx', precision: 'int8', kv: null, ...cpu }],
+      },
+    ]);
+  });
+
   it('what operators do to invocations of others is written down there, and what is done to one’s own is not', async () => {
     const h = get();
     await h.platform.register({ name: 'theirs' }, 'theirs');

@@ -88,8 +88,11 @@ test('a card that fails ends the host, which says why; calls hear it, and the ne
   try {
     await supervisor.start([host]);
     const connection = await GpuHostConnection.connect(host.address);
-    const { pageCount, bits } = connection.models[0]!;
-    assert.deepEqual([pageCount, bits], [16, 16]);
+    const { pageCount, bits, backend, precision, device } = connection.models[0]!;
+    assert.deepEqual([pageCount, bits, backend, precision], [16, 16, 'cuda', 'bf16']);
+    assert.deepEqual([device.name, device.index], ['Emulated device', 0]);
+    const { takenBytes, totalBytes } = device.memory!;
+    assert.ok(0 < takenBytes && takenBytes < totalBytes, JSON.stringify(device));
     const story = async () => {
       const inferlet = connection.openInferlet({ id: 'story', maxPages: 16, arrival: 1 });
       const tokens = await generate(inferlet, inferlet.createQueue('tiny'), [1, 5, 9], 6);

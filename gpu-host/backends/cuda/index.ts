@@ -1,7 +1,15 @@
 import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
-import type { Backend, DeviceAdapter, SequenceInput, SequenceOutput, StateScores, TopTokens } from '../backend.ts';
+import type {
+  Backend,
+  Device,
+  DeviceAdapter,
+  SequenceInput,
+  SequenceOutput,
+  StateScores,
+  TopTokens,
+} from '../backend.ts';
 import { batchAdapter, checkCopy, checkPage, checkScore, checkSizes, checkStates } from '../check.ts';
 import { OnnxImageEncoder } from '../onnx/vision.ts';
 import { rotaryFrequencies } from '../rotary.ts';
@@ -50,6 +58,7 @@ export interface DeviceFailure {
 
 const DEFAULT_ROWS = 512;
 const DEFAULT_SEQUENCES = 256;
+const DEFAULT_PRECISION: Precision = 'bf16';
 
 /**
  * A model on an NVIDIA card, in the process that calls this: weights and pages lie there, a step is a launch, and the thread is free while it runs.
@@ -108,7 +117,7 @@ function openEngine(addon: CudaAddon, card: CudaDevice, model: LoadedModel, opti
         scratchSlots: options.maxUnkeptRows ?? maxRows,
         memoryBytes: options.memoryBytes ?? 0,
         reserveBytes: options.reserveBytes ?? 0,
-        precision: options.precision ?? 'bf16',
+        precision: options.precision ?? DEFAULT_PRECISION,
         graphs: true,
         cublas: true,
       },
@@ -130,6 +139,8 @@ function openEngine(addon: CudaAddon, card: CudaDevice, model: LoadedModel, opti
 class CudaBackend implements Backend {
   readonly name = 'cuda';
   readonly config: ModelConfig;
+  readonly precision: Precision;
+  readonly device: Device;
   readonly pageSize: number;
   readonly pageCount: number;
   readonly pageBytes: number;
@@ -137,34 +148,34 @@ class CudaBackend implements Backend {
   readonly images: OnnxImageEncoder | undefined;
   readonly #addon: CudaAddon;
   readonly #card: CudaDevice;
-  readonly #device: number;
   readonly #engine: EngineHandle;
   readonly #words: BatchWords;
-  /** Bytes on the card. */
-  readonly #taken: number;
   #lost: ((failure: DeviceFailure) => void) | undefined;
 
   constructor(
     { config }: LoadedModel,
-    { pageSize, device = 0, lost }: CudaBackendOptions,
+    { pageSize, device = 0, precision = DEFAULT_PRECISION, lost }: CudaBackendOptions,
     addon: CudaAddon,
     card: CudaDevice,
     engine: EngineHandle,
     images: OnnxImageEncoder | undefined,
   ) {
     const { count, bytes } = engine.pages();
+    const { weights, pool, scratch } = engine.memory();
     this.config = config;
+    this.precision = precision;
+    this.device = {
+      ...{ name: card.name, index: device },
+      memory: { takenBytes: weights + pool + scratch, totalBytes: card.memoryBytes },
+    };
     this.pageSize = pageSize;
     this.pageCount = count;
     this.pageBytes = bytes;
     this.images = images;
     this.#addon = addon;
     this.#card = card;
-    this.#device = device;
     this.#engine = engine;
     this.#words = new BatchWords(config);
-    const { weights, pool, scratch } = engine.memory();
-    this.#taken = weights + pool + scratch;
     this.#lost = lost;
   }
 
@@ -280,9 +291,9 @@ class CudaBackend implements Backend {
 
   #describe(): string {
     const { name, memoryBytes, driverVersion, runtimeVersion } = this.#card;
-    const memory = `${gib(memoryBytes)} GiB, of which ${gib(this.#taken)} are taken`;
+    const memory = `${gib(memoryBytes)} GiB, of which ${gib(this.device.memory?.takenBytes ?? 0)} are taken`;
     const versions = `driver for CUDA ${versionText(driverVersion)}, runtime ${versionText(runtimeVersion)}`;
-    return `device ${this.#device} (${name}; ${memory}, with ${this.pageCount} pages; ${versions})`;
+    return `device ${this.device.index} (${name}; ${memory}, with ${this.pageCount} pages; ${versions})`;
   }
 }
 

@@ -88,6 +88,8 @@ interface Sessions {
 
 class OnnxBackend implements Backend {
   readonly name = 'onnx';
+  readonly precision: string;
+  readonly device = { name: 'CPU' };
   readonly config: ModelConfig;
   readonly pageSize: number;
   readonly pageCount: number;
@@ -109,6 +111,7 @@ class OnnxBackend implements Backend {
   ) {
     const { config } = model;
     const { bits, headBits = bits } = options;
+    this.precision = bits === 32 ? 'float32' : `int${bits}`;
     this.#model = model;
     this.images = images;
     this.config = config;

@@ -61,6 +61,8 @@ const asItIs: Rounding = (x) => x;
 
 class ReferenceBackend implements Backend {
   readonly name = 'reference';
+  readonly precision = 'float64';
+  readonly device = { name: 'CPU' };
   readonly config: ModelConfig;
   readonly pageSize: number;
   readonly pageCount: number;

@@ -1,11 +1,11 @@
-import type { ModelLoad, PlatformLoad } from '../../control/operations.ts';
+import type { GpuHostState, HostedModel, PlatformLoad } from '../../control/operations.ts';
 import type { Tenant } from '../../control/tenants.ts';
-import { number, percent } from '../html/format.ts';
+import { bytes, number, percent } from '../html/format.ts';
 import { type Html, html } from '../html/html.ts';
 import { badge, bar, empty, table, tile, tiles } from '../html/parts.ts';
 import { demand, once, type Page, type Visit } from '../page.ts';
 
-/** For operators: every tenant, the models' memory and batches, the runtimes. */
+/** For operators: every tenant, the GPU hosts, the models' memory and batches, the runtimes. */
 export function platformPage(visit: Visit): Page {
   demand(visit, 'operator');
   const { control, call } = visit;
@@ -25,9 +25,14 @@ export function platformPage(visit: Visit): Page {
         render: async () => html`<h2>Tenants</h2>${tenantTable(await tenants(), await load())}`,
       },
       {
+        id: 'gpu-hosts',
+        look: 'wide card',
+        render: async () => html`<h2>GPU hosts</h2>${gpuHostTable((await load()).gpuHosts)}`,
+      },
+      {
         id: 'models',
         look: 'wide card',
-        render: async () => html`<h2>Models</h2>${modelTable((await load()).models)}`,
+        render: async () => html`<h2>Models</h2>${modelTable(await load())}`,
       },
       {
         id: 'runtimes',
@@ -69,7 +74,53 @@ function tenantTable(tenants: readonly Tenant[], { tenants: busy }: PlatformLoad
   );
 }
 
-function modelTable(models: readonly ModelLoad[]): Html {
+/** A line for each model of each; those of one that is away are what it had. */
+function gpuHostTable(hosts: readonly GpuHostState[]): Html {
+  if (hosts.length === 0)
+    return empty(
+      'No GPU host is known.',
+      html`A runtime tells of those that it uses: look at <code>pie doctor</code>.`,
+    );
+  return table(
+    'GPU hosts and what computes there',
+    [
+      { head: 'GPU host' },
+      { head: 'State' },
+      { head: 'Model' },
+      { head: 'Backend' },
+      { head: 'Device' },
+      { head: 'Memory' },
+      { head: 'KV pages', numeric: true },
+    ],
+    hosts.flatMap(({ name, connected, models }) => {
+      const state = connected ? badge('there', 'good') : badge('away', 'bad');
+      if (models.length === 0) return [[name, state, '–', '–', '–', '–', '–']];
+      return models.map((hosted) => [
+        ...[name, state, hosted.model, backendText(hosted), deviceText(hosted), memoryCell(hosted)],
+        html`${number(hosted.pages)}<small> × ${number(hosted.pageSize)} slots</small>`,
+      ]);
+    }),
+  );
+}
+
+/** `cuda, bf16`, with what keys and values are where that is another thing. */
+function backendText({ backend, precision, kv }: HostedModel): string {
+  return kv === null ? `${backend}, ${precision}` : `${backend}, ${precision}, KV ${kv}`;
+}
+
+function deviceText({ device, deviceIndex }: HostedModel): string {
+  return deviceIndex === null ? device : `${deviceIndex}: ${device}`;
+}
+
+function memoryCell({ model, memory }: HostedModel): Html | string {
+  if (memory === null) return '–';
+  const text = `${bytes(memory.takenBytes)} of ${bytes(memory.totalBytes)}`;
+  const part = memory.totalBytes === 0 ? 0 : memory.takenBytes / memory.totalBytes;
+  return html`${bar(part, `${model}: ${text}`, true)}<small>${text}</small>`;
+}
+
+function modelTable({ models, gpuHosts }: PlatformLoad): Html {
+  const several = gpuHosts.length > 1;
   if (models.length === 0)
     return empty(
       'No model is served now.',
@@ -79,6 +130,7 @@ function modelTable(models: readonly ModelLoad[]): Html {
     'Memory and batches of each model over the last seconds',
     [
       { head: 'Model' },
+      ...(several ? [{ head: 'GPU host' }] : []),
       { head: 'KV pages' },
       { head: 'In use', numeric: true },
       { head: 'Cached', numeric: true },
@@ -86,10 +138,11 @@ function modelTable(models: readonly ModelLoad[]): Html {
       { head: 'Device busy', numeric: true },
       { head: 'Prefix hits', numeric: true },
     ],
-    models.map(({ model, pages, freePages, cachedPages, batchSize, utilisation, hitRate }) => {
+    models.map(({ model, gpuHost, pages, freePages, cachedPages, batchSize, utilisation, hitRate }) => {
       const used = pages - freePages - cachedPages;
       return [
         model,
+        ...(several ? [gpuHost ?? '–'] : []),
         bar(pages === 0 ? 0 : used / pages, `${model}: ${number(used)} of ${number(pages)} KV pages in use`),
         `${number(used)} of ${number(pages)}`,
         number(cachedPages),

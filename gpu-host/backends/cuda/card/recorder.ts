@@ -2,7 +2,15 @@ import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import { PROJECTIONS } from '#gpu-host/models/adapter-config.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import { expectedTensors, type LoadedModel } from '#gpu-host/models/load.ts';
-import type { Backend, DeviceAdapter, SequenceInput, SequenceOutput, StateScores, TopTokens } from '../../backend.ts';
+import type {
+  Backend,
+  Device,
+  DeviceAdapter,
+  SequenceInput,
+  SequenceOutput,
+  StateScores,
+  TopTokens,
+} from '../../backend.ts';
 import { rotaryFrequencies } from '../../rotary.ts';
 import type { FixtureWriter } from './fixture-writer.ts';
 
@@ -38,6 +46,7 @@ export interface GreedyRun {
  */
 export class Recorder implements Backend {
   readonly name = 'reference';
+  readonly precision = 'float64';
   readonly #reference: Backend;
   readonly #out: FixtureWriter;
   readonly #adapters: ReadonlyMap<DeviceAdapter, number>;
@@ -79,6 +88,9 @@ export class Recorder implements Backend {
 
   get config(): ModelConfig {
     return this.#reference.config;
+  }
+  get device(): Device {
+    return this.#reference.device;
   }
   get pageSize(): number {
     return this.#reference.pageSize;

@@ -1,0 +1,37 @@
+import type { HostedModel, ModelLoad, PlatformLoad } from '../app/control/operations.ts';
+import { bytes, number } from './format.ts';
+import type { Terminal } from './terminal.ts';
+
+const HEADING = ['GPU HOST', 'STATE', 'MODEL', 'BACKEND', 'DEVICE', 'MEMORY', 'PAGES', 'BUSY', 'BATCH'];
+
+/** A line for each model of each GPU host: what computes it, and what it did of late. */
+export function showHosts(terminal: Terminal, { gpuHosts, models }: Pick<PlatformLoad, 'gpuHosts' | 'models'>): void {
+  const rows = gpuHosts.flatMap((host) => {
+    const loads = models.filter(({ gpuHost }) => gpuHost === host.name);
+    terminal.value({ ...host, load: loads });
+    const start = [host.name, host.connected ? 'there' : 'away'];
+    if (host.models.length === 0) return [[...start, ...Array.from({ length: 7 }, () => '-')]];
+    return host.models.map((hosted) => [
+      ...start,
+      ...cells(
+        hosted,
+        loads.find(({ model }) => model === hosted.model),
+      ),
+    ]);
+  });
+  terminal.table(HEADING, rows, 'No GPU host is known: `pie doctor` tells whether the runtime is there.');
+}
+
+function cells(hosted: HostedModel, load: ModelLoad | undefined): string[] {
+  const { model, backend, precision, kv, device, deviceIndex, memory, pages } = hosted;
+  const used = load && load.pages - load.freePages - load.cachedPages;
+  return [
+    model,
+    [backend, precision, ...(kv === null ? [] : [`KV ${kv}`])].join(', '),
+    deviceIndex === null ? device : `${deviceIndex}: ${device}`,
+    memory === null ? '-' : `${bytes(memory.takenBytes)} of ${bytes(memory.totalBytes)}`,
+    used === undefined ? number(pages) : `${number(used)} of ${number(pages)}`,
+    load ? `${Math.round(100 * load.utilisation)}%` : '-',
+    load?.batchSize ? number(load.batchSize) : '-',
+  ];
+}
