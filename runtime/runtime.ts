@@ -9,6 +9,7 @@ import { InputChecker } from '#scheduler/functions/input-check.ts';
 import { manifestModels } from '#scheduler/functions/manifest.ts';
 import { timeLimit } from '#scheduler/functions/vm-time-limit.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
+import { placementKey, type Spread } from '#scheduler/policies/placement.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { world } from '#wit/generated/world.ts';
 import { GrammarService } from './grammar/service.ts';
@@ -17,7 +18,6 @@ import { describeHosts } from './host/gpu-hosts.ts';
 import { HttpClient } from './host/http/client.ts';
 import { ModelLoads } from './host/model-loads.ts';
 import { Models } from './host/models.ts';
-import { placementKey, type Spread } from './host/placement.ts';
 import { hostTable } from './host/table.ts';
 import { ImageService } from './images/service.ts';
 import { keepPace } from './lifecycle/keep-pace.ts';
@@ -94,13 +94,15 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   });
   const deadlineMs = options.gpuHostDeadlineMs ?? GPU_HOST_DEADLINE_MS;
   const connections = await Promise.all(
-    options.gpuHosts.map((address) => GpuHostConnection.connect(address, { deadlineMs })),
+    options.gpuHosts.map((address, i) =>
+      GpuHostConnection.connect(address, { deadlineMs, name: hostNames[i] ?? address }),
+    ),
   );
   const grammars = new GrammarService();
   const images = new ImageService();
   const models = new Models(connections, grammars, onError);
   // A host may come back with other models, or with more pages: the platform's capacity follows.
-  const describe = () => lease.describe({ models: models.offered(), gpuHosts: describeHosts(connections, hostNames) });
+  const describe = () => lease.describe({ models: models.offered(), gpuHosts: describeHosts(connections) });
   await describe();
   for (const connection of connections) {
     connection.onReady(() => void describe().catch(onError));

@@ -42,48 +42,6 @@ describe('operating', () => {
     return stdout;
   }
 
-  it('ps --hosts shows what computes on each GPU host and what it does, and which one is away', async () => {
-    const hosted = { name: 'tiny', backend: 'cuda', precision: 'bf16', pageSize: 16, pageCount: 64 };
-    const memory = { takenBytes: 3 * 2 ** 30, totalBytes: 4 * 2 ** 30 };
-    await platform.lease.describe({
-      gpuHosts: [
-        {
-          ...{ name: 'gpu-host-1', connected: true, hostId: 'a' },
-          models: [{ ...hosted, device: { name: 'A card', index: 0, memory } }],
-        },
-        { name: 'gpu-host-2', connected: false, models: [] },
-      ],
-    });
-    platform.lease.reportLoad(() => ({
-      running: 0,
-      models: [
-        {
-          ...{ model: 'tiny', hostId: 'a', pages: 64, freePages: 50, cachedPages: 4, idlePages: 0, readAt: Date.now() },
-          ...{ batchSize: 2.5, utilisation: 0.42, hitRate: 0, tokensPerSecond: 1, waitingCalls: 0, terminations: 0 },
-        },
-      ],
-    }));
-    while ((await platform.client().operations.load()).models.length === 0)
-      await new Promise((resolve) => setTimeout(resolve, 50));
-    const [table, lines, wrong] = await Promise.all([
-      ok(['ps', '--hosts']),
-      ok(['ps', '--hosts', '--json']),
-      pie(['ps', '--hosts', '--watch']),
-    ]);
-    assert.match(table, /^GPU HOST +STATE +MODEL +BACKEND +DEVICE +MEMORY +PAGES +BUSY +BATCH\n/);
-    assert.match(
-      table,
-      /gpu-host-1 +there +tiny +cuda, bf16 +0: A card +3\.0 GiB of 4\.0 GiB +10 of 64 +42% +2\.5\ngpu-host-2 +away +-/,
-    );
-    const [first, second] = lines
-      .trim()
-      .split('\n')
-      .map((line) => JSON.parse(line));
-    assert.deepEqual([first.name, first.load[0].gpuHost, second.connected], ['gpu-host-1', 'gpu-host-1', false]);
-    assert.equal(wrong.code, EXIT.usage);
-    assert.match(wrong.stderr, /what to do: Try `watch pie ps --hosts`/);
-  });
-
   it('ps shows what waits and runs, and with --all what has ended, as a table or as lines of JSON', async () => {
     const client = platform.client();
     const { id: done } = await client.submit('echo', {});
@@ -206,5 +164,52 @@ describe('operating', () => {
     const { secret } = JSON.parse(await ok(['webhooks', 'secret', '--rotate', '--json']));
     assert.notEqual(`${secret}\n`, first);
     assert.equal(await ok(['webhooks', 'secret']), `${secret}\n`);
+  });
+
+  it('ps --hosts shows what computes on each GPU host and what it does, and which one is away', async () => {
+    const hosted = { name: 'tiny', backend: 'cuda', precision: 'bf16', pageSize: 16, pageCount: 64 };
+    const memory = { takenBytes: 3 * 2 ** 30, totalBytes: 4 * 2 ** 30 };
+    await platform.lease.describe({
+      gpuHosts: [
+        {
+          ...{ name: 'gpu-host-1', connected: true, hostId: 'a' },
+          models: [{ ...hosted, device: { name: 'A card', index: 0, memory } }],
+        },
+        { name: 'gpu-host-2', connected: false, models: [] },
+      ],
+    });
+    platform.lease.reportLoad(() => ({
+      running: 0,
+      models: [
+        {
+          ...{ model: 'tiny', hostId: 'a', pages: 64, freePages: 50, cachedPages: 4, idlePages: 0, readAt: Date.now() },
+          ...{ batchSize: 2.5, utilisation: 0.42, hitRate: 0, tokensPerSecond: 1, waitingCalls: 0, terminations: 0 },
+        },
+      ],
+    }));
+    while ((await platform.client().operations.load()).models.length === 0)
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    const { id } = await platform.client().submit('echo', {});
+    const attempt = await platform.attempt(id);
+    await attempt.start();
+    assert.match(await ok(['ps']), new RegExp(`GPU HOST\\n[^]*${id} .* gpu-host-1\\n`));
+    await attempt.succeed(1);
+    const [table, lines, wrong] = await Promise.all([
+      ok(['ps', '--hosts']),
+      ok(['ps', '--hosts', '--json']),
+      pie(['ps', '--hosts', '--watch']),
+    ]);
+    assert.match(table, /^GPU HOST +STATE +MODEL +BACKEND +DEVICE +MEMORY +PAGES +BUSY +BATCH\n/);
+    assert.match(
+      table,
+      /gpu-host-1 +there +tiny +cuda, bf16 +0: A card +3\.0 GiB of 4\.0 GiB +10 of 64 +42% +2\.5\ngpu-host-2 +away +-/,
+    );
+    const [first, second] = lines
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    assert.deepEqual([first.name, first.load[0].gpuHost, second.connected], ['gpu-host-1', 'gpu-host-1', false]);
+    assert.equal(wrong.code, EXIT.usage);
+    assert.match(wrong.stderr, /what to do: Try `watch pie ps --hosts`/);
   });
 });

@@ -1,4 +1,6 @@
 import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
+import type { Invocation } from '#scheduler/invocations/types.ts';
+import { servingHost } from '#scheduler/policies/placement.ts';
 import type { ModelLoad as HostLoad, RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { includesScope, type Scope } from '#scheduler/tenants/scopes.ts';
@@ -34,8 +36,12 @@ export class NodeOperations implements Operations {
       if (name !== undefined && !FUNCTION_NAME.test(name)) return { invocations: [], cursor: null };
       const statuses = status === undefined ? [] : typeof status === 'string' ? [status] : status;
       const page = await this.#scheduler.invocations.list(tenant, { function: name, statuses, limit, cursor });
+      const hostOf = await this.#servingHosts(call, page.invocations);
       return {
-        invocations: page.invocations.map((record) => ({ ...toInvocationState(record, null), tenant })),
+        invocations: page.invocations.map((record) => {
+          const gpuHost = hostOf(record);
+          return { ...toInvocationState(record, null), tenant, ...(gpuHost !== null && { gpuHost }) };
+        }),
         cursor: page.cursor,
       };
     });
@@ -56,6 +62,17 @@ export class NodeOperations implements Operations {
         tenants,
       };
     });
+  }
+
+  /** Which GPU host serves each that runs, for operators; it is asked of what runtimes say of themselves, not of each invocation. */
+  async #servingHosts(call: Call, records: readonly Invocation[]): Promise<(record: Invocation) => string | null> {
+    const running = records.some(({ status }) => status === 'running');
+    if (!running || !includesScope(call.principal.scopes, 'operator')) return () => null;
+    const runtimes = new Map((await this.#scheduler.runtimes.list()).map((runtime) => [runtime.id, runtime]));
+    return (record) => {
+      const runtime = record.status === 'running' ? runtimes.get(record.runtimeId ?? '') : undefined;
+      return runtime ? servingHost(runtime, record) : null;
+    };
   }
 
   webhookSecret(call: Call, rotate: boolean): Promise<string> {

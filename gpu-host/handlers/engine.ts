@@ -131,7 +131,7 @@ export class ModelEngine {
         this.wake();
       },
     };
-    const traces = tracer && new BatchTracer(tracer, model.name);
+    const traces = tracer && new BatchTracer(tracer, model.name, model.backend.device);
     this.#runner = new BatchRunner(context, this.stats, traces, {
       finish: (call) => this.#finish(call),
       resume: (call) => this.batcher.resume(call, performance.now()),

@@ -32,6 +32,8 @@ export type { DeviceUsage, Termination } from './results.ts';
 export type { RunHandle } from './run.ts';
 
 export interface ConnectOptions {
+  /** What the host is called where it is spoken of; its address by default. */
+  readonly name?: string;
   /** Longest wait for the host's hello, in milliseconds: 10,000 by default. */
   readonly deadlineMs?: number;
   /** First and longest pause between attempts to reconnect, in milliseconds: 20 and 500 by default. */
@@ -53,10 +55,12 @@ const STATS_DEADLINE_MS = 10_000;
  * died with the host or was released by it. It reconnects by itself; inferlets opened after that work.
  */
 export class GpuHostConnection {
+  readonly name: string;
   #address: string;
   #reconnect: { readonly first: number; readonly longest: number };
   #link: Link | undefined;
   #hello: HostHello | undefined;
+  #helloAt: number | undefined;
   #ready: PromiseWithResolvers<void> | undefined;
   #lostListeners = new Set<(cause: string) => void>();
   #readyListeners = new Set<() => void>();
@@ -70,6 +74,7 @@ export class GpuHostConnection {
   #stats = new Map<number, StatsWaiter>();
 
   private constructor(address: string, options: ConnectOptions) {
+    this.name = options.name ?? address;
     this.#address = address;
     this.#reconnect = options.reconnectMs ?? { first: 20, longest: 500 };
     this.#retryMs = this.#reconnect.first;
@@ -109,6 +114,11 @@ export class GpuHostConnection {
   /** Whether calls reach a host now. */
   get connected(): boolean {
     return this.#link !== undefined;
+  }
+
+  /** When a host said hello last, milliseconds since the Unix epoch. */
+  get connectedAt(): number | undefined {
+    return this.#helloAt;
   }
 
   /** Which life of which host answered last; see `HostHello`. */
@@ -178,6 +188,7 @@ export class GpuHostConnection {
     const link: Link = new Link(this.#address, {
       onHello: (hello) => {
         this.#hello = hello;
+        this.#helloAt = Date.now();
         this.#link = link;
         this.#retryMs = this.#reconnect.first;
         this.#ready?.resolve();

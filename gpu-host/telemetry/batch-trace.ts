@@ -1,4 +1,5 @@
 import { type Attributes, ROOT_CONTEXT, type Span, type SpanContext, type Tracer, trace } from '@opentelemetry/api';
+import type { Device } from '../backends/backend.ts';
 import type { HostCall } from '../handlers/call.ts';
 import type { ModelSpace } from '../handlers/space.ts';
 
@@ -32,9 +33,12 @@ export class BatchTracer {
   /** Calls whose first part had several inputs: their last one may have one, and is still a prefill. */
   readonly #prefills = new WeakSet<HostCall>();
 
-  constructor(tracer: Tracer, model: string) {
+  constructor(tracer: Tracer, model: string, { name, index }: Pick<Device, 'name' | 'index'>) {
     this.#tracer = tracer;
-    this.#attributes = { 'gen_ai.request.model': model };
+    this.#attributes = {
+      ...{ 'gen_ai.request.model': model, 'pie.device': name },
+      ...(index !== undefined && { 'pie.device.index': index }),
+    };
   }
 
   /** A batch was computed. */

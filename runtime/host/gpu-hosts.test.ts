@@ -6,18 +6,19 @@ import { describeHosts } from './gpu-hosts.ts';
 
 test('a GPU host is told with what computes there, also while it is away', async () => {
   const host = await TestGpuHost.start({ pages: 32 });
-  const connection = await GpuHostConnection.connect(host.address);
+  const connection = await GpuHostConnection.connect(host.address, { name: 'gpu-host-1' });
   try {
-    const [there] = describeHosts([connection], ['gpu-host-1']);
+    const [there] = describeHosts([connection]);
     const [{ backend, precision, device } = {}] = connection.models;
     const [model] = there?.models ?? [];
     assert.deepEqual(model, { name: TEST_MODEL, backend, precision, device, pageSize: model?.pageSize, pageCount: 32 });
     assert.equal(device?.name, 'CPU');
     assert.deepEqual([there?.name, there?.connected, there?.hostId], ['gpu-host-1', true, connection.hostId]);
+    assert.ok(Math.abs((there?.connectedAt ?? 0) - Date.now()) < 60_000);
     const lost = new Promise((resolve) => connection.onLost(resolve));
     await host.kill();
     await lost;
-    assert.deepEqual(describeHosts([connection], ['gpu-host-1']), [{ ...there, connected: false }]);
+    assert.deepEqual(describeHosts([connection]), [{ ...there, connected: false }]);
   } finally {
     connection.close();
     await host.stop();

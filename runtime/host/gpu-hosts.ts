@@ -2,17 +2,18 @@ import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { RuntimeGpuHost } from '#scheduler/runtimes/types.ts';
 
 /** A GPU host, as what it is is read. */
-export type HostSource = Pick<GpuHostConnection, 'connected' | 'hostId' | 'models'>;
+export type HostSource = Pick<GpuHostConnection, 'name' | 'connected' | 'connectedAt' | 'hostId' | 'models'>;
 
 /** What a runtime's GPU hosts are, in the order of the configuration; one that is away is what it was when it was last there. */
-export function describeHosts(hosts: readonly HostSource[], names: readonly string[]): RuntimeGpuHost[] {
-  return hosts.map(({ connected, hostId, models }, i) => ({
-    name: names[i] ?? '',
-    connected,
+export function describeHosts(hosts: readonly HostSource[]): RuntimeGpuHost[] {
+  return hosts.map(({ name, connected, connectedAt, hostId, models }) => ({
+    ...{ name, connected },
+    ...(connectedAt !== undefined && { connectedAt }),
     ...(hostId !== undefined && { hostId }),
-    models: models.map(({ name, backend, precision, kv, device, pageSize, pageCount }) => ({
-      ...{ name, backend, precision, ...(kv !== undefined && { kv }), device },
-      ...{ pageSize, pageCount },
-    })),
+    models: models.map((model) => {
+      const { backend, precision, kv, device, pageSize, pageCount } = model;
+      const compute = { backend, precision, ...(kv !== undefined && { kv }), device };
+      return { name: model.name, ...compute, pageSize, pageCount };
+    }),
   }));
 }

@@ -2,11 +2,11 @@ import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 import { readVision } from '#gpu-host/models/vision/read.ts';
 import type { GpuHostConnection, ModelSummary } from '#gpu-host/protocol/client.ts';
+import { preference } from '#scheduler/policies/placement.ts';
 import type { RuntimeModel } from '#scheduler/runtimes/types.ts';
 import type { ModelMetadata } from '#wit/generated/host.ts';
 import type { GrantedModel } from './inferlet.ts';
 import { readMetadata } from './model-metadata.ts';
-import { preference } from './placement.ts';
 
 /** A model and a host that has it. */
 type Offer = Pick<GrantedModel, 'summary' | 'connection'>;

@@ -403,9 +403,10 @@ export class InvocationRunner {
   }
 }
 
-const measure = ({ firstMessageAt }: Session, { firstTokenAt, lastTokenAt, model }: Inferlet) => ({
+const measure = ({ firstMessageAt }: Session, { firstTokenAt, lastTokenAt, model, description }: Inferlet) => ({
   times: { firstMessageAt, firstTokenAt, lastTokenAt },
   model,
+  gpuHost: description.models.get(model)?.connection.name ?? '',
 });
 
 function asLaunchError(error: unknown): LaunchError {

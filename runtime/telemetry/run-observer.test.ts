@@ -43,7 +43,11 @@ function tree(spans: readonly ReadableSpan[]): string[] {
   return spans.map((span) => `${names.get(span.parentSpanContext?.spanId ?? '') ?? '-'} > ${span.name}`);
 }
 
-const measured = () => ({ times: { firstMessageAt: 0, firstTokenAt: 0, lastTokenAt: 0 }, model: 'm' });
+const measured = () => ({
+  times: { firstMessageAt: 0, firstTokenAt: 0, lastTokenAt: 0 },
+  model: 'm',
+  gpuHost: 'gpu-host-2',
+});
 const answer = Promise.resolve(ok(1));
 
 test('a fill, a generate of several forwards, and what a queue does next ends it', async () => {

@@ -13,13 +13,18 @@ export interface Instruments {
   readonly tracer: Tracer | undefined;
 }
 
-/** An inferlet as it is measured: what it said and decoded when, and with which model. */
+/** An inferlet as it is measured: what it said and decoded when, with which model, and on which GPU host; both empty when it used none. */
 export interface Measured {
   readonly times: TokenTimes;
   readonly model: string;
+  readonly gpuHost: string;
 }
 
-const NOTHING_MEASURED: Measured = { times: { firstMessageAt: 0, firstTokenAt: 0, lastTokenAt: 0 }, model: '' };
+const NOTHING_MEASURED: Measured = {
+  times: { firstMessageAt: 0, firstTokenAt: 0, lastTokenAt: 0 },
+  model: '',
+  gpuHost: '',
+};
 
 /** Measures and traces the runs of one runtime. */
 export class RunObserver {
@@ -86,8 +91,8 @@ export class ObservedRun {
   ended(code: string, message: string, usage: Usage): void {
     if (this.#ended) return;
     this.#ended = true;
-    const { times, model } = this.#measured();
+    const { times, model, gpuHost } = this.#measured();
     this.#metrics.ended({ job: this.#job, code, usage, times, model });
-    this.#trace?.ended(code, message, usage, model);
+    this.#trace?.ended(code, message, usage, { model, gpuHost });
   }
 }

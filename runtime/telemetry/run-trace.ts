@@ -91,11 +91,12 @@ export class RunTrace {
   }
 
   /** The end is written. */
-  ended(code: string, message: string, usage: Usage, model: string): void {
+  ended(code: string, message: string, usage: Usage, { model, gpuHost }: { model: string; gpuHost: string }): void {
     this.returned();
     const { inputTokens, outputTokens, cachedTokens, cpuMs, gpuMs, kvPagesPeak } = usage;
     this.#invocation.setAttributes({
       ...(model !== '' && { 'gen_ai.request.model': model, 'gen_ai.provider.name': 'pie' }),
+      ...(gpuHost !== '' && { 'pie.gpu_host': gpuHost }),
       ...(inputTokens !== undefined && { 'gen_ai.usage.input_tokens': inputTokens }),
       ...(outputTokens !== undefined && { 'gen_ai.usage.output_tokens': outputTokens }),
       ...(cachedTokens !== undefined && { 'gen_ai.usage.cache_read.input_tokens': cachedTokens }),

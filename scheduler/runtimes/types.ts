@@ -20,6 +20,8 @@ export interface RuntimeGpuHost {
   readonly name: string;
   /** Whether calls reach it now. */
   readonly connected: boolean;
+  /** Since when, or when last it was there, milliseconds since the Unix epoch. */
+  readonly connectedAt?: number;
   /** One life of its process, the last one when it is away: runtimes that share a host report the same one. */
   readonly hostId?: string;
   /** Those that it had when it was last there. */

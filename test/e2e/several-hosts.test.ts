@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
+import path from 'node:path';
 import { after, before, test } from 'node:test';
-import type { PlatformLoad } from '#gateway/app/control/operations.ts';
+import type { InvocationPage, PlatformLoad } from '#gateway/app/control/operations.ts';
 import { GpuHostConnection, type ModelStats } from '#gpu-host/protocol/client.ts';
 import { loadConfig } from '#infra/config.ts';
 import { invoke, terminal, text } from '#test/harness/events.ts';
-import { Platform, until } from '#test/harness/platform.ts';
+import { Platform, ROOT, until } from '#test/harness/platform.ts';
 
 const STORY = { prompt: 'Once upon a time', maxTokens: 24, temperature: 0 };
 
@@ -45,6 +46,33 @@ test('invocations spread over two GPU hosts and say the same on both; the capaci
   const total = hosts.reduce((sum, { pages }) => sum + pages.total, 0);
   const capacity = new RegExp(`^pie_admission_pages.*\\} ${total}$`, 'm');
   await until('admission counts both', async () => capacity.test(await (await platform.fetch('/metrics')).text()));
+});
+
+test('operators see which of them serves each invocation', async () => {
+  const { code, stderr } = await platform.pie(['deploy', path.join(ROOT, 'test/inferlets/counted')]);
+  assert.equal(code, 0, stderr);
+  const ids = await Promise.all(
+    Array.from({ length: 8 }, async (_, i) => {
+      const response = await platform.fetch('/v1/functions/counted/invocations', {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', prefer: 'respond-async' },
+        body: JSON.stringify({ mark: `shown-${i}`, tokens: 30, pauseMs: 1000 }),
+      });
+      return ((await response.json()) as { id: string }).id;
+    }),
+  );
+  // Each host knows by itself how many inferlets it has.
+  let there: number[] = [];
+  await until('all have begun', async () => {
+    there = (await models()).map(({ inferlets }) => inferlets);
+    return there.reduce((sum, count) => sum + count, 0) === ids.length;
+  });
+  const listed = (await (await platform.fetch('/v1/invocations?status=running')).json()) as InvocationPage;
+  const shown = ['gpu-host-1', 'gpu-host-2'].map(
+    (name) => listed.invocations.filter(({ gpuHost }) => gpuHost === name).length,
+  );
+  assert.deepEqual(shown, there);
+  await Promise.all(ids.map((id) => platform.fetch(`/v1/invocations/${id}`, { method: 'DELETE' })));
 });
 
 test('one of them dies: what it ran ends with a code, and the other serves everybody until it is back', async () => {

@@ -106,13 +106,14 @@ test('one invocation is one trace, from the request to the batch, nested as in D
     'pie-runtime',
     'pie-gpu-host',
   ]);
-  const attributes = ['faas.name', 'pie.tenant', 'gen_ai.request.model', 'gen_ai.usage.output_tokens'];
+  const attributes = ['faas.name', 'pie.tenant', 'gen_ai.request.model', 'pie.gpu_host', 'gen_ai.usage.output_tokens'];
   assert.deepEqual(
     attributes.map((name) => invocation.attributes[name]),
-    ['counted', 'default', 'stories15m', tokens],
+    ['counted', 'default', 'stories15m', 'gpu-host-1', tokens],
   );
   assert.equal(typeof invocation.attributes['faas.coldstart'], 'boolean');
   const [decode] = named(spans, 'batch_decode');
+  assert.equal(decode?.attributes['pie.device'], 'CPU');
   assert.deepEqual([decode?.attributes['pie.batch.size'], decode?.attributes['pie.batch.tokens']], [1, 1]);
   assert.ok(Number(decode?.attributes['pie.call.wait_ms']) >= 0);
 });

@@ -11,9 +11,15 @@ export interface InvocationQuery {
   readonly cursor?: string | undefined;
 }
 
+export interface ListedInvocation extends InvocationState {
+  readonly tenant: string;
+  /** Of several GPU hosts the one that serves it, while it runs; told to operators. */
+  readonly gpuHost?: string | undefined;
+}
+
 export interface InvocationPage {
   /** Newest first, without their outputs. May be fewer than were asked for while `cursor` says that more follow. */
-  readonly invocations: readonly (InvocationState & { readonly tenant: string })[];
+  readonly invocations: readonly ListedInvocation[];
   readonly cursor: string | null;
 }
 

@@ -28,6 +28,14 @@ const listQuery = z.object({
     .openapi({ description: '`cursor` of the page before' }),
 });
 
+const ListedSchema = InvocationSchema.extend({
+  tenant: z.string(),
+  gpuHost: z
+    .string()
+    .optional()
+    .openapi({ description: 'Of several GPU hosts the one that serves it, while it runs; told to operators' }),
+}).openapi('ListedInvocation');
+
 const ModelLoadSchema = z.object({
   model: z.string(),
   gpuHost: z.string().nullable().openapi({ description: 'On which GPU host' }),
@@ -88,7 +96,7 @@ export function operationRoutes(app: App, control: ControlPlane): void {
       responses: {
         200: json(
           z.object({
-            invocations: z.array(InvocationSchema.extend({ tenant: z.string() }).openapi('ListedInvocation')),
+            invocations: z.array(ListedSchema),
             cursor: z.string().nullable(),
           }),
           'A page',

@@ -61,7 +61,7 @@ export const ps: Command = {
       const rows = await listed(client, call);
       if (terminal.interactive) {
         await terminal.write('\x1b[H\x1b[2J');
-        terminal.table(HEADING, rows.map(cells), 'Nothing waits or runs.');
+        table(terminal, rows, 'Nothing waits or runs.');
       } else {
         // Whoever is gone from the list has ended, or was pushed out of it.
         const changed = rows.filter((row) => seen.get(row.id) !== row.status).reverse();
@@ -111,7 +111,18 @@ export const HEADING = ['ID', 'FUNCTION', 'STATUS', 'AGE', 'WAITED', 'TOKENS', '
 
 function show(terminal: Terminal, rows: readonly Listed[]): void {
   for (const row of rows) terminal.value(row);
-  terminal.table(HEADING, rows.map(cells), 'There are none. `pie ps --all` shows ended ones too.');
+  table(terminal, rows, 'There are none. `pie ps --all` shows ended ones too.');
+}
+
+/** The GPU hosts have a column where operators see several of them at work. */
+function table(terminal: Terminal, rows: readonly Listed[], empty: string): void {
+  if (rows.every(({ gpuHost }) => gpuHost === undefined)) terminal.table(HEADING, rows.map(cells), empty);
+  else
+    terminal.table(
+      [...HEADING, 'GPU HOST'],
+      rows.map((row) => [...cells(row), row.gpuHost ?? '-']),
+      empty,
+    );
 }
 
 /** An invocation as a row below {@link HEADING}. */

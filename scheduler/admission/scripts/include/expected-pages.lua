@@ -37,7 +37,7 @@ local function expectedPages(a, record)
   return all
 end
 
--- The same by the GPU hosts that are to serve the invocation: of several that have a model the one that `preference` of runtime/host/placement.ts
+-- The same by the GPU hosts that are to serve the invocation: of several that have a model the one that `preference` of ../../../policies/placement.ts
 -- names first, by its tenant or by itself.
 local function placed(a, tenant, id, pages)
   local at = {}

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { placementKey, preference } from './placement.ts';
+import { placementKey, preference, servingHost } from './placement.ts';
 
 const HOSTS = ['gpu-host-1', 'gpu-host-2', 'gpu-host-3', 'gpu-host-4'];
 const KEYS = Array.from({ length: 4000 }, (_, i) => `tenant-${i}`);
@@ -38,6 +38,31 @@ describe('placement on GPU hosts', () => {
       const [before] = preference(key, HOSTS);
       const [after] = preference(key, [...HOSTS, 'gpu-host-5']);
       assert.ok(after === before || after === 4);
+    }
+  });
+
+  test('who serves a running invocation is the first that was there when it began', () => {
+    const host = (name: string, connected: boolean, connectedAt: number) => ({
+      name,
+      connected,
+      connectedAt,
+      models: [],
+    });
+    for (const tenant of KEYS.slice(0, 100)) {
+      const served = { id: 'i', tenant, root: null, startedAt: 500 };
+      const [first = 0, second = 0] = preference(tenant, ['0', '1', '2']);
+      const hosts = [0, 1, 2].map((i) => host(`gpu-host-${i + 1}`, true, 100));
+      const serving = (changed: Partial<(typeof hosts)[0]>) =>
+        servingHost({ gpuHosts: hosts.map((each, i) => (i === first ? { ...each, ...changed } : each)) }, served);
+      assert.equal(serving({}), `gpu-host-${first + 1}`);
+      assert.equal(serving({ connected: false }), `gpu-host-${second + 1}`, 'away');
+      assert.equal(serving({ connectedAt: 501 }), `gpu-host-${second + 1}`, 'back since');
+      assert.equal(servingHost({ gpuHosts: hosts }, { ...served, startedAt: null }), null);
+      const [byRoot = 0] = preference('r', ['0', '1', '2']);
+      const child = { ...served, root: 'r' };
+      assert.equal(servingHost({ gpuHosts: hosts, spread: 'invocation' }, child), `gpu-host-${byRoot + 1}`);
+      assert.equal(servingHost({ gpuHosts: hosts }, child), `gpu-host-${first + 1}`);
+      assert.equal(servingHost({ gpuHosts: hosts.slice(0, 1) }, served), null, 'nothing to choose');
     }
   });
 });

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import type { RuntimeDescription } from '../runtimes/types.ts';
 
 /** By what an invocation is given one of several GPU hosts: all of a tenant's go to one, or each goes to its own. */
 export type Spread = 'tenant' | 'invocation';
@@ -26,4 +27,31 @@ export function placementKey(
   root: { readonly id: string },
 ): string {
   return spread === 'invocation' ? root.id : tenant;
+}
+
+/** Who is asked about: where it runs, and since when, milliseconds since the Unix epoch; null when it does not. */
+export interface Served {
+  readonly id: string;
+  readonly tenant: string;
+  /** The invocation that was admitted for it; null when that is itself. */
+  readonly root: string | null;
+  readonly startedAt: number | null;
+}
+
+/**
+ * Name of the GPU host that serves an invocation which a runtime runs: the first in its order that has been there since before it began. What ran on one that
+ * came back later has ended with that one's earlier life. Null where there is nothing to choose.
+ */
+export function servingHost(
+  { gpuHosts = [], spread }: Pick<RuntimeDescription, 'gpuHosts' | 'spread'>,
+  { id, tenant, root, startedAt }: Served,
+): string | null {
+  if (gpuHosts.length < 2 || startedAt === null) return null;
+  const key = placementKey(spread, { tenant }, { id: root ?? id });
+  const names = gpuHosts.map((_, i) => String(i));
+  const serving = preference(key, names).find((i) => {
+    const { connected = false, connectedAt = 0 } = gpuHosts[i] ?? {};
+    return connected && connectedAt <= startedAt;
+  });
+  return serving === undefined ? null : (gpuHosts[serving]?.name ?? null);
 }
