@@ -380,7 +380,7 @@ export const CODES = {
     title: 'The device was lost',
     hint: 'Try again; the supervisor restarts the GPU host.',
     explanation:
-      'The GPU host that held the KV pages of this invocation died, and with it all that the invocation had computed.',
+      'The GPU host that held the KV pages of this invocation died, or its device failed, and with it went all that the invocation had computed.',
   },
   'runtime-lost': {
     status: 503,
