@@ -89,14 +89,14 @@ function gpuHostTable(hosts: readonly GpuHostState[]): Html {
       { head: 'Model' },
       { head: 'Backend' },
       { head: 'Device' },
-      { head: 'Memory' },
+      { head: 'Memory', numeric: true },
       { head: 'KV pages', numeric: true },
     ],
     hosts.flatMap(({ name, connected, models }) => {
       const state = connected ? badge('there', 'good') : badge('away', 'bad');
       if (models.length === 0) return [[name, state, '–', '–', '–', '–', '–']];
       return models.map((hosted) => [
-        ...[name, state, hosted.model, backendText(hosted), deviceText(hosted), memoryCell(hosted)],
+        ...[name, state, hosted.model, backendText(hosted), deviceText(hosted), memoryText(hosted)],
         html`${number(hosted.pages)}<small> × ${number(hosted.pageSize)} slots</small>`,
       ]);
     }),
@@ -112,11 +112,8 @@ function deviceText({ device, deviceIndex }: HostedModel): string {
   return deviceIndex === null ? device : `${deviceIndex}: ${device}`;
 }
 
-function memoryCell({ model, memory }: HostedModel): Html | string {
-  if (memory === null) return '–';
-  const text = `${bytes(memory.takenBytes)} of ${bytes(memory.totalBytes)}`;
-  const part = memory.totalBytes === 0 ? 0 : memory.takenBytes / memory.totalBytes;
-  return html`${bar(part, `${model}: ${text}`, true)}<small>${text}</small>`;
+function memoryText({ memory }: HostedModel): string {
+  return memory === null ? '–' : `${bytes(memory.takenBytes)} of ${bytes(memory.totalBytes)}`;
 }
 
 function modelTable({ models, gpuHosts }: PlatformLoad): Html {
