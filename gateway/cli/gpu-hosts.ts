@@ -22,13 +22,23 @@ export function showHosts(terminal: Terminal, { gpuHosts, models }: Pick<Platfor
   terminal.table(HEADING, rows, 'No GPU host is known: `pie doctor` tells whether the runtime is there.');
 }
 
+/** `cuda, bf16`, with what keys and values are where that is another thing. */
+export function backendText({ backend, precision, kv }: HostedModel): string {
+  return [backend, precision, ...(kv === null ? [] : [`KV ${kv}`])].join(', ');
+}
+
+/** `0: NVIDIA H200`, or `CPU`. */
+export function deviceText({ device, deviceIndex }: HostedModel): string {
+  return deviceIndex === null ? device : `${deviceIndex}: ${device}`;
+}
+
 function cells(hosted: HostedModel, load: ModelLoad | undefined): string[] {
-  const { model, backend, precision, kv, device, deviceIndex, memory, pages } = hosted;
+  const { model, memory, pages } = hosted;
   const used = load && load.pages - load.freePages - load.cachedPages;
   return [
     model,
-    [backend, precision, ...(kv === null ? [] : [`KV ${kv}`])].join(', '),
-    deviceIndex === null ? device : `${deviceIndex}: ${device}`,
+    backendText(hosted),
+    deviceText(hosted),
     memory === null ? '-' : `${bytes(memory.takenBytes)} of ${bytes(memory.totalBytes)}`,
     used === undefined ? number(pages) : `${number(used)} of ${number(pages)}`,
     load ? `${Math.round(100 * load.utilisation)}%` : '-',

@@ -209,6 +209,11 @@ describe('operating', () => {
       .split('\n')
       .map((line) => JSON.parse(line));
     assert.deepEqual([first.name, first.load[0].gpuHost, second.connected], ['gpu-host-1', 'gpu-host-1', false]);
+    const { stdout } = await pie(['doctor']);
+    assert.match(
+      stdout,
+      /ok {4}gpu-host-1: tiny by cuda, bf16 on 0: A card\nFAIL {2}gpu-host-2: it has not been there yet\n/,
+    );
     assert.equal(wrong.code, EXIT.usage);
     assert.match(wrong.stderr, /what to do: Try `watch pie ps --hosts`/);
   });

@@ -309,7 +309,7 @@ describe('pie doctor', () => {
   it('finds everything in order', async () => {
     const { healthy, findings } = JSON.parse(await ok(['doctor', '--json'])) as {
       healthy: boolean;
-      findings: { name: string; state: string }[];
+      findings: { name: string; state: string; detail: string }[];
     };
     assert.ok(healthy);
     // A card that could be used and is not is worth a hint.
@@ -319,6 +319,7 @@ describe('pie doctor', () => {
       [],
     );
     assert.ok(findings.some(({ name }) => name === 'gateway'));
+    assert.equal(findings.find(({ name }) => name === 'gpu-host-1')?.detail, 'stories15m by onnx, float32 on CPU');
   });
 });
 

@@ -3,11 +3,13 @@ import { existsSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { packageFolder } from '#infra/install.ts';
+import type { PlatformLoad } from '../../app/control/operations.ts';
 import { PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
 import { tryConnect } from '../connect.ts';
 import { credentialsFile, findCredentials } from '../credentials.ts';
 import { toFailure } from '../failure.ts';
+import { backendText, deviceText } from '../gpu-hosts.ts';
 import { home, INSTALLED, pinnedNode, port, ROOT } from '../paths.ts';
 import { runProgram } from '../programs.ts';
 import { checkCards } from './cards.ts';
@@ -211,6 +213,7 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
     }
     const self = await client.self({ signal });
     yield { name: 'key', state: 'ok', detail: `tenant ${self.tenant}, may ${self.scopes.join(', ')}` };
+    if (self.scopes.includes('operator')) yield* hostFindings(await client.operations.load({ signal }));
   } catch (error) {
     if (!(error instanceof PieError)) throw error;
     yield {
@@ -220,6 +223,20 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
       ...(error.hint === undefined ? {} : { advice: error.hint }),
     };
   }
+}
+
+/** What computes on each GPU host of the running platform, and which one is away. */
+function hostFindings({ gpuHosts }: PlatformLoad): Finding[] {
+  return gpuHosts.map(({ name, connected, models }): Finding => {
+    const computes = models.map((each) => `${each.model} by ${backendText(each)} on ${deviceText(each)}`).join('; ');
+    if (connected) return { name, state: 'ok', detail: computes };
+    return {
+      name,
+      state: 'failed',
+      detail: computes === '' ? 'it has not been there yet' : `it is away; it had ${computes}`,
+      advice: `It may be loading its models, or starting again: look into ${path.join(home(), 'logs', `${name}.log`)}.`,
+    };
+  });
 }
 
 /** What package.json asks for, by name. */
