@@ -6,7 +6,7 @@ import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
  * One model on one device: its weights and its pool of KV slots. The same tests run on every implementation.
  *
  * A backend knows physical slots only (`page × pageSize + offset`); addresses, ownership, masks of pages and which slots are filled are
- * the memory's. It keeps keys (rotated) and values per slot, nothing else. Calls are made one at a time.
+ * the memory's. It keeps keys (rotated) and values per slot, nothing else. Calls are made one at a time, but for a `forward` where `ahead` says so.
  */
 export interface Backend {
   readonly name: 'reference' | 'onnx' | 'cuda';
@@ -23,6 +23,11 @@ export interface Backend {
   readonly pageBytes: number;
   /** Whether `forward` refuses slots outside of the pool cheaply by itself, so that who made them of its own tables need not look at each. */
   readonly checksSlots?: boolean;
+  /**
+   * Whether `forward` may be called once more while the one before it is under way, and takes `picked` inputs: what it computes for the first is
+   * then prepared and handed over for the second while the device is busy, instead of after.
+   */
+  readonly ahead?: boolean;
   /**
    * Computes all sequences in one device step. A sequence may read slots that an earlier one of the batch writes (keys and values precede
    * attention in every layer); no two write the same slot, and none writes what an earlier one reads.
@@ -114,6 +119,12 @@ export interface SequenceInput {
 /** Token ids to embed, or rows of `hiddenSize` values to take as they are (embeds copied, or states of an earlier forward). */
 export type InputRows =
   | { readonly kind: 'tokens'; readonly tokens: Uint32Array }
+  /**
+   * Of backends that work `ahead`: tokens that the `forward` called just before this one picks, whether or not it has ended. `rows` are rows of its `top`
+   * outputs, counted over its batch; such a row picks the token drawn for it, or else its most probable one (any token, where the model computed no
+   * numbers or the `forward` fails). Refused when that `forward` was refused, or either is more than the device computes in one go.
+   */
+  | { readonly kind: 'picked'; readonly rows: Uint32Array }
   | { readonly kind: 'embeds'; readonly embeds: Float32Array };
 
 export type OutputRequest =

@@ -28,7 +28,7 @@ export function checkInputs(config: ModelConfig, sequence: SequenceInput): void 
   checkSizes(config, sequence);
   const { inputs } = sequence;
   if (inputs.kind === 'tokens') checkTokens(config, inputs.tokens);
-  else checkFinite(inputs.embeds, config.hiddenSize, 'Embed');
+  else if (inputs.kind === 'embeds') checkFinite(inputs.embeds, config.hiddenSize, 'Embed');
 }
 
 /** The part of {@link checkSequence} that looks at no values: a backend may check those itself where it copies them. */
@@ -38,6 +38,8 @@ export function checkSizes(config: ModelConfig, sequence: SequenceInput): void {
   if (n === 0) throw new InvalidInput('A sequence needs at least one input.');
   if (inputs.kind === 'tokens') {
     if (inputs.tokens.length !== n) throw new InvalidInput(`${inputs.tokens.length} tokens for ${n} positions.`);
+  } else if (inputs.kind === 'picked') {
+    if (inputs.rows.length !== n) throw new InvalidInput(`${inputs.rows.length} picked tokens for ${n} positions.`);
   } else if (inputs.embeds.length !== n * config.hiddenSize) {
     throw new InvalidInput(`${inputs.embeds.length} embed values for ${n} positions of ${config.hiddenSize}.`);
   }
@@ -49,6 +51,24 @@ export function checkSizes(config: ModelConfig, sequence: SequenceInput): void {
   if (output.kind === 'none') return;
   if (output.rows < 1 || output.rows > n) throw new InvalidInput(`${output.rows} output rows of ${n} inputs.`);
   if (output.kind === 'top') checkTop(config, output);
+}
+
+/** Tokens that a batch picks: rows that `picked` inputs of the next one may name. */
+export function pickedRows(batch: readonly SequenceInput[]): number {
+  let rows = 0;
+  for (const { output } of batch) if (output.kind === 'top') rows += output.rows;
+  return rows;
+}
+
+/** Throws {@link InvalidInput} when a batch has `picked` inputs of rows past those of the batch before it; one that cannot be followed has 0. */
+export function checkPicked(batch: readonly SequenceInput[], rowsBefore: number): void {
+  for (const { inputs } of batch) {
+    if (inputs.kind !== 'picked') continue;
+    for (const row of inputs.rows) {
+      if (row < rowsBefore) continue;
+      throw new InvalidInput(`The token picked at row ${row} of ${rowsBefore} of the batch before.`);
+    }
+  }
 }
 
 /** The adapter of a batch. Throws {@link InvalidInput} when its sequences have different ones. */

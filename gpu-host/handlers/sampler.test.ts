@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
+import { allowedCount, uniform } from '../backends/draw.ts';
 import type { CallFault } from '../memory/fault.ts';
 import type { Sampler } from '../protocol/calls.ts';
-import { allowedCount, candidatesWanted, checkSampler, pick, uniform } from './sampler.ts';
+import { candidatesWanted, checkSampler, pick } from './sampler.ts';
 
 const GREEDY: Sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 

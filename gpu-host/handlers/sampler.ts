@@ -1,4 +1,5 @@
 import { type Draw, NOTHING_DRAWN, type TopTokens } from '../backends/backend.ts';
+import { drawPlace } from '../backends/draw.ts';
 import { fault } from '../memory/fault.ts';
 import type { Sampler } from '../protocol/calls.ts';
 
@@ -18,13 +19,6 @@ export function candidatesWanted(sampler: Sampler, maxTopK: number): number {
   return sampler.topK === 0 || sampler.topK > maxTopK ? maxTopK : sampler.topK;
 }
 
-/** How many of `count` candidates may be chosen at all: where few tokens are allowed, the places past them have log-probability -Infinity. */
-export function allowedCount(logProbabilities: Float32Array, offset: number, count: number): number {
-  let allowed = count;
-  while (allowed > 1 && logProbabilities[offset + allowed - 1] === Number.NEGATIVE_INFINITY) allowed--;
-  return allowed;
-}
-
 /**
  * Picks one of `count` candidates, most probable first, whose log-probabilities at temperature 1 start at `logProbabilities[offset]`;
  * returns its index. One of log-probability -Infinity is never picked, unless it is the first. Cuts apply in the order top-k, top-p, min-p to probabilities after the temperature, each over what the one before left.
@@ -38,36 +32,8 @@ export function pick(
   position: number,
 ): number {
   if (sampler.temperature === 0 || count <= 1) return 0;
-  let kept = allowedCount(logProbabilities, offset, sampler.topK === 0 ? count : Math.min(sampler.topK, count));
-  const weights = new Float64Array(kept);
-  const top = logProbabilities[offset] as number;
-  let sum = 0;
-  for (let i = 0; i < kept; i++) {
-    const weight = Math.exp(((logProbabilities[offset + i] as number) - top) / sampler.temperature);
-    weights[i] = weight;
-    sum += weight;
-  }
-  if (sampler.topP < 1) {
-    const target = sampler.topP * sum;
-    let reached = 0;
-    let prefix = 0;
-    while (prefix < kept && reached < target) reached += weights[prefix++] as number;
-    kept = Math.max(1, prefix);
-    sum = reached;
-  }
-  if (sampler.minP > 0) {
-    // The first weight is 1, so the cut relative to the most probable is the weight itself.
-    let prefix = 1;
-    sum = weights[0] as number;
-    while (prefix < kept && (weights[prefix] as number) >= sampler.minP) sum += weights[prefix++] as number;
-    kept = prefix;
-  }
-  let left = uniform(sampler.seed, position) * sum;
-  for (let i = 0; i < kept; i++) {
-    left -= weights[i] as number;
-    if (left < 0) return i;
-  }
-  return kept - 1;
+  const draw = { ...sampler, position };
+  return drawPlace(draw, logProbabilities, offset, sampler.topK === 0 ? count : Math.min(sampler.topK, count));
 }
 
 /** What a device that draws by itself is told for the inputs at `positions`; undefined for a greedy sampler, which draws nothing. */
@@ -94,19 +60,4 @@ export function tokenOf(
     throw fault('internal', 'the model computed no numbers for this input');
   if (drawn) return drawn[row] as number;
   return tokens[offset + pick(sampler, logProbabilities, offset, Math.min(topK, candidates), position)] as number;
-}
-
-/** A number in [0, 1) with 53 random bits, a function of its two 32-bit arguments. */
-export function uniform(seed: number, position: number): number {
-  const a = mix(mix(seed ^ 0x9e3779b9) ^ position);
-  const b = mix(mix(a ^ 0x85ebca6b) ^ seed);
-  return ((a >>> 5) * 0x400_0000 + (b >>> 6)) / 0x20_0000_0000_0000;
-}
-
-/** The finalizer of MurmurHash3: a bijection of 32 bits in which every input bit reaches every output bit. */
-function mix(value: number): number {
-  let h = value | 0;
-  h = Math.imul(h ^ (h >>> 16), 0x85ebca6b);
-  h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35);
-  return (h ^ (h >>> 16)) >>> 0;
 }

@@ -1,4 +1,5 @@
 import type { OutputRequest, SequenceInput, SequenceOutput } from '../backends/backend.ts';
+import { allowedCount } from '../backends/draw.ts';
 import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
 import type { Distribution, StepRequest } from '../protocol/calls.ts';
@@ -10,7 +11,7 @@ import { DeviceCall, type ModelContext, type Progress, pageKey } from './call.ts
 import { checkAllowed, checkTokens, checkTopK } from './checks.ts';
 import { isChunkable } from './chunkable.ts';
 import { ForwardPlan, type ForwardRequest } from './plan.ts';
-import { allowedCount, candidatesWanted, checkSampler, drawsOf, tokenOf } from './sampler.ts';
+import { candidatesWanted, checkSampler, drawsOf, tokenOf } from './sampler.ts';
 import type { HostQueue } from './space.ts';
 import { Unplanned } from './unplanned.ts';
 

@@ -22,6 +22,7 @@ const FLAG = {
   attention: 32,
   allowed: 64,
   draws: 128,
+  picked: 256,
 } as const;
 const FIRST_WORDS = 16 * 1024;
 
@@ -64,6 +65,7 @@ export class BatchWords {
     words[head + 5] = 0;
     this.#length += SEQUENCE_WORDS;
     if (inputs.kind === 'tokens') this.#array(inputs.tokens);
+    else if (inputs.kind === 'picked') this.#array(inputs.rows);
     else {
       this.#floats.set(inputs.embeds, this.#length);
       this.#length += inputs.embeds.length;
@@ -154,6 +156,7 @@ function topKOf({ vocabularySize }: ModelConfig, { topK }: TopRequest): number {
 function flagsOf({ inputs, mask, writes, output, attention }: SequenceInput): number {
   let flags = 0;
   if (inputs.kind === 'embeds') flags |= FLAG.embeds;
+  if (inputs.kind === 'picked') flags |= FLAG.picked;
   if (mask !== 'causal') flags |= FLAG.mask;
   if (writes.length > 0) flags |= FLAG.writes;
   if (attention === true) flags |= FLAG.attention;
@@ -172,7 +175,7 @@ function sequenceWords(
 ): number {
   const n = positions.length;
   let words = SEQUENCE_WORDS + n + context.length + writes.length;
-  words += inputs.kind === 'tokens' ? n : n * config.hiddenSize;
+  words += inputs.kind === 'embeds' ? n * config.hiddenSize : n;
   if (mask !== 'causal') words += Math.ceil(mask.length / 4);
   if (output.kind !== 'top') return words;
   if (output.allowed) words += output.rows * allowedWords(config);

@@ -10,7 +10,16 @@ import type {
   StateScores,
   TopTokens,
 } from '../backend.ts';
-import { batchAdapter, checkCopy, checkPage, checkScore, checkSizes, checkStates } from '../check.ts';
+import {
+  batchAdapter,
+  checkCopy,
+  checkPage,
+  checkPicked,
+  checkScore,
+  checkSizes,
+  checkStates,
+  pickedRows,
+} from '../check.ts';
 import { OnnxImageEncoder } from '../onnx/vision.ts';
 import { rotaryFrequencies } from '../rotary.ts';
 import { CudaAdapter } from './adapter.ts';
@@ -145,11 +154,14 @@ class CudaBackend implements Backend {
   readonly pageCount: number;
   readonly pageBytes: number;
   readonly checksSlots = true;
+  readonly ahead = true;
   readonly images: OnnxImageEncoder | undefined;
   readonly #addon: CudaAddon;
   readonly #card: CudaDevice;
   readonly #engine: EngineHandle;
   readonly #words: BatchWords;
+  /** Tokens that the last batch picks, as far as the next may name them. */
+  #picks = 0;
   #lost: ((failure: DeviceFailure) => void) | undefined;
 
   constructor(
@@ -180,13 +192,19 @@ class CudaBackend implements Backend {
   }
 
   async forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]> {
+    const picks = this.#picks;
+    this.#picks = 0;
     if (batch.length === 0) return [];
+    checkPicked(batch, picks);
     // Slots, tokens and numbers are checked by the addon, as it copies them.
     for (const sequence of batch) checkSizes(this.config, sequence);
     const adapter = CudaAdapter.of(batchAdapter(batch));
     const computed = batch.map((sequence) => this.#deviceRequest(sequence));
     try {
-      const buffer = await this.#engine.submit(this.#words.write(computed), adapter?.id);
+      const done = this.#engine.submit(this.#words.write(computed), adapter?.id);
+      // The addon counts rows of tokens: where it finds states instead, the counts differ.
+      if (computed.every((each, i) => each === batch[i])) this.#picks = pickedRows(batch);
+      const buffer = await done;
       const outputs = readResults(this.config, computed, buffer);
       return outputs.map((output, i) => this.#withWholeRows(batch[i], output));
     } catch (caught) {

@@ -11,7 +11,7 @@ import type {
   TopRequest,
   TopTokens,
 } from '../backend.ts';
-import { batchAdapter, checkCopy, checkPage, checkScore, checkSequence, checkStates } from '../check.ts';
+import { batchAdapter, checkCopy, checkPage, checkPicked, checkScore, checkSequence, checkStates } from '../check.ts';
 import { OnnxAdapter } from './adapter.ts';
 import { FeedBuilder, type RunFeeds } from './feeds.ts';
 import { buildDecoder } from './graph.ts';
@@ -132,6 +132,7 @@ class OnnxBackend implements Backend {
 
   async forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]> {
     for (const sequence of batch) checkSequence(this.config, this.#pool.nullSlot, sequence);
+    checkPicked(batch, 0);
     const adapter = OnnxAdapter.of(batchAdapter(batch));
     this.#padding.begin();
     const outputs: SequenceOutput[] = new Array(batch.length);

@@ -1,8 +1,17 @@
 import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
-import type { Backend, DeviceAdapter, SequenceInput, SequenceOutput, StateScores, TopTokens } from '../backend.ts';
-import { batchAdapter, checkCopy, checkPage, checkScore, checkSequence, checkStates } from '../check.ts';
+import type {
+  Backend,
+  DeviceAdapter,
+  OutputRequest,
+  SequenceInput,
+  SequenceOutput,
+  StateScores,
+  TopTokens,
+} from '../backend.ts';
+import { batchAdapter, checkCopy, checkPage, checkPicked, checkScore, checkSequence, checkStates } from '../check.ts';
+import { drawPlace } from '../draw.ts';
 import { rotaryFrequencies } from '../rotary.ts';
 import { type LayerChanges, ReferenceAdapter, UNCHANGED } from './adapter.ts';
 import {
@@ -64,6 +73,7 @@ class ReferenceBackend implements Backend {
   readonly precision = 'float64';
   readonly device = { name: 'CPU' };
   readonly config: ModelConfig;
+  readonly ahead = true;
   readonly pageSize: number;
   readonly pageCount: number;
   readonly images: ReferenceImageEncoder | undefined;
@@ -74,6 +84,8 @@ class ReferenceBackend implements Backend {
   readonly #roundInput: Rounding;
   /** Of what comes out of one, and of rotated heads. */
   readonly #roundOutput: Rounding;
+  /** By row of the last batch's `top` outputs. */
+  #picked: readonly number[] = [];
 
   constructor(
     config: ModelConfig,
@@ -97,17 +109,22 @@ class ReferenceBackend implements Backend {
   }
 
   async forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]> {
+    const picked = this.#picked;
+    this.#picked = [];
     for (const sequence of batch) checkSequence(this.config, this.#slotCount, sequence);
+    checkPicked(batch, picked.length);
     const adapter = ReferenceAdapter.of(batchAdapter(batch));
     const passages = batch.map((sequence): Passage => {
       const received = new Float64Array(sequence.context.length + sequence.positions.length);
-      return { sequence, rows: this.#embed(sequence), received, adapter };
+      return { sequence, rows: this.#embed(sequence, picked), received, adapter };
     });
     this.#weights.layers.forEach((layer, index) => {
       // One sequence after another inside each layer: a later one reads what an earlier one has just written.
       for (const passage of passages) this.#passLayer(layer, index, passage);
     });
-    return passages.map((passage) => this.#output(passage));
+    const outputs = passages.map((passage) => this.#output(passage));
+    this.#picked = batch.flatMap(({ output }, i) => picksOf(output, outputs[i]));
+    return outputs;
   }
 
   async loadAdapter(adapter: LoadedAdapter): Promise<DeviceAdapter> {
@@ -174,7 +191,7 @@ class ReferenceBackend implements Backend {
     return {
       kind: 'top',
       ...top,
-      ...(output.tokensOnly ? { logProbabilities: new Float32Array(0) } : {}),
+      ...(output.tokensOnly && !output.draws ? { logProbabilities: new Float32Array(0) } : {}),
       ...(output.states ? { states: flat(wanted) } : {}),
       ...attention,
     };
@@ -195,11 +212,11 @@ class ReferenceBackend implements Backend {
     return linear(this.#weights.head, this.#roundInput(state));
   }
 
-  #embed({ inputs, positions }: SequenceInput): Float64Array[] {
+  #embed({ inputs, positions }: SequenceInput, picked: readonly number[]): Float64Array[] {
     const { hiddenSize } = this.config;
     return Array.from(positions, (_, i) => {
-      const table = inputs.kind === 'tokens' ? this.#weights.embeddings : inputs.embeds;
-      const row = inputs.kind === 'tokens' ? inputs.tokens[i] : i;
+      const table = inputs.kind === 'embeds' ? inputs.embeds : this.#weights.embeddings;
+      const row = inputs.kind === 'embeds' ? i : inputs.kind === 'tokens' ? inputs.tokens[i] : picked[inputs.rows[i]];
       return Float64Array.from(table.subarray(row * hiddenSize, (row + 1) * hiddenSize));
     });
   }
@@ -263,6 +280,16 @@ class ReferenceBackend implements Backend {
     rotate(head, position, this.#frequencies);
     head.set(this.#roundOutput(head));
   }
+}
+
+/** The token that each row picks. */
+function picksOf(request: OutputRequest, output: SequenceOutput): number[] {
+  if (request.kind !== 'top' || output.kind !== 'top') return [];
+  const { topK, tokens, logProbabilities } = output;
+  return Array.from({ length: request.rows }, (_, row) => {
+    const draw = request.draws?.[row];
+    return tokens[row * topK + (draw ? drawPlace(draw, logProbabilities, row * topK, topK) : 0)];
+  });
 }
 
 function add(a: Float64Array, b: Float64Array): Float64Array {

@@ -229,6 +229,7 @@ export class Recorder implements Backend {
   #sequence(sequence: SequenceInput, draws: readonly Draw[], output: SequenceOutput, whole: SequenceOutput): void {
     const out = this.#out;
     const { inputs, positions, context, mask, writes, output: wanted } = sequence;
+    if (inputs.kind === 'picked') throw new Error('Only what is computed one after another is recorded.');
     out.unsigned(positions.length, INPUTS[inputs.kind]);
     out.array(inputs.kind === 'tokens' ? inputs.tokens : inputs.embeds);
     out.array(positions);

@@ -65,9 +65,13 @@ void readSequence(Reader& reader, int index, const BatchLimits& limits, int rows
   sequence.logProbabilities = flags & PROBABILITIES;
   sequence.states = flags & STATES;
   sequence.attention = flags & ATTENTION;
+  if ((flags & EMBEDS) && (flags & PICKED)) refuse(index, "two kinds of inputs");
   if (flags & EMBEDS) {
     sequence.embeds = reinterpret_cast<const float*>(reader.take(rows * limits.hidden, index));
     checkFinite(sequence.embeds, rows * limits.hidden, index);
+  } else if (flags & PICKED) {
+    sequence.picked = reader.take(rows, index);
+    checkBelow(sequence.picked, rows, limits.picks, "the token picked at row", index);
   } else {
     sequence.tokens = reader.take(rows, index);
     checkBelow(sequence.tokens, rows, limits.vocabulary, "token", index);

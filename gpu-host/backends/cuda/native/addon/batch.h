@@ -9,7 +9,7 @@
 namespace pie {
 
 // Words: MAGIC, count of all words, count of sequences, 0; then each sequence: the six words of its header, then its arrays in this order:
-//   inputs     rows tokens, or rows × hidden float values (EMBEDS)
+//   inputs     rows tokens, or rows × hidden float values (EMBEDS), or rows of the batch before whose tokens they are (PICKED)
 //   positions  rows
 //   context    contextCount slots
 //   writes     rows slots (WRITES)
@@ -20,7 +20,7 @@ namespace batch_words {
 constexpr uint32_t MAGIC = 0x31454950;
 constexpr int HEADER = 4;
 constexpr int SEQUENCE = 6;  // rows, contextCount, outputRows, topK, flags, 0
-enum Flag : uint32_t { EMBEDS = 1, MASK = 2, WRITES = 4, PROBABILITIES = 8, STATES = 16, ATTENTION = 32, ALLOWED = 64, DRAWS = 128 };
+enum Flag : uint32_t { EMBEDS = 1, MASK = 2, WRITES = 4, PROBABILITIES = 8, STATES = 16, ATTENTION = 32, ALLOWED = 64, DRAWS = 128, PICKED = 256 };
 }  // namespace batch_words
 
 // What the words of a batch may name.
@@ -28,6 +28,7 @@ struct BatchLimits {
   int hidden;
   int vocabulary;
   uint32_t slots;
+  uint32_t picks = 0;  // Tokens that the batch before picks.
 };
 
 // What is to be handed back of one sequence.

@@ -12,7 +12,7 @@ using namespace pie::batch_words;
 
 namespace {
 
-constexpr BatchLimits LIMITS{4, 70, 50};
+constexpr BatchLimits LIMITS{4, 70, 50, 3};
 
 // A copy whose last word is the last before memory that nobody may touch.
 class AtTheEdge {
@@ -97,6 +97,13 @@ TEST("batch words: everything that a sequence may have") {
   CHECK(second.logProbabilities && !second.states && !second.attention);
 }
 
+TEST("batch words: tokens that the batch before picks") {
+  const std::vector<uint32_t> words = batchOf({{2, 0, 1, 1, PICKED, 0, 2, 0, 7, 8}});
+  const ParsedBatch batch = parseBatch(words.data(), words.size(), LIMITS);
+  const Sequence& only = batch.sequences.at(0);
+  CHECK(only.tokens == nullptr && only.embeds == nullptr && only.picked[0] == 2 && only.picked[1] == 0 && only.positions[1] == 8);
+}
+
 TEST("batch words: a batch that is cut anywhere is refused, and nothing past it is read") {
   const std::vector<uint32_t> whole = batchOf({rich(), plain()});
   for (size_t length = 0; length < whole.size(); length++) {
@@ -137,6 +144,9 @@ TEST("batch words: tokens, slots and numbers that the model does not have") {
   CHECK(changed(6, 70).find("token 70 is outside of 70") != std::string::npos);
   CHECK(changed(12, 50).find("slot 50") != std::string::npos);
   CHECK(changed(14, 0xffffffff).find("slot 4294967295") != std::string::npos);
+  // Their flags say that the inputs are rows of the batch before.
+  CHECK(changed(4, rich()[4] | PICKED).find("the token picked at row 69 is outside of 3") != std::string::npos);
+  CHECK(changed(4, rich()[4] | PICKED | EMBEDS).find("two kinds") != std::string::npos);
   CHECK(changed(2, 3).find("more output rows") != std::string::npos);
   CHECK(changed(3, 71).find("top tokens") != std::string::npos);
   CHECK(changed(0, 0).find("no inputs") != std::string::npos);

@@ -169,6 +169,10 @@ napi_value EngineObject::submit(napi_env env, const Arguments& arguments) {
     adapter = found->second;
   }
   const Batch batch{parsed.sequences.data(), int(parsed.sequences.size()), adapter.get()};
+  uint32_t picks = 0;
+  for (const ResultShape& shape : parsed.shapes) picks += shape.topK > 0 ? uint32_t(shape.rows) : 0;
+  // Of a batch that is refused the next one can take none.
+  limits_.picks = 0;
   // What may fail comes before the step is under way: from then on it is waited for, and its adapter stays.
   Pending pending{0, nullptr, std::move(parsed.shapes), std::move(adapter)};
   napi_value promise;
@@ -183,6 +187,7 @@ napi_value EngineObject::submit(napi_env env, const Arguments& arguments) {
     napi_resolve_deferred(env, deferred, undefined(env));
     throw;
   }
+  limits_.picks = picks;
   waiter_->add(pending_.back().step);
   if (pending_.size() == 1) {
     uint32_t references = 0;

@@ -68,8 +68,10 @@ struct AdapterMatrices { int layer; const char* projection; int rank, inputs, ou
 // One of more rows than a step takes is computed in pieces, unless its mask shows rows later inputs at every place where it could be cut ("invalid").
 struct Sequence {
   int rows = 0;
-  const uint32_t* tokens = nullptr;  // Or null: embeds.
+  const uint32_t* tokens = nullptr;  // Or null: embeds, or picked.
   const float* embeds = nullptr;     // rows × hidden
+  const uint32_t* picked = nullptr;  // Which tokens of those that the batch submitted just before picks, one a row of its that wants tokens: drawn, or the most
+                                     // probable (token 0 where there was no number). Only between batches that both fit one device step; else "invalid".
   const uint32_t* positions = nullptr;
   const uint32_t* context = nullptr;
   int contextCount = 0;

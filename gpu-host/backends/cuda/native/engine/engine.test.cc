@@ -398,6 +398,7 @@ TEST("arguments that fit no model or pool are refused before anything is started
   refused("62 tokens", [](Call& c) { c.topK = 62; });
   refused("no inputs", [](Call& c) { c.positions.clear(); });
   refused("either tokens or embeds", [](Call& c) { c.tokens.clear(); });
+  refused("or picked tokens", [](Call& c) { c.picked = {0, 0}; });
   CHECK_EQUAL(submitCalls(*engine, {good}), 1u);
   int page = 24;
   std::vector<uint8_t> bytes(engine->pageBytes());

@@ -11,8 +11,8 @@ namespace {
 template <typename T>
 class StepLaunch {
  public:
-  StepLaunch(const DeviceModel<T>& model, const StepPlan& plan, const uint8_t* upload, uint8_t* results, const DeviceAdapter<T>* adapter, cudaStream_t stream)
-      : model_(model), shape_(model.shape()), at_(model.scratch), plan_(plan), upload_(upload), results_(results), adapter_(adapter),
+  StepLaunch(const DeviceModel<T>& model, const StepPlan& plan, const StepMemory& memory, const DeviceAdapter<T>* adapter, cudaStream_t stream)
+      : model_(model), shape_(model.shape()), at_(model.scratch), plan_(plan), memory_(memory), adapter_(adapter),
         rows_(plan.shape.rows), residual_(at_.residual), attended_(at_.attended), stream_(stream) {
     tables_.items = table<AttentionItem>(plan.upload.items);
     tables_.itemCount = table<int>(plan.upload.counts);
@@ -26,7 +26,8 @@ class StepLaunch {
   void run() {
     const UploadLayout& from = plan_.upload;
     clearReceived();
-    launchEmbed<T>(residual_, model_.weights.embeddings, table<int>(from.tokens), table<float>(0), table<int>(from.embedRows), rows_, shape_.hidden, stream_);
+    launchEmbed<T>(residual_, model_.weights.embeddings, {table<int>(from.tokens), memory_.pickedBefore, table<float>(0), table<int>(from.embedRows)}, rows_,
+                   shape_.hidden, stream_);
     launchRotation(at_.rotation, table<int>(from.positions), at_.frequencies, rows_, shape_.headDim, stream_);
     const bool wanted = plan_.shape.heads > 0 || plan_.shape.states > 0 || !plan_.received.empty();
     for (int i = 0; i < shape_.layers; i++) {
@@ -48,11 +49,11 @@ class StepLaunch {
  private:
   template <typename V>
   const V* table(size_t offset) const {
-    return reinterpret_cast<const V*>(upload_ + offset);
+    return reinterpret_cast<const V*>(memory_.upload + offset);
   }
   template <typename V>
   V* result(size_t offset) const {
-    return reinterpret_cast<V*>(results_ + offset);
+    return reinterpret_cast<V*>(memory_.results + offset);
   }
 
   void product(const Product<T>& matrix, const T* x, T* y, int yWidth, Epilogue epilogue, const LowRank<T>* change) {
@@ -117,9 +118,10 @@ class StepLaunch {
     if (plan_.shape.heads == 0) return;
     launchPickNorm<T>(nullptr, at_.states, residual_, at_.delta, table<int>(plan_.upload.headPick), model_.weights.norm, plan_.shape.heads, shape_.hidden,
                       model_.epsilon, stream_);
-    const HeadResults to{result<uint32_t>(plan_.results.tokens), result<float>(plan_.results.logProbabilities), result<uint32_t>(plan_.results.drawn)};
+    HeadResults to{result<uint32_t>(plan_.results.tokens), result<float>(plan_.results.logProbabilities), result<uint32_t>(plan_.results.drawn)};
     for (int first = 0; first < plan_.shape.heads; first += HEAD_ROWS) {
       const int count = std::min(HEAD_ROWS, plan_.shape.heads - first);
+      to.picked = memory_.picked + first;
       launchLogits(model_, at_.states + static_cast<size_t>(first) * shape_.hidden, count, stream_);
       launchTop(to, at_.logits(), table<HeadRow>(plan_.upload.headRows) + first, table<uint32_t>(0), table<Draw>(plan_.upload.draws), count, shape_.vocabulary,
                 plan_.shape.topK, at_.headWorkspace, stream_);
@@ -143,8 +145,7 @@ class StepLaunch {
   const ModelShape& shape_;
   const Scratch<T>& at_;
   const StepPlan& plan_;
-  const uint8_t* upload_;
-  uint8_t* results_;
+  const StepMemory memory_;
   const DeviceAdapter<T>* adapter_;
   int rows_;
   float* residual_;
@@ -156,14 +157,14 @@ class StepLaunch {
 }  // namespace
 
 template <typename T>
-void launchStep(const DeviceModel<T>& model, const StepPlan& plan, const uint8_t* upload, uint8_t* results, const DeviceAdapter<T>* adapter, bool chained,
+void launchStep(const DeviceModel<T>& model, const StepPlan& plan, const StepMemory& memory, const DeviceAdapter<T>* adapter, bool chained,
                 cudaStream_t stream) {
   const LaunchChain chain(chained);
-  StepLaunch<T>(model, plan, upload, results, adapter, stream).run();
+  StepLaunch<T>(model, plan, memory, adapter, stream).run();
   checkLaunches();
 }
 
-template void launchStep<bf16>(const DeviceModel<bf16>&, const StepPlan&, const uint8_t*, uint8_t*, const DeviceAdapter<bf16>*, bool, cudaStream_t);
-template void launchStep<float>(const DeviceModel<float>&, const StepPlan&, const uint8_t*, uint8_t*, const DeviceAdapter<float>*, bool, cudaStream_t);
+template void launchStep<bf16>(const DeviceModel<bf16>&, const StepPlan&, const StepMemory&, const DeviceAdapter<bf16>*, bool, cudaStream_t);
+template void launchStep<float>(const DeviceModel<float>&, const StepPlan&, const StepMemory&, const DeviceAdapter<float>*, bool, cudaStream_t);
 
 }  // namespace pie

@@ -24,10 +24,18 @@ struct DeviceModel {
   }
 };
 
-// Launches a step whose block lies at `upload` on the device and whose results go to `results` there. All launches follow from the plan's shape, the two
-// addresses and the adapter alone where the plan is padded, so that they may be captured; else from all of the plan. `chained`: see ../device/launch.h.
+// Where a step is on the device.
+struct StepMemory {
+  const uint8_t* upload;         // Its block.
+  uint8_t* results;
+  uint32_t* picked;              // By row of which tokens are wanted: the one that it picks.
+  const uint32_t* pickedBefore;  // Those of the step before it.
+};
+
+// Launches a step. All launches follow from the plan's shape, the addresses and the adapter alone where the plan is padded, so that they may be captured;
+// else from all of the plan. `chained`: see ../device/launch.h.
 template <typename T>
-void launchStep(const DeviceModel<T>& model, const StepPlan& plan, const uint8_t* upload, uint8_t* results, const DeviceAdapter<T>* adapter, bool chained,
+void launchStep(const DeviceModel<T>& model, const StepPlan& plan, const StepMemory& memory, const DeviceAdapter<T>* adapter, bool chained,
                 cudaStream_t stream);
 
 // scratch.logits = head of `rows` normed rows.

@@ -23,7 +23,7 @@ struct StepShape {
 // refers to them counts words (of embeds: rows) from the beginning of the block, so that no launch depends on where they lie.
 struct UploadLayout {
   size_t counts = 0;      // int: items of attention.
-  size_t tokens = 0;      // int × rows; -1 where an embed is taken.
+  size_t tokens = 0;      // int × rows; kernels/rows.h says what negative ones mean.
   size_t embedRows = 0;   // int × rows
   size_t positions = 0;   // int × rows
   size_t slots = 0;       // int × rows: where keys and values go.

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include "../kernels/rows.h"
 #include "masks.h"
 
 namespace pie {
@@ -20,7 +21,7 @@ class Writer {
     const UploadLayout& at = plan_.upload;
     for (int i = 0; i < piece.rows; i++) {
       const int from = piece.firstRow + i, to = row_ + i;
-      cursor_.at<int>(at.tokens)[to] = s.tokens ? static_cast<int>(s.tokens[from]) : -1;
+      cursor_.at<int>(at.tokens)[to] = s.tokens ? static_cast<int>(s.tokens[from]) : s.picked ? pickedToken(static_cast<int>(s.picked[from])) : EMBED_GIVEN;
       cursor_.at<int>(at.embedRows)[to] = 0;
       cursor_.at<int>(at.positions)[to] = static_cast<int>(s.positions[from]);
       cursor_.at<int>(at.slots)[to] = slotOf(s, piece, from);

@@ -49,6 +49,9 @@ Call randomCall(Random& random) {
   if (random.uniform() < 0.3) {
     call.tokens.clear();
     call.embeds = random.normals<float>(static_cast<size_t>(rows) * HIDDEN);
+  } else if (random.uniform() < 0.2) {
+    call.picked = std::move(call.tokens);
+    call.tokens.clear();
   }
   if (random.uniform() < 0.5) {
     const int kind = static_cast<int>(random.integer(0, 3));
@@ -145,7 +148,9 @@ class Reading {
   void inputs(const Piece& piece, int input, int row, const UploadLayout& at, const std::vector<uint8_t>& block) {
     const Call& call = calls_[piece.sequence];
     const int token = table<int>(block, at.tokens)[row];
-    if (call.embeds.empty()) {
+    if (!call.picked.empty()) {
+      CHECK_EQUAL(token, -2 - static_cast<int>(call.picked[input]));
+    } else if (call.embeds.empty()) {
       CHECK_EQUAL(token, static_cast<int>(call.tokens[input]));
     } else {
       CHECK_EQUAL(token, -1);

@@ -21,7 +21,7 @@ void checkBelow(const uint32_t* values, int count, int end, int sequence, const 
 void checkSequence(const Sequence& s, int index, const StepLimits& limits) {
   const std::string name = nameOf(index);
   if (s.rows < 1 || !s.positions) refuse(name + " has no inputs.");
-  if ((s.tokens != nullptr) == (s.embeds != nullptr)) refuse(name + " needs either tokens or embeds.");
+  if ((s.tokens != nullptr) + (s.embeds != nullptr) + (s.picked != nullptr) != 1) refuse(name + " needs either tokens or embeds, or picked tokens.");
   if (s.contextCount < 0 || (s.contextCount > 0 && !s.context)) refuse(name + " has no context.");
   if (static_cast<int64_t>(s.contextCount) + s.rows > limits.keys)
     refuse(name + " has " + std::to_string(static_cast<int64_t>(s.contextCount) + s.rows) + " keys; a step lists at most " + std::to_string(limits.keys) + ".");

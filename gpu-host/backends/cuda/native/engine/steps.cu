@@ -1,15 +1,18 @@
 #include "steps.h"
 #include <algorithm>
+#include <string>
+#include "errors.h"
 
 namespace pie {
 
 namespace {
 size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
+size_t pickedBytes(const PlanContext& context) { return aligned(context.limits.paddedRows * sizeof(uint32_t)); }
 }  // namespace
 
 template <typename T>
 size_t Steps<T>::areaBytes(const PlanContext& context) {
-  return 2 * (aligned(mostUploadBytes(context)) + aligned(mostResultBytes(context)));
+  return 2 * (aligned(mostUploadBytes(context)) + aligned(mostResultBytes(context)) + pickedBytes(context));
 }
 
 template <typename T>
@@ -19,7 +22,8 @@ Steps<T>::Steps(const DeviceModel<T>& model, uint8_t* areas, bool timing, bool d
   for (int i = 0; i < 2; i++) {
     areas_[i].upload = areas;
     areas_[i].results = areas + aligned(upload);
-    areas += aligned(upload) + aligned(results);
+    areas_[i].picked = reinterpret_cast<uint32_t*>(areas + aligned(upload) + aligned(results));
+    areas += aligned(upload) + aligned(results) + pickedBytes(model.context);
     tickets_.at(i).upload = PinnedBlock(upload);
     tickets_.at(i).results = PinnedBlock(results);
   }
@@ -33,6 +37,8 @@ Steps<T>::~Steps() {
 template <typename T>
 uint64_t Steps<T>::submit(const Batch& batch, const DeviceAdapter<T>* adapter) {
   const std::vector<Part> parts = splitBatch(batch, model_.context.limits);
+  checkPicked(batch, parts.size());
+  picks_ = 0;
   Ticket& ticket = tickets_.begin();
   try {
     if (parts.size() == 1) submitWhole(ticket, batch, parts.front(), adapter);
@@ -44,7 +50,21 @@ uint64_t Steps<T>::submit(const Batch& batch, const DeviceAdapter<T>* adapter) {
     for (const Stream* stream : {&uploads_, &computing_, &downloads_}) stream->synchronize();
     throw;
   }
+  if (parts.size() == 1) picks_ = parts.front().heads;
   return tickets_.commit(ticket);
+}
+
+template <typename T>
+void Steps<T>::checkPicked(const Batch& batch, size_t parts) const {
+  for (int i = 0; i < batch.count; i++) {
+    const Sequence& s = batch.sequences[i];
+    if (!s.picked) continue;
+    if (parts > 1) refuse("Sequence " + std::to_string(i) + " takes picked tokens, and the batch does not fit one device step.");
+    for (int row = 0; row < s.rows; row++)
+      if (s.picked[row] >= static_cast<uint32_t>(picks_))
+        refuse("Sequence " + std::to_string(i) + " takes picked token " + std::to_string(s.picked[row]) + " of " + std::to_string(picks_) +
+               " of the batch before, of which none can be taken when it did not fit one device step.");
+  }
 }
 
 // One upload, one download, which lands as it lies on the device.
@@ -137,7 +157,8 @@ void Steps<T>::enqueue(const StepPlan& plan, const uint8_t* block, const DeviceA
   computing_.wait(area.uploaded);
   computing_.wait(area.downloaded);
   if (started) started->record(computing_);
-  const auto launch = [&](bool chained) { launchStep<T>(model_, plan, area.upload, area.results, adapter, chained, computing_); };
+  const StepMemory memory{area.upload, area.results, area.picked, areas_[1 - area_].picked};
+  const auto launch = [&](bool chained) { launchStep<T>(model_, plan, memory, adapter, chained, computing_); };
   if (plan.shape.padded) graphs_.run({plan.shape, area_, adapter ? adapter->id() : 0}, computing_, launch);
   else launch(graphs_.chained());
   area.computed.record(computing_);

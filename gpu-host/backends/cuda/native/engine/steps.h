@@ -20,6 +20,7 @@ namespace pie {
 struct Area {
   uint8_t* upload = nullptr;
   uint8_t* results = nullptr;
+  uint32_t* picked = nullptr;  // The token that each row of the step picks, which the next step may read: it has the other area.
   Event uploaded, computed, downloaded;
 };
 
@@ -42,6 +43,7 @@ class Steps {
  private:
   // `started`, when it is given, is recorded where computing starts.
   void enqueue(const StepPlan& plan, const uint8_t* block, const DeviceAdapter<T>* adapter, const Event* started);
+  void checkPicked(const Batch& batch, size_t parts) const;
   void download(void* to, size_t from, size_t bytes);
   void submitWhole(Ticket& ticket, const Batch& batch, const Part& part, const DeviceAdapter<T>* adapter);
   void submitSplit(Ticket& ticket, const Batch& batch, const std::vector<Part>& parts, const DeviceAdapter<T>* adapter);
@@ -52,6 +54,7 @@ class Steps {
   Stream uploads_, computing_, downloads_;
   Area areas_[2];
   int area_ = 1;  // Of the last device step.
+  int picks_ = 0;  // Tokens that it picks, as far as the next batch may name them.
   Tickets tickets_;
   GraphCache graphs_;
 };

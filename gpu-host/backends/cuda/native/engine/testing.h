@@ -87,7 +87,7 @@ inline TinyModel tinyModel(uint64_t seed, const Variant& variant = {}) {
 struct Call {
   std::vector<uint32_t> tokens;
   std::vector<float> embeds;
-  std::vector<uint32_t> positions, context, writes, allowed;
+  std::vector<uint32_t> picked, positions, context, writes, allowed;
   std::vector<uint8_t> mask;
   std::vector<Draw> draws;
   int outputRows = 0, topK = 0;
@@ -101,6 +101,7 @@ struct Call {
     s.rows = rows();
     s.tokens = tokens.empty() ? nullptr : tokens.data();
     s.embeds = embeds.empty() ? nullptr : embeds.data();
+    s.picked = picked.empty() ? nullptr : picked.data();
     s.positions = positions.data();
     s.context = context.empty() ? nullptr : context.data();
     s.contextCount = static_cast<int>(context.size());

@@ -1,4 +1,4 @@
-// How a token is drawn, in double: the rule of `gpu-host/handlers/sampler.ts`, to hold the device's draws against.
+// How a token is drawn, in double: the rule of `gpu-host/backends/draw.ts`, to hold the device's draws against.
 #pragma once
 #include <cmath>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Draws as `gpu-host/handlers/sampler.ts` makes them, bit for bit: JavaScript's numbers are doubles, each operation rounded once and in order.
+// Draws as `gpu-host/backends/draw.ts` makes them, bit for bit: JavaScript's numbers are doubles, each operation rounded once and in order.
 #pragma once
 #include "head-rows.h"
 

@@ -30,14 +30,13 @@ __device__ __forceinline__ void storePlace(const FinishArguments& a, const HeadR
 }
 
 // The whole result of a row of which one token is wanted.
-__device__ __forceinline__ void storeFirst(const FinishArguments& a, const HeadRow& wanted, const SliceResult& row) {
+__device__ __forceinline__ void storeFirst(const FinishArguments& a, int at, const HeadRow& wanted, const SliceResult& row) {
   const bool nothing = row.most == NOT_ALLOWED;
   const bool noNumber = isWithoutNumber(row);
   const float logProbability = nothing ? -INFINITY : noNumber ? NAN : logProbabilityOf(row.most, row, logf(row.sum));
   storePlace(a, wanted, 0, nothing ? 0 : row.token, logProbability);
-  if (wanted.draw < 0) return;
-  a.results.drawn[wanted.draw] = noNumber ? NOTHING_DRAWN : 0;
-  if (a.results.drawnTokens) a.results.drawnTokens[wanted.draw] = noNumber ? NOTHING_DRAWN : nothing ? 0 : row.token;
+  if (a.results.picked) a.results.picked[at] = nothing || noNumber ? 0 : row.token;
+  if (wanted.draw >= 0) a.results.drawn[wanted.draw] = noNumber ? NOTHING_DRAWN : 0;
 }
 
 constexpr int GREEDY_THREADS = 128;
@@ -51,7 +50,7 @@ __global__ __launch_bounds__(GREEDY_THREADS) void finishGreedy(FinishArguments a
   const HeadRow wanted = a.rows[row];
   if (wanted.topK == 0) return;
   const SliceResult all = joinedByWarp(a.workspace.slices + static_cast<size_t>(row) * a.workspace.slicesPerRow, a.workspace.slicesPerRow);
-  if (threadIdx.x % 32 == 0) storeFirst(a, wanted, all);
+  if (threadIdx.x % 32 == 0) storeFirst(a, row, wanted, all);
 }
 
 // A block per row. ROOM: candidates that are sorted at once. The 1 lets it have the registers that it needs.
@@ -80,7 +79,7 @@ __global__ __launch_bounds__(THREADS, 1) void finishTop(FinishArguments a) {
   }
   __syncthreads();
   if (wanted.topK == 1) {
-    if (threadIdx.x == 0) storeFirst(a, wanted, all);
+    if (threadIdx.x == 0) storeFirst(a, row, wanted, all);
     return;
   }
   const int topK = min(wanted.topK, MAX_K);
@@ -133,7 +132,10 @@ __global__ __launch_bounds__(THREADS, 1) void finishTop(FinishArguments a) {
   };
   for (int place = threadIdx.x; place < topK; place += THREADS)
     storePlace(a, wanted, place, place < found ? indexOfKey(candidates[place]) : 0, noNumber && place == 0 ? NAN : logProbabilityAt(place));
-  if (wanted.draw < 0) return;
+  if (wanted.draw < 0) {
+    if (threadIdx.x == 0 && a.results.picked) a.results.picked[row] = noNumber || found == 0 ? 0 : indexOfKey(candidates[0]);
+    return;
+  }
   // The sums may take the place of the candidates, as those are read before.
   double* weights = reinterpret_cast<double*>(candidates + ROOM / 2);
   double* reached = reinterpret_cast<double*>(candidates);
@@ -141,7 +143,7 @@ __global__ __launch_bounds__(THREADS, 1) void finishTop(FinishArguments a) {
   if (threadIdx.x > 0) return;
   a.results.drawn[wanted.draw] = place;
   // Another thread may have stored the token, before a barrier of the draw.
-  if (a.results.drawnTokens) a.results.drawnTokens[wanted.draw] = noNumber ? NOTHING_DRAWN : a.results.tokens[wanted.firstResult + place];
+  if (a.results.picked) a.results.picked[row] = noNumber ? 0 : a.results.tokens[wanted.firstResult + place];
 }
 
 constexpr size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }

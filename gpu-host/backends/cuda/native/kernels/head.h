@@ -12,7 +12,7 @@ struct HeadRow {
   int draw;          // Index of its draw, or -1. The candidates are its topK tokens.
 };
 
-// How one token is drawn: the cuts of `gpu-host/handlers/sampler.ts`, in its order. Same seed and position, same token.
+// How one token is drawn: the cuts of `gpu-host/backends/draw.ts`, in its order. Same seed and position, same token.
 struct Draw {
   float temperature;  // 0: the most probable.
   float topP;
@@ -25,14 +25,14 @@ struct HeadResults {
   uint32_t* tokens;         // Most probable first, equal logits by token id; places past the last allowed token hold 0.
   float* logProbabilities;  // Natural logarithms over all (allowed) tokens at temperature 1; -Infinity past the last allowed one.
   uint32_t* drawn;          // By draw: place in the row's top tokens.
-  uint32_t* drawnTokens = nullptr;  // By draw: the token at that place. Null: not wanted.
+  uint32_t* picked = nullptr;  // By row: the token drawn, or else the most probable one; 0 where nothing was. Null: not wanted.
 };
 
 // Most topK that is computed on the device.
 constexpr int MAX_TOP_K = 2048;
 // Largest vocabulary: a token id is 18 bits of the keys that are sorted.
 constexpr int MAX_VOCABULARY = 1 << 18;
-// What is drawn, place and token, of a row without any number: its first log-probability is NaN.
+// What is drawn of a row without any number: its first log-probability is NaN.
 constexpr uint32_t NOTHING_DRAWN = 0xffffffff;
 
 // 256-byte aligned memory for launchTop of up to `maxRows` rows; its contents mean nothing between launches.

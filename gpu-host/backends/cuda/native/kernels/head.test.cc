@@ -25,7 +25,6 @@ struct Top {
   std::vector<uint32_t> tokens;
   std::vector<float> logProbabilities;
   uint32_t drawn = POISON;
-  uint32_t drawnToken = POISON;
 };
 
 // One launch for all rows. Their places are in the opposite order of the rows, with one between each that nobody may write.
@@ -53,15 +52,15 @@ std::vector<Top> run(const std::vector<Case>& cases, int maxTopK = 0) {
     }
   }
   DeviceArray<uint32_t> tokens(std::vector<uint32_t>(places, POISON)), drawn(std::vector<uint32_t>(draws.size() + 1, POISON)),
-      drawnTokens(std::vector<uint32_t>(draws.size() + 1, POISON));
+      picked(std::vector<uint32_t>(count + 1, POISON));
   DeviceArray<float> logProbabilities(std::vector<float>(places, 123));
   DeviceArray<float> onDevice(logits);
   DeviceArray<HeadRow> wanted(rows);
   DeviceArray<uint32_t> masks(allowed);
   DeviceArray<Draw> drawing(draws);
   DeviceArray<unsigned char> workspace(headWorkspaceBytes(count, vocabulary));
-  launchTop({tokens, logProbabilities, drawn, drawnTokens}, onDevice, wanted, masks, drawing, count, vocabulary, maxTopK, workspace, nullptr);
-  const auto t = tokens.host(), d = drawn.host(), dt = drawnTokens.host();
+  launchTop({tokens, logProbabilities, drawn, picked}, onDevice, wanted, masks, drawing, count, vocabulary, maxTopK, workspace, nullptr);
+  const auto t = tokens.host(), d = drawn.host(), p = picked.host();
   const auto l = logProbabilities.host();
   std::vector<Top> tops(count);
   CHECK_EQUAL(t[0], POISON);
@@ -71,13 +70,20 @@ std::vector<Top> run(const std::vector<Case>& cases, int maxTopK = 0) {
     tops[r].logProbabilities.assign(l.begin() + first, l.begin() + end);
     CHECK_EQUAL(t[end], POISON);
     CHECK_EQUAL(l[end], 123.0f);
-    if (rows[r].draw < 0 || rows[r].topK == 0) continue;
-    tops[r].drawn = d[rows[r].draw];
-    tops[r].drawnToken = dt[rows[r].draw];
-    CHECK_EQUAL(tops[r].drawnToken, tops[r].drawn == NOTHING_DRAWN ? NOTHING_DRAWN : tops[r].tokens[tops[r].drawn]);
+    if (rows[r].topK == 0) {
+      CHECK_EQUAL(p[r], POISON);
+      continue;
+    }
+    const bool noNumber = std::isnan(tops[r].logProbabilities[0]);
+    const bool isDrawn = rows[r].draw >= 0;
+    if (isDrawn) {
+      tops[r].drawn = d[rows[r].draw];
+      CHECK_EQUAL(tops[r].drawn == NOTHING_DRAWN, noNumber);
+    }
+    CHECK_EQUAL(p[r], noNumber ? 0u : tops[r].tokens[isDrawn ? tops[r].drawn : 0]);
   }
   CHECK_EQUAL(d.back(), POISON);
-  CHECK_EQUAL(dt.back(), POISON);
+  CHECK_EQUAL(p.back(), POISON);
   return tops;
 }
 

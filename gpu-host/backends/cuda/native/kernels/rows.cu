@@ -10,15 +10,15 @@ constexpr int EMBED_THREADS = 256;
 constexpr int NARROW_THREADS = 256;
 
 template <typename T, bool EIGHTS>
-__global__ __launch_bounds__(EMBED_THREADS) void embed(float* residual, const T* table, const int* tokens, const float* embeds, const int* embedRows,
-                                                       int hidden) {
+__global__ __launch_bounds__(EMBED_THREADS) void embed(float* residual, const T* table, EmbedInputs inputs, int hidden) {
   letNextBegin();
   waitForEarlier();
   const int row = blockIdx.x;
-  const int token = tokens[row];
+  int token = inputs.tokens[row];
+  if (token < EMBED_GIVEN) token = static_cast<int>(inputs.picked[pickedToken(token)]);
   float* to = residual + static_cast<size_t>(row) * hidden;
   const T* entry = token < 0 ? nullptr : table + static_cast<size_t>(token) * hidden;
-  const float* given = token < 0 ? embeds + static_cast<size_t>(embedRows[row]) * hidden : nullptr;
+  const float* given = token < 0 ? inputs.embeds + static_cast<size_t>(inputs.embedRows[row]) * hidden : nullptr;
   if constexpr (EIGHTS) {
     for (int i = (blockIdx.y * blockDim.x + threadIdx.x) * EIGHT; i < hidden; i += gridDim.y * blockDim.x * EIGHT)
       storeEight(to + i, entry ? loadEight(entry + i) : loadEight(given + i));
@@ -46,17 +46,17 @@ __global__ __launch_bounds__(NARROW_THREADS) void narrowPlain(T* narrow, const f
 }  // namespace
 
 template <typename T>
-void launchEmbed(float* residual, const T* table, const int* tokens, const float* embeds, const int* embedRows, int rows, int hidden, cudaStream_t stream) {
+void launchEmbed(float* residual, const T* table, const EmbedInputs& inputs, int rows, int hidden, cudaStream_t stream) {
   if (rows == 0) return;
-  const bool eights = hidden % EIGHT == 0 && areAligned(residual, table, embeds);
+  const bool eights = hidden % EIGHT == 0 && areAligned(residual, table, inputs.embeds);
   const int units = eights ? hidden / EIGHT : hidden;
   const int threads = min(EMBED_THREADS, divideUp(units, 32) * 32);
   // Few rows are spread over more blocks.
   const dim3 grid(rows, rows < 64 ? divideUp(units, threads) : 1);
   if (eights)
-    LAUNCH_CHAINED((embed<T, true>), grid, threads, 0, stream, residual, table, tokens, embeds, embedRows, hidden);
+    LAUNCH_CHAINED((embed<T, true>), grid, threads, 0, stream, residual, table, inputs, hidden);
   else
-    LAUNCH_CHAINED((embed<T, false>), grid, threads, 0, stream, residual, table, tokens, embeds, embedRows, hidden);
+    LAUNCH_CHAINED((embed<T, false>), grid, threads, 0, stream, residual, table, inputs, hidden);
 }
 
 template <typename T>
@@ -73,7 +73,7 @@ void launchNarrow(T* narrow, const float* wide, size_t count, cudaStream_t strea
 }
 
 #define ROWS_OF(T)                                                                                                  \
-  template void launchEmbed<T>(float*, const T*, const int*, const float*, const int*, int, int, cudaStream_t); \
+  template void launchEmbed<T>(float*, const T*, const EmbedInputs&, int, int, cudaStream_t); \
   template void launchNarrow<T>(T*, const float*, size_t, cudaStream_t);
 ROWS_OF(bf16)
 ROWS_OF(float)

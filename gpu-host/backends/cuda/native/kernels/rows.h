@@ -4,9 +4,21 @@
 
 namespace pie {
 
-// residual[r] = table[tokens[r]], or embeds[embedRows[r]] where tokens[r] is negative. `embeds` may be null when no token is.
+// What the token of an input says besides a token: that an embed is given instead, or which of the tokens that were picked on the device it is.
+constexpr int EMBED_GIVEN = -1;
+__host__ __device__ constexpr int pickedToken(int which) { return EMBED_GIVEN - 1 - which; }
+
+// Inputs of a step, by row.
+struct EmbedInputs {
+  const int* tokens;
+  const uint32_t* picked;  // All of them tokens. May be null when none is taken, as may what follows.
+  const float* embeds;
+  const int* embedRows;
+};
+
+// residual[r] = table[token], or the embed where one is given.
 template <typename T>
-void launchEmbed(float* residual, const T* table, const int* tokens, const float* embeds, const int* embedRows, int rows, int hidden, cudaStream_t stream);
+void launchEmbed(float* residual, const T* table, const EmbedInputs& inputs, int rows, int hidden, cudaStream_t stream);
 
 // out[r] = norm(residual[r]) * weight. With `delta`, residual[r] += delta[r] before that (RMSNorm: Zhang and Sennrich, 2019).
 // With `out` null only the sum is made.

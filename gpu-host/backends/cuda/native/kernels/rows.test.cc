@@ -56,18 +56,28 @@ void testEmbed(int rows, int hidden) {
   const auto table = random.normals<T>(vocabulary * hidden);
   const auto embeds = random.normals<float>(3 * hidden);
   std::vector<int> tokens(rows), embedRows(rows, -1);
+  const std::vector<uint32_t> picked{10, 0, 3, 7};
   std::vector<double> expected;
   for (int r = 0; r < rows; r++) {
-    const bool given = r % 3 == 1;
-    tokens[r] = given ? -1 : static_cast<int>(random.integer(0, vocabulary - 1));
-    if (given) embedRows[r] = static_cast<int>(random.integer(0, 2));
-    for (int i = 0; i < hidden; i++) expected.push_back(given ? embeds[embedRows[r] * hidden + i] : static_cast<float>(table[tokens[r] * hidden + i]));
+    const bool given = r % 3 == 1, taken = r % 4 == 3;
+    int token = static_cast<int>(random.integer(0, vocabulary - 1));
+    tokens[r] = given ? EMBED_GIVEN : token;
+    if (given) {
+      embedRows[r] = static_cast<int>(random.integer(0, 2));
+    } else if (taken) {
+      tokens[r] = pickedToken(token % 4);
+      token = static_cast<int>(picked[token % 4]);
+    }
+    for (int i = 0; i < hidden; i++) expected.push_back(given ? embeds[embedRows[r] * hidden + i] : static_cast<float>(table[token * hidden + i]));
   }
   DeviceArray<float> residual(rows * hidden + 1);
   residual.set(std::vector<float>(rows * hidden + 1, 7));
   const bool some = rows > 1;
   DeviceArray<float> given(embeds);
-  launchEmbed<T>(residual, DeviceArray<T>(table), DeviceArray<int>(tokens), some ? given.get() : nullptr, DeviceArray<int>(embedRows), rows, hidden, nullptr);
+  DeviceArray<T> rowsOfTable(table);
+  DeviceArray<int> onDevice(tokens), rowsOfEmbeds(embedRows);
+  DeviceArray<uint32_t> pickedOnDevice(picked);
+  launchEmbed<T>(residual, rowsOfTable, {onDevice, pickedOnDevice, some ? given.get() : nullptr, rowsOfEmbeds}, rows, hidden, nullptr);
   auto actual = residual.host();
   CHECK_EQUAL(actual.back(), 7.0f);
   actual.pop_back();

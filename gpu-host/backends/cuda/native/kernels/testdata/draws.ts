@@ -1,10 +1,11 @@
 /**
- * Makes `draws.h`: what `gpu-host/handlers/sampler.ts` and this Node's `Math.exp` give, for the tests of the draws on the device. When the sampler changes,
+ * Makes `draws.h`: what `gpu-host/handlers/sampler.ts` (`gpu-host/backends/draw.ts`) and this Node's `Math.exp` give, for the tests of the draws on the device. When the sampler changes,
  * write it again: `node gpu-host/backends/cuda/native/kernels/testdata/draws.ts`.
  */
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { pick, uniform } from '#gpu-host/handlers/sampler.ts';
+import { uniform } from '#gpu-host/backends/draw.ts';
+import { pick } from '#gpu-host/handlers/sampler.ts';
 
 const SEED = 20_261;
 let calls = 0;

@@ -1,0 +1,128 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { OutputRequest, SequenceInput, SequenceOutput } from './backend.ts';
+import { InvalidInput } from './check.ts';
+import { drawPlace } from './draw.ts';
+import { eachBackend } from './testing/each-backend.ts';
+import { range, run, values, wholeVocabulary } from './testing/scenario.ts';
+
+const STEPS = 10;
+const ROOM = STEPS + 2;
+
+/** The token that the last row of an output picks; a backend that does not draw leaves it to whoever asked. */
+function pickedOf({ output: asked }: SequenceInput, output: SequenceOutput): number {
+  assert.ok(asked.kind === 'top' && output.kind === 'top');
+  if (output.drawn) return output.drawn[0]!;
+  const draw = asked.draws?.[0];
+  return output.tokens[draw ? drawPlace(draw, output.logProbabilities, 0, output.topK) : 0]!;
+}
+
+/** A forward may follow another one that has not ended, and take the tokens that it picks. */
+eachBackend('steps ahead', (subject) => {
+  const { random, make } = subject;
+
+  /** What three sequences ask in turns; the last one asks for the probabilities of all, so that any difference shows. */
+  const asking = (sequence: number, position: number): OutputRequest => {
+    if (sequence === 0) return { kind: 'top', rows: 1, topK: 1, tokensOnly: true };
+    if (sequence === 2) return { ...wholeVocabulary(subject.model.config), states: position % 2 === 0 };
+    return {
+      ...{ kind: 'top', rows: 1, topK: 20 },
+      draws: [{ temperature: Math.fround(1.3), topP: Math.fround(0.95), minP: 0, seed: 7, position }],
+    };
+  };
+  /** The sequences' order changes, so that nobody's row stays the same. */
+  const orderAt = (step: number): readonly number[] => [0, 1, 2].map((i) => (i + step) % 3);
+  const decode = (sequence: number, step: number, inputs: SequenceInput['inputs']): SequenceInput => ({
+    ...make(Uint32Array.of(0)),
+    inputs,
+    positions: Uint32Array.of(step),
+    context: range(sequence * ROOM, sequence * ROOM + step),
+    writes: Uint32Array.of(sequence * ROOM + step),
+    output: asking(sequence, step),
+  });
+
+  async function oneByOne(): Promise<{ batch: readonly SequenceInput[]; outputs: readonly SequenceOutput[] }[]> {
+    const all: { batch: readonly SequenceInput[]; outputs: readonly SequenceOutput[] }[] = [];
+    const next = [3, 3, 3];
+    for (let step = 0; step < STEPS; step++) {
+      const batch = orderAt(step).map((sequence) =>
+        decode(sequence, step, { kind: 'tokens', tokens: Uint32Array.of(next[sequence]!) }),
+      );
+      const outputs = await subject.backend.forward(batch);
+      all.push({ batch, outputs });
+      for (const [i, sequence] of orderAt(step).entries()) next[sequence] = pickedOf(batch[i]!, outputs[i]!);
+    }
+    return all;
+  }
+
+  test('a chain of steps is the steps one by one', async () => {
+    if (subject.backend.ahead !== true) return;
+    const expected = await oneByOne();
+    const steps: Promise<readonly SequenceOutput[]>[] = [];
+    for (let step = 0; step < STEPS; step++) {
+      const batch = orderAt(step).map((sequence) => {
+        if (step === 0) return decode(sequence, step, { kind: 'tokens', tokens: Uint32Array.of(3) });
+        return decode(sequence, step, { kind: 'picked', rows: Uint32Array.of(orderAt(step - 1).indexOf(sequence)) });
+      });
+      // Two at once, and no more.
+      if (step > 1) await steps[step - 2];
+      steps.push(subject.backend.forward(batch));
+    }
+    for (const [step, outputs] of (await Promise.all(steps)).entries()) {
+      for (const [i, output] of outputs.entries()) {
+        const { batch, outputs: told } = expected[step]!;
+        assert.equal(pickedOf(batch[i]!, output), pickedOf(batch[i]!, told[i]!));
+        if (orderAt(step)[i] === 2) assert.deepEqual(values(output), values(told[i]!));
+      }
+    }
+  });
+
+  test('rows are counted over those of tokens, and may be taken in any order and more than once', async () => {
+    const prompts = [random.tokens(subject.model.config, 5), random.tokens(subject.model.config, 4)] as const;
+    const top = (tokens: Uint32Array, rows: number) =>
+      make(tokens, { output: { kind: 'top', rows, topK: 3, tokensOnly: rows === 2 } });
+    const before = [
+      make(prompts[0], { output: { kind: 'states', rows: 2 } }),
+      top(prompts[0], 3),
+      make(prompts[1], { output: { kind: 'none' } }),
+      top(prompts[1], 2),
+    ];
+    const [, first, , second] = await subject.backend.forward(before);
+    assert.ok(first?.kind === 'top' && second?.kind === 'top');
+    const picked = [...[0, 3, 6].map((i) => first.tokens[i]!), ...[0, 3].map((i) => second.tokens[i]!)];
+    const rows = Uint32Array.of(4, 0, 2, 2, 3, 1);
+    const follower = { ...make(rows), inputs: { kind: 'picked', rows } } as const;
+    if (subject.backend.ahead !== true) {
+      await assert.rejects(subject.backend.forward([follower]), InvalidInput);
+      return;
+    }
+    const [expected] = await run(subject.backend, make(rows.map((row) => picked[row]!)));
+    await subject.backend.forward(before);
+    assert.deepEqual((await run(subject.backend, follower))[0], expected, 'the one before has ended');
+    const underWay = subject.backend.forward(before);
+    const following = run(subject.backend, follower);
+    await underWay;
+    assert.deepEqual((await following)[0], expected, 'the one before is under way');
+  });
+
+  test('tokens that the batch before does not pick are refused', async () => {
+    const taking = (...rows: number[]): SequenceInput => ({
+      ...make(Uint32Array.from(rows)),
+      inputs: { kind: 'picked', rows: Uint32Array.from(rows) },
+    });
+    const refused = (sequence: SequenceInput) => assert.rejects(subject.backend.forward([sequence]), InvalidInput);
+    await run(subject.backend, make(Uint32Array.of(1, 2), { output: { kind: 'states', rows: 2 } }));
+    await refused(taking(0));
+    const two = make(Uint32Array.of(1, 2), { output: { kind: 'top', rows: 2, topK: 1 } });
+    await subject.backend.forward([two]);
+    await refused(taking(0, 2));
+    await refused(taking(0));
+    await subject.backend.forward([two]);
+    await refused({ ...taking(0, 1), positions: Uint32Array.of(0) });
+    if (subject.backend.ahead !== true) return;
+    await subject.backend.forward([two]);
+    await subject.backend.forward([taking(1)]);
+    await assert.rejects(subject.backend.forward([make(Uint32Array.of(1_000_000))]), InvalidInput);
+    await refused(taking(0));
+  });
+});

@@ -1,0 +1,163 @@
+// Steps that take the tokens which the step before picks, handed over before that has ended, against the same steps with the tokens told.
+#include <memory>
+#include "testing.h"
+
+using namespace pie;
+using testing::Random;
+
+namespace {
+
+constexpr int SEQUENCES = 3, STEPS = 14, ROOM = 20;
+
+// What each sequence asks of a row: the most probable token, a draw of several, the first of several, a draw among few allowed ones.
+Call asking(int kind, int step) {
+  Call call;
+  call.outputRows = 1;
+  call.topK = kind == 0 ? 1 : 5;
+  call.states = kind == 2;
+  if (kind % 2 == 1) call.draws.push_back({1.5f, 0.95f, 0.01f, 77u + static_cast<uint32_t>(kind), static_cast<uint32_t>(step)});
+  if (kind == 3) call.allowed = {0x10410, 0x80};
+  return call;
+}
+
+// One token after `step` others of the sequence, whose slots are its own.
+Call decode(int sequence, int kind, int step) {
+  Call call = asking(kind, step);
+  const uint32_t first = static_cast<uint32_t>(sequence) * ROOM, at = first + static_cast<uint32_t>(step);
+  call.positions = {static_cast<uint32_t>(step)};
+  call.context = range(first, at);
+  call.writes = {at};
+  return call;
+}
+
+uint32_t pickedOf(const Call& call, const Answer& answer) { return answer.tokens[call.draws.empty() ? 0 : answer.drawn[0]]; }
+
+// In an order that changes from step to step, so that a row of the step before is another one's.
+std::vector<int> orderOf(int step) {
+  std::vector<int> order;
+  for (int i = 0; i < SEQUENCES; i++) order.push_back((i + step) % SEQUENCES);
+  return order;
+}
+
+using Transcript = std::vector<std::vector<Answer>>;
+
+Transcript oneByOne(Engine& engine, const std::vector<int>& kinds) {
+  Transcript all;
+  std::vector<uint32_t> tokens(SEQUENCES, 3);
+  for (int step = 0; step < STEPS; step++) {
+    const std::vector<int> order = orderOf(step);
+    std::vector<Call> calls;
+    for (const int sequence : order) {
+      calls.push_back(decode(sequence, kinds[sequence], step));
+      calls.back().tokens = {tokens[sequence]};
+    }
+    all.push_back(runCalls(engine, calls));
+    for (int i = 0; i < SEQUENCES; i++) tokens[order[i]] = pickedOf(calls[i], all.back()[i]);
+  }
+  return all;
+}
+
+Transcript ahead(Engine& engine, const std::vector<int>& kinds) {
+  Transcript all;
+  std::vector<Call> under;
+  uint64_t last = 0;
+  for (int step = 0; step < STEPS; step++) {
+    const std::vector<int> order = orderOf(step), before = orderOf(step - 1 + SEQUENCES);
+    std::vector<Call> calls;
+    for (const int sequence : order) {
+      calls.push_back(decode(sequence, kinds[sequence], step));
+      if (step == 0) calls.back().tokens = {3};
+      else calls.back().picked = {static_cast<uint32_t>(std::find(before.begin(), before.end(), sequence) - before.begin())};
+    }
+    const uint64_t next = submitCalls(engine, calls);
+    if (step > 0) all.push_back(answersOf(engine.wait(last), under, 32));
+    under = calls;
+    last = next;
+  }
+  all.push_back(answersOf(engine.wait(last), under, 32));
+  return all;
+}
+
+}  // namespace
+
+TEST("steps handed over ahead are the steps one by one, bit for bit, in every precision, from graphs and directly") {
+  for (const Precision precision : {Precision::Float32, Precision::Bf16, Precision::Int8}) {
+    for (const bool graphs : {true, false}) {
+      for (const std::vector<int>& kinds : {std::vector<int>{0, 0, 0}, std::vector<int>{0, 1, 2}, std::vector<int>{3, 2, 1}}) {
+        TinyModel model = tinyModel(31, {.headDim = 16, .intermediate = 64});
+        model.options.precision = precision;
+        model.options.graphs = graphs;
+        const auto first = Engine::create(model.options, model.source()), second = Engine::create(model.options, model.source());
+        const Transcript expected = oneByOne(*first, kinds), actual = ahead(*second, kinds);
+        REQUIRE(actual.size() == expected.size());
+        for (size_t step = 0; step < expected.size(); step++)
+          for (int i = 0; i < SEQUENCES; i++) {
+            CHECK(actual[step][i].tokens == expected[step][i].tokens);
+            CHECK(actual[step][i].drawn == expected[step][i].drawn);
+            CHECK(actual[step][i].states == expected[step][i].states);
+          }
+      }
+    }
+  }
+}
+
+TEST("several rows of one sequence, and rows of another that picks many, are taken in any order") {
+  const TinyModel model = tinyModel(32);
+  const auto engine = Engine::create(model.options, model.source()), told = Engine::create(model.options, model.source());
+  Random random(5);
+  Call wide = makeCall(randomTokens(random, 6), {}, {});
+  wide.topK = 2;
+  Call without = makeCall(randomTokens(random, 2));
+  without.topK = 0;
+  const std::vector<Call> before = {wide, without, makeCall(randomTokens(random, 2))};
+  const uint64_t step = submitCalls(*engine, before);
+  Call follower = makeCall({}, {}, range(0, 4));
+  follower.picked = {7, 0, 5, 5};  // Of 8: the one that wants no tokens has none.
+  follower.positions = range(0, 4);
+  follower.outputRows = 4;
+  const std::vector<Answer> after = runCalls(*engine, {follower});
+  const std::vector<Answer> first = answersOf(engine->wait(step), before, 32);
+  follower.tokens = {first[2].tokens[61], first[0].tokens[0], first[0].tokens[10], first[0].tokens[10]};
+  follower.picked.clear();
+  CHECK(after[0].states == runCalls(*told, {follower})[0].states);
+}
+
+TEST("where no number is, or nothing is allowed, the token that is picked is 0") {
+  const TinyModel model = tinyModel(33);
+  const auto engine = Engine::create(model.options, model.source()), told = Engine::create(model.options, model.source());
+  Call broken = asking(1, 0), nothing = asking(0, 0), several = asking(2, 0);
+  broken.embeds.assign(32, NAN);
+  several.embeds.assign(32, NAN);
+  nothing.tokens = {9};
+  nothing.allowed = {0, 0};
+  for (Call* call : {&broken, &nothing, &several}) call->positions = {0};
+  const uint64_t step = submitCalls(*engine, {broken, nothing, several});
+  Call follower = makeCall({0, 0, 0});
+  const std::vector<Answer> expected = runCalls(*told, {follower});
+  follower.tokens.clear();
+  follower.picked = {0, 1, 2};
+  CHECK(runCalls(*engine, {follower})[0].states == expected[0].states);
+  CHECK_EQUAL(engine->wait(step).drawn[0], NOTHING_DRAWN);
+}
+
+TEST("what was not picked is not taken") {
+  const TinyModel model = tinyModel(34);
+  const auto engine = Engine::create(model.options, model.source());
+  Random random(6);
+  const auto taking = [](uint32_t row) {
+    Call call = makeCall({0});
+    call.tokens.clear();
+    call.picked = {row};
+    return call;
+  };
+  CHECK_THROWS(submitCalls(*engine, {taking(0)}), "picked token 0 of 0");
+  submitCalls(*engine, {makeCall({1, 2})});
+  CHECK_THROWS(submitCalls(*engine, {taking(2)}), "picked token 2 of 2");
+  // A batch that is refused changes nothing.
+  submitCalls(*engine, {taking(1)});
+  // 70 rows are two steps of 64 at most.
+  submitCalls(*engine, {makeCall(randomTokens(random, 40)), makeCall(randomTokens(random, 30))});
+  CHECK_THROWS(submitCalls(*engine, {taking(0)}), "did not fit one device step");
+  submitCalls(*engine, {makeCall({1})});
+  CHECK_THROWS(submitCalls(*engine, {taking(0), makeCall(randomTokens(random, 40)), makeCall(randomTokens(random, 30))}), "does not fit one device step");
+}
