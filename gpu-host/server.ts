@@ -182,6 +182,7 @@ function modelStats(engine: ModelEngine): ModelStats {
     queues: batcher.queues,
     waitingCalls: batcher.waiting,
     batches: stats.batches,
+    stepsAhead: stats.stepsAhead,
     meanBatchSize: stats.batches === 0 ? 0 : stats.sequences / stats.batches,
     batchSizes: [...stats.batchSizes],
     tokens: stats.tokens,

@@ -27,6 +27,13 @@ export class AwaitedQueues {
     this.#queues.delete(queue);
   }
 
+  /** Whether one of them may still be back in time. */
+  expects(nowMs: number): boolean {
+    for (const { answeredMs } of this.#queues)
+      if (answeredMs !== undefined && nowMs - answeredMs < this.#maxMs) return true;
+    return false;
+  }
+
   forget(queue: BatchQueue): void {
     this.#queues.delete(queue);
   }

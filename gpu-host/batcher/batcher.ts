@@ -1,4 +1,5 @@
 import { AwaitedQueues } from './awaited.ts';
+import type { Batch, Grant } from './batch.ts';
 import type { BatchCall } from './call.ts';
 import { admitFollowers, dismissFollowers } from './followers.ts';
 import { DEFAULT_GRACE, type GracePolicy, graceMs } from './policies/adaptive.ts';
@@ -13,6 +14,7 @@ import { type BatchLimits, DEFAULT_LIMITS, selectForwards } from './select.ts';
 import { VariantTurns } from './turns.ts';
 import { lendUrgency, relendUrgency, sortByUrgency, urgency } from './urgency.ts';
 
+export type { Batch, Grant } from './batch.ts';
 export type { BatchPolicy } from './policies/policy.ts';
 
 export interface BatcherOptions {
@@ -26,25 +28,6 @@ export interface BatcherOptions {
 export interface QueueOptions {
   /** Priorities of the queue are clamped to ± this; 10 unless told. */
   readonly maxPriority?: number;
-}
-
-/** Part of a call that goes with a batch. */
-export interface Grant {
-  readonly call: BatchCall;
-  /** Inputs of this batch, from where the call stands. */
-  readonly tokens: number;
-  /** Calls before it in this batch whose keys and values it needs: when one of them fails, so must this. Absent when there is none. */
-  readonly after?: readonly BatchCall[];
-}
-
-/** What the device does next: encodings alone; or forwards, then projections, of which either may be empty. */
-export interface Batch {
-  /** A call that follows another one of the batch comes behind it. */
-  readonly forwards: readonly Grant[];
-  /** Projections of states that are there, or that the forwards of this batch make. */
-  readonly projections: readonly BatchCall[];
-  /** Pictures to encode in one step. */
-  readonly encodings: readonly BatchCall[];
 }
 
 /** How many calls went with a batch instead of waiting for its end, since the start. */
@@ -205,6 +188,28 @@ export class Batcher {
     return this.#awaited.size > 0 && nowMs - this.#lastEndMs < WATCH_MS;
   }
 
+  /**
+   * Whether the runs of the batch on the device may go on without being chosen again: no call can go, none is expected by when it could, and the policy is
+   * not one that gathers calls.
+   */
+  isAlone(nowMs: number): boolean {
+    if (this.waiting > 0 || this.#instants.length > 0 || this.#idles.length > 0) return false;
+    const { kind } = this.#policy;
+    return (kind === 'adaptive' || kind === 'eager') && !this.#awaited.expects(nowMs);
+  }
+
+  /** One of several steps of the batch on the device is done, and the next one has begun. */
+  stepped(nowMs: number): void {
+    this.#startedMs = nowMs;
+  }
+
+  /** A run goes on with a step of the batch that is on the device. It counts as newly come. */
+  goesOn(call: BatchCall, nowMs: number): void {
+    // What it was lent moves along: a run that others wait for has their priority, not their age.
+    if (call.links?.lentMs !== undefined) call.links.lentMs += nowMs - call.arrivedMs;
+    call.arrivedMs = nowMs;
+  }
+
   /** The device is free again. Every call of the batch must have been finished, resumed or paused before. */
   ended(nowMs: number): void {
     this.#busy = undefined;
@@ -231,11 +236,7 @@ export class Batcher {
    */
   resume(call: BatchCall, nowMs: number): void {
     if (call.state === 'done' || call.state === 'queued') return;
-    if (call.continues) {
-      // What it was lent moves along: a run that others wait for has their priority, not their age.
-      if (call.links?.lentMs !== undefined) call.links.lentMs += nowMs - call.arrivedMs;
-      call.arrivedMs = nowMs;
-    }
+    if (call.continues) this.goesOn(call, nowMs);
     this.#makeReady(call);
   }
 

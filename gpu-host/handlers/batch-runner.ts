@@ -3,8 +3,11 @@ import { checkInputs, checkSequence, InvalidInput } from '../backends/check.ts';
 import type { Batch, Grant } from '../batcher/batcher.ts';
 import type { BatchCall } from '../batcher/call.ts';
 import { dependencyFault } from '../memory/fault.ts';
+import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
 import type { BatchTracer } from '../telemetry/batch-trace.ts';
+import { type RowUnderWay, rowsAhead } from './ahead.ts';
 import type { DeviceCall, HostCall, ModelContext } from './call.ts';
+import { DeviceStep, type StepPart } from './device-step.ts';
 import type { EmbedImageCall } from './embed-image.ts';
 import { ForwardCall } from './forward.ts';
 import type { Payer } from './meter.ts';
@@ -12,8 +15,14 @@ import { DistributionCall, type ProjectCall, ScoreCall } from './project.ts';
 import { RunCall } from './run.ts';
 import type { StepStats } from './stats.ts';
 
-/** What becomes of a call after its part of a batch. */
-export interface CallEnds {
+/** What the runner asks of whoever has it do batches. */
+export interface BatchTurns {
+  /** Whether nothing but the batch's calls wants the device or the memory, so that runs may go on without being chosen again. */
+  isAlone(): boolean;
+  /** One step of several is done: what was written goes out, and what has come is looked at. */
+  stepped(): Promise<void>;
+  /** A run goes on with a step that is on the device already. */
+  goesOn(call: HostCall): void;
   /** It is complete. */
   finish(call: HostCall): void;
   /** It has inputs left. */
@@ -22,28 +31,25 @@ export interface CallEnds {
   pause(call: HostCall): void;
 }
 
-interface Prepared {
-  readonly call: DeviceCall;
-  readonly grant: Grant;
-  readonly sequence: SequenceInput;
-}
-
 /**
  * Does one batch on the device: prepares its calls, computes them in one step, hands out what came of it, then projects what did not fit
- * the step. A call's fault stays its own: what the backend would refuse is found when the call is prepared, and where that was missed, the calls of
+ * the step. Where runs are alone and the backend works ahead, further steps of theirs follow, each handed over while the one before is computed, until
+ * something else waits: memory is not touched before they are done. A call's fault stays its own: what the backend would refuse is found when the call is prepared, and where that was missed, the calls of
  * the batch are computed one by one.
  */
 export class BatchRunner {
   readonly #context: ModelContext;
   readonly #stats: StepStats;
   readonly #traces: BatchTracer | undefined;
-  readonly #ends: CallEnds;
+  readonly #turns: BatchTurns;
+  /** Up to here the device's time was charged. */
+  #chargedMs = 0;
 
-  constructor(context: ModelContext, stats: StepStats, traces: BatchTracer | undefined, ends: CallEnds) {
+  constructor(context: ModelContext, stats: StepStats, traces: BatchTracer | undefined, turns: BatchTurns) {
     this.#context = context;
     this.#stats = stats;
     this.#traces = traces;
-    this.#ends = ends;
+    this.#turns = turns;
   }
 
   async run(batch: Batch): Promise<void> {
@@ -69,62 +75,118 @@ export class BatchRunner {
   async #forward(grants: readonly Grant[], projections: readonly ProjectCall[]): Promise<Set<ProjectCall>> {
     const answered = new Set<ProjectCall>();
     const prepared = this.#prepare(grants, projections);
-    if (prepared.length > 0) await this.#compute(prepared, answered);
+    if (prepared.length > 0) await this.#compute(prepared, answered, projections.length === 0);
     return answered;
   }
 
-  async #compute(prepared: readonly Prepared[], answered: Set<ProjectCall>): Promise<void> {
-    const sequences = prepared.map(({ sequence }) => sequence);
-    const startedMs = performance.now();
-    let outputs: readonly SequenceOutput[];
-    try {
-      outputs = await this.#charged(prepared, inputsOf, meterOf, () => this.#context.backend.forward(sequences));
-      if (outputs.length !== sequences.length) throw new Error('the backend returned another number of outputs');
-    } catch (error) {
-      // Nothing was computed, and one of them is to blame.
-      if (error instanceof InvalidInput && prepared.length > 1) {
-        await this.#computeEach(prepared, answered);
+  /** @param mayGoOn whether steps of its runs may follow */
+  async #compute(prepared: readonly StepPart[], answered: Set<ProjectCall>, mayGoOn: boolean): Promise<void> {
+    let step: DeviceStep | undefined = new DeviceStep(this.#context.backend, prepared, false);
+    while (step) {
+      const next: DeviceStep | undefined = mayGoOn ? this.#goAhead(step) : undefined;
+      await step.ended;
+      const startedMs = this.#charge(step);
+      if (step.failure) {
+        await this.#failStep(step, step.failure.error, next, answered);
         return;
       }
-      for (const { call } of prepared) this.#fail(call, deviceError(error));
-      return;
+      this.#acceptStep(step, startedMs, next, answered);
+      step = next;
+      if (step) await this.#turns.stepped();
     }
-    const endedMs = performance.now();
-    this.#stats.step(sequences, endedMs - startedMs);
-    for (const { call } of prepared) this.#stats.waited(startedMs - call.arrivedMs);
-    this.#trace(prepared, startedMs, endedMs);
-    for (const [i, { call, grant }] of prepared.entries()) {
+  }
+
+  /** Hands the step after this one over, when its calls may go on. */
+  #goAhead({ parts, failure }: DeviceStep): DeviceStep | undefined {
+    const { backend } = this.#context;
+    if (backend.ahead !== true || failure || !this.#turns.isAlone()) return undefined;
+    const prepared: StepPart[] = [];
+    for (const row of rowsAhead(parts.map(rowOf), RUN_WINDOW_TOKENS)) {
+      const { call, grant } = parts[row] as StepPart;
+      if (!(call instanceof RunCall)) throw new Error('only runs go on');
+      this.#try(call, () => prepared.push({ call, grant, sequence: this.#checkedSequence(call.prepareAhead(row)) }));
+    }
+    return prepared.length > 0 ? new DeviceStep(backend, prepared, true) : undefined;
+  }
+
+  /** At the expense of the parts' inferlets: also when it failed, and of those too that have ended meanwhile. No moment is charged twice. @returns when the device began */
+  #charge({ parts, submittedMs, endedMs }: DeviceStep): number {
+    const startedMs = Math.max(submittedMs, this.#chargedMs);
+    this.#chargedMs = Math.max(endedMs, this.#chargedMs);
+    this.#stats.time.spend(this.#chargedMs - startedMs, parts, inputsOf, meterOf);
+    return startedMs;
+  }
+
+  #acceptStep(step: DeviceStep, startedMs: number, next: DeviceStep | undefined, answered: Set<ProjectCall>): void {
+    const { parts, outputs } = step;
+    this.#tell(step, startedMs);
+    const going = next && new Set(next.parts.map(({ call }) => call));
+    for (const [i, { call, grant }] of parts.entries()) {
+      if (call.state === 'done') continue;
       const acceptedMs = call.span === '' ? 0 : performance.now();
-      this.#accept(call, grant, outputs[i] as SequenceOutput, answered);
+      this.#accept(call, grant, outputs[i] as SequenceOutput, answered, going?.has(call) ?? false);
       if (call.span !== '' && call.samples) this.#traces?.sampled(call, acceptedMs, performance.now());
     }
   }
 
+  /** Nothing of the step was computed, nor of the one that was handed over ahead for after it. */
+  async #failStep(
+    step: DeviceStep,
+    error: unknown,
+    next: DeviceStep | undefined,
+    answered: Set<ProjectCall>,
+  ): Promise<void> {
+    if (next) {
+      await next.ended;
+      this.#charge(next);
+      for (const call of openRuns(next)) call.retract();
+    }
+    const refused = error instanceof InvalidInput;
+    if (refused && step.isAhead) {
+      // It could not take tokens of the step before; now they are known.
+      for (const call of openRuns(step)) {
+        call.retract();
+        if (call.hostQueue.space.closed) this.#turns.finish(call);
+        else this.#turns.resume(call);
+      }
+      return;
+    }
+    // One of them is to blame.
+    if (refused && step.parts.length > 1) return this.#computeEach(step.parts, answered);
+    for (const { call } of step.parts) if (call.state !== 'done') this.#fail(call, deviceError(error));
+  }
+
   /** One after another, as the batch has them: later ones may need what those before them make. */
-  async #computeEach(prepared: readonly Prepared[], answered: Set<ProjectCall>): Promise<void> {
+  async #computeEach(prepared: readonly StepPart[], answered: Set<ProjectCall>): Promise<void> {
     for (const each of prepared) {
+      if (each.call.state === 'done') continue;
       if (each.call.hostQueue.space.closed) {
-        this.#ends.finish(each.call);
+        this.#turns.finish(each.call);
         continue;
       }
       const ready = this.#try(each.call, () => checkBefore(each.grant));
-      if (ready) await this.#compute([each], answered);
+      if (ready) await this.#compute([each], answered, false);
     }
   }
 
-  #trace(prepared: readonly Prepared[], startedMs: number, endedMs: number): void {
-    if (!this.#traces || !prepared.some(({ call }) => call.span !== '')) return;
-    const parts = prepared.map(({ call, sequence }) => ({ call, inputs: sequence.positions.length }));
-    this.#traces.computed(parts, { startedMs, endedMs, padding: this.#context.backend.batchPadding?.() ?? 0 });
+  /** Statistics and traces of a step that was computed. */
+  #tell({ parts, isAhead, endedMs }: DeviceStep, startedMs: number): void {
+    const sequences = parts.map(({ sequence }) => sequence);
+    this.#stats.step(sequences, endedMs - startedMs, isAhead);
+    const wanted = parts.filter(({ call }) => call.state !== 'done');
+    for (const { call } of wanted) this.#stats.waited(Math.max(0, startedMs - call.arrivedMs));
+    if (!this.#traces || !wanted.some(({ call }) => call.span !== '')) return;
+    const traced = wanted.map(({ call, sequence }) => ({ call, inputs: sequence.positions.length }));
+    this.#traces.computed(traced, { startedMs, endedMs, padding: this.#context.backend.batchPadding?.() ?? 0 });
   }
 
-  #prepare(grants: readonly Grant[], projections: readonly ProjectCall[]): Prepared[] {
-    const prepared: Prepared[] = [];
+  #prepare(grants: readonly Grant[], projections: readonly ProjectCall[]): StepPart[] {
+    const prepared: StepPart[] = [];
     for (const grant of grants) {
       const call = grant.call as DeviceCall;
       if (call instanceof RunCall && call.stopped) {
         call.endStopped();
-        this.#ends.finish(call);
+        this.#turns.finish(call);
         continue;
       }
       if (call instanceof ForwardCall) call.ride(ridersOf(call, projections));
@@ -136,7 +198,7 @@ export class BatchRunner {
     // Room for one call may have been made by ending the inferlet of another: that one's slots are somebody else's now.
     return prepared.filter(({ call }) => {
       if (!call.hostQueue.space.closed) return true;
-      this.#ends.finish(call);
+      this.#turns.finish(call);
       return false;
     });
   }
@@ -144,27 +206,37 @@ export class BatchRunner {
   #sequence(call: DeviceCall, tokens: number): SequenceInput {
     // Its space may have been ended for the room of a call before it.
     if (call.hostQueue.space.closed) throw new Error('the inferlet has ended');
-    const { backend } = this.#context;
     const { adapter } = call;
     const prepared = call.prepare(tokens);
-    const sequence = adapter ? { ...prepared, adapter } : prepared;
+    return this.#checkedSequence(adapter ? { ...prepared, adapter } : prepared);
+  }
+
+  #checkedSequence(sequence: SequenceInput): SequenceInput {
+    const { backend } = this.#context;
     if (backend.checksSlots) checkInputs(backend.config, sequence);
     else checkSequence(backend.config, backend.pageSize * backend.pageCount, sequence);
     return sequence;
   }
 
-  #accept(call: DeviceCall, grant: Grant, output: SequenceOutput, answered: Set<ProjectCall>): void {
+  #accept(
+    call: DeviceCall,
+    grant: Grant,
+    output: SequenceOutput,
+    answered: Set<ProjectCall>,
+    isUnderWay: boolean,
+  ): void {
     if (call.hostQueue.space.closed) {
-      this.#ends.finish(call);
+      this.#turns.finish(call);
       return;
     }
     this.#try(call, () => {
       checkBefore(grant);
       const progress = call.accept(output);
       if (call instanceof ForwardCall) this.#answerRiders(call, output, answered);
-      if (progress === 'done') this.#ends.finish(call);
-      else if (progress === 'more') this.#ends.resume(call);
-      else this.#ends.pause(call);
+      if (progress === 'done') this.#turns.finish(call);
+      else if (progress === 'more' && isUnderWay) this.#turns.goesOn(call);
+      else if (progress === 'more') this.#turns.resume(call);
+      else this.#turns.pause(call);
     });
   }
 
@@ -176,7 +248,7 @@ export class BatchRunner {
       this.#stats.fusedProjections++;
       this.#try(call, () => {
         call.accept(output, row);
-        this.#ends.finish(call);
+        this.#turns.finish(call);
       });
     }
   }
@@ -224,7 +296,7 @@ export class BatchRunner {
     for (const [i, call] of ready.entries()) {
       this.#try(call, () => {
         if (!call.hostQueue.space.closed) call.accept(encoded[i] as Float32Array);
-        this.#ends.finish(call);
+        this.#turns.finish(call);
       });
     }
   }
@@ -258,7 +330,7 @@ export class BatchRunner {
     for (const [row, call] of ready.entries()) {
       this.#try(call, () => {
         accept(call, result, row);
-        this.#ends.finish(call);
+        this.#turns.finish(call);
       });
     }
   }
@@ -292,12 +364,23 @@ export class BatchRunner {
   #fail(call: HostCall, error: unknown): void {
     if (!call.hostQueue.space.closed) this.#stats.failedCalls++;
     call.fail(error);
-    this.#ends.finish(call);
+    this.#turns.finish(call);
   }
 }
 
-const inputsOf = ({ sequence }: Prepared): number => sequence.positions.length;
-const meterOf = ({ call }: Prepared): Payer => payerOf(call);
+/** Whose row a part of a step is, to those who decide who goes on. */
+function rowOf({ call }: StepPart): RowUnderWay {
+  if (call.state === 'done') return 'ended';
+  return call instanceof RunCall ? call : 'other';
+}
+
+/** The runs of a step ahead that have not ended since. */
+function openRuns({ parts }: DeviceStep): RunCall[] {
+  return parts.flatMap(({ call }) => (call instanceof RunCall && call.state !== 'done' ? [call] : []));
+}
+
+const inputsOf = ({ sequence }: StepPart): number => sequence.positions.length;
+const meterOf = ({ call }: StepPart): Payer => payerOf(call);
 const tokensOf = ({ tokens }: HostCall): number => tokens;
 const payerOf = ({ hostQueue }: HostCall): Payer => hostQueue.space.port.meter;
 

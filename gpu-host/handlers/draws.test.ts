@@ -64,7 +64,7 @@ test('a device that draws gives the tokens that are picked here otherwise, and n
       },
     });
   const undrawn = (inner: Backend) =>
-    wrapBackend(inner, { forward: (batch) => inner.forward(batch.map(withoutDraws)) });
+    wrapBackend(inner, { ahead: false, forward: (batch) => inner.forward(batch.map(withoutDraws)) });
   const results: number[][][] = [];
   for (const wrap of [watch, undrawn]) {
     await using host = await startTestHost({ backend: 'cuda', seed: 9, wrap });
@@ -87,6 +87,7 @@ function withoutDraws(sequence: SequenceInput): SequenceInput {
 test('a row without numbers draws nothing, and its call is told so', async () => {
   const nothing = (inner: Backend) =>
     wrapBackend(inner, {
+      ahead: false,
       forward: async (batch) => {
         const outputs = await inner.forward(batch.map(withoutDraws));
         return outputs.map((output) =>

@@ -133,6 +133,17 @@ export class ModelEngine {
     };
     const traces = tracer && new BatchTracer(tracer, model.name, model.backend.device);
     this.#runner = new BatchRunner(context, this.stats, traces, {
+      isAlone: () =>
+        !this.#stopped &&
+        this.#closing.length === 0 &&
+        this.#ended.length === 0 &&
+        this.batcher.isAlone(performance.now()),
+      stepped: async () => {
+        this.batcher.stepped(performance.now());
+        this.#flush();
+        await nextTurn();
+      },
+      goesOn: (call) => this.batcher.goesOn(call, performance.now()),
       finish: (call) => this.#finish(call),
       resume: (call) => this.batcher.resume(call, performance.now()),
       pause: (call) => {

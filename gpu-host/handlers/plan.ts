@@ -42,7 +42,7 @@ export class ForwardPlan {
   readonly positions: Uint32Array;
   /** Inputs that need no computing any more: taken from the prefix cache, or computed. */
   done: number;
-  /** Inputs after those that are being computed. */
+  /** Inputs after those, whose slots count as filled: they are being computed. */
   reserved = 0;
   /** Inputs that came from the prefix cache; the rest have slots. */
   readonly taken: number;
@@ -87,17 +87,17 @@ export class ForwardPlan {
 
   /**
    * The next `count` inputs as the device wants them. Their slots count as filled from here on, so that the next call of the batch reads
-   * them; `commit` or `rollback` follows.
+   * them; `commit` or `rollback` follows. Those after them may begin before that.
    */
   begin(count: number, inputs: InputRows, output: OutputRequest): SequenceInput {
-    const from = this.done - this.taken;
+    const first = this.done + this.reserved;
+    const from = first - this.taken;
     const to = from + count;
     const { slots } = this.#context;
     const contextCount = this.#context.count + from;
     const sequence: SequenceInput = {
       inputs,
-      positions:
-        count === this.positions.length ? this.positions : this.positions.subarray(this.done, this.done + count),
+      positions: count === this.positions.length ? this.positions : this.positions.subarray(first, first + count),
       context: contextCount === slots.length ? slots : slots.subarray(0, contextCount),
       mask:
         this.#matrix === 'causal'
@@ -106,33 +106,47 @@ export class ForwardPlan {
       writes: count === this.#writes.length ? this.#writes : this.#writes.subarray(from, to),
       output,
     };
-    this.reserved = count;
+    this.reserved += count;
     for (let i = 0; i < count && this.#slots.length > 0; i++) {
       const { page, slot } = this.#slots[from + i] as EmptySlot;
-      fillSlot(page, slot, this.positions[this.done + i] as number);
+      fillSlot(page, slot, this.positions[first + i] as number);
     }
     if (inputs.kind === 'tokens') this.#prefix?.reserve(inputs.tokens);
     return sequence;
   }
 
-  /** The reserved inputs were computed. With the last of them the call is done, and `rollback` does nothing any more. */
-  commit(): void {
-    this.done += this.reserved;
-    this.reserved = 0;
+  /**
+   * The first `count` reserved inputs were computed. With the last input the call is done, and `rollback` does nothing any more.
+   * @param picked their tokens, where these were not known when they began
+   */
+  commit(count = this.reserved, picked?: Uint32Array): void {
+    this.done += count;
+    this.reserved -= count;
+    if (picked) this.#prefix?.reserve(picked);
     // The tree gets nothing of a call that may still be taken back: what it has, others may hold.
     if (this.#keepsParts || this.left === 0) this.#prefix?.commit();
+  }
+
+  /** The last `count` reserved inputs, whose tokens nobody knows yet, are not computed now. They may begin again. */
+  retract(count: number): void {
+    const end = this.done + this.reserved - this.taken;
+    this.#unfill(end - count, end);
+    this.reserved -= count;
   }
 
   /** The call ends here, before its last input: the out-pages are as they were, but for what a call that keeps its parts has committed. */
   rollback(): void {
     if (this.left === 0) return;
-    const end = this.#slots.length > 0 ? this.done + this.reserved - this.taken : 0;
-    for (let i = this.#keepsParts ? this.done - this.taken : 0; i < end; i++) {
+    this.#unfill(this.#keepsParts ? this.done - this.taken : 0, this.done + this.reserved - this.taken);
+    this.reserved = 0;
+    this.#prefix?.revert();
+  }
+
+  #unfill(from: number, end: number): void {
+    for (let i = from; i < end && this.#slots.length > 0; i++) {
       const { page, slot } = this.#slots[i] as EmptySlot;
       unfillSlot(page, slot);
     }
-    this.reserved = 0;
-    this.#prefix?.revert();
   }
 }
 

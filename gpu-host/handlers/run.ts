@@ -1,4 +1,4 @@
-import type { SequenceInput, SequenceOutput } from '../backends/backend.ts';
+import type { InputRows, SequenceInput, SequenceOutput } from '../backends/backend.ts';
 import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
 import type { ModelConfig } from '../models/config.ts';
@@ -6,6 +6,7 @@ import type { FinishReason, RunRequest } from '../protocol/calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import { encodeRunTokens } from '../protocol/results.ts';
 import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
+import type { RunUnderWay } from './ahead.ts';
 import { DeviceCall, type ModelContext, type Progress, pageKey } from './call.ts';
 import { checkTokens } from './checks.ts';
 import { ForwardPlan } from './plan.ts';
@@ -16,14 +17,17 @@ import type { HostQueue, OpenRun } from './space.ts';
  * `run` of `wit/fused.wit`: decodes on the device, one token a batch beside everybody's steps, until a stop token, the limit, or a stop.
  * It holds its place in its queue all the while, and pauses a window ahead of what the inferlet has consumed.
  */
-export class RunCall extends DeviceCall implements OpenRun {
+export class RunCall extends DeviceCall implements OpenRun, RunUnderWay {
   readonly #request: RunRequest;
   readonly #model: ModelContext;
   /** Told when the inferlet has consumed enough for a paused run to go on, or wants it to end. */
   readonly #resume: (run: RunCall) => void;
   #plan: ForwardPlan | undefined;
-  /** Next input. */
+  /** Next input, or the one under way. */
   #token: number;
+  /** Whether the step under way took its token from the one before it; and whether another is under way behind it. */
+  #picked = false;
+  #ahead = false;
   #topK = 1;
   #produced = 0;
   #consumed = 0;
@@ -51,6 +55,20 @@ export class RunCall extends DeviceCall implements OpenRun {
     return this.#stopped;
   }
 
+  get maxTokens(): number {
+    return this.#request.maxTokens;
+  }
+
+  /** Tokens so far, */
+  get produced(): number {
+    return this.#produced;
+  }
+
+  /** and those of them that the inferlet has taken. */
+  get taken(): number {
+    return this.#consumed;
+  }
+
   /** The inferlet has taken `tokens` tokens in all. */
   consumed(tokens: number): void {
     this.#consumed = Math.min(Math.max(tokens, this.#consumed), this.#produced);
@@ -64,21 +82,45 @@ export class RunCall extends DeviceCall implements OpenRun {
 
   override prepare(): SequenceInput {
     this.#plan ??= this.#makePlan();
-    const draws = drawsOf(this.#request.sampler, Uint32Array.of(this.#position));
-    return this.#plan.begin(
-      1,
-      { kind: 'tokens', tokens: Uint32Array.of(this.#token) },
-      { kind: 'top', rows: 1, topK: this.#topK, ...(draws ? { draws } : { tokensOnly: true }) },
-    );
+    return this.#begin(this.#plan, this.#position, { kind: 'tokens', tokens: Uint32Array.of(this.#token) });
+  }
+
+  /** The input after the one under way, whose token is the one that row `row` of that batch picks. `retract` takes it back. */
+  prepareAhead(row: number): SequenceInput {
+    const plan = this.#plan as ForwardPlan;
+    const sequence = this.#begin(plan, this.#position + 1, { kind: 'picked', rows: Uint32Array.of(row) });
+    this.#ahead = true;
+    return sequence;
+  }
+
+  /** The last input was not computed, and its token was not taken: it will be prepared again. */
+  retract(): void {
+    this.#plan?.retract(1);
+    if (this.#ahead) this.#ahead = false;
+    else this.#picked = false;
+  }
+
+  #begin(plan: ForwardPlan, position: number, inputs: InputRows): SequenceInput {
+    const draws = drawsOf(this.#request.sampler, Uint32Array.of(position));
+    return plan.begin(1, inputs, {
+      kind: 'top',
+      rows: 1,
+      topK: this.#topK,
+      ...(draws ? { draws } : { tokensOnly: true }),
+    });
   }
 
   override accept(output: SequenceOutput): Progress {
     if (output.kind !== 'top') throw new Error(`a run's step gave ${output.kind}`);
     const token = tokenOf(this.#request.sampler, output, 0, this.#topK, this.#position);
-    this.#plan?.commit();
+    this.#plan?.commit(1, this.#picked ? Uint32Array.of(this.#token) : undefined);
+    this.#picked = this.#ahead;
+    this.#ahead = false;
     this.#token = token;
     this.#produced++;
     const finished = this.#finish(token);
+    // Of what is under way behind it nobody will read.
+    if (finished) this.rollback();
     this.reply(() => encodeRunTokens(this.hostQueue.space.port.writer, this.id, [token], finished));
     if (finished) return 'done';
     if (this.#hasRoom) return 'more';

@@ -8,6 +8,8 @@ const HISTOGRAM_SIZES = 256;
 /** Counters of one model's device steps. */
 export class StepStats {
   batches = 0;
+  /** Those of them that were handed over while the one before was computed. */
+  stepsAhead = 0;
   sequences = 0;
   tokens = 0;
   decodeTokens = 0;
@@ -34,8 +36,9 @@ export class StepStats {
   }
 
   /** One step of the device that took so long; `time` is told apart. */
-  step(sequences: readonly SequenceInput[], ms: number): void {
+  step(sequences: readonly SequenceInput[], ms: number, isAhead: boolean): void {
     this.batches++;
+    if (isAhead) this.stepsAhead++;
     this.sequences += sequences.length;
     this.forwardMs += ms;
     for (const { positions } of sequences) {
@@ -57,6 +60,7 @@ export class StepStats {
 
   reset(): void {
     this.batches = 0;
+    this.stepsAhead = 0;
     this.sequences = 0;
     this.tokens = 0;
     this.decodeTokens = 0;

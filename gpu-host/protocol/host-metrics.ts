@@ -36,6 +36,12 @@ export function hostFamilies({ connections, models }: GpuHostStats, host: string
         decode: ({ decodeTokens }) => decodeTokens,
       },
     }),
+    counter(
+      'pie.device.steps_ahead',
+      '{step}',
+      'Steps handed to the device while the one before was computed.',
+      ({ stepsAhead }) => stepsAhead,
+    ),
     counter('pie.device.images', '{image}', 'Pictures encoded.', ({ images }) => images),
     counter('pie.device.failed_calls', '{call}', 'Calls that failed.', ({ failedCalls }) => failedCalls),
     gauge('pie.batch.padding', '1', 'Share of the computed work that was padding.', ({ paddingShare }) => paddingShare),

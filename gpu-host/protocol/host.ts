@@ -92,6 +92,8 @@ export interface ModelStats extends ModelCompute {
   readonly waitingCalls: number;
   /** Device steps. */
   readonly batches: number;
+  /** Those of them that were handed over while the one before was computed. */
+  readonly stepsAhead: number;
   /** Mean of sequences per batch; 0 without batches. */
   readonly meanBatchSize: number;
   /** `batchSizes[n]` batches had n sequences; the last entry holds all larger ones. */

@@ -1,0 +1,72 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { BatchPolicy } from './policies/policy.ts';
+import { Trace } from './testing/trace.ts';
+
+/** One run on the device. */
+function running(policy?: BatchPolicy): Trace {
+  const trace = new Trace({}, { grace: { maxMs: 1, stepShare: 0.25 }, ...(policy ? { policy } : {}) });
+  trace.push('run', { kind: 'forward', run: true, tokens: 100 });
+  trace.start();
+  return trace;
+}
+
+test('runs are alone until anything else can go, whatever it is', () => {
+  for (const kind of ['forward', 'project', 'encode', 'instant', 'idle'] as const) {
+    const trace = running();
+    assert.equal(trace.batcher.isAlone(trace.nowMs), true);
+    trace.push('other', { kind });
+    assert.equal(trace.batcher.isAlone(trace.nowMs), false, kind);
+  }
+});
+
+test('what waits for a run disturbs it not', () => {
+  const trace = new Trace();
+  trace.push('run', { kind: 'forward', run: true, tokens: 100, fills: [1] });
+  trace.start();
+  trace.push('run', { kind: 'forward', reads: [1] });
+  trace.push('run.2', { kind: 'instant', writes: [1] });
+  assert.equal(trace.batcher.isAlone(trace.nowMs), true);
+});
+
+test('who was just answered may be back, for as long as the grace lasts', () => {
+  const trace = new Trace({}, { grace: { maxMs: 1, stepShare: 0.25 } });
+  const short = trace.push('short', { kind: 'forward', run: true, tokens: 1 });
+  trace.push('run', { kind: 'forward', run: true, tokens: 100 });
+  trace.start();
+  trace.nowMs = 3;
+  trace.batcher.finish(short, trace.nowMs);
+  assert.equal(trace.batcher.isAlone(3.5), false);
+  assert.equal(trace.batcher.isAlone(4.5), true);
+});
+
+test('policies that gather calls choose each batch anew', () => {
+  assert.equal(running({ kind: 'eager' }).batcher.isAlone(0), true);
+  for (const policy of [
+    { kind: 'k-only', calls: 1, maxWaitMs: 5 },
+    { kind: 'rate', maxWaitMs: 5 },
+  ] as const) {
+    const trace = new Trace({}, { policy });
+    trace.push('run', { kind: 'forward', run: true, tokens: 100 });
+    trace.nowMs = 10;
+    trace.start();
+    assert.equal(trace.batcher.isAlone(10), false);
+  }
+});
+
+test('the grace after several steps is that of the last one', () => {
+  const trace = new Trace({}, { grace: { maxMs: 100, stepShare: 0.25 } });
+  const run = trace.push('run', { kind: 'forward', run: true, tokens: 100 });
+  const short = trace.push('short', { kind: 'forward', run: true, tokens: 1 });
+  trace.start();
+  for (trace.nowMs = 4; trace.nowMs < 400; trace.nowMs += 4) {
+    trace.batcher.goesOn(run, trace.nowMs);
+    trace.batcher.stepped(trace.nowMs);
+  }
+  assert.equal(run.arrivedMs, 396, 'it counts as newly come');
+  trace.batcher.finish(short, trace.nowMs);
+  trace.batcher.resume(run, trace.nowMs);
+  trace.batcher.ended(trace.nowMs);
+  const decision = trace.batcher.next(trace.nowMs);
+  assert.ok(decision.kind === 'wait' && decision.ms === 1, 'a quarter of 4 ms');
+});

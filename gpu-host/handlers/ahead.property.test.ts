@@ -1,0 +1,286 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { Backend, SequenceInput } from '../backends/backend.ts';
+import { InvalidInput } from '../backends/check.ts';
+import { Dice } from '../batcher/testing/dice.ts';
+import type { GpuHostConnection, GpuInferlet, Outcome, RunRequest, Sampler, StepResult } from '../protocol/client.ts';
+import { must, NONE, Oracle, range, startTestHost, type TestHost } from '../testing/host.ts';
+import { checkCharged, openedBy } from '../testing/workbench.ts';
+import { wrapBackend } from '../testing/wrapped-backend.ts';
+
+/*
+ * Inferlets that run, step and end as the dice say, on a device that answers late, refuses or fails: what they are told and what is in their pages is
+ * what the oracle says, and the same with steps ahead as without.
+ */
+
+const SEEDS = 14;
+const SLOW_SEEDS = 2;
+const PAGE_SIZE = 8;
+
+/** What one inferlet does. */
+interface Story {
+  /** Turns before it comes, and between its calls. */
+  readonly delays: readonly number[];
+  readonly prompt: readonly number[];
+  readonly token: number;
+  readonly sampler: Sampler;
+  readonly maxTokens: number;
+  readonly stopTokens: readonly number[];
+  /** After so many tokens it asks its run to stop, or ends. */
+  readonly stopAfter: number;
+  readonly closeAfter: number;
+  /** It takes nothing for so long that the run waits for it. */
+  readonly isSlow: boolean;
+  /** Steps of its own instead of a run. */
+  readonly steps: boolean;
+}
+
+interface Plot {
+  readonly stories: readonly Story[];
+  /** Which call of the device fails; none for 0. */
+  readonly failsAt: number;
+  /** Of four steps ahead, and of eight steps of several, it refuses so many. */
+  readonly refuses: number;
+  readonly latency: number;
+}
+
+/** What became of a story. */
+interface Telling {
+  readonly tokens: readonly number[];
+  readonly finished: string;
+}
+
+const NEVER = 10_000;
+
+function plotOf(seed: number): Plot {
+  const dice = new Dice(seed);
+  const isSlow = seed < SLOW_SEEDS;
+  const prompts = [0, 1, 2].map(() => Array.from({ length: 1 + dice.roll(20) }, () => dice.roll(96)));
+  const stories = Array.from({ length: 1 + dice.roll(5) }, (_, i): Story => {
+    const slow = isSlow && i === 0;
+    return {
+      delays: Array.from({ length: 4 }, () => dice.roll(30)),
+      prompt: prompts[dice.roll(3)]!,
+      token: dice.roll(4),
+      sampler: { temperature: dice.roll(2) * 0.9, topK: dice.roll(2) * 12, topP: 0.95, minP: 0, seed: dice.roll(3) },
+      maxTokens: slow ? 280 : 1 + dice.roll(36),
+      stopTokens: slow ? [] : Array.from({ length: dice.roll(16) }, () => dice.roll(96)),
+      stopAfter: dice.roll(5) === 0 ? 1 + dice.roll(12) : NEVER,
+      closeAfter: dice.roll(6) === 0 ? 1 + dice.roll(12) : NEVER,
+      isSlow: slow,
+      steps: !slow && dice.roll(4) === 0,
+    };
+  });
+  return {
+    stories,
+    failsAt: dice.roll(4) === 0 ? 3 + dice.roll(30) : 0,
+    refuses: dice.roll(2) * dice.roll(4),
+    latency: dice.roll(4),
+  };
+}
+
+/** A device whose steps end one after another, each some turns after it could, and that refuses and fails as the plot says. */
+function device(inner: Backend, plot: Plot, ahead: boolean, seed: number): Backend {
+  const dice = new Dice(seed + 7);
+  let calls = 0;
+  let before: Promise<unknown> = Promise.resolve();
+  return wrapBackend(inner, {
+    ahead,
+    async forward(batch: readonly SequenceInput[]) {
+      calls++;
+      const isAhead = batch.some(({ inputs }) => inputs.kind === 'picked');
+      assert.ok(ahead || !isAhead);
+      if (isAhead && dice.roll(4) < plot.refuses) throw new InvalidInput('not now');
+      if (!isAhead && batch.length > 1 && dice.roll(8) < plot.refuses) throw new InvalidInput('not together');
+      const computing = calls === plot.failsAt ? Promise.reject(new Error('the plot says so')) : inner.forward(batch);
+      const waits = Promise.allSettled([before, computing]);
+      before = waits.then(async () => {
+        for (let turns = dice.roll(plot.latency + 1); turns > 0; turns--) await nextTurn();
+      });
+      await before;
+      return computing;
+    },
+  });
+}
+
+async function turns(count: number): Promise<void> {
+  for (let i = 0; i < count; i++) await nextTurn();
+}
+
+/** An inferlet's part of the plot. Throws what its calls answer when they fail. */
+async function live(inferlet: GpuInferlet, story: Story, oracle: Oracle): Promise<Telling> {
+  const { prompt, token, sampler, maxTokens, delays } = story;
+  const queue = inferlet.createQueue('tiny');
+  await turns(delays[0]!);
+  const pages = must(inferlet.allocatePages(queue, Math.ceil((prompt.length + maxTokens + 9) / PAGE_SIZE)));
+  const step = (tokens: readonly number[], first: number, out: Uint32Array, output: object) =>
+    inferlet.step(queue, {
+      ...{ tokens: Uint32Array.from(tokens), positions: range(first, first + tokens.length), inPages: pages },
+      ...{ outPages: out, mask: undefined, rows: 1, output: { tag: 'sample', val: sampler }, ...output },
+    });
+  must(await step(prompt, 0, pages, { rows: 0, output: { tag: 'none' } }));
+  await turns(delays[1]!);
+  if (story.steps) {
+    const made = [token];
+    for (let i = 0; i < Math.min(maxTokens, 8); i++) {
+      const position = prompt.length + i;
+      made.push(must(await step([made.at(-1)!], position, pages, {})).tokens[0]!);
+      await turns(delays[2]! % 3);
+    }
+    return { tokens: made.slice(1), finished: 'steps' };
+  }
+  const told = await read(inferlet, queue, story, {
+    ...{ token, position: prompt.length, pages, maxTokens, sampler, stopTokens: Uint32Array.from(story.stopTokens) },
+  });
+  if (told.finished === 'closed') return told;
+  await turns(delays[2]!);
+  // What is in the pages: the last token was handed over and not computed.
+  const text = [...prompt, token, ...told.tokens];
+  const alike = async (outcome: Outcome<StepResult>, whole: readonly number[], what: string) => {
+    const given = must(outcome).distributions[0]!.logProbabilities;
+    const expected = await oracle.top(whole, [...whole.keys()], 1, 4);
+    for (const [i, value] of expected.logProbabilities.entries())
+      assert.ok(Math.abs(given[i]! - value) < 1e-4, `${what}: ${given[i]} and not ${value}`);
+  };
+  const output = { output: { tag: 'distributions', val: 4 } };
+  await alike(await step(text.slice(-1), text.length - 1, NONE, output), text, 'the pages');
+  const fresh = must(inferlet.allocatePages(queue, Math.ceil(text.length / PAGE_SIZE)));
+  const whole = { inPages: fresh, outPages: fresh };
+  const again = await step(text, 0, fresh, { ...output, ...whole });
+  await alike(again, text, 'the same text, from what is cached');
+  assert.equal(must(again).cachedTokens, Math.floor((text.length - 1) / PAGE_SIZE) * PAGE_SIZE, 'all of it is cached');
+  const more = await read(
+    inferlet,
+    queue,
+    { ...story, stopAfter: NEVER, closeAfter: NEVER },
+    {
+      ...{ token: text.at(-1)!, position: text.length - 1, pages, maxTokens: 6 },
+      ...{ sampler: { ...sampler, temperature: 0 }, stopTokens: NONE },
+    },
+  );
+  assert.deepEqual(more.tokens, await oracle.greedy(text, 6), 'the run that goes on in these pages');
+  const longer = [...text, ...more.tokens];
+  await alike(await step(longer.slice(-1), longer.length - 1, NONE, output), longer, 'the pages after that');
+  return told;
+}
+
+async function read(inferlet: GpuInferlet, queue: number, story: Story, request: RunRequest): Promise<Telling> {
+  const run = inferlet.run(queue, request);
+  const tokens: number[] = [];
+  if (story.isSlow) await turns(2000);
+  for (;;) {
+    const chunk = must(await run.next());
+    tokens.push(...chunk.tokens);
+    if (chunk.finished !== undefined) return { tokens, finished: chunk.finished };
+    if (tokens.length >= story.closeAfter) {
+      await inferlet.close();
+      return { tokens, finished: 'closed' };
+    }
+    if (tokens.length >= story.stopAfter) run.stop();
+  }
+}
+
+interface Outcomes {
+  readonly tellings: readonly (Telling | Error)[];
+  readonly stepsAhead: number;
+  readonly batches: number;
+}
+
+async function play(plot: Plot, ahead: boolean, seed: number): Promise<Outcomes> {
+  await using host = await startTestHost({
+    ...{ seed: 3, pageSize: PAGE_SIZE, pageCount: 256, shape: { contextLength: 400, heads: 2, kvHeads: 1, layers: 2 } },
+    wrap: (inner) => device(inner, plot, ahead, seed),
+  });
+  const oracle = await Oracle.of(host.model);
+  const connections = [await host.connect(), await host.connect()];
+  const opened = connections.map(openedBy);
+  const tellings = await Promise.all(
+    plot.stories.map(async (story, i): Promise<Telling | Error> => {
+      const inferlet = connections[i % 2]!.openInferlet({ id: `${i}`, maxPages: 100, arrival: i });
+      try {
+        return await live(inferlet, story, oracle);
+      } catch (error) {
+        if (error instanceof assert.AssertionError) throw error;
+        return error as Error;
+      }
+    }),
+  );
+  await checkAtRest(host, connections, opened.flat());
+  const { stepsAhead, batches } = host.host.stats().models[0]!;
+  return { tellings, stepsAhead, batches };
+}
+
+/** Every call was answered once, every page is back or cached, and all of the device's time was charged. */
+async function checkAtRest(
+  host: TestHost,
+  connections: readonly GpuHostConnection[],
+  opened: readonly GpuInferlet[],
+): Promise<void> {
+  const engine = host.host.engines[0]!;
+  for (const inferlet of opened) assert.equal(inferlet.pendingCalls, 0);
+  for (const space of engine.spaces) {
+    assert.equal(space.pendingBytes, 0);
+    assert.equal(space.scoreboard.size, 0);
+    assert.equal(space.held, 0);
+    assert.equal(space.runs.size, 0);
+    for (const { order } of space.queues) assert.equal(order.length + order.outstanding, 0);
+  }
+  engine.memory.check();
+  // Another one finds the device as it should be.
+  const inferlet = connections[0]!.openInferlet({ id: 'last', maxPages: 10, arrival: 99 });
+  const queue = inferlet.createQueue('tiny');
+  const pages = must(inferlet.allocatePages(queue, 2));
+  const run = inferlet.run(queue, {
+    ...{ token: 5, position: 0, pages, maxTokens: 5, stopTokens: NONE },
+    sampler: { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 },
+  });
+  const tokens: number[] = [];
+  for (let finished = false; !finished; ) {
+    const chunk = must(await run.next());
+    tokens.push(...chunk.tokens);
+    finished = chunk.finished !== undefined;
+  }
+  assert.deepEqual(tokens, await (await Oracle.of(host.model)).greedy([5], 5));
+  await Promise.all([inferlet, ...opened].map((each) => each.close()));
+  const { elapsedMs, models } = await connections[0]!.stats();
+  const { pages: counts, deviceBusyMs } = models[0]!;
+  assert.equal(counts.owned, 0);
+  assert.ok(deviceBusyMs <= elapsedMs, 'no moment is charged twice');
+  checkCharged([inferlet, ...opened], deviceBusyMs);
+}
+
+function isStart(a: readonly number[], b: readonly number[]): boolean {
+  return a.every((token, i) => i >= b.length || token === b[i]);
+}
+
+test('steps ahead change nothing that anybody is told, nor what is in memory', async () => {
+  let [stepsAhead, batches, failed, ended] = [0, 0, 0, 0];
+  for (let seed = 0; seed < SEEDS; seed++) {
+    const plot = plotOf(seed);
+    const plain = await play(plot, false, seed);
+    const chained = await play(plot, true, seed);
+    assert.equal(plain.stepsAhead, 0);
+    stepsAhead += chained.stepsAhead;
+    batches += chained.batches;
+    for (const [i, { stopAfter, closeAfter }] of plot.stories.entries()) {
+      const [a, b] = [plain.tellings[i]!, chained.tellings[i]!];
+      const told = `seed ${seed}, story ${i}`;
+      if (a instanceof Error || b instanceof Error) {
+        failed++;
+        assert.ok(
+          plot.failsAt > 0,
+          `${told}: ${a instanceof Error ? a.stack : ''} ${b instanceof Error ? b.stack : ''}`,
+        );
+        const error = a instanceof Error ? a : (b as Error);
+        assert.match(error.message, /^(internal|dependency-failed|cancelled)/, told);
+        continue;
+      }
+      assert.ok(isStart(a.tokens, b.tokens), told);
+      if (stopAfter === NEVER && closeAfter === NEVER) assert.deepEqual(b, a, told);
+      else ended++;
+    }
+  }
+  assert.ok(stepsAhead > batches / 4, `${stepsAhead} of ${batches} steps were handed over ahead`);
+  assert.ok(failed > 0 && ended > 0);
+});

@@ -1,0 +1,182 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Backend, SequenceInput } from '../backends/backend.ts';
+import type { GpuInferlet, RunHandle } from '../protocol/client.ts';
+import { GREEDY, must, NONE, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
+import { PROMPT } from '../testing/workbench.ts';
+import { wrapBackend } from '../testing/wrapped-backend.ts';
+import { type RowUnderWay, rowsAhead } from './ahead.ts';
+
+const going = { maxTokens: 10, produced: 3, taken: 2, stopped: false };
+
+test('who goes on: whatever token comes, and when most of the step do', () => {
+  const rows = (...rows: RowUnderWay[]) => [...rowsAhead(rows, 4)];
+  assert.deepEqual(rows(going), [0]);
+  assert.deepEqual(rows(), []);
+  assert.deepEqual(rows({ ...going, stopped: true }), []);
+  assert.deepEqual(rows({ ...going, maxTokens: 4 }), [], 'this is its last token');
+  assert.deepEqual(rows({ ...going, maxTokens: 5 }), [0]);
+  assert.deepEqual(rows({ ...going, taken: 0 }), [], 'it will have to wait for its inferlet');
+  assert.deepEqual(rows({ ...going, taken: 1 }), [0]);
+  assert.deepEqual(rows('ended', going, { ...going, stopped: true }, going), [1, 3], 'rows keep their places');
+  assert.deepEqual(rows('ended', going, 'ended'), [], 'fewer than half');
+  assert.deepEqual(rows(going, going, 'other'), [], 'somebody else may be back by then');
+});
+
+/** A device whose steps end when the test says so, one after the other. */
+class SteppedDevice {
+  readonly batches: (readonly SequenceInput[])[] = [];
+  #ends: (() => void)[] = [];
+  #changed: (() => void) | undefined;
+
+  wrap = (inner: Backend): Backend =>
+    wrapBackend(inner, {
+      forward: async (batch: readonly SequenceInput[]) => {
+        this.batches.push(batch);
+        const computed = inner.forward(batch);
+        await new Promise<void>((resolve) => {
+          this.#ends.push(resolve);
+          this.#changed?.();
+        });
+        return computed;
+      },
+    });
+
+  get underWay(): number {
+    return this.#ends.length;
+  }
+
+  end(): void {
+    this.#ends.shift()?.();
+  }
+
+  /** When so many steps have been handed over in all. */
+  async reaches(batches: number): Promise<void> {
+    while (this.batches.length < batches)
+      await new Promise<void>((resolve) => {
+        this.#changed = resolve;
+      });
+  }
+}
+
+function startRun(inferlet: GpuInferlet, queue: number, token: number, maxTokens: number): RunHandle {
+  const pages = must(inferlet.allocatePages(queue, Math.ceil(maxTokens / 8)));
+  return inferlet.run(queue, { token, position: 0, pages, maxTokens, sampler: GREEDY, stopTokens: NONE });
+}
+
+async function read(run: RunHandle): Promise<number[]> {
+  const tokens: number[] = [];
+  for (;;) {
+    const chunk = must(await run.next());
+    tokens.push(...chunk.tokens);
+    if (chunk.finished !== undefined) return tokens;
+  }
+}
+
+test('the next step is with the device before the one before has ended, and a call that comes waits for those two at most', async () => {
+  const device = new SteppedDevice();
+  await using host = await startTestHost({ wrap: device.wrap });
+  const oracle = await Oracle.of(host.model);
+  const connection = await host.connect();
+  const inferlet = connection.openInferlet({ id: 'run', maxPages: 10, arrival: 1 });
+  const said = read(startRun(inferlet, inferlet.createQueue('tiny'), 5, 30));
+  for (let step = 1; step < 6; step++) {
+    await device.reaches(step + 1);
+    assert.equal(device.underWay, 2);
+    device.end();
+  }
+  await device.reaches(7);
+  const other = connection.openInferlet({ id: 'step', maxPages: 10, arrival: 2 });
+  const answer = other.step(other.createQueue('tiny'), {
+    ...{ tokens: Uint32Array.from(PROMPT), positions: range(0, PROMPT.length), inPages: NONE, outPages: NONE },
+    ...{ mask: undefined, rows: 1, output: { tag: 'sample', val: GREEDY } },
+  });
+  await connection.stats();
+  assert.equal(device.batches.length, 7, 'nothing more was handed over when the call came');
+  for (let left = 2; left > 0; left--) {
+    device.end();
+    await connection.stats();
+  }
+  await device.reaches(8);
+  assert.equal(device.batches[7]!.length, 2, 'it shares the next step');
+  assert.equal(device.underWay, 1, 'of which the other may be back when it ends');
+  const ended = Promise.all([answer, said]);
+  let over = false;
+  void ended.then(() => {
+    over = true;
+  });
+  while (!over) {
+    device.end();
+    await connection.stats();
+  }
+  const [stepped, tokens] = await ended;
+  assert.deepEqual([...must(stepped).tokens], await oracle.greedy(PROMPT, 1));
+  assert.deepEqual(tokens, await oracle.greedy([5], 30));
+  assert.equal(device.batches.length, 30);
+  assert.ok(host.host.stats().models[0]!.stepsAhead > 20);
+});
+
+test('when a step fails its runs fail once, and the step behind it is nobody’s', async () => {
+  for (const failing of [4, 5]) {
+    let calls = 0;
+    let isLost = false;
+    await using host = await startTestHost({
+      wrap: (inner) =>
+        wrapBackend(inner, {
+          async forward(batch: readonly SequenceInput[]) {
+            const outputs = await inner.forward(batch);
+            if (++calls === failing) isLost = true;
+            if (isLost) throw new Error('lost');
+            return outputs;
+          },
+        }),
+    });
+    const oracle = await Oracle.of(host.model);
+    const connection = await host.connect();
+    const inferlets = [1, 2, 3].map((i) => connection.openInferlet({ id: `${i}`, maxPages: 10, arrival: i }));
+    const runs = inferlets.map((inferlet, i) => startRun(inferlet, inferlet.createQueue('tiny'), i, 20));
+    for (const [i, run] of runs.entries()) {
+      const tokens: number[] = [];
+      for (;;) {
+        const chunk = await run.next();
+        if (chunk.tag === 'err') {
+          assert.equal(tagOf(chunk), 'internal');
+          break;
+        }
+        tokens.push(...chunk.val.tokens);
+      }
+      assert.deepEqual(tokens, (await oracle.greedy([i], 20)).slice(0, tokens.length));
+    }
+    isLost = false;
+    const again = inferlets[0]!;
+    const run = startRun(again, again.createQueue('tiny'), 7, 9);
+    assert.deepEqual(await read(run), await oracle.greedy([7], 9));
+    assert.equal(host.host.engines[0]!.stats.failedCalls, 3);
+    await Promise.all(inferlets.map((inferlet) => inferlet.close()));
+    assert.equal(host.host.stats().models[0]!.pages.owned, 0);
+  }
+});
+
+test('an engine that stops, or whose caller is gone, ends after the steps under way', async () => {
+  const device = new SteppedDevice();
+  await using host = await startTestHost({ wrap: device.wrap });
+  const connection = await host.connect();
+  const inferlet = connection.openInferlet({ id: 'run', maxPages: 10, arrival: 1 });
+  startRun(inferlet, inferlet.createQueue('tiny'), 5, 60);
+  await device.reaches(2);
+  connection.close();
+  const other = await host.connect();
+  await other.stats();
+  device.end();
+  device.end();
+  while (host.host.stats().models[0]!.pages.owned > 0) await other.stats();
+  assert.equal(device.batches.length, 2);
+  const last = other.openInferlet({ id: 'last', maxPages: 10, arrival: 2 });
+  void startRun(last, last.createQueue('tiny'), 5, 60).next();
+  await device.reaches(4);
+  const stopped = host.host.engines[0]!.stop();
+  device.end();
+  device.end();
+  await stopped;
+  assert.equal(device.batches.length, 4);
+});

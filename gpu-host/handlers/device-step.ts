@@ -1,0 +1,44 @@
+import type { Backend, SequenceInput, SequenceOutput } from '../backends/backend.ts';
+import type { Grant } from '../batcher/batcher.ts';
+import type { DeviceCall } from './call.ts';
+
+/** A call's part of a step. */
+export interface StepPart {
+  readonly call: DeviceCall;
+  readonly grant: Grant;
+  readonly sequence: SequenceInput;
+}
+
+/** A step on the device, from when it is handed over. */
+export class DeviceStep {
+  readonly parts: readonly StepPart[];
+  /** Whether it takes tokens of the step before it, which was under way. */
+  readonly isAhead: boolean;
+  /** When it was handed over, and when the host knew that it had ended. */
+  readonly submittedMs: number;
+  endedMs = 0;
+  /** By part. */
+  outputs: readonly SequenceOutput[] = [];
+  /** Why there are none. */
+  failure: { readonly error: unknown } | undefined;
+  /** Resolves when it has ended, however that was. */
+  readonly ended: Promise<void>;
+
+  constructor(backend: Backend, parts: readonly StepPart[], isAhead: boolean) {
+    this.parts = parts;
+    this.isAhead = isAhead;
+    this.submittedMs = performance.now();
+    this.ended = this.#compute(backend);
+  }
+
+  async #compute(backend: Backend): Promise<void> {
+    try {
+      const outputs = await backend.forward(this.parts.map(({ sequence }) => sequence));
+      if (outputs.length !== this.parts.length) throw new Error('the backend returned another number of outputs');
+      this.outputs = outputs;
+    } catch (error) {
+      this.failure = { error };
+    }
+    this.endedMs = performance.now();
+  }
+}
