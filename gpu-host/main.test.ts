@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -125,6 +125,29 @@ test('a killed host leaves its runtime with errors, and the next one takes its a
   assert.equal((await generate(fresh, fresh.createQueue('by-onnx'), [1, 5], 4)).length, 4);
   connection.close();
   next.child.kill('SIGKILL');
+});
+
+test('one of several hosts that is not there keeps nobody waiting, and is there when it says hello', async () => {
+  const missing = `${address}-2`;
+  await assert.rejects(
+    GpuHostConnection.connectAll([{ address: missing }, { address: `${address}-3` }], { deadlineMs: 50 }),
+    /no GPU host answered at .*-2, .*-3 within 50 ms/,
+  );
+  const first = await start();
+  const hosts = [{ address: missing, reconnectMs: { first: 5, longest: 5 } }, { address }];
+  const connections = await GpuHostConnection.connectAll(hosts, { othersMs: 20 });
+  const [late, there] = connections as [GpuHostConnection, GpuHostConnection];
+  assert.deepEqual([late.connected, late.models.length, there.connected], [false, 0, true]);
+  const dead = late.openInferlet({ id: 'dead', maxPages: 16, arrival: 1 });
+  assert.equal(tagOf(await dead.synchronize(dead.createQueue('by-onnx'))), 'unavailable');
+  const ready = new Promise<void>((resolve) => late.onReady(resolve));
+  renameSync(address, missing);
+  await ready;
+  const fresh = late.openInferlet({ id: 'fresh', maxPages: 16, arrival: 2 });
+  assert.equal((await generate(fresh, fresh.createQueue('by-onnx'), [1, 5], 4)).length, 4);
+  for (const connection of connections) connection.close();
+  first.child.kill('SIGKILL');
+  rmSync(missing);
 });
 
 test('persistent exports outlive a killed host, bit for bit; those of other weights are refused by name', async () => {

@@ -54,7 +54,7 @@ export interface RuntimeOptions {
   readonly reserve?: number;
   /** Hosts with private addresses that functions may be granted; none by default. */
   readonly privateHosts?: readonly string[];
-  /** Longest wait for each GPU host at the start; 300 s by default. */
+  /** Longest wait for the first GPU host at the start; 300 s by default. The others may come later. */
   readonly gpuHostDeadlineMs?: number;
   /** Measures runs, and traces them when it has a tracer. */
   readonly instruments?: Instruments;
@@ -93,10 +93,9 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     gpuHosts: hostNames.map((name) => ({ name, connected: false, models: [] })),
   });
   const deadlineMs = options.gpuHostDeadlineMs ?? GPU_HOST_DEADLINE_MS;
-  const connections = await Promise.all(
-    options.gpuHosts.map((address, i) =>
-      GpuHostConnection.connect(address, { deadlineMs, name: hostNames[i] ?? address }),
-    ),
+  const connections = await GpuHostConnection.connectAll(
+    options.gpuHosts.map((address, i) => ({ address, name: hostNames[i] ?? address })),
+    { deadlineMs },
   );
   const grammars = new GrammarService();
   const images = new ImageService();

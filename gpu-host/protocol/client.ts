@@ -85,25 +85,34 @@ export class GpuHostConnection {
    * @throws Error when no host answered in time.
    */
   static async connect(address: string, options: ConnectOptions = {}): Promise<GpuHostConnection> {
-    const connection = new GpuHostConnection(address, options);
-    const ready = Promise.withResolvers<void>();
-    connection.#ready = ready;
-    const deadlineMs = options.deadlineMs ?? 10_000;
-    const timer = setTimeout(
-      () => ready.reject(new Error(`no GPU host answered at ${address} within ${deadlineMs} ms`)),
-      deadlineMs,
-    );
-    connection.#open();
-    try {
-      await ready.promise;
-    } catch (error) {
-      connection.close();
-      throw error;
-    } finally {
-      clearTimeout(timer);
-      connection.#ready = undefined;
+    const [connection] = await GpuHostConnection.connectAll([{ address, ...options }], options);
+    return connection as GpuHostConnection;
+  }
+
+  /**
+   * Connects to several hosts and waits for all of them, though no longer than `othersMs` for the rest once one is there: one that loads for longer, or does
+   * not come up, keeps nobody from the others. It is there as soon as it says hello.
+   * @throws Error when no host answered in time.
+   */
+  static async connectAll(
+    hosts: readonly ({ readonly address: string } & ConnectOptions)[],
+    { deadlineMs = 10_000, othersMs = 10_000 }: { readonly deadlineMs?: number; readonly othersMs?: number } = {},
+  ): Promise<readonly GpuHostConnection[]> {
+    const connections = hosts.map(({ address, ...options }) => new GpuHostConnection(address, options));
+    const hellos = connections.map((connection) => {
+      const ready = Promise.withResolvers<void>();
+      ready.promise.catch(() => undefined);
+      connection.#ready = ready;
+      connection.#open();
+      return ready.promise;
+    });
+    if (!(await within(deadlineMs, Promise.any(hellos)))) {
+      for (const connection of connections) connection.close();
+      const where = hosts.map(({ address }) => address).join(', ');
+      throw new Error(`no GPU host answered at ${where} within ${deadlineMs} ms`);
     }
-    return connection;
+    await within(othersMs, Promise.all(hellos));
+    return connections;
   }
 
   /** The models of the latest hello. */
@@ -226,3 +235,16 @@ export class GpuHostConnection {
 const DOWN = {
   lost: handlerError('unavailable', 'the GPU host cannot be reached; it is restarting or its address is wrong'),
 } as const;
+
+/** Whether a promise has resolved in so many milliseconds. */
+async function within(ms: number, promise: Promise<unknown>): Promise<boolean> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<boolean>((resolve) => {
+    timer = setTimeout(() => resolve(false), ms);
+  });
+  try {
+    return await Promise.race([promise.then(() => true), late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
