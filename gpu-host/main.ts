@@ -147,6 +147,7 @@ function cudaOptions(entry: ModelEntry, { config }: LoadedModel) {
   const {
     device,
     memoryMb,
+    stepDeadlineS,
     precision,
     threads,
     maxBatchTokens,
@@ -163,6 +164,7 @@ function cudaOptions(entry: ModelEntry, { config }: LoadedModel) {
     reserveBytes: adapters.length > 0 ? adapterBytes : 0,
     ...(device !== undefined && { device }),
     ...(memoryMb !== undefined && { memoryBytes: memoryMb * MIB }),
+    ...(stepDeadlineS !== undefined && { stepDeadlineMs: stepDeadlineS * 1000 }),
     ...(precision && { precision }),
     ...(threads > 0 && { threads }),
   };

@@ -112,8 +112,9 @@ test('a model on a card', () => {
   assert.deepEqual([backend, precision, device, memoryMb, pages], ['cuda', undefined, undefined, undefined, 0]);
   assert.equal(modelOf('pages = 77')?.pages, 77);
   assert.equal(modelOf('', { PIE_BACKEND: 'onnx' })?.pages, 1024);
-  const set = modelOf('device = 1\nmemory_mb = 40000\nprecision = "float32"\npages = 0')!;
-  assert.deepEqual([set.precision, set.device, set.memoryMb, set.pages], ['float32', 1, 40_000, 0]);
+  const set = modelOf('device = 1\nmemory_mb = 40000\nprecision = "float32"\npages = 0\nstep_deadline_s = 5')!;
+  const { stepDeadlineS } = set;
+  assert.deepEqual([set.precision, set.device, set.memoryMb, set.pages, stepDeadlineS], ['float32', 1, 40_000, 0, 5]);
   assert.equal(modelOf('precision = "int8"')?.precision, 'int8');
   const elsewhere = modelOf('pages = 0', { PIE_BACKEND: 'onnx' })!;
   assert.deepEqual([elsewhere.backend, elsewhere.bits, elsewhere.pages], ['onnx', 32, 1024]);

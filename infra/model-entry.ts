@@ -16,6 +16,8 @@ export interface ModelEntry {
   readonly device?: number;
   /** Of `cuda`: most of the card's memory that the model, its pages and its adapters may take, MiB; what is free by default. */
   readonly memoryMb?: number;
+  /** Of `cuda`: a device step that has not ended by then has hung, seconds, and the GPU host starts again; 60 by default. */
+  readonly stepDeadlineS?: number;
   /** KV pages of the pool, fixed at start; 0 is as many as fit (`cuda`, where it is the default). */
   readonly pages: number;
   /** Slots of a page. */
@@ -66,7 +68,7 @@ export const DEFAULT_PAGES = 1024;
 
 /** Settings that mean something to some backends only, and to which. */
 const BACKEND_SETTINGS: Readonly<
-  Record<'bits' | 'head_bits' | 'threads' | 'precision' | 'device' | 'memory_mb', readonly BackendName[]>
+  Record<'bits' | 'head_bits' | 'threads' | 'precision' | 'device' | 'memory_mb' | 'step_deadline_s', readonly BackendName[]>
 > = {
   bits: ['onnx', 'reference'],
   head_bits: ['onnx', 'reference'],
@@ -75,6 +77,7 @@ const BACKEND_SETTINGS: Readonly<
   precision: ['cuda'],
   device: ['cuda'],
   memory_mb: ['cuda'],
+  step_deadline_s: ['cuda'],
 };
 
 /** The settings of batching policies, and which policies each belongs to. */
@@ -98,6 +101,7 @@ export const modelSchema = z
     precision: z.enum(['bf16', 'int8', 'float32']).optional(),
     device: z.int().min(0).max(255).optional(),
     memory_mb: z.int().min(0).max(16_777_216).optional(),
+    step_deadline_s: z.number().min(0.1).max(3600).optional(),
     pages: z.int().min(0).max(1_000_000).optional(),
     page_size: z.int().min(8).max(32).default(16),
     max_batch_tokens: z.int().min(1).max(65_536).default(512),

@@ -163,6 +163,28 @@ test('a card that hangs keeps no host from ending', async (context) => {
   assert.ok(1000 < stoppedMs && stoppedMs < 8000, `${stoppedMs} ms: neither at once nor killed`);
 });
 
+test('a card that hangs ends the host after a while, which says so, and calls hear it', async (context) => {
+  if (!emulated) return context.skip('only an emulated card hangs on demand');
+  const { supervisor, seen } = supervise();
+  const host = spec('hung', { stepDeadlineS: 0.5 }, { PIE_EMULATED_SLOW: '40:60000000' });
+  try {
+    await supervisor.start([host]);
+    const connection = await GpuHostConnection.connect(host.address);
+    const inferlet = connection.openInferlet({ id: 'patient', maxPages: 16, arrival: 1 });
+    await assert.rejects(
+      generate(inferlet, inferlet.createQueue('tiny'), [1, 5, 9], 40),
+      /the device of the model "tiny" failed \(a step has not ended for 0\.5 s: the card hangs\); the GPU host starts again/,
+    );
+    const { why, tail } = await seen('died', 1);
+    assert.equal(why, 'exit code 1');
+    assert.match(tail, /a step has not ended for 0\.5 s: the card hangs\n {2}on device 0 \(Emulated device/);
+    assert.ok((await seen('ready', 2)).restarted);
+    connection.close();
+  } finally {
+    await supervisor.stop([]);
+  }
+});
+
 test('a host that cannot have the card, or its memory, does not start and says what to do', async () => {
   const { supervisor } = supervise();
   try {

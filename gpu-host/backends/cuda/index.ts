@@ -51,6 +51,8 @@ export interface CudaBackendOptions {
   readonly threads?: number;
   /** Left free on the card for adapters that come later, bytes. */
   readonly reserveBytes?: number;
+  /** A step that has not ended by then has hung, and the card counts as failed; a minute by default. */
+  readonly stepDeadlineMs?: number;
   /** Told once, when the card has failed: nothing can be computed on it by this process any more. */
   readonly lost?: (failure: DeviceFailure) => void;
   /** The addon's file, for tests; otherwise `PIE_CUDA_ADDON` names it, or it is the one that was built. */
@@ -65,6 +67,7 @@ export interface DeviceFailure {
   readonly device: string;
 }
 
+const DEFAULT_STEP_DEADLINE_MS = 60_000;
 const DEFAULT_ROWS = 512;
 const DEFAULT_SEQUENCES = 256;
 const DEFAULT_PRECISION: Precision = 'bf16';
@@ -162,11 +165,12 @@ class CudaBackend implements Backend {
   readonly #words: BatchWords;
   /** Tokens that the last batch picks, as far as the next may name them. */
   #picks = 0;
+  readonly #stepDeadlineMs: number;
   #lost: ((failure: DeviceFailure) => void) | undefined;
 
   constructor(
     { config }: LoadedModel,
-    { pageSize, device = 0, precision = DEFAULT_PRECISION, lost }: CudaBackendOptions,
+    { pageSize, device = 0, precision = DEFAULT_PRECISION, stepDeadlineMs, lost }: CudaBackendOptions,
     addon: CudaAddon,
     card: CudaDevice,
     engine: EngineHandle,
@@ -188,6 +192,7 @@ class CudaBackend implements Backend {
     this.#card = card;
     this.#engine = engine;
     this.#words = new BatchWords(config);
+    this.#stepDeadlineMs = stepDeadlineMs ?? DEFAULT_STEP_DEADLINE_MS;
     this.#lost = lost;
   }
 
@@ -204,7 +209,7 @@ class CudaBackend implements Backend {
       const done = this.#engine.submit(this.#words.write(computed), adapter?.id);
       // The addon counts rows of tokens: where it finds states instead, the counts differ.
       if (computed.every((each, i) => each === batch[i])) this.#picks = pickedRows(batch);
-      const buffer = await done;
+      const buffer = await this.#inTime(done);
       const outputs = readResults(this.config, computed, buffer);
       return outputs.map((output, i) => this.#withWholeRows(batch[i], output));
     } catch (caught) {
@@ -293,6 +298,19 @@ class CudaBackend implements Backend {
       return work();
     } catch (caught) {
       throw this.#failure(caught);
+    }
+  }
+
+  /** Waits for a step. One that hangs is waited for by nobody else: the process ends with it. */
+  async #inTime<R>(step: Promise<R>): Promise<R> {
+    const timer = setTimeout(() => {
+      const seconds = this.#stepDeadlineMs / 1000;
+      this.#failure(new CudaError('device-lost', `a step has not ended for ${seconds} s: the card hangs`));
+    }, this.#stepDeadlineMs);
+    try {
+      return await step;
+    } finally {
+      clearTimeout(timer);
     }
   }
 
