@@ -68,7 +68,10 @@ export const DEFAULT_PAGES = 1024;
 
 /** Settings that mean something to some backends only, and to which. */
 const BACKEND_SETTINGS: Readonly<
-  Record<'bits' | 'head_bits' | 'threads' | 'precision' | 'device' | 'memory_mb' | 'step_deadline_s', readonly BackendName[]>
+  Record<
+    'bits' | 'head_bits' | 'threads' | 'precision' | 'device' | 'memory_mb' | 'step_deadline_s',
+    readonly BackendName[]
+  >
 > = {
   bits: ['onnx', 'reference'],
   head_bits: ['onnx', 'reference'],
