@@ -138,7 +138,7 @@ async function through(
   connection: GpuHostConnection,
   way: Way,
   clients: number,
-): Promise<{ stepMs: number; batch: number; deviceMs: number }> {
+): Promise<{ stepMs: number; batch: number; deviceMs: number; ahead: number }> {
   const inferlets = Array.from({ length: clients }, (_, i) =>
     connection.openInferlet({ id: `bench-${i}`, maxPages: PAGES, arrival: i }),
   );
@@ -148,7 +148,12 @@ async function through(
   const stepMs = (performance.now() - startedMs) / tokens;
   const stats = (await connection.stats()).models[0];
   await Promise.all(inferlets.map((inferlet) => inferlet.close()));
-  return { stepMs, batch: stats?.meanBatchSize ?? 0, deviceMs: (stats?.deviceBusyMs ?? 0) / tokens };
+  return {
+    stepMs,
+    batch: stats?.meanBatchSize ?? 0,
+    deviceMs: (stats?.deviceBusyMs ?? 0) / tokens,
+    ahead: stats ? stats.stepsAhead / Math.max(1, stats.batches) : 0,
+  };
 }
 
 function median(numbers: readonly number[]): number {
@@ -182,28 +187,29 @@ const pool = { pageSize: PAGE_SIZE, pageCount: PAGES };
 const backend = await openBackend();
 try {
   for (const clients of values.clients.split(',').map(Number)) {
-    const ratios: Record<string, { ratio: number[]; step: number[]; batch: number[]; device: number[] }> = {};
+    const ratios: Record<string, Record<'ratio' | 'step' | 'batch' | 'device' | 'ahead', number[]>> = {};
     const bareMs: number[] = [];
     for (let round = 0; round < Number(values.rounds); round++) {
       for (const [name, way] of Object.entries(ways)) {
         const base = await bare(backend, clients);
-        const { stepMs, batch, deviceMs } = await through(connection, way, clients);
-        const row = ratios[name] ?? { ratio: [], step: [], batch: [], device: [] };
+        const { stepMs, batch, deviceMs, ahead } = await through(connection, way, clients);
+        const row = ratios[name] ?? { ratio: [], step: [], batch: [], device: [], ahead: [] };
         ratios[name] = row;
         bareMs.push(base);
         row.ratio.push(stepMs / base);
         row.step.push(stepMs);
         row.batch.push(batch);
         row.device.push(deviceMs);
+        row.ahead.push(ahead);
       }
     }
     console.log(
       `${clients} clients: bare ${median(bareMs).toFixed(3)} ms a step (${Math.min(...bareMs).toFixed(3)} to ${Math.max(...bareMs).toFixed(3)})`,
     );
-    for (const [name, { ratio, step, batch, device }] of Object.entries(ratios)) {
+    for (const [name, { ratio, step, batch, device, ahead }] of Object.entries(ratios)) {
       const spread = `${Math.min(...ratio).toFixed(2)} to ${Math.max(...ratio).toFixed(2)}`;
       console.log(
-        `  ${name.padEnd(12)} ${median(step).toFixed(3)} ms, ${median(ratio).toFixed(3)} × bare (${spread}), device ${median(device).toFixed(3)} ms, mean batch ${median(batch).toFixed(1)}`,
+        `  ${name.padEnd(12)} ${median(step).toFixed(3)} ms, ${median(ratio).toFixed(3)} × bare (${spread}), device ${median(device).toFixed(3)} ms, mean batch ${median(batch).toFixed(1)}, ${(100 * median(ahead)).toFixed(0)} % of steps ahead`,
       );
     }
   }

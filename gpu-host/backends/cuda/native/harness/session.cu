@@ -1,6 +1,7 @@
 #include "session.h"
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include "random_weights.h"
 
 namespace pie::harness {
@@ -32,6 +33,7 @@ int pagesOf(int tokens) { return (tokens + PAGE_SIZE - 1) / PAGE_SIZE; }
 struct Session::Inputs {
   std::vector<std::vector<uint32_t>> slots;
   std::vector<uint32_t> tokens, positions;
+  std::vector<uint32_t> picked;  // When not empty: rows of the step before, whose tokens are taken instead.
   std::vector<Sequence> sequences;
 };
 
@@ -91,7 +93,8 @@ Batch Session::batchOf(Inputs& inputs, int batch, int context) const {
     inputs.positions[i] = static_cast<uint32_t>(context);
     Sequence& sequence = inputs.sequences[i];
     sequence.rows = 1;
-    sequence.tokens = &inputs.tokens[i];
+    if (inputs.picked.empty()) sequence.tokens = &inputs.tokens[i];
+    else sequence.picked = &inputs.picked[i];
     sequence.positions = &inputs.positions[i];
     sequence.context = inputs.slots[i].data();
     sequence.contextCount = context;
@@ -138,11 +141,15 @@ JsonObject Session::decode(int batch, int context, int steps) {
     if (step >= 0) deviceMs.add(results.deviceMs), submitMs.add(submitted - began);
     before = ended;
   }
-  // Two under way: the next one is prepared while this one runs. Its tokens cannot depend on this one's, so it is a bound for batches that take turns.
+  // Two under way, as the handlers have runs: the next one is prepared and handed over while this one runs, whose tokens it takes on the device.
   Inputs both[2] = {inputsOf(), inputsOf()};
   Samples pipelinedMs;
   uint64_t under = engine->submit(batchOf(both[0], batch, first));
   double last = nowMs();
+  for (Inputs& each : both) {
+    each.picked.resize(batch);
+    std::iota(each.picked.begin(), each.picked.end(), 0u);
+  }
   for (int step = 1; step <= steps; step++) {
     const uint64_t next = engine->submit(batchOf(both[step % 2], batch, first + std::min(step, steps - 1)));
     engine->wait(under);
