@@ -101,7 +101,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay {
   }
 
   #begin(plan: ForwardPlan, position: number, inputs: InputRows): SequenceInput {
-    const draws = drawsOf(this.#request.sampler, Uint32Array.of(position));
+    const draws = drawsOf(this.#request.sampler, [position]);
     return plan.begin(1, inputs, {
       kind: 'top',
       rows: 1,

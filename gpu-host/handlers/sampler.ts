@@ -37,10 +37,13 @@ export function pick(
 }
 
 /** What a device that draws by itself is told for the inputs at `positions`; undefined for a greedy sampler, which draws nothing. */
-export function drawsOf(sampler: Sampler, positions: Uint32Array): readonly Draw[] | undefined {
+export function drawsOf(sampler: Sampler, positions: ArrayLike<number>): readonly Draw[] | undefined {
   const { temperature, topP, minP, seed } = sampler;
   if (temperature === 0) return undefined;
-  return Array.from(positions, (position) => ({ temperature, topP, minP, seed, position }));
+  const draws: Draw[] = [];
+  for (let i = 0; i < positions.length; i++)
+    draws.push({ temperature, topP, minP, seed, position: positions[i] as number });
+  return draws;
 }
 
 /**

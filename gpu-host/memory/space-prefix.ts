@@ -330,17 +330,18 @@ function bringBack(space: PageSpace, page: Page, donor: Page | undefined): boole
 
 /** Puts the full pages that a text starts with in the tree, up to the first that is still to be computed. @returns the node of the last */
 function plant(space: PageSpace, tree: PrefixTree<Page>, text: readonly Page[]): PrefixNode<Page> | undefined {
-  const reserved = text.findIndex((page) => !isComputed(page));
-  const pages = reserved < 0 ? text : text.slice(0, reserved);
-  let missing = pages.length;
-  while (missing > 0 && !pages[missing - 1]?.prefix?.node?.attached) missing--;
-  const parent = pages[missing - 1]?.prefix?.node;
-  if (missing === pages.length) return parent;
-  const fresh = pages.slice(missing);
+  // What is in the tree has been computed, and so has all before it: a long text is looked at from its end.
+  let missing = text.length;
+  while (missing > 0 && !text[missing - 1]?.prefix?.node?.attached) missing--;
+  const parent = text[missing - 1]?.prefix?.node;
+  let computed = missing;
+  while (computed < text.length && isComputed(text[computed] as Page)) computed++;
+  const fresh = text.slice(missing, computed);
+  if (fresh.length === 0) return parent;
   const { pageSize } = space.pool;
   const tokens = new Uint32Array(fresh.length * pageSize);
   for (const [i, { prefix }] of fresh.entries()) if (prefix) tokens.set(prefix.tokens, i * pageSize);
-  const tenant = treeTenant(space.owner.tenant, pages[0]?.prefix?.adapter);
+  const tenant = treeTenant(space.owner.tenant, text[0]?.prefix?.adapter);
   const { nodes, added } = tree.insert(tenant, parent, tokens, fresh);
   for (const page of added) space.pool.adopt(page);
   for (const [i, { prefix }] of fresh.entries()) if (prefix) prefix.node = nodes[i];
