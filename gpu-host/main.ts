@@ -15,7 +15,7 @@ import { DEFAULT_ADAPTER_BYTES } from './handlers/model.ts';
 import { uncutInputs } from './handlers/plan.ts';
 import { type LoadedAdapter, loadAdapter } from './models/adapter.ts';
 import { ModelError } from './models/errors.ts';
-import { fingerprint } from './models/fingerprint.ts';
+import { type FingerprintOptions, fingerprint } from './models/fingerprint.ts';
 import { type LoadedModel, loadModel } from './models/load.ts';
 import { pullModel } from './models/pull.ts';
 import { parseSource } from './models/source.ts';
@@ -123,11 +123,13 @@ async function openAdapters(entry: ModelEntry, model: LoadedModel): Promise<Read
   return opened;
 }
 
+type Held = Pick<FingerprintOptions, 'bits' | 'headBits' | 'precision'>;
+
 /** Bits of the weights and of the head's as the device holds them. */
-function heldBits({ backend, bits, headBits, precision }: ModelEntry): { bits: number; headBits: number } {
+function heldBits({ backend, bits, headBits, precision = 'bf16' }: ModelEntry): Held {
   if (backend !== 'cuda') return { bits: backend === 'reference' ? 32 : bits, headBits };
-  const width = { bf16: 16, int8: 8, float32: 32 }[precision ?? 'bf16'];
-  return { bits: width, headBits: width };
+  const width = { bf16: 16, int8: 8, fp8: 8, int4: 4, float32: 32 }[precision];
+  return { bits: width, headBits: Math.max(width, 8), precision };
 }
 
 function createBackend(

@@ -115,7 +115,7 @@ test('a model on a card', () => {
   const set = modelOf('device = 1\nmemory_mb = 40000\nprecision = "float32"\npages = 0\nstep_deadline_s = 5')!;
   const { stepDeadlineS } = set;
   assert.deepEqual([set.precision, set.device, set.memoryMb, set.pages, stepDeadlineS], ['float32', 1, 40_000, 0, 5]);
-  assert.equal(modelOf('precision = "int8"')?.precision, 'int8');
+  for (const narrow of ['int8', 'fp8', 'int4']) assert.equal(modelOf(`precision = "${narrow}"`)?.precision, narrow);
   const elsewhere = modelOf('pages = 0', { PIE_BACKEND: 'onnx' })!;
   assert.deepEqual([elsewhere.backend, elsewhere.bits, elsewhere.pages], ['onnx', 32, 1024]);
   assert.equal(withToml('', { PIE_BACKEND: 'cuda' }).gpuHosts[0]?.models[0]?.backend, 'cuda');

@@ -10,8 +10,8 @@ export interface ModelEntry {
   readonly bits: 32 | 8 | 4;
   /** Bits of a weight of the output head. */
   readonly headBits: 32 | 8 | 4;
-  /** Of `cuda`: weights, activations, keys and values, or in 8 bits the weights alone; bf16 by default. */
-  readonly precision?: 'bf16' | 'int8' | 'float32';
+  /** Of `cuda`: weights, activations, keys and values, or in 8 and 4 bits the weights alone; bf16 by default. */
+  readonly precision?: 'bf16' | 'int8' | 'fp8' | 'int4' | 'float32';
   /** Of `cuda`: the card, as CUDA numbers them; the first by default. */
   readonly device?: number;
   /** Of `cuda`: most of the card's memory that the model, its pages and its adapters may take, MiB; what is free by default. */
@@ -101,7 +101,7 @@ export const modelSchema = z
     backend: z.enum(BACKENDS).default('onnx'),
     bits: bits.optional(),
     head_bits: bits.optional(),
-    precision: z.enum(['bf16', 'int8', 'float32']).optional(),
+    precision: z.enum(['bf16', 'int8', 'fp8', 'int4', 'float32']).optional(),
     device: z.int().min(0).max(255).optional(),
     memory_mb: z.int().min(0).max(16_777_216).optional(),
     step_deadline_s: z.number().min(0.1).max(3600).optional(),
@@ -133,7 +133,8 @@ export const modelSchema = z
       context.addIssue({ code: 'custom', path: ['adapters'], message: `two of them are named "${twice}"` });
     for (const [key, backends] of Object.entries(BACKEND_SETTINGS)) {
       if (entry[key as keyof typeof BACKEND_SETTINGS] === undefined || backends.includes(entry.backend)) continue;
-      const instead = key === 'bits' || key === 'head_bits' ? '; it has precision = "bf16", "int8" or "float32"' : '';
+      const instead =
+        key === 'bits' || key === 'head_bits' ? '; it has precision = "bf16", "int8", "fp8", "int4" or "float32"' : '';
       context.addIssue({ code: 'custom', path: [key], message: `means nothing to ${entry.backend}${instead}` });
     }
     if (entry.pages === 0 && entry.backend !== 'cuda')

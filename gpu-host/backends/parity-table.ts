@@ -12,9 +12,9 @@ import { createReferenceBackend } from './reference/index.ts';
 import { createTestCudaBackend } from './testing/cuda.ts';
 import { dequantizedModel } from './testing/dequantize.ts';
 import { HANDLERS, type HandlerName, handlerError, handlerValues, NORMS } from './testing/handlers.ts';
-import { int8Model } from './testing/int8.ts';
 import { MASK_KINDS, MASK_POOL } from './testing/mask-kinds.ts';
 import { narrowModel, VARIANTS } from './testing/models.ts';
+import { narrowWeightsModel } from './testing/narrow-weights.ts';
 import { Random } from './testing/scenario.ts';
 
 /**
@@ -41,7 +41,7 @@ interface HandlerBounds {
   readonly exact: Bounds;
   /** Of 8 and 4 bits. */
   readonly rounded: Bounds;
-  /** Of bf16, also where the weights have 8 bits. */
+  /** Of bf16, also where the weights have 8 or 4 bits. */
   readonly narrow: Bounds;
 }
 
@@ -105,6 +105,8 @@ const DEVICES = [
   { backend: 'cuda', width: 32 },
   { backend: 'cuda', width: 'bf16' },
   { backend: 'cuda', width: 'int8' },
+  { backend: 'cuda', width: 'fp8' },
+  { backend: 'cuda', width: 'int4' },
 ] as const;
 type DeviceKind = (typeof DEVICES)[number];
 
@@ -220,7 +222,7 @@ async function openDevice({ backend, width }: DeviceKind, model: LoadedModel, di
   if (backend === 'cuda') {
     if (width === 32) return { device: await createTestCudaBackend(model, MASK_POOL), oracles: null };
     const narrow = await narrowModel(model, join(await mkdtemp(join(directory, 'narrow-')), 'model'), 'BF16');
-    const same = width === 'int8' ? int8Model(narrow) : narrow;
+    const same = width === 'bf16' ? narrow : narrowWeightsModel(narrow, width);
     return {
       device: await createTestCudaBackend(narrow, { ...MASK_POOL, precision: width }),
       oracles: {

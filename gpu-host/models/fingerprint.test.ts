@@ -46,6 +46,7 @@ describe('fingerprint', () => {
     assert.equal(hashOf(copy), hashOf(model));
     assert.equal(fingerprint(model, OPTIONS).name, 'tiny (onnx, 8/4 bits, pages of 16)');
     assert.equal(fingerprint(copy, OPTIONS).name, 'copy (onnx, 8/4 bits, pages of 16)');
+    assert.equal(fingerprint(model, { ...OPTIONS, precision: 'fp8' }).name, 'tiny (onnx, fp8, pages of 16)');
     assert.match(hashOf(model), /^[0-9a-f]{64}$/);
   });
 
@@ -55,6 +56,8 @@ describe('fingerprint', () => {
       { ...OPTIONS, backend: 'reference' },
       { ...OPTIONS, bits: 32 },
       { ...OPTIONS, headBits: 8 },
+      { ...OPTIONS, precision: 'int8' },
+      { ...OPTIONS, precision: 'fp8' },
       { ...OPTIONS, pageSize: 8 },
       { ...OPTIONS, bits: 4, headBits: 8 },
     ].map((options) => hashOf(model, options));

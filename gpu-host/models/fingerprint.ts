@@ -19,6 +19,8 @@ export interface FingerprintOptions {
   /** Bits of the weights, and of the output head. */
   readonly bits: number;
   readonly headBits: number;
+  /** Where as many bits may mean different numbers: which. */
+  readonly precision?: string;
   /** Slots of a page. */
   readonly pageSize: number;
 }
@@ -37,9 +39,9 @@ const SAMPLE_BLOCK_BYTES = 4096;
  * @throws ModelError `malformed-weights` when a file ends before a tensor does
  */
 export function fingerprint(model: LoadedModel, options: FingerprintOptions): Fingerprint {
-  const { backend, bits, headBits, pageSize } = options;
+  const { backend, bits, headBits, precision, pageSize } = options;
   const hash = createHash('sha256');
-  addText(hash, JSON.stringify([LAYOUT_VERSION, backend, bits, headBits, pageSize]));
+  addText(hash, JSON.stringify([LAYOUT_VERSION, backend, bits, headBits, pageSize, ...(precision ? [precision] : [])]));
   addText(hash, canonical(model.config));
   const descriptors = new Map<string, number>();
   try {
@@ -57,7 +59,7 @@ export function fingerprint(model: LoadedModel, options: FingerprintOptions): Fi
     for (const fd of descriptors.values()) closeSync(fd);
   }
   return {
-    name: `${basename(model.directory)} (${backend}, ${bits}/${headBits} bits, pages of ${pageSize})`,
+    name: `${basename(model.directory)} (${backend}, ${precision ?? `${bits}/${headBits} bits`}, pages of ${pageSize})`,
     hash: hash.digest('hex'),
   };
 }

@@ -27,10 +27,11 @@ export interface CudaDevice {
 }
 
 /**
- * Width of weights, activations, keys and values on the device. `int8`: as `bf16`, but for the weights of products (each row scaled by its largest), so
- * that a step reads half as many bytes of them. `float32` is for finding faults: plain kernels, twice the memory.
+ * Width of weights, activations, keys and values on the device. `int8`, `fp8` (e4m3) and `int4`: as `bf16`, but for the weights of products (scaled by the
+ * largest of each row, in 4 bits of each group of 128), so that a step reads a half or a quarter of their bytes. With `int4` the head has 8 bits. `float32`
+ * is for finding faults: plain kernels, twice the memory.
  */
-export type Precision = 'bf16' | 'int8' | 'float32';
+export type Precision = 'bf16' | 'int8' | 'fp8' | 'int4' | 'float32';
 
 /** `EngineOptions` of `native/engine/engine.h`. */
 export interface EngineOptions {

@@ -11,9 +11,9 @@ import { createReferenceBackend } from '../reference/index.ts';
 import { compare } from '../testing/compare.ts';
 import { createTestCudaBackend } from '../testing/cuda.ts';
 import { HANDLERS, type HandlerName, handlerError, handlerValues } from '../testing/handlers.ts';
-import { int8Model } from '../testing/int8.ts';
 import { MASK_KINDS, MASK_POOL } from '../testing/mask-kinds.ts';
 import { narrowModel, VARIANTS } from '../testing/models.ts';
+import { NARROW_PRECISIONS, narrowWeightsModel } from '../testing/narrow-weights.ts';
 import { batches, RANDOM_POOL } from '../testing/random-batch.ts';
 import { Random, relativeError, rootMeanSquareError } from '../testing/scenario.ts';
 
@@ -30,8 +30,8 @@ const FAST: Readonly<Record<string, Partial<ModelConfig>>> = {
   },
 };
 const SHAPES = { ...VARIANTS, ...FAST };
-/** Those that are tried with 8-bit weights: stacked products, a tied head, biases, the fast kernels. */
-const IN_8_BITS = ['grouped queries', 'one head per query, tied', 'heads of 128, biases', 'heads of 64'];
+/** Those that are tried with narrow weights: stacked products, a tied head, biases, the fast kernels. */
+const NARROW = ['grouped queries', 'one head per query, tied', 'heads of 128, biases', 'heads of 64'];
 
 /** Of float32, as `parity.test.ts` of the room above has it. */
 const TOLERANCE = 1e-4;
@@ -81,11 +81,11 @@ describe('cuda against reference', () => {
       }
     });
 
-    for (const precision of IN_8_BITS.includes(shape) ? (['bf16', 'int8'] as const) : (['bf16'] as const))
+    for (const precision of NARROW.includes(shape) ? (['bf16', ...NARROW_PRECISIONS] as const) : (['bf16'] as const))
       test(`${precision}, ${shape}: every handler over every kind of mask`, async (context) => {
         const model = await make(shape, 25);
         const cuda = await createTestCudaBackend(model, { ...MASK_POOL, precision });
-        const same = precision === 'int8' ? int8Model(model) : model;
+        const same = precision === 'bf16' ? model : narrowWeightsModel(model, precision);
         const reference = await createReferenceBackend(same, MASK_POOL);
         const rounded = await createReferenceBackend(same, { ...MASK_POOL, roundedTo: 'bf16' });
         const errors = new Errors();

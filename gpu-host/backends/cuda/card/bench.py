@@ -209,7 +209,7 @@ def measure(run):
         run.ask(harness, f"kernels shape={first} batch={batch} context={context}")
     run.ask(harness, f"kernels shape={first} rows={prefill}")
     run.ask(harness, f"linear shape={first} most={2 if toy else 128}")
-    changes = [(first, settings) for settings in ("dependent=0", "graphs=0", "cublas=0", "precision=int8")]
+    changes = [(first, settings) for settings in ("dependent=0", "graphs=0", "cublas=0", "precision=int8", "precision=fp8", "precision=int4")]
     # Launches weigh most in a small model.
     if "1B" in shapes:
         changes.insert(0, ("1B", "dependent=0"))

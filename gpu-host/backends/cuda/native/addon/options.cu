@@ -29,8 +29,10 @@ EngineOptions readOptions(napi_env env, napi_value options) {
   const std::string precision = getString(env, options, "precision");
   if (precision == "bf16") read.precision = Precision::Bf16;
   else if (precision == "int8") read.precision = Precision::Int8;
+  else if (precision == "fp8") read.precision = Precision::Fp8;
+  else if (precision == "int4") read.precision = Precision::Int4;
   else if (precision == "float32") read.precision = Precision::Float32;
-  else refuse("precision is \"" + precision + "\"; bf16, int8 or float32 is expected");
+  else refuse("precision is \"" + precision + "\"; bf16, int8, fp8, int4 or float32 is expected");
   read.graphs = getBoolean(env, options, "graphs");
   read.cublas = getBoolean(env, options, "cublas");
   return read;

@@ -1,4 +1,4 @@
-// Numbers of 8 and 16 bits against what their formats say. The scalar conversions of float8 have their test beside ../kernels/narrow.h.
+// Numbers of 8 and 16 bits against what their formats say.
 #include "float8.h"
 #include <cmath>
 #include <vector>
@@ -73,7 +73,54 @@ __global__ void copyWords(uint32_t* out, const uint32_t* in, int valid) {
   out[threadIdx.x] = buffer[31 - threadIdx.x];
 }
 
+// The code nearest to a value; between two, the even one.
+int nearest8(double value) {
+  const int sign = std::signbit(value) ? 0x80 : 0;
+  if (std::isnan(value)) return sign | 0x7f;
+  int best = 0;
+  for (int code = 1; code < 0x7f; code++) {
+    const double closer = std::fabs(meaning8(code) - std::fabs(value)) - std::fabs(meaning8(best) - std::fabs(value));
+    if (closer < 0 || (closer == 0 && code % 2 == 0) || std::isinf(value)) best = code;
+  }
+  return sign | best;
+}
+
+__global__ void encode(uint8_t* codes, const float* values, int count) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) codes[i] = pie::float8Of(values[i]);
+}
+
+__global__ void decode(float* values) { values[threadIdx.x] = pie::fromFloat8(static_cast<uint8_t>(threadIdx.x)); }
+
 }  // namespace
+
+TEST("a float8 code means what the format says, and a float gets the nearest one") {
+  DeviceArray<float> decoded(256);
+  LAUNCH(decode, 1, 256, 0, nullptr, decoded);
+  const auto meanings = decoded.host();
+  for (int code = 0; code < 256; code++) CHECK_CLOSE(meanings[code], meaning8(code), 0);
+
+  Random random(8);
+  std::vector<float> values = {0.0f,      -0.0f, 448,    449,      463,        464,     465,            1e30f, -1e30f,
+                               INFINITY, -INFINITY, NAN, 1e-30f, 0x1p-10f, 0x1.8p-9f, 0x1p-9f, 0x1.000002p-10f};
+  // Halfway between neighbours, and beside it.
+  for (int code = 0; code < 0x7e; code++) {
+    const float half = static_cast<float>((meaning8(code) + meaning8(code + 1)) / 2);
+    for (const float value : {half, -half, std::nextafter(half, 0.0f), std::nextafter(half, 1000.0f)}) values.push_back(value);
+  }
+  for (int i = 0; i < 500; i++) values.push_back(static_cast<float>(random.normal() * std::exp(random.uniform(-8, 6))));
+  const int count = static_cast<int>(values.size());
+  DeviceArray<uint8_t> codes(count);
+  DeviceArray<float> onDevice(values);
+  LAUNCH(encode, (count + 63) / 64, 64, 0, nullptr, codes, onDevice, count);
+  const auto actual = codes.host();
+  for (int i = 0; i < count; i++) {
+    if (std::isnan(values[i]))
+      CHECK_EQUAL(actual[i] & 0x7f, 0x7f);
+    else
+      CHECK_EQUAL(static_cast<int>(actual[i]), nearest8(values[i]));
+  }
+}
 
 TEST("a float16 means what the format says, and a float gets the nearest one") {
   DeviceArray<float> wide(1 << 16);

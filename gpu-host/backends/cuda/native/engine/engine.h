@@ -20,9 +20,11 @@ struct EngineError : std::runtime_error {
   std::string code;
 };
 
-// Of weights, activations and KV. Int8: as Bf16, but for the matrices of products whose inputs are a multiple of 16 (all of real models, the head included):
-// these are rounded to bf16, then to 8 bits by their rows' largest value, so that a step reads half the bytes.
-enum class Precision { Bf16, Float32, Int8 };
+// Of weights, activations and KV. Int8, Fp8, Int4: as Bf16, but for the matrices of products, which are rounded to bf16, then to whole numbers of 8 bits or to
+// e4m3 by their rows' largest value, or to whole numbers of 4 bits by the largest of each group of inputs (linear-narrow.h), so that a step reads a half or a
+// quarter of the bytes. Inputs are then a multiple of 16 (4 bits: 32), as all of real models are; a matrix of others stays bf16 (4 bits: is of 8 bits where
+// that takes it). With Int4 the head has 8 bits.
+enum class Precision { Bf16, Float32, Int8, Fp8, Int4 };
 
 struct EngineOptions {
   ModelShape shape;

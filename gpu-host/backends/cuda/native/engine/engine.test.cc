@@ -319,25 +319,42 @@ TEST("bf16 stays near the forward in double, with fast kernels and plain ones") 
   }
 }
 
-// What 8 bits make of a matrix's rows, see Precision::Int8.
-std::vector<float> dequantised(const std::vector<float>& weight, int inputs) {
+// What Precision makes of a matrix of products.
+std::vector<float> dequantised(const std::vector<float>& weight, int inputs, Precision precision, bool isHead = false) {
+  const bool four = precision == Precision::Int4 && !isHead && inputs % 32 == 0;
   if (inputs % 16 != 0) return weight;
+  const int together = !four ? inputs : inputs % 128 == 0 ? 128 : inputs % 64 == 0 ? 64 : 32;
   std::vector<float> result(weight.size());
-  for (size_t row = 0; row < weight.size(); row += inputs) {
-    float most = 0;
-    for (int i = 0; i < inputs; i++) most = std::max(most, std::fabs(__bfloat162float(__float2bfloat16(weight[row + i]))));
-    const float scale = most / 127;
-    for (int i = 0; i < inputs; i++) result[row + i] = std::rint(__bfloat162float(__float2bfloat16(weight[row + i])) / scale) * scale;
+  for (size_t first = 0; first < weight.size(); first += together) {
+    float most = 0, least = 0;
+    const auto valueOf = [&](int i) { return __bfloat162float(__float2bfloat16(weight[first + i])); };
+    for (int i = 0; i < together; i++) most = std::max(most, valueOf(i)), least = std::min(least, valueOf(i));
+    const float size = std::max(most, -least);
+    for (int i = 0; i < together; i++) {
+      float& to = result[first + i];
+      if (four) {
+        const int exponent = std::ilogb(size / 8) - 4;
+        const float scale = (most >= -least ? -1.0f : 1.0f) * std::ldexp(std::nearbyint(std::ldexp(size / 8, -exponent)), exponent);
+        to = std::min(std::max(std::rint(valueOf(i) / scale), -8.0f), 7.0f) * scale;
+      } else if (precision == Precision::Fp8) {
+        // Steps of an eighth of the power of two below the value, 2⁻⁹ at least.
+        const float scale = size / 448, value = valueOf(i) / scale, step = std::ldexp(1.0f, std::max(value == 0 ? -6 : std::ilogb(value), -6) - 3);
+        to = std::rint(value / step) * step * scale;
+      } else {
+        to = std::rint(valueOf(i) / (size / 127)) * (size / 127);
+      }
+    }
   }
   return result;
 }
 
-TEST("8-bit weights are the dequantised ones, tied or not, beside adapters, and half the memory") {
-  for (const bool tied : {false, true}) {
+TEST("narrow weights are the dequantised ones, tied or not, beside adapters, and less memory") {
+  for (const auto& [precision, tied] : std::vector<std::pair<Precision, bool>>{{Precision::Int8, false}, {Precision::Int8, true}, {Precision::Fp8, false},
+                                                                               {Precision::Fp8, true}, {Precision::Int4, false}, {Precision::Int4, true}}) {
     // Of 136 inputs, no multiple of 16: that matrix stays bf16.
     TinyModel model = tinyModel(19 + tied, {.bias = tied, .tied = tied, .headDim = 16, .hidden = 64, .intermediate = tied ? 136 : 128});
     ModelShape& shape = model.options.shape;
-    // The first value of each row towers over the others, which 8 bits can then hardly tell apart, and meets an input that a norm makes small: what
+    // The first value of each row towers over the others, which so few bits can then hardly tell apart, and meets an input that a norm makes small: what
     // quantising changes is far above the rounding of activations.
     Random random(90);
     TinyModel narrow = model;
@@ -348,16 +365,16 @@ TEST("8-bit weights are the dequantised ones, tied or not, beside adapters, and 
       const bool output = name.find("o_proj") != std::string::npos, down = name.find("down_proj") != std::string::npos, normed = !output && !down;
       const int inputs = output ? shape.queryWidth() : down ? shape.intermediate : shape.hidden;
       for (size_t row = 0; row < values.size() && normed; row += inputs) values[row] = 10;
-      narrow.tensors[name] = dequantised(values, inputs);
+      narrow.tensors[name] = dequantised(values, inputs, precision, name == "lm_head.weight");
     }
-    if (tied) narrow.tensors["lm_head.weight"] = dequantised(model.tensors.at("model.embed_tokens.weight"), shape.hidden);
+    if (tied) narrow.tensors["lm_head.weight"] = dequantised(model.tensors.at("model.embed_tokens.weight"), shape.hidden, precision, true);
     narrow.options.tiedEmbeddings = false;
     const auto wide = make(model);
     model.options.precision = Precision::Bf16;
     const auto half = make(model);
-    model.options.precision = Precision::Int8;
+    model.options.precision = precision;
     const auto engine = make(model);
-    CHECK(engine->memory().weights < (tied ? 0.8 : 0.6) * half->memory().weights);
+    CHECK(engine->memory().weights < (tied ? 0.8 : precision == Precision::Int4 ? 0.45 : 0.6) * half->memory().weights);
     Reference expected(narrow), original(model);
     const std::vector<Call> context = contextOf(random);
     std::vector<Call> calls = mixedBatch(random);
@@ -368,7 +385,8 @@ TEST("8-bit weights are the dequantised ones, tied or not, beside adapters, and 
     const std::vector<Answer> answers = runCalls(*engine, calls, 64);
     const double error = errorOf(answers, expected.forward(calls)), otherwise = errorOf(answers, original.forward(calls));
     CHECK(error < 0.06);
-    CHECK(otherwise > 10 * error);
+    // Values of e4m3 are told apart beside any other: what it costs is their rounding alone.
+    CHECK(otherwise > (precision == Precision::Fp8 ? 2 : 10) * error);
     const std::vector<float> a = random.normals<float>(64 * 2, 0.3), b = random.normals<float>(64 * 2, 0.3);
     const auto adapter = engine->loadAdapter({{1, "q_proj", 2, 64, 64, a.data(), b.data()}});
     TinyModel merged = narrow;

@@ -1,5 +1,6 @@
 #include "weights.h"
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include "convert.h"
@@ -25,24 +26,25 @@ class Stager {
   void begin(const T* destination) {
     flush();
     destination_ = const_cast<T*>(destination);
-    narrow_ = {};
+    isNarrow_ = false;
   }
   void begin(const Product<T>& product) {
     begin(product.isNarrow ? work_ : product.plain.weight);
-    if (product.isNarrow) narrow_ = product.narrow;
-    rowsLeft_ = product.outputs();
+    isNarrow_ = product.isNarrow;
+    narrow_ = product.narrow;
+    rowsDone_ = 0;
   }
   void put(HostTensor::Type type, const void* from, size_t count) {
     const uint8_t* next = static_cast<const uint8_t*>(from);
     while (count > 0) {
       if (filled_ == CAPACITY) flush();
       size_t some = std::min(count, CAPACITY - filled_);
-      if (narrow_.weight) some = std::min(some, workCapacity() - waiting_ - filled_);
+      if (isNarrow_) some = std::min(some, workCapacity() - waiting_ - filled_);
       convertNumbers(buffer() + filled_, type, next, some);
       filled_ += some;
       next += some * elementBytes(type);
       count -= some;
-      if (narrow_.weight) quantiseFull();
+      if (isNarrow_) quantiseFull();
     }
   }
   void end() {
@@ -63,7 +65,7 @@ class Stager {
     CUDA_CALL(cudaMemcpyAsync(destination_, buffer(), filled_ * sizeof(T), cudaMemcpyHostToDevice, stream_));
     halves_[current_].copied.record(stream_);
     destination_ += filled_;
-    if (narrow_.weight) waiting_ += filled_;
+    if (isNarrow_) waiting_ += filled_;
     filled_ = 0;
     current_ = 1 - current_;
     halves_[current_].copied.synchronize();
@@ -72,19 +74,16 @@ class Stager {
   // Whole rows that `work` holds.
   size_t workCapacity() const {
     const size_t inputs = narrow_.inputs;
-    return std::min<size_t>(workValues_ / inputs, rowsLeft_) * inputs;
+    return std::min<size_t>(workValues_ / inputs, narrow_.outputs - rowsDone_) * inputs;
   }
   // When all rows that fit are in `work`, or on their way there.
   void quantiseFull() {
     if (waiting_ + filled_ < workCapacity()) return;
     flush();
     const int rows = static_cast<int>(waiting_ / narrow_.inputs);
-    if constexpr (std::is_same_v<T, bf16>)
-      launchQuantise(const_cast<int8_t*>(narrow_.weight), const_cast<float*>(narrow_.scales), work_, rows, narrow_.inputs, stream_);
+    if constexpr (std::is_same_v<T, bf16>) launchQuantise(narrow_, work_, rowsDone_, rows, stream_);
     checkLaunches();
-    narrow_.weight += waiting_;
-    narrow_.scales += rows;
-    rowsLeft_ -= rows;
+    rowsDone_ += rows;
     destination_ = work_;
     waiting_ = 0;
   }
@@ -96,23 +95,40 @@ class Stager {
   int current_ = 0;
   size_t filled_ = 0;
   T* destination_ = nullptr;
-  LinearInt8 narrow_;   // What is left of the narrow matrix that is being filled.
-  int rowsLeft_ = 0;
+  bool isNarrow_ = false;
+  LinearNarrow narrow_;  // The narrow matrix that is being filled.
+  int rowsDone_ = 0;
   size_t waiting_ = 0;  // Values in `work`.
 };
 
+// How a matrix is kept, where it is kept in fewer bits than activations. The head is never of 4 bits: its errors are errors of logits, with nothing after
+// them that evens them out.
+std::optional<WeightFormat> formatOf(Precision precision, int inputs, bool isHead) {
+  const auto taken = [&](WeightFormat format) { return narrowTakes(format, inputs) ? std::optional(format) : std::nullopt; };
+  switch (precision) {
+    case Precision::Int8: return taken(WeightFormat::Int8);
+    case Precision::Fp8: return taken(WeightFormat::Float8);
+    case Precision::Int4: return !isHead && narrowTakes(WeightFormat::Int4, inputs) ? WeightFormat::Int4 : taken(WeightFormat::Int8);
+    default: return std::nullopt;
+  }
+}
+
 template <typename T>
-Product<T> layProduct(Carver& carver, int outputs, int inputs, const EngineOptions& options, bool bias = false) {
+Product<T> layProduct(Carver& carver, int outputs, int inputs, const EngineOptions& options, bool bias = false, bool isHead = false) {
   Product<T> product;
   product.plain.outputs = product.narrow.outputs = outputs;
   product.plain.inputs = product.narrow.inputs = inputs;
-  product.isNarrow = std::is_same_v<T, bf16> && options.precision == Precision::Int8 && inputs % 16 == 0;
-  const size_t values = static_cast<size_t>(outputs) * inputs;
-  if (product.isNarrow) {
-    product.narrow.weight = carver.take<int8_t>(values);
-    product.narrow.scales = carver.take<float>(outputs);
+  const std::optional<WeightFormat> format = formatOf(options.precision, inputs, isHead);
+  product.isNarrow = format.has_value();
+  if (format) {
+    product.narrow.format = *format;
+    product.narrow.weight = carver.take<uint8_t>(narrowWeightBytes(*format, outputs, inputs));
+    if (*format == WeightFormat::Int4)
+      product.narrow.groupScales = carver.take<bf16>(narrowGroupScales(outputs, inputs));
+    else
+      product.narrow.scales = carver.take<float>(outputs);
   } else {
-    product.plain.weight = carver.take<T>(values);
+    product.plain.weight = carver.take<T>(static_cast<size_t>(outputs) * inputs);
   }
   if (bias) product.plain.bias = carver.take<T>(outputs);
   if constexpr (std::is_same_v<T, bf16>) product.narrow.bias = product.plain.bias;
@@ -198,11 +214,10 @@ Weights<T> layWeights(Carver& carver, const EngineOptions& options) {
     weights.layers.push_back(layer);
   }
   weights.norm = carver.take<T>(shape.hidden);
-  Carver nowhere;
-  if (options.tiedEmbeddings && !layProduct<T>(nowhere, shape.vocabulary, shape.hidden, options).isNarrow)
+  if (options.tiedEmbeddings && !formatOf(options.precision, shape.hidden, true))
     weights.head.plain = {weights.embeddings, nullptr, shape.vocabulary, shape.hidden};
   else
-    weights.head = layProduct<T>(carver, shape.vocabulary, shape.hidden, options);
+    weights.head = layProduct<T>(carver, shape.vocabulary, shape.hidden, options, false, true);
   return weights;
 }
 

@@ -1,18 +1,18 @@
 // A model's weights on the device, under the names of Hugging Face.
 #pragma once
 #include <vector>
-#include "../kernels/linear-int8.h"
+#include "../kernels/linear-narrow.h"
 #include "engine.h"
 #include "memory.h"
 #include "streams.h"
 
 namespace pie {
 
-// A matrix to multiply by, as it is kept: of T, or of 8 bits beside activations of bf16.
+// A matrix to multiply by, as it is kept: of T, or of fewer bits beside activations of bf16.
 template <typename T>
 struct Product {
   Linear<T> plain;     // Without a weight where the matrix is narrow.
-  LinearInt8 narrow;
+  LinearNarrow narrow;
   bool isNarrow = false;
   int outputs() const { return plain.outputs; }
   int inputs() const { return plain.inputs; }

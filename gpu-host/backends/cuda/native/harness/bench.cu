@@ -14,6 +14,7 @@ const char* const BENCH_HELP =
     "  copy megabytes=4096 times=10             bytes a second within the device\n"
     "  matmul size=8192 times=10                dense bf16 rate\n"
     "  load shape=8B graphs=1 dependent=1 cublas=1 precision=bf16 sequences=128 context=1024 room=128 rows=8192\n"
+    "      precision: of weights, bf16, int8, fp8 or int4\n"
     "  decode batch=32 context=1024 steps=64\n"
     "  prefill tokens=8192 times=5\n"
     "  swap tokens=1024 times=5\n"

@@ -207,7 +207,7 @@ JsonArray measureLinears(const NamedShape& named, int least, int most) {
       problem.outputs = matrix.outputs;
       problem.inputs = matrix.inputs;
       problem.aligned = problem.narrow = true;
-      problem.weightBytes = 2;
+      problem.weightBits = 16;
       problem.multiprocessors = context.multiprocessors;
       problem.workspaceBytes = context.workspaceBytes;
       // `predicted`: microseconds by which linear-choice.cu chooses.

@@ -52,11 +52,7 @@ Session::Session(const NamedShape& named, const SessionOptions& options) : named
   engineOptions.dependentLaunch = options.dependent;
   engineOptions.cublas = options.cublas;
   engineOptions.timing = true;
-  if (options.precision == "int8") {
-    engineOptions.precision = Precision::Int8;
-  } else if (options.precision != "bf16") {
-    throw std::invalid_argument("precision=" + options.precision + ": bf16 or int8");
-  }
+  engineOptions.precision = precisionNamed(options.precision);
   const double began = nowMs();
   engine = Engine::create(engineOptions, randomWeights(named));
   loadMs = nowMs() - began;
@@ -168,7 +164,7 @@ JsonObject Session::decode(int batch, int context, int steps) {
       .set("graphsRefusedWhy", graphs.why)
       .set("batch", batch)
       .set("context", context)
-      .set("floorBytes", weightBytes(named.shape) / (options.precision == "int8" ? 2 : 1) + contextBytes(named.shape, batch, context))
+      .set("floorBytes", weightBytes(named.shape, precisionNamed(options.precision)) + contextBytes(named.shape, batch, context))
       .raw("wallMs", wallMs.json())
       .raw("deviceMs", deviceMs.json())
       .raw("hostGapMs", gapMs.json())

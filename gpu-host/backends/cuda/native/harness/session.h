@@ -11,7 +11,7 @@ namespace pie::harness {
 struct SessionOptions {
   bool graphs = true, cublas = true;
   bool dependent = true;  // Launches: see EngineOptions::dependentLaunch.
-  std::string precision = "bf16";  // Of weights; or int8.
+  std::string precision = "bf16";  // Of weights; or int8, fp8, int4.
   int sequences = 128;  // Most of one step.
   int context = 1024;
   int room = 128;       // Tokens that each sequence may grow.

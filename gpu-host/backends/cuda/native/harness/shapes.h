@@ -43,10 +43,19 @@ inline std::vector<double> plainFrequencies(const NamedShape& named) {
 inline double layerWeights(const ModelShape& shape) {
   return static_cast<double>(shape.hidden) * (shape.qkvWidth() + shape.queryWidth() + 3.0 * shape.intermediate);
 }
-// Bytes of bf16 that a decode step must read at least: all matrices once (of the embeddings only some rows, unless they are the head), and the keys and
-// values of all contexts.
-inline double weightBytes(const ModelShape& shape) {
-  return 2 * (layerWeights(shape) * shape.layers + static_cast<double>(shape.vocabulary) * shape.hidden);
+inline Precision precisionNamed(const std::string& name) {
+  if (name == "bf16") return Precision::Bf16;
+  if (name == "int8") return Precision::Int8;
+  if (name == "fp8") return Precision::Fp8;
+  if (name == "int4") return Precision::Int4;
+  throw std::invalid_argument("precision=" + name + ": bf16, int8, fp8 or int4");
+}
+
+// Bytes that a decode step must read at least: all matrices once (of the embeddings only some rows, unless they are the head), and the keys and values of
+// all contexts in bf16. Scales of outputs are left out; those of groups are 16 bits for 128 weights.
+inline double weightBytes(const ModelShape& shape, Precision precision) {
+  const double head = precision == Precision::Bf16 ? 2 : 1, layers = precision == Precision::Int4 ? 0.5 + 2.0 / 128 : head;
+  return layers * layerWeights(shape) * shape.layers + head * shape.vocabulary * shape.hidden;
 }
 inline double contextBytes(const ModelShape& shape, int batch, int context) { return 2.0 * shape.slotWidth() * shape.layers * batch * context; }
 

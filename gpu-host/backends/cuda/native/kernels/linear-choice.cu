@@ -11,6 +11,7 @@ constexpr double CACHE_RATE = 6.5e12;         // L2 to multiprocessors, all toge
 constexpr double CACHE_RATE_OF_ONE = 6e10;    // To one multiprocessor, with as much under way as these kernels have.
 constexpr double MATRIX_RATE = 6.0e14;        // mma.sync with warp tiles of 64 × 64; smaller ones wait for shared memory.
 constexpr double SMALL_TILE_RATE = 4.0e14;
+constexpr double ISSUE_RATE = 2.9e13;         // Instructions of all lanes: 132 multiprocessors × 128 lanes × 1.75 GHz.
 constexpr double MEMORY_LATENCY = 8e-7;
 constexpr double SPLIT_LATENCY = 2e-6;        // Publishing partial sums, counting, reading them back.
 constexpr double BLOCK_LATENCY = 5e-7;        // Adding up within a block.
@@ -20,6 +21,21 @@ constexpr int STREAMING_WARPS = 12;
 constexpr int VECTOR_STEP = 256;
 
 constexpr int ceilDiv(int a, int b) { return (a + b - 1) / b; }
+
+// Instructions that a lane issues for each weight, as counted in what nvcc 13.0 makes of the kernels. At 4.3 TB/s there is time for 13 with weights of 16 bits,
+// 6.8 with 8, 3.5 with 4: those are bound by what it takes to widen them.
+double vectorInstructions(const LinearProblem& problem) {
+  const double first = problem.weightBits == 16 ? 4.7 : problem.weightBits == 8 ? 5.6 : 4.9;
+  return first + (problem.rows - 1) * (problem.weightBits == 16 ? 2.4 : 1.9);
+}
+double skinnyInstructions(const LinearProblem& problem) { return problem.weightBits == 16 ? 2.5 : 3.5; }
+double tileInstructions(const LinearProblem& problem, const LinearTile& size) {
+  const bool few = size.warpsDown == 1;
+  if (problem.weightBits == 16) return few ? 5.5 : 6.3;
+  return problem.weightBits == 8 ? (few ? 6.3 : 9.5) : (few ? 7.2 : 10.2);
+}
+
+double bytesPerWeight(const LinearProblem& problem) { return problem.weightBits / 8.0 + (problem.group > 0 ? 2.0 / problem.group : 0); }
 
 LinearSchedule layOut(const LinearProblem& problem, int tile, int blocks) {
   const LinearTile& size = LINEAR_TILES[tile];
@@ -52,7 +68,7 @@ bool fits(const LinearProblem& problem, const LinearSchedule& schedule) {
 int vectorSplits(const LinearProblem& problem) {
   const int pairs = ceilDiv(problem.outputs, 2);
   int splits = 1;
-  const int step = VECTOR_STEP * 2 / problem.weightBytes;
+  const int step = VECTOR_STEP * 16 / problem.weightBits;
   while (splits < 8 && pairs * splits < STREAMING_WARPS * problem.multiprocessors && problem.inputs / (step * splits * 2) >= 2) splits *= 2;
   return splits;
 }
@@ -80,18 +96,19 @@ size_t linearWorkspaceBytes(int maxRows, int maxOutputs, int multiprocessors) {
 double linearCost(const LinearProblem& problem, const LinearSchedule& schedule) {
   const LinearTile& size = LINEAR_TILES[schedule.tile];
   const double iterations = static_cast<double>(schedule.tiles) * schedule.depth;
-  const double weightBytes = static_cast<double>(problem.outputs) * problem.inputs * problem.weightBytes;
+  const double weightBytes = static_cast<double>(problem.outputs) * problem.inputs * bytesPerWeight(problem);
   const int wholeTiles = schedule.tiles - schedule.splitTiles;
   const double ofOneBlock = ceilDiv(wholeTiles, schedule.blocks) * static_cast<double>(schedule.depth) +
                             static_cast<double>(ceilDiv(schedule.splitTiles * schedule.depth, schedule.blocks));
   const double ofOneProcessor = ofOneBlock * ceilDiv(schedule.blocks, problem.multiprocessors);
-  const double underWay = static_cast<double>(schedule.blocks) * (size.stages - 1) * size.outputs * LINEAR_DEPTH * problem.weightBytes;
+  const double underWay = static_cast<double>(schedule.blocks) * (size.stages - 1) * size.outputs * LINEAR_DEPTH * bytesPerWeight(problem);
   const double memory = weightBytes / std::min(MEMORY_RATE, underWay / MEMORY_LATENCY);
-  const double stageBytes = size.stageBytes(problem.weightBytes);
+  const double stageBytes = size.stageBytes(problem.weightBits);
   const double cache = std::max(iterations * stageBytes / CACHE_RATE, ofOneProcessor * stageBytes / CACHE_RATE_OF_ONE);
   const double rate = (size.rows * size.outputs >= 128 * 128 ? MATRIX_RATE : SMALL_TILE_RATE) / problem.multiprocessors;
   const double matrix = ofOneProcessor * size.rows * size.outputs * LINEAR_DEPTH * 2 / rate;
-  double seconds = std::max({memory, cache, matrix}) + MEMORY_LATENCY;
+  const double issue = ofOneProcessor * size.outputs * LINEAR_DEPTH * tileInstructions(problem, size) / (ISSUE_RATE / problem.multiprocessors);
+  double seconds = std::max({memory, cache, matrix, issue}) + MEMORY_LATENCY;
   if (schedule.splitTiles > 0) {
     const double tileBytes = static_cast<double>(size.rows) * size.outputs * sizeof(float);
     const double pieces = static_cast<double>(schedule.blocks) + schedule.splitTiles;
@@ -102,10 +119,17 @@ double linearCost(const LinearProblem& problem, const LinearSchedule& schedule) 
 
 double skinnyCost(const LinearProblem& problem, int columns) {
   const int blocks = ceilDiv(problem.outputs, 8 * columns), rows = ceilDiv(problem.rows, 8) * 8;
-  const double blockBytes = (8.0 * columns * problem.weightBytes + rows * 2) * problem.inputs;
+  const double blockBytes = (8.0 * columns * bytesPerWeight(problem) + rows * 2) * problem.inputs;
   const double cache = std::max(blocks * blockBytes / CACHE_RATE, ceilDiv(blocks, problem.multiprocessors) * blockBytes / CACHE_RATE_OF_ONE);
-  const double memory = static_cast<double>(problem.outputs) * problem.inputs * problem.weightBytes / MEMORY_RATE;
-  return (std::max(memory, cache) + MEMORY_LATENCY + ceilDiv(blocks, problem.multiprocessors) * BLOCK_LATENCY) * 1e6;
+  const double memory = static_cast<double>(problem.outputs) * problem.inputs * bytesPerWeight(problem) / MEMORY_RATE;
+  const double issue = ceilDiv(blocks, problem.multiprocessors) * 8.0 * columns * problem.inputs * skinnyInstructions(problem) /
+                       (ISSUE_RATE / problem.multiprocessors);
+  return (std::max({memory, cache, issue}) + MEMORY_LATENCY + ceilDiv(blocks, problem.multiprocessors) * BLOCK_LATENCY) * 1e6;
+}
+
+double vectorCost(const LinearProblem& problem) {
+  const double weights = static_cast<double>(problem.outputs) * problem.inputs;
+  return (std::max(weights * bytesPerWeight(problem) / MEMORY_RATE, weights * vectorInstructions(problem) / ISSUE_RATE) + MEMORY_LATENCY) * 1e6;
 }
 
 LinearSchedule scheduleTiles(const LinearProblem& problem, int tile, int blocks) {
@@ -140,7 +164,7 @@ bool linearSupports(LinearKernel kernel, const LinearProblem& problem) {
     case LinearKernel::Vector: return problem.narrow && problem.aligned && problem.rows <= LINEAR_VECTOR_ROWS;
     case LinearKernel::Skinny: return problem.narrow && problem.aligned && problem.inputs > 0 && problem.rows <= LINEAR_SKINNY_ROWS;
     case LinearKernel::Tiles: return problem.narrow && problem.aligned && problem.inputs > 0;
-    case LinearKernel::Cublas: return problem.narrow && problem.aligned && problem.inputs > 0 && problem.cublas && problem.weightBytes == 2;
+    case LinearKernel::Cublas: return problem.narrow && problem.aligned && problem.inputs > 0 && problem.cublas && problem.weightBits == 16;
     default: return true;
   }
 }
@@ -150,17 +174,18 @@ LinearChoice chooseLinear(const LinearProblem& problem, const LinearTuning& tuni
   const auto allowed = [&](LinearKernel kernel) {
     return (tuning.kernel == LinearKernel::Auto || tuning.kernel == kernel) && linearSupports(kernel, problem);
   };
-  // Past two rows, converting and multiplying each value by itself keeps up with memory only just.
-  if (allowed(LinearKernel::Vector) && (problem.rows <= 2 || tuning.kernel == LinearKernel::Vector)) {
+  // Past two rows, converting and multiplying each value by itself keeps up with memory only just; where it does not, tensor cores may.
+  const bool vectors = allowed(LinearKernel::Vector) && (problem.rows <= 2 || tuning.kernel == LinearKernel::Vector);
+  if (vectors) {
     choice.kernel = LinearKernel::Vector;
     choice.splits = tuning.splits > 0 ? tuning.splits : vectorSplits(problem);
-    return choice;
+    if (tuning.kernel == LinearKernel::Vector || vectorInstructions(problem) / ISSUE_RATE <= bytesPerWeight(problem) / MEMORY_RATE) return choice;
   }
   if (allowed(LinearKernel::Cublas) && (problem.rows > LINEAR_OWN_ROWS || tuning.kernel == LinearKernel::Cublas)) {
     choice.kernel = LinearKernel::Cublas;
     return choice;
   }
-  double least = std::numeric_limits<double>::infinity();
+  double least = vectors ? vectorCost(problem) : std::numeric_limits<double>::infinity();
   const auto consider = [&](LinearKernel kernel, double cost) {
     if (cost >= least) return false;
     choice.kernel = kernel, least = cost;
@@ -179,7 +204,8 @@ LinearChoice chooseLinear(const LinearProblem& problem, const LinearTuning& tuni
   }
   if (allowed(LinearKernel::Skinny)) {
     for (const int columns : LINEAR_SKINNY_COLUMNS)
-      if ((tuning.columns == 0 || tuning.columns == columns) && consider(LinearKernel::Skinny, skinnyCost(problem, columns))) choice.columns = columns;
+      if (linearSkinnyFits(problem.weightBits, problem.rows, columns) && (tuning.columns == 0 || tuning.columns == columns) &&
+          consider(LinearKernel::Skinny, skinnyCost(problem, columns))) choice.columns = columns;
   }
   return choice;
 }

@@ -17,7 +17,10 @@ struct LinearTile {
   int stages;               // Pieces of LINEAR_DEPTH inputs in shared memory.
   int blocksPerProcessor;
   __host__ __device__ constexpr int threads() const { return 32 * warpsDown * warpsAcross; }
-  __host__ __device__ constexpr int stageBytes(int weightBytes) const { return (rows * 2 + outputs * weightBytes) * LINEAR_DEPTH; }
+  // Of x and W; weights of 4 bits bring the scales of two groups.
+  __host__ __device__ constexpr int stageBytes(int weightBits) const {
+    return (rows * 16 + outputs * weightBits) * LINEAR_DEPTH / 8 + (weightBits == 4 ? outputs * 4 : 0);
+  }
 };
 
 // The first three are for few rows, where reading W is what costs: much of it is under way at once. They split W over the inputs alike, so that a row's
@@ -33,6 +36,8 @@ constexpr int LINEAR_SKINNY_ROWS = 32;
 constexpr int LINEAR_OWN_ROWS = 128;
 // Eighths of the outputs of a block of the skinny kernel: 128 blocks have 2,048, 3,072, 4,096, 5,120 or 6,144 outputs.
 constexpr int LINEAR_SKINNY_COLUMNS[] = {2, 3, 4, 5, 6};
+// Whether a warp's loads fit its registers: with weights of 4 bits come four times their bytes of each row of x.
+constexpr bool linearSkinnyFits(int weightBits, int rows, int columns) { return weightBits > 4 || rows <= 16 || columns <= 3; }
 
 // How tiles are laid over blocks. The first `splitTiles` are cut into `blocks` equal runs over their inputs (Stream-K: Osama et al., PPoPP '23), the rest
 // are dealt out whole, block by block.
@@ -76,7 +81,8 @@ struct LinearProblem {
   int inputs;
   bool aligned;   // As the fast kernels want it.
   bool narrow;    // bf16 activations.
-  int weightBytes;
+  int weightBits;
+  int group;      // Inputs that share a scale of two bytes; 0: there are none.
   bool cublas;    // There is one.
   int multiprocessors;
   size_t workspaceBytes;
@@ -97,6 +103,7 @@ LinearSchedule scheduleTiles(const LinearProblem& problem, int tile, int blocks)
 // Predicted microseconds: what the choice compares.
 double linearCost(const LinearProblem& problem, const LinearSchedule& schedule);
 double skinnyCost(const LinearProblem& problem, int columns);
+double vectorCost(const LinearProblem& problem);
 
 // The workspace holds counters of split tiles, then two partial tiles for each block.
 constexpr int LINEAR_COUNTERS = 2048;

@@ -11,7 +11,7 @@ LinearProblem problem(int rows, int outputs, int inputs) {
   LinearProblem p{};
   p.rows = rows, p.outputs = outputs, p.inputs = inputs;
   p.aligned = p.narrow = true;
-  p.weightBytes = 2;
+  p.weightBits = 16;
   p.multiprocessors = 132;
   p.workspaceBytes = linearWorkspaceBytes(512, outputs, 132);
   return p;
@@ -123,4 +123,29 @@ TEST("linear choice: a small product still fills the device") {
   }
   CHECK(chooseLinear(problem(1, 2048, 2048), {}).splits >= 2);
   CHECK_EQUAL(chooseLinear(problem(1, 128256, 2048), {}).splits, 1);
+}
+
+TEST("linear choice: weights of fewer bits cost less, until widening them does") {
+  // 4,096 × 28,672: bytes of the device's memory, or instructions of its lanes.
+  const auto of = [](int bits, int rows) {
+    LinearProblem p = problem(rows, 28672, 4096);
+    p.weightBits = bits;
+    p.group = bits == 4 ? 128 : 0;
+    return p;
+  };
+  const double bytes = 28672.0 * 4096 * 1e6 / 4.3e12;
+  CHECK_CLOSE(vectorCost(of(16, 1)), bytes * 2 + 0.8, 1e-6);
+  CHECK_CLOSE(vectorCost(of(8, 1)), bytes + 0.8, 1e-6);
+  CHECK_CLOSE(vectorCost(of(4, 1)), 28672.0 * 4096 * 4.9 * 1e6 / 2.9e13 + 0.8, 1e-6);
+  for (const int columns : LINEAR_SKINNY_COLUMNS) CHECK(skinnyCost(of(4, 8), columns) < skinnyCost(of(8, 8), columns));
+  for (const int bits : {16, 8}) CHECK_EQUAL(chooseLinear(of(bits, 1), {}).kernel, LinearKernel::Vector);
+  // A vector product of 4-bit weights would wait for their widening.
+  CHECK_EQUAL(chooseLinear(of(4, 1), {}).kernel, LinearKernel::Skinny);
+  LinearProblem few = of(4, 30);
+  few.outputs = 4096;
+  const LinearChoice choice = chooseLinear(few, {LinearKernel::Skinny, -1, 0, 0, 0});
+  CHECK_EQUAL(choice.kernel, LinearKernel::Skinny);
+  CHECK(linearSkinnyFits(4, 30, choice.columns));
+  // What does not fit the registers is not taken, even by hand.
+  CHECK_EQUAL(chooseLinear(few, {LinearKernel::Skinny, -1, 0, 0, 6}).kernel, LinearKernel::Plain);
 }

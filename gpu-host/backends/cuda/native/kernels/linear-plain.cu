@@ -2,8 +2,8 @@
 // order of summation follows from the number of inputs alone.
 #include "linear-plain.h"
 #include <cstddef>
+#include "../device/float8.h"
 #include "../device/launch.h"
-#include "linear-weights.h"
 
 namespace pie {
 namespace {
@@ -17,6 +17,16 @@ struct Chunk {
   static constexpr int VALUES = 16 / sizeof(T);
   T values[VALUES];
 };
+
+// A value as it is kept, without its scale.
+__device__ __forceinline__ float weightAt(const int8_t* line, int k) { return line[bytePlace(k)]; }
+__device__ __forceinline__ float weightAt(const Float8* line, int k) {
+  const int place = bytePlace(k);
+  return fromFloat8(float8Code(reinterpret_cast<const uint32_t*>(line)[place / 4], place % 4));
+}
+__device__ __forceinline__ float weightAt(const Int4* line, int k) {
+  return static_cast<float>(static_cast<int>(reinterpret_cast<const uint32_t*>(line)[int4Word(k)] >> int4Shift(k) & 15) - 8);
+}
 
 template <typename T>
 __device__ __forceinline__ void loadChunk(float* values, const T* from, int count, bool vectors) {
@@ -32,18 +42,20 @@ __device__ __forceinline__ void loadChunk(float* values, const T* from, int coun
 }
 
 // Of a line from input k on.
-template <int N, typename T>
-__device__ __forceinline__ void loadWeights(float (&values)[N], const T* line, int k, int inputs, bool vectors) {
-  loadChunk(values, line + k, inputs - k, vectors);
-}
-template <int N>
-__device__ __forceinline__ void loadWeights(float (&values)[N], const int8_t* line, int k, int inputs, bool) {
+template <int N, typename W>
+__device__ __forceinline__ void loadWeights(float (&values)[N], const LinearLines<W>& lines, int output, int k, int inputs, bool vectors) {
+  const W* const line = weightsFrom(lines.values, static_cast<size_t>(output) * inputs);
+  if constexpr (WEIGHT_BITS<W> >= 16) {
+    loadChunk(values, line + k, inputs - k, vectors);
+  } else {
 #pragma unroll
-  for (int i = 0; i < N; i++) values[i] = k + i < inputs ? static_cast<float>(line[int8Place(k + i)]) : 0.0f;
+    for (int i = 0; i < N; i++) values[i] = k + i < inputs ? weightAt(line, k + i) * widen(groupScale(lines, output, k + i)) : 0.0f;
+  }
 }
 
 template <typename T, typename W>
-__global__ void __launch_bounds__(OUTPUTS * LANES) plainProduct(LinearOutput<T> to, const W* weight, const T* x, size_t xStride, int inputs, bool vectors) {
+__global__ void __launch_bounds__(OUTPUTS * LANES)
+    plainProduct(LinearOutput<T> to, LinearLines<W> lines, const T* x, size_t xStride, int inputs, bool vectors) {
   constexpr int N = Chunk<T>::VALUES;
   __shared__ float partial[LANES][ROWS][OUTPUTS];
   waitForEarlier();
@@ -55,11 +67,10 @@ __global__ void __launch_bounds__(OUTPUTS * LANES) plainProduct(LinearOutput<T> 
   const int rows = min(ROWS, to.rows - firstRow);
   float sums[ROWS] = {};
   if (output < to.outputs) {
-    const W* w = weight + static_cast<size_t>(output) * inputs;
     const T* xs = x + firstRow * xStride;
     for (int k = lane * N; k < inputs; k += LANES * N) {
       float a[N], b[N];
-      loadWeights(a, w, k, inputs, vectors);
+      loadWeights(a, lines, output, k, inputs, vectors);
 #pragma unroll
       for (int r = 0; r < ROWS; r++) {
         if (r >= rows) break;
@@ -81,15 +92,15 @@ __global__ void __launch_bounds__(OUTPUTS * LANES) plainProduct(LinearOutput<T> 
     both[0] += partial[l][row][first];
     both[1] += partial[l][row][first + 1];
   }
-  finishPair<sizeof(W) == 1>(to, firstRow + row, blockIdx.x * OUTPUTS + first, both);
+  finishPair<WEIGHT_BITS<W> == 8>(to, firstRow + row, blockIdx.x * OUTPUTS + first, both);
 }
 
 }  // namespace
 
 template <typename T, typename W>
-void launchLinearPlain(const LinearOutput<T>& to, const W* weight, const T* x, size_t xStride, int inputs, cudaStream_t stream) {
+void launchLinearPlain(const LinearOutput<T>& to, const LinearLines<W>& lines, const T* x, size_t xStride, int inputs, cudaStream_t stream) {
   constexpr int N = Chunk<T>::VALUES;
-  const bool vectors = inputs % N == 0 && xStride % N == 0 && isAligned(x) && isAligned(weight);
+  const bool vectors = inputs % N == 0 && xStride % N == 0 && isAligned(x) && isAligned(lines.values);
   const size_t width = to.epilogue == Epilogue::Wide ? sizeof(float) : sizeof(T);
   // The grid's second side holds 65,535 blocks.
   constexpr int MOST_ROWS = 65535 * ROWS;
@@ -98,12 +109,15 @@ void launchLinearPlain(const LinearOutput<T>& to, const W* weight, const T* x, s
     part.rows = to.rows - first < MOST_ROWS ? to.rows - first : MOST_ROWS;
     part.y = static_cast<std::byte*>(to.y) + first * to.stride * width;
     const dim3 grid((to.outputs + OUTPUTS - 1) / OUTPUTS, (part.rows + ROWS - 1) / ROWS);
-    LAUNCH_CHAINED((plainProduct<T, W>), grid, OUTPUTS * LANES, 0, stream, part, weight, x + first * xStride, xStride, inputs, vectors);
+    LAUNCH_CHAINED((plainProduct<T, W>), grid, OUTPUTS * LANES, 0, stream, part, lines, x + first * xStride, xStride, inputs, vectors);
   }
 }
 
-template void launchLinearPlain(const LinearOutput<float>&, const float*, const float*, size_t, int, cudaStream_t);
-template void launchLinearPlain(const LinearOutput<bf16>&, const bf16*, const bf16*, size_t, int, cudaStream_t);
-template void launchLinearPlain(const LinearOutput<bf16>&, const int8_t*, const bf16*, size_t, int, cudaStream_t);
+#define PLAIN_OF(T, W) template void launchLinearPlain(const LinearOutput<T>&, const LinearLines<W>&, const T*, size_t, int, cudaStream_t);
+PLAIN_OF(float, float)
+PLAIN_OF(bf16, bf16)
+PLAIN_OF(bf16, int8_t)
+PLAIN_OF(bf16, Float8)
+PLAIN_OF(bf16, Int4)
 
 }  // namespace pie

@@ -5,7 +5,6 @@
 #include "../device/launch.h"
 #include "../device/mma.h"
 #include "linear-choice.h"
-#include "linear-weights.h"
 
 namespace pie {
 namespace {
@@ -19,7 +18,7 @@ __host__ __device__ constexpr int lineOf(int outputs) { return outputs % 16 == 8
 // A quad's four lanes each load 16 bytes of a line of W and the same inputs of x. Which input stands at which place of a product's inner dimension does not
 // matter as long as both operands agree, so fragments need no shuffling at all. HALVES: of sixteen rows.
 template <typename W, int COLUMNS, int HALVES>
-__global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16> to, const W* weight, const bf16* x, unsigned xStride, unsigned inputs) {
+__global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16> to, LinearLines<W> lines, const bf16* x, unsigned xStride, unsigned inputs) {
   using Loaded = LoadedWeights<W>;
   constexpr int VALUES = WEIGHTS_PER_LOAD<W>, X_LOADS = VALUES / 8;
   constexpr int SLICE = 4 * VALUES;  // Inputs that a warp takes at once.
@@ -32,7 +31,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16
   const int firstOutput = blockIdx.x * OUTPUTS;
   const int outputsLeft = to.outputs - firstOutput - line, rowsLeft = to.rows - line;
   const unsigned first = warp * SLICE + lane % 4 * VALUES;
-  const W* weights = weight + static_cast<size_t>(firstOutput + line) * inputs + first;
+  const W* weights = weightsFrom(lines.values, static_cast<size_t>(firstOutput + line) * inputs + first);
   const bf16* rows = x + static_cast<size_t>(line) * xStride + first;
   float sums[ROW_TILES][COLUMNS][4] = {};
   // Nobody writes weights: the first loads' are on their way while the kernel before still runs. A thread for each quad.
@@ -41,7 +40,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16
     for (unsigned u = 0; u < UNROLL; u++) {
 #pragma unroll
       for (int c = 0; c < COLUMNS; c++)
-        if (first + u * WARPS * SLICE < inputs && c * 8 < outputsLeft) prefetch(weights + static_cast<size_t>(inputs) * (c * 8) + u * WARPS * SLICE);
+        if (first + u * WARPS * SLICE < inputs && c * 8 < outputsLeft) prefetch(weightsFrom(weights, static_cast<size_t>(inputs) * (c * 8) + u * WARPS * SLICE));
     }
   }
   waitForEarlier();
@@ -49,13 +48,17 @@ __global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16
   // The bound is the same for all lanes: they meet in every product.
   for (unsigned slice = 0; warp * SLICE + slice < inputs; slice += UNROLL * WARPS * SLICE) {
     uint4 w[UNROLL][COLUMNS], xs[UNROLL][HALVES][X_LOADS];
+    bf16 scales[UNROLL][COLUMNS];
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
       constexpr int APART = WARPS * SLICE;
       const bool inside = first + slice + u * APART < inputs;
 #pragma unroll
       for (int c = 0; c < COLUMNS; c++)
-        w[u][c] = inside && c * 8 < outputsLeft ? loadOnce16(weights + static_cast<size_t>(inputs) * (c * 8) + u * APART) : make_uint4(0, 0, 0, 0);
+        w[u][c] = inside && c * 8 < outputsLeft ? loadOnce16(weightsFrom(weights, static_cast<size_t>(inputs) * (c * 8) + u * APART)) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+      for (int c = 0; c < COLUMNS; c++)
+        scales[u][c] = inside && c * 8 < outputsLeft ? groupScale(lines, firstOutput + line + c * 8, first + slice + u * APART) : bf16(0.0f);
 #pragma unroll
       for (int h = 0; h < HALVES; h++) {
 #pragma unroll
@@ -63,7 +66,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16
           xs[u][h][i] = inside && h * 8 < rowsLeft ? loadKept16(rows + static_cast<size_t>(xStride) * (h * 8) + u * APART + i * 8) : make_uint4(0, 0, 0, 0);
       }
     }
-    weights += UNROLL * WARPS * SLICE;
+    weights = weightsFrom(weights, UNROLL * WARPS * SLICE);
     rows += UNROLL * WARPS * SLICE;
     const auto xWord = [&](int u, int h, int word) {
       if (h >= HALVES) return 0u;
@@ -79,6 +82,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16
         for (int c = 0; c < COLUMNS; c++) {
           uint32_t b[2];
           Loaded::operand(b, w[u][c], i);
+          scaleOperand<W>(b, __bfloat162bfloat162(scales[u][c]));
 #pragma unroll
           for (int r = 0; r < ROW_TILES; r++)
             multiplyAdd(sums[r][c], {xWord(u, r * 2, first), xWord(u, r * 2 + 1, first), xWord(u, r * 2, second), xWord(u, r * 2 + 1, second)}, b);
@@ -107,43 +111,47 @@ __global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16
       both[0] += part.x;
       both[1] += part.y;
     }
-    finishPair<sizeof(W) == 1>(to, row, firstOutput + output, both);
+    finishPair<WEIGHT_BITS<W> == 8>(to, row, firstOutput + output, both);
   }
 }
 
 template <typename W, int COLUMNS, int HALVES>
-void launch(const LinearOutput<bf16>& to, const W* weight, const bf16* x, size_t xStride, int inputs, cudaStream_t stream) {
+void launch(const LinearOutput<bf16>& to, const LinearLines<W>& lines, const bf16* x, size_t xStride, int inputs, cudaStream_t stream) {
   constexpr int OUTPUTS = COLUMNS * 8, BYTES = WARPS * HALVES * 8 * lineOf(OUTPUTS) * static_cast<int>(sizeof(float));
   const int blocks = (to.outputs + OUTPUTS - 1) / OUTPUTS;
   cudaFuncSetAttribute(skinnyProduct<W, COLUMNS, HALVES>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-  LAUNCH_CHAINED((skinnyProduct<W, COLUMNS, HALVES>), blocks, 32 * WARPS, BYTES, stream, to, weight, x, xStride, inputs);
+  LAUNCH_CHAINED((skinnyProduct<W, COLUMNS, HALVES>), blocks, 32 * WARPS, BYTES, stream, to, lines, x, xStride, inputs);
 }
 
 template <typename W, int COLUMNS>
-void launchRows(const LinearOutput<bf16>& to, const W* weight, const bf16* x, size_t xStride, int inputs, cudaStream_t stream) {
+void launchRows(const LinearOutput<bf16>& to, const LinearLines<W>& lines, const bf16* x, size_t xStride, int inputs, cudaStream_t stream) {
   if (to.rows <= 8) {
-    launch<W, COLUMNS, 1>(to, weight, x, xStride, inputs, stream);
+    launch<W, COLUMNS, 1>(to, lines, x, xStride, inputs, stream);
   } else if (to.rows <= 16) {
-    launch<W, COLUMNS, 2>(to, weight, x, xStride, inputs, stream);
-  } else {
-    launch<W, COLUMNS, 4>(to, weight, x, xStride, inputs, stream);
+    launch<W, COLUMNS, 2>(to, lines, x, xStride, inputs, stream);
+  } else if constexpr (linearSkinnyFits(WEIGHT_BITS<W>, LINEAR_SKINNY_ROWS, COLUMNS)) {
+    launch<W, COLUMNS, 4>(to, lines, x, xStride, inputs, stream);
   }
 }
 
 }  // namespace
 
 template <typename W>
-void launchLinearSkinny(const LinearOutput<bf16>& to, const W* weight, const bf16* x, size_t xStride, int inputs, int columns, cudaStream_t stream) {
+void launchLinearSkinny(const LinearOutput<bf16>& to, const LinearLines<W>& lines, const bf16* x, size_t xStride, int inputs, int columns, cudaStream_t stream) {
   switch (columns) {
-    case 2: return launchRows<W, 2>(to, weight, x, xStride, inputs, stream);
-    case 3: return launchRows<W, 3>(to, weight, x, xStride, inputs, stream);
-    case 4: return launchRows<W, 4>(to, weight, x, xStride, inputs, stream);
-    case 5: return launchRows<W, 5>(to, weight, x, xStride, inputs, stream);
-    default: return launchRows<W, 6>(to, weight, x, xStride, inputs, stream);
+    case 2: return launchRows<W, 2>(to, lines, x, xStride, inputs, stream);
+    case 3: return launchRows<W, 3>(to, lines, x, xStride, inputs, stream);
+    case 4: return launchRows<W, 4>(to, lines, x, xStride, inputs, stream);
+    case 5: return launchRows<W, 5>(to, lines, x, xStride, inputs, stream);
+    default: return launchRows<W, 6>(to, lines, x, xStride, inputs, stream);
   }
 }
 
-template void launchLinearSkinny(const LinearOutput<bf16>&, const bf16*, const bf16*, size_t, int, int, cudaStream_t);
-template void launchLinearSkinny(const LinearOutput<bf16>&, const int8_t*, const bf16*, size_t, int, int, cudaStream_t);
+#define SKINNY_OF(W) \
+  template void launchLinearSkinny(const LinearOutput<bf16>&, const LinearLines<W>&, const bf16*, size_t, int, int, cudaStream_t);
+SKINNY_OF(bf16)
+SKINNY_OF(int8_t)
+SKINNY_OF(Float8)
+SKINNY_OF(Int4)
 
 }  // namespace pie

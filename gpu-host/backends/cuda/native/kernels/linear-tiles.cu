@@ -5,7 +5,6 @@
 #include "../device/copy.h"
 #include "../device/launch.h"
 #include "../device/mma.h"
-#include "linear-weights.h"
 
 namespace pie {
 namespace {
@@ -16,7 +15,8 @@ constexpr int SLICES = LINEAR_DEPTH / 16;  // Steps of one mma in a stage.
 // Column j of a warp's n-tile i is output 2 · TILES_N · (j / 2) + 2 · i + j % 2 of the warp, so that a thread's sums are neighbouring outputs. The eight lines
 // of W that make an 8 × 8 matrix then differ in bit 0 and in two bits from log2(2 · TILES_N): those choose the banks (of 8-bit weights, bit 0 chooses the
 // half of 128 bytes by itself), and a thread copies lines in which they are the same, so that its place within a line is fixed. Bits of `index`, from the
-// lowest: those three, then the others.
+// lowest: those three, then the others. Of 4-bit weights, 16 bytes are the inputs of two slices; they stand in the order of `index`, so that a matrix is 128
+// bytes in a row, first those of all lines for one half of a stage, then for the other.
 template <int TILES_N>
 __host__ __device__ constexpr int weightLineOf(int index) {
   constexpr int HIGH = TILES_N == 2 ? 2 : TILES_N == 4 ? 3 : 4;
@@ -26,13 +26,14 @@ __host__ __device__ constexpr int weightLineOf(int index) {
 
 template <typename W, int TILE>
 __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TILE].blocksPerProcessor)
-    tileProduct(LinearOutput<bf16> to, const W* weight, const bf16* x, unsigned xStride, unsigned inputs, int weightRows, LinearSchedule schedule,
+    tileProduct(LinearOutput<bf16> to, LinearLines<W> lines, const bf16* x, unsigned xStride, unsigned inputs, int weightRows, LinearSchedule schedule,
                 float* workspace) {
   constexpr LinearTile SIZE = LINEAR_TILES[TILE];
-  constexpr int THREADS = SIZE.threads(), STAGES = SIZE.stages, STAGE_BYTES = SIZE.stageBytes(sizeof(W));
+  constexpr int BITS = WEIGHT_BITS<W>;
+  constexpr int THREADS = SIZE.threads(), STAGES = SIZE.stages, STAGE_BYTES = SIZE.stageBytes(BITS);
   constexpr int WARP_ROWS = SIZE.rows / SIZE.warpsDown, WARP_OUTPUTS = SIZE.outputs / SIZE.warpsAcross;
   constexpr int TILES_M = WARP_ROWS / 16, TILES_N = WARP_OUTPUTS / 8;
-  constexpr int CHUNKS = LINE / 16, WEIGHT_LINE = LINEAR_DEPTH * sizeof(W), WEIGHT_CHUNKS = WEIGHT_LINE / 16;
+  constexpr int CHUNKS = LINE / 16, WEIGHT_LINE = LINEAR_DEPTH * BITS / 8, WEIGHT_CHUNKS = WEIGHT_LINE / 16;
   constexpr int LINES = THREADS / CHUNKS, WEIGHT_LINES = THREADS / WEIGHT_CHUNKS;  // That all threads copy at once.
   DYNAMIC_SHARED(unsigned char, shared);
   __shared__ unsigned arrivedBefore;
@@ -44,17 +45,21 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
   // output are left as they are, as nobody stores what comes of them; inputs past the last are zeros.
   constexpr int X_COPIES = (SIZE.rows + LINES - 1) / LINES, WEIGHT_COPIES = SIZE.outputs / WEIGHT_LINES;
   const int line = thread / CHUNKS, weightIndex = thread / WEIGHT_CHUNKS, weightLine = weightLineOf<TILES_N>(weightIndex);
-  const int weightKey = sizeof(W) == 2 ? weightIndex & 7 : (weightIndex >> 1) & 3;
+  const int weightKey = BITS == 16 ? weightIndex & 7 : (weightIndex >> 1) & 3;
   const int xAt = line * LINE + (thread % CHUNKS ^ (line & 7)) * 16;
-  const int weightAt = SIZE.rows * LINE + weightLine * WEIGHT_LINE + (thread % WEIGHT_CHUNKS ^ weightKey) * 16;
+  constexpr int HALF_STAGE = SIZE.outputs * 16, SCALES = SIZE.rows * LINE + 2 * HALF_STAGE;  // Of 4-bit weights.
+  const int weightAt = SIZE.rows * LINE + (BITS == 4 ? thread % WEIGHT_CHUNKS * HALF_STAGE + weightIndex * 16
+                                                     : weightLine * WEIGHT_LINE + (thread % WEIGHT_CHUNKS ^ weightKey) * 16);
   int loadsPiece = 0, loadsAt, loadsEnd;
   unsigned wanted;  // Bit i: copy i of W; from bit 16: of x.
   const bf16* xFrom;
   const W* weightFrom;
+  int scalesFrom;  // Of 4-bit weights: the output whose scale is the first that this thread copies.
   const auto aim = [&] {
     const LinearPiece piece = linearPiece(schedule, blockIdx.x, loadsPiece);
     loadsAt = piece.begin, loadsEnd = piece.end;
     wanted = 0;
+    scalesFrom = weightRows;
     if (piece.tile >= schedule.tiles) return;
     const int row = piece.tile % schedule.rowTiles * SIZE.rows + line, output = piece.tile / schedule.rowTiles * SIZE.outputs + weightLine;
 #pragma unroll
@@ -62,7 +67,8 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
 #pragma unroll
     for (int i = 0; i < X_COPIES; i++) wanted |= row + i * LINES < to.rows && line + i * LINES < SIZE.rows ? 0x10000u << i : 0;
     xFrom = x + static_cast<size_t>(row) * xStride;
-    weightFrom = weight + static_cast<size_t>(output) * inputs;
+    weightFrom = weightsFrom(lines.values, static_cast<size_t>(output) * inputs);
+    scalesFrom = piece.tile / schedule.rowTiles * SIZE.outputs + thread % (SIZE.outputs / 8) * 8;
   };
   aim();
   const auto copyPart = [&](int stage, int part) {
@@ -70,11 +76,18 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
     const unsigned xK = loadsAt * LINEAR_DEPTH + thread % CHUNKS * 8, weightK = loadsAt * LINEAR_DEPTH + thread % WEIGHT_CHUNKS * WEIGHTS_PER_LOAD<W>;
     const bool xInside = xK < inputs, weightInside = weightK < inputs;
     const bf16* const xs = xFrom + (xInside ? xK : 0);
-    const W* const weights = weightFrom + (weightInside ? weightK : 0);
+    const W* const weights = weightsFrom(weightFrom, weightInside ? weightK : 0);
 #pragma unroll
     for (int i = part * WEIGHT_COPIES / SLICES; i < (part + 1) * WEIGHT_COPIES / SLICES; i++) {
       const int down = weightLineOf<TILES_N>(i * WEIGHT_LINES);
-      if (wanted & 1u << i) copyAsync16(into + weightAt + down * WEIGHT_LINE, weights + static_cast<size_t>(inputs) * down, weightInside);
+      unsigned char* const at = into + weightAt + (BITS == 4 ? i * WEIGHT_LINES * 16 : down * WEIGHT_LINE);
+      if (wanted & 1u << i) copyAsync16(at, weightsFrom(weights, static_cast<size_t>(inputs) * down), weightInside);
+    }
+    if constexpr (BITS == 4) {
+      const int half = thread / (SIZE.outputs / 8);
+      const unsigned k = loadsAt * LINEAR_DEPTH + half * 32;
+      if (part == 0 && half < 2 && scalesFrom < weightRows)
+        copyAsync16(into + SCALES + thread * 16, lines.scales + static_cast<size_t>(k < inputs ? k >> lines.shift : 0) * lines.stride + scalesFrom, k < inputs);
     }
 #pragma unroll
     for (int i = part * X_COPIES / SLICES; i < (part + 1) * X_COPIES / SLICES; i++) {
@@ -91,21 +104,36 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
   const int xFragment = (warpRow + (matrix & 1) * 8 + within) * LINE + (((matrix >> 1) ^ within) << 4);
   // Lines of W are given out so that this lane's sums are neighbours; a matrix is either half the inputs of a slice (bf16) or all of them (8 bits).
   const int weightWithin = warpOutput + 2 * TILES_N * (within >> 1) + (within & 1);
-  const int weightFragment = SIZE.rows * LINE + (sizeof(W) == 2 ? (weightWithin + 2 * (matrix >> 1)) * WEIGHT_LINE + (((matrix & 1) ^ within) << 4)
-                                                                : (weightWithin + 2 * (matrix % TILES_N)) * WEIGHT_LINE + ((within >> 1) << 4));
-  constexpr int WORDS = sizeof(W);  // Registers of one n-tile's part of a slice, as it comes from memory.
+  const int weightFragment = SIZE.rows * LINE + (BITS == 16  ? (weightWithin + 2 * (matrix >> 1)) * WEIGHT_LINE + (((matrix & 1) ^ within) << 4)
+                                                 : BITS == 8 ? (weightWithin + 2 * (matrix % TILES_N)) * WEIGHT_LINE + ((within >> 1) << 4)
+                                                             : (warpOutput + matrix % TILES_N * 8 + within) * 16);
+  constexpr int WORDS = BITS == 16 ? 2 : 1;  // Registers of one n-tile's part of a slice, as it comes from memory; of 4 bits, of two slices.
+  constexpr int SLICES_PER_WORD = BITS == 4 ? 2 : 1;
   uint32_t a[2][TILES_M][4], b[2][TILES_N][WORDS];
-  const auto takeFragments = [&](int buffer, int stage, int slice) {
+  const auto takeFragments = [&](int stage, int slice) {
+    const int buffer = slice % 2, weightBuffer = slice / SLICES_PER_WORD % 2;
     const unsigned char* const from = shared + stage * STAGE_BYTES;
 #pragma unroll
     for (int m = 0; m < TILES_M; m++) loadMatrices(a[buffer][m], from + ((xFragment ^ (slice << 5)) + m * 16 * LINE));
     constexpr int AT_ONCE = 4 / WORDS < TILES_N ? 4 / WORDS : TILES_N;
+    if (slice % SLICES_PER_WORD != 0) return;
 #pragma unroll
     for (int n = 0; n < TILES_N; n += AT_ONCE) {
       uint32_t loaded[AT_ONCE * WORDS];
-      loadMatrices(loaded, from + ((weightFragment ^ (slice << (WORDS == 2 ? 5 : 4))) + n * 2 * WEIGHT_LINE));
+      loadMatrices(loaded, from + (BITS == 4 ? weightFragment + slice / 2 * HALF_STAGE + n * 128
+                                             : (weightFragment ^ (slice << (WORDS == 2 ? 5 : 4))) + n * 2 * WEIGHT_LINE));
 #pragma unroll
-      for (int i = 0; i < AT_ONCE * WORDS; i++) b[buffer][n + i / WORDS][i % WORDS] = loaded[i];
+      for (int i = 0; i < AT_ONCE * WORDS; i++) b[weightBuffer][n + i / WORDS][i % WORDS] = loaded[i];
+    }
+  };
+  // Of this lane's column in each n-tile, two in a register, for half a stage.
+  uint32_t scales[TILES_N / 2];
+  const auto takeScales = [&](int stage, int half) {
+    if constexpr (BITS == 4) {
+      const int column = lane / 4, output = warpOutput + 2 * TILES_N * (column >> 1);
+      const uint32_t* const pairs = reinterpret_cast<const uint32_t*>(shared + stage * STAGE_BYTES + SCALES + (half * SIZE.outputs + output) * 2);
+#pragma unroll
+      for (int n = 0; n < TILES_N / 2; n++) scales[n] = __byte_perm(pairs[2 * n], pairs[2 * n + 1], column % 2 == 0 ? 0x5410 : 0x7632);
     }
   };
 
@@ -166,7 +194,7 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
         float run[2 * TILES_N];
 #pragma unroll
         for (int i = 0; i < 2 * TILES_N; i++) run[i] = sums[m][i / 2][half * 2 + i % 2];
-        finishWholeRun<sizeof(W) == 1>(to, row + m * 16 + half * 8, output, run);
+        finishWholeRun<BITS == 8>(to, row + m * 16 + half * 8, output, run);
       }
     }
   };
@@ -177,7 +205,7 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
     for (int at = loadsAt; at < min(loadsAt + STAGES - 1, loadsEnd); at++) {
 #pragma unroll
       for (int i = 0; i < WEIGHT_COPIES; i++)
-        if (wanted & 1u << i) prefetch(weightFrom + static_cast<size_t>(inputs) * weightLineOf<TILES_N>(i * WEIGHT_LINES) + at * LINEAR_DEPTH);
+        if (wanted & 1u << i) prefetch(weightsFrom(weightFrom, static_cast<size_t>(inputs) * weightLineOf<TILES_N>(i * WEIGHT_LINES) + at * LINEAR_DEPTH));
     }
   }
   waitForEarlier();
@@ -190,7 +218,8 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
   waitForCopies<STAGES - 2>();
   __syncthreads();
   int stage = 0;
-  takeFragments(0, stage, 0);
+  takeFragments(stage, 0);
+  takeScales(stage, 0);
 #pragma unroll 1
   for (int index = 0;; index++) {
     int left;
@@ -216,18 +245,22 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
           __syncthreads();
           stage = stage + 1 == STAGES ? 0 : stage + 1;
         }
-        takeFragments((slice + 1) % 2, stage, (slice + 1) % SLICES);
+        takeFragments(stage, (slice + 1) % SLICES);
 #pragma unroll
         for (int n = 0; n < TILES_N; n++) {
           uint32_t operand[2];
-          if constexpr (WORDS == 2) {
+          if constexpr (BITS == 16) {
             operand[0] = b[slice % 2][n][0], operand[1] = b[slice % 2][n][1];
+          } else if constexpr (BITS == 8) {
+            widenWord(operand, b[slice % 2][n][0], W{});
           } else {
-            widenInt8(operand, b[slice % 2][n][0]);
+            widenInt4(operand, b[slice / 2 % 2][n][0], slice % 2);
+            scaleOperand<W>(operand, bf16Pair(__byte_perm(scales[n / 2], 0, n % 2 == 0 ? 0x1010 : 0x3232)));
           }
 #pragma unroll
           for (int m = 0; m < TILES_M; m++) multiplyAdd(sums[m][n], a[slice % 2][m], operand);
         }
+        if (slice % 2 == 1) takeScales(stage, (slice + 1) % SLICES / 2);
       }
     }
     finish(linearPiece(schedule, blockIdx.x, index));
@@ -236,26 +269,31 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
 }
 
 template <typename W, int TILE>
-void launch(const LinearOutput<bf16>& to, const W* weight, const bf16* x, size_t xStride, int inputs, int weightRows, const LinearSchedule& schedule,
-            float* workspace, cudaStream_t stream) {
+void launch(const LinearOutput<bf16>& to, const LinearLines<W>& lines, const bf16* x, size_t xStride, int inputs, int weightRows,
+            const LinearSchedule& schedule, float* workspace, cudaStream_t stream) {
   constexpr LinearTile SIZE = LINEAR_TILES[TILE];
-  constexpr int BYTES = SIZE.stages * SIZE.stageBytes(sizeof(W));
+  constexpr int BYTES = SIZE.stages * SIZE.stageBytes(WEIGHT_BITS<W>);
   // Once per process would do; the call is cheap and asks nothing of the stream.
   cudaFuncSetAttribute(tileProduct<W, TILE>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-  LAUNCH_CHAINED((tileProduct<W, TILE>), schedule.blocks, SIZE.threads(), BYTES, stream, to, weight, x, xStride, inputs, weightRows, schedule, workspace);
+  LAUNCH_CHAINED((tileProduct<W, TILE>), schedule.blocks, SIZE.threads(), BYTES, stream, to, lines, x, xStride, inputs, weightRows, schedule, workspace);
 }
 
 }  // namespace
 
 template <typename W>
-void launchLinearTiles(const LinearOutput<bf16>& to, const W* weight, const bf16* x, size_t xStride, int inputs, int weightRows, const LinearSchedule& schedule,
-                       float* workspace, cudaStream_t stream) {
+void launchLinearTiles(const LinearOutput<bf16>& to, const LinearLines<W>& lines, const bf16* x, size_t xStride, int inputs, int weightRows,
+                       const LinearSchedule& schedule, float* workspace, cudaStream_t stream) {
   constexpr decltype(&launch<W, 0>) LAUNCHERS[] = {launch<W, 0>, launch<W, 1>, launch<W, 2>, launch<W, 3>, launch<W, 4>};
   static_assert(sizeof(LAUNCHERS) / sizeof(LAUNCHERS[0]) == LINEAR_TILE_COUNT, "one of each");
-  LAUNCHERS[schedule.tile](to, weight, x, xStride, inputs, weightRows, schedule, workspace, stream);
+  LAUNCHERS[schedule.tile](to, lines, x, xStride, inputs, weightRows, schedule, workspace, stream);
 }
 
-template void launchLinearTiles(const LinearOutput<bf16>&, const bf16*, const bf16*, size_t, int, int, const LinearSchedule&, float*, cudaStream_t);
-template void launchLinearTiles(const LinearOutput<bf16>&, const int8_t*, const bf16*, size_t, int, int, const LinearSchedule&, float*, cudaStream_t);
+#define TILES_OF(W)                                                                                                                            \
+  template void launchLinearTiles(const LinearOutput<bf16>&, const LinearLines<W>&, const bf16*, size_t, int, int, const LinearSchedule&, float*, \
+                                  cudaStream_t);
+TILES_OF(bf16)
+TILES_OF(int8_t)
+TILES_OF(Float8)
+TILES_OF(Int4)
 
 }  // namespace pie

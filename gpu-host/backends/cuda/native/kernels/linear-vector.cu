@@ -1,14 +1,17 @@
-// A warp streams two rows of W (a pair that SwiGLU joins), 16 bytes a lane, several loads under way; x comes from the caches. The launch bounds leave so many
+// A warp streams two lines of W (a pair that SwiGLU joins), 16 bytes a lane, several loads under way; x comes from the caches. The launch bounds leave so many
 // registers that the compiler keeps the loads before their uses. Sums are float; their order does not depend on the number of rows.
 #include "linear-vector.h"
 #include "../device/copy.h"
 #include "../device/launch.h"
-#include "linear-weights.h"
 
 namespace pie {
 namespace {
 
 constexpr int WARPS = 8;
+
+// Loads of each line that are under way together, so that those of W and x fit the registers.
+template <typename W, int ROWS>
+constexpr int LOADS = WEIGHT_BITS<W> == 4 ? (ROWS == 1 ? 2 : 1) : ROWS == 4 ? 2 : 4;
 
 // Sums of one step: a lane's inputs of two lines of W with those of each row of x.
 template <typename W, int ROWS>
@@ -64,8 +67,8 @@ __device__ __forceinline__ int reduceLanes(float (&sums)[ROWS][2], int lane) {
 
 template <typename W, int ROWS>
 __global__ void __launch_bounds__(32 * WARPS, ROWS == 1 ? 3 : 2)
-    vectorProduct(LinearOutput<bf16> to, const W* weight, const bf16* x, size_t xStride, int inputs, int splits) {
-  constexpr int VALUES = WEIGHTS_PER_LOAD<W>, STEP = 32 * VALUES, UNROLL = ROWS == 4 ? 2 : 4;
+    vectorProduct(LinearOutput<bf16> to, LinearLines<W> lines, const bf16* x, size_t xStride, int inputs, int splits) {
+  constexpr int VALUES = WEIGHTS_PER_LOAD<W>, STEP = 32 * VALUES, UNROLL = LOADS<W, ROWS>;
   __shared__ float partial[WARPS][ROWS][2];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int pairs = WARPS / splits;
@@ -74,18 +77,22 @@ __global__ void __launch_bounds__(32 * WARPS, ROWS == 1 ? 3 : 2)
   if (output >= to.outputs) {
     waitForEarlier();
   } else {
-    const W* first = weight + static_cast<size_t>(output) * inputs;
-    const W* second = output + 1 < to.outputs ? first + inputs : first;
+    const int next = output + 1 < to.outputs ? output + 1 : output;
+    const W* first = weightsFrom(lines.values, static_cast<size_t>(output) * inputs);
+    const W* second = weightsFrom(lines.values, static_cast<size_t>(next) * inputs);
     const int step = splits * STEP;
     int from = (warp % splits) * STEP + lane * VALUES;
     // All loads come first; those past the end are left out, and zeros are multiplied.
     uint4 w[UNROLL][2], xs[UNROLL][ROWS][VALUES / 8];
+    bf16 scales[UNROLL][2];
     const auto loadWeights = [&] {
 #pragma unroll
       for (int u = 0; u < UNROLL; u++) {
         const int k = from + u * step;
-        w[u][0] = k < inputs ? loadOnce16(first + k) : make_uint4(0, 0, 0, 0);
-        w[u][1] = k < inputs ? loadOnce16(second + k) : make_uint4(0, 0, 0, 0);
+        w[u][0] = k < inputs ? loadOnce16(weightsFrom(first, k)) : make_uint4(0, 0, 0, 0);
+        w[u][1] = k < inputs ? loadOnce16(weightsFrom(second, k)) : make_uint4(0, 0, 0, 0);
+        scales[u][0] = groupScale(lines, output, min(k, inputs - 1));
+        scales[u][1] = groupScale(lines, next, min(k, inputs - 1));
       }
     };
     // Nobody writes weights: the first are on their way while the kernel before still runs.
@@ -104,10 +111,22 @@ __global__ void __launch_bounds__(32 * WARPS, ROWS == 1 ? 3 : 2)
         }
       }
 #pragma unroll
-      for (int u = 0; u < UNROLL; u++) multiply<W>(sums, w[u], xs[u]);
+      for (int u = 0; u < UNROLL; u++) {
+        if constexpr (WEIGHT_BITS<W> == 4) {
+          // A load is of one group.
+          float part[ROWS][2] = {};
+          multiply<W>(part, w[u], xs[u]);
+#pragma unroll
+          for (int r = 0; r < ROWS; r++) {
+            sums[r][0] = fmaf(part[r][0], widen(scales[u][0]), sums[r][0]);
+            sums[r][1] = fmaf(part[r][1], widen(scales[u][1]), sums[r][1]);
+          }
+        } else {
+          multiply<W>(sums, w[u], xs[u]);
+        }
+      }
     }
   }
-  if (output >= to.outputs) waitForEarlier();
   const int row = reduceLanes(sums, lane);
   // One lane of those that hold the same row.
   if (lane % (32 / ROWS) == 0) {
@@ -123,25 +142,28 @@ __global__ void __launch_bounds__(32 * WARPS, ROWS == 1 ? 3 : 2)
     both[0] += partial[pair * splits + s][mine][0];
     both[1] += partial[pair * splits + s][mine][1];
   }
-  finishPair<sizeof(W) == 1>(to, mine, (static_cast<int>(blockIdx.x) * pairs + pair) * 2, both);
+  finishPair<WEIGHT_BITS<W> == 8>(to, mine, (static_cast<int>(blockIdx.x) * pairs + pair) * 2, both);
 }
 
 }  // namespace
 
 template <typename W>
-void launchLinearVector(const LinearOutput<bf16>& to, const W* weight, const bf16* x, size_t xStride, int inputs, int splits, cudaStream_t stream) {
+void launchLinearVector(const LinearOutput<bf16>& to, const LinearLines<W>& lines, const bf16* x, size_t xStride, int inputs, int splits, cudaStream_t stream) {
   const int perBlock = WARPS / splits * 2;
   const int blocks = (to.outputs + perBlock - 1) / perBlock;
   if (to.rows == 1) {
-    LAUNCH_CHAINED((vectorProduct<W, 1>), blocks, 32 * WARPS, 0, stream, to, weight, x, xStride, inputs, splits);
+    LAUNCH_CHAINED((vectorProduct<W, 1>), blocks, 32 * WARPS, 0, stream, to, lines, x, xStride, inputs, splits);
   } else if (to.rows == 2) {
-    LAUNCH_CHAINED((vectorProduct<W, 2>), blocks, 32 * WARPS, 0, stream, to, weight, x, xStride, inputs, splits);
+    LAUNCH_CHAINED((vectorProduct<W, 2>), blocks, 32 * WARPS, 0, stream, to, lines, x, xStride, inputs, splits);
   } else {
-    LAUNCH_CHAINED((vectorProduct<W, 4>), blocks, 32 * WARPS, 0, stream, to, weight, x, xStride, inputs, splits);
+    LAUNCH_CHAINED((vectorProduct<W, 4>), blocks, 32 * WARPS, 0, stream, to, lines, x, xStride, inputs, splits);
   }
 }
 
-template void launchLinearVector(const LinearOutput<bf16>&, const bf16*, const bf16*, size_t, int, int, cudaStream_t);
-template void launchLinearVector(const LinearOutput<bf16>&, const int8_t*, const bf16*, size_t, int, int, cudaStream_t);
+#define VECTOR_OF(W) template void launchLinearVector(const LinearOutput<bf16>&, const LinearLines<W>&, const bf16*, size_t, int, int, cudaStream_t);
+VECTOR_OF(bf16)
+VECTOR_OF(int8_t)
+VECTOR_OF(Float8)
+VECTOR_OF(Int4)
 
 }  // namespace pie

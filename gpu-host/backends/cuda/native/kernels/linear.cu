@@ -5,7 +5,7 @@
 #include "linear-cublas.h"
 #include "linear-epilogue.h"
 #include "linear-finish.h"
-#include "linear-int8.h"
+#include "linear-narrow.h"
 #include "linear-plain.h"
 #include "linear-skinny.h"
 #include "linear-tiles.h"
@@ -17,9 +17,10 @@ namespace {
 // One call, whatever its weights are. T is what x is made of, W the weights.
 template <typename T, typename W>
 struct Call {
-  const W* weight;
+  LinearLines<W> lines;
   const T* bias;
   const float* scales;
+  int group;  // Inputs that share a scale within lines, or 0.
   int outputs, inputs;
   const T* x;
   size_t xStride;
@@ -33,10 +34,24 @@ struct Call {
 
 template <typename T>
 Call<T, T> callOf(const Linear<T>& linear, const T* x, size_t xStride, void* y, size_t yStride, int rows, Epilogue epilogue) {
-  return {linear.weight, linear.bias, nullptr, linear.outputs, linear.inputs, x, xStride, y, yStride, rows, epilogue};
+  return {{linear.weight}, linear.bias, nullptr, 0, linear.outputs, linear.inputs, x, xStride, y, yStride, rows, epilogue};
 }
-Call<bf16, int8_t> callOf(const LinearInt8& linear, const bf16* x, size_t xStride, void* y, size_t yStride, int rows, Epilogue epilogue) {
-  return {linear.weight, linear.bias, linear.scales, linear.outputs, linear.inputs, x, xStride, y, yStride, rows, epilogue};
+
+template <typename Lines>
+using LineValue = std::remove_const_t<std::remove_pointer_t<decltype(std::remove_reference_t<Lines>::values)>>;
+
+// Calls `use` with the lines of a narrow matrix, their scales by output and their groups.
+template <typename F>
+auto withLines(const LinearNarrow& linear, const F& use) {
+  switch (linear.format) {
+    case WeightFormat::Float8: return use(LinearLines<Float8>{reinterpret_cast<const Float8*>(linear.weight)}, linear.scales, 0);
+    case WeightFormat::Int4: {
+      const int group = narrowGroup(linear.inputs), shift = group == 128 ? 7 : group == 64 ? 6 : 5;
+      const LinearLines<Int4> lines{reinterpret_cast<const Int4*>(linear.weight), linear.groupScales, narrowGroupStride(linear.outputs), shift};
+      return use(lines, static_cast<const float*>(nullptr), group);
+    }
+    default: return use(LinearLines<int8_t>{reinterpret_cast<const int8_t*>(linear.weight)}, linear.scales, 0);
+  }
 }
 
 template <typename T, typename W>
@@ -46,10 +61,11 @@ LinearProblem problemOf(const Call<T, W>& call, const LinearContext& context) {
   problem.outputs = call.outputs;
   problem.inputs = call.inputs;
   problem.narrow = sizeof(T) == 2;
-  problem.weightBytes = sizeof(W);
+  problem.weightBits = WEIGHT_BITS<W>;
+  problem.group = call.group;
   // The tensor-core kernel's strides have 32 bits.
-  const bool lines = call.inputs % (16 / sizeof(W)) == 0 && call.xStride % 8 == 0 && call.xStride < size_t{1} << 31;
-  problem.aligned = lines && isAligned(call.x) && isAligned(call.weight);
+  const bool lines = call.inputs % WEIGHTS_PER_LOAD<W> == 0 && call.xStride % 8 == 0 && call.xStride < size_t{1} << 31;
+  problem.aligned = lines && isAligned(call.x) && isAligned(call.lines.values);
   problem.cublas = context.cublas != nullptr;
   problem.multiprocessors = context.multiprocessors;
   problem.workspaceBytes = context.workspace ? context.workspaceBytes : 0;
@@ -69,7 +85,7 @@ bool tiles(const Call<bf16, W>& call, const LinearSchedule& schedule, const Line
   const int run = linearTileRun(LINEAR_TILES[schedule.tile]);
   const LinearOutput<bf16> to = call.output(run);
   if (to.vectors) {
-    launchLinearTiles(to, call.weight, call.x, call.xStride, call.inputs, call.outputs, schedule, context.workspace, stream);
+    launchLinearTiles(to, call.lines, call.x, call.xStride, call.inputs, call.outputs, schedule, context.workspace, stream);
     return true;
   }
   // Edges and odd strides: sums in even lines first.
@@ -78,7 +94,7 @@ bool tiles(const Call<bf16, W>& call, const LinearSchedule& schedule, const Line
   float* sums = scratch<float>(context, used, static_cast<size_t>(call.rows) * outputs * sizeof(float));
   if (!sums) return false;
   const LinearOutput<bf16> even{sums, static_cast<size_t>(outputs), nullptr, nullptr, call.rows, outputs, Epilogue::Wide, true};
-  launchLinearTiles(even, call.weight, call.x, call.xStride, call.inputs, call.outputs, schedule, context.workspace, stream);
+  launchLinearTiles(even, call.lines, call.x, call.xStride, call.inputs, call.outputs, schedule, context.workspace, stream);
   launchFinish(call.output(2), sums, outputs, stream);
   return true;
 }
@@ -104,11 +120,11 @@ bool cublas(const Linear<bf16>& linear, const Call<bf16, bf16>& call, const Line
 template <typename W>
 void launchChosen(const Call<bf16, W>& call, const LinearChoice& choice, const LinearContext& context, cudaStream_t stream) {
   if (choice.kernel == LinearKernel::Vector) {
-    launchLinearVector(call.output(2), call.weight, call.x, call.xStride, call.inputs, choice.splits, stream);
+    launchLinearVector(call.output(2), call.lines, call.x, call.xStride, call.inputs, choice.splits, stream);
   } else if (choice.kernel == LinearKernel::Skinny) {
-    launchLinearSkinny(call.output(2), call.weight, call.x, call.xStride, call.inputs, choice.columns, stream);
+    launchLinearSkinny(call.output(2), call.lines, call.x, call.xStride, call.inputs, choice.columns, stream);
   } else if (choice.kernel != LinearKernel::Tiles || !tiles(call, choice.schedule, context, stream)) {
-    launchLinearPlain(call.output(2), call.weight, call.x, call.xStride, call.inputs, stream);
+    launchLinearPlain(call.output(2), call.lines, call.x, call.xStride, call.inputs, stream);
   }
 }
 
@@ -120,7 +136,7 @@ void launchLinear(const Linear<T>& linear, const T* x, size_t xStride, void* y, 
   if (rows <= 0 || linear.outputs <= 0) return;
   const auto call = callOf(linear, x, xStride, y, yStride, rows, epilogue);
   if constexpr (std::is_same_v<T, float>) {
-    launchLinearPlain(call.output(2), call.weight, x, xStride, call.inputs, stream);
+    launchLinearPlain(call.output(2), call.lines, x, xStride, call.inputs, stream);
   } else {
     LinearProblem problem = problemOf(call, context);
     LinearChoice choice = chooseLinear(problem, context.tuning);
@@ -133,19 +149,25 @@ void launchLinear(const Linear<T>& linear, const T* x, size_t xStride, void* y, 
   }
 }
 
-void launchLinear(const LinearInt8& linear, const bf16* x, size_t xStride, void* y, size_t yStride, int rows, Epilogue epilogue, const LinearContext& context,
-                  cudaStream_t stream) {
+void launchLinear(const LinearNarrow& linear, const bf16* x, size_t xStride, void* y, size_t yStride, int rows, Epilogue epilogue,
+                  const LinearContext& context, cudaStream_t stream) {
   if (rows <= 0 || linear.outputs <= 0) return;
-  const auto call = callOf(linear, x, xStride, y, yStride, rows, epilogue);
-  launchChosen(call, chooseLinear(problemOf(call, context), context.tuning), context, stream);
+  withLines(linear, [&](const auto& lines, const float* scales, int group) {
+    const Call<bf16, LineValue<decltype(lines)>> call{lines, linear.bias, scales, group, linear.outputs, linear.inputs, x, xStride, y, yStride, rows, epilogue};
+    launchChosen(call, chooseLinear(problemOf(call, context), context.tuning), context, stream);
+  });
 }
 
 template <typename T>
 bool linearSupports(LinearKernel kernel, const Linear<T>& linear, const T* x, size_t xStride, int rows, const LinearContext& context) {
   return linearSupports(kernel, problemOf(callOf(linear, x, xStride, nullptr, 0, rows, Epilogue::Store), context));
 }
-bool linearSupports(LinearKernel kernel, const LinearInt8& linear, const bf16* x, size_t xStride, int rows, const LinearContext& context) {
-  return linearSupports(kernel, problemOf(callOf(linear, x, xStride, nullptr, 0, rows, Epilogue::Store), context));
+bool linearSupports(LinearKernel kernel, const LinearNarrow& linear, const bf16* x, size_t xStride, int rows, const LinearContext& context) {
+  return withLines(linear, [&](const auto& lines, const float* scales, int group) {
+    const Call<bf16, LineValue<decltype(lines)>> call{
+        lines, linear.bias, scales, group, linear.outputs, linear.inputs, x, xStride, nullptr, 0, rows, Epilogue::Store};
+    return linearSupports(kernel, problemOf(call, context));
+  });
 }
 
 template bool linearSupports(LinearKernel, const Linear<float>&, const float*, size_t, int, const LinearContext&);

@@ -1,0 +1,269 @@
+// Weights of 8 and 4 bits: codes and scales against a plain rounding in double, and products against a plain sum in double over the very values that codes
+// and scales stand for. What quantising loses is checked apart.
+#include "linear-narrow.h"
+#include <array>
+#include <cmath>
+#include <cstring>
+#include "../testing/device.h"
+#include "../testing/test.h"
+#include "linear-choice.h"
+#include "linear-weights.h"
+
+using namespace pie;
+using testing::DeviceArray;
+using testing::Random;
+
+namespace {
+
+constexpr WeightFormat FORMATS[] = {WeightFormat::Int8, WeightFormat::Float8, WeightFormat::Int4};
+
+double wideOf(bf16 value) { return static_cast<double>(static_cast<float>(value)); }
+
+// A matrix on the device, and what was made of it.
+struct Quantised {
+  DeviceArray<uint8_t> weight;
+  DeviceArray<float> scales;
+  DeviceArray<bf16> groupScales;
+  LinearNarrow linear;
+
+  Quantised(WeightFormat format, const std::vector<bf16>& w, int outputs, int inputs)
+      : weight(narrowWeightBytes(format, outputs, inputs)), scales(outputs), groupScales(narrowGroupScales(outputs, inputs)) {
+    linear = {format, weight, scales, groupScales, nullptr, outputs, inputs};
+    const DeviceArray<bf16> from(w);
+    // In two parts, as loading does.
+    const int some = outputs / 3;
+    launchQuantise(linear, from, 0, some, nullptr);
+    launchQuantise(linear, from + static_cast<size_t>(some) * inputs, some, outputs - some, nullptr);
+    testing::cudaOk(cudaGetLastError());
+  }
+
+  // Codes as numbers, in the order of the inputs.
+  std::vector<double> codes() const {
+    const std::vector<uint8_t> bytes = weight.host();
+    std::vector<uint32_t> words(bytes.size() / 4);
+    std::memcpy(words.data(), bytes.data(), bytes.size());
+    std::vector<double> result;
+    for (int o = 0; o < linear.outputs; o++)
+      for (int k = 0; k < linear.inputs; k++) {
+        if (linear.format == WeightFormat::Int4) {
+          result.push_back(static_cast<int>(words[static_cast<size_t>(o) * (linear.inputs / 8) + int4Word(k)] >> int4Shift(k) & 15) - 8);
+          continue;
+        }
+        const uint32_t word = words[static_cast<size_t>(o) * (linear.inputs / 4) + bytePlace(k) / 4];
+        if (linear.format == WeightFormat::Int8) {
+          result.push_back(static_cast<int8_t>(word >> bytePlace(k) % 4 * 8));
+        } else {
+          const uint8_t code = float8Code(word, bytePlace(k) % 4);
+          const int exponent = code >> 3 & 15, fraction = code & 7;
+          CHECK((code & 0x7f) != 0x7f);
+          result.push_back((code & 0x80 ? -1 : 1) * std::ldexp(exponent == 0 ? fraction : fraction + 8, std::max(exponent, 1) - 10));
+        }
+      }
+    return result;
+  }
+  // The scale of each value.
+  std::vector<float> valueScales() const {
+    const std::vector<float> byLine = scales.host();
+    const std::vector<bf16> byGroup = groupScales.host();
+    std::vector<float> result;
+    for (int o = 0; o < linear.outputs; o++)
+      for (int k = 0; k < linear.inputs; k++)
+        result.push_back(linear.format == WeightFormat::Int4
+                             ? static_cast<float>(byGroup[static_cast<size_t>(k / narrowGroup(linear.inputs)) * narrowGroupStride(linear.outputs) + o])
+                             : byLine[o]);
+    return result;
+  }
+};
+
+// The nearest of what a format can say; of two as near, that whose code is even.
+double nearest(WeightFormat format, double value) {
+  if (format == WeightFormat::Int8) return std::min(std::max(std::nearbyint(value), -127.0), 127.0);
+  if (format == WeightFormat::Int4) return std::min(std::max(std::nearbyint(value), -8.0), 7.0);
+  double best = 0, distance = INFINITY;
+  for (int code = 0; code < 127; code++) {
+    const double size = code < 8 ? code / 512.0 : std::ldexp(1 + code % 8 / 8.0, code / 8 - 7), its = std::fabs(std::fabs(value) - size);
+    if (its < distance || (its == distance && code % 2 == 0)) best = size, distance = its;
+  }
+  return value < 0 ? -best : best;
+}
+
+// The scale of some values that share one.
+float scaleOf(WeightFormat format, const bf16* values, int count) {
+  double most = 0, least = 0;
+  for (int i = 0; i < count; i++) most = std::max(most, wideOf(values[i])), least = std::min(least, wideOf(values[i]));
+  const double size = std::max(most, -least);
+  if (format != WeightFormat::Int4) return static_cast<float>(size) / (format == WeightFormat::Int8 ? 127 : 448);
+  if (size == 0) return 0;
+  // A value of `size` is -8, to five significant bits.
+  const int exponent = std::ilogb(size / 8) - 4;
+  return static_cast<float>((most >= -least ? -1 : 1) * std::ldexp(std::nearbyint(std::ldexp(size / 8, -exponent)), exponent));
+}
+
+struct Shape {
+  int rows, outputs, inputs;
+  int yGap = 0;
+};
+
+void check(WeightFormat format, const Shape& shape, Epilogue epilogue, LinearTuning tuning) {
+  const auto [rows, outputs, inputs, yGap] = shape;
+  Random random(5);
+  const Quantised q(format, random.normals<bf16>(static_cast<size_t>(outputs) * inputs), outputs, inputs);
+  const std::vector<double> codes = q.codes();
+  const std::vector<float> valueScales = q.valueScales();
+  const std::vector<bf16> x = random.normals<bf16>(static_cast<size_t>(rows) * inputs, 1 / std::sqrt(inputs)), b = random.normals<bf16>(outputs);
+  const int width = epilogue == Epilogue::SwiGlu ? outputs / 2 : outputs, stride = width + yGap;
+  const bool wide = epilogue == Epilogue::Wide;
+  const DeviceArray<float> wideY(std::vector<float>(static_cast<size_t>(rows) * stride, 0.5f)), workspace(std::vector<float>(1 << 20, 0.0f));
+  const DeviceArray<bf16> deviceX(x), bias(b), narrowY(std::vector<bf16>(static_cast<size_t>(rows) * stride, bf16(0.5f)));
+  LinearContext context;
+  context.workspace = workspace, context.workspaceBytes = workspace.size() * sizeof(float), context.multiprocessors = 3, context.tuning = tuning;
+  LinearNarrow linear = q.linear;
+  linear.bias = bias;
+  if (tuning.kernel != LinearKernel::Auto) CHECK(linearSupports(tuning.kernel, linear, deviceX, inputs, rows, context));
+  launchLinear(linear, deviceX, inputs, wide ? static_cast<void*>(wideY.get()) : narrowY.get(), stride, rows, epilogue, context, nullptr);
+  testing::cudaOk(cudaGetLastError());
+  const std::vector<float> wideResult = wideY.host();
+  const std::vector<bf16> narrowResult = narrowY.host();
+  double error = 0, norm = 0;
+  for (int r = 0; r < rows; r++) {
+    std::vector<double> sums(outputs);
+    for (int o = 0; o < outputs; o++) {
+      for (int k = 0; k < inputs; k++) {
+        const size_t at = static_cast<size_t>(o) * inputs + k;
+        sums[o] += wideOf(x[r * inputs + k]) * codes[at] * valueScales[at];
+      }
+      sums[o] += wideOf(b[o]);
+    }
+    for (int i = 0; i < stride; i++) {
+      double expected = 0.5;
+      if (i < width && epilogue == Epilogue::SwiGlu) {
+        expected = sums[2 * i] / (1 + std::exp(-sums[2 * i])) * sums[2 * i + 1];
+      } else if (i < width) {
+        expected = sums[i] + (epilogue == Epilogue::Add ? 0.5 : 0);
+      }
+      const double actual = wide ? wideResult[r * stride + i] : static_cast<float>(narrowResult[r * stride + i]);
+      error += std::pow(actual - expected, 2), norm += expected * expected;
+    }
+  }
+  const double relative = std::sqrt(error / norm);
+  // Of the order of float sums, or of the last rounding to bf16.
+  if (!(relative <= (wide ? 2e-6 : 3e-3)))
+    testing::fail(__FILE__, __LINE__,
+                  "format " + testing::text(format) + ", " + testing::text(rows) + " × " + testing::text(outputs) + " × " + testing::text(inputs) +
+                      ", epilogue " + testing::text(epilogue) + ", kernel " + testing::text(tuning.kernel) + ", tile " + testing::text(tuning.tile) +
+                      ": error " + testing::text(relative));
+}
+
+}  // namespace
+
+TEST("linear narrow: codes and scales are those of a rounding in double") {
+  constexpr int OUTPUTS = 7;
+  for (const WeightFormat format : FORMATS)
+    for (const int inputs : {288, 320, 384}) {
+      Random random(2);
+      std::vector<bf16> w = random.normals<bf16>(OUTPUTS * inputs);
+      for (int k = 0; k < inputs; k++) {
+        w[3 * inputs + k] = bf16(0.0f);
+        // From the subnormal codes of e4m3 to the largest.
+        w[2 * inputs + k] = bf16(static_cast<float>(std::ldexp(wideOf(w[2 * inputs + k]), -(k % 16))));
+      }
+      const Quantised q(format, w, OUTPUTS, inputs);
+      const std::vector<double> codes = q.codes();
+      const std::vector<float> scales = q.valueScales();
+      const int together = format == WeightFormat::Int4 ? narrowGroup(inputs) : inputs;
+      size_t wrong = 0, wrongScales = 0;
+      double error = 0, norm = 0;
+      for (size_t i = 0; i < w.size(); i++) {
+        const float scale = scaleOf(format, &w[i / together * together], together);
+        wrongScales += scales[i] != scale;
+        wrong += codes[i] != (scale == 0 ? 0 : nearest(format, static_cast<float>(w[i]) / scale));
+        const size_t line = i / inputs;
+        if (line == 2 || line == 3) continue;
+        error += std::pow(wideOf(w[i]) - codes[i] * scale, 2), norm += wideOf(w[i]) * wideOf(w[i]);
+      }
+      CHECK_EQUAL(wrongScales, size_t{0});
+      CHECK_EQUAL(wrong, size_t{0});
+      // Of normal values: a step is the largest over 127 or 8 (root mean square a step / √12), or up to an eighth of the value.
+      CHECK(std::sqrt(error / norm) < (format == WeightFormat::Int8 ? 0.009 : format == WeightFormat::Float8 ? 0.028 : 0.11));
+    }
+}
+
+TEST("linear narrow: weights that are not finite spoil their line or group, and nothing else") {
+  constexpr int OUTPUTS = 3, INPUTS = 256;
+  for (const WeightFormat format : FORMATS) {
+    Random random(3);
+    std::vector<bf16> w = random.normals<bf16>(OUTPUTS * INPUTS);
+    w[7] = bf16(INFINITY), w[2 * INPUTS + 200] = bf16(NAN);
+    const Quantised q(format, w, OUTPUTS, INPUTS);
+    const std::vector<float> scales = q.valueScales();
+    const bool groups = format == WeightFormat::Int4;
+    for (int k = 0; k < INPUTS; k++) {
+      CHECK_EQUAL(std::isnan(scales[k]), !groups || k < 128);
+      CHECK(!std::isnan(scales[INPUTS + k]));
+      CHECK_EQUAL(std::isnan(scales[2 * INPUTS + k]), !groups || k >= 128);
+    }
+  }
+}
+
+TEST("linear narrow: every code becomes its own number in every kernel") {
+  // Lines that hold all codes, times a unit vector each.
+  constexpr int INPUTS = 256, OUTPUTS = 16;
+  for (const WeightFormat format : FORMATS) {
+    std::vector<bf16> w(OUTPUTS * INPUTS);
+    for (int i = 0; i < OUTPUTS * INPUTS; i++) {
+      const int k = i % INPUTS, size = k % 128 < 126 ? k % 128 : 126;
+      const double e4m3 = size < 8 ? size / 512.0 : std::ldexp(1 + size % 8 / 8.0, size / 8 - 7);
+      w[i] = bf16(static_cast<float>(format == WeightFormat::Int8     ? (k < 255 ? k - 127 : 0)
+                                     : format == WeightFormat::Float8 ? (k < 128 ? e4m3 : -e4m3)
+                                                                      : k % 16 - 8));
+    }
+    const Quantised q(format, w, OUTPUTS, INPUTS);
+    std::vector<bf16> x(32 * INPUTS);
+    const DeviceArray<float> y(32 * OUTPUTS);
+    LinearContext context;
+    context.multiprocessors = 2;
+    for (const LinearKernel kernel : {LinearKernel::Plain, LinearKernel::Vector, LinearKernel::Skinny, LinearKernel::Tiles}) {
+      const int rows = kernel == LinearKernel::Vector ? 4 : 32;
+      context.tuning.kernel = kernel;
+      size_t wrong = 0;
+      for (int first = 0; first < INPUTS; first += rows) {
+        for (int r = 0; r < rows; r++)
+          for (int k = 0; k < INPUTS; k++) x[r * INPUTS + k] = bf16(k == first + r ? 1.0f : 0.0f);
+        const DeviceArray<bf16> deviceX(x);
+        launchLinear(q.linear, deviceX, INPUTS, y, OUTPUTS, rows, Epilogue::Wide, context, nullptr);
+        const std::vector<float> result = y.host();
+        for (int i = 0; i < rows * OUTPUTS; i++) wrong += result[i] != static_cast<float>(w[first + i / OUTPUTS]);
+      }
+      CHECK_EQUAL(wrong, size_t{0});
+    }
+  }
+}
+
+TEST("linear narrow: every kernel and epilogue") {
+  for (const WeightFormat format : FORMATS) {
+    int turn = 0;
+    for (const Epilogue epilogue : {Epilogue::Store, Epilogue::Wide, Epilogue::SwiGlu, Epilogue::Add}) {
+      // Groups of 32 and 64; those of 128 below.
+      const int few = 96, more = 1120, several = 192;
+      LinearTuning tuning;
+      tuning.kernel = LinearKernel::Plain;
+      check(format, {5, 46, few, 3}, epilogue, tuning);
+      tuning.kernel = LinearKernel::Vector;
+      for (const int rows : {1, 2, 3}) check(format, {rows, 46, more, 3}, epilogue, tuning);
+      tuning.kernel = LinearKernel::Skinny;
+      for (const int columns : LINEAR_SKINNY_COLUMNS) {
+        tuning.columns = columns;
+        const int rows = std::array{7, 13, 30}[turn++ % 3];
+        check(format, {linearSkinnyFits(format == WeightFormat::Int4 ? 4 : 8, rows, columns) ? rows : 13, 54, more, 3}, epilogue, tuning);
+      }
+      tuning.kernel = LinearKernel::Tiles;
+      for (tuning.tile = 0; tuning.tile < LINEAR_TILE_COUNT; tuning.tile++) {
+        tuning.blocks = turn++ % 2 == 0 ? 1 : 3;
+        check(format, {21, 272, several}, epilogue, tuning);
+      }
+      tuning.tile = 1;
+      check(format, {21, 46, few, 1}, epilogue, tuning);
+    }
+    for (const int rows : {1, 3, 20, 70, 140}) check(format, {rows, 144, 384}, Epilogue::Store, {});
+  }
+}

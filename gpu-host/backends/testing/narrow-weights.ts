@@ -1,0 +1,97 @@
+import { expectedTensors, type LoadedModel } from '#gpu-host/models/load.ts';
+
+/** Precisions of the CUDA backend whose weights have fewer bits than its activations. */
+export type NarrowPrecision = 'int8' | 'fp8' | 'int4';
+export const NARROW_PRECISIONS: readonly NarrowPrecision[] = ['int8', 'fp8', 'int4'];
+
+/**
+ * The same model with the very weights that the CUDA backend multiplies by in such a precision: of each product's matrix a scale for each row (4 bits: for
+ * each group of columns) times a code. The weights are bf16 already. A tied head is its own tensor then: embeddings stay as they are.
+ */
+export function narrowWeightsModel(model: LoadedModel, precision: NarrowPrecision): LoadedModel {
+  const { config, tensors } = model;
+  const untied = { ...config, tiedEmbeddings: false };
+  const columnsOf = new Map(expectedTensors(untied).map(([name, shape]) => [name, shape[1] ?? 0]));
+  const original = (name: string) =>
+    name === 'lm_head.weight' && config.tiedEmbeddings ? 'model.embed_tokens.weight' : name;
+  return {
+    ...model,
+    config: untied,
+    tensors: {
+      has: (name) => tensors.has(original(name)),
+      info: (name) => tensors.info(original(name)),
+      read(name) {
+        const weights = tensors.read(original(name));
+        const columns = columnsOf.get(name) ?? 0;
+        const isHead = name === 'lm_head.weight';
+        const isProduct = name.endsWith('_proj.weight') || isHead;
+        return isProduct ? narrowed(weights, columns, precision, isHead) : weights;
+      },
+    },
+  };
+}
+
+/** Widths that a precision does not take stay as they are; of 4 bits, they have 8 where that takes them, and so has the head. */
+function narrowed(weights: Float32Array, columns: number, precision: NarrowPrecision, isHead: boolean): Float32Array {
+  if (precision === 'int4' && !isHead && columns % 32 === 0) {
+    const group = [128, 64, 32].find((size) => columns % size === 0) ?? columns;
+    return scaled(weights, group, fourBitScale, (value) => Math.min(7, Math.max(-8, nearestEven(value))));
+  }
+  if (columns % 16 !== 0) return weights;
+  return precision === 'fp8'
+    ? scaled(weights, columns, (row) => Math.fround(largest(row) / 448), nearestE4m3)
+    : scaled(weights, columns, (row) => Math.fround(largest(row) / 127), nearestEven);
+}
+
+/** Of each run of `together` values a scale times the codes of their quotients. */
+function scaled(
+  weights: Float32Array,
+  together: number,
+  scaleOf: (values: Float32Array) => number,
+  codeOf: (value: number) => number,
+): Float32Array {
+  const result = new Float32Array(weights.length);
+  for (let start = 0; start < weights.length; start += together) {
+    const values = weights.subarray(start, start + together);
+    const scale = scaleOf(values);
+    values.forEach((value, i) => {
+      result[start + i] = scale === 0 ? 0 : codeOf(Math.fround(value / scale)) * scale;
+    });
+  }
+  return result;
+}
+
+function largest(values: Float32Array): number {
+  return values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+}
+
+/** Such that the value that is furthest from zero (of two, the positive one) becomes -8, in five significant bits. */
+function fourBitScale(values: Float32Array): number {
+  const size = largest(values);
+  if (size === 0) return 0;
+  const step = 2 ** (exponentOf(size / 8) - 4);
+  return nearestEven(size / 8 / step) * step * (values.includes(size) ? -1 : 1);
+}
+
+/** Four bits of exponent, three of fraction: steps of an eighth of the power of two below the value, and of 2⁻⁹ from 2⁻⁶ on. */
+function nearestE4m3(value: number): number {
+  if (value === 0) return 0;
+  const step = 2 ** (Math.max(exponentOf(value), -6) - 3);
+  return Math.min(448, Math.max(-448, nearestEven(value / step) * step));
+}
+
+function exponentOf(value: number): number {
+  const exponent = Math.floor(Math.log2(Math.abs(value)));
+  // The logarithm is rounded.
+  return Math.abs(value) < 2 ** exponent
+    ? exponent - 1
+    : Math.abs(value) >= 2 ** (exponent + 1)
+      ? exponent + 1
+      : exponent;
+}
+
+function nearestEven(value: number): number {
+  const below = Math.floor(value);
+  if (value - below !== 0.5) return Math.round(value);
+  return below % 2 === 0 ? below : below + 1;
+}
