@@ -34,11 +34,15 @@ describe('stories15M', () => {
       createOnnxBackend(model, { ...POOL, bits: 32, headBits: 8, cacheDirectory }),
     'cuda, float32': () => createTestCudaBackend(model, POOL),
     'cuda, bf16': () => createTestCudaBackend(model, { ...POOL, precision: 'bf16' }),
+    'cuda, int8': () => createTestCudaBackend(model, { ...POOL, precision: 'int8' }),
+    'cuda, fp8': () => createTestCudaBackend(model, { ...POOL, precision: 'fp8' }),
+    'cuda, int4': () => createTestCudaBackend(model, { ...POOL, precision: 'int4' }),
     'onnx, 8 bits': () => createOnnxBackend(model, { ...POOL, bits: 8, cacheDirectory }),
   };
   for (const [name, create] of Object.entries(creators)) {
-    test(`greedy tokens: ${name}`, async () => {
-      // Tensor cores are slow on a CPU.
+    // Tensor cores are slow on a CPU.
+    const isSlow = /cuda, (int8|fp8|int4)/.test(name) && !ALL;
+    test(`greedy tokens: ${name}`, { skip: isSlow && 'PIE_TEST_ALL=1 has it told' }, async () => {
       const story = name === 'cuda, bf16' && !ALL ? STORY.slice(0, 7) : STORY;
       const backend = await create();
       try {
