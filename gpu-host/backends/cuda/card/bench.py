@@ -225,6 +225,8 @@ def measure(run):
         for batch in batches:
             run.ask(harness, f"kernels shape={shape} batch={batch} context={context}")
         run.ask(harness, f"linear shape={shape}")
+    for precision in ("int8", "fp8", "int4"):
+        run.ask(harness, f"linear shape={first} most={2 if toy else 128} precision={precision}", why=f"precision={precision}")
     run.ask(harness, f"linear shape={first} least={4 if toy else 256} most={4 if toy else 8192}")
     if peer is not None:
         run.ask(peer, f"load shape={first}", why="compile=1")

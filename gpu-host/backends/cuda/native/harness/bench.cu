@@ -19,8 +19,8 @@ const char* const BENCH_HELP =
     "  prefill tokens=8192 times=5\n"
     "  swap tokens=1024 times=5\n"
     "  unload\n"
-    "  kernels shape=8B batch=32 context=1024 rows=0 cublas=1   each kernel of a decode step, or of a prefill of `rows`\n"
-    "  linear shape=8B least=1 most=128         matrices × rows × ways to multiply\n"
+    "  kernels shape=8B batch=32 context=1024 rows=0 cublas=1 precision=bf16   each kernel of a decode step, or of a prefill of `rows`\n"
+    "  linear shape=8B least=1 most=128 precision=bf16   matrices × rows × ways to multiply\n"
     "  quit\n";
 
 namespace {
@@ -64,14 +64,17 @@ class Bench {
       const NamedShape& shape = shapeNamed(command.text("shape", "8B"));
       const int batch = command.number("batch", 1), context = command.number("context", 1024), rows = command.number("rows", 0);
       const bool cublas = command.flag("cublas", true);
+      const std::string precision = command.text("precision", "bf16");
       command.done();
-      return measureKernels(shape, batch, context, rows, cublas).text();
+      return measureKernels(shape, batch, context, rows, cublas, precisionNamed(precision)).set("precision", precision).text();
     }
     if (command.name == "linear") {
       const NamedShape& shape = shapeNamed(command.text("shape", "8B"));
       const int least = command.number("least", 1), most = command.number("most", 128);
+      const std::string precision = command.text("precision", "bf16");
       command.done();
-      return JsonObject().set("shape", shape.name).raw("linears", measureLinears(shape, least, most).text()).text();
+      const JsonArray linears = measureLinears(shape, least, most, precisionNamed(precision));
+      return JsonObject().set("shape", shape.name).set("precision", precision).raw("linears", linears.text()).text();
     }
     throw std::invalid_argument("\"" + command.name + "\" is no command. These are:\n" + BENCH_HELP);
   }

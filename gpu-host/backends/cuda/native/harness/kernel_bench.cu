@@ -97,7 +97,7 @@ class Report {
 
 }  // namespace
 
-JsonObject measureKernels(const NamedShape& named, int batch, int context, int prefillRows, bool cublas) {
+JsonObject measureKernels(const NamedShape& named, int batch, int context, int prefillRows, bool cublas, Precision precision) {
   const ModelShape& shape = named.shape;
   const int rows = prefillRows > 0 ? prefillRows : batch;
   const int headRows = prefillRows > 0 ? 1 : batch;
@@ -110,10 +110,10 @@ JsonObject measureKernels(const NamedShape& named, int batch, int context, int p
   const DeviceBytes residual = randomFloats(rows * hidden, 1), delta = randomValues(rows * hidden, 2), normed = randomValues(rows * hidden, 3);
   const DeviceBytes weight = randomValues(hidden, 4);
   {
-    const MatrixBench bench(shape, rows);
+    const MatrixBench bench(shape, rows, precision);
     LinearContext linear = bench.context();
     if (!cublas) linear.cublas = nullptr;
-    for (const Matrix& matrix : matricesOf(shape)) {
+    for (const Matrix& matrix : matricesOf(shape, precision)) {
       const int own = matrix.epilogue == Epilogue::Wide ? headRows : rows;
       const double perOutput = matrix.epilogue == Epilogue::Wide ? 4 : matrix.epilogue == Epilogue::SwiGlu ? 1 : 2;
       const double moved = matrix.bytes() + 2.0 * own * matrix.inputs + perOutput * own * matrix.outputs;
@@ -190,15 +190,15 @@ JsonObject measureKernels(const NamedShape& named, int batch, int context, int p
   return result.set("stepUs", report.stepUs).raw("kernels", report.rows.text());
 }
 
-JsonArray measureLinears(const NamedShape& named, int least, int most) {
+JsonArray measureLinears(const NamedShape& named, int least, int most, Precision precision) {
   std::vector<int> counts;
   for (const int rows : {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 8192})
     if (rows >= least && rows <= most) counts.push_back(rows);
   if (counts.empty()) throw std::invalid_argument("no such numbers of rows");
-  const MatrixBench bench(named.shape, counts.back());
+  const MatrixBench bench(named.shape, counts.back(), precision);
   const Stream stream;
   JsonArray results;
-  for (const Matrix& matrix : matricesOf(named.shape)) {
+  for (const Matrix& matrix : matricesOf(named.shape, precision)) {
     for (const int rows : counts) {
       if (matrix.epilogue == Epilogue::Wide && rows > 256) continue;
       const LinearContext context = bench.context();
@@ -207,7 +207,8 @@ JsonArray measureLinears(const NamedShape& named, int least, int most) {
       problem.outputs = matrix.outputs;
       problem.inputs = matrix.inputs;
       problem.aligned = problem.narrow = true;
-      problem.weightBits = 16;
+      problem.weightBits = matrix.bits();
+      problem.group = matrix.bits() == 4 ? narrowGroup(matrix.inputs) : 0;
       problem.multiprocessors = context.multiprocessors;
       problem.workspaceBytes = context.workspaceBytes;
       // `predicted`: microseconds by which linear-choice.cu chooses.

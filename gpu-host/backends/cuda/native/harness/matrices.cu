@@ -14,9 +14,9 @@ int processors() {
   return count;
 }
 
-size_t widestBytes(const ModelShape& shape, int rows) {
+size_t widestBytes(const ModelShape& shape, int rows, Precision precision) {
   size_t most = 0;
-  for (const Matrix& matrix : matricesOf(shape)) {
+  for (const Matrix& matrix : matricesOf(shape, precision)) {
     // Few rows of a prefill meet the head.
     if (matrix.epilogue == Epilogue::Wide && rows > 256) continue;
     most = std::max(most, static_cast<size_t>(matrix.outputs) * (matrix.epilogue == Epilogue::Wide ? 4 : 2) * rows);
@@ -24,9 +24,17 @@ size_t widestBytes(const ModelShape& shape, int rows) {
   return std::max(most, static_cast<size_t>(shape.vocabulary) * 4 * std::min(rows, 256));
 }
 
-size_t weightMemory(const ModelShape& shape) {
+// Of one matrix; all take them from the same place.
+size_t scaleMemory(const ModelShape& shape, Precision precision) {
+  size_t most = 0;
+  for (const Matrix& matrix : matricesOf(shape, precision))
+    most = std::max({most, static_cast<size_t>(matrix.outputs) * sizeof(float), narrowGroupScales(matrix.outputs, matrix.inputs) * sizeof(bf16)});
+  return most;
+}
+
+size_t weightMemory(const ModelShape& shape, Precision precision) {
   size_t most = 0, least = SIZE_MAX;
-  for (const Matrix& matrix : matricesOf(shape)) {
+  for (const Matrix& matrix : matricesOf(shape, precision)) {
     const size_t bytes = static_cast<size_t>(matrix.bytes());
     most = std::max(most, bytes);
     least = std::min(least, bytes);
@@ -36,15 +44,17 @@ size_t weightMemory(const ModelShape& shape) {
 
 }  // namespace
 
-MatrixBench::MatrixBench(const ModelShape& shape, int maxRows)
+MatrixBench::MatrixBench(const ModelShape& shape, int maxRows, Precision precision)
     : multiprocessors(processors()),
       longest(std::max({shape.hidden, shape.intermediate, shape.queryWidth()})),
-      weights(weightMemory(shape)),
+      weights(weightMemory(shape, precision)),
+      scales(scaleMemory(shape, precision)),
       x(static_cast<size_t>(longest) * 2 * maxRows),
-      y(widestBytes(shape, maxRows)),
+      y(widestBytes(shape, maxRows, precision)),
       workspace(linearWorkspaceBytes(maxRows, shape.vocabulary, multiprocessors)),
       cublas(openCublasLt(), closeCublasLt) {
   fillRandom(weights, 0.02f, 21);
+  fillRandom(scales, 0.02f, 23);
   fillRandom(x, 1, 22);
   require(cudaMemset(workspace.as<void>(), 0, workspace.bytes), "cudaMemset");
 }
@@ -58,6 +68,12 @@ Linear<bf16> MatrixBench::linearOf(const Matrix& matrix, int turn) const {
   return {weights.as<bf16>(offset), nullptr, matrix.outputs, matrix.inputs};
 }
 
+LinearNarrow MatrixBench::narrowOf(const Matrix& matrix, int turn) const {
+  // As many bytes lie between two matrices as one has with its scales.
+  const size_t offset = static_cast<size_t>(turn % rotations(matrix)) * (static_cast<size_t>(matrix.bytes()) / 16 * 16);
+  return {*matrix.format, weights.as<uint8_t>(offset), scales.as<float>(), scales.as<bf16>(), nullptr, matrix.outputs, matrix.inputs};
+}
+
 LinearContext MatrixBench::context() const {
   LinearContext context;
   context.workspace = workspace.as<float>();
@@ -68,12 +84,16 @@ LinearContext MatrixBench::context() const {
 }
 
 bool MatrixBench::supports(const Matrix& matrix, int rows, LinearKernel kernel, const LinearContext& context) const {
+  if (matrix.format) return linearSupports(kernel, narrowOf(matrix, 0), x.as<bf16>(), matrix.inputs, rows, context);
   return linearSupports<bf16>(kernel, linearOf(matrix, 0), x.as<bf16>(), matrix.inputs, rows, context);
 }
 
 void MatrixBench::launch(const Matrix& matrix, int turn, int rows, const LinearContext& context, cudaStream_t stream) const {
   const int width = matrix.epilogue == Epilogue::SwiGlu ? matrix.outputs / 2 : matrix.outputs;
-  launchLinear<bf16>(linearOf(matrix, turn), x.as<bf16>(), matrix.inputs, y.as<void>(), width, rows, matrix.epilogue, context, stream);
+  if (matrix.format)
+    launchLinear(narrowOf(matrix, turn), x.as<bf16>(), matrix.inputs, y.as<void>(), width, rows, matrix.epilogue, context, stream);
+  else
+    launchLinear<bf16>(linearOf(matrix, turn), x.as<bf16>(), matrix.inputs, y.as<void>(), width, rows, matrix.epilogue, context, stream);
 }
 
 }  // namespace pie::harness

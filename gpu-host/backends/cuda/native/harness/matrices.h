@@ -2,8 +2,9 @@
 #pragma once
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <vector>
-#include "../kernels/linear.h"
+#include "../kernels/linear-narrow.h"
 #include "random_weights.h"
 
 namespace pie::harness {
@@ -14,16 +15,26 @@ struct Matrix {
   int inputs;
   Epilogue epilogue;
   int perStep;
-  double bytes() const { return 2.0 * outputs * inputs; }
+  std::optional<WeightFormat> format;  // Without one it is bf16.
+  int bits() const { return !format ? 16 : *format == WeightFormat::Int4 ? 4 : 8; }
+  // Without scales of outputs.
+  double bytes() const {
+    const double scales = format == WeightFormat::Int4 ? 2.0 * static_cast<double>(narrowGroupScales(outputs, inputs)) : 0;
+    return 0.125 * bits() * outputs * inputs + scales;
+  }
 };
 
-inline std::vector<Matrix> matricesOf(const ModelShape& shape) {
+inline std::vector<Matrix> matricesOf(const ModelShape& shape, Precision precision) {
+  std::optional<WeightFormat> format, head;
+  if (precision == Precision::Fp8) format = head = WeightFormat::Float8;
+  if (precision == Precision::Int8) format = head = WeightFormat::Int8;
+  if (precision == Precision::Int4) format = WeightFormat::Int4, head = WeightFormat::Int8;
   return {
-      {"qkv", shape.qkvWidth(), shape.hidden, Epilogue::Store, shape.layers},
-      {"o", shape.hidden, shape.queryWidth(), Epilogue::Store, shape.layers},
-      {"gate_up", 2 * shape.intermediate, shape.hidden, Epilogue::SwiGlu, shape.layers},
-      {"down", shape.hidden, shape.intermediate, Epilogue::Store, shape.layers},
-      {"head", shape.vocabulary, shape.hidden, Epilogue::Wide, 1},
+      {"qkv", shape.qkvWidth(), shape.hidden, Epilogue::Store, shape.layers, format},
+      {"o", shape.hidden, shape.queryWidth(), Epilogue::Store, shape.layers, format},
+      {"gate_up", 2 * shape.intermediate, shape.hidden, Epilogue::SwiGlu, shape.layers, format},
+      {"down", shape.hidden, shape.intermediate, Epilogue::Store, shape.layers, format},
+      {"head", shape.vocabulary, shape.hidden, Epilogue::Wide, 1, head},
   };
 }
 
@@ -31,7 +42,7 @@ inline std::vector<Matrix> matricesOf(const ModelShape& shape) {
 // matrices at up to `maxRows` rows.
 class MatrixBench {
  public:
-  MatrixBench(const ModelShape& shape, int maxRows);
+  MatrixBench(const ModelShape& shape, int maxRows, Precision precision);
   // How many launches it takes to go through all the weights once.
   int rotations(const Matrix& matrix) const;
   void launch(const Matrix& matrix, int turn, int rows, const LinearContext& context, cudaStream_t stream) const;
@@ -41,10 +52,11 @@ class MatrixBench {
 
  private:
   Linear<bf16> linearOf(const Matrix& matrix, int turn) const;
+  LinearNarrow narrowOf(const Matrix& matrix, int turn) const;
 
   int multiprocessors;
   int longest;  // Most inputs of a matrix.
-  DeviceBytes weights, x, y, workspace;
+  DeviceBytes weights, scales, x, y, workspace;
   std::unique_ptr<CublasLt, decltype(&closeCublasLt)> cublas;
 };
 
