@@ -81,7 +81,7 @@ class EngineOf final : public Engine {
       loadWeights<T>(model_.weights, options, source, model_.scratch.wide, model_.scratch.wideBytes, stream);
       stream.synchronize();
     }
-    steps_ = std::make_unique<Steps<T>>(model_, areas_, options.timing, options.dependentLaunch);
+    steps_ = std::make_unique<Steps<T>>(model_, areas_, options);
     side_ = std::make_unique<SideWork<T>>(model_, sideMemory_, steps_->computing());
     pages_ = std::make_unique<PageMover>(static_cast<uint8_t*>(memory_.pool.get()), staging_, context.limits, options.pageSize, sizeof(T));
   }

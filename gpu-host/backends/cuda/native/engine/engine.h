@@ -44,6 +44,7 @@ struct EngineOptions {
   bool graphs = true;
   bool dependentLaunch = true;  // Kernels of a step may begin before the one before them has ended (../device/launch.h).
   bool cublas = true;
+  int spinUs = 100;        // For how long `wait` looks again and again before it sleeps.
   bool timing = false;     // Whether `Results::deviceMs` is measured.
 };
 

@@ -16,8 +16,9 @@ size_t Steps<T>::areaBytes(const PlanContext& context) {
 }
 
 template <typename T>
-Steps<T>::Steps(const DeviceModel<T>& model, uint8_t* areas, bool timing, bool dependentLaunch)
-    : model_(model), planner_(model.context), timing_(timing), tickets_(timing), graphs_(dependentLaunch) {
+Steps<T>::Steps(const DeviceModel<T>& model, uint8_t* areas, const EngineOptions& options)
+    : model_(model), planner_(model.context), timing_(options.timing), tickets_(options.timing, std::chrono::microseconds(options.spinUs)),
+      graphs_(options.dependentLaunch) {
   const size_t upload = mostUploadBytes(model.context), results = mostResultBytes(model.context);
   for (int i = 0; i < 2; i++) {
     areas_[i].upload = areas;

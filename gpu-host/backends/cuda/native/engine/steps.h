@@ -28,7 +28,7 @@ template <typename T>
 class Steps {
  public:
   // `areas`: of areaBytes() on the device.
-  Steps(const DeviceModel<T>& model, uint8_t* areas, bool timing, bool dependentLaunch);
+  Steps(const DeviceModel<T>& model, uint8_t* areas, const EngineOptions& options);
   // Queued work must not outlive the memory that it uses.
   ~Steps();
   static size_t areaBytes(const PlanContext& context);

@@ -1,5 +1,6 @@
 // CUDA's streams and events, which free themselves.
 #pragma once
+#include <chrono>
 #include "errors.h"
 
 namespace pie {
@@ -21,13 +22,28 @@ class Stream {
 
 class Event {
  public:
-  explicit Event(bool timing = false) { CUDA_CALL(cudaEventCreateWithFlags(&event_, timing ? cudaEventDefault : cudaEventDisableTiming)); }
+  // `blocking`: who synchronizes with it sleeps, and does not spin.
+  explicit Event(bool timing = false, bool blocking = false) {
+    CUDA_CALL(cudaEventCreateWithFlags(&event_, (timing ? cudaEventDefault : cudaEventDisableTiming) | (blocking ? cudaEventBlockingSync : 0)));
+  }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   ~Event() { (void)cudaEventDestroy(event_); }
   operator cudaEvent_t() const { return event_; }
   void record(const Stream& stream) const { CUDA_CALL(cudaEventRecord(event_, stream)); }
   void synchronize() const { CUDA_CALL(cudaEventSynchronize(event_)); }
+  // The same, but for so long it looks again and again: the end is then seen at once.
+  void synchronize(std::chrono::microseconds spin) const {
+    const auto end = std::chrono::steady_clock::now() + spin;
+    do {
+      const cudaError_t error = cudaEventQuery(event_);
+      if (error == cudaSuccess) return;
+      if (error != cudaErrorNotReady) checkCuda(error, "cudaEventQuery");
+      // It is kept as the thread's last error.
+      (void)cudaGetLastError();
+    } while (std::chrono::steady_clock::now() < end);
+    synchronize();
+  }
 
  private:
   cudaEvent_t event_ = nullptr;

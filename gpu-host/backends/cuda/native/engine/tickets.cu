@@ -31,7 +31,7 @@ Results Tickets::wait(uint64_t id) {
     check();
     if (ticket.finished) return ticket.found;
   }
-  ticket.done.synchronize();
+  ticket.done.synchronize(spin_);
   const std::lock_guard<std::mutex> lock(mutex_);
   check();
   if (!ticket.finished) finish(ticket);

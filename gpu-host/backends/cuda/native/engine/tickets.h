@@ -11,7 +11,7 @@ namespace pie {
 
 // Host memory of one logical step. Two take turns: while one runs, the other is filled.
 struct Ticket {
-  explicit Ticket(bool timing) : started(timing), done(timing) {}
+  explicit Ticket(bool timing) : started(timing), done(timing, true) {}
 
   uint64_t id = 0;      // 0: none, or being filled.
   PinnedBlock upload;   // Of a step that is not split, made at start.
@@ -34,7 +34,9 @@ struct Ticket {
 // the mutex, and taken away first. Waiters wait for `done` without the mutex, so that a submit is never held up by one, and look at the id again afterwards.
 class Tickets {
  public:
-  explicit Tickets(bool timing) : timing_(timing), tickets_{Ticket(timing), Ticket(timing)} {}
+  // Who waits for a step spins for `spin`, then sleeps: an interrupt tells the end some ten microseconds late, but spinning for a whole step holds a processor
+  // that handlers want.
+  Tickets(bool timing, std::chrono::microseconds spin) : timing_(timing), spin_(spin), tickets_{Ticket(timing), Ticket(timing)} {}
   // The ticket of the next step, once the step that had it before is done.
   Ticket& begin();
   uint64_t next() const { return next_; }
@@ -46,6 +48,7 @@ class Tickets {
  private:
   void finish(Ticket& ticket);
   bool timing_;
+  std::chrono::microseconds spin_;
   std::mutex mutex_;
   Ticket tickets_[2];
   uint64_t next_ = 1;

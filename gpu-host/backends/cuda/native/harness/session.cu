@@ -50,6 +50,7 @@ Session::Session(const NamedShape& named, const SessionOptions& options) : named
   engineOptions.scratchSlots = PAGE_SIZE;
   engineOptions.graphs = options.graphs;
   engineOptions.dependentLaunch = options.dependent;
+  engineOptions.spinUs = options.spinUs;
   engineOptions.cublas = options.cublas;
   engineOptions.timing = true;
   engineOptions.precision = precisionNamed(options.precision);
@@ -262,6 +263,7 @@ JsonObject Session::describe() const {
       .set("precision", options.precision)
       .set("graphs", options.graphs)
       .set("dependent", options.dependent)
+      .set("spinUs", options.spinUs)
       .set("cublas", options.cublas)
       .set("rows", options.rows)
       .set("pages", static_cast<int>(pageOrder.size()))

@@ -11,6 +11,7 @@ namespace pie::harness {
 struct SessionOptions {
   bool graphs = true, cublas = true;
   bool dependent = true;  // Launches: see EngineOptions::dependentLaunch.
+  int spinUs = 100;
   std::string precision = "bf16";  // Of weights; or int8, fp8, int4.
   int sequences = 128;  // Most of one step.
   int context = 1024;

@@ -1,6 +1,5 @@
 // The tensor-core attention kernel, for heads of 64 and 128 and each type of keys and values. Device code.
 #pragma once
-#include "../device/launch.h"
 #include "attention-fast.h"
 #include "attention-load.h"
 
@@ -177,8 +176,6 @@ constexpr size_t sharedBytes() {
 template <typename K, int HEAD_DIM>
 __global__ void __launch_bounds__(THREADS, fastBlocks(HEAD_DIM)) fastAttention(Pointers<K> p, Arguments a) {
   DYNAMIC_SHARED(bf16, shared);
-  waitForEarlier();
-  letNextBegin();
   takeItems(a.tables, [&](const AttentionItem& item, auto claim) {
     if (item.rows <= 16) attend<Variant<K, HEAD_DIM, 1, true>>(shared, p, item, a, claim);
     else if (item.rows <= 32) attend<Variant<K, HEAD_DIM, 2, true>>(shared, p, item, a, claim);

@@ -1,5 +1,6 @@
 // What the attention kernels share: taking items, what rows see, leaving partial results and merging them. Device code.
 #pragma once
+#include "../device/launch.h"
 #include "attention.h"
 
 namespace pie::attention {
@@ -21,14 +22,21 @@ struct Arguments {
 // A block's first item is the one of its own number, further ones come from a counter: items of a mixed step take times that no estimate gets right, and
 // with the dearest first whoever is free takes the next best one. (Fixed turns would leave a block up to the dearest item behind.) The result does not
 // depend on who takes what. Who is last to leave sets the counter to zero for the next launch; a step of no more items than blocks does not touch it.
+// Tables are there before the chain of launches begins: the first item is fetched while the kernel before still runs.
 // `run(item, claim)`: all threads call `claim()` once, when the item's first loads are under way, so that asking the counter delays nobody.
 template <typename Run>
 __device__ __forceinline__ void takeItems(const AttentionTables& tables, Run run) {
   __shared__ AttentionItem item;
   __shared__ int next;
-  for (int index = static_cast<int>(blockIdx.x); index < __ldg(tables.itemCount);) {
-    if (threadIdx.x < sizeof(AttentionItem) / sizeof(int4))
+  int index = static_cast<int>(blockIdx.x);
+  const auto fetch = [&] {
+    if (index < __ldg(tables.itemCount) && threadIdx.x < sizeof(AttentionItem) / sizeof(int4))
       reinterpret_cast<int4*>(&item)[threadIdx.x] = __ldg(reinterpret_cast<const int4*>(tables.items + index) + threadIdx.x);
+  };
+  fetch();
+  waitForEarlier();
+  letNextBegin();
+  while (index < __ldg(tables.itemCount)) {
     __syncthreads();
     run(item, [&] {
       if (threadIdx.x > 0) return;
@@ -38,6 +46,7 @@ __device__ __forceinline__ void takeItems(const AttentionTables& tables, Run run
     __syncthreads();
     index = next;
     // `next` is written again after the barrier that follows the item's load.
+    fetch();
   }
   const int blocks = static_cast<int>(gridDim.x);
   if (threadIdx.x == 0 && __ldg(tables.itemCount) > blocks && atomicAdd(&tables.counters[1], 1) == blocks - 1)

@@ -1,7 +1,6 @@
 // The plain attention kernel, of any even headDim, and the choice between it and the fast one.
 #include "attention.h"
 #include <type_traits>
-#include "../device/launch.h"
 #include "attention-fast.h"
 #include "attention-item.h"
 #include "kv-rows.h"
@@ -79,8 +78,6 @@ __device__ void addKeys(WarpRow& row, const KvLayer<K>& layer, const AttentionIt
 template <typename T, typename K>
 __global__ void __launch_bounds__(THREADS) plainAttention(T* out, const T* queries, KvLayer<K> layer, Arguments a) {
   DYNAMIC_SHARED(float, shared);
-  waitForEarlier();
-  letNextBegin();
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   float* mine = shared + warp * (2 * a.headDim + 64);
   WarpRow row = {mine, mine + a.headDim, mine + 2 * a.headDim, reinterpret_cast<int*>(mine + 2 * a.headDim + 32), 0, 0};

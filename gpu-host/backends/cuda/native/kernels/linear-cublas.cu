@@ -12,12 +12,20 @@ namespace {
 // Mixed steps have any number of rows; plans of more shapes than this are made anew.
 constexpr size_t MOST_PLANS = 1024;
 
-// One shape, as the library wants it described, and the algorithm that it names for it.
+// One shape, as the library wants it described, and the algorithm for it.
 struct Plan {
   void *operation = nullptr, *layoutX = nullptr, *layoutW = nullptr, *layoutY = nullptr;
   CublasLtHeuristic heuristic{};
   bool works = false;
 };
+
+// Asking the library for an algorithm costs the host more than a launch. One serves numbers of rows that differ by an eighth at most: this is the largest of
+// those that share one with `rows`.
+uint64_t rowsAskedFor(uint64_t rows) {
+  uint64_t step = 1;
+  while (step * 16 <= rows) step *= 2;
+  return (rows + step - 1) / step * step;
+}
 
 struct Key {
   uint64_t rows, outputs, inputs, xStride, yStride, wide, bias, sum, alignments, workspaceBytes;
@@ -40,45 +48,68 @@ struct CublasLt {
   void* library;
   void* handle = nullptr;
   std::map<Key, Plan> plans;
+  std::map<Key, CublasLtHeuristic> algorithms;  // By rowsAskedFor; of status other than 0 where there is none.
 };
 
 namespace {
 
-void makePlan(CublasLt& lt, const Key& key, const std::array<uint32_t, 3>& alignments, Plan& plan) {
+// False: the library does not take it.
+bool describe(const CublasLtFunctions& f, const Key& key, Plan& plan) {
   using namespace cublaslt;
-  const CublasLtFunctions& f = lt.functions;
   const int typeY = key.wide ? R_32F : R_16BF;
   // To the library, which counts by columns, W is inputs × outputs (and transposed), x is inputs × rows, y is outputs × rows.
   const int transposed = TRANSPOSE, withBias = EPILOGUE_BIAS, biasType = R_16BF;
-  if (f.createOperation(&plan.operation, COMPUTE_32F, R_32F) != 0) return;
-  if (f.createLayout(&plan.layoutW, R_16BF, key.inputs, key.outputs, static_cast<int64_t>(key.inputs)) != 0) return;
-  if (f.createLayout(&plan.layoutX, R_16BF, key.inputs, key.rows, static_cast<int64_t>(key.xStride)) != 0) return;
-  if (f.createLayout(&plan.layoutY, typeY, key.outputs, key.rows, static_cast<int64_t>(key.yStride)) != 0) return;
-  if (f.setOperation(plan.operation, OPERATION_TRANSA, &transposed, sizeof transposed) != 0) return;
-  if (key.bias) {
-    if (f.setOperation(plan.operation, OPERATION_EPILOGUE, &withBias, sizeof withBias) != 0) return;
-    if (f.setOperation(plan.operation, OPERATION_BIAS_TYPE, &biasType, sizeof biasType) != 0) return;
-  }
+  if (f.createOperation(&plan.operation, COMPUTE_32F, R_32F) != 0) return false;
+  if (f.createLayout(&plan.layoutW, R_16BF, key.inputs, key.outputs, static_cast<int64_t>(key.inputs)) != 0) return false;
+  if (f.createLayout(&plan.layoutX, R_16BF, key.inputs, key.rows, static_cast<int64_t>(key.xStride)) != 0) return false;
+  if (f.createLayout(&plan.layoutY, typeY, key.outputs, key.rows, static_cast<int64_t>(key.yStride)) != 0) return false;
+  if (f.setOperation(plan.operation, OPERATION_TRANSA, &transposed, sizeof transposed) != 0) return false;
+  if (!key.bias) return true;
+  return f.setOperation(plan.operation, OPERATION_EPILOGUE, &withBias, sizeof withBias) == 0 &&
+         f.setOperation(plan.operation, OPERATION_BIAS_TYPE, &biasType, sizeof biasType) == 0;
+}
+
+void destroy(const CublasLtFunctions& f, const Plan& plan) {
+  for (void* layout : {plan.layoutX, plan.layoutW, plan.layoutY})
+    if (layout) f.destroyLayout(layout);
+  if (plan.operation) f.destroyOperation(plan.operation);
+}
+
+bool ask(const CublasLt& lt, const Plan& plan, size_t workspaceBytes, const std::array<uint32_t, 3>& alignments, CublasLtHeuristic& result) {
+  using namespace cublaslt;
+  const CublasLtFunctions& f = lt.functions;
   void* made = nullptr;
-  if (f.createPreference(&made) != 0) return;
+  if (f.createPreference(&made) != 0) return false;
   const std::unique_ptr<void, int (*)(void*)> preference(made, f.destroyPreference);
-  const size_t workspaceBytes = key.workspaceBytes;
-  if (f.setPreference(made, PREFERENCE_WORKSPACE, &workspaceBytes, sizeof workspaceBytes) != 0) return;
+  if (f.setPreference(made, PREFERENCE_WORKSPACE, &workspaceBytes, sizeof workspaceBytes) != 0) return false;
   const uint32_t each[4] = {alignments[0], alignments[1], alignments[2], alignments[2]};
   for (int i = 0; i < 4; i++)
-    if (f.setPreference(made, PREFERENCE_ALIGNMENT_A + i, &each[i], sizeof each[i]) != 0) return;
+    if (f.setPreference(made, PREFERENCE_ALIGNMENT_A + i, &each[i], sizeof each[i]) != 0) return false;
   int found = 0;
-  if (f.heuristic(lt.handle, plan.operation, plan.layoutW, plan.layoutX, plan.layoutY, plan.layoutY, made, 1, &plan.heuristic, &found) != 0) return;
-  plan.works = found > 0 && plan.heuristic.status == 0 && plan.heuristic.workspaceBytes <= workspaceBytes;
+  if (f.heuristic(lt.handle, plan.operation, plan.layoutW, plan.layoutX, plan.layoutY, plan.layoutY, made, 1, &result, &found) != 0) return false;
+  return found > 0 && result.status == 0 && result.workspaceBytes <= workspaceBytes;
+}
+
+const CublasLtHeuristic& algorithmOf(CublasLt& lt, Key key, const std::array<uint32_t, 3>& alignments) {
+  key.rows = rowsAskedFor(key.rows);
+  const auto [at, isNew] = lt.algorithms.try_emplace(key);
+  if (!isNew) return at->second;
+  Plan plan;
+  const bool found = describe(lt.functions, key, plan) && ask(lt, plan, key.workspaceBytes, alignments, at->second);
+  if (!found) at->second.status = -1;
+  destroy(lt.functions, plan);
+  return at->second;
+}
+
+void makePlan(CublasLt& lt, const Key& key, const std::array<uint32_t, 3>& alignments, Plan& plan) {
+  plan.heuristic = algorithmOf(lt, key, alignments);
+  plan.works = plan.heuristic.status == 0 && describe(lt.functions, key, plan);
 }
 
 void forgetPlans(CublasLt& lt) {
-  for (auto& [key, plan] : lt.plans) {
-    for (void* layout : {plan.layoutX, plan.layoutW, plan.layoutY})
-      if (layout) lt.functions.destroyLayout(layout);
-    if (plan.operation) lt.functions.destroyOperation(plan.operation);
-  }
+  for (const auto& [key, plan] : lt.plans) destroy(lt.functions, plan);
   lt.plans.clear();
+  lt.algorithms.clear();
 }
 
 template <typename F>

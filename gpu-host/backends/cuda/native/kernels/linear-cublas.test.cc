@@ -1,6 +1,7 @@
 // The wrapper against a library of our own that does what cuBLASLt's documentation says of the arguments: it checks layouts, transposition, bias and sums
 // without the real one. It copies to the host and back, so that it also runs on the card.
 #include "linear-cublas.h"
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -223,4 +224,34 @@ TEST("cublas: a library that has nothing for a product, or wants more memory tha
     closeCublasLt(context.cublas);
     CHECK_EQUAL(library.objects, 0);
   }
+}
+
+TEST("cublas: numbers of rows that are near each other share an algorithm, and each has its own layout") {
+  const DeviceArray<float> workspace(linearWorkspaceBytes(256, 64, 2) / sizeof(float));
+  testing::cudaOk(cudaMemset(workspace, 0, LINEAR_COUNTERS * sizeof(unsigned)));
+  testing::cudaOk(cudaDeviceSynchronize());
+  LinearContext context;
+  context.workspace = workspace, context.workspaceBytes = workspace.size() * sizeof(float), context.multiprocessors = 2;
+  context.cublas = open();
+  REQUIRE(context.cublas);
+  const Product product;
+  const DeviceArray<bf16> weight(product.w), input(product.x), bias(product.b);
+  const auto rowsOf = [&](int rows) {
+    const DeviceArray<bf16> y(std::vector<bf16>(Product::ROWS * Product::OUTPUTS, bf16(0.0f)));
+    launchLinear<bf16>({weight, bias, Product::OUTPUTS, Product::INPUTS}, input, Product::X_STRIDE, y, Product::OUTPUTS, rows, Epilogue::Store, context,
+                       nullptr);
+    std::vector<float> values;
+    for (const bf16 value : y.host()) values.push_back(static_cast<float>(value));
+    return values;
+  };
+  const std::vector<float> most = rowsOf(133);
+  for (const int rows : {129, 132, 130}) {
+    std::vector<float> expected = most;
+    std::fill(expected.begin() + rows * Product::OUTPUTS, expected.end(), 0.0f);
+    CHECK(rowsOf(rows) == expected);
+  }
+  CHECK_EQUAL(library.products, 4);
+  CHECK_EQUAL(library.heuristics, 1);
+  closeCublasLt(context.cublas);
+  CHECK_EQUAL(library.objects, 0);
 }

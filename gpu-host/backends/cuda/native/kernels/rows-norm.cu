@@ -27,7 +27,6 @@ template <typename T, int VECTORS>
 __global__ __launch_bounds__(MAX_NORM_THREADS) void normEights(NormArguments<T> a) {
   __shared__ float warps[32];
   letNextBegin();
-  waitForEarlier();
   const size_t to = static_cast<size_t>(blockIdx.x) * a.hidden;
   const size_t from = a.pick ? static_cast<size_t>(a.pick[blockIdx.x]) * a.hidden : to;
   const bool normalise = a.states || a.narrow;
@@ -35,16 +34,16 @@ __global__ __launch_bounds__(MAX_NORM_THREADS) void normEights(NormArguments<T> 
 #pragma unroll
   for (int v = 0; v < VECTORS; v++) {
     const int i = (v * blockDim.x + threadIdx.x) * EIGHT;
-    if (i >= a.hidden) continue;
-    x[v] = loadEight(a.residual + from + i);
-    // Asked for early, so that it is there when the sum is.
-    if (normalise) weight[v] = loadEight(a.weight + i);
+    // Nobody writes it: it is asked for while the kernel before still runs.
+    if (i < a.hidden && normalise) weight[v] = loadEight(a.weight + i);
   }
+  waitForEarlier();
   float squares = 0;
 #pragma unroll
   for (int v = 0; v < VECTORS; v++) {
     const int i = (v * blockDim.x + threadIdx.x) * EIGHT;
     if (i >= a.hidden) continue;
+    x[v] = loadEight(a.residual + from + i);
     if (a.delta) {
       const Eight delta = loadEight(a.delta + from + i);
 #pragma unroll
