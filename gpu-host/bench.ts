@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import type { Backend, SequenceInput } from './backends/backend.ts';
-import { createCudaBackend, type Precision } from './backends/cuda/index.ts';
+import { createCudaBackend, type KvPrecision, type Precision } from './backends/cuda/index.ts';
 import { createOnnxBackend } from './backends/onnx/index.ts';
 import { createReferenceBackend } from './backends/reference/index.ts';
 import { loadModel } from './models/load.ts';
@@ -19,7 +19,7 @@ import {
 /**
  * Time per token through frames, batcher and handlers over the bare backend's, in one run:
  * `node gpu-host/bench.ts [--clients 1,8,32] [--tokens 100] [--rounds 3] [--model stories15m] [--bits 32] [--head-bits 32] [--backend onnx]
- * [--precision bf16]`.
+ * [--precision bf16] [--kv fp8]`.
  * Bare is the backend's step called back to back at the same batch and context. Rounds alternate; medians of the ratios are printed.
  */
 const { values } = parseArgs({
@@ -32,6 +32,7 @@ const { values } = parseArgs({
     'head-bits': { type: 'string', default: '32' },
     backend: { type: 'string', default: 'onnx' },
     precision: { type: 'string', default: 'bf16' },
+    kv: { type: 'string' },
   },
 });
 
@@ -163,6 +164,7 @@ function median(numbers: readonly number[]): number {
 
 const directory = mkdtempSync(join(tmpdir(), 'pie-bench-'));
 const address = join(directory, 's');
+const kv = values.kv === undefined ? {} : { kv: values.kv as KvPrecision };
 const model = {
   name: values.model,
   source: values.model,
@@ -170,6 +172,7 @@ const model = {
   bits: Number(values.bits),
   headBits: Number(values['head-bits']),
   precision: values.precision as Precision,
+  ...kv,
   pages: PAGES,
   pageSize: PAGE_SIZE,
   maxBatchTokens: 512,
@@ -222,7 +225,7 @@ try {
 
 function openBackend(): Promise<Backend> {
   if (values.backend === 'reference') return createReferenceBackend(loaded, pool);
-  if (values.backend === 'cuda') return createCudaBackend(loaded, { ...pool, precision: model.precision });
+  if (values.backend === 'cuda') return createCudaBackend(loaded, { ...pool, precision: model.precision, ...kv });
   return createOnnxBackend(loaded, {
     ...pool,
     bits: model.bits as 32 | 8 | 4,

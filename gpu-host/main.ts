@@ -151,6 +151,7 @@ function cudaOptions(entry: ModelEntry, { config }: LoadedModel) {
     memoryMb,
     stepDeadlineS,
     precision,
+    kv,
     threads,
     maxBatchTokens,
     maxBatchSequences,
@@ -168,6 +169,7 @@ function cudaOptions(entry: ModelEntry, { config }: LoadedModel) {
     ...(memoryMb !== undefined && { memoryBytes: memoryMb * MIB }),
     ...(stepDeadlineS !== undefined && { stepDeadlineMs: stepDeadlineS * 1000 }),
     ...(precision && { precision }),
+    ...(kv && { kv }),
     ...(threads > 0 && { threads }),
   };
 }

@@ -116,6 +116,8 @@ test('a model on a card', () => {
   const { stepDeadlineS } = set;
   assert.deepEqual([set.precision, set.device, set.memoryMb, set.pages, stepDeadlineS], ['float32', 1, 40_000, 0, 5]);
   for (const narrow of ['int8', 'fp8', 'int4']) assert.equal(modelOf(`precision = "${narrow}"`)?.precision, narrow);
+  assert.equal(set.kv, undefined);
+  assert.equal(modelOf('kv = "fp8"')?.kv, 'fp8');
   const elsewhere = modelOf('pages = 0', { PIE_BACKEND: 'onnx' })!;
   assert.deepEqual([elsewhere.backend, elsewhere.bits, elsewhere.pages], ['onnx', 32, 1024]);
   assert.equal(withToml('', { PIE_BACKEND: 'cuda' }).gpuHosts[0]?.models[0]?.backend, 'cuda');
@@ -218,6 +220,17 @@ for (const [what, text, says] of [
     'bits of a model on a card',
     '[[model]]\nname = "m"\nbackend = "cuda"\nbits = 8',
     /model\.0\.bits: means nothing to cuda; it has precision/,
+  ],
+  ['keys and values in 8 bits on the CPU', '[[model]]\nname = "m"\nkv = "fp8"', /model\.0\.kv: means nothing to onnx/],
+  [
+    'keys and values in 8 bits beside float32',
+    '[[model]]\nname = "m"\nbackend = "cuda"\nprecision = "float32"\nkv = "fp8"',
+    /model\.0\.kv: does not go with precision = "float32"/,
+  ],
+  [
+    'keys and values of another width',
+    '[[model]]\nname = "m"\nbackend = "cuda"\nkv = "int4"',
+    /model\.0\.kv: must be "fp8", or left out/,
   ],
   ['a card for the CPU', '[[model]]\nname = "m"\ndevice = 0', /model\.0\.device: means nothing to onnx/],
   ['a pool of no pages', '[[model]]\nname = "m"\npages = 0', /model\.0\.pages: must be at least 1/],

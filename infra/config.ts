@@ -305,6 +305,7 @@ function modelEntries(file: File, env: Environment): ModelEntry[] {
       bits: weightBits,
       headBits: entry.head_bits ?? weightBits,
       ...(entry.precision && { precision: entry.precision }),
+      ...(entry.kv && { kv: entry.kv }),
       ...(entry.device !== undefined && { device: entry.device }),
       ...(entry.memory_mb !== undefined && { memoryMb: entry.memory_mb }),
       ...(entry.step_deadline_s !== undefined && { stepDeadlineS: entry.step_deadline_s }),

@@ -12,6 +12,8 @@ export interface ModelEntry {
   readonly headBits: 32 | 8 | 4;
   /** Of `cuda`: weights, activations, keys and values, or in 8 and 4 bits the weights alone; bf16 by default. */
   readonly precision?: 'bf16' | 'int8' | 'fp8' | 'int4' | 'float32';
+  /** Of `cuda`: how keys and values are kept; as the activations are by default. */
+  readonly kv?: 'fp8';
   /** Of `cuda`: the card, as CUDA numbers them; the first by default. */
   readonly device?: number;
   /** Of `cuda`: most of the card's memory that the model, its pages and its adapters may take, MiB; what is free by default. */
@@ -69,7 +71,7 @@ export const DEFAULT_PAGES = 1024;
 /** Settings that mean something to some backends only, and to which. */
 const BACKEND_SETTINGS: Readonly<
   Record<
-    'bits' | 'head_bits' | 'threads' | 'precision' | 'device' | 'memory_mb' | 'step_deadline_s',
+    'bits' | 'head_bits' | 'threads' | 'precision' | 'kv' | 'device' | 'memory_mb' | 'step_deadline_s',
     readonly BackendName[]
   >
 > = {
@@ -78,6 +80,7 @@ const BACKEND_SETTINGS: Readonly<
   // Of cuda, the image encoder's, which runs on the CPU.
   threads: ['onnx', 'reference', 'cuda'],
   precision: ['cuda'],
+  kv: ['cuda'],
   device: ['cuda'],
   memory_mb: ['cuda'],
   step_deadline_s: ['cuda'],
@@ -102,6 +105,7 @@ export const modelSchema = z
     bits: bits.optional(),
     head_bits: bits.optional(),
     precision: z.enum(['bf16', 'int8', 'fp8', 'int4', 'float32']).optional(),
+    kv: z.literal('fp8', 'must be "fp8", or left out: keys and values are kept as the activations are').optional(),
     device: z.int().min(0).max(255).optional(),
     memory_mb: z.int().min(0).max(16_777_216).optional(),
     step_deadline_s: z.number().min(0.1).max(3600).optional(),
@@ -137,6 +141,13 @@ export const modelSchema = z
         key === 'bits' || key === 'head_bits' ? '; it has precision = "bf16", "int8", "fp8", "int4" or "float32"' : '';
       context.addIssue({ code: 'custom', path: [key], message: `means nothing to ${entry.backend}${instead}` });
     }
+    if (entry.kv !== undefined && entry.precision === 'float32')
+      context.addIssue({
+        code: 'custom',
+        path: ['kv'],
+        message:
+          'does not go with precision = "float32", which keeps all in float32 to find faults; leave one of them out',
+      });
     if (entry.pages === 0 && entry.backend !== 'cuda')
       context.addIssue({ code: 'custom', path: ['pages'], message: 'must be at least 1; only cuda counts what fits' });
     for (const [key, policies] of Object.entries(POLICY_SETTINGS)) {

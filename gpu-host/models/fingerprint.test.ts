@@ -48,6 +48,10 @@ describe('fingerprint', () => {
     assert.equal(fingerprint(copy, OPTIONS).name, 'copy (onnx, 8/4 bits, pages of 16)');
     assert.equal(fingerprint(model, { ...OPTIONS, precision: 'fp8' }).name, 'tiny (onnx, fp8, pages of 16)');
     assert.match(hashOf(model), /^[0-9a-f]{64}$/);
+    assert.equal(
+      fingerprint(model, { ...OPTIONS, kv: 'fp8' }).name,
+      'tiny (onnx, 8/4 bits, keys and values fp8, pages of 16)',
+    );
   });
 
   it('differs with each option', () => {
@@ -59,6 +63,7 @@ describe('fingerprint', () => {
       { ...OPTIONS, precision: 'int8' },
       { ...OPTIONS, precision: 'fp8' },
       { ...OPTIONS, pageSize: 8 },
+      { ...OPTIONS, kv: 'fp8' },
       { ...OPTIONS, bits: 4, headBits: 8 },
     ].map((options) => hashOf(model, options));
     assert.equal(new Set(hashes).size, hashes.length);

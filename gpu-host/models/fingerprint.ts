@@ -21,6 +21,8 @@ export interface FingerprintOptions {
   readonly headBits: number;
   /** Where as many bits may mean different numbers: which. */
   readonly precision?: string;
+  /** How keys and values are kept, where not as they are computed. */
+  readonly kv?: string;
   /** Slots of a page. */
   readonly pageSize: number;
 }
@@ -39,9 +41,10 @@ const SAMPLE_BLOCK_BYTES = 4096;
  * @throws ModelError `malformed-weights` when a file ends before a tensor does
  */
 export function fingerprint(model: LoadedModel, options: FingerprintOptions): Fingerprint {
-  const { backend, bits, headBits, precision, pageSize } = options;
+  const { backend, bits, headBits, precision, kv, pageSize } = options;
   const hash = createHash('sha256');
-  addText(hash, JSON.stringify([LAYOUT_VERSION, backend, bits, headBits, pageSize, ...(precision ? [precision] : [])]));
+  const run = [backend, bits, headBits, pageSize, ...(precision ? [precision] : []), ...(kv ? [{ kv }] : [])];
+  addText(hash, JSON.stringify([LAYOUT_VERSION, ...run]));
   addText(hash, canonical(model.config));
   const descriptors = new Map<string, number>();
   try {
@@ -59,7 +62,7 @@ export function fingerprint(model: LoadedModel, options: FingerprintOptions): Fi
     for (const fd of descriptors.values()) closeSync(fd);
   }
   return {
-    name: `${basename(model.directory)} (${backend}, ${precision ?? `${bits}/${headBits} bits`}, pages of ${pageSize})`,
+    name: `${basename(model.directory)} (${backend}, ${precision ?? `${bits}/${headBits} bits`}${kv ? `, keys and values ${kv}` : ''}, pages of ${pageSize})`,
     hash: hash.digest('hex'),
   };
 }

@@ -54,6 +54,7 @@ const optionsOf = ({ config }: LoadedModel): EngineOptions => ({
   memoryBytes: 0,
   reserveBytes: 0,
   precision: 'float32',
+  kv: 'as computed',
   graphs: true,
   cublas: true,
 });
@@ -92,6 +93,8 @@ describe('the addon', () => {
       wrong({ heads: 'four' }, /heads is no number/);
       wrong({ graphs: undefined }, /graphs is neither/);
       wrong({ precision: 'int3' }, /precision is "int3"/);
+      wrong({ kv: 'int3' }, /kv is "int3"/);
+      wrong({ kv: 'fp8' }, /beside activations of bf16/);
       wrong({ frequencies: new Float64Array(3) }, /3 frequencies where 4/);
       wrong({ frequencies: [1, 2, 3, 4] }, /another type/);
       const [first, ...others] = tensorPlaces(model);

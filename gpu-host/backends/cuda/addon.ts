@@ -33,6 +33,12 @@ export interface CudaDevice {
  */
 export type Precision = 'bf16' | 'int8' | 'fp8' | 'int4' | 'float32';
 
+/**
+ * How keys and values are kept, where not as they are computed. `fp8`: as e4m3 with a scale for each slot and head, beside activations of bf16: half the
+ * bytes of a page, and of what attention reads.
+ */
+export type KvPrecision = 'fp8';
+
 /** `EngineOptions` of `native/engine/engine.h`. */
 export interface EngineOptions {
   readonly hidden: number;
@@ -56,6 +62,7 @@ export interface EngineOptions {
   readonly memoryBytes: number;
   readonly reserveBytes: number;
   readonly precision: Precision;
+  readonly kv: KvPrecision | 'as computed';
   readonly graphs: boolean;
   readonly cublas: boolean;
 }

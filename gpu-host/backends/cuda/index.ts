@@ -23,13 +23,20 @@ import {
 import { OnnxImageEncoder } from '../onnx/vision.ts';
 import { rotaryFrequencies } from '../rotary.ts';
 import { CudaAdapter } from './adapter.ts';
-import { type CudaAddon, type CudaDevice, type EngineHandle, loadAddon, type Precision } from './addon.ts';
+import {
+  type CudaAddon,
+  type CudaDevice,
+  type EngineHandle,
+  type KvPrecision,
+  loadAddon,
+  type Precision,
+} from './addon.ts';
 import { BatchWords, readResults } from './batch-words.ts';
 import { CudaError, fromAddon } from './errors.ts';
 import { tensorPlaces } from './weights.ts';
 import { needsWholeRows, topOfWholeRows } from './whole-rows.ts';
 
-export type { Precision } from './addon.ts';
+export type { KvPrecision, Precision } from './addon.ts';
 export { CudaError } from './errors.ts';
 
 /** Options of {@link createCudaBackend}. */
@@ -42,6 +49,8 @@ export interface CudaBackendOptions {
   readonly memoryBytes?: number;
   /** `bf16` by default. */
   readonly precision?: Precision;
+  /** As they are computed by default. */
+  readonly kv?: KvPrecision;
   /** Most inputs and sequences of one device step; larger batches are computed in several. 512 and 256 by default. */
   readonly maxRows?: number;
   readonly maxSequences?: number;
@@ -130,6 +139,7 @@ function openEngine(addon: CudaAddon, card: CudaDevice, model: LoadedModel, opti
         memoryBytes: options.memoryBytes ?? 0,
         reserveBytes: options.reserveBytes ?? 0,
         precision: options.precision ?? DEFAULT_PRECISION,
+        kv: options.kv ?? 'as computed',
         graphs: true,
         cublas: true,
       },
@@ -152,6 +162,7 @@ class CudaBackend implements Backend {
   readonly name = 'cuda';
   readonly config: ModelConfig;
   readonly precision: Precision;
+  readonly kv: KvPrecision | undefined;
   readonly device: Device;
   readonly pageSize: number;
   readonly pageCount: number;
@@ -170,7 +181,7 @@ class CudaBackend implements Backend {
 
   constructor(
     { config }: LoadedModel,
-    { pageSize, device = 0, precision = DEFAULT_PRECISION, stepDeadlineMs, lost }: CudaBackendOptions,
+    { pageSize, device = 0, precision = DEFAULT_PRECISION, kv, stepDeadlineMs, lost }: CudaBackendOptions,
     addon: CudaAddon,
     card: CudaDevice,
     engine: EngineHandle,
@@ -180,6 +191,7 @@ class CudaBackend implements Backend {
     const { weights, pool, scratch } = engine.memory();
     this.config = config;
     this.precision = precision;
+    this.kv = kv;
     this.device = {
       ...{ name: card.name, index: device },
       memory: { takenBytes: weights + pool + scratch, totalBytes: card.memoryBytes },

@@ -42,6 +42,18 @@ const TOLERANCE = 1e-4;
 const TIMES_ITS_COST = 1.5;
 /** In root mean square: of all of a model's scenarios together from that reference, and of one output alone from the one that rounds nothing. */
 const BF16 = { together: 1e-2, alone: 8e-2 } as const;
+/**
+ * The same of keys and values in 8 bits, from a reference that rounds those as well: a difference in the last bit of bf16 may decide which of two codes a
+ * value gets, which are 1/16 apart at most.
+ */
+const FP8_TOGETHER = 2.5e-2;
+/** What is computed in bf16: the weights' precision, and that of keys and values where it is another one. */
+const WAYS: readonly { precision: 'bf16' | (typeof NARROW_PRECISIONS)[number]; kv?: 'fp8' }[] = [{ precision: 'bf16' }];
+const NARROW_WAYS: typeof WAYS = [
+  ...WAYS,
+  ...NARROW_PRECISIONS.map((precision) => ({ precision })),
+  { precision: 'bf16', kv: 'fp8' },
+];
 /** Cases of each shape; a run of all has many. */
 const RUNS = process.env.PIE_TEST_ALL === '1' ? 60 : 4;
 
@@ -81,13 +93,17 @@ describe('cuda against reference', () => {
       }
     });
 
-    for (const precision of NARROW.includes(shape) ? (['bf16', ...NARROW_PRECISIONS] as const) : (['bf16'] as const))
-      test(`${precision}, ${shape}: every handler over every kind of mask`, async (context) => {
+    for (const { precision, kv } of NARROW.includes(shape) ? NARROW_WAYS : WAYS)
+      test(`${precision}${kv ? `, keys and values ${kv}` : ''}, ${shape}: every handler over every kind of mask`, async (context) => {
         const model = await make(shape, 25);
-        const cuda = await createTestCudaBackend(model, { ...MASK_POOL, precision });
+        const cuda = await createTestCudaBackend(model, { ...MASK_POOL, precision, ...(kv && { kv }) });
         const same = precision === 'bf16' ? model : narrowWeightsModel(model, precision);
         const reference = await createReferenceBackend(same, MASK_POOL);
-        const rounded = await createReferenceBackend(same, { ...MASK_POOL, roundedTo: 'bf16' });
+        const rounded = await createReferenceBackend(same, {
+          ...MASK_POOL,
+          roundedTo: 'bf16',
+          ...(kv && { roundedKv: kv }),
+        });
         const errors = new Errors();
         const costs = new Errors();
         const apart = new Errors();
@@ -112,7 +128,8 @@ describe('cuda against reference', () => {
           );
           assert.ok(error <= TIMES_ITS_COST * cost, `${handler}: ${error}, where bf16 costs ${cost}`);
           // Entropies are near nothing where a model is sure.
-          if (handler !== 'entropy') assert.ok(apart.of(handler) <= BF16.together, `${handler}: ${apart.of(handler)}`);
+          const together = kv ? FP8_TOGETHER : BF16.together;
+          if (handler !== 'entropy') assert.ok(apart.of(handler) <= together, `${handler}: ${apart.of(handler)}`);
         }
         context.diagnostic(`error (times what bf16 costs), from what rounds alike: ${said.join('; ')}`);
       });

@@ -19,6 +19,7 @@ import {
   linear,
   rmsNorm,
   rotate,
+  roundHeadsToFloat8,
   roundToBfloat16,
   roundToBytes,
   scoreTokens,
@@ -44,6 +45,8 @@ export interface ReferenceOptions {
    * residual stream, nor logits): what the width itself costs.
    */
   readonly roundedTo?: 'bf16';
+  /** Rounds keys and values as kernels do that keep them in 8 bits: straight from what is computed, and again where a copy turns keys on. */
+  readonly roundedKv?: 'fp8';
 }
 
 /**
@@ -84,13 +87,15 @@ class ReferenceBackend implements Backend {
   readonly #roundInput: Rounding;
   /** Of what comes out of one, and of rotated heads. */
   readonly #roundOutput: Rounding;
+  /** Of rotated keys, and of values, where they are kept in another way than they are computed in. */
+  readonly #roundKv: Rounding | undefined;
   /** By row of the last batch's `top` outputs. */
   #picked: readonly number[] = [];
 
   constructor(
     config: ModelConfig,
     weights: Weights,
-    { pageSize, pageCount, roundedBlock, roundedTo }: ReferenceOptions,
+    { pageSize, pageCount, roundedBlock, roundedTo, roundedKv }: ReferenceOptions,
     images: ReferenceImageEncoder | undefined,
   ) {
     this.config = config;
@@ -101,7 +106,8 @@ class ReferenceBackend implements Backend {
     this.#roundInput = roundedBlock === undefined ? this.#roundOutput : (x) => roundToBytes(x, roundedBlock);
     this.#weights = weights;
     this.#frequencies = rotaryFrequencies(config);
-    this.#pool = new SlotPool(config, pageSize, pageCount);
+    this.#roundKv = roundedKv && ((x) => roundHeadsToFloat8(x, config.headDim));
+    this.#pool = new SlotPool(config, pageSize, pageCount, this.#roundKv);
   }
 
   get pageBytes(): number {
@@ -223,8 +229,10 @@ class ReferenceBackend implements Backend {
 
   #keyValue(layer: LayerWeights, changes: LayerChanges, x: Float64Array, position: number): KeyValue {
     const key = changes.k_proj(x, this.#linear(layer.key, x, layer.keyBias));
-    for (const head of this.#heads(key)) this.#normAndRotate(head, layer.keyNorm, position);
-    return { key, value: changes.v_proj(x, this.#linear(layer.value, x, layer.valueBias)) };
+    const value = changes.v_proj(x, this.#linear(layer.value, x, layer.valueBias));
+    const round = this.#roundKv;
+    for (const head of this.#heads(key)) this.#normAndRotate(head, layer.keyNorm, position, round && asItIs);
+    return round ? { key: round(key), value: round(value) } : { key, value };
   }
 
   /** All heads of input `i` over what its mask row shows: context slots first, then the call's own inputs. */
@@ -275,10 +283,10 @@ class ReferenceBackend implements Backend {
     return Array.from({ length: row.length / headDim }, (_, h) => row.subarray(h * headDim, (h + 1) * headDim));
   }
 
-  #normAndRotate(head: Float64Array, norm: Float32Array | null, position: number): void {
+  #normAndRotate(head: Float64Array, norm: Float32Array | null, position: number, round = this.#roundOutput): void {
     if (norm !== null) head.set(rmsNorm(head, norm, this.config.rmsNormEpsilon));
     rotate(head, position, this.#frequencies);
-    head.set(this.#roundOutput(head));
+    head.set(round(head));
   }
 }
 

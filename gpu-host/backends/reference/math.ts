@@ -41,6 +41,34 @@ export function roundToBfloat16(x: Float64Array): Float64Array {
   return Float64Array.from(new Float32Array(words.buffer));
 }
 
+/** The largest float8 (e4m3), its bits of fraction, and the exponent of its least normal numbers. */
+const FLOAT8 = { most: 448, fraction: 3, leastExponent: -6 } as const;
+
+/**
+ * Each head's values to float8 (e4m3), scaled by the least power of two from 2^-24 to 2^7 by which none is past the largest, as kernels keep keys and
+ * values in 8 bits.
+ */
+export function roundHeadsToFloat8(x: Float64Array, headDim: number): Float64Array {
+  const rounded = new Float64Array(x.length);
+  for (let start = 0; start < x.length; start += headDim) {
+    const head = x.subarray(start, start + headDim);
+    const largest = head.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+    let scale = 2 ** -24;
+    while (scale < 2 ** 7 && largest > FLOAT8.most * scale) scale *= 2;
+    head.forEach((value, i) => {
+      rounded[start + i] = float8(value / scale) * scale;
+    });
+  }
+  return rounded;
+}
+
+function float8(x: number): number {
+  const size = Math.min(Math.abs(x), FLOAT8.most);
+  const exponent = Math.max(Math.floor(Math.log2(size)), FLOAT8.leastExponent);
+  const step = 2 ** (exponent - FLOAT8.fraction);
+  return Math.sign(x) * Math.min(roundToEven(size / step) * step, FLOAT8.most);
+}
+
 function roundToEven(x: number): number {
   const below = Math.floor(x);
   if (x - below !== 0.5) return Math.round(x);

@@ -15,8 +15,16 @@ export class SlotPool {
   readonly #pageSize: number;
   readonly #frequencies: Float64Array;
   readonly #layers: (KeyValue | undefined)[][];
+  readonly #roundKey: (key: Float64Array) => Float64Array;
 
-  constructor(config: ModelConfig, pageSize: number, pageCount: number) {
+  /** @param roundKey of keys that a copy has turned on; they stay as they are by default */
+  constructor(
+    config: ModelConfig,
+    pageSize: number,
+    pageCount: number,
+    roundKey: (key: Float64Array) => Float64Array = (key) => key,
+  ) {
+    this.#roundKey = roundKey;
     this.#config = config;
     this.#pageSize = pageSize;
     this.#frequencies = rotaryFrequencies(config);
@@ -80,6 +88,6 @@ export class SlotPool {
     for (let start = 0; start < key.length; start += headDim) {
       rotate(key.subarray(start, start + headDim), shift, this.#frequencies);
     }
-    return { key, value: row.value };
+    return { key: this.#roundKey(key), value: row.value };
   }
 }

@@ -208,8 +208,10 @@ def measure(run):
     for batch in batches:
         run.ask(harness, f"kernels shape={first} batch={batch} context={context}")
     run.ask(harness, f"kernels shape={first} rows={prefill}")
+    for batch in batches:
+        run.ask(harness, f"kernels shape={first} batch={batch} context={context} kv=fp8", why="kv=fp8")
     run.ask(harness, f"linear shape={first} most={2 if toy else 128}")
-    changes = [(first, settings) for settings in ("dependent=0", "graphs=0", "cublas=0", "precision=int8", "precision=fp8", "precision=int4")]
+    changes = [(first, settings) for settings in ("dependent=0", "graphs=0", "cublas=0", "precision=int8", "precision=fp8", "precision=int4", "kv=fp8")]
     # Launches, and what the host does, weigh most in a small model.
     if "1B" in shapes:
         changes[:0] = [("1B", "dependent=0"), ("1B", "spin=100000")]

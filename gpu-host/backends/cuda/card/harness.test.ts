@@ -69,6 +69,11 @@ describe('cuda-harness, emulated', () => {
       'unload',
       'kernels shape=toy batch=2 context=40',
       'kernels shape=toy rows=40',
+      'kernels shape=toy batch=2 context=40 kv=fp8',
+      `load ${TOY} kv=fp8`,
+      'decode batch=2 context=40 steps=3',
+      'swap tokens=16 times=1',
+      'load shape=toy kv=fp4',
       'linear shape=toy most=1',
       'load shape=toy sequence=4',
       'unheard of=1',
@@ -96,6 +101,15 @@ describe('cuda-harness, emulated', () => {
     const swap = of('swap tokens=32 times=1').result;
     assert.equal(swap.bytes, 32 * 2 * 2 * 2 * 64 * 2);
     assert.ok(swap.swapInMs.median > 0 && swap.prefill.wallMs.median > 0);
+    // Of a slot, 256 codes and 2 × 2 scales, in whole sectors of 32 bytes: against 512 bytes.
+    assert.equal(of('swap tokens=16 times=1').result.bytes, 16 * 2 * 288);
+    const narrow = of('decode batch=2 context=40 steps=3').result;
+    assert.equal(decode.floorBytes - narrow.floorBytes, (512 - 288) * 2 * 2 * 40);
+    assert.match(of('load shape=toy kv=fp4').error, /bf16 or fp8/);
+    const bytesOf = (command: string) =>
+      of(command).result.kernels.find(({ kernel }: { kernel: string }) => kernel === 'attention').bytes;
+    const wide = bytesOf('kernels shape=toy batch=2 context=40');
+    assert.equal(wide - bytesOf('kernels shape=toy batch=2 context=40 kv=fp8'), (512 - 288) * 2 * 41);
     const step = of('kernels shape=toy batch=2 context=40').result;
     const names = step.kernels.map(({ kernel }: { kernel: string }) => kernel);
     for (const name of ['qkv', 'o', 'gate_up', 'down', 'head', 'attention', 'top 1'])

@@ -207,7 +207,7 @@ function kernels({ records, ceilings }: Results): string {
         ]);
       const header = ['kernel', 'a step', 'µs', 'of the step', 'GB/s', 'of copies', 'TFLOP/s', 'of the dense rate'];
       return section(
-        `Kernels of ${result.shape}, ${what}: ${(result.stepUs / 1e3).toFixed(3)} ms in all, each timed alone`,
+        `Kernels of ${result.shape}, ${what}${result.kv === 'fp8' ? ', keys and values in 8 bits' : ''}: ${(result.stepUs / 1e3).toFixed(3)} ms in all, each timed alone`,
         header,
         cells,
       );

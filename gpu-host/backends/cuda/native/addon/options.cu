@@ -33,6 +33,9 @@ EngineOptions readOptions(napi_env env, napi_value options) {
   else if (precision == "int4") read.precision = Precision::Int4;
   else if (precision == "float32") read.precision = Precision::Float32;
   else refuse("precision is \"" + precision + "\"; bf16, int8, fp8, int4 or float32 is expected");
+  const std::string kv = getString(env, options, "kv");
+  if (kv == "fp8") read.kv = KvPrecision::Fp8;
+  else if (kv != "as computed") refuse("kv is \"" + kv + "\"; fp8 is expected, or \"as computed\"");
   read.graphs = getBoolean(env, options, "graphs");
   read.cublas = getBoolean(env, options, "cublas");
   return read;

@@ -55,7 +55,7 @@ struct ScratchMemory {
   ScratchMemory(Carver& carver, const PlanContext& context, int pageSize)
       : scratch(layScratch<T>(carver, context)), areas(carver.take<uint8_t>(Steps<T>::areaBytes(context))),
         side(carver.take<uint8_t>(SideWork<T>::deviceBytes(context))),
-        pages(carver.take<uint8_t>(PageMover::stagingBytes(context.limits, pageSize, sizeof(T)))) {}
+        pages(carver.take<uint8_t>(PageMover::stagingBytes(context.limits, pageSize))) {}
 };
 
 template <typename T>
@@ -83,7 +83,7 @@ class EngineOf final : public Engine {
     }
     steps_ = std::make_unique<Steps<T>>(model_, areas_, options);
     side_ = std::make_unique<SideWork<T>>(model_, sideMemory_, steps_->computing());
-    pages_ = std::make_unique<PageMover>(static_cast<uint8_t*>(memory_.pool.get()), staging_, context.limits, options.pageSize, sizeof(T));
+    pages_ = std::make_unique<PageMover>(static_cast<uint8_t*>(memory_.pool.get()), staging_, context.limits, options.pageSize);
   }
 
   uint64_t submit(const Batch& batch) override {
@@ -170,7 +170,7 @@ class EngineOf final : public Engine {
       const PlanContext context = planContext<T>(options_, pages, multiprocessors_);
       Carver scratch;
       ScratchMemory<T>(scratch, context, options_.pageSize);
-      return MemoryNeed{blockBytes(weights.bytes()), blockBytes(poolValues(context.limits) * sizeof(T)), blockBytes(scratch.bytes())};
+      return MemoryNeed{blockBytes(weights.bytes()), blockBytes(context.limits.poolBytes()), blockBytes(scratch.bytes())};
     };
     const int64_t spare = std::max(options_.scratchSlots, options_.maxRows) + 1;
     const int mostPages = static_cast<int>(std::min<int64_t>(MOST_PAGES, std::max<int64_t>(0, MOST_SLOTS - spare) / options_.pageSize));
@@ -187,7 +187,8 @@ class EngineOf final : public Engine {
     areas_ = laid.areas;
     sideMemory_ = laid.side;
     staging_ = laid.pages;
-    model_.pool = static_cast<T*>(memory_.pool.get());
+    model_.pool = memory_.pool.get();
+    model_.kv = options_.kv;
     model_.linear.workspace = model_.scratch.workspaceBytes > 0 ? model_.scratch.workspace : nullptr;
     model_.linear.workspaceBytes = model_.scratch.workspaceBytes;
     model_.linear.multiprocessors = multiprocessors_;

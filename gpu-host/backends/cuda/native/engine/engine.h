@@ -26,6 +26,10 @@ struct EngineError : std::runtime_error {
 // that takes it). With Int4 the head has 8 bits.
 enum class Precision { Bf16, Float32, Int8, Fp8, Int4 };
 
+// Of keys and values alone. Fp8: in float8 with a scale for each slot and head (../kernels/kv-rows.h), beside activations of bf16: about half the bytes, of
+// pages as of what attention reads. A key that copySlots turns on is rounded again.
+enum class KvPrecision { AsComputed, Fp8 };
+
 struct EngineOptions {
   ModelShape shape;
   bool tiedEmbeddings = false;
@@ -41,6 +45,7 @@ struct EngineOptions {
   size_t memoryBytes = 0;  // Most device memory that it may take, adapters included; 0: what is free.
   size_t reserveBytes = 0; // Of that kept free at start, for adapters that come later.
   Precision precision = Precision::Bf16;
+  KvPrecision kv = KvPrecision::AsComputed;
   bool graphs = true;
   bool dependentLaunch = true;  // Kernels of a step may begin before the one before them has ended (../device/launch.h).
   bool cublas = true;

@@ -69,16 +69,18 @@ class StepLaunch {
   void store(const LayerWeights<T>& layer, const AdapterLayer<T>* changes, int index) {
     launchAddNorm<T>(at_.normed, residual_, index == 0 ? nullptr : at_.delta, layer.inputNorm, rows_, shape_.hidden, model_.epsilon, stream_);
     product(layer.qkv, at_.normed, at_.qkv, shape_.qkvWidth(), Epilogue::Store, changes ? &changes->qkv : nullptr);
-    launchRotateAndStore<T>(at_.queries, model_.kvLayer(index), at_.qkv, at_.rotation, table<int>(plan_.upload.slots), layer.queryNorm, layer.keyNorm, rows_,
-                            shape_, stream_);
+    model_.withKvLayer(index, [&](auto slots) {
+      launchRotateAndStore<T>(at_.queries, slots, at_.qkv, at_.rotation, table<int>(plan_.upload.slots), layer.queryNorm, layer.keyNorm, rows_, shape_, stream_);
+    });
   }
 
   void attend(int index) {
-    const KvLayer<T> slots = model_.kvLayer(index);
-    launchAttention<T>(at_.attended, at_.queries, slots, tables_, shape_, model_.attentionBlocks, stream_);
-    for (const ReceivedPiece& piece : plan_.received)
-      launchReceived<T>(result<float>(plan_.results.attention) + piece.firstValue, at_.queries, slots, piece.sequence, tables_.slots, tables_.mask,
-                        at_.statistics, shape_, stream_);
+    model_.withKvLayer(index, [&](auto slots) {
+      launchAttention<T>(at_.attended, at_.queries, slots, tables_, shape_, model_.attentionBlocks, stream_);
+      for (const ReceivedPiece& piece : plan_.received)
+        launchReceived<T>(result<float>(plan_.results.attention) + piece.firstValue, at_.queries, slots, piece.sequence, tables_.slots, tables_.mask,
+                          at_.statistics, shape_, stream_);
+    });
   }
 
   // From here on only the rows of which something is wanted, where the joint projection and the queries were.

@@ -1,5 +1,6 @@
 // The launches of one step, in order.
 #pragma once
+#include <type_traits>
 #include "adapter.h"
 #include "plan.h"
 #include "scratch.h"
@@ -14,13 +15,26 @@ struct DeviceModel {
   float epsilon = 0;
   Weights<T> weights;
   Scratch<T> scratch;
-  T* pool = nullptr;
+  void* pool = nullptr;
+  KvPrecision kv = KvPrecision::AsComputed;
   LinearContext linear;
   int attentionBlocks = 0;
 
   const ModelShape& shape() const { return context.limits.shape; }
-  KvLayer<T> kvLayer(int layer) const {
-    return {pool + static_cast<size_t>(layer) * context.limits.totalSlots() * shape().slotWidth(), shape().slotWidth()};
+  // `use` is called with the pool as what its keys and values are, or with one layer of it.
+  template <typename Use>
+  void withPool(Use use) const {
+    if constexpr (std::is_same_v<T, bf16>)
+      if (kv == KvPrecision::Fp8) return use(static_cast<float8*>(pool));
+    use(static_cast<T*>(pool));
+  }
+  template <typename Use>
+  void withKvLayer(int index, Use use) const {
+    withPool([&](auto* base) {
+      auto layer = kvLayer(base, shape());
+      layer.base += static_cast<size_t>(index) * context.limits.totalSlots() * layer.slotWidth;
+      use(layer);
+    });
   }
 };
 

@@ -43,6 +43,8 @@ void checkOptions(const EngineOptions& options) {
   if (!(shape.rmsEpsilon > 0)) refuse("rmsEpsilon must be positive.");
   if (options.frequencies.size() != static_cast<size_t>(shape.headDim / 2))
     refuse(std::to_string(options.frequencies.size()) + " frequencies for heads of " + std::to_string(shape.headDim) + " values.");
+  if (options.kv == KvPrecision::Fp8 && options.precision == Precision::Float32)
+    refuse("Keys and values in 8 bits go beside activations of bf16; with float32 they are float32.");
   for (const double frequency : options.frequencies)
     if (!std::isfinite(frequency)) refuse("A frequency is not finite.");
 }
@@ -56,6 +58,9 @@ StepLimits stepLimits(const EngineOptions& options, int pageCount) {
   limits.paddedRows = options.maxRows >= MAX_GRAPH_ROWS ? options.maxRows : graphBucket(options.maxRows);
   limits.sequences = std::min(options.maxSequences, options.maxRows);
   limits.scratchSlots = options.scratchSlots > 0 ? options.scratchSlots : options.maxRows;
+  limits.slotBytes = options.kv == KvPrecision::Fp8                    ? slotBytes<float8>(options.shape)
+                     : options.precision == Precision::Float32 ? slotBytes<float>(options.shape)
+                                                               : slotBytes<bf16>(options.shape);
   const int64_t slots = static_cast<int64_t>(options.pageSize) * pageCount;
   const int64_t total = slots + limits.scratchSlots + 1;
   if (total > MOST_SLOTS) refuse(std::to_string(total) + " slots are more than can be told apart.");

@@ -35,8 +35,10 @@ struct StepLimits {
   int maskWords = 0;
   int results = 0;       // Tokens wanted: rows × topK.
   int allowedRows = 0;   // Rows with masks of allowed tokens.
+  size_t slotBytes = 0;  // Of one slot of one layer.
 
   int totalSlots() const { return slots + scratchSlots + 1; }
+  size_t poolBytes() const { return static_cast<size_t>(shape.layers) * totalSlots() * slotBytes; }
   int trashSlot() const { return slots + scratchSlots; }
   int allowedWords() const { return (shape.vocabulary + 31) / 32; }
 };

@@ -9,22 +9,20 @@ namespace {
 // Enough for the bus to be busy between two kernels.
 constexpr size_t STAGED_BYTES = size_t{8} << 20;
 
-size_t slotBytes(const StepLimits& limits, size_t valueBytes) { return limits.shape.slotWidth() * valueBytes; }
-
 int pagesAtOnce(size_t pageBytes) { return static_cast<int>(std::clamp<size_t>(STAGED_BYTES / pageBytes, 1, PageMove::MOST)); }
 
 }  // namespace
 
-size_t PageMover::stagingBytes(const StepLimits& limits, int pageSize, size_t valueBytes) {
-  const size_t pageBytes = pageSize * slotBytes(limits, valueBytes) * limits.shape.layers;
+size_t PageMover::stagingBytes(const StepLimits& limits, int pageSize) {
+  const size_t pageBytes = pageSize * limits.slotBytes * limits.shape.layers;
   return 2 * blockBytes(pagesAtOnce(pageBytes) * pageBytes);
 }
 
-PageMover::PageMover(uint8_t* pool, uint8_t* staging, const StepLimits& limits, int pageSize, size_t valueBytes)
-    : pool_(pool), pageCount_(limits.slots / pageSize), pageBytes_(pageSize * slotBytes(limits, valueBytes) * limits.shape.layers), move_{} {
+PageMover::PageMover(uint8_t* pool, uint8_t* staging, const StepLimits& limits, int pageSize)
+    : pool_(pool), pageCount_(limits.slots / pageSize), pageBytes_(pageSize * limits.slotBytes * limits.shape.layers), move_{} {
   move_.layers = limits.shape.layers;
-  move_.layerBytes = limits.totalSlots() * slotBytes(limits, valueBytes);
-  move_.pieceBytes = pageSize * slotBytes(limits, valueBytes);
+  move_.layerBytes = limits.totalSlots() * limits.slotBytes;
+  move_.pieceBytes = pageSize * limits.slotBytes;
   atOnce_ = pagesAtOnce(pageBytes_);
   in_.staging = staging;
   out_.staging = staging + blockBytes(atOnce_ * pageBytes_);

@@ -13,9 +13,9 @@ namespace pie {
 class PageMover {
  public:
   // `staging`: of stagingBytes() on the device.
-  PageMover(uint8_t* pool, uint8_t* staging, const StepLimits& limits, int pageSize, size_t valueBytes);
+  PageMover(uint8_t* pool, uint8_t* staging, const StepLimits& limits, int pageSize);
   ~PageMover();
-  static size_t stagingBytes(const StepLimits& limits, int pageSize, size_t valueBytes);
+  static size_t stagingBytes(const StepLimits& limits, int pageSize);
   size_t pageBytes() const { return pageBytes_; }
   // Copies of slots that were queued before a page moves are done before it does; whether a running step touches the page is the caller's to know.
   // Waits. Throws EngineError "invalid" for a page outside the pool.

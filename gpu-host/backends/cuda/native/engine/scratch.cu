@@ -34,7 +34,7 @@ Scratch<T> layScratch(Carver& carver, const PlanContext& context) {
   scratch.workspaceBytes = std::is_same_v<T, float> ? 0 : products;
   scratch.workspace = carver.take<float>((scratch.workspaceBytes + sizeof(float) - 1) / sizeof(float));
   scratch.headWorkspace = carver.take<uint8_t>(headWorkspaceBytes(HEAD_ROWS, shape.vocabulary));
-  const size_t slotBytes = static_cast<size_t>(shape.layers) * shape.slotWidth() * sizeof(T);
+  const size_t slotBytes = shape.layers * limits.slotBytes;
   // Copies of slots want room for some pages' worth at once.
   scratch.wideBytes = std::max({static_cast<size_t>(HEAD_ROWS) * shape.vocabulary * sizeof(float), rows * 2 * shape.intermediate * sizeof(T), 64 * slotBytes,
                                 widestRowBytes(shape, sizeof(T))});

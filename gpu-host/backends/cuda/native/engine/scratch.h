@@ -37,9 +37,4 @@ struct Scratch {
 template <typename T>
 Scratch<T> layScratch(Carver& carver, const PlanContext& context);
 
-// Values of the pool: layers × slots × slotWidth.
-inline size_t poolValues(const StepLimits& limits) {
-  return static_cast<size_t>(limits.shape.layers) * limits.totalSlots() * limits.shape.slotWidth();
-}
-
 }  // namespace pie

@@ -130,7 +130,7 @@ void SideWork<T>::score(const float* states, int count, const uint32_t* tokens, 
 
 template <typename T>
 int SideWork<T>::pairsAtOnce() const {
-  const size_t slotBytes = static_cast<size_t>(model_.shape().layers) * model_.shape().slotWidth() * sizeof(T);
+  const size_t slotBytes = model_.shape().layers * model_.context.limits.slotBytes;
   return static_cast<int>(std::min<size_t>(model_.scratch.wideBytes / slotBytes, COPIED_PAIRS));
 }
 
@@ -161,8 +161,10 @@ void SideWork<T>::copyRound(const CopyRound& round, bool shifts) {
   listsRead_[place_].record(computing_);
   place_ = (place_ + 1) % COPIES;
   const StepLimits& limits = model_.context.limits;
-  launchCopySlots<T>(model_.pool, static_cast<T*>(model_.scratch.wide), from, to, by, model_.scratch.frequencies, pairs, limits.totalSlots(), limits.shape,
-                     computing_);
+  model_.withPool([&](auto* pool) {
+    const auto scratch = static_cast<decltype(pool)>(model_.scratch.wide);
+    launchCopySlots(pool, scratch, from, to, by, model_.scratch.frequencies, pairs, limits.totalSlots(), limits.shape, computing_);
+  });
   checkLaunches();
 }
 

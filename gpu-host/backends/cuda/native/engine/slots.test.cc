@@ -137,10 +137,17 @@ TEST("more copies than one round holds are the same") {
 
 TEST("pages leave and come back bit for bit, to any address, beside a running step") {
   TinyModel model = tinyModel(23);
-  for (const Precision precision : {Precision::Float32, Precision::Bf16}) {
-    model.options.precision = precision;
+  struct Kept {
+    Precision precision;
+    KvPrecision kv;
+    size_t slotBytes;
+  };
+  // Of float8: 32 codes, 2 × 2 scales, whole sectors.
+  for (const auto& [precision, kv, slotBytes] : {Kept{Precision::Float32, KvPrecision::AsComputed, 128}, Kept{Precision::Bf16, KvPrecision::AsComputed, 64},
+                                                 Kept{Precision::Bf16, KvPrecision::Fp8, 64}}) {
+    model.options.precision = precision, model.options.kv = kv;
     const auto engine = make(model);
-    CHECK_EQUAL(engine->pageBytes(), size_t{2} * 8 * 32 * (precision == Precision::Bf16 ? 2 : 4));
+    CHECK_EQUAL(engine->pageBytes(), 2 * 8 * slotBytes);
     Random random(7);
     std::vector<uint8_t> bytes(engine->pageBytes() + 3), back(engine->pageBytes() + 3);
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random.bits());

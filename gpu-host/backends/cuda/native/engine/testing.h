@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <vector>
+#include "../kernels/kv-testing.h"
 #include "../testing/test.h"
 #include "engine.h"
 
@@ -193,7 +194,8 @@ inline std::vector<float> byToken(const Answer& answer, int vocabulary) {
   return values;
 }
 
-// The forward in double: one sequence after another in every layer, one row after another, nothing fused.
+// The forward in double: one sequence after another in every layer, one row after another, nothing fused. Keys and values are rounded as the model's options
+// say, and nothing else.
 class Reference {
  public:
   explicit Reference(const TinyModel& model) : model_(model), shape_(model.options.shape), pool_(shape_.layers) {}
@@ -268,6 +270,16 @@ class Reference {
     }
   }
 
+  void round(KeyValue& kept) const {
+    Row both = kept.key;
+    both.insert(both.end(), kept.value.begin(), kept.value.end());
+    std::vector<float8> slot(slotBytes<float8>(shape_));
+    kvTesting::writeSlot(slot.data(), both.data(), shape_);
+    both = kvTesting::readSlot(slot.data(), shape_);
+    kept.key.assign(both.begin(), both.begin() + shape_.kvWidth());
+    kept.value.assign(both.begin() + shape_.kvWidth(), both.end());
+  }
+
   std::vector<Row> embed(const Call& call) const {
     std::vector<Row> rows;
     const std::vector<float>& table = call.embeds.empty() ? tensor("model.embed_tokens.weight") : call.embeds;
@@ -285,6 +297,7 @@ class Reference {
       normed.push_back(norm(rows[i], of(layer, "input_layernorm.weight")));
       fresh.push_back({project(layer, "k", normed[i]), project(layer, "v", normed[i])});
       turn(fresh[i].key, layer, "k_norm", call.positions[i]);
+      if (model_.options.kv == KvPrecision::Fp8) round(fresh[i]);
     }
     for (int i = 0; i < call.rows(); i++) {
       const Row attended = attend(layer, call, normed[i], i, fresh, received);

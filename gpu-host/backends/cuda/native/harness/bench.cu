@@ -13,13 +13,13 @@ const char* const BENCH_HELP =
     "  device\n"
     "  copy megabytes=4096 times=10             bytes a second within the device\n"
     "  matmul size=8192 times=10                dense bf16 rate\n"
-    "  load shape=8B graphs=1 dependent=1 spin=100 cublas=1 precision=bf16 sequences=128 context=1024 room=128 rows=8192\n"
+    "  load shape=8B graphs=1 dependent=1 spin=100 cublas=1 precision=bf16 kv=bf16 sequences=128 context=1024 room=128 rows=8192\n"
     "      precision: of weights, bf16, int8, fp8 or int4\n"
     "  decode batch=32 context=1024 steps=64\n"
     "  prefill tokens=8192 times=5\n"
     "  swap tokens=1024 times=5\n"
     "  unload\n"
-    "  kernels shape=8B batch=32 context=1024 rows=0 cublas=1 precision=bf16   each kernel of a decode step, or of a prefill of `rows`\n"
+    "  kernels shape=8B batch=32 context=1024 rows=0 cublas=1 precision=bf16 kv=bf16   each kernel of a decode step, or of a prefill of `rows`\n"
     "  linear shape=8B least=1 most=128 precision=bf16   matrices × rows × ways to multiply\n"
     "  quit\n";
 
@@ -65,8 +65,9 @@ class Bench {
       const int batch = command.number("batch", 1), context = command.number("context", 1024), rows = command.number("rows", 0);
       const bool cublas = command.flag("cublas", true);
       const std::string precision = command.text("precision", "bf16");
+      const bool narrow = narrowKv(command);
       command.done();
-      return measureKernels(shape, batch, context, rows, cublas, precisionNamed(precision)).set("precision", precision).text();
+      return measureKernels(shape, batch, context, rows, cublas, precisionNamed(precision), narrow).set("precision", precision).text();
     }
     if (command.name == "linear") {
       const NamedShape& shape = shapeNamed(command.text("shape", "8B"));
@@ -99,6 +100,12 @@ class Bench {
         .text();
   }
 
+  static bool narrowKv(const Command& command) {
+    const std::string kv = command.text("kv", "bf16");
+    if (kv != "bf16" && kv != "fp8") throw std::invalid_argument("kv=" + kv + ": bf16 or fp8");
+    return kv == "fp8";
+  }
+
   std::string load(const Command& command) {
     SessionOptions options;
     const NamedShape& shape = shapeNamed(command.text("shape", "8B"));
@@ -107,6 +114,7 @@ class Bench {
     options.spinUs = command.number("spin", options.spinUs);
     options.cublas = command.flag("cublas", true);
     options.precision = command.text("precision", options.precision);
+    options.narrowKv = narrowKv(command);
     options.sequences = command.number("sequences", options.sequences);
     options.context = command.number("context", options.context);
     options.room = command.number("room", options.room);

@@ -5,6 +5,7 @@
 #include "../kernels/linear-choice.h"
 #include "../kernels/rows.h"
 #include "matrices.h"
+#include "random_weights.h"
 
 namespace pie::harness {
 
@@ -95,9 +96,54 @@ class Report {
   cudaStream_t stream;
 };
 
+template <typename K>
+DeviceBytes randomSlots(const ModelShape& shape, size_t slots) {
+  return randomValues(slots * shape.slotWidth(), 5);
+}
+template <>
+DeviceBytes randomSlots<float8>(const ModelShape& shape, size_t slots) {
+  return uploaded(randomFloat8Slots(shape, slots));
+}
+
+// The kernels whose work depends on how keys and values are kept.
+template <typename K>
+void measureAttention(Report& report, const ModelShape& shape, int batch, int context, int prefillRows, int multiprocessors, cudaStream_t stream) {
+  const int rows = prefillRows > 0 ? prefillRows : batch;
+  const AttentionInputs inputs = attentionInputs(batch, context, prefillRows);
+  const bool fast = attentionIsFast<bf16>(shape);
+  const AttentionPlan plan = planAttention(inputs.sequences.data(), static_cast<int>(inputs.sequences.size()), nullptr, shape, multiprocessors, fast);
+  const AttentionBounds bounds = attentionBounds(rows, static_cast<int>(inputs.sequences.size()), shape, multiprocessors, fast);
+  const size_t slots = (inputs.slots.size() + 15) / 16 * 16, layerBytes = slots * slotBytes<K>(shape);
+  const int layers = static_cast<int>(std::min<size_t>(64, std::max<size_t>(2, ROTATED_BYTES / layerBytes + 1)));
+  const DeviceBytes pool = randomSlots<K>(shape, layers * slots), queries = randomValues(static_cast<size_t>(rows) * shape.queryWidth(), 6);
+  const DeviceBytes out = zeroed<bf16>(static_cast<size_t>(rows) * shape.queryWidth()), items = uploaded(plan.items);
+  const DeviceBytes itemCount = uploaded(std::vector<int>{static_cast<int>(plan.items.size())}), slotList = uploaded(inputs.slots);
+  const DeviceBytes counters = zeroed<int>(bounds.counters), partials(bounds.partialBytes);
+  AttentionTables tables;
+  tables.items = items.as<AttentionItem>();
+  tables.itemCount = itemCount.as<int>();
+  tables.slots = slotList.as<int>();
+  tables.counters = counters.as<int>();
+  tables.partials = partials.as<float>();
+  const auto layerOf = [&](int i) { return kvLayer(pool.as<K>((i % layers) * layerBytes), shape); };
+  const double moved = inputs.read * slotBytes<K>(shape) + 4.0 * rows * shape.queryWidth();
+  const int blocks = attentionBlocks(shape, multiprocessors, fast);
+  report.measure("attention", shape.layers, layers, moved, 4.0 * inputs.keys * shape.queryWidth(), [&](int i) {
+    launchAttention<bf16>(out.as<bf16>(), queries.as<bf16>(), layerOf(i), tables, shape, blocks, stream);
+  });
+
+  const DeviceBytes qkv = randomValues(static_cast<size_t>(rows) * shape.qkvWidth(), 7);
+  const DeviceBytes rotation = randomFloats(static_cast<size_t>(rows) * shape.headDim, 8);
+  const double stored = static_cast<double>(rows) * (2 * shape.qkvWidth() + 2 * shape.queryWidth() + slotBytes<K>(shape));
+  report.measure("rotate and store", shape.layers, layers, stored, 0, [&](int i) {
+    launchRotateAndStore<bf16>(queries.as<bf16>(), layerOf(i), qkv.as<bf16>(), rotation.as<float2>(), slotList.as<int>(), nullptr, nullptr, rows, shape,
+                               stream);
+  });
+}
+
 }  // namespace
 
-JsonObject measureKernels(const NamedShape& named, int batch, int context, int prefillRows, bool cublas, Precision precision) {
+JsonObject measureKernels(const NamedShape& named, int batch, int context, int prefillRows, bool cublas, Precision precision, bool narrowKv) {
   const ModelShape& shape = named.shape;
   const int rows = prefillRows > 0 ? prefillRows : batch;
   const int headRows = prefillRows > 0 ? 1 : batch;
@@ -121,37 +167,8 @@ JsonObject measureKernels(const NamedShape& named, int batch, int context, int p
                      [&](int i) { bench.launch(matrix, i, own, linear, stream); });
     }
   }
-  {
-    const AttentionInputs inputs = attentionInputs(batch, context, prefillRows);
-    const bool fast = attentionIsFast<bf16>(shape);
-    const AttentionPlan plan = planAttention(inputs.sequences.data(), static_cast<int>(inputs.sequences.size()), nullptr, shape, multiprocessors, fast);
-    const AttentionBounds bounds = attentionBounds(rows, static_cast<int>(inputs.sequences.size()), shape, multiprocessors, fast);
-    const size_t slots = (inputs.slots.size() + 15) / 16 * 16, layerValues = slots * shape.slotWidth();
-    const int layers = static_cast<int>(std::min<size_t>(64, std::max<size_t>(2, ROTATED_BYTES / (2 * layerValues) + 1)));
-    const DeviceBytes pool = randomValues(layers * layerValues, 5), queries = randomValues(static_cast<size_t>(rows) * shape.queryWidth(), 6);
-    const DeviceBytes out = zeroed<bf16>(static_cast<size_t>(rows) * shape.queryWidth()), items = uploaded(plan.items);
-    const DeviceBytes itemCount = uploaded(std::vector<int>{static_cast<int>(plan.items.size())}), slotList = uploaded(inputs.slots);
-    const DeviceBytes counters = zeroed<int>(bounds.counters), partials(bounds.partialBytes);
-    AttentionTables tables;
-    tables.items = items.as<AttentionItem>();
-    tables.itemCount = itemCount.as<int>();
-    tables.slots = slotList.as<int>();
-    tables.counters = counters.as<int>();
-    tables.partials = partials.as<float>();
-    const auto layerOf = [&](int i) { return KvLayer<bf16>{pool.as<bf16>((i % layers) * layerValues * 2), shape.slotWidth()}; };
-    const double moved = 2.0 * inputs.read * shape.slotWidth() + 4.0 * rows * shape.queryWidth();
-    const int blocks = attentionBlocks(shape, multiprocessors, fast);
-    report.measure("attention", shape.layers, layers, moved, 4.0 * inputs.keys * shape.queryWidth(), [&](int i) {
-      launchAttention<bf16>(out.as<bf16>(), queries.as<bf16>(), layerOf(i), tables, shape, blocks, stream);
-    });
-
-    const DeviceBytes qkv = randomValues(static_cast<size_t>(rows) * shape.qkvWidth(), 7);
-    const DeviceBytes rotation = randomFloats(static_cast<size_t>(rows) * shape.headDim, 8);
-    report.measure("rotate and store", shape.layers, layers, 4.0 * rows * shape.qkvWidth(), 0, [&](int i) {
-      launchRotateAndStore<bf16>(queries.as<bf16>(), layerOf(i), qkv.as<bf16>(), rotation.as<float2>(), slotList.as<int>(), nullptr, nullptr, rows, shape,
-                                 stream);
-    });
-  }
+  if (narrowKv) measureAttention<float8>(report, shape, batch, context, prefillRows, multiprocessors, stream);
+  else measureAttention<bf16>(report, shape, batch, context, prefillRows, multiprocessors, stream);
   report.measure("add and norm", 2 * shape.layers, 1, 12.0 * rows * hidden, 0, [&](int) {
     launchAddNorm<bf16>(normed.as<bf16>(), residual.as<float>(), delta.as<bf16>(), weight.as<bf16>(), rows, shape.hidden, 1e-5f, stream);
   });
@@ -181,7 +198,7 @@ JsonObject measureKernels(const NamedShape& named, int batch, int context, int p
     });
   }
   JsonObject result;
-  result.set("shape", named.name).set("cublas", cublas);
+  result.set("shape", named.name).set("cublas", cublas).set("kv", narrowKv ? "fp8" : "bf16");
   if (prefillRows > 0) {
     result.set("rows", prefillRows);
   } else {

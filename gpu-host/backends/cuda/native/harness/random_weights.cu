@@ -72,6 +72,21 @@ WeightSource randomWeights(const NamedShape& named) {
   };
 }
 
+std::vector<uint8_t> randomFloat8Slots(const ModelShape& shape, size_t slots) {
+  constexpr uint64_t SMALL = 0xbfbfbfbfbfbfbfbfu;  // Of eight codes: their exponents' first bits are left out.
+  constexpr uint8_t ONE_AS_HALF[] = {0x00, 0x3c};
+  const KvLayer<float8> layer = kvLayer<float8>(nullptr, shape);
+  std::vector<uint8_t> bytes(slots * layer.slotWidth);
+  uint64_t state = 13;
+  for (size_t i = 0; i < bytes.size(); i += 8) {
+    const uint64_t codes = nextBits(state) & SMALL;
+    std::memcpy(&bytes[i], &codes, 8);
+  }
+  for (size_t slot = 0; slot < slots; slot++)
+    for (int scale = 0; scale < 2 * shape.kvHeads; scale++) std::memcpy(&bytes[slot * layer.slotWidth + layer.scales + 2 * scale], ONE_AS_HALF, 2);
+  return bytes;
+}
+
 void fillRandom(const DeviceBytes& memory, float deviation, uint64_t seed) {
   const std::vector<uint16_t> block = randomBlock(std::min(memory.bytes / 2, BLOCK_VALUES), deviation, seed);
   const size_t bytes = 2 * block.size();

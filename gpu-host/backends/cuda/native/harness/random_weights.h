@@ -13,6 +13,9 @@ std::vector<uint16_t> randomBlock(size_t count, float deviation, uint64_t seed);
 // Gives every matrix the same host memory, and ones to norms.
 WeightSource randomWeights(const NamedShape& named);
 
+// Slots of float8: codes of up to 1.875, none of which is NaN, and scales of 1.
+std::vector<uint8_t> randomFloat8Slots(const ModelShape& shape, size_t slots);
+
 // Fills device memory with bf16 values of such a block.
 void fillRandom(const DeviceBytes& memory, float deviation, uint64_t seed);
 

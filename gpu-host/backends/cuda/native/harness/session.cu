@@ -54,6 +54,7 @@ Session::Session(const NamedShape& named, const SessionOptions& options) : named
   engineOptions.cublas = options.cublas;
   engineOptions.timing = true;
   engineOptions.precision = precisionNamed(options.precision);
+  if (options.narrowKv) engineOptions.kv = KvPrecision::Fp8;
   const double began = nowMs();
   engine = Engine::create(engineOptions, randomWeights(named));
   loadMs = nowMs() - began;
@@ -72,6 +73,10 @@ void Session::fillPool() {
   const size_t pageBytes = engine->pageBytes();
   const int several = 32;
   const Pinned block = pinnedRandom(pageBytes * several);
+  if (options.narrowKv) {
+    const std::vector<uint8_t> slots = randomFloat8Slots(named.shape, pageBytes * several / slotBytes<float8>(named.shape));
+    std::memcpy(block.get(), slots.data(), slots.size());
+  }
   for (int first = 0; first < static_cast<int>(pageOrder.size()); first += several) {
     const int count = std::min(several, static_cast<int>(pageOrder.size()) - first);
     engine->writePages(&pageOrder[first], count, block.get());
@@ -160,12 +165,13 @@ JsonObject Session::decode(int batch, int context, int steps) {
   return JsonObject()
       .set("shape", named.name)
       .set("precision", options.precision)
+      .set("kv", options.narrowKv ? "fp8" : "bf16")
       .set("graphsCaptured", graphs.captured)
       .set("graphsRefused", graphs.refused)
       .set("graphsRefusedWhy", graphs.why)
       .set("batch", batch)
       .set("context", context)
-      .set("floorBytes", weightBytes(named.shape, precisionNamed(options.precision)) + contextBytes(named.shape, batch, context))
+      .set("floorBytes", weightBytes(named.shape, precisionNamed(options.precision)) + contextBytes(named.shape, options.narrowKv, batch, context))
       .raw("wallMs", wallMs.json())
       .raw("deviceMs", deviceMs.json())
       .raw("hostGapMs", gapMs.json())
@@ -261,6 +267,7 @@ JsonObject Session::describe() const {
   return JsonObject()
       .set("shape", named.name)
       .set("precision", options.precision)
+      .set("kv", options.narrowKv ? "fp8" : "bf16")
       .set("graphs", options.graphs)
       .set("dependent", options.dependent)
       .set("spinUs", options.spinUs)

@@ -13,6 +13,7 @@ struct SessionOptions {
   bool dependent = true;  // Launches: see EngineOptions::dependentLaunch.
   int spinUs = 100;
   std::string precision = "bf16";  // Of weights; or int8, fp8, int4.
+  bool narrowKv = false;  // Keys and values in float8.
   int sequences = 128;  // Most of one step.
   int context = 1024;
   int room = 128;       // Tokens that each sequence may grow.

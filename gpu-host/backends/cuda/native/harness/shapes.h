@@ -57,7 +57,9 @@ inline double weightBytes(const ModelShape& shape, Precision precision) {
   const double head = precision == Precision::Bf16 ? 2 : 1, layers = precision == Precision::Int4 ? 0.5 + 2.0 / 128 : head;
   return layers * layerWeights(shape) * shape.layers + head * shape.vocabulary * shape.hidden;
 }
-inline double contextBytes(const ModelShape& shape, int batch, int context) { return 2.0 * shape.slotWidth() * shape.layers * batch * context; }
+inline double contextBytes(const ModelShape& shape, bool narrowKv, int batch, int context) {
+  return static_cast<double>(narrowKv ? slotBytes<float8>(shape) : slotBytes<bf16>(shape)) * shape.layers * batch * context;
+}
 
 // Operations of a prefill whose last row alone meets the head; attention counts what a causal mask shows.
 inline double prefillFlops(const ModelShape& shape, double tokens) {
