@@ -54,7 +54,11 @@ export class NodeOperations implements Operations {
       const [all, tenants] = await Promise.all([runtimes.list(), admission.tenants()]);
       const sum = (of: 'waiting' | 'running') => tenants.reduce((total, tenant) => total + tenant[of], 0);
       return {
-        runtimes: all.map(({ name, alive, slots, load }) => ({ name, alive, slots, running: load?.running ?? 0 })),
+        runtimes: all.map(({ name, alive, slots, lane, load }) => ({
+          ...{ name, alive, slots },
+          lane: lane ?? 'ordinary',
+          running: load?.running ?? 0,
+        })),
         gpuHosts: gpuHostsOf(all),
         models: modelsOf(all),
         waiting: sum('waiting'),

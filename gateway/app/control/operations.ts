@@ -72,6 +72,8 @@ export interface PlatformLoad {
     readonly name: string;
     readonly alive: boolean;
     readonly slots: number;
+    /** `express`: it runs tenants' first few invocations, in slots that are no more room. */
+    readonly lane: 'ordinary' | 'express';
     readonly running: number;
   }[];
   readonly gpuHosts: readonly GpuHostState[];

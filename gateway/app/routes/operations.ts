@@ -62,6 +62,16 @@ const HostedModelSchema = z.object({
   pageSize: z.int().openapi({ description: 'Slots of a page' }),
 });
 
+const RuntimeSchema = z.object({
+  name: z.string(),
+  alive: z.boolean(),
+  slots: z.int(),
+  lane: z
+    .enum(['ordinary', 'express'])
+    .openapi({ description: "`express`: it runs each tenant's first few invocations, and its slots are no more room" }),
+  running: z.int(),
+});
+
 const GpuHostSchema = z.object({
   name: z.string(),
   connected: z.boolean().openapi({ description: 'Whether a runtime reaches it now' }),
@@ -70,7 +80,7 @@ const GpuHostSchema = z.object({
 
 const LoadSchema = z
   .object({
-    runtimes: z.array(z.object({ name: z.string(), alive: z.boolean(), slots: z.int(), running: z.int() })),
+    runtimes: z.array(RuntimeSchema),
     gpuHosts: z.array(GpuHostSchema),
     models: z.array(ModelLoadSchema),
     waiting: z.int(),
