@@ -424,9 +424,9 @@ TEST("numbers of every type are converted, at any address") {
   std::vector<float> values = random.normals<float>(300, 3);
   for (const float value : {0.0f, -0.0f, 65504.0f, 6e-8f, 1e-30f, 3.3895e38f, INFINITY, -INFINITY, NAN}) values.push_back(value);
   const size_t count = values.size();
-  std::vector<uint8_t> bytes(count * 4 + 1);
   const uint8_t* raw = reinterpret_cast<const uint8_t*>(values.data());
-  std::copy(raw, raw + count * 4, bytes.begin() + 1);
+  std::vector<uint8_t> bytes(1);
+  bytes.insert(bytes.end(), raw, raw + count * 4);
   std::vector<float> wide(count);
   convertNumbers(wide.data(), HostTensor::Type::F32, bytes.data() + 1, count);
   CHECK(std::memcmp(wide.data(), values.data(), count * 4) == 0);
