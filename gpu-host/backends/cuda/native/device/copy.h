@@ -51,11 +51,12 @@ __device__ __forceinline__ void waitForCopies() {
 #endif
 }
 
-// Of memory that no one writes while the kernel runs and that is read once (weights): it leaves L1 to others.
+// Of memory that no one writes while the kernel runs and that is read once (weights): it leaves L1 to others. Not ld.global.nc: ptxas moves that past
+// waitForEarlier (launch.h), before which the first weights are asked for.
 __device__ __forceinline__ uint4 loadOnce16(const void* global) {
 #ifdef __CUDACC__
   uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(global));
+  asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(global));
   return v;
 #else
   return emulation::load16(global);

@@ -73,57 +73,54 @@ __global__ void __launch_bounds__(32 * WARPS, ROWS == 1 ? 3 : 2)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int pairs = WARPS / splits;
   const int output = (static_cast<int>(blockIdx.x) * pairs + warp / splits) * 2;
+  const int next = output + 1 < to.outputs ? output + 1 : output;
+  const W* first = weightsFrom(lines.values, static_cast<size_t>(output) * inputs);
+  const W* second = weightsFrom(lines.values, static_cast<size_t>(next) * inputs);
+  const int step = splits * STEP;
+  // A warp past the last output begins at the end: it reads nothing.
+  int from = output < to.outputs ? (warp % splits) * STEP + lane * VALUES : inputs;
+  // All loads come first; those past the end are left out, and zeros are multiplied.
+  uint4 w[UNROLL][2], xs[UNROLL][ROWS][VALUES / 8];
+  bf16 scales[UNROLL][2];
+  const auto loadWeights = [&] {
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+      const int k = from + u * step;
+      w[u][0] = k < inputs ? loadOnce16(weightsFrom(first, k)) : make_uint4(0, 0, 0, 0);
+      w[u][1] = k < inputs ? loadOnce16(weightsFrom(second, k)) : make_uint4(0, 0, 0, 0);
+      scales[u][0] = k < inputs ? groupScale(lines, output, k) : bf16(0.0f);
+      scales[u][1] = k < inputs ? groupScale(lines, next, k) : bf16(0.0f);
+    }
+  };
+  // Nobody writes weights: the first are on their way while the kernel before still runs.
+  loadWeights();
+  waitForEarlier();
+  letNextBegin();
   float sums[ROWS][2] = {};
-  if (output >= to.outputs) {
-    waitForEarlier();
-  } else {
-    const int next = output + 1 < to.outputs ? output + 1 : output;
-    const W* first = weightsFrom(lines.values, static_cast<size_t>(output) * inputs);
-    const W* second = weightsFrom(lines.values, static_cast<size_t>(next) * inputs);
-    const int step = splits * STEP;
-    int from = (warp % splits) * STEP + lane * VALUES;
-    // All loads come first; those past the end are left out, and zeros are multiplied.
-    uint4 w[UNROLL][2], xs[UNROLL][ROWS][VALUES / 8];
-    bf16 scales[UNROLL][2];
-    const auto loadWeights = [&] {
+  for (; from < inputs; from += UNROLL * step, loadWeights()) {
 #pragma unroll
-      for (int u = 0; u < UNROLL; u++) {
-        const int k = from + u * step;
-        w[u][0] = k < inputs ? loadOnce16(weightsFrom(first, k)) : make_uint4(0, 0, 0, 0);
-        w[u][1] = k < inputs ? loadOnce16(weightsFrom(second, k)) : make_uint4(0, 0, 0, 0);
-        scales[u][0] = groupScale(lines, output, min(k, inputs - 1));
-        scales[u][1] = groupScale(lines, next, min(k, inputs - 1));
+    for (int u = 0; u < UNROLL; u++) {
+      const int k = from + u * step;
+#pragma unroll
+      for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+        for (int i = 0; i < VALUES / 8; i++)
+          xs[u][r][i] = k < inputs ? loadKept16(x + min(r, to.rows - 1) * xStride + k + i * 8) : make_uint4(0, 0, 0, 0);
       }
-    };
-    // Nobody writes weights: the first are on their way while the kernel before still runs.
-    loadWeights();
-    waitForEarlier();
-    letNextBegin();
-    for (; from < inputs; from += UNROLL * step, loadWeights()) {
+    }
 #pragma unroll
-      for (int u = 0; u < UNROLL; u++) {
-        const int k = from + u * step;
+    for (int u = 0; u < UNROLL; u++) {
+      if constexpr (WEIGHT_BITS<W> == 4) {
+        // A load is of one group.
+        float part[ROWS][2] = {};
+        multiply<W>(part, w[u], xs[u]);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-#pragma unroll
-          for (int i = 0; i < VALUES / 8; i++)
-            xs[u][r][i] = k < inputs ? loadKept16(x + min(r, to.rows - 1) * xStride + k + i * 8) : make_uint4(0, 0, 0, 0);
+          sums[r][0] = fmaf(part[r][0], widen(scales[u][0]), sums[r][0]);
+          sums[r][1] = fmaf(part[r][1], widen(scales[u][1]), sums[r][1]);
         }
-      }
-#pragma unroll
-      for (int u = 0; u < UNROLL; u++) {
-        if constexpr (WEIGHT_BITS<W> == 4) {
-          // A load is of one group.
-          float part[ROWS][2] = {};
-          multiply<W>(part, w[u], xs[u]);
-#pragma unroll
-          for (int r = 0; r < ROWS; r++) {
-            sums[r][0] = fmaf(part[r][0], widen(scales[u][0]), sums[r][0]);
-            sums[r][1] = fmaf(part[r][1], widen(scales[u][1]), sums[r][1]);
-          }
-        } else {
-          multiply<W>(sums, w[u], xs[u]);
-        }
+      } else {
+        multiply<W>(sums, w[u], xs[u]);
       }
     }
   }
