@@ -22,18 +22,19 @@ struct Arguments {
 // A block's first item is the one of its own number, further ones come from a counter: items of a mixed step take times that no estimate gets right, and
 // with the dearest first whoever is free takes the next best one. (Fixed turns would leave a block up to the dearest item behind.) The result does not
 // depend on who takes what. Who is last to leave sets the counter to zero for the next launch; a step of no more items than blocks does not touch it.
-// Tables are there before the chain of launches begins: the first item is fetched while the kernel before still runs.
+// Tables are there before the chain of launches begins: the first item is fetched while the kernel before still runs, past the first-level cache, as
+// what that has of an earlier step's tables is only gone after the wait.
 // `run(item, claim)`: all threads call `claim()` once, when the item's first loads are under way, so that asking the counter delays nobody.
 template <typename Run>
 __device__ __forceinline__ void takeItems(const AttentionTables& tables, Run run) {
   __shared__ AttentionItem item;
   __shared__ int next;
   int index = static_cast<int>(blockIdx.x);
-  const auto fetch = [&] {
-    if (index < __ldg(tables.itemCount) && threadIdx.x < sizeof(AttentionItem) / sizeof(int4))
-      reinterpret_cast<int4*>(&item)[threadIdx.x] = __ldg(reinterpret_cast<const int4*>(tables.items + index) + threadIdx.x);
+  const auto fetch = [&](int count) {
+    if (index < count && threadIdx.x < sizeof(AttentionItem) / sizeof(int4))
+      reinterpret_cast<int4*>(&item)[threadIdx.x] = __ldcg(reinterpret_cast<const int4*>(tables.items + index) + threadIdx.x);
   };
-  fetch();
+  fetch(__ldcg(tables.itemCount));
   waitForEarlier();
   letNextBegin();
   while (index < __ldg(tables.itemCount)) {
@@ -46,7 +47,7 @@ __device__ __forceinline__ void takeItems(const AttentionTables& tables, Run run
     __syncthreads();
     index = next;
     // `next` is written again after the barrier that follows the item's load.
-    fetch();
+    fetch(__ldg(tables.itemCount));
   }
   const int blocks = static_cast<int>(gridDim.x);
   if (threadIdx.x == 0 && __ldg(tables.itemCount) > blocks && atomicAdd(&tables.counters[1], 1) == blocks - 1)

@@ -28,7 +28,7 @@ __global__ __launch_bounds__(MAX_NORM_THREADS) void normEights(NormArguments<T> 
   __shared__ float warps[32];
   letNextBegin();
   const size_t to = static_cast<size_t>(blockIdx.x) * a.hidden;
-  const size_t from = a.pick ? static_cast<size_t>(a.pick[blockIdx.x]) * a.hidden : to;
+  const size_t from = a.pick ? static_cast<size_t>(__ldcg(a.pick + blockIdx.x)) * a.hidden : to;
   const bool normalise = a.states || a.narrow;
   Eight x[VECTORS], weight[VECTORS];
 #pragma unroll
