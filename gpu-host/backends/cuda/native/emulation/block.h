@@ -1,6 +1,7 @@
 // One block: the thread of the system that runs it, and the fibers that are its CUDA threads.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 #include "copies.h"
 #include "grids.h"
@@ -84,6 +85,7 @@ struct BlockRun {
   void letNextBegin();
   void makeAllReady(State waiting);
   void checkWarp(unsigned warp, size_t gathering);
+  std::string whoWaits() const;
   [[noreturn]] void stuck();
 
   void makeReady(Fiber& fiber) {

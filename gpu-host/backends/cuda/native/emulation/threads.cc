@@ -248,8 +248,8 @@ void warpCollective(unsigned mask, Completion complete, void* operand, const Sit
   block.park(fiber);
 }
 
-// Nobody can run: says who waits where.
-void BlockRun::stuck() {
+// Threads that wait, those of one place together.
+std::string BlockRun::whoWaits() const {
   struct Group {
     const Fiber* first;
     unsigned count;
@@ -277,7 +277,15 @@ void BlockRun::stuck() {
     if (fiber.state == State::InWarp) std::snprintf(line, sizeof line, ", mask %08x)", fiber.lanes), who += line;
     else who += ")";
   }
-  kernelFault("deadlock: %u of %u threads have ended, the rest wait for each other:%s", threads - alive, threads, who.c_str());
+  return who;
+}
+
+// Nobody can run.
+void BlockRun::stuck() {
+  // No destructor runs past a fault.
+  char who[1536];
+  std::snprintf(who, sizeof who, "%s", whoWaits().c_str());
+  kernelFault("deadlock: %u of %u threads have ended, the rest wait for each other:%s", threads - alive, threads, who);
 }
 
 unsigned char* dynamicShared() { return current->block->shared; }
