@@ -49,8 +49,10 @@ export function stopStages(config: Config): string[][] {
   return [['gateway', ...runtimeNames(config)], config.gpuHosts.map((host) => host.name)];
 }
 
-function runtimeNames({ runtime }: Config): string[] {
-  return runtime.expressConcurrency > 0 ? [RUNTIME, EXPRESS_RUNTIME] : [RUNTIME];
+/** Where no slots are kept for tenants that hold few, nobody counts as such, and an express runtime would have nothing to do. */
+function runtimeNames({ runtime, admission }: Config): string[] {
+  const kept = Math.floor(runtime.concurrency * admission.reserve);
+  return runtime.expressConcurrency > 0 && kept > 0 ? [RUNTIME, EXPRESS_RUNTIME] : [RUNTIME];
 }
 
 /**

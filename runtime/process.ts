@@ -55,9 +55,9 @@ export async function runProcess(): Promise<void> {
     instruments: telemetry,
     onError: report,
   });
-  // GPU hosts speak to runtimes only; whichever of these speaks for them says the same.
+  // GPU hosts speak to runtimes only. One of these speaks for them: counters of two that are not read at the same time would go back.
   const snapshots = async (): Promise<ProcessFamilies[]> => {
-    const hosts = (await runtime.gpuHostStats()).map((stats, i) => {
+    const hosts = (express ? [] : await runtime.gpuHostStats()).map((stats, i) => {
       const host = gpuHostNames[i] ?? '';
       const vitals = stats?.vitals ? vitalFamilies(stats.vitals) : [];
       return { process: host, families: stats ? [...hostFamilies(stats, host), ...vitals] : [] };

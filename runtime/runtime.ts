@@ -21,7 +21,7 @@ import { Models } from './host/models.ts';
 import { hostTable } from './host/table.ts';
 import { ImageService } from './images/service.ts';
 import { keepPace } from './lifecycle/keep-pace.ts';
-import { DEFAULT_LAG_MS, DEFAULT_LEAST, Pace } from './lifecycle/pace.ts';
+import { DEFAULT_LAG_MS, DEFAULT_LEAST, EXPRESS_LEAST, Pace } from './lifecycle/pace.ts';
 import { tokenQuota } from './lifecycle/quota-stop.ts';
 import { InvocationRunner } from './lifecycle/runner.ts';
 import { compileWorld, deviceBusy } from './lowering/compile.ts';
@@ -102,12 +102,12 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const models = new Models(connections, grammars, onError);
   // A host may come back with other models, or with more pages: the platform's capacity follows.
   const describe = () => lease.describe({ models: models.offered(), gpuHosts: describeHosts(connections) });
-  await describe();
   for (const connection of connections) {
     connection.onReady(() => void describe().catch(onError));
     // What it had is not there to admit for, if others have the rest; and operators see that it is away.
     connection.onLost(() => void describe().catch(onError));
   }
+  await describe();
   const compiled = compileWorld(world, hostTable);
   const slices = new SliceRunner(() => deviceBusy(compiled));
 
@@ -182,11 +182,15 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   });
   const stopCancels = await scheduler.control.onCancel(lease.id, (id, reason) => runner.cancelChild(id, reason));
   observe = (job, peak) => worker.observePages(job, peak);
-  const builds = scheduler.createBuildWorker({
-    concurrency: BUILD_CONCURRENCY,
-    build: (request, signal) => build(launcher, pool, scheduler, request, signal),
-  });
-  const pace = new Pace({ most: options.concurrency, least: DEFAULT_LEAST, lagMs: DEFAULT_LAG_MS });
+  const builds =
+    options.lane === 'express'
+      ? undefined
+      : scheduler.createBuildWorker({
+          concurrency: BUILD_CONCURRENCY,
+          build: (request, signal) => build(launcher, pool, scheduler, request, signal),
+        });
+  const least = options.lane === 'express' ? EXPRESS_LEAST : DEFAULT_LEAST;
+  const pace = new Pace({ most: options.concurrency, least, lagMs: DEFAULT_LAG_MS });
   observer?.watch(() => ({
     running: running(),
     children: runner.children,
@@ -197,11 +201,11 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   scheduler.reaper.start();
   await worker.start();
   const endPace = keepPace(pace, {
-    running: () => worker.running,
+    running: options.lane === 'express' ? running : () => worker.running,
     tell: (limit) => lease.describe({ pace: limit }),
     onError,
   });
-  if (options.lane !== 'express') builds.start();
+  builds?.start();
   // Every tokenizer is loaded before the runtime counts as ready.
   await models.granted([]);
   const service = new Service({ scheduler, launcher, pool, limits, onError });
@@ -218,7 +222,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     gpuHostStats: () => Promise.all(connections.map((connection) => connection.stats().catch(() => null))),
     async stop(drainMs) {
       service.close();
-      await builds.close();
+      await builds?.close();
       endPace();
       await worker.drain(drainMs);
       stopCancels();

@@ -312,7 +312,10 @@ export class NodeControlPlane implements ControlPlane {
       await this.#scheduler.store.ping(HEALTH_DEADLINE_MS);
       const alive = (await this.#scheduler.runtimes.list()).filter((runtime) => runtime.alive);
       this.#storeFault = '';
-      const runtimes = { name: 'runtimes', ok: alive.length > 0, detail: `${alive.length} alive` };
+      // Without an ordinary one there is no room to be admitted to.
+      const ordinary = alive.some(({ lane }) => lane !== 'express');
+      const detail = `${alive.length} alive${ordinary || alive.length === 0 ? '' : ', none of them ordinary'}`;
+      const runtimes = { name: 'runtimes', ok: ordinary, detail };
       return { ready: runtimes.ok, checks: [{ name: 'store', ok: true }, runtimes] };
     } catch (error) {
       // Anyone may ask, and as often as they like: they get no details, and each fault is logged once.

@@ -16,6 +16,8 @@ export interface PacePolicy {
 }
 
 export const DEFAULT_LEAST = 32;
+/** Of an express runtime, whose thread is there to be free: others take what it does not. */
+export const EXPRESS_LEAST = 4;
 export const DEFAULT_LAG_MS = 10;
 /** Part of those that run that is kept after a review with lag. */
 const DOWN = 0.75;

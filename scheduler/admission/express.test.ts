@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { RuntimeLease } from '../runtimes/lease.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
+import { LANE_MS } from './policy.ts';
 import type { AdmissionWorker } from './worker.ts';
 
 /** Of 64 slots a quarter is kept, half of that counts as few, and an eighth of that may take the express lane: one of each tenant's. */
@@ -92,6 +94,50 @@ describe('the express lane', () => {
       const [one, two] = [await submit(scheduler, 'one'), await submit(scheduler, 'two')];
       await eventually(() => fast.began.length + ordinary.began.length === 2, 'both run');
       assert.deepEqual([fast.began, ordinary.began], [[one], [two]]);
+    });
+  });
+
+  test('one that is not fetched from holds nobody up: few stand in it, the others begin elsewhere, and soon they do too', async () => {
+    await withRuntimes(64, async (scheduler, ordinary, fast) => {
+      await fast.worker.drain(0);
+      await fast.lease.describe({ accepting: true });
+      const all: string[] = [];
+      for (let i = 0; i < 20; i += 1) all.push(await submit(scheduler, `t${i}`));
+      await eventually(() => ordinary.began.length === 12, 'all but eight have begun');
+      assert.deepEqual(ordinary.began, all.slice(8));
+      await sleep(LANE_MS + 50);
+      // As every round of the reaper does.
+      await scheduler.admission.admit();
+      await eventually(() => ordinary.began.length === 20, 'these eight as well');
+      assert.deepEqual(ordinary.began.slice(12), all.slice(0, 8));
+      assert.deepEqual(await scheduler.admission.repair(0), { dropped: 0, returned: 0, sums: 0, lost: [] });
+    });
+  });
+
+  test('who comes to it wakes its runtime', async () => {
+    await withRuntimes(16, async (scheduler, _ordinary, fast) => {
+      const times: number[] = [];
+      for (let i = 0; i < 5; i += 1) {
+        await sleep(20);
+        const startedMs = performance.now();
+        await submit(scheduler, `t${i}`);
+        await eventually(() => fast.began.length > i, 'it runs');
+        times.push(performance.now() - startedMs);
+      }
+      // Without a marker it would be noticed when the blocking fetch ends, after two seconds.
+      assert.ok(Math.min(...times) < 1000, `${times}`);
+    });
+  });
+
+  test('what runs there is no part of what the ordinary runtime’s thread keeps up with', async () => {
+    await withRuntimes(16, async (scheduler, ordinary, fast) => {
+      await ordinary.lease.describe({ pace: 20 });
+      for (let i = 0; i < 16; i += 1) await submit(scheduler, `t${i}`);
+      await eventually(() => fast.began.length === 16, 'newcomers run there');
+      for (let i = 0; i < 40; i += 1) await submit(scheduler, 'flood');
+      await eventually(() => ordinary.began.length === 20, 'as many as its pace');
+      await sleep(50);
+      assert.equal(ordinary.began.length, 20);
     });
   });
 

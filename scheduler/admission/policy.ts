@@ -1,3 +1,5 @@
+import { Lanes } from './lanes.ts';
+
 /** Part of slots and pages that is kept for tenants that hold little: a newcomer need not wait for somebody else's invocation to end. */
 export const DEFAULT_RESERVE = 1 / 16;
 /** A head is overtaken so often, then room is kept for it. */
@@ -13,6 +15,8 @@ export const CLAIM_MS = 2000;
 
 /** Part of the slots that count as few of which a tenant's invocations take the express lane. */
 export const EXPRESS = 1 / 8;
+/** Who has stood in the express lane for longer goes to the other one. */
+export const LANE_MS = 1000;
 
 /** KV pages by model. */
 export type Pages = Readonly<Record<string, number>>;
@@ -76,17 +80,6 @@ interface Entry {
   express: boolean;
 }
 
-/** Admitted and not begun. */
-interface OnItsWay {
-  readonly id: string;
-  readonly tenant: string;
-  /** Its number among all that were admitted, less what it goes ahead of. */
-  readonly place: number;
-  /** Its tenant held few slots. */
-  readonly few: boolean;
-  readonly express: boolean;
-}
-
 interface Left {
   slots: number;
   /** For tenants that hold more than few. */
@@ -114,7 +107,8 @@ interface Left {
  * on the way of their own, so that neither kind waits for the other's. While runtimes lag (`pace`) fewer slots are for the others, the reserve stays.
  *
  * Lanes: a runtime's inferlets share a thread, so what many of one tenant do there delays everybody's start. A tenant's first few (`EXPRESS` of the
- * slots that count as few) take a lane of their own, to express runtimes that nobody else's ever come to. Who is admitted and when does not depend on it.
+ * slots that count as few) take a lane of their own, to express runtimes that nobody else's ever come to, while there is a slot and fewer than `starts`
+ * stand there; who is not fetched in `LANE_MS` goes to the head of the ordinary lane. `pace` is of the ordinary runtimes alone.
  *
  * Expectations may be wrong, and then a GPU host ends who came last. What comes back from there for another attempt starts only when besides
  * some GPU host that was asked since says that it has the pages which the attempt held and asked for, less what others claim who started in the
@@ -129,8 +123,7 @@ export class AdmissionPolicy {
   readonly #tenants = new Map<string, Tenant>();
   readonly #ledger = new Map<string, Entry>();
   readonly #used = new Map<string, number>();
-  /** In the order in which runtimes fetch them. */
-  #onTheirWay: OnItsWay[] = [];
+  readonly #lanes = new Lanes();
   /** How many were admitted so far. */
   #order = 0;
   #capacity: Capacity;
@@ -157,12 +150,12 @@ export class AdmissionPolicy {
 
   /** Ids of those admitted and not begun, in the order in which runtimes fetch them; those in the express lane apart. */
   get onTheirWay(): string[] {
-    return this.#onTheirWay.filter(({ express }) => !express).map(({ id }) => id);
+    return this.#lanes.ids(false);
   }
 
   /** Ids of those in the express lane, in the order in which express runtimes fetch them. */
   get expressLane(): string[] {
-    return this.#onTheirWay.filter(({ express }) => express).map(({ id }) => id);
+    return this.#lanes.ids(true);
   }
 
   /** Whether room is kept for somebody. */
@@ -181,7 +174,7 @@ export class AdmissionPolicy {
 
   /** An attempt of an admitted invocation has begun. */
   begin(id: string): void {
-    this.#onTheirWay = this.#onTheirWay.filter((other) => other.id !== id);
+    this.#lanes.remove(id);
   }
 
   /** An invocation has ended, in its line or admitted. */
@@ -198,7 +191,7 @@ export class AdmissionPolicy {
 
   resize(capacity: Capacity): void {
     this.#capacity = capacity;
-    if (this.#express === 0) this.#leaveExpressLane();
+    if ((capacity.express ?? 0) === 0) this.#leaveExpressLane(Number.POSITIVE_INFINITY);
   }
 
   /** What GPU hosts say of their memory. */
@@ -213,6 +206,7 @@ export class AdmissionPolicy {
 
   /** Admits whoever may start, in order. */
   admit(now: number): Demand[] {
+    this.#leaveExpressLane(now - LANE_MS);
     const admitted: Demand[] = [];
     for (let next = this.#choose(); next !== null; next = this.#choose()) {
       const { tenant, passed } = next;
@@ -232,14 +226,14 @@ export class AdmissionPolicy {
     const { slots, pages, pace = slots } = this.#capacity;
     const left: Left = {
       slots: slots - this.#ledger.size,
-      ordinary: Math.min(slots - this.#reserveSlots, pace) - this.#ledger.size,
+      ordinary: Math.min(slots - this.#reserveSlots, pace + this.#usedExpress) - this.#ledger.size,
       pages: new Map(Object.entries(pages).map(([model, total]) => [model, total - (this.#used.get(model) ?? 0)])),
     };
     const { starts } = this.#capacity;
-    const few = this.#onTheirWay.filter((one) => one.few).length;
-    const others = this.#onTheirWay.length - few;
-    if (left.slots < 1 || (few >= starts && others >= starts)) return null;
-    const waits = (tenant: Tenant): boolean => (this.#holdsFewSlots(tenant) ? few : others) >= starts;
+    const { few, others } = this.#lanes.counts();
+    if (left.slots < 1 || (few >= starts && others >= starts && !this.#laneHasRoom)) return null;
+    const waits = (tenant: Tenant): boolean =>
+      (this.#holdsFewSlots(tenant) ? few : others) >= starts && !this.#takesExpress(tenant);
     const turns = [...this.#tenants.values()].filter(({ turn }) => turn !== null).sort(byTurn);
     const passed: Tenant[] = [];
     const kept = turns.filter((tenant) => tenant.kept).slice(0, LOOK);
@@ -312,38 +306,36 @@ export class AdmissionPolicy {
     this.#order += 1;
     const few = this.#holdsFewSlots(tenant);
     const place = few ? this.#order - this.#capacity.starts : this.#order;
-    this.#send({ id: demand.id, tenant: tenant.name, place, few, express });
+    this.#lanes.send({ id: demand.id, tenant: tenant.name, at: now, place, few, express });
     this.#add(tenant, demand.pages, 1);
     this.#settle(tenant.name);
     return demand;
   }
 
-  /** Puts one among those on their way in its lane, by its place, and behind all of its own tenant. */
-  #send(one: OnItsWay): void {
-    const { tenant, place, express } = one;
-    const before = this.#onTheirWay.findLastIndex(
-      (other) => other.express === express && (other.tenant === tenant || other.place < place),
-    );
-    this.#onTheirWay.splice(before + 1, 0, one);
-  }
-
-  /** The first few of a tenant, while there is a slot. It overtakes none of its own tenant's. */
+  /** Whether a tenant's head takes the express lane: one of its first few, while there is a slot. It overtakes none of its own tenant's. */
   #takesExpress(tenant: Tenant): boolean {
-    const taken = [...this.#ledger.values()].filter(({ express }) => express).length;
     const own = ownOf(this.#reserveSlots);
-    if (taken >= this.#express || own === 0 || tenant.running + 1 > Math.max(1, Math.floor(own * EXPRESS)))
-      return false;
-    return !this.#onTheirWay.some((other) => other.tenant === tenant.name && !other.express);
+    if (!this.#laneHasRoom || own === 0 || tenant.running + 1 > Math.max(1, Math.floor(own * EXPRESS))) return false;
+    return !this.#lanes.hasOrdinary(tenant.name);
   }
 
-  /** Nobody fetches from the express lane any more: who stands in it goes to the head of the other. */
-  #leaveExpressLane(): void {
-    const stranded = this.#onTheirWay.filter(({ express }) => express).map((one) => ({ ...one, express: false }));
-    for (const { id } of stranded) {
+  get #laneHasRoom(): boolean {
+    const { express = 0, starts } = this.#capacity;
+    const onTheWay = this.#lanes.counts();
+    // Those who left it for the other count, too: otherwise they would gather there while nobody fetches.
+    const fewInAll = onTheWay.express + onTheWay.few;
+    return this.#usedExpress < express && onTheWay.express < starts && fewInAll < 2 * starts;
+  }
+
+  get #usedExpress(): number {
+    return [...this.#ledger.values()].filter(({ express }) => express).length;
+  }
+
+  #leaveExpressLane(before: number): void {
+    for (const id of this.#lanes.leaveExpress(before)) {
       const entry = this.#ledger.get(id);
       if (entry) entry.express = false;
     }
-    this.#onTheirWay = [...stranded, ...this.#onTheirWay.filter(({ express }) => !express)];
   }
 
   #leaveLedger(id: string, now: number): string | null {
@@ -386,10 +378,6 @@ export class AdmissionPolicy {
     if (tenant.turn !== null) return;
     if ([...this.#tenants.values()].every(({ turn }) => turn === null)) this.#time = Math.max(this.#time, this.#latest);
     tenant.turn = Math.max(this.#time, tenant.finish);
-  }
-
-  get #express(): number {
-    return this.#capacity.express ?? 0;
   }
 
   get #reserveSlots(): number {

@@ -299,7 +299,7 @@ export class AdmissionWorker {
   }
 }
 
-/** BullMQ knows one list of what waits for a queue's workers; the express lane is another one of the same jobs, with a marker that wakes its own workers. */
+/** BullMQ knows one list of what waits for a queue's workers; the express lane is another one of the same jobs, with a marker that wakes its own workers. `keys` is what the worker itself reads (a test sees that it wakes). */
 function takeExpressLane({ keys }: Worker, jobs: string): void {
   keys.wait = `${jobs}:express`;
   keys.marker = `${jobs}:express-marker`;

@@ -94,10 +94,9 @@ for _, text in ipairs(redis.call('HVALS', prefix .. ':admission:ledger')) do
   end
 end
 
-for _, id in ipairs(redis.call('SMEMBERS', prefix .. ':admission:starting')) do
+for _, id in ipairs(redis.call('SUNION', prefix .. ':admission:starting', prefix .. ':admission:startingExpress')) do
   if redis.call('HGET', prefix .. ':invocation:' .. id, 'status') ~= 'queued' or redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 0 then
-    redis.call('SREM', prefix .. ':admission:starting', id)
-    redis.call('SREM', prefix .. ':admission:startingFew', id)
+    leaveLane(prefix .. ':admission:', id)
   end
 end
 for _, id in ipairs(redis.call('HKEYS', prefix .. ':admission:claims')) do

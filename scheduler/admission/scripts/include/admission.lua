@@ -10,7 +10,8 @@
 --   state (hash): `time` (virtual), `latest` (largest virtual time that any tenant has come to), `order` (how many were admitted so far), slots,
 --     `express` (of these in the express lane), `pages:<model>` (all: admitted); `settling`: how far a settling of all tenants has come, `ownSlots`: for what it was begun
 --   ledger (hash): admitted invocations, id to {tenant, at, share, pages, place (its place among those on their way to runtimes), lane (`express`, or none)}
---   starting (set): those of them that have not begun; startingFew (set): those of these whose tenant held few slots
+--   starting (set): those of them that have not begun, in the ordinary lane; startingFew (set): those of these whose tenant held few slots;
+--     startingExpress (set): those in the express lane
 --   claims (hash): those of them that waited for memory, id to {at, pages}
 --   tenant:<tenant> (hash): running, `finish` (virtual time it has come to); of the head of its line: head, need, overtaken,
 --     `short` ({pages, since}, when it was requeued for want of memory); and `held:<model>`
@@ -22,7 +23,7 @@
 -- For scripts that change one thing: each opens, changes, admits and closes.
 local enterLine, leaveAdmission, beginAdmitted
 -- For those that change several.
-local openAdmission, closeAdmission, refreshCapacity, settle, settleAll, settleSome, admit
+local openAdmission, closeAdmission, refreshCapacity, settle, settleAll, settleSome, admit, leaveLane
 
 do
 --- @include "./expected-pages.lua"
@@ -31,6 +32,8 @@ do
 local MAX_OVERTAKEN = 8
 -- Part of the slots that count as few of which a tenant's invocations take the express lane.
 local EXPRESS = 1 / 8
+-- Who has stood in the express lane for longer goes to the other one, ms.
+local LANE_MS = 1000
 -- So many tenants are looked at for one whose head fits, in order of their turns.
 local LOOK = 16
 -- What an invocation is charged for at its start, ms; the rest of its time is charged when it leaves.
@@ -280,6 +283,7 @@ function settleAll(a)
   settleSome(a)
 end
 
+--- @include "./lanes.lua"
 --- @include "./choose.lua"
 --- @include "./capacity.lua"
 --- @include "./ledger.lua"

@@ -14,7 +14,7 @@ end
 -- runtime offers no more room, only a quicker way.
 local function addRuntime(sums, description)
   if description.lane == 'express' then
-    sums.express = sums.express + description.slots
+    sums.express = sums.express + math.min(description.slots, description.pace or description.slots)
     return
   end
   sums.slots = sums.slots + description.slots
@@ -106,26 +106,6 @@ local function leaveApart(a, id, pages)
   reckonReserve(a)
 end
 
--- Nobody fetches from the express lane any more: who stands in it goes to the head of the ordinary one.
-local function leaveExpressLane(a)
-  local stranded = redis.call('LRANGE', a.queue .. 'express', 0, -1)
-  if #stranded == 0 then
-    return
-  end
-  redis.call('DEL', a.queue .. 'express')
-  for _, id in ipairs(stranded) do
-    local text = redis.call('HGET', a.base .. 'ledger', id)
-    local entry = text and cjson.decode(text)
-    if entry and entry.lane then
-      entry.lane = nil
-      redis.call('HSET', a.base .. 'ledger', id, cjson.encode(entry))
-      a.usedExpress = redis.call('HINCRBY', a.base .. 'state', 'express', -1)
-    end
-  end
-  redis.call('RPUSH', a.queue .. 'wait', unpack(stranded))
-  redis.call('ZADD', a.queue .. 'marker', 0, '0')
-end
-
 -- Works the platform's capacity out from the runtimes that live. When what tenants are settled by has changed, they are settled anew.
 function refreshCapacity(a)
   local sums = { slots = 0, express = 0, pace = 0, starts = 0, overcommit = 1, reserve = 0, pages = {}, hosts = {}, seen = {} }
@@ -191,7 +171,7 @@ function refreshCapacity(a)
   a.slots, a.pace, a.starts, a.reserve, a.pages, a.apart = sums.slots, sums.pace, sums.starts, sums.reserve, totals, apart
   a.express = sums.express
   if a.express == 0 then
-    leaveExpressLane(a)
+    leaveExpressLane(a, a.now)
   end
   reckonReserve(a)
   if sameModels and a.ownSlots == a.settledSlots then

@@ -62,15 +62,16 @@ end
 
 -- The tenant whose head starts next, and those that are passed over because theirs do not fit; nil when none does.
 local function chooseNext(a)
-  local left = { slots = a.slots - a.usedSlots, ordinary = math.min(a.slots - a.reserveSlots, a.pace) - a.usedSlots, pages = {} }
+  local ordinary = math.min(a.slots - a.reserveSlots, a.pace + a.usedExpress)
+  local left = { slots = a.slots - a.usedSlots, ordinary = ordinary - a.usedSlots, pages = {} }
   local few = redis.call('SCARD', a.base .. 'startingFew')
   local others = redis.call('SCARD', a.base .. 'starting') - few
-  if left.slots < 1 or (few >= a.starts and others >= a.starts) then
+  if left.slots < 1 or (few >= a.starts and others >= a.starts and not laneHasRoom(a)) then
     return nil
   end
   local function waits(tenant)
     local onTheWay = tenant.running + 1 <= a.ownSlots and few or others
-    return onTheWay >= a.starts
+    return onTheWay >= a.starts and not takesExpress(a, tenant)
   end
   for model, total in pairs(a.pages) do
     left.pages[model] = total - (a.used[model] or 0)

@@ -41,36 +41,6 @@ local function enterLedger(a, tenant, id, need, turn, place, lane)
   return finish
 end
 
--- Whether an invocation takes the express lane, to runtimes that only few invocations of a tenant ever come to, so that nobody's work but its own kind's
--- delays it: those of tenants that hold very few slots, while there is a slot there. It overtakes none of its own tenant's.
-local function takesExpress(a, tenant)
-  if a.usedExpress >= a.express or a.ownSlots == 0 or tenant.running + 1 > math.max(1, math.floor(a.ownSlots * EXPRESS)) then
-    return false
-  end
-  for _, id in ipairs(redis.call('SMEMBERS', a.base .. 'starting')) do
-    local text = redis.call('HGET', a.base .. 'ledger', id)
-    local entry = text and cjson.decode(text)
-    if entry and entry.tenant == tenant.name and not entry.lane then
-      return false
-    end
-  end
-  return true
-end
-
--- Puts an invocation among those on their way to runtimes, by its place, and behind all of its own tenant. The right end of a list is
--- fetched next; the list is short, since few are on their way.
-local function enterWait(a, wait, tenant, id, place)
-  for _, other in ipairs(redis.call('LRANGE', wait, 0, -1)) do
-    local text = redis.call('HGET', a.base .. 'ledger', other)
-    local entry = text and cjson.decode(text)
-    if entry and (entry.tenant == tenant.name or tonumber(entry.place) < place) then
-      redis.call('LINSERT', wait, 'BEFORE', other, id)
-      return
-    end
-  end
-  redis.call('RPUSH', wait, id)
-end
-
 -- Admits the head of a tenant's line: into the ledger, and into the list that runtimes fetch from. One of a tenant that holds little goes
 -- ahead of as many as may be on their way.
 local function start(a, tenant)
@@ -83,10 +53,7 @@ local function start(a, tenant)
   a.time = math.max(a.time, turn)
   a.started = a.started + 1
   redis.call('ZADD', turns, exact(enterLedger(a, tenant, id, tenant.need, turn, place, lane)), tenant.name)
-  redis.call('SADD', a.base .. 'starting', id)
-  if ahead then
-    redis.call('SADD', a.base .. 'startingFew', id)
-  end
+  enterLane(a, id, lane, ahead)
   if tenant.short then
     redis.call('HSET', a.base .. 'claims', id, cjson.encode({ at = a.now, pages = tenant.short.pages }))
   end
@@ -104,6 +71,7 @@ end
 
 -- Admits whoever may start.
 function admit(a)
+  leaveExpressLane(a, a.now - LANE_MS)
   while a.started < MAX_STARTS do
     local chosen, passed = chooseNext(a)
     if not chosen then
@@ -126,8 +94,7 @@ local function leaveLedger(a, id)
   if entry.lane then
     a.usedExpress = redis.call('HINCRBY', a.base .. 'state', 'express', -1)
   end
-  redis.call('SREM', a.base .. 'starting', id)
-  redis.call('SREM', a.base .. 'startingFew', id)
+  leaveLane(a.base, id)
   redis.call('HDEL', a.base .. 'claims', id)
   addUsed(a, tenant, entry.pages, -1)
   leaveApart(a, id, entry.pages)
@@ -176,8 +143,8 @@ end
 
 -- An attempt has begun: another may be on its way.
 function beginAdmitted(prefix, id, now)
-  redis.call('SREM', prefix .. ':admission:startingFew', id)
-  if redis.call('SREM', prefix .. ':admission:starting', id) == 0 or redis.call('EXISTS', prefix .. ':admission:turns') == 0 then
+  local base = prefix .. ':admission:'
+  if not leaveLane(base, id) or redis.call('EXISTS', base .. 'turns', prefix .. ':bull:invocations:express') == 0 then
     return
   end
   local a = openAdmission(prefix, now)
