@@ -82,6 +82,9 @@ unpack() {
 export -f unpack
 export python
 
+# Whether a harness runs and finds the card: one whose CUDA is newer than the driver starts, and finds none.
+answers() { echo device | "$1" bench 2>>"$log" | tee -a "$log" | grep -q '"multiprocessors"'; }
+
 product() { find "$native/kernels" "$native/engine" -name '*.cu' -o -name '*.cc' | grep -v '\.test\.' | sort; }
 
 harness=$work/cuda-harness
@@ -100,10 +103,10 @@ else
   { date -u; nvidia-smi; nvcc --version; "$python" -c 'import torch; print(torch.__version__)'; } >>"$log" 2>&1
   now=$(sources)
   # Objects of other sources are no use; those of these are kept from an earlier call.
-  [ "$(cat "$work/sources" 2>/dev/null)" = "$now" ] || rm -rf "$work/objects" "$work/fixtures" "$harness" "$tests"
+  [ "$(cat "$work/sources" 2>/dev/null)" = "$now" ] || rm -rf "$work/objects" "$work/fixtures" "$work/programs" "$harness" "$tests"
   echo "$now" >"$work/sources"
   if [ -n "$pack" ] && [ "$(cat "$pack/sources" 2>/dev/null)" = "$now" ] && unpack "$pack/programs.tar.xz" "$work/programs" &&
-    "$work/programs/cuda-harness" bench </dev/null 2>>"$log"; then
+    { answers "$work/programs/cuda-harness" || ! rm -rf "$work/programs"; }; then
     echo "[$SECONDS s] the pack's programs run here"
     harness=$work/programs/cuda-harness
     tests=$work/programs/cuda-tests
