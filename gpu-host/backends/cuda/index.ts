@@ -315,13 +315,18 @@ class CudaBackend implements Backend {
 
   /** Waits for a step. One that hangs is waited for by nobody else: the process ends with it. */
   async #inTime<R>(step: Promise<R>): Promise<R> {
-    const timer = setTimeout(() => {
+    let isPending = true;
+    const fail = () => {
       const seconds = this.#stepDeadlineMs / 1000;
-      this.#failure(new CudaError('device-lost', `a step has not ended for ${seconds} s: the card hangs`));
-    }, this.#stepDeadlineMs);
+      if (isPending)
+        this.#failure(new CudaError('device-lost', `a step has not ended for ${seconds} s: the card hangs`));
+    };
+    // Were this thread itself late, an end that has come is heard before the immediate.
+    const timer = setTimeout(() => setImmediate(fail), this.#stepDeadlineMs);
     try {
       return await step;
     } finally {
+      isPending = false;
       clearTimeout(timer);
     }
   }
