@@ -1,3 +1,4 @@
+import { backendText, deviceText } from '../app/control/hosted-model.ts';
 import type { HostedModel, ModelLoad, PlatformLoad } from '../app/control/operations.ts';
 import { bytes, number } from './format.ts';
 import type { Terminal } from './terminal.ts';
@@ -20,16 +21,6 @@ export function showHosts(terminal: Terminal, { gpuHosts, models }: Pick<Platfor
     ]);
   });
   terminal.table(HEADING, rows, 'No GPU host is known: `pie doctor` tells whether the runtime is there.');
-}
-
-/** `cuda, bf16`, with what keys and values are where that is another thing. */
-export function backendText({ backend, precision, kv }: HostedModel): string {
-  return [backend, precision, ...(kv === null ? [] : [`KV ${kv}`])].join(', ');
-}
-
-/** `0: NVIDIA H200`, or `CPU`. */
-export function deviceText({ device, deviceIndex }: HostedModel): string {
-  return deviceIndex === null ? device : `${deviceIndex}: ${device}`;
 }
 
 function cells(hosted: HostedModel, load: ModelLoad | undefined): string[] {

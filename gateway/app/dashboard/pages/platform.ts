@@ -1,3 +1,4 @@
+import { backendText, deviceText } from '../../control/hosted-model.ts';
 import type { GpuHostState, HostedModel, PlatformLoad } from '../../control/operations.ts';
 import type { Tenant } from '../../control/tenants.ts';
 import { bytes, number, percent } from '../html/format.ts';
@@ -102,15 +103,6 @@ function gpuHostTable(hosts: readonly GpuHostState[]): Html {
       ]);
     }),
   );
-}
-
-/** `cuda, bf16`, with what keys and values are where that is another thing. */
-function backendText({ backend, precision, kv }: HostedModel): string {
-  return kv === null ? `${backend}, ${precision}` : `${backend}, ${precision}, KV ${kv}`;
-}
-
-function deviceText({ device, deviceIndex }: HostedModel): string {
-  return deviceIndex === null ? device : `${deviceIndex}: ${device}`;
 }
 
 function memoryText({ memory }: HostedModel): string {
