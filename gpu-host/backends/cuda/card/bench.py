@@ -214,7 +214,7 @@ def measure(run):
     changes = [(first, settings) for settings in ("dependent=0", "graphs=0", "cublas=0", "precision=int8", "precision=fp8", "precision=int4", "kv=fp8")]
     # Launches, and what the host does, weigh most in a small model.
     if "1B" in shapes:
-        changes[:0] = [("1B", "dependent=0"), ("1B", "spin=100000")]
+        changes[:0] = [("1B", "dependent=0"), ("1B", "fuse=0"), ("1B", "spin=100000")]
     for shape, settings in changes:
         run.ask(harness, f"load shape={shape} {settings} {sizes}".strip(), why=settings)
         for batch in batches if settings != "cublas=0" else ():

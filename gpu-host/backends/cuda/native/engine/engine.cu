@@ -193,6 +193,7 @@ class EngineOf final : public Engine {
     model_.linear.workspaceBytes = model_.scratch.workspaceBytes;
     model_.linear.multiprocessors = multiprocessors_;
     model_.linear.cublas = cublas_.get();
+    model_.fuseNorm = options_.fuseNorm;
     model_.attentionBlocks = attentionBlocks(options_.shape, multiprocessors_, context.fastAttention);
   }
 

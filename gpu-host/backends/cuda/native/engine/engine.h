@@ -48,6 +48,7 @@ struct EngineOptions {
   KvPrecision kv = KvPrecision::AsComputed;
   bool graphs = true;
   bool dependentLaunch = true;  // Kernels of a step may begin before the one before them has ended (../device/launch.h).
+  bool fuseNorm = true;         // In steps of few rows products normalise their input themselves (../kernels/linear-normed.h); the same results.
   bool cublas = true;
   int spinUs = 100;        // For how long `wait` looks again and again before it sleeps.
   bool timing = false;     // Whether `Results::deviceMs` is measured.

@@ -1,5 +1,6 @@
 #include "layers.h"
 #include <algorithm>
+#include <utility>
 #include "../device/chain.h"
 #include "../kernels/rows.h"
 #include "small.h"
@@ -13,7 +14,7 @@ class StepLaunch {
  public:
   StepLaunch(const DeviceModel<T>& model, const StepPlan& plan, const StepMemory& memory, const DeviceAdapter<T>* adapter, cudaStream_t stream)
       : model_(model), shape_(model.shape()), at_(model.scratch), plan_(plan), memory_(memory), adapter_(adapter),
-        rows_(plan.shape.rows), residual_(at_.residual), attended_(at_.attended), stream_(stream) {
+        rows_(plan.shape.rows), residual_(at_.residual), other_(at_.residualOther), attended_(at_.attended), stream_(stream) {
     tables_.items = table<AttentionItem>(plan.upload.items);
     tables_.itemCount = table<int>(plan.upload.counts);
     tables_.slots = table<int>(0);
@@ -65,10 +66,22 @@ class StepLaunch {
       launchLinear<T>(up.linear, adapter_->low() + up.from, down.outputs, y + up.to, yWidth, rows_, Epilogue::Add, model_.linear, stream_);
   }
 
+  // y = matrix · norm(residual + delta), and the residual is that sum from here on. `delta` may be null.
+  void normedProduct(const Product<T>& matrix, const T* delta, const T* norm, T* y, int yWidth, Epilogue epilogue, const LowRank<T>* change) {
+    // What is of low rank reads the normed rows, too.
+    if (model_.fuseNorm && !(change && change->changes()) &&
+        launchNormedProduct<T>(matrix, {delta ? other_ : nullptr, residual_, delta, nullptr, norm, model_.epsilon}, y, yWidth, rows_, epilogue, model_.linear,
+                               stream_)) {
+      if (delta) std::swap(residual_, other_);
+      return;
+    }
+    launchAddNorm<T>(at_.normed, residual_, delta, norm, rows_, shape_.hidden, model_.epsilon, stream_);
+    product(matrix, at_.normed, y, yWidth, epilogue, change);
+  }
+
   // Keys and values of all rows are in their slots before any row attends: a sequence reads what an earlier one of the step writes.
   void store(const LayerWeights<T>& layer, const AdapterLayer<T>* changes, int index) {
-    launchAddNorm<T>(at_.normed, residual_, index == 0 ? nullptr : at_.delta, layer.inputNorm, rows_, shape_.hidden, model_.epsilon, stream_);
-    product(layer.qkv, at_.normed, at_.qkv, shape_.qkvWidth(), Epilogue::Store, changes ? &changes->qkv : nullptr);
+    normedProduct(layer.qkv, index == 0 ? nullptr : at_.delta, layer.inputNorm, at_.qkv, shape_.qkvWidth(), Epilogue::Store, changes ? &changes->qkv : nullptr);
     model_.withKvLayer(index, [&](auto slots) {
       launchRotateAndStore<T>(at_.queries, slots, at_.qkv, at_.rotation, table<int>(plan_.upload.slots), layer.queryNorm, layer.keyNorm, rows_, shape_, stream_);
     });
@@ -99,13 +112,12 @@ class StepLaunch {
   }
 
   void feedForward(const LayerWeights<T>& layer, const AdapterLayer<T>* changes) {
-    launchAddNorm<T>(at_.normed, residual_, at_.delta, layer.postNorm, rows_, shape_.hidden, model_.epsilon, stream_);
     if (changes && changes->gateUp.changes()) {
       // What is added must be added before gate and up meet.
-      product(layer.gateUp, at_.normed, at_.gateUp(), 2 * shape_.intermediate, Epilogue::Store, &changes->gateUp);
+      normedProduct(layer.gateUp, at_.delta, layer.postNorm, at_.gateUp(), 2 * shape_.intermediate, Epilogue::Store, &changes->gateUp);
       launchGate<T>(at_.activated, at_.gateUp(), static_cast<size_t>(rows_) * shape_.intermediate, stream_);
     } else {
-      product(layer.gateUp, at_.normed, at_.activated, shape_.intermediate, Epilogue::SwiGlu, nullptr);
+      normedProduct(layer.gateUp, at_.delta, layer.postNorm, at_.activated, shape_.intermediate, Epilogue::SwiGlu, nullptr);
     }
     product(layer.down, at_.activated, at_.delta, shape_.hidden, Epilogue::Store, changes ? &changes->down : nullptr);
   }
@@ -118,13 +130,17 @@ class StepLaunch {
 
   void heads() {
     if (plan_.shape.heads == 0) return;
-    launchPickNorm<T>(nullptr, at_.states, residual_, at_.delta, table<int>(plan_.upload.headPick), model_.weights.norm, plan_.shape.heads, shape_.hidden,
-                      model_.epsilon, stream_);
+    const int* pick = table<int>(plan_.upload.headPick);
+    const Product<T>& head = model_.weights.head;
+    const bool normed = model_.fuseNorm && launchNormedProduct<T>(head, {nullptr, residual_, at_.delta, pick, model_.weights.norm, model_.epsilon}, at_.logits(),
+                                                                  head.outputs(), plan_.shape.heads, Epilogue::Wide, model_.linear, stream_);
+    if (!normed)
+      launchPickNorm<T>(nullptr, at_.states, residual_, at_.delta, pick, model_.weights.norm, plan_.shape.heads, shape_.hidden, model_.epsilon, stream_);
     HeadResults to{result<uint32_t>(plan_.results.tokens), result<float>(plan_.results.logProbabilities), result<uint32_t>(plan_.results.drawn)};
     for (int first = 0; first < plan_.shape.heads; first += HEAD_ROWS) {
       const int count = std::min(HEAD_ROWS, plan_.shape.heads - first);
       to.picked = memory_.picked + first;
-      launchLogits(model_, at_.states + static_cast<size_t>(first) * shape_.hidden, count, stream_);
+      if (!normed) launchLogits(model_, at_.states + static_cast<size_t>(first) * shape_.hidden, count, stream_);
       launchTop(to, at_.logits(), table<HeadRow>(plan_.upload.headRows) + first, table<uint32_t>(0), table<Draw>(plan_.upload.draws), count, shape_.vocabulary,
                 plan_.shape.topK, at_.headWorkspace, stream_);
     }
@@ -151,6 +167,7 @@ class StepLaunch {
   const DeviceAdapter<T>* adapter_;
   int rows_;
   float* residual_;
+  float* other_;  // Where products of few rows leave the next residual.
   const T* attended_;
   cudaStream_t stream_;
   AttentionTables tables_;

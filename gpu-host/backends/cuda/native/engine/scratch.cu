@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <type_traits>
 #include "../kernels/head.h"
+#include "../kernels/linear-normed.h"
 #include "weights.h"
 
 namespace pie {
@@ -13,6 +14,7 @@ Scratch<T> layScratch(Carver& carver, const PlanContext& context) {
   const size_t rows = limits.paddedRows, hidden = shape.hidden;
   Scratch<T> scratch;
   scratch.residual = carver.take<float>(rows * hidden);
+  scratch.residualOther = carver.take<float>(std::min<size_t>(rows, LINEAR_NORMED_ROWS) * hidden);
   scratch.normed = carver.take<T>(rows * hidden);
   scratch.delta = carver.take<T>(rows * hidden);
   scratch.qkv = carver.take<T>(rows * shape.qkvWidth());

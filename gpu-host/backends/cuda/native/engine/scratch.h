@@ -10,6 +10,7 @@ namespace pie {
 template <typename T>
 struct Scratch {
   float* residual = nullptr;    // rows × hidden
+  float* residualOther = nullptr;  // The same of few rows: products that normalise read one and write the other.
   T* normed = nullptr;          // rows × hidden
   T* delta = nullptr;           // rows × hidden: what a block adds to the residual stream.
   T* qkv = nullptr;             // rows × qkvWidth

@@ -1,7 +1,7 @@
 // A model's weights on the device, under the names of Hugging Face.
 #pragma once
 #include <vector>
-#include "../kernels/linear-narrow.h"
+#include "../kernels/linear-normed.h"
 #include "engine.h"
 #include "memory.h"
 #include "streams.h"
@@ -21,6 +21,11 @@ struct Product {
 template <typename T>
 void launchProduct(const Product<T>& product, const T* x, void* y, size_t yStride, int rows, Epilogue epilogue, const LinearContext& context,
                    cudaStream_t stream);
+
+// See ../kernels/linear-normed.h: false, and nothing is launched, where the norm is a kernel of its own.
+template <typename T>
+bool launchNormedProduct(const Product<T>& product, const NormedInput<T>& x, void* y, size_t yStride, int rows, Epilogue epilogue,
+                         const LinearContext& context, cudaStream_t stream);
 
 template <typename T>
 struct LayerWeights {

@@ -73,6 +73,7 @@ int check(const CheckOptions& options) {
       engine.precision = precision;
       engine.graphs = options.graphs;
       engine.dependentLaunch = options.dependent;
+      engine.fuseNorm = options.fuse;
       engine.cublas = options.cublas;
       std::string failure;
       ErrorTable errors;

@@ -12,7 +12,7 @@ namespace {
 using namespace pie::harness;
 
 constexpr char HELP[] =
-    "cuda-harness check FIXTURES [--only NAME] [--precision bf16|float32] [--no-graphs] [--no-dependent] [--no-cublas] [--json FILE]\n"
+    "cuda-harness check FIXTURES [--only NAME] [--precision bf16|float32] [--no-graphs] [--no-dependent] [--no-fuse] [--no-cublas] [--json FILE]\n"
     "  plays what ../card/fixtures.ts wrote to the engine; 0 when all errors are within the aims\n"
     "cuda-harness bench\n"
     "  answers commands on standard input, one a line, with JSON:\n";
@@ -38,6 +38,8 @@ CheckOptions checkOptions(int count, char** words) {
       options.graphs = false;
     } else if (word == "--no-dependent") {
       options.dependent = false;
+    } else if (word == "--no-fuse") {
+      options.fuse = false;
     } else if (word == "--no-cublas") {
       options.cublas = false;
     } else if (options.folder.empty() && word[0] != '-') {

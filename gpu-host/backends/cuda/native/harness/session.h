@@ -11,6 +11,7 @@ namespace pie::harness {
 struct SessionOptions {
   bool graphs = true, cublas = true;
   bool dependent = true;  // Launches: see EngineOptions::dependentLaunch.
+  bool fuseNorm = true;   // See EngineOptions::fuseNorm.
   int spinUs = 100;
   std::string precision = "bf16";  // Of weights; or int8, fp8, int4.
   bool narrowKv = false;  // Keys and values in float8.

@@ -1,6 +1,7 @@
 // What becomes of sums: bias, SwiGLU, narrowing, the store. Used by every product kernel.
 #pragma once
 #include "linear.h"
+#include "vectors.h"
 
 namespace pie {
 
@@ -37,8 +38,6 @@ __device__ __forceinline__ float swiGlu(float gate, float up) {
 
 __device__ __forceinline__ float lowFloat(uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float highFloat(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
-__device__ __forceinline__ float widen(bf16 value) { return __bfloat162float(value); }
-__device__ __forceinline__ float widen(float value) { return value; }
 template <typename T>
 __device__ __forceinline__ T narrowed(float value) {
   if constexpr (sizeof(T) == 2) {

@@ -6,9 +6,11 @@
 #include "linear-epilogue.h"
 #include "linear-finish.h"
 #include "linear-narrow.h"
+#include "linear-normed.h"
 #include "linear-plain.h"
 #include "linear-skinny.h"
 #include "linear-tiles.h"
+#include "linear-vector-normed.h"
 #include "linear-vector.h"
 
 namespace pie {
@@ -37,8 +39,11 @@ Call<T, T> callOf(const Linear<T>& linear, const T* x, size_t xStride, void* y, 
   return {{linear.weight}, linear.bias, nullptr, 0, linear.outputs, linear.inputs, x, xStride, y, yStride, rows, epilogue};
 }
 
-template <typename Lines>
-using LineValue = std::remove_const_t<std::remove_pointer_t<decltype(std::remove_reference_t<Lines>::values)>>;
+template <typename W>
+Call<bf16, W> narrowCallOf(const LinearNarrow& linear, const LinearLines<W>& lines, const float* scales, int group, const bf16* x, size_t xStride, void* y,
+                           size_t yStride, int rows, Epilogue epilogue) {
+  return {lines, linear.bias, scales, group, linear.outputs, linear.inputs, x, xStride, y, yStride, rows, epilogue};
+}
 
 // Calls `use` with the lines of a narrow matrix, their scales by output and their groups.
 template <typename F>
@@ -128,6 +133,17 @@ void launchChosen(const Call<bf16, W>& call, const LinearChoice& choice, const L
   }
 }
 
+// `call` is without x, which would be aligned and without gaps.
+template <typename W>
+bool launchNormed(const Call<bf16, W>& call, const NormedInput<bf16>& x, const LinearContext& context, cudaStream_t stream) {
+  const bool aligned = areAligned(x.sum, x.residual, x.delta, x.weight);
+  if (call.rows <= 0 || call.outputs <= 0 || call.rows > LINEAR_NORMED_ROWS || call.inputs > LINEAR_NORMED_INPUTS || !aligned) return false;
+  const LinearChoice choice = chooseLinear(problemOf(call, context), context.tuning);
+  if (choice.kernel != LinearKernel::Vector) return false;
+  launchLinearVectorNormed(call.output(2), call.lines, x, call.inputs, choice.splits, context.multiprocessors, stream);
+  return true;
+}
+
 }  // namespace
 
 template <typename T>
@@ -153,8 +169,19 @@ void launchLinear(const LinearNarrow& linear, const bf16* x, size_t xStride, voi
                   const LinearContext& context, cudaStream_t stream) {
   if (rows <= 0 || linear.outputs <= 0) return;
   withLines(linear, [&](const auto& lines, const float* scales, int group) {
-    const Call<bf16, LineValue<decltype(lines)>> call{lines, linear.bias, scales, group, linear.outputs, linear.inputs, x, xStride, y, yStride, rows, epilogue};
+    const auto call = narrowCallOf(linear, lines, scales, group, x, xStride, y, yStride, rows, epilogue);
     launchChosen(call, chooseLinear(problemOf(call, context), context.tuning), context, stream);
+  });
+}
+
+bool launchNormedLinear(const Linear<bf16>& linear, const NormedInput<bf16>& x, void* y, size_t yStride, int rows, Epilogue epilogue,
+                        const LinearContext& context, cudaStream_t stream) {
+  return launchNormed(callOf<bf16>(linear, nullptr, linear.inputs, y, yStride, rows, epilogue), x, context, stream);
+}
+bool launchNormedLinear(const LinearNarrow& linear, const NormedInput<bf16>& x, void* y, size_t yStride, int rows, Epilogue epilogue,
+                        const LinearContext& context, cudaStream_t stream) {
+  return withLines(linear, [&](const auto& lines, const float* scales, int group) {
+    return launchNormed(narrowCallOf(linear, lines, scales, group, nullptr, linear.inputs, y, yStride, rows, epilogue), x, context, stream);
   });
 }
 
@@ -164,8 +191,7 @@ bool linearSupports(LinearKernel kernel, const Linear<T>& linear, const T* x, si
 }
 bool linearSupports(LinearKernel kernel, const LinearNarrow& linear, const bf16* x, size_t xStride, int rows, const LinearContext& context) {
   return withLines(linear, [&](const auto& lines, const float* scales, int group) {
-    const Call<bf16, LineValue<decltype(lines)>> call{
-        lines, linear.bias, scales, group, linear.outputs, linear.inputs, x, xStride, nullptr, 0, rows, Epilogue::Store};
+    const auto call = narrowCallOf(linear, lines, scales, group, x, xStride, nullptr, 0, rows, Epilogue::Store);
     return linearSupports(kernel, problemOf(call, context));
   });
 }

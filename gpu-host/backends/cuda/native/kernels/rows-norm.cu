@@ -1,7 +1,7 @@
 // RMSNorm (Zhang and Sennrich, 2019) with the sum that goes before it. Sums are floats, of at most a few hundred terms each before they meet.
 #include "rows.h"
 #include "../device/launch.h"
-#include "vectors.h"
+#include "norm-eights.h"
 
 namespace pie {
 namespace {
@@ -45,22 +45,18 @@ __global__ __launch_bounds__(MAX_NORM_THREADS) void normEights(NormArguments<T> 
     if (i >= a.hidden) continue;
     x[v] = loadEight(a.residual + from + i);
     if (a.delta) {
-      const Eight delta = loadEight(a.delta + from + i);
-#pragma unroll
-      for (int j = 0; j < EIGHT; j++) x[v].values[j] += delta.values[j];
+      addEight(x[v], loadEight(a.delta + from + i));
       if (a.sum) storeEight(a.sum + to + i, x[v]);
     }
-#pragma unroll
-    for (int j = 0; j < EIGHT; j++) squares += x[v].values[j] * x[v].values[j];
+    addSquares(squares, x[v]);
   }
   if (!normalise) return;
-  const float scale = rsqrtf(blockSum(squares, warps) / a.hidden + a.epsilon);
+  const float scale = normScale(blockSum(squares, warps), a.hidden, a.epsilon);
 #pragma unroll
   for (int v = 0; v < VECTORS; v++) {
     const int i = (v * blockDim.x + threadIdx.x) * EIGHT;
     if (i >= a.hidden) continue;
-#pragma unroll
-    for (int j = 0; j < EIGHT; j++) x[v].values[j] *= scale * weight[v].values[j];
+    scaleEight(x[v], scale, weight[v]);
     if (a.states) storeEight(a.states + to + i, x[v]);
     if (a.narrow) storeEight(a.narrow + to + i, x[v]);
   }
@@ -83,7 +79,7 @@ __global__ __launch_bounds__(PLAIN_NORM_THREADS) void normPlain(NormArguments<T>
     squares += x * x;
   }
   if (!a.states && !a.narrow) return;
-  const float scale = rsqrtf(blockSum(squares, warps) / a.hidden + a.epsilon);
+  const float scale = normScale(blockSum(squares, warps), a.hidden, a.epsilon);
   // Where the sum was stored, `residual` holds it now.
   const T* delta = a.sum ? nullptr : a.delta;
   for (int i = threadIdx.x; i < a.hidden; i += PLAIN_NORM_THREADS) {

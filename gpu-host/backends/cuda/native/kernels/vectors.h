@@ -22,12 +22,13 @@ __device__ __forceinline__ Eight loadEight(const float* from) {
   return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
 }
 
-__device__ __forceinline__ Eight loadEight(const bf16* from) {
-  const uint4 words = *reinterpret_cast<const uint4*>(from);
+__device__ __forceinline__ Eight widenEight(const uint4& words) {
   // A bf16 is the upper half of a float.
   return {{__uint_as_float(words.x << 16), __uint_as_float(words.x & 0xffff0000u), __uint_as_float(words.y << 16), __uint_as_float(words.y & 0xffff0000u),
            __uint_as_float(words.z << 16), __uint_as_float(words.z & 0xffff0000u), __uint_as_float(words.w << 16), __uint_as_float(words.w & 0xffff0000u)}};
 }
+
+__device__ __forceinline__ Eight loadEight(const bf16* from) { return widenEight(*reinterpret_cast<const uint4*>(from)); }
 
 __device__ __forceinline__ void storeEight(float* to, const Eight& eight) {
   const float* v = eight.values;

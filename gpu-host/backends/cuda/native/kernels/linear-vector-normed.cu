@@ -1,0 +1,112 @@
+// x is made of the residual, in every block: to read it again costs less than to wait for one block that does. There are no more blocks than the card holds at
+// once, each of which goes through several groups of outputs, so that it is made once for all of them.
+#include "linear-vector-normed.h"
+#include <algorithm>
+#include "../device/launch.h"
+#include "linear-vector-lines.h"
+#include "norm-eights.h"
+
+namespace pie {
+namespace {
+
+// Eights of a row that a thread has, in the place of as many threads of rows-norm.cu, and warps that there are of those.
+constexpr int EIGHTS = LINEAR_NORMED_INPUTS / (EIGHT * 32 * VECTOR_WARPS);
+constexpr int NORM_WARPS = EIGHTS * VECTOR_WARPS;
+static_assert(NORM_WARPS <= 32, "a warp adds up what they found");
+
+// With the norm's, registers are too few for two loads of weights of 4 bits.
+template <typename W, int ROWS>
+constexpr int LOADS = WEIGHT_BITS<W> == 4 ? 1 : VECTOR_LOADS<W, ROWS>;
+
+template <int ROWS>
+struct alignas(16) NormedRows {
+  bf16 values[ROWS][LINEAR_NORMED_INPUTS];
+};
+
+// Waits for what is earlier, as all but weights may be of that.
+template <int ROWS>
+__device__ __forceinline__ void normalise(NormedRows<ROWS>& to, const NormedInput<bf16>& from, int inputs) {
+  __shared__ float squares[ROWS][NORM_WARPS];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  Eight x[ROWS][EIGHTS];
+  uint4 weight[EIGHTS];
+#pragma unroll
+  for (int v = 0; v < EIGHTS; v++) {
+    const int i = (v * 32 * VECTOR_WARPS + static_cast<int>(threadIdx.x)) * EIGHT;
+    if (i < inputs) weight[v] = *reinterpret_cast<const uint4*>(from.weight + i);
+  }
+  waitForEarlier();
+  letNextBegin();
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+    const size_t at = static_cast<size_t>(from.pick ? from.pick[r] : r) * inputs;
+#pragma unroll
+    for (int v = 0; v < EIGHTS; v++) {
+      const int i = (v * 32 * VECTOR_WARPS + static_cast<int>(threadIdx.x)) * EIGHT;
+      float sum = 0;
+      if (i < inputs) {
+        x[r][v] = loadEight(from.residual + at + i);
+        if (from.delta) addEight(x[r][v], loadEight(from.delta + at + i));
+        if (from.sum && blockIdx.x == 0) storeEight(from.sum + at + i, x[r][v]);
+        addSquares(sum, x[r][v]);
+      }
+      sum = warpSum(sum);
+      if (lane == 0) squares[r][v * VECTOR_WARPS + warp] = sum;
+    }
+  }
+  __syncthreads();
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+    const float scale = normScale(warpSum(lane < NORM_WARPS ? squares[r][lane] : 0.0f), inputs, from.epsilon);
+#pragma unroll
+    for (int v = 0; v < EIGHTS; v++) {
+      const int i = (v * 32 * VECTOR_WARPS + static_cast<int>(threadIdx.x)) * EIGHT;
+      if (i >= inputs) continue;
+      scaleEight(x[r][v], scale, widenEight(weight[v]));
+      storeEight(&to.values[r][i], x[r][v]);
+    }
+  }
+  __syncthreads();
+}
+
+template <typename W, int ROWS>
+__global__ void __launch_bounds__(32 * VECTOR_WARPS, VECTOR_BLOCKS<ROWS>)
+    normedProduct(LinearOutput<bf16> to, LinearLines<W> lines, NormedInput<bf16> from, int inputs, int splits) {
+  __shared__ NormedRows<ROWS> x;
+  // In turn, so that one meeting a group is enough.
+  __shared__ VectorPartials<ROWS> partial[2];
+  const int perBlock = VECTOR_WARPS / splits * 2, stride = static_cast<int>(gridDim.x) * perBlock;
+  const int begin = static_cast<int>(blockIdx.x) * perBlock;
+  int turn = 0;
+  for (int first = begin; first < to.outputs; first += stride, turn ^= 1) {
+    VectorLines<W, ROWS, LOADS<W, ROWS>> pair(lines, first + static_cast<int>(threadIdx.x) / 32 / splits * 2, to.outputs, inputs, splits);
+    pair.load();
+    if (first == begin) normalise(x, from, inputs);
+    float sums[ROWS][2] = {};
+    pair.multiply(sums, [&](int row, int k) { return *reinterpret_cast<const uint4*>(&x.values[row][k]); });
+    finishVector<W>(to, sums, partial[turn], first, splits);
+  }
+}
+
+}  // namespace
+
+template <typename W>
+void launchLinearVectorNormed(const LinearOutput<bf16>& to, const LinearLines<W>& lines, const NormedInput<bf16>& x, int inputs, int splits,
+                              int multiprocessors, cudaStream_t stream) {
+  const int perBlock = VECTOR_WARPS / splits * 2;
+  const auto blocks = [&](int ofOne) { return std::min((to.outputs + perBlock - 1) / perBlock, multiprocessors * ofOne); };
+  if (to.rows == 1) {
+    LAUNCH_CHAINED((normedProduct<W, 1>), blocks(VECTOR_BLOCKS<1>), 32 * VECTOR_WARPS, 0, stream, to, lines, x, inputs, splits);
+  } else {
+    LAUNCH_CHAINED((normedProduct<W, 2>), blocks(VECTOR_BLOCKS<2>), 32 * VECTOR_WARPS, 0, stream, to, lines, x, inputs, splits);
+  }
+}
+
+#define VECTOR_OF(W) \
+  template void launchLinearVectorNormed(const LinearOutput<bf16>&, const LinearLines<W>&, const NormedInput<bf16>&, int, int, int, cudaStream_t);
+VECTOR_OF(bf16)
+VECTOR_OF(int8_t)
+VECTOR_OF(Float8)
+VECTOR_OF(Int4)
+
+}  // namespace pie
