@@ -81,7 +81,8 @@ class StepLaunch {
 
   // Keys and values of all rows are in their slots before any row attends: a sequence reads what an earlier one of the step writes.
   void store(const LayerWeights<T>& layer, const AdapterLayer<T>* changes, int index) {
-    normedProduct(layer.qkv, index == 0 ? nullptr : at_.delta, layer.inputNorm, at_.qkv, shape_.qkvWidth(), Epilogue::Store, changes ? &changes->qkv : nullptr);
+    const T* delta = index == 0 ? nullptr : at_.delta;
+    normedProduct(layer.qkv, delta, layer.inputNorm, at_.qkv, shape_.qkvWidth(), Epilogue::Store, changes ? &changes->qkv : nullptr);
     model_.withKvLayer(index, [&](auto slots) {
       launchRotateAndStore<T>(at_.queries, slots, at_.qkv, at_.rotation, table<int>(plan_.upload.slots), layer.queryNorm, layer.keyNorm, rows_, shape_, stream_);
     });
@@ -132,8 +133,9 @@ class StepLaunch {
     if (plan_.shape.heads == 0) return;
     const int* pick = table<int>(plan_.upload.headPick);
     const Product<T>& head = model_.weights.head;
-    const bool normed = model_.fuseNorm && launchNormedProduct<T>(head, {nullptr, residual_, at_.delta, pick, model_.weights.norm, model_.epsilon}, at_.logits(),
-                                                                  head.outputs(), plan_.shape.heads, Epilogue::Wide, model_.linear, stream_);
+    const NormedInput<T> input{nullptr, residual_, at_.delta, pick, model_.weights.norm, model_.epsilon};
+    const bool normed = model_.fuseNorm && launchNormedProduct<T>(head, input, at_.logits(), head.outputs(), plan_.shape.heads, Epilogue::Wide,
+                                                                  model_.linear, stream_);
     if (!normed)
       launchPickNorm<T>(nullptr, at_.states, residual_, at_.delta, pick, model_.weights.norm, plan_.shape.heads, shape_.hidden, model_.epsilon, stream_);
     HeadResults to{result<uint32_t>(plan_.results.tokens), result<float>(plan_.results.logProbabilities), result<uint32_t>(plan_.results.drawn)};

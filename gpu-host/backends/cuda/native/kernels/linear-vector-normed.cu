@@ -23,49 +23,54 @@ struct alignas(16) NormedRows {
   bf16 values[ROWS][LINEAR_NORMED_INPUTS];
 };
 
-// Waits for what is earlier, as all but weights may be of that.
+// Calls `use(row, v, input)` for the eights that a thread has.
+template <int ROWS, typename Use>
+__device__ __forceinline__ void eachEight(int inputs, const Use& use) {
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+    for (int v = 0; v < EIGHTS; v++) {
+      const int i = (v * 32 * VECTOR_WARPS + static_cast<int>(threadIdx.x)) * EIGHT;
+      if (i < inputs) use(r, v, i);
+    }
+  }
+}
+
+// Waits for what is earlier: all but weights may be of that.
 template <int ROWS>
 __device__ __forceinline__ void normalise(NormedRows<ROWS>& to, const NormedInput<bf16>& from, int inputs) {
   __shared__ float squares[ROWS][NORM_WARPS];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   Eight x[ROWS][EIGHTS];
   uint4 weight[EIGHTS];
-#pragma unroll
-  for (int v = 0; v < EIGHTS; v++) {
-    const int i = (v * 32 * VECTOR_WARPS + static_cast<int>(threadIdx.x)) * EIGHT;
-    if (i < inputs) weight[v] = *reinterpret_cast<const uint4*>(from.weight + i);
-  }
+  eachEight<1>(inputs, [&](int, int v, int i) { weight[v] = *reinterpret_cast<const uint4*>(from.weight + i); });
   waitForEarlier();
   letNextBegin();
+  size_t rows[ROWS];
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) rows[r] = static_cast<size_t>(from.pick ? from.pick[r] : r) * inputs;
+  // All are asked for before the first is used.
+  eachEight<ROWS>(inputs, [&](int r, int v, int i) { x[r][v] = loadEight(from.residual + rows[r] + i); });
+  if (from.delta) eachEight<ROWS>(inputs, [&](int r, int v, int i) { addEight(x[r][v], loadEight(from.delta + rows[r] + i)); });
+  if (from.sum && blockIdx.x == 0) eachEight<ROWS>(inputs, [&](int r, int v, int i) { storeEight(from.sum + rows[r] + i, x[r][v]); });
+  float sums[ROWS][EIGHTS] = {};
+  eachEight<ROWS>(inputs, [&](int r, int v, int) { addSquares(sums[r][v], x[r][v]); });
 #pragma unroll
   for (int r = 0; r < ROWS; r++) {
-    const size_t at = static_cast<size_t>(from.pick ? from.pick[r] : r) * inputs;
 #pragma unroll
     for (int v = 0; v < EIGHTS; v++) {
-      const int i = (v * 32 * VECTOR_WARPS + static_cast<int>(threadIdx.x)) * EIGHT;
-      float sum = 0;
-      if (i < inputs) {
-        x[r][v] = loadEight(from.residual + at + i);
-        if (from.delta) addEight(x[r][v], loadEight(from.delta + at + i));
-        if (from.sum && blockIdx.x == 0) storeEight(from.sum + at + i, x[r][v]);
-        addSquares(sum, x[r][v]);
-      }
-      sum = warpSum(sum);
+      const float sum = warpSum(sums[r][v]);
       if (lane == 0) squares[r][v * VECTOR_WARPS + warp] = sum;
     }
   }
   __syncthreads();
+  float scales[ROWS];
 #pragma unroll
-  for (int r = 0; r < ROWS; r++) {
-    const float scale = normScale(warpSum(lane < NORM_WARPS ? squares[r][lane] : 0.0f), inputs, from.epsilon);
-#pragma unroll
-    for (int v = 0; v < EIGHTS; v++) {
-      const int i = (v * 32 * VECTOR_WARPS + static_cast<int>(threadIdx.x)) * EIGHT;
-      if (i >= inputs) continue;
-      scaleEight(x[r][v], scale, widenEight(weight[v]));
-      storeEight(&to.values[r][i], x[r][v]);
-    }
-  }
+  for (int r = 0; r < ROWS; r++) scales[r] = normScale(warpSum(lane < NORM_WARPS ? squares[r][lane] : 0.0f), inputs, from.epsilon);
+  eachEight<ROWS>(inputs, [&](int r, int v, int i) {
+    scaleEight(x[r][v], scales[r], widenEight(weight[v]));
+    storeEight(&to.values[r][i], x[r][v]);
+  });
   __syncthreads();
 }
 
