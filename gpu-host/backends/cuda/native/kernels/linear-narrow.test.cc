@@ -113,7 +113,7 @@ void check(WeightFormat format, const Shape& shape, Epilogue epilogue, LinearTun
   const std::vector<bf16> x = random.normals<bf16>(static_cast<size_t>(rows) * inputs, 1 / std::sqrt(inputs)), b = random.normals<bf16>(outputs);
   const int width = epilogue == Epilogue::SwiGlu ? outputs / 2 : outputs, stride = width + yGap;
   const bool wide = epilogue == Epilogue::Wide;
-  const DeviceArray<float> wideY(std::vector<float>(static_cast<size_t>(rows) * stride, 0.5f)), workspace(std::vector<float>(1 << 20, 0.0f));
+  const DeviceArray<float> wideY(std::vector<float>(static_cast<size_t>(rows) * stride, 0.5f)), workspace(std::vector<float>(1 << 18, 0.0f));
   const DeviceArray<bf16> deviceX(x), bias(b), narrowY(std::vector<bf16>(static_cast<size_t>(rows) * stride, bf16(0.5f)));
   LinearContext context;
   context.workspace = workspace, context.workspaceBytes = workspace.size() * sizeof(float), context.multiprocessors = 3, context.tuning = tuning;
