@@ -54,13 +54,14 @@ describe('beam-search', () => {
     const expected = all.sort((a, b) => b.logProbability - a.logProbability).slice(0, 64);
     await modelStats(platform, { reset: true });
     same(await search({ beams: 64, maxTokens: 3 }), expected, ({ logProbability }) => logProbability);
-    // The prompt, and each of the 1 + 6 + 36 texts that go on, once: a few of them at a time only where the device was idle.
+    // The prompt, and each of the 1 + 6 + 36 texts that go on, once; many at a time, however the machine is loaded.
     const { batchSizes } = await modelStats(platform);
     assert.equal(
       batchSizes.reduce((sum, batches, size) => sum + batches * size, 0),
       44,
     );
-    assert.ok(batchSizes.length - 1 >= 16, `${batchSizes}`);
+    const batches = batchSizes.reduce((sum, count) => sum + count, 0);
+    assert.ok(batches <= 22, `${batches} batches of 44: ${batchSizes}`);
   });
 
   it('compares averages with a length penalty of 1', async () => {

@@ -9,7 +9,7 @@ import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
 /** Of 1,024 slots a sixteenth is kept, half of that counts as few, and an eighth of that may take the express lane. */
 const EXPRESS_OF_A_TENANT = 4;
 const FLOOD = 12;
-const TOKENS = 120;
+const TOKENS = 80;
 
 let platform: Platform;
 let flood: TenantClient;

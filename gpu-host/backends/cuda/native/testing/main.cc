@@ -1,5 +1,5 @@
 // Runs the cases that are linked in. Arguments are parts of names or files: only cases with one of them run. --list names them, --slow says how long each
-// took, --announce says which one begins (for who reads what a crash has left).
+// took, --announce says which one begins (for who reads what a crash has left), --part=I/N runs every Nth from the Ith on, counted from 0.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -42,12 +42,14 @@ void fail(const char* file, int line, const std::string& message) {
 int main(int count, char** arguments) {
   using namespace testing;
   bool list = false, slow = false, announce = false;
+  int part = 0, of = 1;
   std::vector<std::string> parts;
   for (int i = 1; i < count; i++) {
     const std::string argument = arguments[i];
     if (argument == "--list") list = true;
     else if (argument == "--slow") slow = true;
     else if (argument == "--announce") announce = true;
+    else if (std::sscanf(argument.c_str(), "--part=%d/%d", &part, &of) == 2) continue;
     else parts.push_back(argument);
   }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
@@ -58,6 +60,13 @@ int main(int count, char** arguments) {
   for (const Case& one : cases())
     if (matches(one, parts)) chosen.push_back(one);
   std::stable_sort(chosen.begin(), chosen.end(), [](const Case& a, const Case& b) { return std::strcmp(a.file, b.file) < 0; });
+  if (of < 1 || part < 0 || part >= of) {
+    std::fprintf(stderr, "--part=I/N: 0 <= I < N\n");
+    return 2;
+  }
+  std::vector<Case> own;
+  for (size_t i = static_cast<size_t>(part); i < chosen.size(); i += static_cast<size_t>(of)) own.push_back(chosen[i]);
+  chosen = std::move(own);
   if (list) {
     for (const Case& one : chosen) std::printf("%s: %s\n", base(one.file), one.name);
     return 0;
