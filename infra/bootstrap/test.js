@@ -18,14 +18,16 @@ const ROOMS = [
 ];
 /** They compile for a minute, on all cores: nothing that has little time runs beside them. */
 const NATIVE = 'gpu-host/backends/cuda/native*.test.ts';
-/** Of `test/e2e`, where what is looked at is what comes out, not when. */
-const UNHURRIED =
-  'bad-administration|bad-input|cache|chat|contract|doctor-cards|library-io|outside|secrets|story|traits|worker';
+/** Of `test/e2e`, where what is looked at is what comes out, not when, or to the second. */
+const UNHURRIED = [
+  'bad-administration|bad-input|cache|chat|contract|doctor-cards|express|library-io',
+  'lifecycle|outside|secrets|several-hosts|story|traits|worker',
+].join('|');
 const WHOLE = [
-  ...['browser', 'compat', 'fuzz', 'oracles', 'telemetry'].map((folder) => `test/${folder}/*.test.ts`),
+  ...['browser', 'chaos', 'compat', 'fuzz', 'oracles', 'telemetry'].map((folder) => `test/${folder}/*.test.ts`),
   `test/e2e/@(${UNHURRIED}).test.ts`,
 ];
-const WHOLE_ALONE = ['test/chaos/*.test.ts', `test/e2e/!(${UNHURRIED}).test.ts`];
+const WHOLE_ALONE = [`test/e2e/!(${UNHURRIED}).test.ts`];
 /** Of one file: what hangs is told, and the rest goes on. */
 const TIMEOUT = '--test-timeout=240000';
 const FUNCTIONS = [
