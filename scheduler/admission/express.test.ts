@@ -15,8 +15,9 @@ const RESERVE = 0.25;
 interface Member {
   readonly worker: AdmissionWorker;
   readonly lease: RuntimeLease;
-  /** What it began, in order; each ends when it is told so. */
+  /** What it was given, in order. */
   readonly began: string[];
+  /** What runs, each until it is told to end. Who is given first need not run first: beginning takes a script. */
   readonly open: Map<string, () => void>;
 }
 
@@ -36,9 +37,9 @@ describe('the express lane', () => {
       slots,
       ...(lane && { lane }),
       run: async ({ id }, signal) => {
-        const attempt = await scheduler.invocations.beginAttempt(id, lease.id);
-        if ('refused' in attempt) return;
         began.push(id);
+        const attempt = await scheduler.invocations.beginAttempt(id, lease.id);
+        assert.ok(!('refused' in attempt), `${id} may not begin`);
         await new Promise<void>((resolve) => {
           open.set(id, resolve);
           signal.addEventListener('abort', () => resolve());
@@ -79,6 +80,7 @@ describe('the express lane', () => {
       await eventually(() => fast.began.length === 3, 'newcomers run there');
       assert.deepEqual(fast.began, [flood[0], one, two]);
       assert.deepEqual(ordinary.began, flood.slice(1));
+      await eventually(() => fast.open.has(one), 'it runs');
       fast.open.get(one)?.();
       await eventually(() => !fast.open.has(one), 'it has ended');
       const again = await submit(scheduler, 'one');
