@@ -89,6 +89,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const lease = await scheduler.runtimes.acquire({
     ...{ name: options.name, slots: options.concurrency, pid: process.pid },
     ...{ overcommit: options.overcommit ?? 1, reserve: options.reserve ?? DEFAULT_RESERVE },
+    ...(options.lane && { lane: options.lane }),
     ...(options.spread && { spread: options.spread }),
     gpuHosts: hostNames.map((name) => ({ name, connected: false, models: [] })),
   });
@@ -170,7 +171,6 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const worker = scheduler.createWorker({
     lease,
     slots: options.concurrency,
-    ...(options.lane && { lane: options.lane }),
     run: (job, signal) => runner.run(job, signal),
     onError,
   });

@@ -31,11 +31,13 @@ describe('the express lane', () => {
   async function join(scheduler: Scheduler, slots: number, lane?: 'express'): Promise<Member> {
     const began: string[] = [];
     const open = new Map<string, () => void>();
-    const lease = await scheduler.runtimes.acquire({ name: lane ?? 'ordinary', slots, reserve: RESERVE });
+    const lease = await scheduler.runtimes.acquire({
+      ...{ name: lane ?? 'ordinary', slots, reserve: RESERVE },
+      ...(lane && { lane }),
+    });
     const worker = scheduler.createWorker({
       lease,
       slots,
-      ...(lane && { lane }),
       run: async ({ id }, signal) => {
         began.push(id);
         const attempt = await scheduler.invocations.beginAttempt(id, lease.id);

@@ -30,11 +30,10 @@ export interface AdmissionWorkerOptions {
   readonly admission: Admission;
   /** Opens a connection of the worker's own, with `maxRetriesPerRequest: null` and no command timeout. */
   readonly connect: () => Redis;
+  /** Of an express runtime: takes from the express lane, and from no other. */
   readonly lease: RuntimeLease;
   /** Invocations that it runs at once. */
   readonly slots: number;
-  /** Takes from the express lane, and from no other. */
-  readonly lane?: 'express';
   /**
    * Runs one invocation to its end (`Invocations.beginAttempt` … `finish`) and resolves then. The signal aborts with a `StopReason`. When it
    * resolves or rejects without having ended the invocation, that fails as `internal`; resolved with `'not-held'`, what `beginAttempt` refused
@@ -89,7 +88,7 @@ export class AdmissionWorker {
       lockDuration: LOCK_MS,
       drainDelay: BLOCK_SECONDS,
     });
-    if (options.lane === 'express') takeExpressLane(this.#worker, options.store.keys.jobs);
+    if (options.lease.lane === 'express') takeExpressLane(this.#worker, options.store.keys.jobs);
     this.#worker.on('error', (error) => {
       if (this.#state !== 'closed' && !isConnectionError(error)) options.onError?.(error);
     });
@@ -103,7 +102,7 @@ export class AdmissionWorker {
 
   /** Starts to take jobs; from here on the runtime counts in the platform's capacity. */
   async start(): Promise<void> {
-    const { control, lease, lane } = this.#options;
+    const { control, lease } = this.#options;
     this.#cleanups.push(
       await control.onCancel(lease.id, (id, message) => this.#stop(id, { code: 'cancelled', message })),
       lease.onLost(() => this.#abandon()),
@@ -115,7 +114,7 @@ export class AdmissionWorker {
     this.#state = 'started';
     this.#scheduleAudit(AUDIT_MS);
     this.#pump();
-    await lease.describe({ slots: this.#slots, ...(lane && { lane }), accepting: true });
+    await lease.describe({ slots: this.#slots, accepting: true });
     await this.#options.admission.admit();
   }
 

@@ -17,6 +17,8 @@ const UNREGISTER = loadScript(new URL('./scripts/unregister.lua', import.meta.ur
 export class RuntimeLease {
   /** Unique to this run of the process; goes into `beginAttempt`. */
   readonly id: string;
+  /** Whose invocations the runtime takes. */
+  readonly lane: RuntimeDescription['lane'];
   readonly #store: Store;
   #description: string;
   readonly #leaseMs: number;
@@ -27,10 +29,11 @@ export class RuntimeLease {
   /** What it says of itself has not reached Redis yet. */
   #unsaid = false;
 
-  constructor(store: Store, id: string, description: string, leaseMs: number) {
+  constructor(store: Store, description: RuntimeDescription & { readonly id: string }, leaseMs: number) {
     this.#store = store;
-    this.id = id;
-    this.#description = description;
+    this.id = description.id;
+    this.lane = description.lane;
+    this.#description = JSON.stringify(description);
     this.#leaseMs = leaseMs;
   }
 
@@ -41,7 +44,7 @@ export class RuntimeLease {
   }
 
   /** Adds to what this runtime says of itself, once it knows more: its models, when the GPU hosts have answered. Admission heeds it at once. */
-  async describe(more: Partial<RuntimeDescription>): Promise<void> {
+  async describe(more: Omit<Partial<RuntimeDescription>, 'name' | 'lane'>): Promise<void> {
     this.#description = JSON.stringify({ ...JSON.parse(this.#description), ...more });
     this.#unsaid = true;
     await this.#register();

@@ -42,7 +42,7 @@ export class Runtimes {
       id: `${description.name}~${randomBytes(6).toString('hex')}`,
       startedAt: this.#store.clock(),
     };
-    const lease = new RuntimeLease(this.#vital.store, runtime.id, JSON.stringify(runtime), this.#leaseMs);
+    const lease = new RuntimeLease(this.#vital.store, runtime, this.#leaseMs);
     await lease.start();
     return lease;
   }
