@@ -46,6 +46,7 @@ import { GatewayError } from '../app/errors/gateway-error.ts';
 import { inFlight } from '../app/errors/in-flight.ts';
 import { rateLimitHeaders } from '../app/http/rate-limit.ts';
 import { NodeFunctions } from './functions.ts';
+import { runningChecks } from './health.ts';
 import { type LogSource, readLogs } from './logs.ts';
 import { NodeOperations } from './operations.ts';
 import { shownUrl, toInvocationState, toModels } from './present.ts';
@@ -310,13 +311,10 @@ export class NodeControlPlane implements ControlPlane {
   async health(): Promise<Health> {
     try {
       await this.#scheduler.store.ping(HEALTH_DEADLINE_MS);
-      const alive = (await this.#scheduler.runtimes.list()).filter((runtime) => runtime.alive);
+      const { runtimes, store } = this.#scheduler;
+      const checks = [{ name: 'store', ok: true }, ...runningChecks(await runtimes.list(), store.clock())];
       this.#storeFault = '';
-      // Without an ordinary one there is no room to be admitted to.
-      const ordinary = alive.some(({ lane }) => lane !== 'express');
-      const detail = `${alive.length} alive${ordinary || alive.length === 0 ? '' : ', none of them ordinary'}`;
-      const runtimes = { name: 'runtimes', ok: ordinary, detail };
-      return { ready: runtimes.ok, checks: [{ name: 'store', ok: true }, runtimes] };
+      return { ready: checks.every(({ ok }) => ok), checks };
     } catch (error) {
       // Anyone may ask, and as often as they like: they get no details, and each fault is logged once.
       if (this.#storeFault !== String(error)) this.#onError?.(error);

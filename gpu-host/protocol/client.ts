@@ -61,6 +61,7 @@ export class GpuHostConnection {
   #link: Link | undefined;
   #hello: HostHello | undefined;
   #helloAt: number | undefined;
+  #lostAt: number | undefined;
   #ready: PromiseWithResolvers<void> | undefined;
   #lostListeners = new Set<(cause: string) => void>();
   #readyListeners = new Set<() => void>();
@@ -128,6 +129,11 @@ export class GpuHostConnection {
   /** When a host said hello last, milliseconds since the Unix epoch. */
   get connectedAt(): number | undefined {
     return this.#helloAt;
+  }
+
+  /** When the connection was lost last, milliseconds since the Unix epoch. */
+  get lostAt(): number | undefined {
+    return this.#lostAt;
   }
 
   /** Which life of which host answered last; see `HostHello`. */
@@ -215,6 +221,7 @@ export class GpuHostConnection {
   #lost(cause: string): void {
     const wasUp = this.#link !== undefined;
     this.#link = undefined;
+    if (wasUp) this.#lostAt = Date.now();
     for (const id of [...this.#stats.keys()]) this.#takeStats(id)?.reject(new Error(cause));
     if (wasUp) for (const listener of [...this.#lostListeners]) listener(cause);
     if (this.#closed) return;

@@ -18,7 +18,9 @@ test('a GPU host is told with what computes there, also while it is away', async
     const lost = new Promise((resolve) => connection.onLost(resolve));
     await host.kill();
     await lost;
-    assert.deepEqual(describeHosts([connection]), [{ ...there, connected: false }]);
+    const { lostAt } = connection;
+    assert.ok((lostAt ?? 0) >= (there?.connectedAt ?? 0));
+    assert.deepEqual(describeHosts([connection]), [{ ...there, connected: false, lostAt }]);
   } finally {
     connection.close();
     await host.stop();

@@ -2,13 +2,14 @@ import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { RuntimeGpuHost } from '#scheduler/runtimes/types.ts';
 
 /** A GPU host, as what it is is read. */
-export type HostSource = Pick<GpuHostConnection, 'name' | 'connected' | 'connectedAt' | 'hostId' | 'models'>;
+export type HostSource = Pick<GpuHostConnection, 'name' | 'connected' | 'connectedAt' | 'lostAt' | 'hostId' | 'models'>;
 
 /** What a runtime's GPU hosts are, in the order of the configuration; one that is away is what it was when it was last there. */
 export function describeHosts(hosts: readonly HostSource[]): RuntimeGpuHost[] {
-  return hosts.map(({ name, connected, connectedAt, hostId, models }) => ({
+  return hosts.map(({ name, connected, connectedAt, lostAt, hostId, models }) => ({
     ...{ name, connected },
     ...(connectedAt !== undefined && { connectedAt }),
+    ...(!connected && lostAt !== undefined && { lostAt }),
     ...(hostId !== undefined && { hostId }),
     models: models.map((model) => {
       const { backend, precision, kv, device, pageSize, pageCount } = model;

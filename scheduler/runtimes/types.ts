@@ -22,6 +22,8 @@ export interface RuntimeGpuHost {
   readonly connected: boolean;
   /** Since when, or when last it was there, milliseconds since the Unix epoch. */
   readonly connectedAt?: number;
+  /** While it is away: since when, milliseconds since the Unix epoch; absent when it was never there. */
+  readonly lostAt?: number;
   /** One life of its process, the last one when it is away: runtimes that share a host report the same one. */
   readonly hostId?: string;
   /** Those that it had when it was last there. */

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import type { InvocationPage, PlatformLoad } from '#gateway/app/control/operations.ts';
+import type { Health } from '#gateway/app/control.ts';
 import { GpuHostConnection, type ModelStats } from '#gpu-host/protocol/client.ts';
 import { loadConfig } from '#infra/config.ts';
 import { invoke, terminal, text } from '#test/harness/events.ts';
@@ -98,4 +99,25 @@ test('one of them dies: what it ran ends with a code, and the other serves every
     await Promise.all(Array.from({ length: 8 }, story));
     return ((await models())[1]?.tokens ?? 0) > earlier;
   });
+});
+
+test('while all are away the platform says that it is not ready, and runs what comes once they are back', async () => {
+  const ready = async () => {
+    const response = await fetch(`${platform.url}/readyz`);
+    const { checks } = (await response.json()) as Health;
+    return { status: response.status, hosts: checks.find(({ name }) => name === 'gpu-hosts') };
+  };
+  assert.deepEqual(await ready(), { status: 200, hosts: { name: 'gpu-hosts', ok: true, detail: '2 of 2 there' } });
+  // So that nobody starts them again meanwhile.
+  process.kill(platform.supervisorPid, 'SIGSTOP');
+  try {
+    for (const name of ['gpu-host-1', 'gpu-host-2']) process.kill(platform.pid(name), 'SIGKILL');
+    await until('it says so', async () => (await ready()).status === 503, 20_000);
+    const { hosts } = await ready();
+    assert.deepEqual([hosts?.ok, hosts?.detail?.replace(/\d+ s$/, 'N s')], [false, 'none of 2 there for N s']);
+  } finally {
+    process.kill(platform.supervisorPid, 'SIGCONT');
+  }
+  await until('it is ready again', async () => (await ready()).status === 200, 30_000);
+  assert.equal(terminal(await story())?.event, 'result');
 });

@@ -1,0 +1,39 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
+import { GPU_HOST_GRACE_MS, runningChecks } from './health.ts';
+
+const NOW = 1_000_000;
+const there = (name: string): RuntimeGpuHost => ({ name, connected: true, connectedAt: 1, models: [] });
+const away = (name: string, forMs?: number): RuntimeGpuHost => ({
+  ...{ name, connected: false, models: [] },
+  ...(forMs !== undefined && { connectedAt: 1, lostAt: NOW - forMs }),
+});
+const runtime = (gpuHosts: readonly RuntimeGpuHost[], more: Partial<RuntimeInfo> = {}): RuntimeInfo => ({
+  ...{ id: 'r', name: 'r', startedAt: 0, slots: 8, alive: true, load: { running: 0 }, gpuHosts },
+  ...more,
+});
+const said = (...runtimes: RuntimeInfo[]): string[] =>
+  runningChecks(runtimes, NOW).map(({ name, ok, detail }) => `${name} ${ok ? 'ok' : 'FAIL'}: ${detail}`);
+
+test('somebody must run what is sent: a living runtime that is no express one', () => {
+  assert.deepEqual(said(), ['runtimes FAIL: 0 alive']);
+  assert.deepEqual(said(runtime([], { alive: false })), ['runtimes FAIL: 0 alive']);
+  assert.deepEqual(said(runtime([there('a')], { lane: 'express' })), ['runtimes FAIL: 1 alive, none of them ordinary']);
+  assert.deepEqual(said(runtime([])), ['runtimes ok: 1 alive'], 'one that says nothing of GPU hosts');
+});
+
+test('and it must reach a GPU host, or have lost the last one only now', () => {
+  const hosts = (...gpuHosts: RuntimeGpuHost[]) => said(runtime(gpuHosts))[1];
+  assert.equal(hosts(there('a'), away('b', 60_000)), 'gpu-hosts ok: 1 of 2 there');
+  assert.equal(hosts(away('a'), away('b')), 'gpu-hosts FAIL: none of 2 there yet');
+  assert.equal(hosts(away('a', 60_000), away('b', GPU_HOST_GRACE_MS)), 'gpu-hosts ok: none of 2 there for 5 s');
+  assert.equal(hosts(away('a', 60_000), away('b', 6000)), 'gpu-hosts FAIL: none of 2 there for 6 s');
+  const takes = { accepting: true } as const;
+  const [good, bad] = [runtime([there('a')], takes), runtime([away('a', 60_000)], takes)];
+  const express = { lane: 'express' } as const;
+  assert.equal(said(good, bad)[1], 'gpu-hosts FAIL: none of 1 there for 60 s', 'either may get it');
+  assert.equal(said(good, { ...bad, ...express })[1], 'gpu-hosts FAIL: none of 1 there for 60 s');
+  assert.equal(said(good, { ...bad, accepting: false })[1], 'gpu-hosts ok: 1 of 1 there', 'this one gets none');
+  assert.equal(said({ ...good, ...express }, bad)[1], 'gpu-hosts FAIL: none of 1 there for 60 s');
+});

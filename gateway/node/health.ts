@@ -1,0 +1,37 @@
+import type { RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
+import type { Health } from '../app/control.ts';
+
+/** A GPU host that was lost is waited for: mostly it starts again, and traffic that went elsewhere would only have to come back. */
+export const GPU_HOST_GRACE_MS = 5000;
+
+/**
+ * Whether there is somebody who would run an invocation that is sent now, by what runtimes say of themselves. Every function counts as one that computes: one
+ * that names no model may use all.
+ *
+ * @param now milliseconds since the Unix epoch
+ */
+export function runningChecks(runtimes: readonly RuntimeInfo[], now: number): Health['checks'] {
+  const alive = runtimes.filter((runtime) => runtime.alive);
+  // Without an ordinary one there is no room to be admitted to.
+  const ordinary = alive.filter(({ lane }) => lane !== 'express');
+  const none = alive.length > 0 && ordinary.length === 0 ? ', none of them ordinary' : '';
+  const running = { name: 'runtimes', ok: ordinary.length > 0, detail: `${alive.length} alive${none}` };
+  const taking = alive.filter(({ accepting }) => accepting === true);
+  const asked = taking.some(({ lane }) => lane !== 'express') ? taking : ordinary;
+  // Any of them may be the one that gets it.
+  const reach = asked.flatMap(({ gpuHosts = [] }) => (gpuHosts.length > 0 ? [hostCheck(gpuHosts, now)] : []));
+  const worst = reach.find(({ ok }) => !ok) ?? reach[0];
+  return worst === undefined ? [running] : [running, worst];
+}
+
+/** Whether a runtime reaches one of its GPU hosts. */
+function hostCheck(hosts: readonly RuntimeGpuHost[], now: number): Health['checks'][number] {
+  const there = hosts.filter(({ connected }) => connected).length;
+  const awayMs = now - Math.max(...hosts.map(({ lostAt = Number.NEGATIVE_INFINITY }) => lostAt));
+  const detail = there > 0 ? `${there} of ${hosts.length} there` : `none of ${hosts.length} there${sinceText(awayMs)}`;
+  return { name: 'gpu-hosts', ok: there > 0 || awayMs <= GPU_HOST_GRACE_MS, detail };
+}
+
+function sinceText(awayMs: number): string {
+  return Number.isFinite(awayMs) ? ` for ${Math.max(0, Math.round(awayMs / 1000))} s` : ' yet';
+}
