@@ -13,7 +13,7 @@ import { UnrecordedAct } from '#scheduler/tenants/audit.ts';
 import type { LogRecord } from './app/context.ts';
 import { NodeControlPlane } from './node/control-plane.ts';
 import { ensureCredentials } from './node/credentials.ts';
-import { platformMetrics, watchPlatform } from './node/platform-metrics.ts';
+import { countWebhooks, platformMetrics, watchPlatform } from './node/platform-metrics.ts';
 import { observeRequests } from './node/request-observer.ts';
 import { serve } from './node/server.ts';
 import { sessionSecret } from './node/session-secret.ts';
@@ -63,7 +63,10 @@ async function main(): Promise<void> {
   await ensureCredentials(config.home, server.url, scheduler);
   scheduler.reaper.start();
   void resealSecrets(scheduler, onError);
-  const webhooks = scheduler.createWebhooks({ reach, payload: webhookPayload(scheduler), version: platformVersion() });
+  const webhooks = scheduler.createWebhooks({
+    ...{ reach, payload: webhookPayload(scheduler), version: platformVersion() },
+    onAttempt: countWebhooks(meter),
+  });
   webhooks.start();
 
   const drain = async () => {

