@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { durably } from '../store/testing/lost-writes.ts';
 import { collect, eventually, offer, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 
@@ -10,9 +10,12 @@ before(async () => {
 });
 after(() => redis.stop());
 
+/** Its quarter is how soon the runtime is there again, its fifth how often the reaper looks. */
+const LEASE_MS = 5000;
+
 test('whatever Redis has lost: the ledger comes to hold what is admitted, and what waits stands in its line', async () => {
   const errors: unknown[] = [];
-  const scheduler = openTestScheduler(redis, { onError: (error) => errors.push(error) });
+  const scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS, onError: (error) => errors.push(error) });
   const { admission, invocations, queue, store } = scheduler;
   const { keys } = store;
   const lease = await offer(scheduler, { slots: 4, pages: { m: 100 } });
@@ -55,7 +58,7 @@ test('whatever Redis has lost: the ledger comes to hold what is admitted, and wh
   assert.deepEqual((await admission.capacity()).models, [{ model: 'm', pages: 100, usedPages: 40 }]);
 
   // A Redis that comes back is of one piece: each transition was one step.
-  await sleep(1100);
+  await durably(redis, async () => undefined);
   await redis.restart();
   await eventually(async () => (await scheduler.runtimes.alive()).length === 1, 'the lease again');
   assert.deepEqual(await admission.repair(0), { dropped: 0, returned: 0, sums: 0, lost: [] });

@@ -113,14 +113,34 @@ describe('a runtime that is lost or leaves', () => {
   test('what it holds from before it heard of its death is settled when it is there again', async () => {
     const { scheduler, runs, start, close } = await open(SOON_MS);
     const { lease } = await start('slow', 1, 'order');
-    await scheduler.runtimes.recover(lease.id);
     const room = await offer(scheduler, { slots: 4 });
-    const id = await submit(scheduler);
-    await eventually(() => runs.length === 1, 'it has fetched it');
-    await eventually(() => runs.length === 2, 'it comes again');
-    assert.ok('epoch' in ((await runs[1]?.begin()) ?? {}));
-    runs[1]?.finish();
-    await succeeded(scheduler, id);
+    let heardAfter = Number.POSITIVE_INFINITY;
+    lease.onLost(() => {
+      heardAfter = runs.length;
+    });
+    const fetched = async (count: number) => {
+      await eventually(() => runs.length >= count, `${count} fetched`);
+      return runs[count - 1] as Run;
+    };
+    const end = async (run: Run) => {
+      assert.ok('epoch' in (await run.begin()));
+      run.finish();
+      await succeeded(scheduler, run.id);
+    };
+    let count = 0;
+    for (;;) {
+      heardAfter = Number.POSITIVE_INFINITY;
+      await scheduler.runtimes.recover(lease.id);
+      await submit(scheduler);
+      count += 1;
+      const run = await fetched(count);
+      if (heardAfter >= count) break;
+      // It had heard before it fetched anything, so that there was nothing to settle: once more.
+      await eventually(async () => (await scheduler.runtimes.dead()).length === 0, 'it is there again');
+      await end(run);
+    }
+    assert.equal(runs[count - 1]?.id, (await fetched(count + 1)).id, 'it comes again');
+    await end(await fetched(count + 1));
     await room.release();
     await close();
   });
@@ -162,7 +182,7 @@ describe('a runtime that is lost or leaves', () => {
     for (const { finish } of runs) finish();
     await drained;
     await leaving.lease.release();
-    await succeeded(scheduler, last);
+    for (const { id } of runs) await succeeded(scheduler, id);
     assert.deepEqual(await room(), [2, 20]);
     assert.deepEqual(await scheduler.admission.repair(0), { dropped: 0, returned: 0, sums: 0, lost: [] });
     await close();

@@ -55,7 +55,7 @@ test('a tenant that was to be forgotten and holds something again is kept', asyn
   const key = `${store.keys.admission}:tenant:default`;
   assert.ok((await store.redis.pttl(key)) > 0, 'it is forgotten after a while');
   const again = await scheduler.submit(submission());
-  await store.redis.pexpire(key, 1000);
+  await store.redis.pexpire(key, 60_000);
   await admission.repair(0);
   assert.equal(await store.redis.pttl(key), -1);
   await invocations.fail(again.id, 'internal', 'over');

@@ -269,7 +269,7 @@ describe('releases', () => {
     const a = await deploy('left');
     const running = await begin(a);
     await scheduler.removals.removeFunction(TENANT, 'left');
-    const other = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix });
+    const other = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix, leaseMs: 1000 });
     other.reaper.start();
     try {
       await scheduler.invocations.fail(running, 'internal', 'over');

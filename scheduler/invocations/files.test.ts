@@ -3,19 +3,22 @@ import { after, before, describe, test } from 'node:test';
 import type { Scheduler } from '../scheduler.ts';
 import { Channels } from '../store/channels.ts';
 import { durably } from '../store/testing/lost-writes.ts';
-import { beginAttempt, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
+import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { MAX_FILE_BYTES, MAX_FILES } from './file-rules.ts';
 import { Files } from './files.ts';
 
 const TYPE = 'application/octet-stream';
+/** How long files are kept after the end of their invocation. */
+const FILES_MS = 60_000;
 
 describe('files', () => {
   let redis: TestRedis;
   let scheduler: Scheduler;
+  let now = Date.now();
   before(async () => {
     redis = await TestRedis.start({ appendOnly: true });
-    scheduler = openTestScheduler(redis, { retention: { filesMs: 300 } });
+    scheduler = openTestScheduler(redis, { retention: { filesMs: FILES_MS }, clock: () => now });
   });
   after(async () => {
     await scheduler.close();
@@ -82,7 +85,7 @@ describe('files', () => {
     const never = new AbortController();
     const wait = (name: string) => scheduler.files.appears(id, name, never.signal);
     const [first, second, third] = [wait('a'), wait('b'), wait('c')];
-    await scheduler.files.put(id, 'a', TYPE, new Uint8Array(1));
+    await durably(redis, () => scheduler.files.put(id, 'a', TYPE, new Uint8Array(1)));
     assert.equal(await first, true);
     await redis.restart();
     await scheduler.files.put(id, 'b', TYPE, new Uint8Array(1));
@@ -129,14 +132,14 @@ describe('files', () => {
       const other = await begin();
       assert.equal(await put(other.id, 700), 'tenant-full');
       assert.equal(await put((await begin('neighbour')).id, 700), 'ok', 'of another tenant');
-      await eventually(async () => (await put(other.id, 700)) === 'ok', 'the first child’s file is forgotten');
+      now += FILES_MS;
+      assert.equal(await put(other.id, 700), 'ok', 'the first child’s file is forgotten');
       const { redis: client, keys } = scheduler.store;
       for (const { id } of [first, second, root, other]) await scheduler.invocations.fail(id, 'internal', 'over');
       const last = await begin();
-      await eventually(async () => {
-        assert.equal(await put(last.id, 1), 'ok');
-        return (await client.hlen(keys.fileUsage(tenant))) === 2;
-      }, 'nothing else is counted');
+      now += FILES_MS;
+      assert.equal(await put(last.id, 1), 'ok');
+      assert.equal(await client.hlen(keys.fileUsage(tenant)), 2, 'nothing else is counted');
       assert.equal(await client.zcard(keys.fileExpiries(tenant)), 0);
       assert.equal(
         await client.hget(keys.fileUsage(tenant), 'bytes'),
@@ -153,7 +156,14 @@ describe('files', () => {
     await scheduler.invocations.fail(id, 'internal', 'over');
     assert.equal(await scheduler.files.put(id, 'b', TYPE, new Uint8Array(1)), 'ended');
     assert.ok(await scheduler.files.get(id, 'a'));
-    await eventually(async () => (await scheduler.files.get(id, 'a')) === null, 'it is gone');
+    const { redis: client, keys } = scheduler.store;
+    for (const key of [keys.files(id), keys.fileContents(id)]) {
+      const leftMs = await client.pttl(key);
+      assert.ok(leftMs > 0 && leftMs <= FILES_MS, `${key} is forgotten in ${leftMs} ms`);
+      // As its time does.
+      await client.del(key);
+    }
+    assert.equal(await scheduler.files.get(id, 'a'), null);
     assert.deepEqual(await scheduler.files.list(id), []);
   });
 });

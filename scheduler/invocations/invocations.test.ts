@@ -67,7 +67,7 @@ describe('invocations', () => {
 
   test('a record goes from queued to its end', async () => {
     const { invocations } = scheduler;
-    const record = submission();
+    const record = submission({ function: 'whole' });
     assert.equal(await invocations.get(record.id), null);
     const created = await invocations.create(record);
     assert.ok(created.created);
@@ -106,7 +106,7 @@ describe('invocations', () => {
     );
     assert.equal(await invocations.append(record.id, epoch, 4, [message('c')]), 'ended');
     assert.deepEqual(await beginAttempt(scheduler, record.id, 'r2'), { refused: 'ended' });
-    assert.deepEqual((await invocations.recent('default', 'story', 1))[0]?.id, record.id);
+    assert.deepEqual((await invocations.recent('default', 'whole', 1))[0]?.id, record.id);
   });
 
   test('arrivals grow, and an idempotency key finds the first request', async () => {

@@ -14,7 +14,7 @@ describe('a Redis whose memory is used up', () => {
   const leases: RuntimeLease[] = [];
   before(async () => {
     redis = await TestRedis.start();
-    scheduler = openTestScheduler(redis);
+    scheduler = openTestScheduler(redis, { leaseMs: 2000 });
   });
   after(async () => {
     await Promise.all(leases.map((lease) => lease.release()));
@@ -79,12 +79,13 @@ describe('a Redis whose memory is used up', () => {
     assert.ok(await messaging.lines.pull('t', 'line', AbortSignal.timeout(5000)));
     await client.del(keys.alive(lease.id));
     await eventually(async () => (await client.exists(keys.alive(lease.id))) === 1, 'the lease is renewed');
+    const lost = new Promise<void>((resolve) => {
+      lease.onLost(resolve);
+    });
     const successor = await runtimes.acquire({ name: 'r', slots: 1 });
     leases.push(successor);
-    assert.deepEqual(
-      (await runtimes.alive()).map(({ id }) => id),
-      [successor.id],
-    );
+    await lost;
+    await eventually(async () => (await runtimes.alive()).some(({ id }) => id === successor.id), 'it is there');
 
     await client.del('filler');
     assert.equal(await invocations.append(third.id, third.epoch, 1, [event]), 'ok');

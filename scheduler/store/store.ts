@@ -27,6 +27,8 @@ export class Store {
   readonly keys: Keys;
   readonly deadlineMs: number;
   readonly clock: () => number;
+  /** Hashes of the scripts that this connection has sent whole. */
+  readonly #sent = new Set<string>();
   #becomingReady: Promise<void> | undefined;
 
   constructor(redis: Redis, options: StoreOptions = {}) {
@@ -34,11 +36,17 @@ export class Store {
     this.keys = createKeys(options.prefix);
     this.deadlineMs = options.deadlineMs ?? DEFAULT_CALL_DEADLINE_MS;
     this.clock = options.clock ?? Date.now;
+    // A Redis that was started again knows no script.
+    redis.on('close', () => this.#sent.clear());
   }
 
-  /** Runs a script: EVALSHA, and EVAL when Redis does not know it yet (the first time, or after it lost its memory). */
+  /**
+   * Runs a script: EVAL the first time, EVALSHA from then on, and EVAL again when Redis has lost it. Were the first time an EVALSHA as well, those
+   * calls that Redis had to be asked for twice would be overtaken by those behind them.
+   */
   script(script: Script, keys: readonly string[], args: readonly Argument[], deadlineMs?: number): Promise<unknown> {
     return this.call(async (redis) => {
+      if (this.#isNew(script)) return redis.eval(script.lua, keys.length, ...keys, ...args);
       try {
         return await redis.evalsha(script.sha1, keys.length, ...keys, ...args);
       } catch (error) {
@@ -62,6 +70,7 @@ export class Store {
       return reply;
     };
     return this.call(async (redis) => {
+      if (this.#isNew(script)) return run(redis, 'eval', script.lua);
       try {
         return await run(redis, 'evalsha', script.sha1);
       } catch (error) {
@@ -81,6 +90,13 @@ export class Store {
     const waitedFrom = performance.now();
     await withDeadline(this.#ready(), Math.min(deadlineMs, this.deadlineMs));
     return withDeadline(commands(redis), Math.max(1, deadlineMs - (performance.now() - waitedFrom)));
+  }
+
+  /** Whether the connection has not sent this script whole; it is about to. */
+  #isNew({ sha1 }: Script): boolean {
+    if (this.#sent.has(sha1)) return false;
+    this.#sent.add(sha1);
+    return true;
   }
 
   /** Fails unless Redis answers within the deadline. */

@@ -11,9 +11,12 @@ export const TEST_LIMITS: InvocationLimits = { cpuMs: 10_000, wallMs: 60_000, me
 
 const TEST_MODEL = { contextLength: 2048, vocabularySize: 100, pageSize: 16, traits: [] };
 
-/** A scheduler with a prefix of its own on a test's Redis. */
+/** No test's event loop stands still for so long: whoever tests the end of a lease says how long one is. */
+const LEASE_MS = 120_000;
+
+/** A scheduler with a prefix of its own on a test's Redis, whose leases do not run out. */
 export function openTestScheduler(redis: TestRedis, options: Partial<SchedulerOptions> = {}): Scheduler {
-  return openScheduler({ connect: redis.connect, prefix: `test-${randomUUID()}`, ...options });
+  return openScheduler({ connect: redis.connect, prefix: `test-${randomUUID()}`, leaseMs: LEASE_MS, ...options });
 }
 
 /** An invocation to submit; a fresh id unless one is given. */
@@ -93,11 +96,11 @@ export async function collect(events: AsyncIterable<InvocationEvent>): Promise<I
   return collected;
 }
 
-/** Waits until a condition holds; fails after `deadlineMs`. */
+/** Waits until a condition holds; fails after `deadlineMs`, which only has to be shorter than the test's own bound. */
 export async function eventually(
   condition: () => boolean | Promise<boolean>,
   what: string,
-  deadlineMs = 10_000,
+  deadlineMs = 30_000,
 ): Promise<void> {
   const until = performance.now() + deadlineMs;
   while (!(await condition())) {

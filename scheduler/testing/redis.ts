@@ -12,7 +12,7 @@ export interface TestRedisOptions {
   readonly appendOnly?: boolean;
 }
 
-const READY_MS = 10_000;
+const READY_MS = 30_000;
 
 /**
  * A private `redis-server` on a unix socket in a temporary directory, for tests.

@@ -4,7 +4,7 @@ import { openConnection } from '../store/connection.ts';
 /**
  * A runtime in a process of its own, for tests that kill it: it begins each invocation, writes one message and goes on for ever.
  * Arguments: socket, prefix, name, lease in ms. It prints `begun ID ATTEMPT` for each; the input `"finish"` ends the invocation from the second
- * attempt on, and `block MS` on stdin blocks its event loop.
+ * attempt on. It ends with its standard input.
  */
 const [socket = '', prefix = '', name = '', leaseMs = ''] = process.argv.slice(2);
 const scheduler = openScheduler({ connect: () => openConnection(socket), prefix, leaseMs: Number(leaseMs) });
@@ -31,10 +31,5 @@ const worker = scheduler.createWorker({
   },
 });
 await worker.start();
-process.stdin.on('data', (line) => {
-  const blockMs = Number(line.toString().split(' ')[1]);
-  const until = performance.now() + blockMs;
-  while (performance.now() < until);
-});
-process.stdin.on('end', () => process.exit());
+process.stdin.resume().on('end', () => process.exit());
 console.log(`ready ${lease.id}`);

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { test } from 'node:test';
@@ -7,21 +8,26 @@ import type { Answer } from './attempts.ts';
 import { post } from './post.ts';
 
 const reach = new Reach({ privateHosts: ['127.0.0.1'] });
+/** Where Node tells that a client has an answer's head. */
+const RESPONSE = 'http.client.response.finish';
 /** Only so long as nothing hangs. */
 const UNTIL_HUNG = 20_000;
 
-/** What becomes of a delivery to a server that answers so. */
-async function delivered(answer: (socket: Socket) => void, ms = UNTIL_HUNG): Promise<Answer> {
+/** What becomes of a delivery to a server that answers so; it may say that the time is over. */
+async function delivered(answer: (socket: Socket, timeOver: () => void) => void): Promise<Answer> {
+  const time = new AbortController();
+  const timeOver = () => time.abort();
+  const signal = AbortSignal.any([time.signal, AbortSignal.timeout(UNTIL_HUNG)]);
   const sockets = new Set<Socket>();
   const server = createServer((socket) => {
     sockets.add(socket.on('error', () => undefined));
-    socket.once('data', () => answer(socket));
+    socket.once('data', () => answer(socket, timeOver));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   try {
     const { port } = server.address() as AddressInfo;
-    return await post(new URL(`http://127.0.0.1:${port}/`), {}, '{}', reach, AbortSignal.timeout(ms));
+    return await post(new URL(`http://127.0.0.1:${port}/`), {}, '{}', reach, signal);
   } finally {
     for (const socket of sockets) socket.destroy();
     server.close();
@@ -33,9 +39,16 @@ test('a delivery ends, whatever its server does', async () => {
   const upgrade = 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n';
   assert.deepEqual(await delivered((socket) => socket.write(upgrade)), { error: refusal });
   assert.deepEqual(await delivered((socket) => socket.end()), { error: 'ECONNRESET' });
-  assert.deepEqual(await delivered(() => undefined, 50), { error: 'no answer in time' });
-  const slow = 'HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbegun';
-  assert.deepEqual(await delivered((socket) => socket.write(slow), 200), { status: 200 });
+  assert.deepEqual(await delivered((_socket, timeOver) => timeOver()), { error: 'no answer in time' });
+  const slow = (socket: Socket, timeOver: () => void) => {
+    const heard = () => {
+      unsubscribe(RESPONSE, heard);
+      setImmediate(timeOver);
+    };
+    subscribe(RESPONSE, heard);
+    socket.write('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbegun');
+  };
+  assert.deepEqual(await delivered(slow), { status: 200 });
   const endless = (socket: Socket) => {
     socket.write('HTTP/1.1 410 Gone\r\n\r\n');
     socket.on('drain', () => socket.write(Buffer.alloc(100_000))).write(Buffer.alloc(100_000));
