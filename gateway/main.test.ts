@@ -10,6 +10,7 @@ import { parseReadyLine } from '#infra/ready.ts';
 import { PieClient } from './client/client.ts';
 import type { PieEvent } from './client/events.ts';
 import type { InvocationStream } from './client/invocation-stream.ts';
+import { freePort } from './local/platform.ts';
 import { ECHO_SCHEMA } from './testing/http/harness.ts';
 import { TestPlatform } from './testing/platform.ts';
 
@@ -81,7 +82,8 @@ describe('the gateway as a process', () => {
   });
 
   it('a stream survives its death: the client goes on at its successor', async () => {
-    const first = await start();
+    const PIE_PORT = String(await freePort());
+    const first = await start({ PIE_PORT });
     const { apiKey, url } = await credentials();
     const stream: InvocationStream = await new PieClient({ url, apiKey }).invoke('echo', { prompt: 'a' });
     const attempt = await platform.attempt(stream.id);
@@ -90,7 +92,7 @@ describe('the gateway as a process', () => {
     assert.equal((await take(events)).id, 1);
     await end(first.child, 'SIGKILL');
     await attempt.say('two');
-    const second = await start({ PIE_PORT: new URL(url).port });
+    const second = await start({ PIE_PORT });
     assert.equal((await take(events)).id, 2);
     await attempt.succeed(1);
     assert.equal((await take(events)).event, 'result');

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { freePort } from '../local/platform.ts';
 import { EXIT } from './failure.ts';
 import { pinnedNode, ROOT } from './paths.ts';
 
@@ -61,14 +61,6 @@ function invoke(act: string, ...more: string[]): string[] {
   return ['invoke', 'talker', '--input', JSON.stringify({ act }), ...more];
 }
 
-async function freePort(): Promise<number> {
-  const server = net.createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return typeof address === 'object' && address !== null ? address.port : 0;
-}
-
 before(async () => {
   home = mkdtempSync(path.join(os.tmpdir(), 'pie-p-'));
   const { PIE_URL: _url, PIE_API_KEY: _key, REDIS_URL: _redis, ...rest } = process.env;
@@ -98,7 +90,7 @@ after(async () => {
     platform.kill('SIGTERM');
     await ended;
   }
-  rmSync(home, { recursive: true, force: true });
+  rmSync(home, { recursive: true, force: true, maxRetries: 10 });
 });
 
 describe('pie deploy', () => {

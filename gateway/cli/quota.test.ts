@@ -19,7 +19,7 @@ describe('pie quota and pie usage', () => {
   const pie = (...args: string[]): Promise<{ code: number | null; stdout: string; stderr: string }> =>
     new Promise((resolve) => {
       const env = { ...process.env, PIE_URL: platform.url, PIE_API_KEY: platform.apiKey };
-      const child = execFile(process.execPath, [BIN, ...args], { env, timeout: 15_000 }, (_, stdout, stderr) =>
+      const child = execFile(process.execPath, [BIN, ...args], { env, timeout: 60_000 }, (_, stdout, stderr) =>
         resolve({ code: child.exitCode, stdout, stderr }),
       );
     });
@@ -71,7 +71,7 @@ describe('pie quota and pie usage', () => {
     const [row] = JSON.parse((await pie('usage', '--by', 'month', '--json')).stdout);
     assert.deepEqual([row.requests, row.inputTokens - row.cachedTokens + row.outputTokens], [2, 32]);
     assert.match((await pie('quota')).stdout, /requests-per-month +2 +10 +in [\d.]+ \w+ +key_/);
-    const { stdout } = await pie('usage', '--csv', '--per-function');
+    const { stdout } = await pie('usage', '--by', 'month', '--csv', '--per-function');
     assert.match(stdout, /^at,tenant,function,requests[^\n]*\r\n[^,]+,default,story,2,2,1,0,0,30,12,10,/);
   });
 

@@ -35,7 +35,7 @@ describe('releases on the command line', () => {
 
   function pie(...args: string[]): Promise<{ code: number | null; stdout: string; stderr: string }> {
     const env = { ...process.env, PIE_URL: platform.url, PIE_API_KEY: platform.apiKey };
-    const child = spawn(process.execPath, [BIN, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'], timeout: 20_000 });
+    const child = spawn(process.execPath, [BIN, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'], timeout: 60_000 });
     let stdout = '';
     let stderr = '';
     child.stdout.setEncoding('utf8').on('data', (text: string) => {

@@ -1,4 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
+import { randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import net from 'node:net';
 import path from 'node:path';
@@ -185,11 +186,20 @@ function credentialsIn(home: string): { url: string; apiKey: string } {
   return JSON.parse(readFileSync(path.join(home, 'credentials.json'), 'utf8')) as { url: string; apiKey: string };
 }
 
-/** A port on which nothing listens at this moment. */
+/** Below the ports that systems hand out to whoever asks for any. */
+const PORTS = { from: 10_000, to: 32_767 };
+
+/** A port on which nothing listens at this moment, and that nobody is given by chance before it is used. */
 export async function freePort(): Promise<number> {
+  for (;;) {
+    const port = randomInt(PORTS.from, PORTS.to + 1);
+    if (await isFree(port)) return port;
+  }
+}
+
+function isFree(port: number): Promise<boolean> {
   const server = net.createServer();
-  await new Promise<void>((resolve, reject) => server.once('error', reject).listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return typeof address === 'object' && address !== null ? address.port : 0;
+  return new Promise((resolve) => {
+    server.once('error', () => resolve(false)).listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
+  });
 }

@@ -99,18 +99,20 @@ describe('when the gateway stops', () => {
       const slow = await h.stream();
       const waiting = await h.waiting();
       const logs = await h.send('/v1/functions/echo/logs', { headers: SSE });
-      const closing = platform.server.close(400);
+      const closing = platform.server.close(60_000);
       // Nobody waits for a stream that has no end.
       assert.match(await logs.text(), /event: error\ndata: \{"code":"shutting-down"/);
       await assert.rejects(fetch(`${platform.url}/healthz`, { headers: { connection: 'close' } }));
       await quick.attempt.succeed(1);
       assert.match(await quick.response.text(), /event: result/);
+      // Told again, it has less time.
+      const sooner = platform.server.close(50);
       const text = await slow.response.text();
       assert.match(text, /^(: heartbeat\n\n)*event: error\ndata: \{"code":"shutting-down"/);
       const answer = await waiting.answer;
       h.refused(answer, 'shutting-down');
       assert.equal(answer.body.invocation, waiting.attempt.id);
-      await closing;
+      await Promise.all([closing, sooner]);
     } finally {
       await platform.stop();
     }

@@ -15,7 +15,9 @@ import { PieClient } from '../client/client.ts';
 import { NodeControlPlane, type NodeControlPlaneOptions } from '../node/control-plane.ts';
 import { type RunningServer, type ServeOptions, serve } from '../node/server.ts';
 
-const WAIT_MS = 10_000;
+const WAIT_MS = 30_000;
+/** Its runtime lives as long as it does: nobody has to renew a lease in time. */
+const LEASE_MS = 600_000;
 
 /** The model that the platform claims to serve. */
 const TINY: RuntimeModel = {
@@ -70,7 +72,7 @@ export class TestPlatform {
     const redis = await TestRedis.start(options);
     const environment = { PIE_MASTER_KEY: randomBytes(32).toString('base64') };
     const masterKeys = openMasterKeys('', { create: false, environment });
-    const scheduler = openScheduler({ connect: redis.connect, masterKeys });
+    const scheduler = openScheduler({ connect: redis.connect, leaseMs: LEASE_MS, masterKeys });
     await scheduler.tenants.ensure('default');
     const apiKey = await newKey(scheduler, 'default', SCOPES);
     const lease = await scheduler.runtimes.acquire({ name: 'test-runtime', slots: 100 });

@@ -55,7 +55,7 @@ class Browser {
     assert.equal(response.status, 200);
     assert.ok(response.body);
     try {
-      yield* readFrames(response.body, { idleTimeoutMs: 10_000, signal: leaving.signal });
+      yield* readFrames(response.body, { idleTimeoutMs: 60_000, signal: leaving.signal });
     } finally {
       leaving.abort();
     }

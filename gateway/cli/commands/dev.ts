@@ -53,7 +53,8 @@ export const dev: Command = {
           }
           const superseded = new AbortController();
           const running = AbortSignal.any([signal, superseded.signal]);
-          if (name !== null) following.of(name, (until) => showLogs(platform.client, name, terminal, until));
+          if (name !== null)
+            await following.of(name, (until, begun) => showLogs(platform.client, name, terminal, until, begun));
           const invocation =
             name === null || input === undefined
               ? undefined
@@ -82,12 +83,16 @@ class Following {
   #ending = new AbortController();
   #shown: Promise<void> = Promise.resolve();
 
-  of(name: string, show: (until: AbortSignal) => Promise<void>): void {
-    if (name === this.#name) return;
+  /** Resolves once it has begun, or cannot: what the function logs from then on is shown. */
+  of(name: string, show: (until: AbortSignal, begun: () => void) => Promise<void>): Promise<void> {
+    if (name === this.#name) return Promise.resolve();
     this.#ending.abort();
     this.#ending = new AbortController();
+    const { signal } = this.#ending;
     this.#name = name;
-    this.#shown = show(this.#ending.signal);
+    return new Promise((begun) => {
+      this.#shown = show(signal, begun).finally(begun);
+    });
   }
 
   async stop(): Promise<void> {

@@ -88,15 +88,17 @@ async function endSession(client: PieClient, id: string, signal: AbortSignal): P
   }
 }
 
-/** Shows new log lines of the function until the signal aborts. */
+/** Shows new log lines of the function until the signal aborts: those that come once `begun` has been called. */
 export async function showLogs(
   client: PieClient,
   name: string,
   terminal: Terminal,
   signal: AbortSignal,
+  begun: () => void,
 ): Promise<void> {
   try {
     const after = (await client.logs(name, { limit: 1, signal })).at(-1)?.cursor;
+    begun();
     for await (const entry of client.followLogs(name, { signal, ...(after === undefined ? {} : { after }) })) {
       terminal.note(`[${entry.level}] ${entry.message}`);
       terminal.value({ kind: 'log', ...entry });

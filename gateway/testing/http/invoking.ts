@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { openScheduler } from '#scheduler/scheduler.ts';
 import { CODES } from '../../app/errors/codes.ts';
 import { type Frame, FrameParser } from '../../client/event-source.ts';
 import { ASYNC, frames, type Harness, type Init, JSON_TYPE, json, SSE } from './harness.ts';
@@ -219,9 +220,12 @@ export function describeInvoking(get: () => Harness): void {
         h.refused(await post(bad), 'invalid-input', 'cancel-after');
       assert.deepEqual(await h.invocations(), known, 'something was stored');
       const { id } = await json(await h.invoke({ ...ASYNC, 'cancel-after': '1ms' }));
-      h.platform.scheduler.reaper.start();
+      const { connect } = h.platform.redis;
+      const other = openScheduler({ connect, leaseMs: 1000 });
+      other.reaper.start();
       const events = await frames(await h.send(`/v1/invocations/${id}/events`));
       assert.equal(JSON.parse(events[0]?.data ?? '').code, 'deadline-exceeded');
+      await other.close();
     });
 
     it('refuses webhooks that lead into private networks, or are none', async () => {
