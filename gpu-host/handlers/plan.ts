@@ -1,7 +1,7 @@
 import type { InputRows, OutputRequest, SequenceInput } from '../backends/backend.ts';
 import { fault } from '../memory/fault.ts';
 import { fillSlot, unfillSlot } from '../memory/pool.ts';
-import type { EmptySlot, PageSpace } from '../memory/space.ts';
+import type { ContextPages, EmptySlot, PageSpace } from '../memory/space.ts';
 import type { PrefixRequest, PrefixRun } from '../memory/space-prefix.ts';
 import type { ModelConfig } from '../models/config.ts';
 import type { Mask } from '../protocol/calls.ts';
@@ -60,17 +60,18 @@ export class ForwardPlan {
   constructor(space: PageSpace, request: ForwardRequest, config: Pick<ModelConfig, 'contextLength' | 'heads'>) {
     const { positions, inPages } = request;
     checkPositions(positions, config.contextLength);
-    const keys = checkContext(space, inPages);
+    const pages = space.takePages(inPages, request.adapter);
+    const keys = checkContext(space, pages);
     checkScores(request, keys, config.heads);
     this.positions = positions;
     this.#keepsParts = request.keepsParts;
-    space.makeResident(inPages);
+    space.makeResident(pages.rest);
     const asked = prefixRequest(request);
-    this.#prefix = asked && space.beginPrefix(asked);
+    this.#prefix = asked && space.beginPrefix(asked, pages);
     this.taken = this.#prefix?.taken ?? 0;
     this.done = this.taken;
     try {
-      const resolved = resolve(space, request, this.#prefix);
+      const resolved = resolve(space, request, pages, this.#prefix);
       this.#slots = resolved.slots;
       this.#writes = resolved.writes;
       this.#context = resolved.context;
@@ -125,6 +126,7 @@ export class ForwardPlan {
     if (picked) this.#prefix?.reserve(picked);
     // The tree gets nothing of a call that may still be taken back: what it has, others may hold.
     if (this.#keepsParts || this.left === 0) this.#prefix?.commit();
+    if (this.left === 0) this.#prefix?.keep();
   }
 
   /** The last `count` reserved inputs, whose tokens nobody knows yet, are not computed now. They may begin again. */
@@ -151,18 +153,12 @@ export class ForwardPlan {
 }
 
 /** Physical slots and visibility of the inputs that have to be computed. */
-function resolve(space: PageSpace, request: ForwardRequest, prefix: PrefixRun | undefined) {
-  const { inPages, outPages, mask } = request;
+function resolve(space: PageSpace, request: ForwardRequest, pages: ContextPages, prefix: PrefixRun | undefined) {
+  const { outPages, mask } = request;
   const positions = prefix ? request.positions.subarray(prefix.taken) : request.positions;
   // Before the context is gathered: an address that is both in and out may move to a copy here.
   const slots = outPages.length > 0 ? space.emptySlots(outPages, positions.length) : [];
-  const context = gatherContext(
-    space,
-    prefix?.context ?? inPages,
-    smallest(positions),
-    slots.length,
-    mask !== undefined,
-  );
+  const context = gatherContext(space, prefix?.context ?? pages, smallest(positions), slots.length, mask !== undefined);
   const matrix = visibility(positions, context, mask);
   const writes = slots.length > 0 ? new Uint32Array(positions.length) : NO_SLOTS;
   const { pageSize } = space.pool;

@@ -80,7 +80,7 @@ test('an inferred mask shows a key when its position is smaller, or it is the qu
       const inputs = Uint32Array.from(ascending ? [...positions].sort((a, b) => a - b) : positions);
       const space = makePages(pages);
       const addresses = Uint32Array.from(pages, (_, i) => i + 1);
-      const context = gatherContext(space, addresses, Math.min(...inputs), 3, false);
+      const context = gatherContext(space, space.takePages(addresses, undefined), Math.min(...inputs), 3, false);
       const keys = keysOf(pages);
       assert.deepEqual(
         [...context.slots.subarray(0, context.count)],
@@ -112,7 +112,7 @@ test('an explicit mask covers filled slots, then inputs; masked slots stay hidde
       });
       const space = makePages(pages);
       const addresses = Uint32Array.from(pages, (_, i) => i + 1);
-      const context = gatherContext(space, addresses, 0, 0, true);
+      const context = gatherContext(space, space.takePages(addresses, undefined), 0, 0, true);
       const matrix = visibility(inputs, context, encodeMask(rows));
       const keys = keysOf(pages);
       const expected = rows.map((row) => [...keys.map((key) => row[key.column]!), ...row.slice(filled)]);
@@ -124,7 +124,7 @@ test('an explicit mask covers filled slots, then inputs; masked slots stay hidde
 
 test('masks of the wrong shape say what is wrong', () => {
   const space = makePages([[{ filled: true, masked: false, position: 0 }]]);
-  const context = gatherContext(space, Uint32Array.of(1), 5, 0, true);
+  const context = gatherContext(space, space.takePages(Uint32Array.of(1), undefined), 5, 0, true);
   const mask = (runs: number[], rowLengths: number[]): Mask => ({
     runs: Uint32Array.from(runs),
     rowLengths: Uint32Array.from(rowLengths),

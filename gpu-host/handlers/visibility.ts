@@ -1,6 +1,6 @@
 import { fault } from '../memory/fault.ts';
 import { bitCount } from '../memory/pool.ts';
-import type { PageSpace } from '../memory/space.ts';
+import type { ContextPages, Mapping, PageSpace } from '../memory/space.ts';
 import type { Mask } from '../protocol/calls.ts';
 
 /** The slots that a call reads: the filled, unmasked ones of its in-pages, in order. */
@@ -24,13 +24,12 @@ function maxContext({ owner, pool }: PageSpace): number {
  * The unmasked slots of a call's in-pages, wherever these are. Brings no page in and keeps nothing.
  * @throws CallFault `limit-exceeded` when the filled ones are more than a call may read, or as `PageSpace.peek`
  */
-export function checkContext(space: PageSpace, pages: Uint32Array): number {
+export function checkContext(space: PageSpace, { text, rest }: ContextPages): number {
   const { pool } = space;
   const most = maxContext(space);
-  let filled = 0;
-  let visible = 0;
-  for (const address of pages) {
-    const { page, masked } = space.peek(address);
+  let filled = text.mappings.length * pool.pageSize;
+  let visible = filled;
+  for (const { page, masked } of rest) {
     const slots = page.filled === pool.fullBits ? pool.pageSize : bitCount(page.filled);
     filled += slots;
     visible += masked === 0 ? slots : bitCount(page.filled & ~masked);
@@ -45,22 +44,21 @@ export function checkContext(space: PageSpace, pages: Uint32Array): number {
 
 /**
  * Gathers the context of a call whose smallest input position is `firstPosition`. `room` more elements are left at the end of `slots`.
- * `explicit` keeps what an explicit mask needs. The pages have passed `checkContext`, or are distinct.
- * @throws CallFault when a page is not held or was never computed.
+ * `explicit` keeps what an explicit mask needs. The pages are on the device, and have passed `checkContext` or are distinct.
  */
 export function gatherContext(
   space: PageSpace,
-  pages: Uint32Array,
+  pages: ContextPages,
   firstPosition: number,
   room: number,
   explicit: boolean,
 ): Context {
   const { pageSize, fullBits } = space.pool;
-  const slots = new Uint32Array(Math.min(pages.length * pageSize, maxContext(space)) + room);
-  let count = 0;
-  let allBefore = true;
-  for (let i = 0; i < pages.length; i++) {
-    const { page, masked } = space.mapping(pages[i] as number);
+  const { text, rest } = pages;
+  const slots = text.slots(Math.min(rest.length * pageSize, maxContext(space)) + room);
+  let count = text.mappings.length * pageSize;
+  let allBefore = count === 0 || (text.last?.maxPosition ?? 0) < firstPosition;
+  for (const { page, masked } of rest) {
     const visible = (page.filled & ~masked) >>> 0;
     if (visible === 0) continue;
     if (page.maxPosition >= firstPosition) allBefore = false;
@@ -69,7 +67,7 @@ export function gatherContext(
     else for (let slot = 0; slot < pageSize; slot++) if (visible & (1 << slot)) slots[count++] = base + slot;
   }
   if (allBefore && !explicit) return { slots, count, positions: undefined, columns: undefined, filled: count };
-  return { slots, count, ...detail(space, pages, count) };
+  return { slots, count, ...detail([...text.mappings, ...rest], pageSize, count) };
 }
 
 /** For each slot that `gatherContext` lists, its place among all slots of `pages`. */
@@ -86,17 +84,16 @@ export function visiblePlaces(space: PageSpace, pages: Uint32Array): number[] {
 
 /** Positions and columns of the slots that `gatherContext` listed. */
 function detail(
-  space: PageSpace,
-  pages: Uint32Array,
+  mappings: readonly Mapping[],
+  pageSize: number,
   count: number,
 ): { positions: Uint32Array; columns: Uint32Array; filled: number } {
   const positions = new Uint32Array(count);
   const columns = new Uint32Array(count);
   let at = 0;
   let column = 0;
-  for (const address of pages) {
-    const { page, masked } = space.mapping(address);
-    for (let slot = 0; slot < space.pool.pageSize; slot++) {
+  for (const { page, masked } of mappings) {
+    for (let slot = 0; slot < pageSize; slot++) {
       const bit = 1 << slot;
       if ((page.filled & bit) === 0) continue;
       if ((masked & bit) === 0) {

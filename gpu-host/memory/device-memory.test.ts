@@ -77,7 +77,7 @@ test('pages of those who wait go to swap before anybody is ended, and come back 
   kit.memory.audit();
   working.waiting = true;
   const addresses = Uint32Array.of(1, 2, 3, 4);
-  waiting.makeResident(addresses);
+  waiting.makeResident(waiting.peekAll(addresses));
   assert.deepEqual(
     Array.from(addresses, (address) => valueAt(kit, waiting, address)),
     [101, 102, 103, 104],

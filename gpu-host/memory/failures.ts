@@ -30,6 +30,11 @@ export class Failures {
     if (this.#ranges.length > MAX_RANGES) this.#ranges.shift();
   }
 
+  /** Whether there is any. */
+  get some(): boolean {
+    return this.#addresses.size > 0 || this.#ranges.length > 0;
+  }
+
   of(address: number): HandlerError | undefined {
     if (this.#addresses.size > 0) {
       const failure = this.#addresses.get(address);

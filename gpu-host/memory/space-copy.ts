@@ -80,7 +80,7 @@ export function copySlots(space: PageSpace, request: SlotCopy): void {
       positions[i] = shifted(page.positions[sourceOffset + i] as number, shift);
   }
   if (count === 0) return;
-  space.makeResident(Uint32Array.of(source));
+  space.makeResident([space.peek(source)]);
   const to = space.mapping(destination);
   space.makeWritable([to]);
   const from = space.mapping(source).page;
@@ -114,7 +114,7 @@ export function copyTokens(space: PageSpace, request: TokenCopy): void {
   const shifts = positions.length > 0 ? shiftsTo(space, tokens, positions) : undefined;
   const rooms = space.roomIn(destinations, tokens.length);
   if (tokens.length === 0) return;
-  space.makeResident(Uint32Array.from(new Set(tokens.map(({ address }) => address))));
+  space.makeResident(tokens.map(({ address }) => space.peek(address)));
   const slots = space.emptySlots(destinations, tokens.length);
   const moves: SlotMove[] = [];
   for (const [i, { address, slot, position }] of tokens.entries()) {

@@ -50,12 +50,21 @@ function prepare(
   return {
     run,
     taken,
-    commit: () => run?.commit(),
+    commit: () => {
+      run?.commit();
+      run?.keep();
+    },
     fail() {
       for (const { page, slot } of slots) unfillSlot(page, slot);
       run?.revert();
     },
   };
+}
+
+/** Addresses of the pages that the inputs which are left see. */
+function contextOf({ run }: Prepared): number[] {
+  const { text, rest } = run?.context ?? { text: undefined, rest: [] };
+  return [...(text?.mappings ?? []), ...rest].map(({ address }) => address);
 }
 
 function forward(...args: Parameters<typeof prepare>): number {
@@ -83,7 +92,7 @@ test('a text that was computed before is taken page by page, but for the inputs 
   const { space: second } = open({}, kit);
   const prepared = prepare(second, ALL, 0, TEXT);
   assert.equal(prepared.taken, 8);
-  assert.deepEqual([...(prepared.run?.context ?? [])], [1, 2]);
+  assert.deepEqual(contextOf(prepared), [1, 2]);
   prepared.commit();
   assert.equal(second.mapping(2).page, space.mapping(2).page);
   assert.notEqual(second.mapping(3).page, space.mapping(3).page);
@@ -105,7 +114,7 @@ test('a text goes on where its last page ends, be it amid a page', () => {
   const before = second.mapping(1).page;
   const rest = prepare(second, ALL, 2, [...TEXT.slice(2), 15, 16, 17]);
   assert.equal(rest.taken, 10, 'two to the end of the page, and two pages, one of which was decoded token by token');
-  assert.deepEqual([...(rest.run?.context ?? [])], [1, 2, 3]);
+  assert.deepEqual(contextOf(rest), [1, 2, 3]);
   rest.commit();
   assert.equal(before.references, 0, 'its own start of the page is gone');
   assert.equal(second.heldPages, 6);

@@ -1,8 +1,9 @@
 import { CallFault } from './fault.ts';
 import { PagePrefix, samePrefix, treeTenant } from './identity.ts';
+import { KnownText } from './known-text.ts';
 import { type Page, slotBits } from './pool.ts';
 import type { PrefixNode, PrefixTree } from './prefix/tree.ts';
-import type { Mapping, PageSpace } from './space.ts';
+import type { ContextPages, Mapping, PageSpace } from './space.ts';
 
 /** A call that may take from the prefix tree. */
 export interface PrefixRequest {
@@ -22,7 +23,7 @@ export interface PrefixRequest {
 
 /** The text that a call goes on with: pages that hold its start, and the pages that take the inputs. */
 interface Text {
-  /** Full pages, in order. */
+  /** Full pages after those that are known, in order. */
   readonly full: readonly Mapping[];
   /** The page that the text ends in, when it is not at a page's end. */
   readonly partial: Mapping | undefined;
@@ -45,13 +46,13 @@ interface Replacement {
 export class PrefixRun {
   /** Inputs whose keys and values were mapped from the tree: the call computes those after them, over `context`. */
   readonly taken: number;
-  /** Addresses of the pages that precede the inputs that are left. They stand in for the call's in-pages. */
-  readonly context: Uint32Array;
+  /** The pages that precede the inputs that are left. They stand in for the call's in-pages. */
+  readonly context: ContextPages;
   readonly #space: PageSpace;
   readonly #tree: PrefixTree<Page>;
   readonly #adapter: string | undefined;
-  /** All pages of the text, the call's out-pages last. */
-  readonly #pages: readonly Page[];
+  /** The call's out-pages, which follow the text's full pages. */
+  readonly #rooms: readonly Mapping[];
   /** Tokens whose slots are filled or reserved. */
   #length: number;
   /** Pages that were offered to the tree. */
@@ -64,10 +65,10 @@ export class PrefixRun {
     tree: PrefixTree<Page>,
     text: {
       readonly adapter: string | undefined;
-      readonly pages: readonly Page[];
+      readonly rooms: readonly Mapping[];
       readonly length: number;
       readonly taken: number;
-      readonly context: Uint32Array;
+      readonly context: ContextPages;
       readonly replaced: readonly Replacement[];
     },
   ) {
@@ -77,7 +78,7 @@ export class PrefixRun {
     this.#space = space;
     this.#tree = tree;
     this.#adapter = text.adapter;
-    this.#pages = text.pages;
+    this.#rooms = text.rooms;
     this.#length = text.length;
     this.#offered = Math.floor(text.length / space.pool.pageSize);
   }
@@ -89,9 +90,9 @@ export class PrefixRun {
     for (const token of tokens) {
       const slot = this.#length % pageSize;
       const at = (this.#length - slot) / pageSize;
-      const page = this.#pages[at];
+      const page = this.#page(at);
       if (!page) throw new Error('more inputs than the call has');
-      if (slot === 0) page.prefix = new PagePrefix(owner.tenant, this.#adapter, this.#pages[at - 1]?.prefix, pageSize);
+      if (slot === 0) page.prefix = new PagePrefix(owner.tenant, this.#adapter, this.#page(at - 1)?.prefix, pageSize);
       const { prefix } = page;
       if (prefix?.known !== slot) throw new Error('a page’s tokens do not follow each other');
       prefix.tokens[slot] = token;
@@ -126,13 +127,25 @@ export class PrefixRun {
     const { pageSize } = this.#space.pool;
     const full = Math.floor(this.#length / pageSize);
     for (let at = this.#offered; at * pageSize < this.#length; at++) {
-      const prefix = this.#pages[at]?.prefix;
+      const prefix = this.#page(at)?.prefix;
       // A later call of the batch may have reserved more of the page.
       if (prefix) prefix.computed = Math.max(prefix.computed, Math.min(pageSize, this.#length - at * pageSize));
     }
     if (full === this.#offered) return;
     this.#offered = full;
-    plant(this.#space, this.#tree, this.#pages.slice(0, full));
+    plant(this.#space, this.#tree, full, (at) => this.#page(at));
+  }
+
+  /** The call is done: what is known of the text now is kept for the next one that goes on with it. */
+  keep(): void {
+    const { text } = this.context;
+    for (const room of this.#rooms) if (!text.add(room)) break;
+    this.#space.keepText(text);
+  }
+
+  #page(at: number): Page | undefined {
+    const { mappings } = this.context.text;
+    return (at < mappings.length ? mappings[at] : this.#rooms[at - mappings.length])?.page;
   }
 }
 
@@ -142,26 +155,31 @@ export class PrefixRun {
  * something is masked, its context was not computed from tokens alone by what computes now, or its positions skip.
  * @throws CallFault as `emptySlots` does; nothing has changed then
  */
-export function beginPrefix(space: PageSpace, tree: PrefixTree<Page>, request: PrefixRequest): PrefixRun | undefined {
+export function beginPrefix(
+  space: PageSpace,
+  tree: PrefixTree<Page>,
+  request: PrefixRequest,
+  pages: ContextPages,
+): PrefixRun | undefined {
   const { adapter } = request;
-  const plain = plainCall(space, request);
+  const plain = plainCall(space, request, pages);
   if (!plain) return undefined;
   const { text, rooms, begun, wanted } = plain;
-  space.makeResident(request.inPages);
+  space.makeResident(pages.rest);
   space.makeWritable(rooms);
   const { pageSize } = space.pool;
-  const full = text.full.map(({ page }) => page);
-  const found = wanted > 0 && isThere(full, text) ? find(space, tree, full, text, request, wanted) : [];
+  const known = pages.text;
+  for (const mapping of text.full) known.add(mapping);
+  const found = wanted > 0 && isThere(text) ? find(space, tree, known, text, request, wanted) : [];
   const replaced = mapFound(space, found, rooms);
   const mapped = replaced.length;
   tree.took(mapped);
-  const before = [...text.full, ...rooms.slice(0, Math.max(mapped, text.partial ? 1 : 0))];
   return new PrefixRun(space, tree, {
     adapter,
-    pages: [...full, ...rooms.map(({ page }) => page)],
+    rooms,
     taken: Math.max(0, mapped * pageSize - begun),
-    length: mapped > 0 ? (full.length + mapped) * pageSize : text.length,
-    context: Uint32Array.from(before, ({ address }) => address),
+    length: mapped > 0 ? (known.mappings.length + mapped) * pageSize : text.length,
+    context: { text: known, rest: rooms.slice(0, Math.max(mapped, text.partial ? 1 : 0)) },
     replaced,
   });
 }
@@ -173,16 +191,16 @@ export function beginPrefix(space: PageSpace, tree: PrefixTree<Page>, request: P
 export function peekPrefix(space: PageSpace, tree: PrefixTree<Page>, request: PrefixRequest): number {
   let plain: PlainCall | undefined;
   try {
-    plain = plainCall(space, request);
+    const pages = { text: new KnownText(space.pool), rest: space.peekAll(request.inPages) };
+    plain = plainCall(space, request, pages);
   } catch (error) {
     if (error instanceof CallFault) return 0;
     throw error;
   }
   if (!plain || plain.wanted === 0) return 0;
   const { text, begun, wanted } = plain;
-  const full = text.full.map(({ page }) => page);
-  const parent = full.at(-1)?.prefix?.node;
-  if (!isThere(full, text) || (full.length > 0 && !parent?.attached)) return 0;
+  const parent = text.full.at(-1)?.page.prefix?.node;
+  if (!isThere(text) || (text.full.length > 0 && !parent?.attached)) return 0;
   const pages = tree.peek(
     treeTenant(space.owner.tenant, request.adapter),
     parent,
@@ -204,9 +222,10 @@ interface PlainCall {
 }
 
 /** @throws CallFault as `roomIn` does */
-function plainCall(space: PageSpace, request: PrefixRequest): PlainCall | undefined {
+function plainCall(space: PageSpace, request: PrefixRequest, pages: ContextPages): PlainCall | undefined {
   const { outPages, positions, tokens, keep } = request;
-  const text = request.causal && tokens.length > 0 && outPages.length > 0 ? textOf(space, request) : undefined;
+  const mayBe = request.causal && tokens.length > 0 && outPages.length > 0;
+  const text = mayBe ? textOf(space, pages, request.adapter) : undefined;
   if (!text || !runsOn(positions, text.length)) return undefined;
   const rooms = space.roomIn(outPages, positions.length);
   if (!continues(text, rooms)) return undefined;
@@ -216,14 +235,13 @@ function plainCall(space: PageSpace, request: PrefixRequest): PlainCall | undefi
 }
 
 /** The text that these pages hold, or undefined when they hold anything else. Empty pages may follow. */
-function textOf(space: PageSpace, { inPages, adapter }: PrefixRequest): Text | undefined {
+function textOf(space: PageSpace, { text, rest }: ContextPages, adapter: string | undefined): Text | undefined {
   const { pageSize } = space.pool;
   const full: Mapping[] = [];
   let partial: Mapping | undefined;
-  let last: PagePrefix | undefined;
+  let last = text.last?.prefix;
   let ended = false;
-  for (const address of inPages) {
-    const mapping = space.peek(address);
+  for (const mapping of rest) {
     const { page } = mapping;
     if (mapping.masked !== 0) return undefined;
     if (page.filled === 0) {
@@ -238,7 +256,8 @@ function textOf(space: PageSpace, { inPages, adapter }: PrefixRequest): Text | u
     if (prefix.known === pageSize) full.push(mapping);
     else partial = mapping;
   }
-  return { full, partial, length: full.length * pageSize + (partial?.page.prefix?.known ?? 0) };
+  const pages = text.mappings.length + full.length;
+  return { full, partial, length: pages * pageSize + (partial?.page.prefix?.known ?? 0) };
 }
 
 /** Whether the page's filled slots are just those whose tokens are known. */
@@ -263,14 +282,14 @@ function continues(text: Text, rooms: readonly Mapping[]): boolean {
 function find(
   space: PageSpace,
   tree: PrefixTree<Page>,
-  full: readonly Page[],
+  known: KnownText,
   text: Text,
   { tokens, adapter }: PrefixRequest,
   maxPages: number,
 ): readonly PrefixNode<Page>[] {
   return tree.match(
     treeTenant(space.owner.tenant, adapter),
-    plant(space, tree, full),
+    plant(space, tree, known.mappings.length, (at) => known.mappings[at]?.page),
     sequenceOf(text, tokens),
     maxPages,
   );
@@ -328,20 +347,28 @@ function bringBack(space: PageSpace, page: Page, donor: Page | undefined): boole
   }
 }
 
-/** Puts the full pages that a text starts with in the tree, up to the first that is still to be computed. @returns the node of the last */
-function plant(space: PageSpace, tree: PrefixTree<Page>, text: readonly Page[]): PrefixNode<Page> | undefined {
+/** Puts the full pages that a text starts with, `count` of them, in the tree, up to the first that is still to be computed. @returns the node of the last */
+function plant(
+  space: PageSpace,
+  tree: PrefixTree<Page>,
+  count: number,
+  pageAt: (at: number) => Page | undefined,
+): PrefixNode<Page> | undefined {
   // What is in the tree has been computed, and so has all before it: a long text is looked at from its end.
-  let missing = text.length;
-  while (missing > 0 && !text[missing - 1]?.prefix?.node?.attached) missing--;
-  const parent = text[missing - 1]?.prefix?.node;
-  let computed = missing;
-  while (computed < text.length && isComputed(text[computed] as Page)) computed++;
-  const fresh = text.slice(missing, computed);
+  let missing = count;
+  while (missing > 0 && !pageAt(missing - 1)?.prefix?.node?.attached) missing--;
+  const parent = pageAt(missing - 1)?.prefix?.node;
+  const fresh: Page[] = [];
+  for (let at = missing; at < count; at++) {
+    const page = pageAt(at);
+    if (!page || !isComputed(page)) break;
+    fresh.push(page);
+  }
   if (fresh.length === 0) return parent;
   const { pageSize } = space.pool;
   const tokens = new Uint32Array(fresh.length * pageSize);
   for (const [i, { prefix }] of fresh.entries()) if (prefix) tokens.set(prefix.tokens, i * pageSize);
-  const tenant = treeTenant(space.owner.tenant, text[0]?.prefix?.adapter);
+  const tenant = treeTenant(space.owner.tenant, fresh[0]?.prefix?.adapter);
   const { nodes, added } = tree.insert(tenant, parent, tokens, fresh);
   for (const page of added) space.pool.adopt(page);
   for (const [i, { prefix }] of fresh.entries()) if (prefix) prefix.node = nodes[i];
@@ -349,9 +376,9 @@ function plant(space: PageSpace, tree: PrefixTree<Page>, text: readonly Page[]):
 }
 
 /** Whether a text has been computed: pages that the batch being made will write must stay where they are. */
-function isThere(full: readonly Page[], { partial }: Text): boolean {
+function isThere({ full, partial }: Text): boolean {
   const prefix = partial?.page.prefix;
-  return full.every(isComputed) && prefix?.computed === prefix?.known;
+  return full.every(({ page }) => isComputed(page)) && prefix?.computed === prefix?.known;
 }
 
 /** Whether all of a full page is there, and not merely reserved. */

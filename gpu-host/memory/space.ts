@@ -3,6 +3,7 @@ import type { HandlerError } from '../protocol/errors.ts';
 import { Failures } from './failures.ts';
 import type { FamilyName } from './family.ts';
 import { dependencyFault, fault } from './fault.ts';
+import { KnownText } from './known-text.ts';
 import { bitCount, holders, type Page, type PagePool } from './pool.ts';
 import type { PrefixTree } from './prefix/tree.ts';
 import { copyPage, copySlots, copyTokens, type SlotCopy, type TokenCopy } from './space-copy.ts';
@@ -32,6 +33,16 @@ export interface Mapping {
   page: Page;
   /** Bit `s` set hides slot `s` from calls through this address. */
   masked: number;
+  /** Whether the address still stands for it. */
+  held: boolean;
+  /** What is known of the text that begins with it, while no call has taken that. */
+  text: KnownText | undefined;
+}
+
+/** The pages that a call reads, looked up once: those of a text that is known from calls before it, then the others. */
+export interface ContextPages {
+  readonly text: KnownText;
+  readonly rest: readonly Mapping[];
 }
 
 /** An empty slot that a call will fill. */
@@ -192,11 +203,10 @@ export class PageSpace {
     return mapping;
   }
 
-  /** As `mapping` for many addresses, with one claim. */
-  makeResident(addresses: Uint32Array): void {
+  /** Brings those in that were swapped out, with one claim. @throws CallFault what `DeviceMemory.claim` throws */
+  makeResident(mappings: readonly Mapping[]): void {
     let absent: Set<Page> | undefined;
-    for (const address of addresses) {
-      const { page } = this.#lookup(address);
+    for (const { page } of mappings) {
       if (page.frame < 0) {
         absent ??= new Set();
         absent.add(page);
@@ -286,9 +296,9 @@ export class PageSpace {
   }
 
   /** What of a call's inputs the prefix tree has; undefined for calls that can neither take from the tree nor give to it. */
-  beginPrefix(request: PrefixRequest): PrefixRun | undefined {
+  beginPrefix(request: PrefixRequest, pages = this.takePages(request.inPages, request.adapter)): PrefixRun | undefined {
     const tree = this.memory.prefixes;
-    return tree && beginPrefix(this, tree, request);
+    return tree && beginPrefix(this, tree, request, pages);
   }
 
   /** How many of a call's inputs the prefix tree has now. Changes nothing, and counts as no lookup. */
@@ -300,6 +310,29 @@ export class PageSpace {
   /** What an address stands for, resident or not. @throws CallFault `not-owned` or `dependency-failed` */
   peek(address: number): Mapping {
     return this.#lookup(address);
+  }
+
+  /** As `peek`, of all addresses from the one at `first` on. */
+  peekAll(addresses: Uint32Array, first = 0): Mapping[] {
+    const mappings: Mapping[] = [];
+    for (let i = first; i < addresses.length; i++) mappings.push(this.#lookup(addresses[i] as number));
+    return mappings;
+  }
+
+  /**
+   * What the addresses of a call by `adapter` stand for, resident or not, with what is known of the text that begins there: that is the call's until it
+   * is done (`keepText`), or lost. @throws CallFault as `peek`
+   */
+  takePages(addresses: Uint32Array, adapter: string | undefined): ContextPages {
+    const text = this.#takeText(addresses) ?? new KnownText(this.pool);
+    text.check(addresses, adapter);
+    return { text, rest: this.peekAll(addresses, text.mappings.length) };
+  }
+
+  /** For the next call over these pages. */
+  keepText(text: KnownText): void {
+    const [first] = text.mappings;
+    if (first) first.text = text;
   }
 
   /** Moves an address to another page, which somebody holds. */
@@ -379,6 +412,13 @@ export class PageSpace {
     for (const page of pages) this.memory.swapIn(this, page);
   }
 
+  #takeText([first]: Uint32Array): KnownText | undefined {
+    const mapping = first === undefined || this.failures.some ? undefined : this.#mappings.get(first);
+    const text = mapping?.text;
+    if (mapping) mapping.text = undefined;
+    return text;
+  }
+
   #checkNew(first: number, count: number): void {
     if (this.terminated !== undefined) throw fault('terminated', this.terminated);
     if (first + count > 0x1_0000_0000) throw fault('invalid-argument', 'page addresses past 2^32');
@@ -403,12 +443,13 @@ export class PageSpace {
   }
 
   #map(address: number, page: Page, masked: number): void {
-    this.#mappings.set(address, { address, page, masked });
+    this.#mappings.set(address, { address, page, masked, held: true, text: undefined });
     this.#hold(page);
   }
 
   #unmap(address: number): void {
     const mapping = this.#mappings.get(address) as Mapping;
+    mapping.held = false;
     this.#mappings.delete(address);
     this.failures.forget(address);
     this.#unhold(mapping.page);

@@ -37,7 +37,7 @@ export class World {
   readonly setting: Setting;
   readonly actors: (Actor | undefined)[] = new Array(ACTORS).fill(undefined);
   readonly exports = new Map<number, Export>();
-  readonly counts = { operations: 0, refused: 0, terminated: 0, taken: 0 };
+  readonly counts = { operations: 0, refused: 0, terminated: 0, taken: 0, known: 0 };
   #requester: PageSpace | undefined;
   #arrivals = 0;
 

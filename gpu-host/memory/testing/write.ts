@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { CallFault } from '../fault.ts';
 import { fillSlot, unfillSlot } from '../pool.ts';
-import type { EmptySlot } from '../space.ts';
+import type { EmptySlot, Mapping } from '../space.ts';
 import type { PrefixRun } from '../space-prefix.ts';
 import type { ArrayDevice } from './array-device.ts';
 import { forwardValues, type PlainPage, visibleSlots } from './plain-pages.ts';
@@ -66,34 +66,30 @@ interface ResolvedShape {
 function prepare(world: World, actor: Actor, shape: ResolvedShape): Prepared {
   const { space } = actor;
   const { inPages, outPages, tokens, positions, keep, adapter } = shape;
-  const run = space.beginPrefix({
-    inPages,
-    outPages,
-    positions: Uint32Array.from(positions),
-    tokens: Uint32Array.from(tokens),
-    keep,
-    causal: true,
-    adapter,
-  });
+  const pages = space.takePages(inPages, adapter);
+  world.counts.known += pages.text.mappings.length;
+  const asked = { inPages, outPages, positions: Uint32Array.from(positions), tokens: Uint32Array.from(tokens), keep };
+  const run = space.beginPrefix({ ...asked, causal: true, adapter }, pages);
   const taken = run?.taken ?? 0;
   assert.ok(taken <= Math.max(0, tokens.length - keep));
   world.counts.taken += taken;
-  const context = run?.context ?? inPages;
+  const { text, rest } = run?.context ?? pages;
   const { free } = space.pool;
   const slots = space.emptySlots(outPages, tokens.length - taken);
-  space.makeResident(context);
+  space.makeResident(rest);
   if (run) assert.equal(space.pool.free, free, 'after beginPrefix a call needs no more memory');
-  const seen = gather(actor, context);
+  const seen = gather([...text.mappings, ...rest]);
+  const known = text.slots(0).subarray(0, text.mappings.length * space.pool.pageSize);
+  for (const [i, slot] of known.entries()) assert.equal(slot, seen[i]?.slot, 'what is known is where the pages are');
   for (const [i, { page, slot }] of slots.entries()) fillSlot(page, slot, positions[taken + i] as number);
   run?.reserve(Uint32Array.from(tokens.slice(taken)));
   return new Reserved(world.kit.device, run, slots, seen, tokens.slice(taken), positions.slice(taken), adapter);
 }
 
 /** Physical slots and positions of what a call sees. */
-function gather(actor: Actor, context: Uint32Array): { slot: number; position: number }[] {
+function gather(context: readonly Mapping[]): { slot: number; position: number }[] {
   const seen: { slot: number; position: number }[] = [];
-  for (const address of context) {
-    const { page, masked } = actor.space.mapping(address);
+  for (const { page, masked } of context) {
     for (let slot = 0; slot < page.positions.length; slot++) {
       if ((page.filled & ~masked & (1 << slot)) === 0) continue;
       seen.push({ slot: page.frame * page.positions.length + slot, position: page.positions[slot] as number });
@@ -138,6 +134,7 @@ class Reserved implements Prepared {
       this.#device.write(this.#writes[i] as number, value, this.#positions[i] as number);
     }
     this.#run?.commit();
+    this.#run?.keep();
   }
 
   revert(): void {

@@ -1,0 +1,189 @@
+/**
+ * What a decode step costs the GPU host's thread beside the device:
+ * `node gpu-host/step-bench.ts [--way run|step] [--device idle|cuda] [--runs 32] [--context 1024] [--steps 500] [--rounds 6]`; with `--cpu-prof`, where it goes.
+ *
+ * Sequences decode side by side through the socket: as runs, whose steps are handed over ahead, or a fused step at a time. Counted is the processor time of this
+ * thread alone, of which the first rounds warm up: the clients have one of their own, and so have kernels, of a card or emulated. An `idle` device computes nothing, so what it leaves out is the
+ * packing of batches and the addon; `cuda` has both, and is slow where it is emulated.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
+import { isMainThread, Worker, workerData } from 'node:worker_threads';
+import type { Backend, SequenceInput, SequenceOutput } from './backends/backend.ts';
+import { createTestCudaBackend } from './backends/testing/cuda.ts';
+import type { ModelConfig } from './models/config.ts';
+import { randomModel } from './models/random-model.ts';
+import { GpuHostConnection, type GpuInferlet } from './protocol/client.ts';
+import { GpuHost } from './server.ts';
+import { must, NONE, range } from './testing/host.ts';
+
+const PAGE_SIZE = 16;
+const PREFILL_TOKENS = 512;
+const SAMPLER = { temperature: 0.7, topK: 40, topP: 0.9, minP: 0, seed: 1 };
+/** Attention over as many key heads as an 8B model's, the rest as small as can be. */
+const SHAPE = { heads: 8, kvHeads: 8, headDim: 4, layers: 1 };
+
+interface Clients {
+  readonly address: string;
+  readonly way: string;
+  readonly runs: number;
+  readonly context: number;
+  /** That each of them decodes in a round. */
+  readonly steps: number;
+  readonly rounds: number;
+}
+
+async function main(): Promise<void> {
+  const { values } = parseArgs({
+    options: {
+      way: { type: 'string', default: 'run' },
+      device: { type: 'string', default: 'idle' },
+      runs: { type: 'string', default: '32' },
+      context: { type: 'string', default: '1024' },
+      steps: { type: 'string', default: '500' },
+      rounds: { type: 'string', default: '6' },
+    },
+  });
+  const { way, device } = values;
+  const [runs, context, steps] = [Number(values.runs), Number(values.context), Number(values.steps)];
+  const directory = mkdtempSync(join(tmpdir(), 'pie-step-'));
+  const model = await randomModel(join(directory, 'model'), { ...SHAPE, contextLength: context + steps }, 1);
+  const pool = { pageSize: PAGE_SIZE, pageCount: runs * pagesFor(context + steps) };
+  const backend = device === 'cuda' ? await createTestCudaBackend(model, pool) : new IdleBackend(model.config, pool);
+  const host = new GpuHost([{ name: 'tiny', backend, directory: model.directory }]);
+  const address = await host.listen(join(directory, 's'));
+  const clients: Clients = { address, way, runs, context, steps, rounds: Number(values.rounds) };
+  const worker = new Worker(new URL(import.meta.url), { workerData: clients });
+  try {
+    for (let round = 0; round < clients.rounds; round++) {
+      const before = await counted(host, (round * steps + 1) * runs);
+      const after = await counted(host, ((round + 1) * steps - 1) * runs);
+      const made = after.batches - before.batches;
+      const [user, system] = [after.cpu.user - before.cpu.user, after.cpu.system - before.cpu.system];
+      process.stdout.write(
+        `${((user + system) / made).toFixed(1)} µs of the host's thread a step, ${(system / made).toFixed(1)} of them the system's; ` +
+          `${made} steps of ${((after.decodeTokens - before.decodeTokens) / made).toFixed(1)} rows from ${context} tokens of context on, ` +
+          `${Math.round((100 * (after.stepsAhead - before.stepsAhead)) / made)} % ahead\n`,
+      );
+    }
+  } finally {
+    await worker.terminate();
+    await host.close();
+    await backend.dispose();
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+/** The counts and this thread's processor time (µs) when so many tokens have been decoded. */
+async function counted(host: GpuHost, decoded: number) {
+  const [engine] = host.engines;
+  if (!engine) throw new Error('the host has no model');
+  const { stats } = engine;
+  while (stats.decodeTokens < decoded) await sleep(1);
+  const { batches, stepsAhead, decodeTokens } = stats;
+  return { batches, stepsAhead, decodeTokens, cpu: process.threadCpuUsage() };
+}
+
+/** A device that computes nothing, at once. */
+class IdleBackend implements Backend {
+  readonly name = 'cuda';
+  readonly precision = 'none';
+  readonly device = { name: 'idle' };
+  readonly config: ModelConfig;
+  readonly pageSize: number;
+  readonly pageCount: number;
+  readonly pageBytes = 4;
+  readonly checksSlots = true;
+  readonly ahead = true;
+  readonly #output: SequenceOutput = {
+    ...{ kind: 'top', topK: 1, tokens: NONE, logProbabilities: new Float32Array(), drawn: Uint32Array.of(7) },
+  };
+
+  constructor(config: ModelConfig, { pageSize, pageCount }: { readonly pageSize: number; readonly pageCount: number }) {
+    this.config = config;
+    this.pageSize = pageSize;
+    this.pageCount = pageCount;
+  }
+
+  async forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]> {
+    return batch.map(({ output }) => (output.kind === 'top' ? this.#output : { kind: 'none' }));
+  }
+
+  loadAdapter = nothing;
+  project = nothing;
+  score = nothing;
+  copySlots(): void {}
+  readPage(): void {}
+  writePage(): void {}
+  async dispose(): Promise<void> {}
+}
+
+async function nothing(): Promise<never> {
+  throw new Error('an idle device has nothing to tell');
+}
+
+function pagesFor(tokens: number): number {
+  return Math.ceil(tokens / PAGE_SIZE) + 1;
+}
+
+async function decodeAll({ address, way, runs, context, steps, rounds }: Clients): Promise<void> {
+  const connection = await GpuHostConnection.connect(address);
+  const decode = way === 'run' ? decodeRun : decodeSteps;
+  const count = pagesFor(context + steps);
+  for (let round = 0; round < rounds; round++) {
+    const ready = await Promise.all(
+      Array.from({ length: runs }, async (_, i) => {
+        const inferlet = connection.openInferlet({ id: `${round}-${i}`, maxPages: count, arrival: i });
+        const queue = inferlet.createQueue('tiny');
+        const pages = must(inferlet.allocatePages(queue, count));
+        await prefill(inferlet, queue, pages, context, i);
+        return { inferlet, queue, pages };
+      }),
+    );
+    await Promise.all(ready.map(({ inferlet, queue, pages }) => decode(inferlet, queue, pages, context, steps)));
+    await Promise.all(ready.map(({ inferlet }) => inferlet.close()));
+  }
+}
+
+type Decode = (
+  inferlet: GpuInferlet,
+  queue: number,
+  pages: Uint32Array,
+  context: number,
+  steps: number,
+) => Promise<void>;
+
+const decodeRun: Decode = async (inferlet, queue, pages, context, steps) => {
+  const rest = { position: context, pages, maxTokens: steps, sampler: SAMPLER, stopTokens: NONE };
+  const run = inferlet.run(queue, { token: 1, ...rest });
+  while (must(await run.next()).finished === undefined);
+};
+
+/** Names the pages that hold something and the one that is written, as the guest library does. */
+const decodeSteps: Decode = async (inferlet, queue, pages, context, steps) => {
+  let token = Uint32Array.of(1);
+  for (let position = context; position < context + steps; position++) {
+    const at = Math.floor(position / PAGE_SIZE);
+    const inPages = pages.slice(0, Math.ceil(position / PAGE_SIZE));
+    const rest = { inPages, outPages: pages.slice(at, at + 1), mask: undefined, rows: 1 };
+    const request = { tokens: token, positions: Uint32Array.of(position), ...rest };
+    const result = await inferlet.step(queue, { ...request, output: { tag: 'sample', val: SAMPLER } });
+    token = Uint32Array.from(must(result).tokens);
+  }
+};
+
+/** No two of them begin alike, so nobody's keys stand in for another's. */
+async function prefill(inferlet: GpuInferlet, queue: number, pages: Uint32Array, context: number, seed: number) {
+  for (let from = 0; from < context; from += PREFILL_TOKENS) {
+    const positions = range(from, Math.min(context, from + PREFILL_TOKENS));
+    const tokens = positions.map((position) => 3 + ((position + seed) % 90));
+    const rest = { inPages: pages, outPages: pages, mask: undefined, rows: 0 };
+    must(await inferlet.step(queue, { tokens, positions, ...rest, output: { tag: 'none' } }));
+  }
+}
+
+if (isMainThread) await main();
+else await decodeAll(workerData as Clients);
