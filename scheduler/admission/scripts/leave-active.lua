@@ -39,7 +39,8 @@ local id, now, runtimeId, mode, prefix, token = ARGV[1], ARGV[4], ARGV[9], ARGV[
 if redis.call('HGET', job, 'pb') ~= runtimeId or (token ~= '' and redis.call('GET', job .. ':lock') ~= token) then
   return 'not-held'
 end
-if redis.call('LREM', active, 1, id) == 0 then
+-- The oldest ones are at its tail.
+if redis.call('LREM', active, -1, id) == 0 then
   return 'not-held'
 end
 redis.call('DEL', job .. ':lock')
@@ -53,7 +54,10 @@ local status, epoch, seq, owner, restartable, attempts, cancelReason, arrival, t
   'epoch', 'seq', 'runtimeId', 'restartable', 'attempts', 'cancelReason', 'arrival', 'tenant', 'inboxCut'))
 
 if status ~= 'queued' and status ~= 'running' then
-  leaveAdmission(prefix, nil, id, now)
+  -- Its end has taken it out of the ledger, unless its record was lost.
+  if redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 1 then
+    leaveAdmission(prefix, nil, id, now)
+  end
   drop()
   return 'dropped'
 end

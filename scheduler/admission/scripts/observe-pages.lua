@@ -12,29 +12,51 @@
 local KEPT = 64
 
 local key = KEYS[1]
-local peaks = {}
-for _, field in ipairs(redis.call('HKEYS', key)) do
-  local model = string.match(field, '^peaks:(.*)$')
+local known, peaks = {}, {}
+local fields = redis.call('HGETALL', key)
+for i = 1, #fields, 2 do
+  known[fields[i]] = fields[i + 1]
+  local model = string.match(fields[i], '^peaks:(.*)$')
   if model then
-    peaks[model] = 0
+    peaks[model] = '0'
   end
 end
 for i = 2, #ARGV, 2 do
-  peaks[ARGV[i]] = tonumber(ARGV[i + 1])
+  peaks[ARGV[i]] = ARGV[i + 1]
 end
+
+-- The sample of that rank from above, which is one of the first few.
+local function largest(samples, rank)
+  local top = {}
+  for _, sample in ipairs(samples) do
+    local at = #top
+    while at > 0 and top[at] < sample do
+      at = at - 1
+    end
+    if at < rank then
+      table.insert(top, at + 1, sample)
+      top[rank + 1] = nil
+    end
+  end
+  return top[rank]
+end
+
+local learned = { 'runs', tonumber(known.runs or 0) + 1 }
 for model, peak in pairs(peaks) do
-  local samples = {}
-  for sample in string.gmatch(redis.call('HGET', key, 'peaks:' .. model) or '', '%d+') do
+  local before, samples = known['peaks:' .. model], {}
+  local text = before and before .. ' ' .. peak or peak
+  for sample in string.gmatch(text, '%d+') do
     samples[#samples + 1] = tonumber(sample)
   end
-  samples[#samples + 1] = peak
   if #samples > KEPT then
     table.remove(samples, 1)
+    text = string.match(text, '^%d+ (.*)$')
   end
-  local text = table.concat(samples, ' ')
-  table.sort(samples)
-  redis.call('HSET', key, 'peaks:' .. model, text, 'pages:' .. model, samples[math.ceil(0.95 * #samples)])
+  learned[#learned + 1] = 'peaks:' .. model
+  learned[#learned + 1] = text
+  learned[#learned + 1] = 'pages:' .. model
+  learned[#learned + 1] = largest(samples, #samples - math.ceil(0.95 * #samples) + 1)
 end
-redis.call('HINCRBY', key, 'runs', 1)
+redis.call('HSET', key, unpack(learned))
 redis.call('PEXPIRE', key, ARGV[1])
 return 1

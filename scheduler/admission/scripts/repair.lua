@@ -134,9 +134,11 @@ for name in pairs(tenants) do
   redis.call('PERSIST', prefix .. ':admission:tenant:' .. name)
 end
 local cursor, some = unpack(redis.call('SSCAN', prefix .. ':admission:tenants', tenantsFrom or '0', 'COUNT', TENANTS_LOOKED_AT))
-local a = refreshCapacity(openAdmission(prefix, now))
 for _, name in ipairs(some) do
   check(prefix .. ':admission:tenant:' .. name, 'held:', tenants[name] or { running = 0 })
+end
+local a = refreshCapacity(openAdmission(prefix, now))
+for _, name in ipairs(some) do
   settle(a, name)
 end
 admit(a)

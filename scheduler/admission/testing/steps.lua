@@ -30,6 +30,7 @@ local function change(now, tenant)
 end
 
 local function set(key, field, value)
+  quotasRead = {}
   if value == nil or value == cjson.null then
     redis.call('HDEL', key, field)
   else

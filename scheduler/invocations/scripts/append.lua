@@ -22,8 +22,8 @@
 ]]
 local record, events = KEYS[1], KEYS[2]
 local firstSeq = tonumber(ARGV[3])
-local status, epoch, seq, bytes, account, fn, spoken = unpack(redis.call('HMGET', record, 'status', 'epoch', 'seq', 'bytes', 'account',
-  'function', 'firstMessageAt'))
+local status, epoch, seq, bytes, account, fn, spoken, root, ownBytes = unpack(redis.call('HMGET', record, 'status', 'epoch', 'seq', 'bytes',
+  'account', 'function', 'firstMessageAt', 'rootKey', 'familyBytes'))
 
 if not status then
   return 0
@@ -73,9 +73,9 @@ end
 if bytes + added > tonumber(ARGV[5]) then
   return -2
 end
-local family = familyOf(record)
-local familyAdded = added + count * EVENT_BYTES
-if tonumber(redis.call('HGET', family, 'familyBytes') or 0) + familyAdded > tonumber(ARGV[9]) then
+local family, familyBytes = familyOf(record, root, ownBytes)
+familyBytes = familyBytes + added + count * EVENT_BYTES
+if familyBytes > tonumber(ARGV[9]) then
   return -2
 end
 
@@ -97,6 +97,6 @@ for i = 11, #ARGV, 2 do
   current = current + 1
 end
 redis.call('HSET', record, 'seq', last, 'bytes', bytes + added)
-redis.call('HINCRBY', family, 'familyBytes', familyAdded)
+redis.call('HSET', family, 'familyBytes', familyBytes)
 redis.call('PUBLISH', ARGV[1], table.concat(live, '\0'))
 return appended()

@@ -23,8 +23,9 @@
 --- @include "../../admission/scripts/include/admission.lua"
 
 local record = KEYS[1]
-local status, epoch, seq, attempts, restartable, token, submittedAt, requeuedAt, usageBefore, usageNow = unpack(redis.call('HMGET', record,
-  'status', 'epoch', 'seq', 'attempts', 'restartable', 'token', 'submittedAt', 'requeuedAt', 'usageBefore', 'usageNow'))
+local status, epoch, seq, attempts, restartable, token, submittedAt, requeuedAt, usageBefore, usageNow, account, fn, prefix, id =
+  unpack(redis.call('HMGET', record, 'status', 'epoch', 'seq', 'attempts', 'restartable', 'token', 'submittedAt', 'requeuedAt', 'usageBefore',
+    'usageNow', 'account', 'function', 'prefix', 'id'))
 local queuedAt = tonumber(requeuedAt or submittedAt)
 usageBefore, usageNow = usageBefore or '', usageNow or ''
 
@@ -32,7 +33,8 @@ if not status then
   return {0, 'unknown'}
 end
 if status == 'running' and token == ARGV[3] then
-  return {1, tonumber(epoch), tonumber(seq) + 1, tonumber(attempts), queuedAt, usageBefore, usageNow, attemptLimits(record, tonumber(ARGV[2]))}
+  return {1, tonumber(epoch), tonumber(seq) + 1, tonumber(attempts), queuedAt, usageBefore, usageNow,
+    attemptLimits(account, fn, tonumber(ARGV[2]))}
 end
 if status == 'running' or (status == 'queued' and tonumber(attempts) > 0 and restartable ~= '1') then
   return {0, 'already-ran'}
@@ -47,9 +49,8 @@ end
 
 -- Not the next number only: should Redis lose this write, the epoch of the attempt that begins in its stead must be another one.
 local nextEpoch = math.max(tonumber(epoch) + 1, tonumber(ARGV[2]))
-local attempt = redis.call('HINCRBY', record, 'attempts', 1)
-local prefix, id = unpack(redis.call('HMGET', record, 'prefix', 'id'))
-redis.call('HSET', record, 'status', 'running', 'epoch', nextEpoch, 'runtimeId', ARGV[1], 'startedAt', ARGV[2], 'token', ARGV[3],
+local attempt = tonumber(attempts) + 1
+redis.call('HSET', record, 'attempts', attempt, 'status', 'running', 'epoch', nextEpoch, 'runtimeId', ARGV[1], 'startedAt', ARGV[2], 'token', ARGV[3],
   'cancelsKey', ARGV[4], 'cancelChannel', ARGV[5])
 beginAdmitted(prefix, id, ARGV[2])
-return {1, nextEpoch, tonumber(seq) + 1, attempt, queuedAt, usageBefore, usageNow, attemptLimits(record, tonumber(ARGV[2]))}
+return {1, nextEpoch, tonumber(seq) + 1, attempt, queuedAt, usageBefore, usageNow, attemptLimits(account, fn, tonumber(ARGV[2]))}

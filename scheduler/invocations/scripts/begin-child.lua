@@ -31,10 +31,10 @@
 local record, parent, deadlines, listing, children = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, submittedAt, deadlineMs, runtimeId = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[6]
 
-local status, token, epoch, seq = unpack(redis.call('HMGET', record, 'status', 'token', 'epoch', 'seq'))
+local status, token, epoch, seq, account, fn = unpack(redis.call('HMGET', record, 'status', 'token', 'epoch', 'seq', 'account', 'function'))
 if status then
   if status == 'running' and token == ARGV[7] then
-    return {1, tonumber(epoch), tonumber(seq) + 1, attemptLimits(record, tonumber(ARGV[9]))}
+    return {1, tonumber(epoch), tonumber(seq) + 1, attemptLimits(account, fn, tonumber(ARGV[9]))}
   end
   return {0, 'already-ran'}
 end
@@ -57,8 +57,8 @@ redis.call('HSET', record, 'id', id, 'status', 'running', 'epoch', ARGV[9], 'att
 redis.call('HSET', children, id, runtimeId)
 addUnfinished(given, id)
 redis.call('ZADD', deadlines, submittedAt + deadlineMs, id)
-listOpen(record, id, submittedAt, ARGV[10], ARGV[4], tonumber(ARGV[5]))
+listOpen(listing, given['function'], id, submittedAt, ARGV[10], ARGV[4], tonumber(ARGV[5]))
 -- Its parent was the request; it is an invocation all the same.
-local account, fn = unpack(redis.call('HMGET', record, 'account', 'function'))
+account, fn = given.account, given['function']
 count(account, fn, tonumber(ARGV[9]), {[INVOCATIONS] = 1})
-return {1, tonumber(ARGV[9]), 1, attemptLimits(record, tonumber(ARGV[9]))}
+return {1, tonumber(ARGV[9]), 1, attemptLimits(account, fn, tonumber(ARGV[9]))}

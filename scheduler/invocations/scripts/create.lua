@@ -78,7 +78,7 @@ redis.call('HSET', record, 'id', id, 'status', 'queued', 'arrival', arrival, 'ep
   'submittedAt', ARGV[2], 'deadlineMs', ARGV[3], 'listing', listing, unpack(ARGV, 10, #ARGV - 1))
 addUnfinished(given, id)
 redis.call('ZADD', deadlines, submittedAt + deadlineMs, id)
-listOpen(record, id, submittedAt, ARGV[9], ARGV[5], tonumber(ARGV[6]))
+listOpen(listing, fn, id, submittedAt, ARGV[9], ARGV[5], tonumber(ARGV[6]))
 countRequest(account, fn, now, limits)
 -- A BullMQ job from here on, which its runtime gets as it is; admission hands it to BullMQ's lists.
 redis.call('HSET', KEYS[7], 'name', 'invoke', 'data', '{"arrival":' .. arrival .. ',' .. string.sub(ARGV[#ARGV], 2), 'opts', '{}',

@@ -47,7 +47,7 @@ end
 if total > tonumber(ARGV[8]) then
   return -3
 end
-local family = familyOf(record)
+local family = familyOf(record, redis.call('HGET', record, 'rootKey'))
 if tonumber(redis.call('HGET', family, 'familyFileBytes') or 0) + added > tonumber(ARGV[9]) then
   return -4
 end

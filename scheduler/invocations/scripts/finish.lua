@@ -27,7 +27,7 @@
 --- @include "./include/end-invocation.lua"
 --- @include "./include/family.lua"
 
-local status, epoch, seq = unpack(redis.call('HMGET', KEYS[1], 'status', 'epoch', 'seq'))
+local status, epoch, seq, root, ownBytes = unpack(redis.call('HMGET', KEYS[1], 'status', 'epoch', 'seq', 'rootKey', 'familyBytes'))
 if not status then
   return 0
 end
@@ -44,12 +44,12 @@ if tonumber(ARGV[10]) ~= tonumber(seq) + 1 then
   return {-3, tonumber(seq)}
 end
 
-local family = familyOf(KEYS[1])
-local added = #ARGV[12] + EVENT_BYTES
-if ARGV[11] == 'result' and tonumber(redis.call('HGET', family, 'familyBytes') or 0) + added > tonumber(ARGV[17]) then
+local family, familyBytes = familyOf(KEYS[1], root, ownBytes)
+familyBytes = familyBytes + #ARGV[12] + EVENT_BYTES
+if ARGV[11] == 'result' and familyBytes > tonumber(ARGV[17]) then
   return -2
 end
-redis.call('HINCRBY', family, 'familyBytes', added)
+redis.call('HSET', family, 'familyBytes', familyBytes)
 
 local a = endArguments()
 a.epoch = epoch

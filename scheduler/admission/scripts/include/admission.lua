@@ -51,25 +51,6 @@ local function exact(number)
   return string.format('%.17g', number)
 end
 
-local function pairsOf(list)
-  local all = {}
-  for i = 1, #list, 2 do
-    all[list[i]] = list[i + 1]
-  end
-  return all
-end
-
--- Fields that begin with `start`, as numbers by the rest of their names.
-local function numbersBy(start, fields)
-  local all = {}
-  for name, value in pairs(fields) do
-    if string.sub(name, 1, #start) == start then
-      all[string.sub(name, #start + 1)] = tonumber(value)
-    end
-  end
-  return all
-end
-
 -- How much of a resource a tenant holds at most while it counts as one that holds little.
 local function ownOf(reserve)
   return reserve > 0 and math.max(1, math.floor(reserve / 2)) or 0
@@ -85,52 +66,65 @@ local function reckonReserve(a)
   end
 end
 
+-- Everything that a script needs is read here and when a tenant is first looked at, is changed in `a` alone, and is written by `closeAdmission`.
 function openAdmission(prefix, now)
   local base = prefix .. ':admission:'
-  local state = pairsOf(redis.call('HGETALL', base .. 'state'))
-  local capacity = pairsOf(redis.call('HGETALL', base .. 'capacity'))
   local a = {
     prefix = prefix,
     base = base,
     queue = prefix .. ':bull:invocations:',
     now = tonumber(now),
-    time = tonumber(state.time or 0),
-    latest = tonumber(state.latest or 0),
-    order = tonumber(state.order or 0),
-    settling = state.settling,
-    settledSlots = tonumber(state.ownSlots or 0),
-    usedSlots = tonumber(state.slots or 0),
-    used = numbersBy('pages:', state),
-    slots = tonumber(capacity.slots or 0),
-    express = tonumber(capacity.express or 0),
-    usedExpress = tonumber(state.express or 0),
-    pace = tonumber(capacity.pace or 0),
-    starts = tonumber(capacity.starts or 0),
-    reserve = tonumber(capacity.reserve or 0),
-    pages = numbersBy('pages:', capacity),
-    spread = capacity.spread,
+    used = {},
+    pages = {},
     hosts = {},
     free = {},
     apart = {},
     started = 0,
     limits = {},
+    tenants = {},
+    -- Models of which `used` has changed.
+    reused = {},
   }
-  for field, value in pairs(capacity) do
-    local runtimeId = string.match(field, '^apart:(.*)$')
-    if runtimeId then
-      a.apart[runtimeId] = cjson.decode(value)
-    elseif string.sub(field, 1, 6) == 'hosts:' then
-      a.hosts[string.sub(field, 7)] = value
-    elseif string.sub(field, 1, 5) == 'free:' then
-      a.free[string.sub(field, 6)] = value
+  local state, fields = {}, redis.call('HGETALL', base .. 'state')
+  for i = 1, #fields, 2 do
+    local field, value = fields[i], fields[i + 1]
+    if string.sub(field, 1, 6) == 'pages:' then
+      a.used[string.sub(field, 7)] = tonumber(value)
+    else
+      state[field] = value
     end
   end
+  local capacity = {}
+  fields = redis.call('HGETALL', base .. 'capacity')
+  for i = 1, #fields, 2 do
+    local field, value = fields[i], fields[i + 1]
+    local kind, name = string.match(field, '^(%l+):(.*)$')
+    if not kind then
+      capacity[field] = value
+    elseif kind == 'pages' then
+      a.pages[name] = tonumber(value)
+    elseif kind == 'apart' then
+      a.apart[name] = cjson.decode(value)
+    elseif kind == 'hosts' or kind == 'free' then
+      a[kind][name] = value
+    end
+  end
+  a.opened = state
+  a.time = tonumber(state.time or 0)
+  a.latest = tonumber(state.latest or 0)
+  a.order = tonumber(state.order or 0)
+  a.settling = state.settling
+  a.settledSlots = tonumber(state.ownSlots or 0)
+  a.usedSlots = tonumber(state.slots or 0)
+  a.usedExpress = tonumber(state.express or 0)
+  a.slots = tonumber(capacity.slots or 0)
+  a.express = tonumber(capacity.express or 0)
+  a.pace = tonumber(capacity.pace or 0)
+  a.starts = tonumber(capacity.starts or 0)
+  a.reserve = tonumber(capacity.reserve or 0)
+  a.spread = capacity.spread
   reckonReserve(a)
   return a
-end
-
-function closeAdmission(a)
-  redis.call('HSET', a.base .. 'state', 'time', exact(a.time), 'latest', exact(a.latest), 'order', exact(a.order))
 end
 
 local function lineOf(a, tenant)
@@ -141,25 +135,99 @@ local function recordOf(a, id)
   return a.prefix .. ':invocation:' .. id
 end
 
+-- A tenant as this script has it. `turn` is its place in the turns, false for none, nil as long as nobody has asked; `moved` when that is not written
+-- yet. What is to be written at the end: `holds` (running, finish, and `held` of the models in `reheld`), `headChanged`, `comes` and `goes` (to and from
+-- those with anything that waits or is admitted).
 local function openTenant(a, name)
-  local key = a.base .. 'tenant:' .. name
-  local tenant = { name = name, key = key, running = 0, finish = 0, held = {}, head = nil, need = {} }
-  local fields = redis.call('HGETALL', key)
+  local tenant = a.tenants[name]
+  if tenant then
+    return tenant
+  end
+  tenant = { name = name, key = a.base .. 'tenant:' .. name, running = 0, finish = 0, overtaken = 0, held = {}, need = {}, reheld = {} }
+  a.tenants[name] = tenant
+  local fields = redis.call('HGETALL', tenant.key)
   for i = 1, #fields, 2 do
     local field, value = fields[i], fields[i + 1]
-    if field == 'running' or field == 'finish' then
-      tenant[field] = tonumber(value)
-    elseif field == 'head' then
+    if field == 'head' then
       tenant.head = value
-    elseif field == 'need' then
-      tenant.need = cjson.decode(value)
-    elseif field == 'short' then
-      tenant.short = cjson.decode(value)
-    elseif field ~= 'overtaken' then
+    elseif field == 'need' or field == 'short' then
+      tenant[field] = cjson.decode(value)
+    elseif string.sub(field, 1, 5) == 'held:' then
       tenant.held[string.sub(field, 6)] = tonumber(value)
+    else
+      tenant[field] = tonumber(value)
     end
   end
   return tenant
+end
+
+-- Sums by model that have changed: the fields to set and those to drop, since there are none of zero.
+local function changedSums(prefix, sums, changed, set, dropped)
+  for model in pairs(changed) do
+    if sums[model] == 0 then
+      dropped[#dropped + 1] = prefix .. model
+    else
+      set[#set + 1] = prefix .. model
+      set[#set + 1] = sums[model]
+    end
+  end
+end
+
+local function write(key, set, dropped)
+  if #set > 0 then
+    redis.call('HSET', key, unpack(set))
+  end
+  if #dropped > 0 then
+    redis.call('HDEL', key, unpack(dropped))
+  end
+end
+
+local function closeTenant(a, tenant)
+  local set, dropped = {}, {}
+  if tenant.holds then
+    set = { 'running', tenant.running, 'finish', tenant.finish }
+    changedSums('held:', tenant.held, tenant.reheld, set, dropped)
+  end
+  if tenant.headChanged and tenant.head then
+    for field, value in pairs({ head = tenant.head, need = cjson.encode(tenant.need), overtaken = tenant.overtaken }) do
+      set[#set + 1] = field
+      set[#set + 1] = value
+    end
+    if tenant.short then
+      set[#set + 1] = 'short'
+      set[#set + 1] = cjson.encode(tenant.short)
+    else
+      dropped[#dropped + 1] = 'short'
+    end
+  elseif tenant.headChanged then
+    for _, field in ipairs({ 'head', 'need', 'overtaken', 'short' }) do
+      dropped[#dropped + 1] = field
+    end
+  end
+  write(tenant.key, set, dropped)
+  if tenant.comes then
+    redis.call('PERSIST', tenant.key)
+    redis.call('SADD', a.base .. 'tenants', tenant.name)
+  end
+  if tenant.goes then
+    redis.call('SREM', a.base .. 'tenants', tenant.name)
+    redis.call('PEXPIRE', tenant.key, FORGET_MS)
+  end
+end
+
+function closeAdmission(a)
+  for _, tenant in pairs(a.tenants) do
+    closeTenant(a, tenant)
+  end
+  local set, dropped = {}, {}
+  for field, value in pairs({ time = a.time, latest = a.latest, order = a.order, slots = a.usedSlots, express = a.usedExpress }) do
+    if tonumber(a.opened[field] or 0) ~= value then
+      set[#set + 1] = field
+      set[#set + 1] = value
+    end
+  end
+  changedSums('pages:', a.used, a.reused, set, dropped)
+  write(a.base .. 'state', set, dropped)
 end
 
 local function dropJob(a, id)
@@ -167,11 +235,24 @@ local function dropJob(a, id)
   redis.call('DEL', job, job .. ':lock', job .. ':logs', job .. ':dependencies', job .. ':processed', job .. ':failed', job .. ':unsuccessful')
 end
 
--- The first invocation of a line that still waits; others have no business there. `known` was looked at when it became the head.
+-- What the record of a head says that admission heeds: `status` and the rest as expected-pages.lua names it.
+local function readHead(a, id)
+  local head = {}
+  head.status, head.declared, head.first, head.least, head.learnedKey, head.shortAt = unpack(redis.call('HMGET', recordOf(a, id), 'status',
+    'declaredPages', 'firstModel', 'leastPages', 'learnedKey', 'shortAt'))
+  return head
+end
+
+-- The first invocation of a line that still waits, and its record where that was read; others have no business there. `known` was looked at when
+-- it became the head.
 local function headOf(a, tenant, known)
   local line = lineOf(a, tenant)
   local id = redis.call('ZRANGE', line, 0, 0)[1]
-  while id and id ~= known and (redis.call('HGET', recordOf(a, id), 'status') ~= 'queued' or redis.call('EXISTS', a.queue .. id) == 0) do
+  while id and id ~= known do
+    local record = readHead(a, id)
+    if record.status == 'queued' and redis.call('EXISTS', a.queue .. id) == 1 then
+      return id, record
+    end
     redis.call('ZREM', line, id)
     dropJob(a, id)
     id = redis.call('ZRANGE', line, 0, 0)[1]
@@ -197,60 +278,69 @@ local function mayStart(a, tenant, limits)
   return pages <= limits.pages
 end
 
-local function leaveTurns(a, name)
-  redis.call('ZREM', a.base .. 'turns', name)
-  redis.call('ZREM', a.base .. 'modest', name)
-  redis.call('ZREM', a.base .. 'kept', name)
+local function leaveTurns(a, tenant)
+  if tenant.turn ~= false and redis.call('ZREM', a.base .. 'turns', tenant.name) == 1 then
+    redis.call('ZREM', a.base .. 'modest', tenant.name)
+    redis.call('ZREM', a.base .. 'kept', tenant.name)
+  end
+  tenant.turn, tenant.moved = false, nil
+end
+
+local function takeTurn(a, tenant, turn)
+  tenant.turn, tenant.moved = turn, nil
+  redis.call('ZADD', a.base .. 'turns', turn, tenant.name)
+end
+
+-- Its place in the turns, or false.
+local function turnOf(a, tenant)
+  if tenant.turn == nil then
+    tenant.turn = tonumber(redis.call('ZSCORE', a.base .. 'turns', tenant.name)) or false
+  end
+  return tenant.turn
 end
 
 -- Puts a tenant where it belongs after its line, its limits or what it holds have changed; `anew`: what its head needs is worked out again.
 function settle(a, name, anew)
   local tenant = openTenant(a, name)
-  local turns, modest = a.base .. 'turns', a.base .. 'modest'
-  local head = headOf(a, name, tenant.head)
+  local modest = a.base .. 'modest'
+  local head, record = headOf(a, name, tenant.head)
   if not head then
-    leaveTurns(a, name)
-    redis.call('HDEL', tenant.key, 'head', 'need', 'overtaken', 'short')
-    if tenant.running == 0 then
-      redis.call('SREM', a.base .. 'tenants', name)
-      redis.call('PEXPIRE', tenant.key, FORGET_MS)
-    end
+    leaveTurns(a, tenant)
+    tenant.headChanged = tenant.headChanged or tenant.head ~= nil
+    tenant.head, tenant.short, tenant.need, tenant.overtaken = nil, nil, {}, 0
+    tenant.goes = tenant.running == 0
     return
-  end
-  if head ~= tenant.head then
-    tenant.need = placed(a, name, head, expectedPages(a, recordOf(a, head)))
-    redis.call('HSET', tenant.key, 'head', head, 'need', cjson.encode(tenant.need), 'overtaken', 0)
-    local since, pages = unpack(redis.call('HMGET', recordOf(a, head), 'shortAt', 'leastPages'))
-    if since then
-      local where = cjson.encode(placed(a, name, head, cjson.decode(pages)))
-      redis.call('HSET', tenant.key, 'short', '{"since":' .. since .. ',"pages":' .. where .. '}')
-    elseif tenant.short then
-      redis.call('HDEL', tenant.key, 'short')
-    end
-    redis.call('ZREM', a.base .. 'kept', name)
-  elseif anew then
-    tenant.need = placed(a, name, head, expectedPages(a, recordOf(a, head)))
-    redis.call('HSET', tenant.key, 'need', cjson.encode(tenant.need))
   end
   if not tenant.head then
-    redis.call('PERSIST', tenant.key)
-    redis.call('SADD', a.base .. 'tenants', name)
+    tenant.comes = true
+  end
+  tenant.goes = false
+  if head ~= tenant.head then
+    tenant.head, tenant.overtaken, tenant.headChanged = head, 0, true
+    tenant.need = placed(a, name, head, expectedPages(a, record))
+    tenant.short = record.shortAt and { since = tonumber(record.shortAt), pages = placed(a, name, head, cjson.decode(record.least)) } or nil
+    if turnOf(a, tenant) then
+      redis.call('ZREM', a.base .. 'kept', name)
+    end
+  elseif anew then
+    tenant.need = placed(a, name, head, expectedPages(a, readHead(a, head)))
+    tenant.headChanged = true
   end
   if not mayStart(a, tenant, tenantLimits(a, name)) then
-    leaveTurns(a, name)
+    leaveTurns(a, tenant)
     return
   end
-  local turn = redis.call('ZSCORE', turns, name)
-  if not turn then
+  if not turnOf(a, tenant) then
     -- Nobody waited: from here on all begin alike, whatever they held before.
-    if redis.call('EXISTS', turns) == 0 then
+    if redis.call('EXISTS', a.base .. 'turns') == 0 then
       a.time = math.max(a.time, a.latest)
     end
-    turn = exact(math.max(a.time, tenant.finish))
-    redis.call('ZADD', turns, turn, name)
+    takeTurn(a, tenant, math.max(a.time, tenant.finish))
+  elseif tenant.moved then
+    takeTurn(a, tenant, tenant.turn)
   end
   if tenant.running + 1 <= a.ownSlots then
-    redis.call('ZADD', modest, turn, name)
+    redis.call('ZADD', modest, tenant.turn, name)
   else
     redis.call('ZREM', modest, name)
   end

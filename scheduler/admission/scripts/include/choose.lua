@@ -64,14 +64,12 @@ end
 local function chooseNext(a)
   local ordinary = math.min(a.slots - a.reserveSlots, a.pace + a.usedExpress)
   local left = { slots = a.slots - a.usedSlots, ordinary = ordinary - a.usedSlots, pages = {} }
-  local few = redis.call('SCARD', a.base .. 'startingFew')
-  local others = redis.call('SCARD', a.base .. 'starting') - few
+  local few, others = onTheWay(a).few, onTheWay(a).others
   if left.slots < 1 or (few >= a.starts and others >= a.starts and not laneHasRoom(a)) then
     return nil
   end
   local function waits(tenant)
-    local onTheWay = tenant.running + 1 <= a.ownSlots and few or others
-    return onTheWay >= a.starts and not takesExpress(a, tenant)
+    return (tenant.running + 1 <= a.ownSlots and few or others) >= a.starts and not takesExpress(a, tenant)
   end
   for model, total in pairs(a.pages) do
     left.pages[model] = total - (a.used[model] or 0)
@@ -120,9 +118,9 @@ local function countOvertaken(a, chosen, passed)
       small = small and needed <= (a.ownPages[model] or needed)
     end
     if not (fewPages and small) then
-      local overtaken = redis.call('HINCRBY', tenant.key, 'overtaken', 1)
-      if overtaken >= MAX_OVERTAKEN then
-        redis.call('ZADD', a.base .. 'kept', redis.call('ZSCORE', a.base .. 'turns', tenant.name), tenant.name)
+      tenant.overtaken, tenant.headChanged = tenant.overtaken + 1, true
+      if tenant.overtaken >= MAX_OVERTAKEN then
+        redis.call('ZADD', a.base .. 'kept', turnOf(a, tenant), tenant.name)
       end
     end
   end

@@ -2,9 +2,9 @@
 local DEFAULT_PAGES = 4
 
 -- The KV pages that an invocation is expected to hold, by model: what its manifest declares, else what was learned of the version, else the
--- default; at least what an earlier attempt held when it was ended for others.
+-- default; at least what an earlier attempt held when it was ended for others. Of its record: `declared`, `first` (model), `least`, `learnedKey`.
 local function expectedPages(a, record)
-  local declared, first, least, learnedKey = unpack(redis.call('HMGET', record, 'declaredPages', 'firstModel', 'leastPages', 'learnedKey'))
+  local declared, first = record.declared, record.first
   if not first then
     for place in pairs(a.pages) do
       local model = string.match(place, '^[^@]+')
@@ -17,16 +17,17 @@ local function expectedPages(a, record)
     all = first and { [first] = number } or {}
   elseif declared then
     all = cjson.decode(declared)
-  elseif learnedKey and redis.call('EXISTS', learnedKey) == 1 then
-    local learned = redis.call('HGETALL', learnedKey)
+  else
+    local learned = record.learnedKey and redis.call('HGETALL', record.learnedKey) or {}
     for i = 1, #learned, 2 do
       local model = string.match(learned[i], '^pages:(.*)$')
       all[model or ''] = model and tonumber(learned[i + 1])
     end
-  elseif first then
-    all[first] = DEFAULT_PAGES
+    if first and not learned[1] then
+      all[first] = DEFAULT_PAGES
+    end
   end
-  for model, count in pairs(least and cjson.decode(least) or {}) do
+  for model, count in pairs(record.least and cjson.decode(record.least) or {}) do
     all[model] = math.max(all[model] or 0, count)
   end
   for model, count in pairs(all) do

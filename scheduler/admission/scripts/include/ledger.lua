@@ -11,17 +11,11 @@ local function shareOf(a, need)
 end
 
 local function addUsed(a, tenant, pages, sign)
-  local state = a.base .. 'state'
-  a.usedSlots = redis.call('HINCRBY', state, 'slots', sign)
-  redis.call('HINCRBY', tenant.key, 'running', sign)
+  a.usedSlots = a.usedSlots + sign
+  tenant.running, tenant.holds = tenant.running + sign, true
   for model, count in pairs(pages) do
-    a.used[model] = redis.call('HINCRBY', state, 'pages:' .. model, sign * count)
-    if a.used[model] == 0 then
-      redis.call('HDEL', state, 'pages:' .. model)
-    end
-    if redis.call('HINCRBY', tenant.key, 'held:' .. model, sign * count) == 0 then
-      redis.call('HDEL', tenant.key, 'held:' .. model)
-    end
+    a.used[model], a.reused[model] = (a.used[model] or 0) + sign * count, true
+    tenant.held[model], tenant.reheld[model] = (tenant.held[model] or 0) + sign * count, true
   end
 end
 
@@ -34,25 +28,24 @@ local function enterLedger(a, tenant, id, need, turn, place, lane)
   redis.call('HSET', a.base .. 'ledger', id, cjson.encode({ tenant = tenant.name, at = a.now, share = exact(share), pages = need,
     place = exact(place), lane = lane }))
   if lane then
-    a.usedExpress = redis.call('HINCRBY', a.base .. 'state', 'express', 1)
+    a.usedExpress = a.usedExpress + 1
   end
   addUsed(a, tenant, need, 1)
-  redis.call('HSET', tenant.key, 'finish', exact(finish))
-  return finish
+  tenant.finish = finish
 end
 
 -- Admits the head of a tenant's line: into the ledger, and into the list that runtimes fetch from. One of a tenant that holds little goes
 -- ahead of as many as may be on their way.
 local function start(a, tenant)
-  local id, turns = tenant.head, a.base .. 'turns'
+  local id, turn = tenant.head, turnOf(a, tenant)
   local ahead = tenant.running + 1 <= a.ownSlots
   a.order = a.order + 1
   local place = ahead and a.order - a.starts or a.order
-  local turn = tonumber(redis.call('ZSCORE', turns, tenant.name))
   local lane = takesExpress(a, tenant) and 'express' or nil
   a.time = math.max(a.time, turn)
   a.started = a.started + 1
-  redis.call('ZADD', turns, exact(enterLedger(a, tenant, id, tenant.need, turn, place, lane)), tenant.name)
+  enterLedger(a, tenant, id, tenant.need, turn, place, lane)
+  tenant.turn, tenant.moved = tenant.finish, true
   enterLane(a, id, lane, ahead)
   if tenant.short then
     redis.call('HSET', a.base .. 'claims', id, cjson.encode({ at = a.now, pages = tenant.short.pages }))
@@ -63,9 +56,8 @@ local function start(a, tenant)
   else
     redis.call('LPUSH', wait, id)
   end
-  -- What BullMQ does with a job that comes to wait: the marker wakes whoever sleeps.
+  -- What BullMQ does with a job that comes to wait: the marker wakes whoever sleeps. It tells of it as well, which nobody hears here.
   redis.call('ZADD', a.queue .. (lane and 'express-marker' or 'marker'), 0, '0')
-  redis.call('XADD', a.queue .. 'events', 'MAXLEN', '~', 100, '*', 'event', 'waiting', 'jobId', id)
   settle(a, tenant.name)
 end
 
@@ -92,19 +84,21 @@ local function leaveLedger(a, id)
   local tenant = openTenant(a, entry.tenant)
   redis.call('HDEL', a.base .. 'ledger', id)
   if entry.lane then
-    a.usedExpress = redis.call('HINCRBY', a.base .. 'state', 'express', -1)
+    a.usedExpress = a.usedExpress - 1
   end
   leaveLane(a.base, id)
+  a.way = nil
   redis.call('HDEL', a.base .. 'claims', id)
   addUsed(a, tenant, entry.pages, -1)
   leaveApart(a, id, entry.pages)
   local charge = tonumber(entry.share) * math.max(0, a.now - entry.at - LEAST_MS) / tenantLimits(a, entry.tenant).weight
   if charge > 0 then
-    local finish = tenant.finish + charge
-    a.latest = math.max(a.latest, finish)
-    redis.call('HSET', tenant.key, 'finish', exact(finish))
-    for _, kind in ipairs({ 'turns', 'modest', 'kept' }) do
-      redis.call('ZADD', a.base .. kind, 'XX', 'INCR', exact(charge), entry.tenant)
+    tenant.finish = tenant.finish + charge
+    a.latest = math.max(a.latest, tenant.finish)
+    -- Its place among the modest ones follows when it is settled.
+    tenant.turn = tonumber(redis.call('ZADD', a.base .. 'turns', 'XX', 'INCR', charge, entry.tenant)) or false
+    if tenant.turn then
+      redis.call('ZADD', a.base .. 'kept', 'XX', 'INCR', charge, entry.tenant)
     end
   end
   return entry.tenant

@@ -8,9 +8,6 @@ local function addUnfinished(given, id)
   redis.call('SADD', given.unfinishedKey, id)
 end
 
-local function removeUnfinished(record, id)
-  local unfinished = redis.call('HGET', record, 'unfinishedKey')
-  if unfinished then
-    redis.call('SREM', unfinished, id)
-  end
+local function removeUnfinished(unfinished, id)
+  redis.call('SREM', unfinished, id)
 end

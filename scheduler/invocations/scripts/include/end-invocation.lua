@@ -17,22 +17,30 @@ local UNTIL_THE_END = {'token', 'cancelsKey', 'cancelChannel', 'logs', 'logsChan
 -- id, live, inboxChannel, epoch, seq, event, data, status, code, message, usage, now, recordMs, eventsMs, logLines, logMs, filesMs, resultsMs;
 -- `added` to the counters of usage, if anything.
 local function endInvocation(a)
+  local account, fn, parent, unfinished, submittedAt, listing, idempotencyKey, idempotencyMs, webhooks, webhooksChannel, prefix, tenant, children,
+    cancels, files, contents = unpack(redis.call('HMGET', KEYS[1], 'account', 'function', 'parent', 'unfinishedKey', 'submittedAt', 'listing',
+    'idempotencyKey', 'idempotencyMs', 'webhooksKey', 'webhooksChannel', 'prefix', 'tenant', 'childrenKey', 'cancelsKey', 'filesKey',
+    'fileContentsKey'))
   redis.call('XADD', KEYS[2], a.seq .. '-0', 'e', a.event, 'd', a.data)
   redis.call('HSET', KEYS[1], 'status', a.status, 'epoch', a.epoch, 'seq', a.seq, 'endedAt', a.now, 'code', a.code, 'message', a.message,
     'usage', a.usage)
-  countEnd(KEYS[1], a.status, a.code, tonumber(a.now), a.added or {})
+  if account then
+    countEnd(account, fn, not parent, a.status, a.code, tonumber(a.now), a.added or {})
+  end
   redis.call('ZREM', KEYS[4], a.id)
   redis.call('DEL', KEYS[3])
-  removeUnfinished(KEYS[1], a.id)
+  if unfinished then
+    removeUnfinished(unfinished, a.id)
+  end
   redis.call('PEXPIRE', KEYS[1], a.recordMs)
   redis.call('PEXPIRE', KEYS[2], a.eventsMs)
   -- The outcome alone may be kept for longer than the events before it.
   if tonumber(a.resultsMs) > tonumber(a.eventsMs) then
     redis.call('SET', KEYS[1] .. ':outcome', a.event .. ' ' .. a.data, 'PX', a.resultsMs)
   end
-  listEnded(KEYS[1], a.id, a.recordMs)
-  local idempotencyKey, idempotencyMs, webhooks, webhooksChannel = unpack(redis.call('HMGET', KEYS[1], 'idempotencyKey', 'idempotencyMs',
-    'webhooksKey', 'webhooksChannel'))
+  if listing then
+    listEnded(listing, fn, a.id, submittedAt, a.recordMs)
+  end
   if idempotencyKey then
     redis.call('PEXPIRE', idempotencyKey, idempotencyMs)
   end
@@ -43,12 +51,10 @@ local function endInvocation(a)
     redis.call('PUBLISH', webhooksChannel, '')
   end
   -- It waits no more, or what it had is free for others; a child was never admitted.
-  local prefix, tenant = unpack(redis.call('HMGET', KEYS[1], 'prefix', 'tenant'))
   if prefix then
     leaveAdmission(prefix, tenant, a.id, a.now)
   end
   -- A child is listed as its runtime's until here, as is a cancel, and files live as long as events: the record says where they are.
-  local children, cancels, files, contents = unpack(redis.call('HMGET', KEYS[1], 'childrenKey', 'cancelsKey', 'filesKey', 'fileContentsKey'))
   if children then
     redis.call('HDEL', children, a.id)
   end

@@ -1,7 +1,10 @@
 -- What an invocation and all others of its root leave behind is counted in one record, the root's. A child's record says which that is.
-local function familyOf(record)
-  local root = redis.call('HGET', record, 'rootKey')
-  return root and redis.call('EXISTS', root) == 1 and root or record
+-- Answers that record and the bytes; `root` and `own` are the `rootKey` and `familyBytes` of the invocation's own record.
+local function familyOf(record, root, own)
+  if root and redis.call('EXISTS', root) == 1 then
+    return root, tonumber(redis.call('HGET', root, 'familyBytes') or 0)
+  end
+  return record, tonumber(own or 0)
 end
 
 -- An event that is stored costs more than its data.

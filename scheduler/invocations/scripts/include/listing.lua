@@ -1,14 +1,13 @@
 -- Invocations by submission time, those that have not ended apart from the ended ones, so that no number of ends hides who still runs. Of
 -- each tenant, and of each of its functions, two sorted sets: <listing>:open and <listing>:ended, <listing>:of:<function>:open and …:ended.
 -- The record says what `listing` is.
-local function listsOf(record)
-  local listing, name = unpack(redis.call('HMGET', record, 'listing', 'function'))
-  return listing and {listing, listing .. ':of:' .. name} or {}
+local function listsOf(listing, fn)
+  return {listing, listing .. ':of:' .. fn}
 end
 
 -- Lists one that has not ended, and lets go of ended ones past those bounds: how many of the tenant, of the function, and for how long.
-local function listOpen(record, id, submittedAt, keepOfTenant, keepOfFunction, keepMs)
-  for i, list in ipairs(listsOf(record)) do
+local function listOpen(listing, fn, id, submittedAt, keepOfTenant, keepOfFunction, keepMs)
+  for i, list in ipairs(listsOf(listing, fn)) do
     local ended = list .. ':ended'
     redis.call('ZADD', list .. ':open', submittedAt, id)
     redis.call('ZREMRANGEBYSCORE', ended, '-inf', submittedAt - keepMs)
@@ -16,9 +15,8 @@ local function listOpen(record, id, submittedAt, keepOfTenant, keepOfFunction, k
   end
 end
 
-local function listEnded(record, id, keepMs)
-  local submittedAt = redis.call('HGET', record, 'submittedAt')
-  for _, list in ipairs(listsOf(record)) do
+local function listEnded(listing, fn, id, submittedAt, keepMs)
+  for _, list in ipairs(listsOf(listing, fn)) do
     redis.call('ZREM', list .. ':open', id)
     redis.call('ZADD', list .. ':ended', submittedAt, id)
     redis.call('PEXPIRE', list .. ':ended', keepMs)

@@ -51,8 +51,7 @@ end
 
 -- What an attempt is told at its beginning: tokens left, KV pages that the tenant may hold, the window that has the tokens, and when the
 -- limit of pages was read; '' for no limit.
-local function attemptLimits(record, now)
-  local account, fn = unpack(redis.call('HMGET', record, 'account', 'function'))
+local function attemptLimits(account, fn, now)
   if not account then
     return '', '', '', ''
   end

@@ -20,19 +20,33 @@ local function inForce(value, now)
   return tonumber(set or value)
 end
 
--- A limit of the tenant (fn is '') or of one of its functions; nil for none.
+-- What a tenant has set of what nearly every script asks for, by name; read once in a script that changes none of it.
+local OFTEN_READ = {'#counted', 'concurrent-invocations', 'waiting-invocations', 'kv-pages', 'storage-bytes'}
+local quotasRead = {}
+
+local function oftenRead(settings)
+  if not quotasRead[settings] then
+    local values, known = redis.call('HMGET', settings, unpack(OFTEN_READ)), {}
+    for i, name in ipairs(OFTEN_READ) do
+      known[name] = values[i]
+    end
+    quotasRead[settings] = known
+  end
+  return quotasRead[settings]
+end
+
+-- A limit of the tenant (fn is '', and the quota one that is often read) or of one of its functions; nil for none.
 local function quotaLimit(account, quota, fn, now)
   if fn ~= '' then
     return inForce(redis.call('HGET', account .. ':quotas', quota .. ':' .. fn), now)
   end
-  return inForce(redis.call('HGET', account .. ':quotas', quota), now)
-    or inForce(redis.call('HGET', defaultQuotas(account), quota), now)
+  return inForce(oftenRead(account .. ':quotas')[quota], now) or inForce(oftenRead(defaultQuotas(account))[quota], now)
 end
 
 -- Every limit that counts for this function of the tenant, the shortest window first: lists of { kind, window, fn or '', limit }.
 local function countedLimits(account, fn, now)
   local settings, defaults = account .. ':quotas', defaultQuotas(account)
-  local own, usual = redis.call('HEXISTS', settings, '#counted') == 1, redis.call('HEXISTS', defaults, '#counted') == 1
+  local own, usual = oftenRead(settings)['#counted'], oftenRead(defaults)['#counted']
   local limits = {}
   if not own and not usual then
     return limits
