@@ -61,6 +61,13 @@ async function start(
   return { child, ready: JSON.parse(line) };
 }
 
+/** Ends a process; its address is free then. */
+async function end(child: ChildProcess): Promise<void> {
+  const exited = once(child, 'exit');
+  child.kill('SIGKILL');
+  await exited;
+}
+
 test('says when it is ready, serves all its models alike, and ends on SIGTERM', async () => {
   const { child, ready } = await start();
   assert.deepEqual({ ready: ready.ready, address: ready.address }, { ready: true, address });
@@ -115,8 +122,7 @@ test('a killed host leaves its runtime with errors, and the next one takes its a
   assert.equal(tagOf(await inferlet.synchronize(queue)), 'ok');
   const again = new Promise<void>((resolve) => connection.onReady(resolve));
   const { hostId } = connection;
-  child.kill('SIGKILL');
-  await once(child, 'exit');
+  await end(child);
   assert.equal(tagOf(await inferlet.synchronize(queue)), 'unavailable');
   const next = await start();
   await again;
@@ -124,7 +130,7 @@ test('a killed host leaves its runtime with errors, and the next one takes its a
   const fresh = connection.openInferlet({ id: 'y', maxPages: 16, arrival: 2 });
   assert.equal((await generate(fresh, fresh.createQueue('by-onnx'), [1, 5], 4)).length, 4);
   connection.close();
-  next.child.kill('SIGKILL');
+  await end(next.child);
 });
 
 test('one of several hosts that is not there keeps nobody waiting, and is there when it says hello', async () => {
@@ -146,7 +152,7 @@ test('one of several hosts that is not there keeps nobody waiting, and is there 
   const fresh = late.openInferlet({ id: 'fresh', maxPages: 16, arrival: 2 });
   assert.equal((await generate(fresh, fresh.createQueue('by-onnx'), [1, 5], 4)).length, 4);
   for (const connection of connections) connection.close();
-  first.child.kill('SIGKILL');
+  await end(first.child);
   rmSync(missing);
 });
 
@@ -176,8 +182,7 @@ test('persistent exports outlive a killed host, bit for bit; those of other weig
     said.set(name, await probe(inferlet, queue, pages));
     must(await inferlet.exportPages(queue, pages, 'kept/one', true));
   }
-  first.child.kill('SIGKILL');
-  await once(first.child, 'exit');
+  await end(first.child);
   connection.close();
 
   const second = await start();

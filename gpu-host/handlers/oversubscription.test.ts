@@ -176,7 +176,8 @@ test('connections that die with their inferlets in the middle of it lose no page
   const inferlet = open(steady, INFERLETS + 1);
   must(await inferlet.synchronize(inferlet.createQueue('tiny')));
   await inferlet.close();
-  assert.equal(host.host.stats().models[0]!.pages.owned, 0);
+  // The host hears of a connection's end in its own time, and what it still computes for it is held until then.
+  while (host.host.stats().models[0]!.pages.owned > 0) await new Promise((resolve) => setTimeout(resolve, 2));
   host.host.engines[0]!.memory.audit();
 });
 

@@ -20,11 +20,17 @@ describe('withLock', () => {
     let inside = 0;
     let most = 0;
     let waited = 0;
+    const { promise: allWait, resolve } = Promise.withResolvers<void>();
+    const onWait = () => {
+      if (++waited === 7) resolve();
+    };
     const enter = () =>
-      withLock(file, { pollMs: 5, onWait: () => waited++ }, async () => {
+      withLock(file, { pollMs: 5, onWait }, async () => {
         inside++;
         most = Math.max(most, inside);
-        await delay(10);
+        // The first stays until all the others have been told.
+        await allWait;
+        await delay(1);
         inside--;
       });
     await Promise.all(Array.from({ length: 8 }, enter));

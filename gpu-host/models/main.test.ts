@@ -78,8 +78,10 @@ describe('pie models', () => {
     server.files.set('/o/slow/resolve/main/config.json', { bytes, stalls: true });
     let pid = 0;
     const poll = setInterval(() => {
-      if (server.requests.some(({ method, path }) => method === 'GET' && path.includes('slow')))
-        process.kill(pid, 'SIGINT');
+      if (!server.requests.some(({ method, path }) => method === 'GET' && path.includes('slow'))) return;
+      // Once: a second one would end it on the spot.
+      clearInterval(poll);
+      process.kill(pid, 'SIGINT');
     }, 50);
     try {
       const { code, err } = await run(['pull', 'hf:o/slow'], (started) => {

@@ -72,7 +72,7 @@ async function measure(factor: number, inferlets: number): Promise<Sample> {
   await using platform = await Platform.start({ functions: false, config });
   await deploy(platform, 'pressure');
   const run = async (i: number) =>
-    terminal(await invoke(platform, 'pressure', { pages: 0, tokens: TOKENS, holdMs: 0, prompt: `Story ${i}` }));
+    terminal(await invoke(platform, 'pressure', { pages: 0, tokens: TOKENS, prompt: `Story ${i}` }));
   await run(0); // Warm.
   const start = performance.now();
   const ends: (StreamEvent | undefined)[] = await Promise.all(Array.from({ length: inferlets }, (_, i) => run(i)));

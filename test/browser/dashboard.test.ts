@@ -11,7 +11,7 @@ import { barriers, excessWidth, faintTexts, launchChromium, screenshotFolder } f
 const DESKTOP = { width: 1280, height: 800 };
 /** The narrowest phone in use. */
 const PHONE = { width: 360, height: 740 };
-const WAIT_MS = 15_000;
+const WAIT_MS = 60_000;
 
 const PAGES = [
   '',
@@ -148,8 +148,11 @@ test('a gateway that dies signs nobody out, and the page goes on by itself', () 
   open({ mayComplain: true }, async (page) => {
     await page.getByText('Live', { exact: true }).waitFor();
     const back = platform.restarted('gateway');
+    // Whoever starts it again stands still until the page has said so.
+    process.kill(platform.supervisorPid, 'SIGSTOP');
     process.kill(platform.pid('gateway'), 'SIGKILL');
-    await page.getByText('Connecting again').waitFor();
+    const said = page.getByText('Connecting again').waitFor();
+    await said.finally(() => process.kill(platform.supervisorPid, 'SIGCONT'));
     await back;
     await page.getByText('Live', { exact: true }).waitFor();
     await page.reload();
@@ -162,7 +165,9 @@ test('the overview follows what runs without being loaded again', () =>
     const tokens = page.locator('#now .tile', { hasText: 'Output tokens' }).locator('dd');
     const before = await tokens.textContent();
     const ids = await Promise.all([1, 2, 3].map((seed) => start('story', { prompt: 'Once', maxTokens: 60, seed })));
-    await until('more tokens on the overview', async () => (await tokens.textContent()) !== before, WAIT_MS);
+    await until('more tokens on the overview', async () => (await tokens.textContent()) !== before);
+    const status = async (id: string) => (await json(await platform.fetch(`/v1/invocations/${id}`))).status;
+    for (const id of ids) await until('it has succeeded', async () => (await status(id)) === 'succeeded');
     await page.goto(`${platform.url}/dashboard/invocations?function=story&status=succeeded`);
     for (const id of ids) await page.getByRole('link', { name: id }).waitFor();
     await page.getByRole('link', { name: ids[0] }).click();

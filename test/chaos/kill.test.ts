@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import type { Platform } from '#test/harness/platform.ts';
+import { type Platform, until } from '#test/harness/platform.ts';
 import { killRun, PHASES, startPlatform } from './kill-runs.ts';
 
 /** Each phase once; `npm run chaos` makes two hundred. */
@@ -18,8 +18,9 @@ test(`the runtime killed ${RUNS} times: one end for each invocation, charged for
   for (let seed = SEED; seed < SEED + RUNS; seed++) phases.add((await killRun(platform, seed)).phase);
   assert.equal(phases.size, PHASES.length);
   for (const status of ['running', 'queued']) {
-    const response = await platform.fetch(`/v1/invocations?status=${status}`);
-    const { invocations } = (await response.json()) as { invocations: readonly unknown[] };
-    assert.deepEqual(invocations, [], `nothing is left ${status}, children included`);
+    await until(`nothing is left ${status}, children included`, async () => {
+      const response = await platform.fetch(`/v1/invocations?status=${status}`);
+      return ((await response.json()) as { invocations: readonly unknown[] }).invocations.length === 0;
+    });
   }
 });

@@ -6,6 +6,8 @@ import { type KillRun, killRun, startPlatform } from './kill-runs.ts';
 const { values } = parseArgs({
   options: { runs: { type: 'string', default: '200' }, seed: { type: 'string', default: '1' } },
 });
+/** A runtime's death is known, and told to clients, within this. */
+const KNOWN_WITHIN_MS = 3000;
 const runs = Number(values.runs);
 const first = Number(values.seed);
 if (!(Number.isInteger(runs) && runs > 0 && Number.isInteger(first) && first >= 0)) {
@@ -24,7 +26,10 @@ const done: KillRun[] = [];
 const failures: string[] = [];
 for (let seed = first; seed < first + runs; seed++) {
   try {
-    done.push(await killRun(platform, seed));
+    const run = await killRun(platform, seed);
+    done.push(run);
+    for (const ms of run.knownAfterMs)
+      if (ms > KNOWN_WITHIN_MS) failures.push(`seed ${seed}: its death was told after ${ms} ms`);
   } catch (error) {
     failures.push(`seed ${seed}: ${error instanceof Error ? error.message : String(error)}`);
   }

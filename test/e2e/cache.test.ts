@@ -4,7 +4,8 @@ import os from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
 import { call, deploy, failure, modelStats } from '#test/harness/deploy.ts';
-import { Platform } from '#test/harness/platform.ts';
+import { invoke, terminal } from '#test/harness/events.ts';
+import { Platform, until } from '#test/harness/platform.ts';
 
 const PROMPT = 'Once upon a time there was a little dog who wanted to learn how to swim in the big blue lake.';
 const THEN = ' One day he';
@@ -39,7 +40,12 @@ test('a saved context outlives its inferlet, and a persistent one the GPU host; 
       const restarted = platform.restarted('gpu-host-1');
       process.kill(platform.pid('gpu-host-1'), 'SIGKILL');
       await restarted;
-      const { exports } = await eventually(() => call(platform, 'cache', { action: 'list' }));
+      // The runtime needs a moment to find the restarted host.
+      await until('its calls are answered', async () => {
+        const end = terminal(await invoke(platform, 'cache', { action: 'list' }));
+        return end?.event === 'result';
+      });
+      const { exports } = await call(platform, 'cache', { action: 'list' });
       assert.deepEqual(
         exports.map((each: { name: string; tokens: number; persistent: boolean }) => [
           each.name,
@@ -58,8 +64,7 @@ test('a saved context outlives its inferlet, and a persistent one the GPU host; 
       const refused = await failure(platform, 'cache', { action: 'open', name: 'notes/dog' });
       assert.match(refused.message, /invalid-argument/);
       assert.match(refused.message, /story|stories15m/);
-      const { pages } = await modelStats(platform);
-      assert.equal(pages.owned, 0);
+      await until('nothing is held', async () => (await modelStats(platform)).pages.owned === 0);
     }
     {
       await using platform = await keptHome(home, 32);
@@ -99,16 +104,4 @@ test('a second run of the same prompt prefills only what is new', async () => {
 
 function keptHome(home: string, bits: number): Promise<Platform> {
   return Platform.start({ home, functions: false, config: config(bits), keepHome: true });
-}
-
-/** The runtime needs a moment to find the restarted host. */
-async function eventually<T>(ask: () => Promise<T>): Promise<T> {
-  for (let attempt = 0; ; attempt++) {
-    try {
-      return await ask();
-    } catch (error) {
-      if (attempt === 20) throw error;
-      await new Promise((resolve) => setTimeout(resolve, 100));
-    }
-  }
 }

@@ -1,45 +1,45 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
-import { loadConfig } from '#infra/config.ts';
-import { EXPRESS_RUNTIME } from '#infra/runtimes.ts';
-import { invoke, readEvents, type StreamEvent, terminal, text } from '#test/harness/events.ts';
+import type { PlatformLoad } from '#gateway/app/control/operations.ts';
+import { deployWith, modelStats } from '#test/harness/deploy.ts';
+import { invoke, readEvents, type StreamEvent, say, terminal, text } from '#test/harness/events.ts';
 import { isAlive, Platform, until } from '#test/harness/platform.ts';
 
 const LONG = { prompt: '', maxTokens: 240, temperature: 0 };
-const WITHIN_MS = 5000;
+/** Goes on for longer than any of these tests, unless it is ended. */
+const ENDLESS = { mark: 'endless', tokens: 200, pauseMs: 200 };
 
 let platform: Platform;
 before(async () => {
   platform = await Platform.start({ functions: ['text-completion'] });
+  await deployWith(platform, 'counted', {});
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-/** Runs a long story, kills a process in its midst, and says how it ended and how long after the kill. */
-async function killDuring(pid: () => number): Promise<{ events: StreamEvent[]; tookMs: number }> {
-  let killedAt = 0;
-  const events = await invoke(platform, 'text-completion', LONG, {
-    onEvent: (event) => {
-      if (event.event !== 'message' || killedAt > 0) return;
-      killedAt = Date.now();
-      process.kill(pid(), 'SIGKILL');
+/** Runs something long, does something in its midst, and says how it ended. */
+async function during(name: string, input: object, act: () => void): Promise<StreamEvent[]> {
+  let acted = false;
+  const events = await invoke(platform, name, input, {
+    onEvent: ({ event }) => {
+      if (event !== 'message' || acted) return;
+      acted = true;
+      act();
     },
   });
-  assert.ok(killedAt > 0, 'the stream was under way');
-  return { events, tookMs: Date.now() - killedAt };
+  assert.ok(acted, 'the stream was under way');
+  return events;
 }
 
-/** Pages of each model that nobody holds, once nothing runs, as the GPU host counts them; those cached for later prefixes among them. */
-async function freePages(): Promise<Record<string, number>> {
-  const [host] = loadConfig(platform.environment).gpuHosts;
-  const connection = await GpuHostConnection.connect(host?.address ?? '');
-  try {
-    const stats = await connection.stats();
-    return Object.fromEntries(stats.models.map((model) => [model.name, model.pages.free + model.pages.cached]));
-  } finally {
-    connection.close();
-  }
+/** The runtimes that run something, once so many say so. */
+async function busyRuntimes(count: number): Promise<string[]> {
+  let busy: string[] = [];
+  await until(`${count} runtimes are busy`, async () => {
+    const { runtimes } = (await (await platform.fetch('/v1/load')).json()) as PlatformLoad;
+    busy = runtimes.filter(({ alive, running }) => alive && running > 0).map(({ name }) => name);
+    return busy.length === count;
+  });
+  return busy;
 }
 
 /** The server itself: the supervisor's child is the shell that holds its lifeline. */
@@ -52,43 +52,42 @@ function redisServer(): number {
 }
 
 async function nextWorks(): Promise<void> {
-  await until(
-    'the next invocation works',
-    async () => {
-      const events = await invoke(platform, 'text-completion', { ...LONG, maxTokens: 8 }).catch(() => []);
-      return terminal(events)?.event === 'result';
-    },
-    20_000,
-  );
+  await until('the next invocation works', async () => {
+    const events = await invoke(platform, 'text-completion', { ...LONG, maxTokens: 8 }).catch(() => []);
+    return terminal(events)?.event === 'result';
+  });
 }
 
 test('the GPU host dies: an error with a code, and the next invocation works', async () => {
   const restarted = platform.restarted('gpu-host-1');
-  const { events, tookMs } = await killDuring(() => platform.pid('gpu-host-1'));
+  const events = await during('counted', ENDLESS, () => process.kill(platform.pid('gpu-host-1'), 'SIGKILL'));
   assert.equal(terminal(events)?.event, 'error');
   assert.equal(terminal(events)?.data.code, 'device-lost');
-  assert.ok(tookMs < WITHIN_MS, `${tookMs} ms`);
   await restarted;
   await nextWorks();
 });
 
 test('the runtime dies: an error with a code, its pages come back, the next invocation works', async () => {
-  const before = await freePages();
-  // It is a tenant's first invocation.
-  const restarted = platform.restarted(EXPRESS_RUNTIME);
-  const { events, tookMs } = await killDuring(() => platform.pid(EXPRESS_RUNTIME));
+  await busyRuntimes(0);
+  let restarted: Promise<unknown> | undefined;
+  const events = await during('counted', ENDLESS, () => {
+    restarted = busyRuntimes(1).then(([name = '']) => {
+      const again = platform.restarted(name);
+      process.kill(platform.pid(name), 'SIGKILL');
+      return again;
+    });
+  });
   assert.equal(terminal(events)?.event, 'error');
   assert.equal(terminal(events)?.data.code, 'runtime-lost');
-  assert.ok(tookMs < WITHIN_MS, `${tookMs} ms`);
   await restarted;
   await nextWorks();
-  assert.deepEqual(await freePages(), before);
+  await until('its pages are back', async () => (await modelStats(platform)).pages.owned === 0);
 });
 
 test('Redis dies: the stream ends with a code or goes on, and the next invocation works', async () => {
   const server = redisServer();
   const restarted = platform.restarted('redis');
-  const { events } = await killDuring(() => server);
+  const events = await during('text-completion', LONG, () => process.kill(server, 'SIGKILL'));
   const end = terminal(events);
   assert.ok(end, 'one terminal event');
   await restarted;
@@ -99,22 +98,30 @@ test('Redis dies: the stream ends with a code or goes on, and the next invocatio
 });
 
 test('the gateway dies: the stream goes on from the last event', async () => {
-  const whole = await invoke(platform, 'text-completion', LONG);
+  const story = { mark: 'a story', tokens: 12 };
+  const whole = await invoke(platform, 'counted', story);
   const restarted = platform.restarted('gateway');
   let id = '';
   const seen: StreamEvent[] = [];
-  const broken = await invoke(platform, 'text-completion', LONG, {
-    onEvent: (event) => {
-      seen.push(event);
-      if (event.event === 'start') id = event.data.invocation;
-      if (event.id === '2') process.kill(platform.pid('gateway'), 'SIGKILL');
+  // It does not end before it is told to go on, so the stream is under way when the gateway dies.
+  const broken = await invoke(
+    platform,
+    'counted',
+    { ...story, listenAt: 4 },
+    {
+      onEvent: (event) => {
+        seen.push(event);
+        if (event.event === 'start') id = event.data.invocation;
+        if (event.id === '2') process.kill(platform.pid('gateway'), 'SIGKILL');
+      },
     },
-  }).then(
+  ).then(
     () => false,
     () => true,
   );
   assert.ok(broken, 'the connection broke');
   await restarted;
+  await say(platform, id, { text: 'go on' });
   const rest = await readEvents(
     await platform.fetch(`/v1/invocations/${id}/events`, { headers: { 'last-event-id': seen.at(-1)?.id ?? '' } }),
   );
@@ -139,10 +146,8 @@ test('the command goes on by itself when the gateway dies', async () => {
   assert.equal(stdout.trim(), text(whole).trim());
 });
 
-test('the supervisor dies: every child ends within 2 s', async () => {
+test('the supervisor dies: every child ends', async () => {
   const pids = [...platform.pids(), redisServer()];
-  const started = Date.now();
   await platform.kill();
-  await until('no child is left', () => pids.every((pid) => !isAlive(pid)), 2000);
-  assert.ok(Date.now() - started < 2500);
+  await until('no child is left', () => pids.every((pid) => !isAlive(pid)));
 });

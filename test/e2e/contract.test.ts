@@ -8,7 +8,7 @@ import { after, before, describe, test } from 'node:test';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import { randomVisionModel } from '#gpu-host/models/vision/random-model.ts';
 import type { StreamEvent } from '#test/harness/events.ts';
-import { invoke, terminal } from '#test/harness/events.ts';
+import { invoke, say, terminal } from '#test/harness/events.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
 import { world } from '#wit/generated/world.ts';
 
@@ -141,23 +141,14 @@ async function part(
   assert.deepEqual(wrong, []);
 }
 
-async function say(id: string, body: unknown): Promise<void> {
-  const response = await platform.fetch(`/v1/invocations/${id}/messages`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify(body),
-  });
-  assert.ok(response.ok, await response.text());
-}
-
 describe('every function of the contract, from a guest', () => {
   test('runtime, environment and session', () =>
     part('host', {
       async onText(text, id) {
         if (text !== 'ready') return;
-        await say(id, { text: 'hello' });
-        await say(id, { base64: Buffer.from([7, 8]).toString('base64') });
-        await say(id, { close: true });
+        await say(platform, id, { text: 'hello' });
+        await say(platform, id, { base64: Buffer.from([7, 8]).toString('base64') });
+        await say(platform, id, { close: true });
       },
     }));
 
@@ -190,7 +181,7 @@ describe('every function of the contract, from a guest', () => {
         const got = await platform.fetch(`/v1/invocations/${id}/files/report.txt`);
         assert.equal(got.headers.get('content-type'), 'text/plain');
         assert.equal(await got.text(), 'from the inferlet');
-        await say(id, { close: true });
+        await say(platform, id, { close: true });
       },
     }));
 

@@ -1,35 +1,22 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { call, deploy, modelStats } from '#test/harness/deploy.ts';
-import { invoke, type StreamEvent, terminal } from '#test/harness/events.ts';
+import { hold, invoke, type StreamEvent, terminal } from '#test/harness/events.ts';
 import { Platform, until } from '#test/harness/platform.ts';
 
 const config = (pages: number, overcommit: number) =>
   `[[model]]\nname = "stories15m"\npages = ${pages}\nprefix_cache = false\n\n[admission]\novercommit = ${overcommit}\n`;
 
-/** An inferlet counts as waiting only after a while. */
-const SETTLE_MS = 300;
-
 test('pages of one that sleeps make room for another, and come back to the bit', async () => {
   await using platform = await Platform.start({ functions: false, config: config(64, 64) });
   await deploy(platform, 'pressure');
-  let sleeps = false;
-  const sleeper = invoke(
-    platform,
-    'pressure',
-    { pages: 40, tokens: 4, holdMs: 3000 },
-    {
-      onEvent: ({ event }) => {
-        sleeps ||= event === 'message';
-      },
-    },
-  );
-  await until('it sleeps', () => sleeps);
-  await sleep(SETTLE_MS);
-  const other = await call(platform, 'pressure', { pages: 40, tokens: 4, holdMs: 0, prompt: 'The dog' });
+  const sleeper = await hold(platform, 'pressure', { pages: 40, tokens: 4, hold: true });
+  // An inferlet counts as waiting only after a while.
+  await until('its pages may go', async () => (await modelStats(platform)).idlePages >= 40);
+  const other = await call(platform, 'pressure', { pages: 40, tokens: 4, prompt: 'The dog' });
   assert.equal(other.change, 0);
-  const end = terminal(await sleeper);
+  await sleeper.goOn();
+  const end = terminal(await sleeper.ended);
   assert.equal(end?.event, 'result', JSON.stringify(end?.data));
   assert.ok(end);
   const { change, tokens } = end.data.output;
@@ -37,7 +24,7 @@ test('pages of one that sleeps make room for another, and come back to the bit',
   const stats = await modelStats(platform);
   assert.ok(stats.swapsOut > 0 && stats.swapsIn > 0, `${stats.swapsOut} out, ${stats.swapsIn} in`);
   assert.equal(stats.terminations, 0);
-  const alone = await call(platform, 'pressure', { pages: 0, tokens: 4, holdMs: 0 });
+  const alone = await call(platform, 'pressure', { pages: 0, tokens: 4 });
   assert.deepEqual(tokens, alone.tokens);
 });
 
@@ -53,7 +40,7 @@ for (const overcommit of [2, 4, 8]) {
     await deploy(platform, 'pressure');
     const ended: (StreamEvent | undefined)[] = await Promise.all(
       Array.from({ length: INFERLETS }, async (_, i) => {
-        const input = { pages: PAGES, tokens: 12, holdMs: 0, prompt: `Story ${i}` };
+        const input = { pages: PAGES, tokens: 12, prompt: `Story ${i}` };
         return terminal(await invoke(platform, 'pressure', input));
       }),
     );
@@ -64,8 +51,9 @@ for (const overcommit of [2, 4, 8]) {
     assert.equal(finished.length + failures.length, INFERLETS);
     // What fits at once, at least, always gets through: nobody older than a survivor was ended.
     assert.ok(finished.length >= Math.floor(pages / (PAGES + 3)), `${finished.length} finished`);
-    const stats = await modelStats(platform);
-    assert.equal(stats.pages.free, stats.pages.total);
-    assert.equal(stats.inferlets, 0);
+    await until('all memory is back', async () => {
+      const { pages, inferlets } = await modelStats(platform);
+      return pages.free === pages.total && inferlets === 0;
+    });
   });
 }

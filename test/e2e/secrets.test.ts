@@ -6,8 +6,7 @@ import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { loadConfig } from '#infra/config.ts';
 import { openConnection } from '#scheduler/store/connection.ts';
-import { eventually } from '#scheduler/testing/fixture.ts';
-import { Platform, ROOT } from '#test/harness/platform.ts';
+import { Platform, ROOT, until } from '#test/harness/platform.ts';
 
 const FUNCTION = path.join(ROOT, 'test/inferlets/secrets');
 const [first, second] = [18, 12].map((bytes) => `tok-${randomBytes(bytes).toString('hex')}`) as [string, string];
@@ -88,10 +87,10 @@ test('keys are made, rotated and removed, tenants suspended and resumed, and all
   const rotated = await pie(['keys', 'rotate', admin.id, '--tenant', 'acme', '--grace', '0s', '--json']);
   const next = JSON.parse(rotated.stdout) as { apiKey: string };
   hidden.push(next.apiKey);
-  await eventually(async () => (await status(admin.apiKey)) === 401, 'the rotated key is refused', 2500);
+  await until('the rotated key is refused', async () => (await status(admin.apiKey)) === 401);
   assert.equal(await status(next.apiKey), 200);
   await pie(['tenants', 'suspend', 'acme']);
-  await eventually(async () => (await status(next.apiKey)) === 403, 'its key is refused', 2500);
+  await until('its key is refused', async () => (await status(next.apiKey)) === 403);
   await pie(['tenants', 'resume', 'acme']);
   assert.equal(await status(next.apiKey), 200);
   const { stdout } = await pie(['audit', '--json']);

@@ -64,28 +64,30 @@ test('operators see which of them serves each invocation', async () => {
   );
   // Each host knows by itself how many inferlets it has.
   let there: number[] = [];
+  let listed: InvocationPage['invocations'] = [];
   await until('all have begun', async () => {
     there = (await models()).map(({ inferlets }) => inferlets);
-    return there.reduce((sum, count) => sum + count, 0) === ids.length;
+    listed = ((await (await platform.fetch('/v1/invocations?status=running')).json()) as InvocationPage).invocations;
+    return there.reduce((sum, count) => sum + count, 0) === ids.length && listed.length === ids.length;
   });
-  const listed = (await (await platform.fetch('/v1/invocations?status=running')).json()) as InvocationPage;
-  const shown = ['gpu-host-1', 'gpu-host-2'].map(
-    (name) => listed.invocations.filter(({ gpuHost }) => gpuHost === name).length,
-  );
+  const shown = ['gpu-host-1', 'gpu-host-2'].map((name) => listed.filter(({ gpuHost }) => gpuHost === name).length);
   assert.deepEqual(shown, there);
   await Promise.all(ids.map((id) => platform.fetch(`/v1/invocations/${id}`, { method: 'DELETE' })));
 });
 
 test('one of them dies: what it ran ends with a code, and the other serves everybody until it is back', async () => {
   const restarted = platform.restarted('gpu-host-2');
+  // Whoever starts it again stands still until it was seen away.
+  process.kill(platform.supervisorPid, 'SIGSTOP');
   process.kill(platform.pid('gpu-host-2'), 'SIGKILL');
   const seen = async () => {
     const { gpuHosts } = (await (await platform.fetch('/v1/load')).json()) as PlatformLoad;
     return gpuHosts.map(({ name, connected, models }) => `${name} ${connected} ${models[0]?.device}`).join(', ');
   };
   const away = until('it is seen away', async () => (await seen()) === 'gpu-host-1 true CPU, gpu-host-2 false CPU');
-  const ends = await Promise.all(Array.from({ length: 12 }, story));
-  await away;
+  const stories = Promise.all(Array.from({ length: 12 }, story));
+  await away.finally(() => process.kill(platform.supervisorPid, 'SIGCONT'));
+  const ends = await stories;
   for (const events of ends) {
     const end = terminal(events);
     assert.ok(end?.event === 'result' || end?.data.code === 'device-lost', JSON.stringify(end));

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { invoke, json, readEvents, terminal, text } from '#test/harness/events.ts';
-import { Platform } from '#test/harness/platform.ts';
+import { deployWith, modelStats } from '#test/harness/deploy.ts';
+import { hold, invoke, json, readEvents, terminal, text } from '#test/harness/events.ts';
+import { Platform, until } from '#test/harness/platform.ts';
 
 /** Greedy from BOS, stories15M, as llama2.c gives it. */
 const GREEDY_IDS = [9038, 2501, 263, 931, 29892, 727, 471, 263, 2217, 7826, 4257, 365];
@@ -9,12 +10,13 @@ const STORY = 'Once upon a time, there was a little girl named L';
 const INPUT = { prompt: '', maxTokens: 64, temperature: 0 };
 
 /** Whatever a client waits for ends long before: past it the platform hangs, and the test says where instead of waiting for ever. */
-const DEADLINE_MS = 30_000;
+const DEADLINE_MS = 120_000;
 const inTime = () => ({ signal: AbortSignal.timeout(DEADLINE_MS) });
 
 let platform: Platform;
 before(async () => {
   platform = await Platform.start({ functions: ['text-completion', 'parallel-generation', 'echo-session'] });
+  await deployWith(platform, 'counted', {});
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
@@ -133,20 +135,13 @@ test('a session goes back and forth', async () => {
 });
 
 test('a cancelled invocation ends with one event and gives its pages back', async () => {
-  let id = '';
-  const events = await invoke(
-    platform,
-    'text-completion',
-    { prompt: '', maxTokens: 200, temperature: 1, seed: 1 },
-    {
-      ...inTime(),
-      onEvent: (event) => {
-        if (event.event === 'start') id = event.data.invocation;
-        if (event.id === '3') void platform.fetch(`/v1/invocations/${id}`, { method: 'DELETE', ...inTime() });
-      },
-    },
-  );
+  // It holds its pages until it is told to go on, which nobody does.
+  const { id, ended } = await hold(platform, 'counted', { tokens: 8, listenAt: 4 });
+  assert.ok((await modelStats(platform)).pages.owned > 0);
+  await platform.fetch(`/v1/invocations/${id}`, { method: 'DELETE', ...inTime() });
+  const events = await ended;
   assert.equal(terminal(events)?.event, 'error');
   assert.equal(terminal(events)?.data.code, 'cancelled');
   assert.equal(events.filter((event) => event.event === 'error' || event.event === 'result').length, 1);
+  await until('its pages are back', async () => (await modelStats(platform)).pages.owned === 0);
 });

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { call, deploy, failure } from '#test/harness/deploy.ts';
+import { hold, terminal } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
 
 let platform: Platform;
@@ -86,16 +87,14 @@ describe('kv-files', () => {
     const before = await read();
     assert.equal(before.tokens, made.tokens);
 
-    const holder = call(platform, 'files', {
-      action: 'append',
-      name,
-      more: ' hungry and',
-      holdMs: 1500,
-      rights: 'writable',
-    });
-    const locked = await eventuallyLocked(name);
+    const append = { action: 'append', name, more: ' hungry and', rights: 'writable' };
+    const holder = await hold(platform, 'files', { ...append, hold: true });
+    const locked = await failure(platform, 'files', { action: 'append', name, more: 'x' });
     assert.match(locked.message, /unavailable/);
-    const { tokens } = await holder;
+    await holder.goOn();
+    const end = terminal(await holder.ended);
+    assert.equal(end?.event, 'result', JSON.stringify(end?.data));
+    const tokens = end?.data.output.tokens;
     assert.ok(tokens > made.tokens);
     assert.equal((await read()).tokens, tokens);
 
@@ -117,10 +116,3 @@ describe('kv-files', () => {
     assert.match((await failure(platform, 'files', { action: 'read', name, more: 'x' })).message, /not-found/);
   });
 });
-
-/** Tries to take the lock until somebody else has it. */
-async function eventuallyLocked(name: string): Promise<{ message: string }> {
-  const listed = async () => (await call(platform, 'files', { action: 'list', prefix: name })).files[0]?.locked;
-  while (!(await listed())) await new Promise((resolve) => setTimeout(resolve, 50));
-  return failure(platform, 'files', { action: 'append', name, more: 'x' });
-}

@@ -1,23 +1,28 @@
 import assert from 'node:assert/strict';
-import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { deployWith } from '#test/harness/deploy.ts';
 import { invoke, type StreamEvent, terminal } from '#test/harness/events.ts';
-import { Platform, ROOT, until } from '#test/harness/platform.ts';
+import { Platform, until } from '#test/harness/platform.ts';
+
+/** Of one that waits for longer. */
+const WALL_MS = 1000;
 
 let platform: Platform;
 
 before(async () => {
   platform = await Platform.start({ functions: false });
-  const { code, stderr } = await platform.pie(['deploy', path.join(ROOT, 'test/inferlets/limits')]);
-  assert.equal(code, 0, stderr);
+  await deployWith(platform, 'limits', {});
+  await deployWith(platform, 'limits', { name: 'short', limits: { wallMs: WALL_MS } });
 });
 
 after(async () => {
   await platform?.[Symbol.asyncDispose]();
 });
 
-const ending = async (what: string, catches: boolean, onEvent?: (event: StreamEvent) => void) =>
-  terminal(await invoke(platform, 'limits', { what, catches }, onEvent ? { onEvent } : {}));
+type Options = { readonly name?: string; readonly onEvent?: (event: StreamEvent) => void };
+
+const ending = async (what: string, catches: boolean, { name = 'limits', ...options }: Options = {}) =>
+  terminal(await invoke(platform, name, { what, catches }, options));
 
 /** What an inferlet is told by the platform, and what its client reads when it does not catch it. */
 describe('an inferlet that meets a limit', () => {
@@ -40,10 +45,10 @@ describe('an inferlet that meets a limit', () => {
 
   test('deadline: what waits is told, and the invocation ends as deadline-exceeded whatever it returns', async () => {
     for (const catches of [true, false]) {
-      const end = await ending('deadline', catches);
+      const end = await ending('deadline', catches, { name: 'short' });
       assert.equal(end?.event, 'error');
       assert.equal(end?.data.code, 'deadline-exceeded');
-      assert.match(end?.data.message, /3000 ms.*limits\.wallMs/);
+      assert.match(end?.data.message, new RegExp(`${WALL_MS} ms.*limits\\.wallMs`));
     }
   });
 
@@ -51,11 +56,12 @@ describe('an inferlet that meets a limit', () => {
     for (const catches of [true, false]) {
       const restarted = platform.restarted('gpu-host-1');
       let killed = false;
-      const end = await ending('model', catches, (event) => {
-        if (event.event !== 'message' || killed) return;
+      const onEvent = ({ event }: StreamEvent) => {
+        if (event !== 'message' || killed) return;
         killed = true;
         process.kill(platform.pid('gpu-host-1'), 'SIGKILL');
-      });
+      };
+      const end = await ending('model', catches, { onEvent });
       assert.ok(killed, JSON.stringify(end?.data));
       if (catches) assert.equal(end?.data.output.caught, 'unavailable');
       else assert.equal(end?.data.code, 'device-lost');

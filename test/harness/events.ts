@@ -8,14 +8,17 @@ export interface StreamEvent {
   readonly data: any;
 }
 
+/** Whoever invokes: an operator by the platform's key, or a tenant by its own. */
+export type Client = Pick<Platform, 'fetch'>;
+
 /** Invokes a function and reads its event stream to the end. `onEvent` sees each event as it comes. */
 export async function invoke(
-  platform: Platform,
+  client: Client,
   name: string,
   input: unknown,
   options: { onEvent?: (event: StreamEvent) => void; signal?: AbortSignal } = {},
 ): Promise<StreamEvent[]> {
-  const response = await platform.fetch(`/v1/functions/${name}/invocations`, {
+  const response = await client.fetch(`/v1/functions/${name}/invocations`, {
     method: 'POST',
     headers: { 'content-type': 'application/json', accept: 'text/event-stream' },
     body: JSON.stringify(input),
@@ -23,6 +26,37 @@ export async function invoke(
   });
   if (!response.ok) throw new Error(`${response.status} ${await response.text()}`);
   return readEvents(response, options.onEvent);
+}
+
+/** An invocation that waits for a message of its client. */
+export interface Held {
+  readonly id: string;
+  readonly ended: Promise<StreamEvent[]>;
+  goOn(): Promise<void>;
+}
+
+/** Invokes a function that says something and then waits for a message. Resolves when it has said it, or has ended. */
+export async function hold(client: Client, name: string, input: unknown): Promise<Held> {
+  const said = Promise.withResolvers<void>();
+  let id = '';
+  const ended = invoke(client, name, input, {
+    onEvent: ({ event, data }) => {
+      if (event === 'start') id = data.invocation;
+      else if (event === 'message') said.resolve();
+    },
+  });
+  await Promise.race([said.promise, ended]);
+  return { id, ended, goOn: () => say(client, id, { text: 'go on' }) };
+}
+
+/** Sends an invocation a message. */
+export async function say(client: Client, id: string, message: unknown): Promise<void> {
+  const response = await client.fetch(`/v1/invocations/${id}/messages`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(message),
+  });
+  if (!response.ok) throw new Error(`${response.status} ${await response.text()}`);
 }
 
 export async function readEvents(

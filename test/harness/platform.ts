@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
+import { randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import net from 'node:net';
@@ -12,6 +13,10 @@ import { FIRST_FUNCTIONS } from '#infra/bundled.ts';
 export const ROOT = path.resolve(fileURLToPath(new URL('../..', import.meta.url)));
 
 const READY_TIMEOUT_MS = 90_000;
+/** What comes is waited for as long as this: a limit for what never comes, far past what a machine without time takes. */
+const WAIT_MS = 60_000;
+/** Below those that systems give by themselves, to connections and to servers that leave the choice to them. */
+const PORTS = { first: 20_000, end: 32_768 } as const;
 
 /** One line that `infra/up.ts --json` prints. */
 type Line = { kind: string; name?: string; pid?: number; url?: string; restarted?: boolean; [key: string]: unknown };
@@ -99,7 +104,7 @@ export class Platform implements AsyncDisposable {
   }
 
   /** The next line of the supervisor that fits. */
-  event(fits: (line: Line) => boolean, timeoutMs = 10_000): Promise<Line> {
+  event(fits: (line: Line) => boolean, timeoutMs = WAIT_MS): Promise<Line> {
     return new Promise((resolve, reject) => {
       const end = () => {
         clearTimeout(timer);
@@ -122,8 +127,8 @@ export class Platform implements AsyncDisposable {
     });
   }
 
-  restarted(name: string, timeoutMs = 20_000): Promise<Line> {
-    return this.event((line) => line.kind === 'ready' && line.name === name && line.restarted === true, timeoutMs);
+  restarted(name: string): Promise<Line> {
+    return this.event((line) => line.kind === 'ready' && line.name === name && line.restarted === true);
   }
 
   /** A request with the platform's key. */
@@ -177,12 +182,18 @@ export interface StartOptions {
   readonly functions?: false | readonly string[];
 }
 
+/** A port that nobody listens on. Nobody is given it either, so that it is free still when a platform listens on it, or does so again. */
 export async function freePort(): Promise<number> {
-  const server = net.createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as net.AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
+  for (;;) {
+    const port = randomInt(PORTS.first, PORTS.end);
+    const server = net.createServer();
+    const free = await new Promise<boolean>((resolve) => {
+      server.once('error', () => resolve(false)).listen(port, '127.0.0.1', () => resolve(true));
+    });
+    if (!free) continue;
+    await new Promise((resolve) => server.close(resolve));
+    return port;
+  }
 }
 
 export async function runProgram(
@@ -220,10 +231,10 @@ export function isAlive(pid: number): boolean {
 }
 
 /** Asks until it is true. */
-export async function until(what: string, holds: () => boolean | Promise<boolean>, timeoutMs = 10_000): Promise<void> {
-  const end = Date.now() + timeoutMs;
+export async function until(what: string, holds: () => boolean | Promise<boolean>, timeoutMs = WAIT_MS): Promise<void> {
+  const end = performance.now() + timeoutMs;
   while (!(await holds())) {
-    if (Date.now() > end) throw new Error(`${what}: not within ${timeoutMs} ms`);
+    if (performance.now() > end) throw new Error(`${what}: not within ${timeoutMs} ms`);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }

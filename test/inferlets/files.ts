@@ -1,13 +1,13 @@
 /** KV files; for the end-to-end tests of `kv-files`. */
-import { type Distribution, defineInferlet, KvFile, type Rights, sleep, tokenize } from '@pie/inferlet';
+import { type Distribution, defineInferlet, KvFile, type Rights, receive, send, tokenize } from '@pie/inferlet';
 
 type Input =
   /** Computes `prompt` into a new file and saves it. */
   | { action: 'create'; name: string; prompt: string; persistent?: boolean; rights?: Rights }
   /** What follows each token of `more` after the file's content. */
   | { action: 'read'; name: string; more: string }
-  /** Appends `more` under the lock, holds the lock for `holdMs`, and saves. */
-  | { action: 'append'; name: string; more: string; holdMs?: number; persistent?: boolean; rights?: Rights }
+  /** Appends `more` under the lock and saves; with `hold`, says that it has the lock and waits for a message before it saves. */
+  | { action: 'append'; name: string; more: string; hold?: boolean; persistent?: boolean; rights?: Rights }
   /** Cuts the file in two at token `at`, joins the parts again, and compares what follows with what follows the whole. */
   | { action: 'join'; name: string; at: number; more: string }
   | { action: 'list'; prefix?: string }
@@ -32,7 +32,10 @@ export const run = defineInferlet(async (input: Input) => {
     case 'append': {
       using file = await KvFile.open(input.name, { write: true });
       await file.predict(tokenize(input.more), { topK: 1 });
-      if (input.holdMs) await sleep(input.holdMs);
+      if (input.hold) {
+        await send('locked');
+        await receive();
+      }
       await file.save(input.name, { persistent: input.persistent ?? false, rights: input.rights ?? 'private' });
       return extent(file);
     }

@@ -1,5 +1,5 @@
 /** Takes memory, computes, waits and computes again; for tests of pressure: swap, termination, oversubscription. */
-import { Context, defineInferlet, model, send, sleep } from '@pie/inferlet';
+import { Context, defineInferlet, model, receive, send } from '@pie/inferlet';
 import { allocate, fused, Queue, settle } from '@pie/inferlet/raw';
 
 interface Input {
@@ -7,15 +7,15 @@ interface Input {
   readonly pages: number;
   /** Tokens to generate before the wait, and again after it. */
   readonly tokens: number;
-  /** Milliseconds to wait in between: its pages may be swapped out. */
-  readonly holdMs: number;
+  /** Waits for a message in between: its pages may be swapped out. */
+  readonly hold?: boolean;
   readonly prompt?: string;
 }
 
 /** Most tokens of one call: a prefill of many pages goes in parts. */
 const CHUNK = 256;
 
-export const run = defineInferlet(async ({ pages, tokens, holdMs, prompt = 'Once upon a time' }: Input) => {
+export const run = defineInferlet(async ({ pages, tokens, hold = false, prompt = 'Once upon a time' }: Input) => {
   const { name, pageSize, vocabularySize, contextLength } = model();
   using queue = new Queue(name);
   const held = pages > 0 ? allocate.allocatePages(queue, pages) : [];
@@ -32,9 +32,9 @@ export const run = defineInferlet(async ({ pages, tokens, holdMs, prompt = 'Once
   context.fill(prompt);
   const before = await context.generate({ maxTokens: tokens, ignoreEos: true }).collect();
   const probe = held.length > 0 ? await look(queue, held.slice(0, 1), pageSize) : [];
-  if (holdMs > 0) {
+  if (hold) {
     await send('holding');
-    await sleep(holdMs);
+    await receive();
   }
   const after = await context.generate({ maxTokens: tokens, ignoreEos: true }).collect();
   // What is in the pages must be what was there before the wait; neighbours in a batch change the rounding only.

@@ -31,6 +31,7 @@ describe('trieOf', () => {
           parents,
         );
       }),
+      { seed: 15, numRuns: 100 },
     );
   });
 });
@@ -52,6 +53,7 @@ describe('treeMask', () => {
         });
         assert.equal(at, runs.length);
       }),
+      { seed: 16, numRuns: 100 },
     );
   });
 });

@@ -282,9 +282,10 @@ describe('the addon', () => {
       }, 300);`;
     // The first step hangs after its first kernels.
     const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
-      env: { ...process.env, PIE_CUDA_ADDON: file, PIE_EMULATED_SLOW: '4:60000000' },
+      env: { ...process.env, PIE_CUDA_ADDON: file, PIE_EMULATED_SLOW: '4:600000000' },
       stdio: ['ignore', 'pipe', 'ignore'],
-      timeout: 20_000,
+      // Far less than it hangs.
+      timeout: 120_000,
       killSignal: 'SIGKILL',
     });
     let said = '';

@@ -46,6 +46,8 @@ export class HttpStatusError extends Error {
 const MAX_RETRY_DELAY_MS = 8_000;
 /** Even when each try brings something: a server that never resumes could go on for ever. */
 const MAX_TRIES = 200;
+/** In vain, before a connection is idle: while the thread stands still it looks once, so that its own lateness is not the server's. */
+const IDLE_LOOKS = 20;
 
 /**
  * Downloads a file over HTTP, going on where an earlier try or an earlier process stopped, and verifies it.
@@ -111,8 +113,11 @@ async function fetchAll(options: DownloadOptions): Promise<boolean> {
 async function fetchRest(options: DownloadOptions): Promise<void> {
   const { label, idleTimeoutMs = 30_000 } = options;
   const idle = new AbortController();
-  const timer = setTimeout(() => idle.abort(new Error(`nothing arrived for ${idleTimeoutMs / 1000} s`)), idleTimeoutMs);
+  let looks = 0;
   const handle = await open(options.partFile, 'a');
+  const timer = setInterval(() => {
+    if (++looks === IDLE_LOOKS) idle.abort(new Error(`nothing arrived for ${idleTimeoutMs / 1000} s`));
+  }, idleTimeoutMs / IDLE_LOOKS);
   try {
     const have = (await handle.stat()).size;
     const response = await fetch(options.url, {
@@ -145,7 +150,7 @@ async function fetchRest(options: DownloadOptions): Promise<void> {
     let doneBytes = start;
     options.onProgress?.({ file: label, doneBytes, totalBytes });
     for await (const chunk of response.body ?? []) {
-      timer.refresh();
+      looks = 0;
       await handle.writeFile(chunk);
       doneBytes += chunk.byteLength;
       if (expected !== null && doneBytes > expected) {
@@ -156,7 +161,7 @@ async function fetchRest(options: DownloadOptions): Promise<void> {
     if (totalBytes !== null && doneBytes !== totalBytes)
       throw new Error(`it ended at byte ${doneBytes} of ${totalBytes}`);
   } finally {
-    clearTimeout(timer);
+    clearInterval(timer);
     await handle.close();
   }
 }
