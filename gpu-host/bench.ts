@@ -15,6 +15,7 @@ import {
   GpuHostConnection as Host,
   type Sampler,
 } from './protocol/client.ts';
+import { aheadShare } from './protocol/host.ts';
 
 /**
  * Time per token through frames, batcher and handlers over the bare backend's, in one run:
@@ -153,7 +154,7 @@ async function through(
     stepMs,
     batch: stats?.meanBatchSize ?? 0,
     deviceMs: (stats?.deviceBusyMs ?? 0) / tokens,
-    ahead: stats ? stats.stepsAhead / Math.max(1, stats.batches) : 0,
+    ahead: stats ? aheadShare(stats) : 0,
   };
 }
 

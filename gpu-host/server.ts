@@ -195,5 +195,6 @@ function modelStats(engine: ModelEngine): ModelStats {
     waitCounts: [...stats.waitCounts],
     waitMs: stats.waitMs,
     paddingShare: model.backend.paddingShare?.() ?? 0,
+    graphsRefused: model.backend.graphs?.().refused ?? 0,
   };
 }

@@ -309,6 +309,8 @@ function modelEntries(file: File, env: Environment): ModelEntry[] {
       ...(entry.device !== undefined && { device: entry.device }),
       ...(entry.memory_mb !== undefined && { memoryMb: entry.memory_mb }),
       ...(entry.step_deadline_s !== undefined && { stepDeadlineS: entry.step_deadline_s }),
+      ...(entry.dependent_launch !== undefined && { dependentLaunch: entry.dependent_launch }),
+      ...(entry.fuse_norm !== undefined && { fuseNorm: entry.fuse_norm }),
       // The environment may have taken away the backend that counts what fits.
       pages: backend === 'cuda' ? (entry.pages ?? 0) : entry.pages || DEFAULT_PAGES,
       pageSize: entry.page_size,

@@ -20,6 +20,10 @@ export interface ModelEntry {
   readonly memoryMb?: number;
   /** Of `cuda`: a device step that has not ended by then has hung, seconds, and the GPU host starts again; 60 by default. */
   readonly stepDeadlineS?: number;
+  /** Of `cuda`: whether kernels of a step may begin while the one before them ends; they may by default. */
+  readonly dependentLaunch?: boolean;
+  /** Of `cuda`: whether products of one or two rows normalise their input themselves; they do by default. */
+  readonly fuseNorm?: boolean;
   /** KV pages of the pool, fixed at start; 0 is as many as fit (`cuda`, where it is the default). */
   readonly pages: number;
   /** Slots of a page. */
@@ -71,7 +75,16 @@ export const DEFAULT_PAGES = 1024;
 /** Settings that mean something to some backends only, and to which. */
 const BACKEND_SETTINGS: Readonly<
   Record<
-    'bits' | 'head_bits' | 'threads' | 'precision' | 'kv' | 'device' | 'memory_mb' | 'step_deadline_s',
+    | 'bits'
+    | 'head_bits'
+    | 'threads'
+    | 'precision'
+    | 'kv'
+    | 'device'
+    | 'memory_mb'
+    | 'step_deadline_s'
+    | 'dependent_launch'
+    | 'fuse_norm',
     readonly BackendName[]
   >
 > = {
@@ -84,6 +97,8 @@ const BACKEND_SETTINGS: Readonly<
   device: ['cuda'],
   memory_mb: ['cuda'],
   step_deadline_s: ['cuda'],
+  dependent_launch: ['cuda'],
+  fuse_norm: ['cuda'],
 };
 
 /** The settings of batching policies, and which policies each belongs to. */
@@ -109,6 +124,8 @@ export const modelSchema = z
     device: z.int().min(0).max(255).optional(),
     memory_mb: z.int().min(0).max(16_777_216).optional(),
     step_deadline_s: z.number().min(0.1).max(3600).optional(),
+    dependent_launch: z.boolean().optional(),
+    fuse_norm: z.boolean().optional(),
     pages: z.int().min(0).max(1_000_000).optional(),
     page_size: z.int().min(8).max(32).default(16),
     max_batch_tokens: z.int().min(1).max(65_536).default(512),

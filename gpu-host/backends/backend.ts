@@ -59,6 +59,8 @@ export interface Backend {
   paddingShare?(): number;
   /** The same of the last `forward` alone. */
   batchPadding?(): number;
+  /** Of a backend that replays steps from graphs. */
+  graphs?(): GraphReport;
   /** Of models that take images. */
   readonly images?: ImageEncoder | undefined;
   dispose(): Promise<void>;
@@ -72,6 +74,14 @@ export interface Device {
   readonly index?: number;
   /** Of its memory what the model takes, adapters apart, and all that there is; not told of a CPU. */
   readonly memory?: { readonly takenBytes: number; readonly totalBytes: number };
+}
+
+/** Graphs that were captured of steps and are kept, and how often the driver has refused one: such steps are slower and otherwise the same. */
+export interface GraphReport {
+  readonly captured: number;
+  readonly refused: number;
+  /** The driver's words for the last that it refused; empty without one. */
+  readonly why: string;
 }
 
 /** A model's vision tower and projector. */

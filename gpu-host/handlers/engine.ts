@@ -55,6 +55,8 @@ export class ModelEngine {
   /** What ended meanwhile (on a disk) and is to be told between two batches. */
   #ended: (() => void)[] = [];
   #idle: (() => void)[] = [];
+  /** Of graphs that the driver refused, how many the log tells of. */
+  #refusalsTold = 0;
 
   /**
    * @param tenants what they hold on all models of the host
@@ -266,7 +268,21 @@ export class ModelEngine {
     this.#flush();
     if (this.batcher.waiting > 0) return;
     this.memory.check();
-    this.stats.time.check((text) => console.error(`gpu-host: ${this.model.name}: ${text}`));
+    this.stats.time.check((text) => this.#log(text));
+    // From then on the backend may be gone.
+    if (!this.#stopped) this.#tellRefusals();
+  }
+
+  /** A driver that refuses graphs makes steps slower, and nothing else would say so. */
+  #tellRefusals(): void {
+    const { refused = 0, why } = this.model.backend.graphs?.() ?? {};
+    if (refused > this.#refusalsTold)
+      this.#log(`the driver refused ${refused - this.#refusalsTold} graphs, and steps are slower: ${why}`);
+    this.#refusalsTold = refused;
+  }
+
+  #log(text: string): void {
+    console.error(`gpu-host: ${this.model.name}: ${text}`);
   }
 
   #instants(): void {

@@ -42,6 +42,12 @@ export function hostFamilies({ connections, models }: GpuHostStats, host: string
       'Steps handed to the device while the one before was computed.',
       ({ stepsAhead }) => stepsAhead,
     ),
+    counter(
+      'pie.device.graphs_refused',
+      '{graph}',
+      'Graphs of steps that the driver refused, which makes those steps slower.',
+      ({ graphsRefused }) => graphsRefused,
+    ),
     counter('pie.device.images', '{image}', 'Pictures encoded.', ({ images }) => images),
     counter('pie.device.failed_calls', '{call}', 'Calls that failed.', ({ failedCalls }) => failedCalls),
     gauge('pie.batch.padding', '1', 'Share of the computed work that was padding.', ({ paddingShare }) => paddingShare),

@@ -117,6 +117,13 @@ export interface ModelStats extends ModelCompute {
   readonly waitMs: number;
   /** Share of the computed input × key work that was padding, 0 to 1; 0 for a backend that does not pad. */
   readonly paddingShare: number;
+  /** Times that the driver has refused a graph of a step since the start: such steps are slower. 0 for a backend without graphs. */
+  readonly graphsRefused: number;
+}
+
+/** Share of a model's device steps that were handed over ahead. */
+export function aheadShare({ stepsAhead, batches }: Pick<ModelStats, 'stepsAhead' | 'batches'>): number {
+  return batches === 0 ? 0 : stepsAhead / batches;
 }
 
 export interface StatsOptions {

@@ -3,6 +3,7 @@ import { bareLoop } from '#gpu-host/backends/bench.ts';
 import { createOnnxBackend } from '#gpu-host/backends/onnx/index.ts';
 import { createReferenceBackend } from '#gpu-host/backends/reference/index.ts';
 import { loadModel } from '#gpu-host/models/load.ts';
+import { aheadShare } from '#gpu-host/protocol/host.ts';
 import { loadConfig } from '#infra/config.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
 import type { Bench } from './bench.ts';
@@ -29,6 +30,7 @@ interface Row {
   readonly ratio: Spread;
   readonly batch: Spread;
   readonly deviceShare: Spread;
+  readonly aheadShare: Spread;
 }
 
 /** Time per output token through the whole platform over the backend's bare loop, in the same run. */
@@ -66,7 +68,13 @@ export const generate: Bench = {
         const samples = new Map(
           WAYS.map((way) => [
             way,
-            { perToken: [] as number[], bare: [] as number[], batch: [] as number[], device: [] as number[] },
+            {
+              perToken: [] as number[],
+              bare: [] as number[],
+              batch: [] as number[],
+              device: [] as number[],
+              ahead: [] as number[],
+            },
           ]),
         );
         for (let i = 0; i <= (quick ? 1 : repetitions); i++) {
@@ -86,6 +94,7 @@ export const generate: Bench = {
             sample?.bare.push(bare.msPerStep);
             sample?.batch.push(after?.meanBatchSize ?? 0);
             sample?.device.push((after?.deviceBusyMs ?? 0) / longest);
+            sample?.ahead.push(after ? aheadShare(after) : 0);
           }
         }
         for (const [way, sample] of samples) {
@@ -97,6 +106,7 @@ export const generate: Bench = {
             ratio: spread(sample.perToken.map((each, i) => each / (sample.bare[i] ?? Number.NaN))),
             batch: spread(sample.batch),
             deviceShare: spread(sample.device),
+            aheadShare: spread(sample.ahead),
           };
           rows.push(row);
           progress(`${way} at ${clients}: ${format(row.ratio.median)}`);
@@ -108,7 +118,17 @@ export const generate: Bench = {
     }
     return {
       title: `Time per output token, ${entry.name} (${entry.backend}, ${entry.bits} bits), context ${CONTEXT} to ${CONTEXT + STEPS}`,
-      header: ['way', 'clients', 'ms a token', 'bare step ms', 'ratio', 'aim', 'mean batch', 'device busy'],
+      header: [
+        'way',
+        'clients',
+        'ms a token',
+        'bare step ms',
+        'ratio',
+        'aim',
+        'mean batch',
+        'device busy',
+        'steps ahead',
+      ],
       rows: rows.map((row) => [
         row.way,
         String(row.clients),
@@ -118,10 +138,12 @@ export const generate: Bench = {
         AIMS[`${row.way} ${row.clients}`] ?? '',
         format(row.batch.median, 1),
         format(row.deviceShare.median),
+        `${Math.round(100 * row.aheadShare.median)} %`,
       ]),
       notes: [
         'split: embed, forward, next-distribution. fused: one step a token. run-ahead: decoded on the device.',
         'The bare loop calls the backend back to back at the same batch, context and threads, right before each round; the ratio is taken within the round.',
+        'Steps ahead were handed to the device while the one before was computed, where the backend can (cuda).',
         'ms a token is that of the slowest client, from the go to its last token, measured by the inferlet.',
       ],
       data: rows,

@@ -56,6 +56,8 @@ const optionsOf = ({ config }: LoadedModel): EngineOptions => ({
   precision: 'float32',
   kv: 'as computed',
   graphs: true,
+  dependentLaunch: true,
+  fuseNorm: true,
   cublas: true,
 });
 
@@ -92,6 +94,8 @@ describe('the addon', () => {
       wrong({ layers: 1.5 }, /layers is 1.5/);
       wrong({ heads: 'four' }, /heads is no number/);
       wrong({ graphs: undefined }, /graphs is neither/);
+      wrong({ dependentLaunch: undefined }, /dependentLaunch is neither/);
+      wrong({ fuseNorm: undefined }, /fuseNorm is neither/);
       wrong({ precision: 'int3' }, /precision is "int3"/);
       wrong({ kv: 'int3' }, /kv is "int3"/);
       wrong({ kv: 'fp8' }, /beside activations of bf16/);
@@ -176,6 +180,16 @@ describe('the addon', () => {
       ];
       for (const [call, text] of calls) assert.throws(call, invalid(text), String(text));
       assert.equal((await engine.submit(words(2))).byteLength, 2 * 4 * model.config.vocabularySize);
+    }),
+  );
+
+  test(
+    'steps of a shape that comes again are replayed from graphs, which it counts',
+    withEngine(async (engine) => {
+      for (let i = 0; i < 8; i++) await engine.submit(words(1));
+      const { captured, refused, why } = engine.graphs();
+      assert.ok(captured > 0);
+      assert.deepEqual([refused, why], [0, '']);
     }),
   );
 

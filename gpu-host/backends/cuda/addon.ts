@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join, resolve } from 'node:path';
+import type { GraphReport } from '../backend.ts';
 import { CudaError } from './errors.ts';
 import type { TensorPlace } from './weights.ts';
 
@@ -64,6 +65,8 @@ export interface EngineOptions {
   readonly precision: Precision;
   readonly kv: KvPrecision | 'as computed';
   readonly graphs: boolean;
+  readonly dependentLaunch: boolean;
+  readonly fuseNorm: boolean;
   readonly cublas: boolean;
 }
 
@@ -92,6 +95,7 @@ export interface EngineHandle {
   /** Its memory is free as soon as no step under way uses it. Does nothing for one that was freed. */
   freeAdapter(id: number): void;
   memory(): MemoryReport;
+  graphs(): GraphReport;
   /** Waits for what is under way and frees everything; does nothing the second time. */
   dispose(): void;
 }

@@ -5,6 +5,7 @@ import type {
   Backend,
   Device,
   DeviceAdapter,
+  GraphReport,
   SequenceInput,
   SequenceOutput,
   StateScores,
@@ -58,6 +59,9 @@ export interface CudaBackendOptions {
   readonly maxUnkeptRows?: number;
   /** Threads of the image encoder, which runs on the CPU; chosen by ONNX Runtime by default. */
   readonly threads?: number;
+  /** Whether kernels of a step may begin while the one before them ends, and whether products normalise their input themselves; both by default. */
+  readonly dependentLaunch?: boolean;
+  readonly fuseNorm?: boolean;
   /** Left free on the card for adapters that come later, bytes. */
   readonly reserveBytes?: number;
   /** A step that has not ended by then has hung, and the card counts as failed; a minute by default. */
@@ -141,6 +145,8 @@ function openEngine(addon: CudaAddon, card: CudaDevice, model: LoadedModel, opti
         precision: options.precision ?? DEFAULT_PRECISION,
         kv: options.kv ?? 'as computed',
         graphs: true,
+        dependentLaunch: options.dependentLaunch ?? true,
+        fuseNorm: options.fuseNorm ?? true,
         cublas: true,
       },
       tensorPlaces(model),
@@ -284,6 +290,10 @@ class CudaBackend implements Backend {
   allocatePinned(bytes: number): Uint8Array | undefined {
     const memory = this.#addon.allocatePinned(bytes);
     return memory && new Uint8Array(memory);
+  }
+
+  graphs(): GraphReport {
+    return this.#guarded(() => this.#engine.graphs());
   }
 
   async dispose(): Promise<void> {

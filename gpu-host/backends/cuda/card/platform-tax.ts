@@ -11,6 +11,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Readable, Writable } from 'node:stream';
 import { parseArgs } from 'node:util';
+import { aheadShare } from '#gpu-host/protocol/host.ts';
 import { connectStats, startTogether } from '#test/bench/clients.ts';
 import { formatSpread, type Spread, spread, table } from '#test/bench/statistics.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
@@ -90,6 +91,7 @@ async function main(): Promise<void> {
     const stats = await connectStats(platform);
     const bareMs: number[] = [];
     const perToken = Object.fromEntries(WAYS.map((way) => [way, [] as number[]]));
+    const ahead = Object.fromEntries(WAYS.map((way) => [way, [] as number[]]));
     const batch: number[] = [];
     try {
       for (let round = 0; round <= rounds; round++) {
@@ -106,6 +108,7 @@ async function main(): Promise<void> {
           if (round === 0) continue; // Warm.
           perToken[way]?.push(Math.max(...outputs.map(({ elapsedMs }) => elapsedMs)) / steps);
           batch.push(after?.meanBatchSize ?? 0);
+          ahead[way]?.push(after ? aheadShare(after) : 0);
         }
         process.stderr.write(`round ${round}: ${seconds(beganMs)}\n`);
       }
@@ -116,6 +119,7 @@ async function main(): Promise<void> {
       way,
       perTokenMs: spread(perToken[way] ?? []),
       ratio: ratios(perToken[way] ?? [], bareMs),
+      aheadShare: spread(ahead[way] ?? []),
     }));
     const report = {
       shape,
@@ -128,13 +132,14 @@ async function main(): Promise<void> {
       rows,
     };
     if (values.json !== undefined) await writeFile(values.json, JSON.stringify(report));
-    const header = ['way', 'ms a token', 'bare step, ms', 'ratio', 'aim'];
-    const cells = rows.map(({ way, perTokenMs, ratio }) => [
+    const header = ['way', 'ms a token', 'bare step, ms', 'ratio', 'aim', 'steps ahead'];
+    const cells = rows.map(({ way, perTokenMs, ratio, aheadShare }) => [
       way,
       formatSpread(perTokenMs, 3),
       formatSpread(report.bareMs, 3),
       formatSpread(ratio, 3),
       `≤ ${AIM}`,
+      `${Math.round(100 * aheadShare.median)} %`,
     ]);
     process.stdout.write(
       `${clients} inferlets, ${shape}, random weights; mean batch ${report.meanBatch.median.toFixed(1)}\n${table(header, cells)}\n`,

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include "../engine/bounds.h"
 
 namespace pie {
 
@@ -33,10 +34,8 @@ class Reader {
 };
 
 void checkBelow(const uint32_t* values, size_t count, uint32_t end, const char* what, int sequence) {
-  // One comparison in the end: the loop has no way out and runs at the memory's rate.
-  uint32_t most = 0;
-  for (size_t i = 0; i < count; i++) most = values[i] > most ? values[i] : most;
-  if (most >= end) refuse(sequence, std::string(what) + " " + std::to_string(most) + " is outside of " + std::to_string(end));
+  if (allBelow(values, count, end)) return;
+  refuse(sequence, std::string(what) + " " + std::to_string(largest(values, count)) + " is outside of " + std::to_string(end));
 }
 
 void checkFinite(const float* values, size_t count, int sequence) {

@@ -302,6 +302,15 @@ napi_value EngineObject::memory(napi_env env, const Arguments&) {
   return said;
 }
 
+napi_value EngineObject::graphs(napi_env env, const Arguments&) {
+  const GraphReport report = engine().graphs();
+  const napi_value said = object(env);
+  set(env, said, "captured", number(env, double(report.captured)));
+  set(env, said, "refused", number(env, double(report.refused)));
+  set(env, said, "why", text(env, report.why.c_str()));
+  return said;
+}
+
 napi_value EngineObject::dispose(napi_env env, const Arguments&) {
   close(env);
   return undefined(env);
@@ -317,7 +326,7 @@ napi_value EngineObject::defineClass(napi_env env) {
       method("readPage", call<&EngineObject::readPage>),       method("writePage", call<&EngineObject::writePage>),
       method("pages", call<&EngineObject::pages>),     method("loadAdapter", call<&EngineObject::loadAdapter>),
       method("freeAdapter", call<&EngineObject::freeAdapter>), method("memory", call<&EngineObject::memory>),
-      method("dispose", call<&EngineObject::dispose>),
+      method("graphs", call<&EngineObject::graphs>),           method("dispose", call<&EngineObject::dispose>),
   };
   napi_value constructor;
   check(env, napi_define_class(env, "Engine", NAPI_AUTO_LENGTH, construct, nullptr, std::size(methods), methods, &constructor));

@@ -54,6 +54,7 @@ class EngineObject {
   napi_value loadAdapter(napi_env env, const Arguments& arguments);
   napi_value freeAdapter(napi_env env, const Arguments& arguments);
   napi_value memory(napi_env env, const Arguments& arguments);
+  napi_value graphs(napi_env env, const Arguments& arguments);
   napi_value dispose(napi_env env, const Arguments& arguments);
 
   BatchLimits limits_{};

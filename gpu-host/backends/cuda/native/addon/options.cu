@@ -37,6 +37,8 @@ EngineOptions readOptions(napi_env env, napi_value options) {
   if (kv == "fp8") read.kv = KvPrecision::Fp8;
   else if (kv != "as computed") refuse("kv is \"" + kv + "\"; fp8 is expected, or \"as computed\"");
   read.graphs = getBoolean(env, options, "graphs");
+  read.dependentLaunch = getBoolean(env, options, "dependentLaunch");
+  read.fuseNorm = getBoolean(env, options, "fuseNorm");
   read.cublas = getBoolean(env, options, "cublas");
   return read;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include "bounds.h"
 #include "errors.h"
 #include "masks.h"
 
@@ -12,25 +13,22 @@ namespace {
 std::string nameOf(int sequence) { return "Sequence " + std::to_string(sequence); }
 
 void checkBelow(const uint32_t* values, int count, int end, int sequence, const char* what) {
-  uint32_t most = 0;
-  for (int i = 0; i < count; i++) most = std::max(most, values[i]);
-  if (count > 0 && most >= static_cast<uint32_t>(end))
-    refuse(nameOf(sequence) + " names " + what + " " + std::to_string(most) + " of " + std::to_string(end) + ".");
+  if (allBelow(values, count, static_cast<uint32_t>(end))) return;
+  refuse(nameOf(sequence) + " names " + what + " " + std::to_string(largest(values, count)) + " of " + std::to_string(end) + ".");
 }
 
 void checkSequence(const Sequence& s, int index, const StepLimits& limits) {
-  const std::string name = nameOf(index);
-  if (s.rows < 1 || !s.positions) refuse(name + " has no inputs.");
-  if ((s.tokens != nullptr) + (s.embeds != nullptr) + (s.picked != nullptr) != 1) refuse(name + " needs either tokens or embeds, or picked tokens.");
-  if (s.contextCount < 0 || (s.contextCount > 0 && !s.context)) refuse(name + " has no context.");
+  if (s.rows < 1 || !s.positions) refuse(nameOf(index) + " has no inputs.");
+  if ((s.tokens != nullptr) + (s.embeds != nullptr) + (s.picked != nullptr) != 1) refuse(nameOf(index) + " needs either tokens or embeds, or picked tokens.");
+  if (s.contextCount < 0 || (s.contextCount > 0 && !s.context)) refuse(nameOf(index) + " has no context.");
   if (static_cast<int64_t>(s.contextCount) + s.rows > limits.keys)
-    refuse(name + " has " + std::to_string(static_cast<int64_t>(s.contextCount) + s.rows) + " keys; a step lists at most " + std::to_string(limits.keys) + ".");
+    refuse(nameOf(index) + " has " + std::to_string(static_cast<int64_t>(s.contextCount) + s.rows) + " keys; a step lists at most " + std::to_string(limits.keys) + ".");
   if (s.outputRows < 0 || s.outputRows > s.rows)
-    refuse(name + " wants outputs of " + std::to_string(s.outputRows) + " of " + std::to_string(s.rows) + " inputs.");
-  if (s.topK < 0 || s.topK > std::min(MAX_TOP_K, limits.shape.vocabulary)) refuse(name + " wants " + std::to_string(s.topK) + " tokens a row.");
-  if ((s.draws || s.allowed) && s.topK < 1) refuse(name + " has draws or allowed tokens, and wants no tokens.");
+    refuse(nameOf(index) + " wants outputs of " + std::to_string(s.outputRows) + " of " + std::to_string(s.rows) + " inputs.");
+  if (s.topK < 0 || s.topK > std::min(MAX_TOP_K, limits.shape.vocabulary)) refuse(nameOf(index) + " wants " + std::to_string(s.topK) + " tokens a row.");
+  if ((s.draws || s.allowed) && s.topK < 1) refuse(nameOf(index) + " has draws or allowed tokens, and wants no tokens.");
   if (!s.writes && s.rows > limits.scratchSlots)
-    refuse(name + " keeps no keys and has " + std::to_string(s.rows) + " inputs; there is room for " + std::to_string(limits.scratchSlots) + ".");
+    refuse(nameOf(index) + " keeps no keys and has " + std::to_string(s.rows) + " inputs; there is room for " + std::to_string(limits.scratchSlots) + ".");
   if (s.tokens) checkBelow(s.tokens, s.rows, limits.shape.vocabulary, index, "token");
   if (s.writes) checkBelow(s.writes, s.rows, limits.slots, index, "slot");
   checkBelow(s.context, s.contextCount, limits.slots, index, "slot");
