@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { callFunction, countersOf, refusedInput, STORIES } from '#test/harness/functions.ts';
+import { assertBatched, callFunction, countersOf, refusedInput, STORIES } from '#test/harness/functions.ts';
 import { tokenCounter } from '#test/harness/tokens.ts';
 
 const PROMPT = 'In a small house near the forest there lived an old man with a brown dog. The dog liked to';
@@ -12,7 +12,7 @@ const CANDIDATES = [
 ];
 
 describe('best-of-n', () => {
-  it('computes the prompt once, writes in whole batches and keeps the most probable', async () => {
+  it('computes the prompt once, writes in joint batches and keeps the most probable', async () => {
     const count = await tokenCounter(STORIES);
     const before = await countersOf(STORIES, { reset: true });
     const { output } = await callFunction('best-of-n', { prompt: PROMPT, n: 4, script: CANDIDATES });
@@ -26,7 +26,7 @@ describe('best-of-n', () => {
     assert.equal(stats.tokens, count.begin(PROMPT) - 1 + CANDIDATES.length + own);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);
     assert.ok(CANDIDATES.length * count.begin(PROMPT) + own > 2 * stats.tokens);
-    assert.ok((stats.batchSizes[4] ?? 0) > 0, `${stats.batchSizes}`);
+    assertBatched(stats);
   });
 
   it('asks the model for its opinion, and names the field of a bad input', async () => {

@@ -29,7 +29,7 @@ describe('prefix-tree', () => {
     assert.equal(cold.stats.tokens, edges - 1 + first.length * (save + generate));
     const alone = sum(first.map((prompt) => count.begin(prompt) + MAX_TOKENS - 1));
     assert.ok(alone > 1.8 * cold.stats.tokens, `${alone} tokens without the tree, ${cold.stats.tokens} with it`);
-    assert.ok((cold.stats.batchSizes[2] ?? 0) > 0, `${cold.stats.batchSizes}`);
+    assert.ok(cold.stats.meanBatchSize > 1, `${cold.stats.batchSizes}`);
 
     const warm = await ask(first);
     assert.equal(warm.stats.tokens, first.length * generate);

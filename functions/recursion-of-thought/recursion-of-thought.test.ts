@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { callFunction, countersOf, refusedInput, STORIES } from '#test/harness/functions.ts';
+import { assertBatched, callFunction, countersOf, refusedInput, STORIES } from '#test/harness/functions.ts';
 import { tokenCounter } from '#test/harness/tokens.ts';
 
 const RULES = 'Halve a range of numbers, or say what the sum of all of them is.';
@@ -24,7 +24,7 @@ const answers = ({ parts }: Rehearsed) => `Answers: ${parts.map(({ answer }) => 
 const divided = ({ parts }: Rehearsed) => parts.map(({ problem }) => problem).join('; ');
 
 describe('recursion-of-thought', () => {
-  it('solves 32 parts five levels down, all on the same rules, in whole batches', async () => {
+  it('solves 32 parts five levels down, all on the same rules, in joint batches', async () => {
     const count = await tokenCounter(STORIES);
     const whole = rehearse(1, 2 ** DEPTH);
     const nodes = flat(whole);
@@ -54,7 +54,7 @@ describe('recursion-of-thought', () => {
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);
     const alone = sum + nodes.length * rules;
     assert.ok(alone > 1.4 * stats.tokens, `${alone} tokens without sharing, ${stats.tokens} with it`);
-    assert.ok(stats.meanBatchSize > 2, `${stats.batchSizes}`);
+    assertBatched(stats);
   });
 
   it('answers most of 32 parts in the same batches', async () => {
@@ -71,8 +71,7 @@ describe('recursion-of-thought', () => {
       seed: 2,
     });
     assert.equal(flat(output).length, 2 ** (DEPTH + 1) - 1);
-    const { batchSizes } = await countersOf();
-    assert.ok(batchSizes.length > 2 ** (DEPTH - 2), `${batchSizes}`);
+    assertBatched(await countersOf());
   });
 
   it('divides by itself as deep as it is told to, and names the field of a bad input', async () => {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { callFunction, countersOf, failingFunction, STORIES } from '#test/harness/functions.ts';
+import { assertBatched, callFunction, countersOf, failingFunction, STORIES } from '#test/harness/functions.ts';
 import { tokenCounter } from '#test/harness/tokens.ts';
 
 const PROMPT = 'Ben has 3 red balls and buys 2 boxes with 4 balls in each of them. How many does he have? Think.';
@@ -37,7 +37,7 @@ describe('self-consistency', () => {
     assert.equal(stats.tokens, prompt - 1 + CHAINS.length + own);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);
     assert.ok(CHAINS.length * prompt + own > 1.7 * stats.tokens);
-    assert.ok((stats.batchSizes[CHAINS.length] ?? 0) > 0, `${stats.batchSizes}`);
+    assertBatched(stats);
   });
 
   it('samples different chains, equal ones for equal seeds; says what is wrong with a pattern', async () => {

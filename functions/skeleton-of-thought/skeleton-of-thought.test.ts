@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { callFunction, countersOf, refusedInput, STORIES } from '#test/harness/functions.ts';
+import { assertBatched, callFunction, countersOf, refusedInput, STORIES } from '#test/harness/functions.ts';
 import { tokenCounter } from '#test/harness/tokens.ts';
 
 const QUESTION = 'How can Tom help his mother at home? Name some ways, and then say more about each.';
@@ -36,7 +36,7 @@ describe('skeleton-of-thought', () => {
     assert.equal(stats.tokens, skeleton - 1 + own);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);
     assert.ok(POINTS.length * skeleton + own > 2 * stats.tokens);
-    assert.ok((stats.batchSizes[POINTS.length] ?? 0) > 0, `${stats.batchSizes}`);
+    assertBatched(stats);
   });
 
   it('writes by itself, and names the field of a bad input', async () => {

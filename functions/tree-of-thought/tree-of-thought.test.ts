@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { callFunction, countersOf, refusedInput, STORIES } from '#test/harness/functions.ts';
+import { assertBatched, callFunction, countersOf, refusedInput, STORIES } from '#test/harness/functions.ts';
 import { tokenCounter } from '#test/harness/tokens.ts';
 
 const PROBLEM = 'Use 4 9 10 13 to make 24.';
@@ -74,7 +74,7 @@ function rehearse(): {
 }
 
 describe('tree-of-thought', () => {
-  it('finds what leads to the end, computes what states share once, and thinks in whole batches', async () => {
+  it('finds what leads to the end, computes what states share once, and thinks in joint batches', async () => {
     const count = await tokenCounter(STORIES);
     const { replies, best, lines, verdicts, naive } = rehearse();
     const before = await countersOf(STORIES, { reset: true });
@@ -101,8 +101,7 @@ describe('tree-of-thought', () => {
     const alone = sum(naive.map((path, i) => 2 * (root + sum(path.map(said))) + judged(verdicts[i]!)));
     assert.ok(alone > 4 * stats.tokens, `${alone} tokens without sharing, ${stats.tokens} with it`);
 
-    assert.ok((stats.batchSizes[BREADTH * KEEP] ?? 0) > 0, `${stats.batchSizes}`);
-    assert.ok(stats.meanBatchSize > 2, `${stats.meanBatchSize} sequences a batch`);
+    assertBatched(stats);
   });
 
   it('thinks by itself, and names the field of a bad input', async () => {

@@ -136,7 +136,7 @@ test('a session goes back and forth', async () => {
 
 test('a cancelled invocation ends with one event and gives its pages back', async () => {
   // It holds its pages until it is told to go on, which nobody does.
-  const { id, ended } = await hold(platform, 'counted', { tokens: 8, listenAt: 4 });
+  const { id, ended } = await hold(platform, 'counted', { mark: 'held', tokens: 8, listenAt: 4 });
   assert.ok((await modelStats(platform)).pages.owned > 0);
   await platform.fetch(`/v1/invocations/${id}`, { method: 'DELETE', ...inTime() });
   const events = await ended;

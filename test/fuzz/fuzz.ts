@@ -51,7 +51,7 @@ const ATTACKERS = 8;
 const NEIGHBOURS_A_MODEL = 2;
 const SCRIPTS = 12;
 const PAGES = 40;
-const SETTLE_MS = 10_000;
+const SETTLE_MS = 60_000;
 /** What a process may grow by: V8 keeps room, and pools of buffers fill. */
 const MAX_HEAP_GROWTH_MB = 64;
 const MAX_RESIDENT_GROWTH_MB = 768;
@@ -135,8 +135,10 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
   rmSync(directory, { recursive: true, force: true });
   for (const text of observations.internal) problems.push(`the host blamed itself: ${text}`);
   problems.push(...memory.growth());
-  const handlesAfter = openHandles();
-  if (handlesAfter > handlesBefore) problems.push(`${handlesAfter - handlesBefore} file handles were left open`);
+  const settled = performance.now() + SETTLE_MS;
+  while (openHandles() > handlesBefore && performance.now() < settled) await sleep(10);
+  const handlesLeft = openHandles() - handlesBefore;
+  if (handlesLeft > 0) problems.push(`${handlesLeft} file handles were left open`);
 
   return {
     seed: options.seed,

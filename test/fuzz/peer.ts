@@ -8,7 +8,7 @@ import { Mirror } from './mirror.ts';
 import type { Random } from './random.ts';
 
 /** What a host may take to read what it was sent, and say so. */
-export const ANSWER_DEADLINE_MS = 30_000;
+export const ANSWER_DEADLINE_MS = 120_000;
 
 /** What peers saw of a host. */
 export class Observations {

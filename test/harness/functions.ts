@@ -112,6 +112,16 @@ export async function countersOf(model: string = STORIES, options: { reset?: boo
   return modelStats(await functionsPlatform(), { model, ...options });
 }
 
+/**
+ * That what a function does at once meets on the device: most sequences were computed beside others. How many of them come together is a matter of the
+ * machine's time, since an inferlet that others interrupt issues its calls in several turns.
+ */
+export function assertBatched({ batchSizes }: Pick<ModelStats, 'batchSizes'>): void {
+  const sequences = batchSizes.reduce((sum, batches, size) => sum + batches * size, 0);
+  const alone = batchSizes[1] ?? 0;
+  assert.ok(alone < sequences / 2, `${alone} of ${sequences} were computed alone: ${batchSizes}`);
+}
+
 /** Deploys `functions/<name>` once. */
 export function deployFunction(name: string): Promise<void> {
   let deployed = deploying.get(name);

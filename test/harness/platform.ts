@@ -9,6 +9,7 @@ import path from 'node:path';
 import readline from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { FIRST_FUNCTIONS } from '#infra/bundled.ts';
+import { LIFELINE_VARIABLE } from '#infra/lifeline.ts';
 
 export const ROOT = path.resolve(fileURLToPath(new URL('../..', import.meta.url)));
 
@@ -51,8 +52,9 @@ export class Platform implements AsyncDisposable {
     const flags = functions === false ? ['--no-functions'] : ['--functions', functions.join(',')];
     this.#supervisor = spawn(process.execPath, ['infra/up.ts', '--json', ...flags], {
       cwd: ROOT,
-      env: this.environment,
-      stdio: ['ignore', 'pipe', 'pipe'],
+      // It ends with this process, however that ends.
+      env: { ...this.environment, [LIFELINE_VARIABLE]: 'stdin' },
+      stdio: ['pipe', 'pipe', 'pipe'],
     });
     this.#exited = new Promise((resolve) => this.#supervisor.once('exit', (code) => resolve(code)));
     this.#supervisor.stderr?.setEncoding('utf8').on('data', (text: string) => {
