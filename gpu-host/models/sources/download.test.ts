@@ -3,7 +3,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import { ModelError } from '../errors.ts';
 import type { Checksum } from './checksum.ts';
@@ -20,6 +20,8 @@ describe('download', () => {
   let server: FileServer;
   let directory: string;
   let options: DownloadOptions;
+
+  const cuts = (...after: number[]) => ({ after, parts: dirname(options.partFile) });
 
   before(async () => {
     server = await FileServer.start();
@@ -41,7 +43,7 @@ describe('download', () => {
   });
 
   it('goes on where a connection broke, within one call', async () => {
-    server.files.set('/file', { bytes: content, cuts: [100_000, 50_000] });
+    server.files.set('/file', { bytes: content, cuts: cuts(100_000, 50_000) });
     const seen: number[] = [];
     await download({ ...options, onProgress: ({ doneBytes }) => seen.push(doneBytes) });
     assert.deepEqual(await readFile(options.destination), content);
@@ -59,7 +61,7 @@ describe('download', () => {
   });
 
   it('goes on where an earlier call gave up', async () => {
-    server.files.set('/file', { bytes: content, cuts: [123_456] });
+    server.files.set('/file', { bytes: content, cuts: cuts(123_456) });
     await assert.rejects(download({ ...options, attempts: 1 }), { code: 'download-failed' });
     assert.equal((await stat(options.partFile)).size, 123_456);
     await download(options);
@@ -75,7 +77,7 @@ describe('download', () => {
   });
 
   it('starts over when the server does not resume', async () => {
-    server.files.set('/file', { bytes: content, cuts: [100_000], withoutRanges: true });
+    server.files.set('/file', { bytes: content, cuts: cuts(100_000), withoutRanges: true });
     await download(options);
     assert.deepEqual(await readFile(options.destination), content);
   });

@@ -1,15 +1,24 @@
+import { readdirSync, statSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
 
-/** A connection is cut this long after its last bytes were sent: a client on a busy machine must have read them. */
-const CUT_AFTER_MS = 250;
+/** How often a connection that is to be cut is looked after. */
+const LOOK_MS = 5;
+
+/** Where connections are cut. */
+export interface Cuts {
+  /** After so many bytes of the body; taken in turn, one for each request, then none. */
+  readonly after: number[];
+  /** The client's folder of what it has so far: it is cut when a file there has all that was sent, since what it has not taken by then would be lost. */
+  readonly parts: string;
+}
 
 /** What a path answers. */
 export interface ServedFile {
   readonly bytes: Uint8Array;
   readonly headers?: Readonly<Record<string, string>>;
-  /** The connection is cut after this many bytes of the body; taken in turn, one for each request, then none. */
-  readonly cuts?: number[];
+  readonly cuts?: Cuts;
   /** Statuses answered instead; taken in turn. */
   readonly statuses?: number[];
   /** Ranges are ignored: the whole file is sent with 200. */
@@ -84,10 +93,21 @@ export class FileServer {
       response.end();
       return;
     }
-    const cut = file.cuts?.shift();
-    if (cut !== undefined)
-      response.write(body.subarray(0, cut), () => setTimeout(() => response.destroy(), CUT_AFTER_MS));
-    else if (file.stalls) response.write(body.subarray(0, body.length / 2));
+    const cut = file.cuts?.after.shift();
+    if (file.cuts && cut !== undefined) {
+      response.write(body.subarray(0, cut));
+      const { parts } = file.cuts;
+      const look = setInterval(() => {
+        if (largest(parts) >= from + cut) response.destroy();
+      }, LOOK_MS);
+      response.once('close', () => clearInterval(look));
+    } else if (file.stalls) response.write(body.subarray(0, body.length / 2));
     else response.end(body);
   }
+}
+
+/** Size of the largest file in a folder, bytes; 0 without one. */
+function largest(folder: string): number {
+  const names = readdirSync(folder, { withFileTypes: true }).filter((entry) => entry.isFile());
+  return Math.max(0, ...names.map(({ name }) => statSync(join(folder, name)).size));
 }
