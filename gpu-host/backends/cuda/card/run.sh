@@ -137,6 +137,8 @@ if [ -d "$fixtures" ]; then
   tail -n 40 "$work/step.txt" | grep -v ' s$'
   # Whether kernels that begin early are why.
   [ $checked -eq 0 ] || step 'check without dependent launches' 90 "$harness" check "$fixtures" --no-dependent
+  step 'check with keys and values in fp8' 90 "$harness" check "$fixtures" --kv fp8
+  tail -n 12 "$work/step.txt" | grep -v ' s$'
 fi
 
 if [ -n "$tests" ]; then

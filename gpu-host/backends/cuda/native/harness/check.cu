@@ -14,7 +14,7 @@ namespace {
 
 // Relative errors that are aimed at, of a handler's numbers on one model, all kinds of masks together. A single call's few numbers scatter around that:
 // they are held to a multiple.
-constexpr double BF16_AIM = 1e-2, FLOAT_AIM = 1e-4, SINGLE = 3;
+constexpr double BF16_AIM = 1e-2, FLOAT_AIM = 1e-4, FLOAT8_KV_AIM = 1e-1, SINGLE = 3;
 constexpr const char* HANDLERS[] = {"states", "tokens", "allowed", "project", "score", "entropy", "attention", "draws", "greedy"};
 
 std::vector<std::string> fixturesOf(const CheckOptions& options) {
@@ -66,11 +66,12 @@ int check(const CheckOptions& options) {
     for (const Precision precision : {Precision::Bf16, Precision::Float32}) {
       const bool narrow = precision == Precision::Bf16;
       if (!(narrow ? options.bf16 : options.float32)) continue;
-      const char* precisionName = narrow ? "bf16" : "float32";
-      const double aim = narrow ? BF16_AIM : FLOAT_AIM;
+      const char* precisionName = options.float8Kv ? "kv fp8" : narrow ? "bf16" : "float32";
+      const double aim = options.float8Kv ? FLOAT8_KV_AIM : narrow ? BF16_AIM : FLOAT_AIM;
       const auto began = std::chrono::steady_clock::now();
       EngineOptions engine = fixture.options;
       engine.precision = precision;
+      engine.kv = options.float8Kv ? KvPrecision::Fp8 : KvPrecision::AsComputed;
       engine.graphs = options.graphs;
       engine.dependentLaunch = options.dependent;
       engine.fuseNorm = options.fuse;

@@ -12,7 +12,7 @@ namespace {
 using namespace pie::harness;
 
 constexpr char HELP[] =
-    "cuda-harness check FIXTURES [--only NAME] [--precision bf16|float32] [--no-graphs] [--no-dependent] [--no-fuse] [--no-cublas] [--json FILE]\n"
+    "cuda-harness check FIXTURES [--only NAME] [--precision bf16|float32] [--kv fp8] [--no-graphs] [--no-dependent] [--no-fuse] [--no-cublas] [--json FILE]\n"
     "  plays what ../card/fixtures.ts wrote to the engine; 0 when all errors are within the aims\n"
     "cuda-harness bench\n"
     "  answers commands on standard input, one a line, with JSON:\n";
@@ -34,6 +34,9 @@ CheckOptions checkOptions(int count, char** words) {
       if (precision != "bf16" && precision != "float32") throw std::invalid_argument("--precision bf16 or float32");
       options.bf16 = precision == "bf16";
       options.float32 = !options.bf16;
+    } else if (word == "--kv") {
+      if (value() != "fp8") throw std::invalid_argument("--kv fp8");
+      options.float8Kv = true;
     } else if (word == "--no-graphs") {
       options.graphs = false;
     } else if (word == "--no-dependent") {
@@ -49,6 +52,8 @@ CheckOptions checkOptions(int count, char** words) {
     }
   }
   if (options.folder.empty()) throw std::invalid_argument("which fixtures?");
+  if (options.float8Kv && !options.bf16) throw std::invalid_argument("--kv fp8 goes with bf16");
+  if (options.float8Kv) options.float32 = false;
   return options;
 }
 
