@@ -56,7 +56,8 @@ export class Platform implements AsyncDisposable {
       env: { ...this.environment, [LIFELINE_VARIABLE]: 'stdin' },
       stdio: ['pipe', 'pipe', 'pipe'],
     });
-    this.#exited = new Promise((resolve) => this.#supervisor.once('exit', (code) => resolve(code)));
+    // With all that it has said: its last words may come after its exit.
+    this.#exited = new Promise((resolve) => this.#supervisor.once('close', (code) => resolve(code)));
     this.#supervisor.stderr?.setEncoding('utf8').on('data', (text: string) => {
       this.#stderr += text;
     });
