@@ -13,7 +13,9 @@ import { placementKey, type Spread } from '#scheduler/policies/placement.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { world } from '#wit/generated/world.ts';
 import { GrammarService } from './grammar/service.ts';
+import { Draining } from './host/draining.ts';
 import { variablesOf } from './host/environment/variables.ts';
+import { followHosts } from './host/follow-hosts.ts';
 import { describeHosts } from './host/gpu-hosts.ts';
 import { HttpClient } from './host/http/client.ts';
 import { ModelLoads } from './host/model-loads.ts';
@@ -100,14 +102,10 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   );
   const grammars = new GrammarService();
   const images = new ImageService();
-  const models = new Models(connections, grammars, onError);
-  // A host may come back with other models, or with more pages: the platform's capacity follows.
-  const describe = () => lease.describe({ models: models.offered(), gpuHosts: describeHosts(connections) });
-  for (const connection of connections) {
-    connection.onReady(() => void describe().catch(onError));
-    // What it had is not there to admit for, if others have the rest; and operators see that it is away.
-    connection.onLost(() => void describe().catch(onError));
-  }
+  const draining = new Draining();
+  const models = new Models(connections, grammars, onError, draining);
+  const describe = () => lease.describe({ models: models.offered(), gpuHosts: describeHosts(connections, draining) });
+  draining.set(await scheduler.drains.names(), Date.now());
   await describe();
   const compiled = compileWorld(world, hostTable);
   const slices = new SliceRunner(() => deviceBusy(compiled));
@@ -147,9 +145,11 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     },
     launcher,
     runtimeId: lease.id,
-    modelsOf: async (job, root) => {
+    modelsOf: async (job, family) => {
       const version = await launcher.function(job.tenant, job.function, job.version);
-      return models.granted(version ? manifestModels(version.manifest) : [], placementKey(options.spread, job, root));
+      family.placedAt ??= Date.now();
+      const key = placementKey(options.spread, job, family.root);
+      return models.granted(version ? manifestModels(version.manifest) : [], key, family.placedAt);
     },
     grantsOf: async (job) => {
       const version = await launcher.function(job.tenant, job.function, job.version);
@@ -175,10 +175,18 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     onError,
   });
   running = () => worker.running + runner.children;
+  const stopFollowing = await followHosts({
+    connections,
+    draining,
+    drains: scheduler.drains,
+    worker,
+    describe,
+    onError,
+  });
   const loads = new ModelLoads(connections);
   lease.reportLoad(() => {
     const { current } = loads;
-    return { running: running(), ...(current && { models: current }) };
+    return { running: running(), gpuHosts: runner.served, ...(current && { models: current }) };
   });
   const stopCancels = await scheduler.control.onCancel(lease.id, (id, reason) => runner.cancelChild(id, reason));
   observe = (job, peak) => worker.observePages(job, peak);
@@ -226,6 +234,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       endPace();
       await worker.drain(drainMs);
       stopCancels();
+      stopFollowing();
       pool.close();
       for (const connection of connections) connection.close();
       await grammars.close();

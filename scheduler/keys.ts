@@ -57,6 +57,10 @@ export interface Keys {
   logs(tenant: string, name: string): string;
   /** Channel: something was added to that stream. */
   logsChannel(tenant: string, name: string): string;
+  /** Hash: GPU hosts that take nothing new, name to JSON. */
+  readonly drained: string;
+  /** Channel: that hash has changed. */
+  readonly drainedChannel: string;
   /** Hash: registered runtimes, id to JSON. */
   readonly runtimes: string;
   /** String with a TTL: a runtime is alive. */
@@ -187,6 +191,8 @@ export function createKeys(prefix = 'pie'): Keys {
     webhookSecret: (tenant) => at('webhook-secret', tenant),
     logs: (tenant, name) => at('logs', tenant, name),
     logsChannel: (tenant, name) => at('logs', tenant, name, 'live'),
+    drained: at('drained'),
+    drainedChannel: at('drained', 'channel'),
     runtimes: at('runtimes'),
     alive: (runtimeId) => at('runtime', runtimeId, 'alive'),
     cancels: (runtimeId) => at('runtime', runtimeId, 'cancels'),

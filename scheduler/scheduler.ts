@@ -10,6 +10,7 @@ import { Blobs } from './functions/blobs.ts';
 import { Functions } from './functions/functions.ts';
 import { Releases } from './functions/releases.ts';
 import { Removals } from './functions/removals.ts';
+import { Drains } from './gpu-hosts/drains.ts';
 import { type CancelOutcome, Control } from './invocations/control.ts';
 import { EventLog } from './invocations/event-log.ts';
 import { Files } from './invocations/files.ts';
@@ -77,6 +78,7 @@ export class Scheduler {
   readonly queue: AdmissionQueue;
   readonly active: ActiveJobs;
   readonly runtimes: Runtimes;
+  readonly drains: Drains;
   /** Not started by itself: `reaper.start()` in every gateway and runtime. */
   readonly reaper: Reaper;
   readonly functions: Functions;
@@ -124,6 +126,7 @@ export class Scheduler {
     this.queue = new AdmissionQueue(store, this.admission);
     this.active = new ActiveJobs(store, retention);
     this.runtimes = new Runtimes(store, this.active, this.invocations, this.#vital, options.leaseMs);
+    this.drains = new Drains(store, channels);
     this.functions = new Functions(store);
     this.releases = new Releases(store, this.functions, channels);
     this.removals = new Removals({

@@ -1,16 +1,16 @@
-import { backendText, deviceText } from '../app/control/hosted-model.ts';
+import { backendText, deviceText, hostState } from '../app/control/hosted-model.ts';
 import type { HostedModel, ModelLoad, PlatformLoad } from '../app/control/operations.ts';
 import { bytes, number } from './format.ts';
 import type { Terminal } from './terminal.ts';
 
-const HEADING = ['GPU HOST', 'STATE', 'MODEL', 'BACKEND', 'DEVICE', 'MEMORY', 'PAGES', 'BUSY', 'BATCH'];
+const HEADING = ['GPU HOST', 'STATE', 'RUNNING', 'MODEL', 'BACKEND', 'DEVICE', 'MEMORY', 'PAGES', 'BUSY', 'BATCH'];
 
 /** A line for each model of each GPU host: what computes it, and what it did of late. */
 export function showHosts(terminal: Terminal, { gpuHosts, models }: Pick<PlatformLoad, 'gpuHosts' | 'models'>): void {
   const rows = gpuHosts.flatMap((host) => {
     const loads = models.filter(({ gpuHost }) => gpuHost === host.name);
     terminal.value({ ...host, load: loads });
-    const start = [host.name, host.connected ? 'there' : 'away'];
+    const start = [host.name, hostState(host), number(host.running)];
     if (host.models.length === 0) return [[...start, ...Array.from({ length: 7 }, () => '-')]];
     return host.models.map((hosted) => [
       ...start,

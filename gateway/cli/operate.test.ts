@@ -170,7 +170,7 @@ describe('operating', () => {
     const hosted = { name: 'tiny', backend: 'cuda', precision: 'bf16', pageSize: 16, pageCount: 64 };
     const memory = { takenBytes: 3 * 2 ** 30, totalBytes: 4 * 2 ** 30 };
     platform.lease.reportLoad(() => ({
-      running: 0,
+      ...{ running: 2, gpuHosts: { 'gpu-host-3': 2 } },
       models: [
         {
           ...{ model: 'tiny', hostId: 'a', pages: 64, freePages: 50, cachedPages: 4, idlePages: 0, readAt: Date.now() },
@@ -186,6 +186,8 @@ describe('operating', () => {
           models: [{ ...hosted, device: { name: 'A card', index: 0, memory } }],
         },
         { name: 'gpu-host-2', connected: false, models: [] },
+        { name: 'gpu-host-3', connected: true, drain: { since: 1 }, models: [] },
+        { name: 'gpu-host-4', connected: true, drain: { since: 1 }, models: [] },
       ],
     });
     const { id } = await platform.client().submit('echo', {});
@@ -193,16 +195,20 @@ describe('operating', () => {
     await attempt.start();
     assert.match(await ok(['ps']), new RegExp(`GPU HOST\\n[^]*${id} .* gpu-host-1\\n`));
     await attempt.succeed(1);
-    const [table, lines, wrong] = await Promise.all([
-      ok(['ps', '--hosts']),
+    const [table, lines, wrong, unknown] = await Promise.all([
+      ok(['gpu-hosts']),
       ok(['ps', '--hosts', '--json']),
       pie(['ps', '--hosts', '--watch']),
+      pie(['gpu-hosts', 'drain', 'gpu-host-9']),
     ]);
-    assert.match(table, /^GPU HOST +STATE +MODEL +BACKEND +DEVICE +MEMORY +PAGES +BUSY +BATCH\n/);
+    assert.match(table, /^GPU HOST +STATE +RUNNING +MODEL +BACKEND +DEVICE +MEMORY +PAGES +BUSY +BATCH\n/);
     assert.match(
       table,
-      /gpu-host-1 +there +tiny +cuda, bf16 +0: A card +3\.0 GiB of 4\.0 GiB +10 of 64 +42% +2\.5\ngpu-host-2 +away +-/,
+      /gpu-host-1 +there +0 +tiny +cuda, bf16 +0: A card +3\.0 GiB of 4\.0 GiB +10 of 64 +42% +2\.5\ngpu-host-2 +away +0 +-/,
     );
+    assert.equal(unknown.code, EXIT.refused);
+    assert.match(unknown.stderr, /no GPU host "gpu-host-9"/);
+    assert.match(table, /gpu-host-3 +draining +2 .*\ngpu-host-4 +drained +0 /);
     const [first, second] = lines
       .trim()
       .split('\n')

@@ -18,6 +18,7 @@ const GROUPS: Readonly<Record<string, string>> = {
   webhooks: 'Notifications of ends',
   keys: 'API keys of a tenant',
   tenants: 'Tenants of the platform',
+  'gpu-hosts': 'What computes',
 };
 
 const FOOTER = `

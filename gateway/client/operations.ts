@@ -1,6 +1,6 @@
-import type { InvocationPage, PlatformLoad } from '../app/control/operations.ts';
+import type { GpuHostChange, GpuHostState, InvocationPage, PlatformLoad } from '../app/control/operations.ts';
 import type { InvocationStatus } from '../app/control.ts';
-import { type CallOptions, common } from './calls.ts';
+import { type CallOptions, common, withBody } from './calls.ts';
 import type { Http } from './http.ts';
 
 export interface InvocationListQuery extends CallOptions {
@@ -38,6 +38,11 @@ export class OperationsClient {
   /** Load of the platform; operators only. */
   async load(options: CallOptions = {}): Promise<PlatformLoad> {
     return this.#http.json('/v1/load', common(options));
+  }
+
+  /** Drains a GPU host, or takes it back; operators only. Answers when all runtimes have heard of it. */
+  async changeGpuHost(name: string, change: GpuHostChange, options: CallOptions = {}): Promise<GpuHostState> {
+    return this.#http.json(`/v1/gpu-hosts/${encodeURIComponent(name)}`, withBody(options, 'PATCH', change));
   }
 
   /** The secret that signs the tenant's webhooks; a new one from here on with `rotate`. */

@@ -1,9 +1,14 @@
+import { isDrained } from '#scheduler/policies/placement.ts';
 import type { RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { GpuHostState } from '../app/control/operations.ts';
 
-/** Each GPU host once, though all runtimes that use it tell of it; one that is away only where no host of that name is there. */
+/**
+ * Each GPU host once, though all runtimes that use it tell of it; one that is away only where no host of that name is there. It is drained when all of them
+ * have heard so.
+ */
 export function gpuHostsOf(runtimes: readonly RuntimeInfo[]): GpuHostState[] {
-  const told = runtimes.flatMap(({ alive, gpuHosts = [] }) => (alive ? gpuHosts : []));
+  const alive = runtimes.filter((runtime) => runtime.alive);
+  const told = alive.flatMap(({ gpuHosts = [] }) => gpuHosts);
   const hosts = new Map<string, RuntimeGpuHost>();
   for (const host of told) if (host.connected) hosts.set(`${host.name} ${host.hostId}`, host);
   const there = new Set([...hosts.values()].map(({ name }) => name));
@@ -11,6 +16,8 @@ export function gpuHostsOf(runtimes: readonly RuntimeInfo[]): GpuHostState[] {
   const inOrder = [...hosts.values()].sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
   return inOrder.map(({ name, connected, models }) => ({
     ...{ name, connected },
+    drained: told.every((host) => host.name !== name || isDrained(host)),
+    running: alive.reduce((sum, { load }) => sum + (load?.gpuHosts?.[name] ?? 0), 0),
     models: models.map(({ name: model, backend, precision, kv, device, pageCount, pageSize }) => ({
       ...{ model, backend, precision, kv: kv ?? null },
       ...{ device: device.name, deviceIndex: device.index ?? null, memory: device.memory ?? null },

@@ -29,6 +29,11 @@ test('and it must reach a GPU host, or have lost the last one only now', () => {
   assert.equal(hosts(away('a'), away('b')), 'gpu-hosts FAIL: none of 2 there yet');
   assert.equal(hosts(away('a', 60_000), away('b', GPU_HOST_GRACE_MS)), 'gpu-hosts ok: none of 2 there for 5 s');
   assert.equal(hosts(away('a', 60_000), away('b', 6000)), 'gpu-hosts FAIL: none of 2 there for 6 s');
+  const drained = (host: RuntimeGpuHost) => ({ ...host, drain: { since: 1 } });
+  assert.equal(hosts(there('a'), drained(there('b'))), 'gpu-hosts ok: 1 of 2 there, 1 drained');
+  assert.equal(hosts(drained(there('a')), drained(there('b'))), 'gpu-hosts FAIL: none of 2 there, 2 drained');
+  assert.equal(hosts(drained(there('a')), away('b', 6000)), 'gpu-hosts FAIL: none of 2 there for 6 s, 1 drained');
+  assert.equal(hosts({ ...there('a'), drain: { since: 1, until: 2 } }), 'gpu-hosts ok: 1 of 1 there');
   const takes = { accepting: true } as const;
   const [good, bad] = [runtime([there('a')], takes), runtime([away('a', 60_000)], takes)];
   const express = { lane: 'express' } as const;

@@ -1,3 +1,4 @@
+import { isDrained } from '#scheduler/policies/placement.ts';
 import type { RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { Health } from '../app/control.ts';
 
@@ -26,9 +27,12 @@ export function runningChecks(runtimes: readonly RuntimeInfo[], now: number): He
 
 /** Whether a runtime reaches one of its GPU hosts. */
 function hostCheck(hosts: readonly RuntimeGpuHost[], now: number): Health['checks'][number] {
-  const there = hosts.filter(({ connected }) => connected).length;
-  const awayMs = now - Math.max(...hosts.map(({ lostAt = Number.NEGATIVE_INFINITY }) => lostAt));
-  const detail = there > 0 ? `${there} of ${hosts.length} there` : `none of ${hosts.length} there${sinceText(awayMs)}`;
+  const used = hosts.filter((host) => !isDrained(host));
+  const drained = hosts.length > used.length ? `, ${hosts.length - used.length} drained` : '';
+  const there = used.filter(({ connected }) => connected).length;
+  const awayMs = now - Math.max(...used.map(({ lostAt = Number.NEGATIVE_INFINITY }) => lostAt));
+  const since = there > 0 || used.length === 0 ? '' : sinceText(awayMs);
+  const detail = `${there || 'none'} of ${hosts.length} there${since}${drained}`;
   return { name: 'gpu-hosts', ok: there > 0 || awayMs <= GPU_HOST_GRACE_MS, detail };
 }
 

@@ -1,10 +1,14 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
 import type { Invocation } from '#scheduler/invocations/types.ts';
-import { servingHost } from '#scheduler/policies/placement.ts';
+import { isDrained, servingHost } from '#scheduler/policies/placement.ts';
+import { LEASE_MS } from '#scheduler/runtimes/lease.ts';
 import type { ModelLoad as HostLoad, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { includesScope, type Scope } from '#scheduler/tenants/scopes.ts';
 import type {
+  GpuHostChange,
+  GpuHostState,
   InvocationPage,
   InvocationQuery,
   ModelLoad,
@@ -16,6 +20,10 @@ import { GatewayError } from '../app/errors/gateway-error.ts';
 import { gpuHostsOf } from './gpu-hosts.ts';
 import { toInvocationState } from './present.ts';
 import { translating } from './store-errors.ts';
+
+/** A runtime that has not heard of a drain within its lease is as good as dead. */
+const HEARD_MS = LEASE_MS;
+const HEARD_POLL_MS = 20;
 
 /** What goes on, read from Redis. */
 export class NodeOperations implements Operations {
@@ -73,10 +81,52 @@ export class NodeOperations implements Operations {
     const running = records.some(({ status }) => status === 'running');
     if (!running || !includesScope(call.principal.scopes, 'operator')) return () => null;
     const runtimes = new Map((await this.#scheduler.runtimes.list()).map((runtime) => [runtime.id, runtime]));
+    const rootsBegan = await this.#rootsBegan(records);
     return (record) => {
       const runtime = record.status === 'running' ? runtimes.get(record.runtimeId ?? '') : undefined;
-      return runtime ? servingHost(runtime, record) : null;
+      const startedAt = rootsBegan.get(record.root ?? '') ?? record.startedAt;
+      return runtime ? servingHost(runtime, { ...record, startedAt }) : null;
     };
+  }
+
+  /** When the roots of those that run began, by id: a child is served where its root is. */
+  async #rootsBegan(records: readonly Invocation[]): Promise<ReadonlyMap<string, number>> {
+    const ids = new Set(records.flatMap(({ status, root }) => (status === 'running' && root !== null ? [root] : [])));
+    const roots = await Promise.all([...ids].map((id) => this.#scheduler.invocations.get(id)));
+    return new Map(
+      roots.flatMap((root) => (root?.startedAt == null ? [] : [[root.id, root.startedAt] as [string, number]])),
+    );
+  }
+
+  changeGpuHost(call: Call, name: string, { drained, force = false }: GpuHostChange): Promise<GpuHostState | null> {
+    return translating(async () => {
+      requireScope(call, 'operator');
+      const { keyId, tenant } = call.principal;
+      const { drains, audit } = this.#scheduler;
+      if (drained) {
+        const outcome = await drains.drain(name, { by: keyId, force });
+        if (outcome === 'unknown') return null;
+        if (outcome === 'last')
+          throw new GatewayError('conflict', `No other GPU host would be left that is there and not drained.`, {
+            hint: `Take another one back first (\`pie gpu-hosts undrain\`), or force it (\`pie gpu-hosts drain ${name} --force\`): what comes then waits in line until one is there.`,
+          });
+        if (outcome === 'drained') await audit.record(keyId, tenant, 'gpu-host.drain', name, force ? { force } : {});
+      } else {
+        if (!gpuHostsOf(await this.#scheduler.runtimes.list()).some((host) => host.name === name)) return null;
+        if (await drains.undrain(name)) await audit.record(keyId, tenant, 'gpu-host.undrain', name);
+      }
+      return this.#heard(name, drained);
+    });
+  }
+
+  /** A GPU host once all runtimes that use it have heard whether it is drained, or as it is when one of them takes too long; null for none of that name. */
+  async #heard(name: string, drained: boolean): Promise<GpuHostState | null> {
+    for (const until = Date.now() + HEARD_MS; ; await sleep(HEARD_POLL_MS)) {
+      const runtimes = await this.#scheduler.runtimes.list();
+      const told = runtimes.flatMap(({ alive, gpuHosts = [] }) => (alive ? gpuHosts : []));
+      const behind = told.some((host) => host.name === name && isDrained(host) !== drained);
+      if (!behind || Date.now() > until) return gpuHostsOf(runtimes).find((host) => host.name === name) ?? null;
+    }
   }
 
   webhookSecret(call: Call, rotate: boolean): Promise<string> {

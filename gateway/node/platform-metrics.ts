@@ -92,11 +92,13 @@ export function watchPlatform(meter: Meter, { queue, runtimes, admission, store 
     observe(alive, { state: 'alive' });
     observe(known.length - alive, { state: 'gone' });
   });
-  gauge('pie.gpu_hosts', '{host}', 'GPU hosts that runtimes know.', async (observe) => {
+  gauge('pie.gpu_hosts', '{host}', 'GPU hosts that runtimes know; drained ones by that alone.', async (observe) => {
     const hosts = gpuHostsOf(await runtimes.list());
-    const there = hosts.filter(({ connected }) => connected).length;
+    const drained = hosts.filter((host) => host.drained).length;
+    const there = hosts.filter((host) => host.connected && !host.drained).length;
     observe(there, { state: 'there' });
-    observe(hosts.length - there, { state: 'away' });
+    observe(drained, { state: 'drained' });
+    observe(hosts.length - drained - there, { state: 'away' });
   });
   gauge('pie.redis.memory', 'By', 'What Redis holds, and how much it may, if that is bounded.', async (observe) => {
     const { usedBytes, maxBytes } = await store.memory();

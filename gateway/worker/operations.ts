@@ -1,6 +1,13 @@
-import type { InvocationPage, InvocationQuery, Operations, PlatformLoad } from '../app/control/operations.ts';
+import type {
+  GpuHostChange,
+  GpuHostState,
+  InvocationPage,
+  InvocationQuery,
+  Operations,
+  PlatformLoad,
+} from '../app/control/operations.ts';
 import type { Call } from '../app/control.ts';
-import { type ClientOf, options, translating } from './origin.ts';
+import { type ClientOf, options, orNull, translating } from './origin.ts';
 
 /** What the origin says of what goes on. */
 export class OriginOperations implements Operations {
@@ -16,6 +23,10 @@ export class OriginOperations implements Operations {
 
   load(call: Call): Promise<PlatformLoad> {
     return translating(() => this.#client(call).operations.load(options(call)));
+  }
+
+  changeGpuHost(call: Call, name: string, change: GpuHostChange): Promise<GpuHostState | null> {
+    return orNull('unknown-gpu-host', () => this.#client(call).operations.changeGpuHost(name, change, options(call)));
   }
 
   webhookSecret(call: Call, rotate: boolean): Promise<string> {

@@ -1,15 +1,17 @@
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
-import type { RuntimeGpuHost } from '#scheduler/runtimes/types.ts';
+import type { Drain, RuntimeGpuHost } from '#scheduler/runtimes/types.ts';
+import { Draining } from './draining.ts';
 
 /** A GPU host, as what it is is read. */
 export type HostSource = Pick<GpuHostConnection, 'name' | 'connected' | 'connectedAt' | 'lostAt' | 'hostId' | 'models'>;
 
 /** What a runtime's GPU hosts are, in the order of the configuration; one that is away is what it was when it was last there. */
-export function describeHosts(hosts: readonly HostSource[]): RuntimeGpuHost[] {
+export function describeHosts(hosts: readonly HostSource[], draining = new Draining()): RuntimeGpuHost[] {
   return hosts.map(({ name, connected, connectedAt, lostAt, hostId, models }) => ({
     ...{ name, connected },
     ...(connectedAt !== undefined && { connectedAt }),
     ...(!connected && lostAt !== undefined && { lostAt }),
+    ...drainOf(draining, name),
     ...(hostId !== undefined && { hostId }),
     models: models.map((model) => {
       const { backend, precision, kv, device, pageSize, pageCount } = model;
@@ -17,4 +19,9 @@ export function describeHosts(hosts: readonly HostSource[]): RuntimeGpuHost[] {
       return { name: model.name, ...compute, pageSize, pageCount };
     }),
   }));
+}
+
+function drainOf(draining: Draining, name: string): { readonly drain?: Drain } {
+  const drain = draining.of(name);
+  return drain === undefined ? {} : { drain };
 }

@@ -2,9 +2,10 @@ import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 import { readVision } from '#gpu-host/models/vision/read.ts';
 import type { GpuHostConnection, ModelSummary } from '#gpu-host/protocol/client.ts';
-import { preference } from '#scheduler/policies/placement.ts';
+import { preference, wasOpen } from '#scheduler/policies/placement.ts';
 import type { RuntimeModel } from '#scheduler/runtimes/types.ts';
 import type { ModelMetadata } from '#wit/generated/host.ts';
+import { Draining } from './draining.ts';
 import type { GrantedModel } from './inferlet.ts';
 import { readMetadata } from './model-metadata.ts';
 
@@ -18,13 +19,16 @@ export class Models {
   readonly #metadata = new Map<string, Promise<ModelMetadata | null>>();
   readonly #vision = new Map<string, Promise<VisionConfig | null>>();
   readonly #grammars: GrantedModel['grammars'];
+  readonly #draining: Draining;
   readonly #onError: (error: unknown) => void;
 
   constructor(
     connections: readonly GpuHostConnection[],
     grammars: GrantedModel['grammars'],
     onError: (error: unknown) => void = () => undefined,
+    draining = new Draining(),
   ) {
+    this.#draining = draining;
     this.#connections = connections;
     this.#grammars = grammars;
     this.#onError = onError;
@@ -36,15 +40,16 @@ export class Models {
   }
 
   /**
-   * The models of every host, and which life of which host has each: what a runtime says of itself. Of a host that is away only those that no other has.
+   * The models of every host, and which life of which host has each: what a runtime says of itself. Of a host that is away or drained only those that no other has.
    */
   offered(): readonly RuntimeModel[] {
+    const open = this.#connections.map((connection) => this.#isOpen(connection));
     const there = new Set(
-      this.#connections.flatMap(({ connected, models }) => (connected ? models.map(({ name }) => name) : [])),
+      this.#connections.flatMap(({ models }, i) => (open[i] ? models.map(({ name }) => name) : [])),
     );
-    return this.#connections.flatMap(({ connected, models, hostId }, i) =>
+    return this.#connections.flatMap(({ models, hostId }, i) =>
       models
-        .filter(({ name }) => connected || !there.has(name))
+        .filter(({ name }) => open[i] || !there.has(name))
         .map(({ name, contextLength, vocabularySize, pageSize, pageCount, traits }) => ({
           ...{ name, contextLength, vocabularySize, pageSize, pageCount, traits },
           ...(hostId !== undefined && { hostId }),
@@ -58,9 +63,10 @@ export class Models {
    * away keeps its models; calls on them answer `unavailable`.
    *
    * @param key of several hosts that have a model, whoever asks with the same key gets the same one
+   * @param placedAt when that was decided first, milliseconds since the Unix epoch: a child is served where its root is, drained since or not
    */
-  async granted(names: readonly string[], key = ''): Promise<ReadonlyMap<string, GrantedModel>> {
-    const offers = this.#offers(key);
+  async granted(names: readonly string[], key = '', placedAt = Date.now()): Promise<ReadonlyMap<string, GrantedModel>> {
+    const offers = this.#offers({ key, placedAt });
     const wanted = names.length === 0 ? [...offers.keys()] : names;
     const granted = await Promise.all(
       wanted.flatMap((name) => {
@@ -81,16 +87,29 @@ export class Models {
     return new Map(granted);
   }
 
-  #offers(key?: string): Map<string, Offer> {
-    const offers = new Map<string, Offer>();
-    for (const connection of this.#inOrder(key)) {
+  #offers(place?: { readonly key: string; readonly placedAt: number }): Map<string, Offer> {
+    const offers = new Map<string, Offer & { readonly rank: number }>();
+    for (const connection of this.#inOrder(place?.key)) {
+      const rank = this.#rank(connection, place?.placedAt ?? Date.now());
       for (const summary of connection.models) {
-        const known = offers.get(summary.name);
-        if (!known || (!known.connection.connected && connection.connected))
-          offers.set(summary.name, { summary, connection });
+        if (rank > (offers.get(summary.name)?.rank ?? -1)) offers.set(summary.name, { summary, connection, rank });
       }
     }
     return offers;
+  }
+
+  /** How well a host fits whoever was placed at a time; of equal ones the first in the order is taken. */
+  #rank(connection: GpuHostConnection, placedAt: number): number {
+    const { connected, connectedAt, name } = connection;
+    const drain = this.#draining.of(name);
+    const host = { connected, ...(connectedAt !== undefined && { connectedAt }), ...(drain && { drain }) };
+    if (wasOpen(host, placedAt)) return 3;
+    if (this.#isOpen(connection)) return 2;
+    return connected ? 1 : 0;
+  }
+
+  #isOpen({ connected, name }: GpuHostConnection): boolean {
+    return connected && !this.#draining.isDrained(name);
   }
 
   #inOrder(key: string | undefined): readonly GpuHostConnection[] {

@@ -20,6 +20,8 @@ export class Family implements SharedLimits {
   readonly pages: SharedPages;
   /** Secrets of all of them: what a child was told is not to stand in its log either. */
   readonly redactions = new Redactions();
+  /** When it was decided which GPU host serves the root, and so all of them; milliseconds since the Unix epoch. */
+  placedAt: number | undefined;
   #tokens = 0;
   #children = 0;
   #launches = 0;

@@ -29,6 +29,7 @@ import { Outbox } from './outbox.ts';
 import { type MetQuota, quotaCode, quotaStop, TOKENS_USED_UP } from './quota-stop.ts';
 import { mayRestart, restart } from './restart.ts';
 import { resultData } from './result-event.ts';
+import { Served } from './served.ts';
 import { type Stop, Stopping } from './stopping.ts';
 import { isLost, untilStored } from './stored.ts';
 import { UsageReports, worthTelling } from './usage-reports.ts';
@@ -46,7 +47,7 @@ export interface RunnerOptions {
   /** Identifies this life of this process; see `RuntimeLease.id`. */
   readonly runtimeId: string;
   /** Models granted to a function, by name; the first is its default. */
-  readonly modelsOf: (job: InvocationJob, root: InvocationJob) => Promise<ReadonlyMap<string, GrantedModel>>;
+  readonly modelsOf: (job: InvocationJob, family: Family) => Promise<ReadonlyMap<string, GrantedModel>>;
   /** What a function may do besides computing. */
   readonly grantsOf: (job: InvocationJob) => Promise<Grants>;
   /** Its secrets and plain variables. Throws `SecretError` when one of them cannot be opened. */
@@ -114,6 +115,7 @@ export class InvocationRunner {
   readonly #options: RunnerOptions;
   readonly #waiting = new WaitMonitor();
   readonly #reports = new UsageReports();
+  readonly #served = new Served();
   readonly #children: ChildRuns;
 
   constructor(options: RunnerOptions) {
@@ -124,6 +126,11 @@ export class InvocationRunner {
   /** Children that run beside the invocations that were admitted. */
   get children(): number {
     return this.#children.count;
+  }
+
+  /** Invocations that each GPU host serves, children included, by its name. */
+  get served(): Readonly<Record<string, number>> {
+    return this.#served.counts;
   }
 
   /** A client asks for a child's cancellation; nothing happens when it does not run here. */
@@ -212,8 +219,9 @@ export class InvocationRunner {
     const { job, outbox, startedAt, signal, family, depth, epoch, meter, observed } = attempt;
     const { execution } = launched;
     const { guest } = execution;
-    const [models, grants, variables] = await Promise.all([
-      this.#options.modelsOf(job, family.root),
+    const models = await this.#options.modelsOf(job, family);
+    using _served = this.#served.enter(models);
+    const [grants, variables] = await Promise.all([
       this.#options.grantsOf(job),
       untilStored(() => this.#options.variablesOf(job), signal),
     ]);

@@ -70,6 +70,7 @@ export class AdmissionWorker {
   #tokens = 0;
   readonly #slots: number;
   #state: 'idle' | 'started' | 'draining' | 'closed' = 'idle';
+  #paused = false;
   #onSettled: (() => void) | undefined;
   #auditTimer: NodeJS.Timeout | undefined;
 
@@ -114,8 +115,17 @@ export class AdmissionWorker {
     this.#state = 'started';
     this.#scheduleAudit(AUDIT_MS);
     this.#pump();
-    await lease.describe({ slots: this.#slots, accepting: true });
+    await lease.describe({ slots: this.#slots, accepting: !this.#paused });
     await this.#options.admission.admit();
+  }
+
+  /** Takes nothing more while it is paused; what runs goes on, and what comes waits in line. */
+  async pause(paused: boolean): Promise<void> {
+    if (this.#paused === paused) return;
+    this.#paused = paused;
+    if (this.#state !== 'started') return;
+    this.#pump();
+    await this.#options.lease.describe({ accepting: !paused });
   }
 
   /** What a run held at most, by model; what the next run of that function version is expected to hold is learned from it. */
@@ -151,8 +161,12 @@ export class AdmissionWorker {
     this.#jobs.clear();
   }
 
+  get #taking(): boolean {
+    return this.#state === 'started' && !this.#paused;
+  }
+
   #pump(): void {
-    while (this.#state === 'started' && this.#fetching < Math.min(this.#width, this.#slots - this.#running.size)) {
+    while (this.#taking && this.#fetching < Math.min(this.#width, this.#slots - this.#running.size)) {
       this.#fetching += 1;
       this.#fetch().finally(() => {
         this.#fetching -= 1;
@@ -182,7 +196,7 @@ export class AdmissionWorker {
 
   #accept({ data: job }: Job<InvocationJob>, token: string): void {
     const { active, lease, onError } = this.#options;
-    if (this.#state !== 'started') {
+    if (!this.#taking) {
       active.giveBack(job.id, lease.id, token).catch((error) => onError?.(error));
       return;
     }

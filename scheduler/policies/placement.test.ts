@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { RuntimeGpuHost } from '../runtimes/types.ts';
 import { placementKey, preference, servingHost } from './placement.ts';
 
 const HOSTS = ['gpu-host-1', 'gpu-host-2', 'gpu-host-3', 'gpu-host-4'];
@@ -42,7 +43,7 @@ describe('placement on GPU hosts', () => {
   });
 
   test('who serves a running invocation is the first that was there when it began', () => {
-    const host = (name: string, connected: boolean, connectedAt: number) => ({
+    const host = (name: string, connected: boolean, connectedAt: number): RuntimeGpuHost => ({
       name,
       connected,
       connectedAt,
@@ -57,6 +58,10 @@ describe('placement on GPU hosts', () => {
       assert.equal(serving({}), `gpu-host-${first + 1}`);
       assert.equal(serving({ connected: false }), `gpu-host-${second + 1}`, 'away');
       assert.equal(serving({ connectedAt: 501 }), `gpu-host-${second + 1}`, 'back since');
+      assert.equal(serving({ drain: { since: 501 } }), `gpu-host-${first + 1}`, 'drained since');
+      assert.equal(serving({ drain: { since: 400 } }), `gpu-host-${second + 1}`, 'drained before');
+      assert.equal(serving({ drain: { since: 400, until: 501 } }), `gpu-host-${second + 1}`, 'drained at that time');
+      assert.equal(serving({ drain: { since: 300, until: 400 } }), `gpu-host-${first + 1}`, 'taken back before');
       assert.equal(servingHost({ gpuHosts: hosts }, { ...served, startedAt: null }), null);
       const [byRoot = 0] = preference('r', ['0', '1', '2']);
       const child = { ...served, root: 'r' };

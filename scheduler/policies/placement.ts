@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import type { RuntimeDescription } from '../runtimes/types.ts';
+import type { RuntimeDescription, RuntimeGpuHost } from '../runtimes/types.ts';
 
 /** By what an invocation is given one of several GPU hosts: all of a tenant's go to one, or each goes to its own. */
 export type Spread = 'tenant' | 'invocation';
@@ -29,6 +29,18 @@ export function placementKey(
   return spread === 'invocation' ? root.id : tenant;
 }
 
+/** Whether a GPU host takes nothing new, as an operator has said. */
+export function isDrained({ drain }: Pick<RuntimeGpuHost, 'drain'>): boolean {
+  return drain !== undefined && drain.until === undefined;
+}
+
+/** Whether a GPU host that is there now was there, and took new invocations, at a time (milliseconds since the Unix epoch): who began then is served there. */
+export function wasOpen(host: Pick<RuntimeGpuHost, 'connected' | 'connectedAt' | 'drain'>, at: number): boolean {
+  const { connected, connectedAt = 0, drain } = host;
+  const drained = drain !== undefined && drain.since <= at && at < (drain.until ?? Number.POSITIVE_INFINITY);
+  return connected && connectedAt <= at && !drained;
+}
+
 /** Who is asked about: where it runs, and since when, milliseconds since the Unix epoch; null when it does not. */
 export interface Served {
   readonly id: string;
@@ -39,8 +51,9 @@ export interface Served {
 }
 
 /**
- * Name of the GPU host that serves an invocation which a runtime runs: the first in its order that has been there since before it began. What ran on one that
- * came back later has ended with that one's earlier life. Null where there is nothing to choose.
+ * Name of the GPU host that serves an invocation which a runtime runs: the first in its order that has been there since before it began, and was not drained
+ * then. What ran on one that came back later has ended with that one's earlier life. Null where there is nothing to choose. (Of a host that was drained twice
+ * while one invocation ran, the last time counts.)
  */
 export function servingHost(
   { gpuHosts = [], spread }: Pick<RuntimeDescription, 'gpuHosts' | 'spread'>,
@@ -50,8 +63,8 @@ export function servingHost(
   const key = placementKey(spread, { tenant }, { id: root ?? id });
   const names = gpuHosts.map((_, i) => String(i));
   const serving = preference(key, names).find((i) => {
-    const { connected = false, connectedAt = 0 } = gpuHosts[i] ?? {};
-    return connected && connectedAt <= startedAt;
+    const host = gpuHosts[i];
+    return host !== undefined && wasOpen(host, startedAt);
   });
   return serving === undefined ? null : (gpuHosts[serving]?.name ?? null);
 }

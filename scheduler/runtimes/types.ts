@@ -24,10 +24,19 @@ export interface RuntimeGpuHost {
   readonly connectedAt?: number;
   /** While it is away: since when, milliseconds since the Unix epoch; absent when it was never there. */
   readonly lostAt?: number;
+  /** When it was drained last: since then it took nothing new. */
+  readonly drain?: Drain;
   /** One life of its process, the last one when it is away: runtimes that share a host report the same one. */
   readonly hostId?: string;
   /** Those that it had when it was last there. */
   readonly models: readonly HostedModel[];
+}
+
+/** A time in which a GPU host takes no new invocations; milliseconds since the Unix epoch. */
+export interface Drain {
+  readonly since: number;
+  /** Absent while it lasts. */
+  readonly until?: number;
 }
 
 /** What computes a model on a GPU host. */
@@ -92,6 +101,8 @@ export interface RuntimeInfo extends RuntimeDescription {
 
 export interface RuntimeLoad {
   readonly running: number;
+  /** Invocations that it runs, children included, by the name of the GPU host that serves them; those that none serves are left out. */
+  readonly gpuHosts?: Readonly<Record<string, number>>;
   /** What its GPU hosts did of late; absent until they were first asked. */
   readonly models?: readonly ModelLoad[];
 }

@@ -10,7 +10,7 @@ const KEPT = 2000;
 const KEPT_OF_ALL = 20_000;
 const REPLY_MS = 60_000;
 /** Acts that nobody may push out of the log by deploying all day: they have a stream of their own. */
-const GUARDED = /^(tenant|key|quota|webhook-secret)\./;
+const GUARDED = /^(tenant|key|quota|webhook-secret|gpu-host)\./;
 /** Longest target and details (as JSON) of an entry, characters. */
 const MAX_TARGET = 256;
 const MAX_DETAILS = 4096;

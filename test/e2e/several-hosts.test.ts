@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
-import type { InvocationPage, PlatformLoad } from '#gateway/app/control/operations.ts';
-import type { Health } from '#gateway/app/control.ts';
+import type { GpuHostChange, GpuHostState, InvocationPage, PlatformLoad } from '#gateway/app/control/operations.ts';
+import type { Health, InvocationState } from '#gateway/app/control.ts';
 import { GpuHostConnection, type ModelStats } from '#gpu-host/protocol/client.ts';
 import { loadConfig } from '#infra/config.ts';
+import { RUNTIME } from '#infra/runtimes.ts';
 import { invoke, terminal, text } from '#test/harness/events.ts';
 import { Platform, ROOT, until } from '#test/harness/platform.ts';
 
@@ -33,6 +34,28 @@ async function models(): Promise<ModelStats[]> {
   );
 }
 
+/** Runs until it is told to go on. */
+const HELD = { tokens: 4, listenAt: 2 };
+
+async function start(mark: string, count: number, input: object): Promise<string[]> {
+  return Promise.all(
+    Array.from({ length: count }, async (_, i) => {
+      const response = await platform.fetch('/v1/functions/counted/invocations', {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', prefer: 'respond-async' },
+        body: JSON.stringify({ mark: `${mark}-${i}`, ...input }),
+      });
+      return ((await response.json()) as { id: string }).id;
+    }),
+  );
+}
+
+const cancel = (ids: readonly string[]) =>
+  Promise.all(ids.map((id) => platform.fetch(`/v1/invocations/${id}`, { method: 'DELETE' })));
+
+const stateOf = async (id: string) =>
+  ((await (await platform.fetch(`/v1/invocations/${id}`)).json()) as InvocationState).status;
+
 const story = () => invoke(platform, 'text-completion', STORY);
 
 test('invocations spread over two GPU hosts and say the same on both; the capacity is the sum', async () => {
@@ -52,16 +75,7 @@ test('invocations spread over two GPU hosts and say the same on both; the capaci
 test('operators see which of them serves each invocation', async () => {
   const { code, stderr } = await platform.pie(['deploy', path.join(ROOT, 'test/inferlets/counted')]);
   assert.equal(code, 0, stderr);
-  const ids = await Promise.all(
-    Array.from({ length: 8 }, async (_, i) => {
-      const response = await platform.fetch('/v1/functions/counted/invocations', {
-        method: 'POST',
-        headers: { 'content-type': 'application/json', prefer: 'respond-async' },
-        body: JSON.stringify({ mark: `shown-${i}`, tokens: 30, pauseMs: 1000 }),
-      });
-      return ((await response.json()) as { id: string }).id;
-    }),
-  );
+  const ids = await start('shown', 8, HELD);
   // Each host knows by itself how many inferlets it has.
   let there: number[] = [];
   let listed: InvocationPage['invocations'] = [];
@@ -72,7 +86,87 @@ test('operators see which of them serves each invocation', async () => {
   });
   const shown = ['gpu-host-1', 'gpu-host-2'].map((name) => listed.filter(({ gpuHost }) => gpuHost === name).length);
   assert.deepEqual(shown, there);
-  await Promise.all(ids.map((id) => platform.fetch(`/v1/invocations/${id}`, { method: 'DELETE' })));
+  await cancel(ids);
+});
+
+test('a drained one gets nothing new and ends what it has, over restarts, until it is taken back', async () => {
+  const change = async (name: string, body: GpuHostChange) => {
+    const headers = { 'content-type': 'application/json' };
+    const response = await platform.fetch(`/v1/gpu-hosts/${name}`, {
+      ...{ method: 'PATCH', headers, body: JSON.stringify(body) },
+    });
+    return { status: response.status, host: (await response.json()) as GpuHostState };
+  };
+  const hostOf = async (wanted: readonly string[]) => {
+    const { invocations } = (await (
+      await platform.fetch('/v1/invocations?status=running&limit=200')
+    ).json()) as InvocationPage;
+    const hosts = new Map(invocations.map(({ id, gpuHost }) => [id, gpuHost]));
+    return wanted.map((id) => hosts.get(id));
+  };
+  const states = async () => {
+    const { gpuHosts } = (await (await platform.fetch('/v1/load')).json()) as PlatformLoad;
+    return gpuHosts.map(({ drained, running }) => [drained, running] as const);
+  };
+  const running = async () => (await states()).map(([, count]) => count);
+  await until('nothing runs', async () => (await running()).every((count) => count === 0));
+  const before = await start('before', 8, { tokens: 4, listenAt: 0, child: true });
+  let places: (string | undefined)[] = [];
+  const countOn = (host: string) => places.filter((place) => place === host).length;
+  await until('all are placed', async () => {
+    places = await hostOf(before);
+    const [first, second] = await running();
+    return first === countOn('gpu-host-1') && second === countOn('gpu-host-2') && !places.includes(undefined);
+  });
+
+  const { host } = await change('gpu-host-2', { drained: true });
+  assert.deepEqual([host.drained, host.running], [true, countOn('gpu-host-2')]);
+  const after = await start('after', 8, HELD);
+  await until('these are placed', async () => (await running())[0] === countOn('gpu-host-1') + after.length);
+  assert.deepEqual(await hostOf([...before, ...after]), [...places, ...after.map(() => 'gpu-host-1')]);
+  await cancel(after);
+  // What it has goes on, with children that it launches now.
+  const computed = (await models())[1]?.tokens ?? 0;
+  const waiting = platform.pie(['gpu-hosts', 'drain', 'gpu-host-2', '--wait']);
+  for (const id of before)
+    await platform.fetch(`/v1/invocations/${id}/messages`, {
+      ...{ method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"text":"go on"}' },
+    });
+  await until('all have succeeded', async () =>
+    (await Promise.all(before.map(stateOf))).every((status) => status === 'succeeded'),
+  );
+  // A prompt of 8 and 3 of the 4 tokens, twice.
+  assert.equal(((await models())[1]?.tokens ?? 0) - computed, countOn('gpu-host-2') * 2 * (8 + 3));
+  assert.match((await waiting).stdout, /^Drained gpu-host-2. Nothing runs there.\n$/);
+
+  const restarted = [RUNTIME, 'gateway'].map((name) => platform.restarted(name));
+  for (const name of [RUNTIME, 'gateway']) process.kill(platform.pid(name), 'SIGKILL');
+  await Promise.all(restarted);
+  assert.deepEqual((await states())[1], [true, 0]);
+
+  assert.equal((await change('gpu-host-1', { drained: true })).status, 409);
+  assert.equal((await states())[0]?.[0], false);
+  assert.equal((await change('gpu-host-1', { drained: true, force: true })).status, 200);
+  const health = await fetch(`${platform.url}/readyz`);
+  const { checks } = (await health.json()) as Health;
+  assert.deepEqual([health.status, checks.at(-1)?.detail], [503, 'none of 2 there, 2 drained']);
+  const [waits = ''] = await start('waits', 1, HELD);
+  const late = story();
+  assert.equal(await stateOf(waits), 'queued');
+  assert.equal((await change('gpu-host-1', { drained: false })).host.drained, false);
+  assert.equal(terminal(await late)?.event, 'result');
+  await until('it runs', async () => (await hostOf([waits]))[0] === 'gpu-host-1');
+  await cancel([waits]);
+  assert.equal((await change('gpu-host-2', { drained: false })).status, 200);
+  assert.deepEqual(
+    (await states()).map(([is]) => is),
+    [false, false],
+  );
+  await until('both compute again', async () => {
+    const earlier = (await models())[1]?.tokens ?? 0;
+    await Promise.all(Array.from({ length: 8 }, story));
+    return ((await models())[1]?.tokens ?? 0) > earlier;
+  });
 });
 
 test('one of them dies: what it ran ends with a code, and the other serves everybody until it is back', async () => {

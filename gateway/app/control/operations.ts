@@ -45,8 +45,18 @@ export interface GpuHostState {
   readonly name: string;
   /** Whether a runtime reaches it now. */
   readonly connected: boolean;
+  /** It takes no new invocations: an operator drains it. */
+  readonly drained: boolean;
+  /** Invocations that it serves, children included. */
+  readonly running: number;
   /** Those that it had when it was last there. */
   readonly models: readonly HostedModel[];
+}
+
+export interface GpuHostChange {
+  readonly drained: boolean;
+  /** Drains also the last one that is there: what comes waits in line then. */
+  readonly force?: boolean | undefined;
 }
 
 export interface HostedModel {
@@ -93,6 +103,8 @@ export interface Operations {
   invocations(call: Call, query: InvocationQuery): Promise<InvocationPage>;
   /** Operators only. */
   load(call: Call): Promise<PlatformLoad>;
+  /** Drains a GPU host, or takes it back; null when there is none of that name. Operators only. */
+  changeGpuHost(call: Call, name: string, change: GpuHostChange): Promise<GpuHostState | null>;
   /** The secret with which webhooks of the caller's tenant are signed (`whsec_…`), made when there is none yet, or anew. */
   webhookSecret(call: Call, rotate: boolean): Promise<string>;
 }

@@ -225,11 +225,19 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
         gpuHosts: [
           { name: 'gpu-host-1', connected: true, hostId: 'a', models: [hosted] },
           { name: 'gpu-host-2', connected: false, hostId: 'b', models: [hosted] },
+          { name: 'gpu-host-3', connected: true, hostId: 'c', drain: { since: 1 }, models: [hosted] },
         ],
       });
       const page = await operator.page('/dashboard/platform');
       assert.match(page, /href="\/dashboard\?tenant=watched"/);
-      for (const text of ['gpu-host-2', 'away', 'cuda, bf16, KV fp8', '3: A card', '3 GiB of 4 GiB'])
+      for (const text of [
+        'gpu-host-2',
+        'away',
+        'badge wait">drained',
+        'cuda, bf16, KV fp8',
+        '3: A card',
+        '3 GiB of 4 GiB',
+      ])
         assert.ok(page.includes(text), text);
     });
 

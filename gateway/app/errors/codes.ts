@@ -187,6 +187,12 @@ export const CODES = {
     hint: '`pie versions` shows the versions of a function and the names that serve them.',
     explanation: 'The function is there, but has no alias, tag or version by that name.',
   },
+  'unknown-gpu-host': {
+    status: 404,
+    title: 'No such GPU host',
+    hint: '`pie ps --hosts` shows them.',
+    explanation: 'No runtime that is there knows a GPU host of that name.',
+  },
   'unknown-key': {
     status: 404,
     title: 'No such key',

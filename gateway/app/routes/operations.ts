@@ -2,6 +2,7 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { callOf } from '../context.ts';
 import type { ControlPlane, InvocationStatus } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonBody, readChecked } from '../http/checked-body.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 import { InvocationSchema } from './schemas.ts';
 import { tenantName } from './tenants.ts';
@@ -72,11 +73,37 @@ const RuntimeSchema = z.object({
   running: z.int(),
 });
 
-const GpuHostSchema = z.object({
-  name: z.string(),
-  connected: z.boolean().openapi({ description: 'Whether a runtime reaches it now' }),
-  models: z.array(HostedModelSchema).openapi({ description: 'Those that it had when it was last there' }),
+const GpuHostSchema = z
+  .object({
+    name: z.string(),
+    connected: z.boolean().openapi({ description: 'Whether a runtime reaches it now' }),
+    drained: z.boolean().openapi({ description: 'It takes no new invocations: an operator drains it' }),
+    running: z.int().openapi({ description: 'Invocations that it serves, children included' }),
+    models: z.array(HostedModelSchema).openapi({ description: 'Those that it had when it was last there' }),
+  })
+  .openapi('GpuHost');
+
+const HOST_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+
+const hostParam = z.object({
+  host: z
+    .string()
+    .regex(HOST_NAME, 'is no name of a GPU host')
+    .openapi({ description: 'Name of the GPU host', example: 'gpu-host-2' }),
 });
+
+const HostChangeSchema = z
+  .strictObject({
+    drained: z.boolean().meta({ description: 'Whether it takes no new invocations' }),
+    force: z
+      .boolean()
+      .optional()
+      .meta({ description: 'Drains also the last one that is there: what comes waits in line then' }),
+  })
+  .refine(({ drained, force }) => drained || force !== true, {
+    error: 'goes with `drained: true`',
+    path: ['force'],
+  });
 
 const LoadSchema = z
   .object({
@@ -133,6 +160,35 @@ export function operationRoutes(app: App, control: ControlPlane): void {
       responses: { 200: json(LoadSchema, 'The load'), ...problems() },
     }),
     async (c) => c.json(await control.operations.load(callOf(c, 'operator'))),
+  );
+  hostRoute(app, control);
+}
+
+function hostRoute(app: App, control: ControlPlane): void {
+  define(
+    app,
+    createRoute({
+      method: 'patch',
+      path: '/v1/gpu-hosts/{host}',
+      operationId: 'changeGpuHost',
+      tags: ['Platform'],
+      summary: 'Drain a GPU host, or take it back',
+      description:
+        'Operators only. A drained host gets no new invocations: those of its tenants go to the others, as if it were away. What runs there, and the children of that, end in peace; `running` says how many are left. It holds over restarts of everything until it is taken back. Refused (`conflict`) when no other host would be left that is there and not drained, unless it is forced. The answer comes when all runtimes have heard of it.',
+      security: SECURITY,
+      request: { params: hostParam, body: jsonBody(HostChangeSchema) },
+      responses: {
+        200: json(GpuHostSchema, 'The GPU host'),
+        ...problems('unknown-gpu-host', 'conflict', 'invalid-input', 'malformed-json', 'body-too-large'),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c, 'operator');
+      const { host: name } = c.req.valid('param');
+      const host = await control.operations.changeGpuHost(call, name, await readChecked(c.req.raw, HostChangeSchema));
+      if (host === null) throw new GatewayError('unknown-gpu-host', `There is no GPU host "${name}".`);
+      return c.json(host);
+    },
   );
 }
 

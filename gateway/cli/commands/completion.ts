@@ -60,6 +60,7 @@ function bash(commands: readonly Command[]): string {
       .join('|');
   return `_pie_functions() { pie list --json 2>/dev/null | grep -o '"name":"[^"]*","version"' | cut -d'"' -f4; }
 _pie_tenants() { pie tenants list --json 2>/dev/null | grep -o '"name":"[^"]*","createdAt"' | cut -d'"' -f4; }
+_pie_hosts() { pie gpu-hosts --json 2>/dev/null | grep -o '"name":"[^"]*","connected"' | cut -d'"' -f4; }
 _pie() {
   local current="\${COMP_WORDS[COMP_CWORD]}" words="" name="\${COMP_WORDS[1]}"
   if [ "$COMP_CWORD" -eq 1 ]; then
@@ -79,6 +80,7 @@ ${[...seconds, ...cases].join('\n')}
       case "$name" in
         ${taking('function')}) words="$(_pie_functions)" ;;
         ${taking('tenant')}) words="$(_pie_tenants)" ;;
+        ${taking('host')}) words="$(_pie_hosts)" ;;
         ${taking('quota')}) words="${QUOTA_NAMES.join(' ')}" ;;
         ${taking('source')}) COMPREPLY=($(compgen -f -- "$current")); return ;;
       esac

@@ -7,6 +7,7 @@ import { dev } from './dev.ts';
 import { doctor } from './doctor.ts';
 import { filesGet, filesList, filesPut } from './files.ts';
 import { list, versions } from './functions.ts';
+import { gpuHostsDrain, gpuHostsList, gpuHostsUndrain } from './gpu-hosts.ts';
 import { attach, cancel, status } from './invocations.ts';
 import { invoke } from './invoke.ts';
 import { keysCreate, keysList, keysRemove, keysRotate } from './keys.ts';
@@ -70,6 +71,9 @@ export const commands: readonly Command[] = [
   tenantsSuspend,
   tenantsResume,
   audit,
+  gpuHostsList,
+  gpuHostsDrain,
+  gpuHostsUndrain,
   build,
   modelsPull,
   modelsList,

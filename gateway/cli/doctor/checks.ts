@@ -227,8 +227,12 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
 
 /** What computes on each GPU host of the running platform, and which one is away. */
 function hostFindings({ gpuHosts }: PlatformLoad): Finding[] {
-  return gpuHosts.map(({ name, connected, models }): Finding => {
+  return gpuHosts.map(({ name, connected, drained, models }): Finding => {
     const computes = models.map((each) => `${each.model} by ${backendText(each)} on ${deviceText(each)}`).join('; ');
+    if (drained) {
+      const advice = `It takes nothing new until \`pie gpu-hosts undrain ${name}\`.`;
+      return { name, state: 'warning', detail: `it is drained; ${connected ? 'there' : 'away'}`, advice };
+    }
     if (connected) return { name, state: 'ok', detail: computes };
     return {
       name,

@@ -88,14 +88,76 @@ export function describeOperations(get: () => Harness): void {
     const cpu = { device: 'CPU', deviceIndex: null, memory: null };
     assert.deepEqual(body.gpuHosts, [
       {
-        ...{ name: 'gpu-host-1', connected: true },
+        ...{ name: 'gpu-host-1', connected: true, drained: false, running: 0 },
         models: [{ ...common, backend: 'cuda', precision: 'bf16', kv: 'fp8', ...card }],
       },
       {
-        ...{ name: 'gpu-host-2', connected: false },
+        ...{ name: 'gpu-host-2', connected: false, drained: false, running: 0 },
         models: [{ ...common, backend: 'onnx', precision: 'int8', kv: null, ...cpu }],
       },
     ]);
+  });
+
+  it('operators drain GPU hosts and take them back, unless none would be left', async () => {
+    const h = get();
+    const { drains } = h.platform.scheduler;
+    const names = ['drain-1', 'drain-2', 'drain-away'];
+    // What a runtime says when it hears of it.
+    const say = async () => {
+      const drained = await drains.names();
+      const gpuHosts = names.map((name) => ({
+        ...{ name, connected: name !== 'drain-away', models: [] },
+        ...(drained.has(name) && { drain: { since: 1 } }),
+      }));
+      await h.platform.lease.describe({ gpuHosts });
+    };
+    await say();
+    const stop = await drains.onChange(() => void say());
+    const change = (name: string, body: object, headers: Record<string, string> = {}) =>
+      h.ask(`/v1/gpu-hosts/${name}`, {
+        ...{ method: 'PATCH', body: JSON.stringify(body), headers: { ...JSON_TYPE, ...headers } },
+      });
+    try {
+      const admin = { authorization: `Bearer ${await h.platform.key(['admin'])}` };
+      h.refused(await change('drain-1', { drained: true }, admin), 'forbidden');
+      h.refused(await change('drain-9', { drained: true }), 'unknown-gpu-host');
+      h.refused(await change('drain-9', { drained: false }), 'unknown-gpu-host');
+      h.refused(await change('-', { drained: true }), 'invalid-input', 'host');
+      h.refused(await change('drain-1', {}), 'invalid-input', '/drained');
+      h.refused(await change('drain-1', { drained: true, now: true }), 'invalid-input', '/now');
+      h.refused(await change('drain-1', { drained: false, force: true }), 'invalid-input', '/force');
+      assert.deepEqual([...(await drains.names())], []);
+
+      const { status, body } = await change('drain-1', { drained: true });
+      assert.deepEqual([status, body.name, body.drained, body.connected], [200, 'drain-1', true, true]);
+      assert.equal((await change('drain-1', { drained: true })).status, 200, 'again');
+      assert.equal((await change('drain-away', { drained: true })).status, 200, 'one that is away');
+      const last = await change('drain-2', { drained: true });
+      h.refused(last, 'conflict');
+      assert.match(last.body.hint, /--force/);
+      assert.equal((await change('drain-2', { drained: true, force: true })).body.drained, true);
+      const states = (await h.ask('/v1/load')).body.gpuHosts as { name: string; drained: boolean }[];
+      assert.deepEqual(
+        states.map(({ name, drained }) => [name, drained]),
+        names.map((name) => [name, true]),
+      );
+      for (const name of names) assert.equal((await change(name, { drained: false })).body.drained, false);
+      assert.equal((await change('drain-1', { drained: false })).status, 200, 'again');
+      const acts = (await h.ask('/v1/audit?limit=1000')).body.entries as Record<string, unknown>[];
+      assert.deepEqual(
+        acts.flatMap(({ action, target, details }) =>
+          String(action).startsWith('gpu-host.') ? [`${action} ${target} ${JSON.stringify(details)}`] : [],
+        ),
+        [
+          ...['gpu-host.undrain drain-away {}', 'gpu-host.undrain drain-2 {}', 'gpu-host.undrain drain-1 {}'],
+          'gpu-host.drain drain-2 {"force":true}',
+          ...['gpu-host.drain drain-away {}', 'gpu-host.drain drain-1 {}'],
+        ],
+      );
+    } finally {
+      stop();
+      await h.platform.lease.describe({ gpuHosts: [] });
+    }
   });
 
   it('what operators do to invocations of others is written down there, and what is done to one’s own is not', async () => {

@@ -15,7 +15,7 @@ interface Input {
   readonly tokens?: number;
   /** Waits so long after each token. */
   readonly pauseMs?: number;
-  /** Waits for a message of its client before this token; 0 is the first. */
+  /** Waits for a message of its client before this token; 0 is the first, and comes before the child. */
   readonly listenAt?: number;
   /** Launches a child that does the same, and waits for it. */
   readonly child?: boolean;
@@ -27,6 +27,7 @@ export const run = defineInferlet(async (input: Input) => {
   const { mark = '', read, context = 8, tokens = 16, pauseMs = 0, listenAt, child = false } = input;
   if (read !== undefined) return { ran: (await store.getJson<number>(read)) ?? 0 };
   await store.update<number>(mark, (times = 0) => times + 1);
+  if (listenAt === 0) await receive();
   if (child) await (await launch('counted', { mark: `${mark}-child`, tokens })).result();
   const { name, pageSize } = model();
   using queue = new Queue(name);
@@ -35,7 +36,7 @@ export const run = defineInferlet(async (input: Input) => {
   let next = prompt;
   let position = 0;
   for (let i = 0; i < tokens; i++) {
-    if (i === listenAt) await receive();
+    if (i > 0 && i === listenAt) await receive();
     const positions = next.map((_, at) => position + at);
     const step = { tokens: next, positions, inPages: pages, outPages: pages, rows: 1, output: GREEDY } as const;
     const token = (await settle(fused.step(queue, step))).tokens[0] ?? 0;

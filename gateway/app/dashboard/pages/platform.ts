@@ -1,4 +1,4 @@
-import { backendText, deviceText } from '../../control/hosted-model.ts';
+import { backendText, deviceText, hostState } from '../../control/hosted-model.ts';
 import type { GpuHostState, HostedModel, PlatformLoad } from '../../control/operations.ts';
 import type { Tenant } from '../../control/tenants.ts';
 import { bytes, number, percent } from '../html/format.ts';
@@ -88,17 +88,20 @@ function gpuHostTable(hosts: readonly GpuHostState[]): Html {
     [
       { head: 'GPU host' },
       { head: 'State' },
+      { head: 'Running', numeric: true },
       { head: 'Model' },
       { head: 'Backend' },
       { head: 'Device' },
       { head: 'Memory', numeric: true },
       { head: 'KV pages', numeric: true },
     ],
-    hosts.flatMap(({ name, connected, models }) => {
-      const state = connected ? badge('there', 'good') : badge('away', 'bad');
-      if (models.length === 0) return [[name, state, '–', '–', '–', '–', '–']];
+    hosts.flatMap((host) => {
+      const { name, models, connected, drained } = host;
+      const state = badge(hostState(host), drained ? 'wait' : connected ? 'good' : 'bad');
+      const running = number(host.running);
+      if (models.length === 0) return [[name, state, running, '–', '–', '–', '–', '–']];
       return models.map((hosted) => [
-        ...[name, state, hosted.model, backendText(hosted), deviceText(hosted), memoryText(hosted)],
+        ...[name, state, running, hosted.model, backendText(hosted), deviceText(hosted), memoryText(hosted)],
         html`${number(hosted.pages)}<small> × ${number(hosted.pageSize)} slots</small>`,
       ]);
     }),

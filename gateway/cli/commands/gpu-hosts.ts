@@ -1,0 +1,82 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { GpuHostState } from '../../app/control/operations.ts';
+import type { PieClient } from '../../client/client.ts';
+import type { Command } from '../command.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { number } from '../format.ts';
+import { showHosts } from '../gpu-hosts.ts';
+
+const name = { name: 'host', help: 'name of the GPU host, such as gpu-host-2', required: true } as const;
+const POLL_MS = 1000;
+
+/** What computes, and what is drained. */
+export const gpuHostsList: Command = {
+  name: 'gpu-hosts list',
+  summary: 'List the GPU hosts and what computes there (operators)',
+  description: 'The same as `pie ps --hosts`.',
+  byDefault: true,
+  examples: [{ line: 'pie gpu-hosts', does: 'which card has which model, how full and how busy it is' }],
+  async run({ terminal, signal, connect }) {
+    const { client } = await connect();
+    showHosts(terminal, await client.operations.load({ signal }));
+    return EXIT.ok;
+  },
+};
+
+/** Nothing new for one. */
+export const gpuHostsDrain: Command = {
+  name: 'gpu-hosts drain',
+  summary: 'Give a GPU host nothing new, and let end what runs there (operators)',
+  description:
+    'What comes for its tenants goes to the other hosts, as if it were away; what it serves, and the children of that, end in peace. It holds over restarts until `pie gpu-hosts undrain`.',
+  arguments: [name],
+  options: [
+    { flags: '--wait', help: 'until nothing runs there any more' },
+    { flags: '--force', help: 'also the last one that is there: what comes then waits in line' },
+  ],
+  examples: [{ line: 'pie gpu-hosts drain gpu-host-2 --wait', does: 'then take its card out' }],
+  async run({ args: [host = ''], options, terminal, signal, connect }) {
+    const { client } = await connect();
+    const change = { drained: true, ...(options.force === true && { force: true }) };
+    let state = await client.operations.changeGpuHost(host, change, { signal });
+    if (options.wait === true && state.running > 0) {
+      terminal.note(`${runningText(state)}; waiting for that …`);
+      state = await emptied(client, state, signal);
+    }
+    terminal.value(state);
+    terminal.print(`Drained ${host}. ${runningText(state)}.`);
+    return EXIT.ok;
+  },
+};
+
+/** It takes its part again. */
+export const gpuHostsUndrain: Command = {
+  name: 'gpu-hosts undrain',
+  summary: 'Let a drained GPU host take new invocations again (operators)',
+  description: 'Its tenants come back to it with what they invoke next, and find there what they had saved.',
+  arguments: [name],
+  examples: [{ line: 'pie gpu-hosts undrain gpu-host-2', does: 'after its card was changed' }],
+  async run({ args: [host = ''], terminal, signal, connect }) {
+    const { client } = await connect();
+    const state = await client.operations.changeGpuHost(host, { drained: false }, { signal });
+    terminal.value(state);
+    terminal.print(`${host} takes new invocations${state.connected ? '' : ' once it is there'}.`);
+    return EXIT.ok;
+  },
+};
+
+const runningText = ({ running }: GpuHostState): string =>
+  running === 0 ? 'Nothing runs there' : `${number(running)} invocation${running === 1 ? '' : 's'} still run there`;
+
+/** The host once nothing runs there. Throws {@link Failure} when somebody takes it back meanwhile. */
+async function emptied(client: PieClient, state: GpuHostState, signal: AbortSignal): Promise<GpuHostState> {
+  for (let now: GpuHostState | undefined = state; ; ) {
+    if (now === undefined || !now.drained)
+      throw new Failure(`${state.name} is not drained any more.`, {
+        advice: 'Somebody took it back: see `pie audit`.',
+      });
+    if (now.running === 0) return now;
+    await sleep(POLL_MS, undefined, { signal });
+    now = (await client.operations.load({ signal })).gpuHosts.find(({ name }) => name === state.name);
+  }
+}
