@@ -4,6 +4,7 @@ import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import { meteredText, totalUsage } from '../usage/metered.ts';
+import { Abreast } from './abreast.ts';
 import { endingArguments, errorData } from './ending.ts';
 import { listedIds } from './listing.ts';
 import { parseRecord } from './record.ts';
@@ -44,6 +45,9 @@ const SCRIPTS = {
   settle: loadScript(new URL('./scripts/settle.lua', import.meta.url)),
 };
 
+/** New invocations of one tenant on their way to Redis at once: enough to keep it busy, and a millisecond of its time. */
+const MOST_CREATED_AT_ONCE = 8;
+
 /** Events of one script call: Lua's argument stack holds 8,000 values. */
 const MAX_EVENTS_PER_CALL = 1000;
 
@@ -54,6 +58,7 @@ const MAX_EVENTS_PER_CALL = 1000;
 export class Invocations {
   readonly #store: Store;
   readonly #retention: Retention;
+  readonly #creating = new Abreast(MOST_CREATED_AT_ONCE);
 
   constructor(store: Store, retention: Retention = DEFAULT_RETENTION) {
     this.#store = store;
@@ -66,6 +71,12 @@ export class Invocations {
    * @throws QuotaExceeded when a quota of the tenant or the function has no room, StoreError `idempotency-key-reused`.
    */
   async create(record: Submission): Promise<CreateOutcome> {
+    const until = performance.now() + this.#store.deadlineMs;
+    // Those before it have ended by then, each within its own deadline.
+    return this.#creating.run(record.tenant, () => this.#create(record, Math.max(1, until - performance.now())));
+  }
+
+  async #create(record: Submission, deadlineMs: number): Promise<CreateOutcome> {
     const { keys } = this.#store;
     const { id, tenant, function: name } = record;
     const idempotency = record.idempotencyKey;
@@ -99,6 +110,7 @@ export class Invocations {
         ...admissionFields(keys, record),
         jobText(record),
       ],
+      deadlineMs,
     );
     const [created, value, ...rest] = tuple(reply);
     if (created === -1) {
