@@ -52,13 +52,13 @@ describe('releases under running streams', () => {
     const id = randomUUID();
     await platform.scheduler.submit({
       ...{ id, tenant: 'default', function: name, version: found.version, functionOwner: ownerOf(found) },
-      ...{ submittedAt: Date.now(), deadlineMs: 20_000, restartable: false },
+      ...{ submittedAt: Date.now(), deadlineMs: 60_000, restartable: false },
       ...{ input: JSON.stringify({ ticks, everyMs: 40 }), limits: resolveLimits(found.manifest) },
     });
     return { id, version: found.version };
   }
   async function running(id: string): Promise<void> {
-    for (const until = Date.now() + 10_000; Date.now() < until; await sleep(10)) {
+    for (const until = Date.now() + 60_000; Date.now() < until; await sleep(10)) {
       if ((await platform.scheduler.invocations.get(id))?.status === 'running') return;
     }
     assert.fail(`${id} does not run`);
@@ -98,9 +98,12 @@ describe('releases under running streams', () => {
     const back = await releases.rollback('default', 'ticker', 'live', { by: 'key_test' });
     assert.ok(back.ok);
     assert.deepEqual(new Set(await start(2)), new Set([second.version]));
+    const lasting = await invoke('ticker', undefined, 400);
     const left = await removals.removeFunction('default', 'ticker');
     assert.ok((left?.length ?? 0) > 0, 'streams are running');
     assert.equal(await functions.resolve('default', 'ticker'), null);
+    await platform.scheduler.cancel(lasting.id, 'enough');
+    await platform.transcript(lasting.id);
     await Promise.all(streams);
     await removals.sweep();
     assert.deepEqual(await removals.draining('default', 'ticker'), []);
@@ -136,7 +139,7 @@ describe('releases under running streams', () => {
   it('every runtime keeps instances ready of what aliases serve, for every tenant, and gives back what left service', async () => {
     const { pool } = platform.runtime;
     const ready = async (count: number) => {
-      for (const until = Date.now() + 10_000; pool.ready() !== count && Date.now() < until; ) await sleep(20);
+      for (const until = Date.now() + 60_000; pool.ready() !== count && Date.now() < until; ) await sleep(20);
       assert.equal(pool.ready(), count);
     };
     await ready(0);

@@ -1,6 +1,7 @@
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
+import { patientTimer } from '../patient-timer.ts';
 import type { Answer, Request, Sent } from './messages.ts';
 import type { Vocabulary } from './vocabulary.ts';
 
@@ -53,7 +54,7 @@ export class WorkerLink {
   readonly #pending: Pending[] = [];
   readonly #vocabularies = new Map<number, Promise<LinkReply>>();
   readonly #exited: Promise<void>;
-  #timer: NodeJS.Timeout | undefined;
+  #endTurn: () => void = () => undefined;
   /** When the turn of the first pending one began. */
   #turnAt = 0;
   #ended: HandlerError | undefined;
@@ -112,19 +113,16 @@ export class WorkerLink {
 
   /** Sends the request whose turn it is, and starts its deadline. */
   #begin(): void {
-    clearTimeout(this.#timer);
+    this.#endTurn();
     const next = this.#wanted();
     if (!next) return;
     this.#turnAt = performance.now();
     if (next.request) this.#worker.postMessage(next.request);
-    this.#timer = setTimeout(() => {
-      // An answer may lie there already, unread while this thread was busy: it is read before this runs.
-      setImmediate(() => {
-        if (this.#pending[0] !== next) return;
-        const text = `the grammar took more than ${next.deadlineMs} ms; use a simpler one`;
-        this.#end(handlerError('limit-exceeded', text));
-      });
-    }, next.deadlineMs);
+    this.#endTurn = patientTimer(next.deadlineMs, () => {
+      if (this.#pending[0] !== next) return;
+      const text = `the grammar took more than ${next.deadlineMs} ms; use a simpler one`;
+      this.#end(handlerError('limit-exceeded', text));
+    });
   }
 
   /** The first pending request that is not withdrawn. */
@@ -149,7 +147,7 @@ export class WorkerLink {
   #end(reason: HandlerError): void {
     if (this.#ended) return;
     this.#ended = reason;
-    clearTimeout(this.#timer);
+    this.#endTurn();
     void this.#worker.terminate();
     this.#pending[0]?.asker.charge(performance.now() - this.#turnAt);
     for (const [index, { resolve }] of this.#pending.splice(0).entries()) {

@@ -49,8 +49,8 @@ const EXCHANGER = `
     },
     hoard: async () => {
       const futures = Array.from({ length: 12 }, () => receiveFile('large'));
-      // All of them are there before the first is read: only as many as the platform keeps for one that does not read.
-      await sleep(500).read();
+      // All of them are there before the first is read, since they come in order: only as many as the platform keeps for one that does not read.
+      await receiveFile('large').read();
       const outcomes = [];
       for (const future of futures) outcomes.push(short(await future.read()));
       return outcomes;

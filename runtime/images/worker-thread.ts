@@ -2,6 +2,7 @@ import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { patientTimer } from '../patient-timer.ts';
 import type { Request, Sent } from './messages.ts';
 
 const PROGRAM = new URL('./worker.ts', import.meta.url);
@@ -27,7 +28,7 @@ export class ImageThread {
   readonly #worker: Worker;
   readonly #exited: Promise<void>;
   #turn: Turn | undefined;
-  #timer: NodeJS.Timeout | undefined;
+  #endTurn: () => void;
   #startedAt = performance.now();
   #ready = false;
   #ended = false;
@@ -49,7 +50,8 @@ export class ImageThread {
         resolve();
       });
     });
-    this.#timer = setTimeout(() => this.#end(handlerError('unavailable', 'the image worker did not start')), START_MS);
+    const missing = handlerError('unavailable', 'the image worker did not start');
+    this.#endTurn = patientTimer(START_MS, () => this.#end(missing));
   }
 
   get ended(): boolean {
@@ -94,19 +96,16 @@ export class ImageThread {
     this.#request = undefined;
     this.#startedAt = performance.now();
     this.#worker.postMessage(request, [request.image.buffer as ArrayBuffer]);
-    this.#timer = setTimeout(() => {
-      // An answer may lie there already, unread while this thread was busy: it is read before this runs.
-      setImmediate(() => {
-        if (this.#turn !== turn) return;
-        const text = `the picture took more than ${turn.deadlineMs} ms to decode; use a smaller one`;
-        this.#end(handlerError('limit-exceeded', text));
-      });
-    }, turn.deadlineMs);
+    this.#endTurn = patientTimer(turn.deadlineMs, () => {
+      if (this.#turn !== turn) return;
+      const text = `the picture took more than ${turn.deadlineMs} ms to decode; use a smaller one`;
+      this.#end(handlerError('limit-exceeded', text));
+    });
   }
 
   #told(sent: Sent): void {
     if (this.#ended) return;
-    clearTimeout(this.#timer);
+    this.#endTurn();
     if (sent.tag === 'ready') {
       this.#ready = true;
       this.#begin();
@@ -121,7 +120,7 @@ export class ImageThread {
   #end(why: HandlerError): void {
     if (this.#ended) return;
     this.#ended = true;
-    clearTimeout(this.#timer);
+    this.#endTurn();
     void this.#worker.terminate();
     const turn = this.#turn;
     this.#turn = undefined;

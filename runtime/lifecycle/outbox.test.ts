@@ -14,21 +14,21 @@ import { Outbox, type OutboxEnd, type OutboxOptions } from './outbox.ts';
 describe('an outbox', () => {
   let redis: TestRedis;
   let scheduler: Scheduler;
-  /** Waits for a Redis that comes back. */
-  let patient: Scheduler;
+  /** Does not wait for a Redis that comes back. */
+  let hasty: Scheduler;
   before(async () => {
     redis = await TestRedis.start({ appendOnly: true });
-    scheduler = openScheduler({ connect: redis.connect, deadlineMs: 300, retention: { maxBytes: 20_000 } });
-    patient = openScheduler({ connect: redis.connect, deadlineMs: 20_000 });
+    scheduler = openScheduler({ connect: redis.connect, deadlineMs: 20_000, retention: { maxBytes: 20_000 } });
+    hasty = openScheduler({ connect: redis.connect, deadlineMs: 300 });
   });
   after(async () => {
     await scheduler.close();
-    await patient.close();
+    await hasty.close();
     await redis.stop();
   });
 
-  async function attempt(options: Partial<OutboxOptions> = {}) {
-    const { invocations } = patient;
+  async function attempt(options: Partial<OutboxOptions> = {}, writer = scheduler) {
+    const { invocations } = scheduler;
     const id = randomUUID();
     const identity = { id, tenant: 'default', function: 'f', version: 'v' };
     await invocations.create({
@@ -39,7 +39,7 @@ describe('an outbox', () => {
       input: 'null',
       limits: DEFAULT_LIMITS,
     });
-    const begun = await beginAttempt(patient, id, 'runtime');
+    const begun = await beginAttempt(scheduler, id, 'runtime');
     assert.ok('epoch' in begun);
     const ends: OutboxEnd[] = [];
     const causes: unknown[] = [];
@@ -51,7 +51,7 @@ describe('an outbox', () => {
       {
         append: (seq, events) => {
           calls++;
-          return scheduler.invocations.append(id, begun.epoch, seq, events);
+          return writer.invocations.append(id, begun.epoch, seq, events);
         },
         report: () => assert.fail('nothing reports'),
         lastSeq: async () => {
@@ -71,7 +71,7 @@ describe('an outbox', () => {
       },
     );
     const result = (seq: number) =>
-      scheduler.invocations.finish(id, begun.epoch, seq, { event: 'result', data: '{}' }, null);
+      writer.invocations.finish(id, begun.epoch, seq, { event: 'result', data: '{}' }, null);
     return {
       id,
       outbox,
@@ -95,7 +95,7 @@ describe('an outbox', () => {
     }
   }
 
-  const dataOf = async (id: string) => (await patient.events.read(id, 0)).map(({ data }) => data);
+  const dataOf = async (id: string) => (await scheduler.events.read(id, 0)).map(({ data }) => data);
 
   it('writes the events of one turn in one call, in order', async () => {
     const { id, outbox, calls } = await attempt();
@@ -252,7 +252,7 @@ describe('an outbox', () => {
       await losingWrites(redis, () => say(outbox, '2', '3'));
       assert.equal(await outbox.finish(result), 'ok');
       assert.deepEqual(await dataOf(id), ['1', '2', '3', '{}']);
-      assert.deepEqual((await patient.invocations.get(id))?.status, 'succeeded');
+      assert.deepEqual((await scheduler.invocations.get(id))?.status, 'succeeded');
       assert.deepEqual(ends, []);
     });
 
@@ -278,7 +278,7 @@ describe('an outbox', () => {
       assert.deepEqual(ends, ['broken']);
       assert.match(String(causes[0]), /lost the events 2 to 4, .* not kept/);
       const failure = { event: 'error', data: '{"code":"internal"}', code: 'internal', message: '' } as const;
-      const record = await patient.invocations.get(id);
+      const record = await scheduler.invocations.get(id);
       await outbox.finish((seq) => scheduler.invocations.finish(id, record?.epoch ?? 0, seq, failure, null));
       assert.deepEqual(await dataOf(id), ['1', failure.data]);
     });
@@ -302,13 +302,13 @@ describe('an outbox', () => {
       show(true);
       await eventually(() => ends.length > 0, 'the end');
       assert.deepEqual(ends, ['lost']);
-      assert.equal(await patient.invocations.get(id), null);
+      assert.equal(await scheduler.invocations.get(id), null);
     });
   });
 
   it('stops repeating a call once it is abandoned', async () => {
     let abandoned = false;
-    const { outbox, ends, result } = await attempt({ abandoned: () => abandoned });
+    const { outbox, ends, result } = await attempt({ abandoned: () => abandoned }, hasty);
     await redis.kill();
     outbox.add('message', 'nobody waits for this');
     const finished = outbox.finish(result);

@@ -4,6 +4,7 @@ import type { FailureCode } from '#scheduler/invocations/types.ts';
 import type { Inferlet } from '../host/inferlet.ts';
 import type { Execution } from '../lowering/execution.ts';
 import { GuestTrap } from '../lowering/trap.ts';
+import { patientTimer } from '../patient-timer.ts';
 
 /** How long an inferlet that is told to stop may go on, to say goodbye. */
 const STOP_GRACE_MS = 250;
@@ -27,7 +28,9 @@ export class Stopping {
   readonly #execution: Execution;
   readonly #inferlet: Inferlet;
   #reason: Stop | null = null;
-  #timer: NodeJS.Timeout | null = null;
+
+  /** It has ended: nothing is left to kill. */
+  dispose: () => void = () => undefined;
 
   constructor(execution: Execution, inferlet: Inferlet) {
     this.#execution = execution;
@@ -48,12 +51,8 @@ export class Stopping {
       trap();
       return;
     }
-    this.#timer = setTimeout(trap, reason.graceMs ?? STOP_GRACE_MS);
+    this.dispose = patientTimer(reason.graceMs ?? STOP_GRACE_MS, trap);
     this.#inferlet.stop(handlerError(isQuota(reason.code) ? 'limit-exceeded' : reason.code, reason.message));
-  }
-
-  dispose(): void {
-    if (this.#timer) clearTimeout(this.#timer);
   }
 }
 

@@ -26,7 +26,7 @@ describe('an inferlet whose memory a GPU host takes', () => {
     of = version,
   ): Promise<string> {
     const id = await platform.submit(of, wish);
-    for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(15_000))) {
+    for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(60_000))) {
       if (event === 'message') return id;
       assert.notEqual(event, 'error', data);
     }
@@ -59,7 +59,7 @@ describe('an inferlet whose memory a GPU host takes', () => {
       assert.equal(endings.length, 1);
     }
     assert.equal((await platform.scheduler.invocations.get(spinner))?.failure?.code, 'terminated');
-    assert.equal(await platform.freePages(), 16);
+    await eventually(async () => (await platform.freePages()) === 16, 'all pages are free');
     assert.deepEqual(platform.errors, []);
   });
 
@@ -95,10 +95,10 @@ describe('an inferlet whose memory a GPU host takes', () => {
   it('starts anew as well when its GPU host is lost, once that is back', async () => {
     const limits = { memoryMb: 16, cpuMs: 20_000, wallMs: 20_000, pages: 8 };
     const counting = await platform.deploy(COUNTING, { name: 'counting', limits, expectedPages: 1, restartable: true });
-    const id = await platform.submit(counting, { tokens: 40, pauseMs: 5 });
+    const id = await platform.submit(counting, { tokens: 40, pauseMs: 50 });
     const said = async () =>
       (await platform.scheduler.events.read(id, 0)).filter(({ event }) => event === 'message').length;
-    await eventually(async () => (await said()) > 5, 'it talks');
+    await eventually(async () => (await said()) > 0, 'it talks');
     await platform.restartGpuHost();
     const { events, end } = await platform.transcript(id);
     assert.equal(end.data.output, 40);

@@ -38,6 +38,12 @@ const SLICE_MS = 1;
 /** Longest time that a guest may compute where it cannot be suspended: in its allocator, called by the host, or while it is instantiated. */
 const PINNED_LIMIT_MS = 100;
 
+/** In a longer stretch of computing the machine may have let this thread stand still: it is charged by the thread's CPU time. */
+const STRETCH_MS = 20;
+
+/** How old a reading of the thread's CPU time may be that a stretch is measured from. */
+const READING_MS = 5;
+
 /** Most time that a guest is charged for one tank of fuel when it cannot be measured. */
 const GUESSED_QUANTUM_MS = 1;
 
@@ -59,6 +65,8 @@ export class Execution implements Task {
   #cpuMs = 0;
   /** When the guest's code began to run; -1 while it does not. */
   #since = -1;
+  /** The thread's CPU time then or a moment before, in µs. */
+  #sinceThread = 0;
   /** CPU time when the slice began: with a turn of the event loop in which the guest runs, however often it is entered in that turn. */
   #sliceFrom = 0;
   #sliceTurn = -1;
@@ -84,7 +92,13 @@ export class Execution implements Task {
   }
 
   get cpuMs(): number {
-    return this.#cpuMs + (this.#since < 0 ? 0 : performance.now() - this.#since);
+    return this.#cpuMs + (this.#since < 0 ? 0 : this.#stretchMs());
+  }
+
+  /** How long the guest's code has been running. */
+  #stretchMs(): number {
+    const passedMs = performance.now() - this.#since;
+    return passedMs < STRETCH_MS ? passedMs : Math.min(passedMs, (threadCpuUs() - this.#sinceThread) / 1000);
   }
 
   /** Adds CPU time that another thread spent for it: no part of any slice. */
@@ -156,14 +170,17 @@ export class Execution implements Task {
 
   pause(): void {
     if (this.#since < 0) return;
-    this.#cpuMs += performance.now() - this.#since;
+    this.#cpuMs += this.#stretchMs();
     this.#since = -1;
   }
 
   resume(): void {
     const turn = this.#options.slices.turn();
     if (turn !== this.#sliceTurn) this.#beginSlice(turn);
-    if (this.#entry?.form !== 'glue') this.#since = performance.now();
+    if (this.#entry?.form !== 'glue') {
+      this.#since = performance.now();
+      this.#sinceThread = recentThreadCpuUs(this.#since);
+    }
     this.fuel.refill();
   }
 
@@ -395,6 +412,18 @@ export class Execution implements Task {
     this.#ended = null;
     ended?.(ending);
   }
+}
+
+let readAt = Number.NEGATIVE_INFINITY;
+let reading = 0;
+
+/** The thread's CPU time at most {@link READING_MS} ago. */
+function recentThreadCpuUs(now: number): number {
+  if (now - readAt > READING_MS) {
+    readAt = now;
+    reading = threadCpuUs();
+  }
+  return reading;
 }
 
 function threadCpuUs(): number {

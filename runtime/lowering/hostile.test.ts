@@ -270,6 +270,21 @@ async function turnsDuring(work: Promise<unknown>): Promise<number> {
   return turns;
 }
 
+describe('a guest on a machine that let its thread stand still', () => {
+  it('is not charged for that', async () => {
+    const still = new Int32Array(new SharedArrayBuffer(4));
+    const log = () => void Atomics.wait(still, 0, 0, 5 * CPU_LIMIT_MS);
+    const table = { ...host, runtime: { ...host.runtime, log } };
+    const call = '(call $log (i32.const 1) (i32.const 16) (i32.const 2))';
+    // The loop takes longer than a tank of fuel lasts: it is asked for its time.
+    const loop = '(loop (br_if 0 (i32.lt_u (local.tee 2 (i32.add (local.get 2) (i32.const 1))) (i32.const 100000))))';
+    const guest = { imports: [LOG], locals: '(local i32)', run: `${call} ${loop} ${RETURN_42} (i32.const 0)` };
+    const { ending, cpuMs } = await run(guest, table);
+    assert.equal(ending.kind, 'returned');
+    assert.ok(cpuMs < CPU_LIMIT_MS, `${cpuMs} ms`);
+  });
+});
+
 describe('the neighbours of a guest that never rests', () => {
   it('get their turns while it computes', async () => {
     const spinning = run({ run: '(loop (br 0)) (i32.const 0)' });

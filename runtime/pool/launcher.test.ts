@@ -66,7 +66,7 @@ describe('a launcher', () => {
     const warm = await answer(first);
     assert.deepEqual(warm.ending, RETURNED);
     assert.deepEqual([warm.timings.buildMs, warm.timings.compileMs], [0, 0]);
-    for (let i = 0; i < 200 && pools[0]?.ready() === 0; i++) await sleep(5);
+    for (let i = 0; i < 6000 && pools[0]?.ready() === 0; i++) await sleep(5);
     const ready = await answer(first);
     assert.deepEqual([ready.coldStart, ready.timings.instantiateMs], [false, 0]);
     const restarted = open({ componentOf: async () => null });

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { eventually } from '#scheduler/testing/fixture.ts';
 import { world } from '#wit/generated/world.ts';
 import { compileWorld } from '../lowering/compile.ts';
 import { SliceRunner } from '../lowering/slice-runner.ts';
@@ -36,7 +37,7 @@ describe('a pool', () => {
     return pool;
   }
   const filled = async (pool: InstancePool, count: number) => {
-    for (let i = 0; i < 500 && pool.ready() < count; i++) await sleep(5);
+    for (let i = 0; i < 6000 && pool.ready() < count; i++) await sleep(5);
     assert.equal(pool.ready(), count);
   };
 
@@ -81,7 +82,8 @@ describe('a pool', () => {
     const light = open({ budgetBytes });
     light.admit('f', small);
     light.keep('f', 256);
-    await sleep(300);
+    await eventually(() => large.ready() >= 2 && light.ready() > 8, 'both are filled');
+    for (let last = -1; last !== large.ready() + light.ready(); await sleep(100)) last = large.ready() + light.ready();
     assert.ok(large.ready() >= 2 && large.ready() <= 8, `${large.ready()}`);
     assert.ok(light.ready() > large.ready(), `${light.ready()}`);
   });

@@ -24,7 +24,7 @@ export async function testComponent(source: string): Promise<Uint8Array> {
   if (known) return known;
   const component = await withEngine(WIT_DIRECTORY, source);
   await mkdir(CACHE, { recursive: true });
-  const temporary = `${path}.${process.pid}`;
+  const temporary = `${path}.${process.pid}-${randomUUID()}`;
   await writeFile(temporary, component);
   await rename(temporary, path);
   return component;

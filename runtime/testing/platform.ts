@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -19,12 +19,16 @@ import { TestGpuHost } from './gpu-host.ts';
 
 export { TEST_MODEL } from './gpu-host.ts';
 
-const DEADLINE_MS = 20_000;
+const DEADLINE_MS = 60_000;
+/** No test's event loop stands still for so long. */
+const LEASE_MS = 8000;
 
 export interface TestPlatformOptions {
   readonly pageCount?: number;
   readonly runtime?: Partial<RuntimeOptions>;
   readonly retention?: Partial<Retention>;
+  /** How long leases of its runtimes hold. */
+  readonly leaseMs?: number;
 }
 
 /** What an invocation said, from its start to its end. */
@@ -53,15 +57,19 @@ export class TestPlatform {
   /** The runtime that tests use; some replace it. */
   runtime: Runtime;
   readonly #directory: string;
+  readonly #leaseMs: number;
   readonly #gpuHost: TestGpuHost;
+  readonly #spawned: ChildProcess[] = [];
   #probe: GpuHostConnection | undefined;
 
-  private constructor(directory: string, redis: TestRedis, gpuHost: TestGpuHost, retention: Partial<Retention> = {}) {
+  private constructor(directory: string, redis: TestRedis, gpuHost: TestGpuHost, options: TestPlatformOptions) {
+    const { retention = {}, leaseMs = LEASE_MS } = options;
+    this.#leaseMs = leaseMs;
     this.#directory = directory;
     this.redis = redis;
     const environment = { PIE_MASTER_KEY: randomBytes(32).toString('base64') };
     const masterKeys = openMasterKeys('', { create: false, environment });
-    this.scheduler = openScheduler({ connect: redis.connect, retention, masterKeys });
+    this.scheduler = openScheduler({ connect: redis.connect, retention, leaseMs, masterKeys });
     this.#gpuHost = gpuHost;
     this.runtime = undefined as never;
   }
@@ -72,7 +80,7 @@ export class TestPlatform {
       TestRedis.start({ appendOnly: true }),
       TestGpuHost.start(options.pageCount === undefined ? {} : { pages: options.pageCount }),
     ]);
-    const platform = new TestPlatform(directory, redis, gpuHost, options.retention);
+    const platform = new TestPlatform(directory, redis, gpuHost, options);
     platform.runtime = await platform.startRuntime(options.runtime);
     return platform;
   }
@@ -86,7 +94,7 @@ export class TestPlatform {
       concurrency: 64,
       poolMemoryMb: 32,
       limits: DEFAULT_LIMITS,
-      gpuHostDeadlineMs: 5000,
+      gpuHostDeadlineMs: 30_000,
       onError: (error) => this.errors.push(error),
       ...options,
     });
@@ -96,7 +104,10 @@ export class TestPlatform {
   async spawnRuntime(name: string): Promise<{ readonly pid: number; kill(): Promise<void> }> {
     const program = fileURLToPath(new URL('./runtime-process.ts', import.meta.url));
     const addresses = [this.redis.socket, this.#gpuHost.address, join(this.#directory, 'artifacts')];
-    const child = spawn(process.execPath, [program, name, ...addresses], { stdio: ['pipe', 'pipe', 'inherit'] });
+    const child = spawn(process.execPath, [program, name, ...addresses, `${this.#leaseMs}`], {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
+    this.#spawned.push(child);
     await once(child.stdout, 'data');
     return {
       pid: child.pid ?? -1,
@@ -178,6 +189,7 @@ export class TestPlatform {
   }
 
   async stop(): Promise<void> {
+    for (const child of this.#spawned) child.kill('SIGKILL');
     await this.runtime.stop(0);
     this.#probe?.close();
     await this.scheduler.close();

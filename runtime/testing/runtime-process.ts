@@ -3,11 +3,11 @@ import { openScheduler } from '#scheduler/scheduler.ts';
 import { openConnection } from '#scheduler/store/connection.ts';
 import { startRuntime } from '../runtime.ts';
 
-/** A runtime in a process of its own, for tests that kill it. Arguments: name, Redis's socket, the GPU host's, directory of artifacts. */
-const [name = '', redis = '', gpuHost = '', artifactsDirectory = ''] = process.argv.slice(2);
+/** A runtime in a process of its own, for tests that kill it. Arguments: name, Redis's socket, the GPU host's, directory of artifacts, lease in ms. */
+const [name = '', redis = '', gpuHost = '', artifactsDirectory = '', leaseMs = ''] = process.argv.slice(2);
 await startRuntime({
   name,
-  scheduler: openScheduler({ connect: () => openConnection(redis) }),
+  scheduler: openScheduler({ connect: () => openConnection(redis), leaseMs: Number(leaseMs) }),
   gpuHosts: [gpuHost],
   artifactsDirectory,
   concurrency: 64,
