@@ -36,7 +36,9 @@ describe('the guest library on real models', () => {
     before(() => deployFrom(path.join(ROOT, 'functions/sdk/fixtures/faults.ts'), 'sdk-faults'));
 
     for (const model of [STORIES, CHAT]) {
-      it(`leaves contexts on ${model} right and usable`, async () => {
+      // What goes wrong depends on no model: the larger one is for runs of all.
+      const skip = model === CHAT && !process.env.PIE_TEST_ALL && 'set PIE_TEST_ALL';
+      it(`leaves contexts on ${model} right and usable`, { skip }, async () => {
         const { holds, errors } = await call(await functionsPlatform(), 'sdk-faults', { model });
         for (const [what, held] of Object.entries(holds)) assert.equal(held, true, `${what}: ${JSON.stringify(held)}`);
         assert.ok(Object.keys(holds).length > 10);

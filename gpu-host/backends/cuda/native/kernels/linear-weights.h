@@ -15,7 +15,7 @@ struct Int4 {
 template <typename W>
 constexpr int WEIGHT_BITS = 8 * sizeof(W);
 template <>
-constexpr int WEIGHT_BITS<Int4> = 4;
+inline constexpr int WEIGHT_BITS<Int4> = 4;
 
 // Values in 16 bytes.
 template <typename W>
