@@ -1,5 +1,5 @@
-import { mkdirSync } from 'node:fs';
 import { loadConfig } from '#infra/config.ts';
+import { openArtifactsDirectory } from './artifacts-directory.ts';
 
 /** Switches the permission model off, for debuggers and profilers that it keeps from working. */
 const SWITCH = 'PIE_RUNTIME_PERMISSIONS';
@@ -18,13 +18,11 @@ const COLLECTING = ['--external-memory-accounted-in-global-limit', '--external-m
  */
 export function enterPermissions(): void {
   if (process.permission || process.env[SWITCH] === 'off' || !process.execve) return;
-  const { artifactsDirectory } = loadConfig();
-  // What does not exist yet cannot be named as a directory.
-  mkdirSync(artifactsDirectory, { recursive: true });
   const flags = [
     '--permission',
     '--allow-fs-read=*',
-    `--allow-fs-write=${artifactsDirectory}`,
+    // What does not exist yet cannot be named as a directory.
+    `--allow-fs-write=${openArtifactsDirectory(loadConfig().artifactsDirectory)}`,
     '--allow-child-process',
     '--allow-worker',
     '--allow-net',

@@ -1,4 +1,3 @@
-import { mkdir } from 'node:fs/promises';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { GpuHostStats } from '#gpu-host/protocol/host.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
@@ -12,6 +11,7 @@ import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import { placementKey, type Spread } from '#scheduler/policies/placement.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { world } from '#wit/generated/world.ts';
+import { openArtifactsDirectory } from './artifacts-directory.ts';
 import { GrammarService } from './grammar/service.ts';
 import { Draining } from './host/draining.ts';
 import { variablesOf } from './host/environment/variables.ts';
@@ -85,7 +85,7 @@ const INPUT_CHECK_MS = 20;
 /** Starts a runtime: connects to the GPU hosts, takes over from its predecessor, and takes invocations and builds. */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const { scheduler, onError, limits } = options;
-  await mkdir(options.artifactsDirectory, { recursive: true });
+  const store = openArtifactsDirectory(options.artifactsDirectory);
   const hostNames = options.gpuHosts.map((_, i) => options.gpuHostNames?.[i] ?? `gpu-host-${i + 1}`);
   // Registering first: what a predecessor left unfinished fails at once, however long a GPU host takes to load.
   const lease = await scheduler.runtimes.acquire({
@@ -121,7 +121,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const launcher = new FunctionLauncher({
     pool,
     glue: { compiled, host: hostTable, slices },
-    store: options.artifactsDirectory,
+    store,
     functionOf: (tenant, name, version) => scheduler.functions.runnable(tenant, name, version),
     componentOf: (hash) => scheduler.blobs.get(hash),
   });

@@ -1,7 +1,7 @@
 import { readdirSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { type Diagnostic, EXIT, Failure } from './failure.ts';
-import { home } from './paths.ts';
+import { componentCache } from './paths.ts';
 import { type ProgramOutcome, runProgram } from './programs.ts';
 
 /** What runtime/build reports about a component that it wrote. */
@@ -19,12 +19,12 @@ const BUILD_PROGRAM = 'runtime/build/main.ts';
 /** Longest build; a usual one takes two seconds. */
 const BUILD_TIMEOUT_MS = 120_000;
 /** Compiled components that are kept so that an unchanged source is not compiled again; each has about 2 MB. */
-const KEPT_COMPONENTS = 64;
+const KEPT_COMPONENTS = 128;
 
 /** Builds the component of `entry` into the file `out`. Throws {@link Failure} with the compiler's own words. */
 export async function buildComponent(entry: string, out: string): Promise<Built> {
   const startedAt = performance.now();
-  const store = path.join(home(), 'components');
+  const store = componentCache();
   const args = ['component', entry, out, '--store', store, '--json'];
   const outcome = await runProgram(BUILD_PROGRAM, args, 'read', BUILD_TIMEOUT_MS);
   const report = lastJson(outcome.stdout);

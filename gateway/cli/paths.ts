@@ -1,3 +1,4 @@
+import os from 'node:os';
 import path from 'node:path';
 import { defaultHome } from '#infra/install.ts';
 
@@ -11,4 +12,9 @@ export function home(environment: NodeJS.ProcessEnv = process.env): string {
 /** Where the platform on this machine listens. */
 export function port(environment: NodeJS.ProcessEnv = process.env): number {
   return Number(environment.PIE_PORT || 8787);
+}
+
+/** Where compiled components are kept, for all clones and homes: `$XDG_CACHE_HOME/pie/components` or `~/.cache/pie/components`. */
+export function componentCache(environment: NodeJS.ProcessEnv = process.env): string {
+  return path.join(environment.XDG_CACHE_HOME || path.join(os.homedir(), '.cache'), 'pie', 'components');
 }

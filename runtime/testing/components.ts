@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { WIT_DIRECTORY } from '#wit/generate/generate.ts';
 import { artifactHashOf, sha256 } from '../build/artifact/hash.ts';
@@ -12,18 +11,16 @@ import { toolchain } from '../build/toolchain.ts';
 import type { Plan } from '../lowering/plan.ts';
 import { type LoadedProgram, loadProgram, ModuleCache } from '../pool/artifacts.ts';
 import { planHere } from '../pool/planner.ts';
-
-/** Tests of one machine share what they build: a component is the same whenever its source and the contract are. */
-const CACHE = join(tmpdir(), 'pie-test-components');
+import { TEST_ARTIFACTS, TEST_COMPONENTS } from './cache.ts';
 
 /** Builds a JavaScript inferlet, as plain as possible: no bundling and no prelude. */
 export async function testComponent(source: string): Promise<Uint8Array> {
   const key = sha256(JSON.stringify([toolchain(), source])).slice(0, 32);
-  const path = join(CACHE, `${key}.wasm`);
+  const path = join(TEST_COMPONENTS, `${key}.wasm`);
   const known = await readFile(path).catch(() => null);
   if (known) return known;
   const component = await withEngine(WIT_DIRECTORY, source);
-  await mkdir(CACHE, { recursive: true });
+  await mkdir(TEST_COMPONENTS, { recursive: true });
   const temporary = `${path}.${process.pid}-${randomUUID()}`;
   await writeFile(temporary, component);
   await rename(temporary, path);
@@ -32,15 +29,14 @@ export async function testComponent(source: string): Promise<Uint8Array> {
 
 /** Makes the artifact of a component, in this process. @throws BuildError */
 export async function testArtifact(component: Uint8Array, memoryPages = 1024): Promise<Artifact> {
-  const store = join(CACHE, 'artifacts');
   const hash = artifactHashOf(sha256(component), { memoryPages });
-  const known = await readArtifact(store, hash);
+  const known = await readArtifact(TEST_ARTIFACTS, hash);
   if (known) return known;
-  await mkdir(store, { recursive: true });
-  const temporary = join(store, `.tmp-${process.pid}-${randomUUID()}`);
+  await mkdir(TEST_ARTIFACTS, { recursive: true });
+  const temporary = join(TEST_ARTIFACTS, `.tmp-${process.pid}-${randomUUID()}`);
   await makeArtifact(component, temporary, { memoryPages });
-  await publishDirectory(temporary, join(store, hash));
-  const artifact = await readArtifact(store, hash);
+  await publishDirectory(temporary, join(TEST_ARTIFACTS, hash));
+  const artifact = await readArtifact(TEST_ARTIFACTS, hash);
   if (!artifact) throw new Error('the artifact is not whole');
   return artifact;
 }

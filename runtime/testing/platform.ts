@@ -1,9 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { DEFAULT_LIMITS, type Manifest, manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
@@ -14,6 +11,7 @@ import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { type Runtime, type RuntimeOptions, startRuntime } from '../runtime.ts';
+import { TEST_ARTIFACTS } from './cache.ts';
 import { testComponent } from './components.ts';
 import { TestGpuHost } from './gpu-host.ts';
 
@@ -56,16 +54,14 @@ export class TestPlatform {
   readonly errors: unknown[] = [];
   /** The runtime that tests use; some replace it. */
   runtime: Runtime;
-  readonly #directory: string;
   readonly #leaseMs: number;
   readonly #gpuHost: TestGpuHost;
   readonly #spawned: ChildProcess[] = [];
   #probe: GpuHostConnection | undefined;
 
-  private constructor(directory: string, redis: TestRedis, gpuHost: TestGpuHost, options: TestPlatformOptions) {
+  private constructor(redis: TestRedis, gpuHost: TestGpuHost, options: TestPlatformOptions) {
     const { retention = {}, leaseMs = LEASE_MS } = options;
     this.#leaseMs = leaseMs;
-    this.#directory = directory;
     this.redis = redis;
     const environment = { PIE_MASTER_KEY: randomBytes(32).toString('base64') };
     const masterKeys = openMasterKeys('', { create: false, environment });
@@ -75,12 +71,11 @@ export class TestPlatform {
   }
 
   static async start(options: TestPlatformOptions = {}): Promise<TestPlatform> {
-    const directory = await mkdtemp(join(tmpdir(), 'pie-rt-'));
     const [redis, gpuHost] = await Promise.all([
       TestRedis.start({ appendOnly: true }),
       TestGpuHost.start(options.pageCount === undefined ? {} : { pages: options.pageCount }),
     ]);
-    const platform = new TestPlatform(directory, redis, gpuHost, options);
+    const platform = new TestPlatform(redis, gpuHost, options);
     platform.runtime = await platform.startRuntime(options.runtime);
     return platform;
   }
@@ -90,7 +85,7 @@ export class TestPlatform {
       name: 'runtime-test',
       scheduler: this.scheduler,
       gpuHosts: [this.#gpuHost.address],
-      artifactsDirectory: join(this.#directory, 'artifacts'),
+      artifactsDirectory: TEST_ARTIFACTS,
       concurrency: 64,
       poolMemoryMb: 32,
       limits: DEFAULT_LIMITS,
@@ -103,7 +98,7 @@ export class TestPlatform {
   /** Starts a runtime in a process of its own; `kill` ends it with SIGKILL. */
   async spawnRuntime(name: string): Promise<{ readonly pid: number; kill(): Promise<void> }> {
     const program = fileURLToPath(new URL('./runtime-process.ts', import.meta.url));
-    const addresses = [this.redis.socket, this.#gpuHost.address, join(this.#directory, 'artifacts')];
+    const addresses = [this.redis.socket, this.#gpuHost.address, TEST_ARTIFACTS];
     const child = spawn(process.execPath, [program, name, ...addresses, `${this.#leaseMs}`], {
       stdio: ['pipe', 'pipe', 'inherit'],
     });
@@ -195,6 +190,5 @@ export class TestPlatform {
     await this.scheduler.close();
     await this.#gpuHost.stop();
     await this.redis.stop();
-    await rm(this.#directory, { recursive: true, force: true });
   }
 }

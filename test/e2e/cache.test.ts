@@ -1,11 +1,9 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, rm } from 'node:fs/promises';
-import os from 'node:os';
-import path from 'node:path';
+import { rm } from 'node:fs/promises';
 import { test } from 'node:test';
 import { call, deploy, failure, modelStats } from '#test/harness/deploy.ts';
 import { invoke, terminal } from '#test/harness/events.ts';
-import { Platform, until } from '#test/harness/platform.ts';
+import { newHome, Platform, until } from '#test/harness/platform.ts';
 
 const PROMPT = 'Once upon a time there was a little dog who wanted to learn how to swim in the big blue lake.';
 const THEN = ' One day he';
@@ -15,7 +13,7 @@ const PAGE_SIZE = 16;
 const config = (bits: number) => `[[model]]\nname = "story"\nsource = "stories15m"\nbits = ${bits}\n`;
 
 test('a saved context outlives its inferlet, and a persistent one the GPU host; one of another model is refused', async () => {
-  const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
+  const home = await newHome();
   try {
     let tokens: number[];
     {

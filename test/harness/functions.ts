@@ -1,13 +1,11 @@
 import assert from 'node:assert/strict';
-import { mkdtemp } from 'node:fs/promises';
-import os from 'node:os';
 import path from 'node:path';
 import { after } from 'node:test';
 import { randomModel } from '#gpu-host/models/random-model.ts';
 import type { ModelStats } from '#gpu-host/protocol/host.ts';
 import { modelStats } from './deploy.ts';
 import { invoke, type StreamEvent, terminal } from './events.ts';
-import { Platform, ROOT } from './platform.ts';
+import { newHome, Platform, ROOT } from './platform.ts';
 
 /** Models of the platform that the tests of `functions/` share: stories (the default), chat, and the stories' model with weights of 8 bits. */
 export const STORIES = 'stories15m';
@@ -56,7 +54,7 @@ export function functionsPlatform(): Promise<Platform> {
 }
 
 async function start(): Promise<Platform> {
-  const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
+  const home = await newHome();
   const tiny = path.join(home, 'tiny-model');
   await randomModel(tiny, { vocabularySize: 259, contextLength: 64 }, 5);
   return Platform.start({ home, functions: false, config: configuration(tiny) });

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
@@ -10,6 +10,7 @@ import readline from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { FIRST_FUNCTIONS } from '#infra/bundled.ts';
 import { LIFELINE_VARIABLE } from '#infra/lifeline.ts';
+import { TEST_ARTIFACTS } from '#runtime/testing/cache.ts';
 
 export const ROOT = path.resolve(fileURLToPath(new URL('../..', import.meta.url)));
 
@@ -72,7 +73,7 @@ export class Platform implements AsyncDisposable {
 
   /** Starts a platform and waits until it serves. */
   static async start(options: StartOptions = {}): Promise<Platform> {
-    const home = options.home ?? (await mkdtemp(path.join(os.tmpdir(), 'pie-')));
+    const home = options.home ?? (await newHome());
     if (options.config !== undefined) await writeFile(path.join(home, 'pie.toml'), options.config);
     const platform = new Platform(home, options.port ?? (await freePort()), options);
     try {
@@ -186,6 +187,14 @@ export interface StartOptions {
 }
 
 /** A port that nobody listens on. Nobody is given it either, so that it is free still when a platform listens on it, or does so again. */
+/** A home of its own, but for what is made of components: that is the same everywhere, and takes longest. */
+export async function newHome(): Promise<string> {
+  const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
+  await mkdir(TEST_ARTIFACTS, { recursive: true });
+  await symlink(TEST_ARTIFACTS, path.join(home, 'artifacts'));
+  return home;
+}
+
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = randomInt(PORTS.first, PORTS.end);
