@@ -5,7 +5,7 @@ import type { Mask } from '../protocol/calls.ts';
 
 /** The slots that a call reads: the filled, unmasked ones of its in-pages, in order. */
 export interface Context {
-  /** Physical slots; longer than `count` by the room asked for. */
+  /** Physical slots; longer than `count` by the room asked for at least. */
   readonly slots: Uint32Array;
   readonly count: number;
   /** Position of each, or undefined when all are smaller than the smallest asked about. */

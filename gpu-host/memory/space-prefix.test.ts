@@ -164,6 +164,18 @@ test('what is reserved and not yet computed is neither found nor built upon', ()
   assert.equal(forward(fourth, ALL, 0, [...TEXT, 20, 21, 22]), 12);
 });
 
+test('nor is it when a call before it has ended, which knows the page as full', () => {
+  const { kit, space } = open({ pages: 64 });
+  const { space: other } = open({}, kit);
+  forward(other, ALL, 0, [...TEXT.slice(0, 8), 30, 31, 32, 33]);
+  const first = prepare(space, ALL, 0, TEXT);
+  const next = prepare(space, ALL, 10, [15, 16]);
+  first.commit();
+  assert.equal(prepare(space, ALL, 12, [30, 31, 32, 33, 34]).taken, 0, 'what follows the page before');
+  next.commit();
+  kit.memory.audit();
+});
+
 test('copies of a page that is not full go their own ways', () => {
   const { kit, space } = open();
   forward(space, ALL, 0, TEXT);

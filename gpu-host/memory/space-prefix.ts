@@ -170,7 +170,7 @@ export function beginPrefix(
   const { pageSize } = space.pool;
   const known = pages.text;
   for (const mapping of text.full) known.add(mapping);
-  const found = wanted > 0 && isThere(text) ? find(space, tree, known, text, request, wanted) : [];
+  const found = wanted > 0 && isThere(text, known.last) ? find(space, tree, known, text, request, wanted) : [];
   const replaced = mapFound(space, found, rooms);
   const mapped = replaced.length;
   tree.took(mapped);
@@ -375,8 +375,12 @@ function plant(
   return nodes.at(-1);
 }
 
-/** Whether a text has been computed: pages that the batch being made will write must stay where they are. */
-function isThere({ full, partial }: Text): boolean {
+/**
+ * Whether a text has been computed, `known` being the last of its pages that are known: pages that the batch being made will write must stay where they
+ * are. What is known was full when it was kept, and may be reserved by a call that is still under way; it is computed in order.
+ */
+function isThere({ full, partial }: Text, known?: Page): boolean {
+  if (known && !isComputed(known)) return false;
   const prefix = partial?.page.prefix;
   return full.every(({ page }) => isComputed(page)) && prefix?.computed === prefix?.known;
 }

@@ -1,0 +1,104 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { handlerError } from '../protocol/errors.ts';
+import { fillSlot } from './pool.ts';
+import type { PageSpace } from './space.ts';
+import { faultOf, makeMemory, type TestMemory } from './testing/memory.ts';
+
+const PAGE_SIZE = 4;
+const ALL = [1, 2, 3, 4, 5];
+/** Three full pages, and half of a fourth. */
+const TOKENS = 14;
+
+/** A text in the pages 1 to 4 of a space of its own. */
+function written(adapter?: string): { kit: TestMemory; space: PageSpace } {
+  const kit = makeMemory({ pages: 8, pageSize: PAGE_SIZE, prefixCache: true, swapMemoryPages: 8 });
+  const space = kit.open();
+  space.allocate(1, ALL.length);
+  const pages = Uint32Array.from(ALL);
+  const positions = Uint32Array.from({ length: TOKENS }, (_, i) => i);
+  const tokens = positions.map((position) => 100 + position);
+  const run = space.beginPrefix({ inPages: pages, outPages: pages, positions, tokens, keep: 1, causal: true, adapter });
+  for (const [i, { page, slot }] of space.emptySlots(pages, TOKENS).entries()) fillSlot(page, slot, i);
+  run?.reserve(tokens);
+  run?.commit();
+  run?.keep();
+  return { kit, space };
+}
+
+/** What the next call over these pages finds known, which is where the pages are; it ends without keeping it. */
+function known(space: PageSpace, pages: readonly number[] = ALL, adapter?: string): number[] {
+  const { text, rest } = space.takePages(Uint32Array.from(pages), adapter);
+  const mappings = [...text.mappings, ...rest];
+  assert.deepEqual(
+    mappings.map(({ address }) => address),
+    pages,
+    'every page is looked at, in order',
+  );
+  for (const mapping of mappings) assert.equal(space.peek(mapping.address), mapping, 'none that was given back');
+  assert.deepEqual(
+    [...text.slots(0).subarray(0, text.mappings.length * PAGE_SIZE)],
+    text.mappings.flatMap(({ page }) => Array.from({ length: PAGE_SIZE }, (_, slot) => page.frame * PAGE_SIZE + slot)),
+  );
+  return text.mappings.map(({ address }) => address);
+}
+
+test('the full pages of a text are known to the next call over them, and to no second one at once', () => {
+  const { space } = written();
+  assert.deepEqual(known(space), [1, 2, 3]);
+  assert.deepEqual(known(space), [], 'the call before has it');
+});
+
+test('so many of them as a call names from the first on, and only to what computed them', () => {
+  assert.deepEqual(known(written().space, [1, 2]), [1, 2]);
+  assert.deepEqual(known(written().space, [1, 3, 4]), [1]);
+  assert.deepEqual(known(written().space, [2, 3, 4]), []);
+  assert.deepEqual(known(written().space, ALL, 'x'), []);
+  assert.deepEqual(known(written('x').space), []);
+  assert.deepEqual(known(written('x').space, ALL, 'x'), [1, 2, 3]);
+});
+
+test('none from one on that was masked, written, given back or replaced, though the prefix tree still has it', () => {
+  const masked = written().space;
+  masked.mask(2, 1);
+  assert.deepEqual(known(masked), [1]);
+  const copy = { source: 1, sourceOffset: 0, destination: 3, destinationOffset: 0, count: 1, shift: 0 };
+  const copied = written().space;
+  copied.copySlots(copy);
+  assert.deepEqual(known(copied), [1, 2], 'a page of its own now');
+  const { kit, space: evicted } = written();
+  kit.memory.uncache(evicted.peek(1).page);
+  evicted.copySlots(copy);
+  assert.deepEqual(known(evicted), [1, 2], 'written in its place');
+  const again = written().space;
+  again.free(Uint32Array.of(2));
+  assert.equal(faultOf(() => again.takePages(Uint32Array.from(ALL), undefined)).error.tag, 'not-owned');
+  const other = written().space;
+  other.free(Uint32Array.of(2));
+  other.allocate(2, 1);
+  assert.deepEqual(known(other), [1]);
+  const first = written().space;
+  first.free(Uint32Array.of(1));
+  first.allocate(1, 1);
+  assert.deepEqual(known(first), []);
+});
+
+test('none that came back in another frame, or has failed', () => {
+  const { kit, space } = written();
+  const frames = () => [1, 2, 3].map((address) => space.peek(address).page.frame);
+  const before = frames();
+  space.waiting = true;
+  const other = kit.open();
+  other.allocate(1, 8);
+  assert.ok(space.peek(1).page.frame < 0);
+  space.waiting = false;
+  other.releaseAll();
+  space.makeResident(space.peekAll(Uint32Array.from(ALL)));
+  const moved = frames().findIndex((frame, i) => frame !== before[i]);
+  assert.ok(moved >= 0, `${frames()} were ${before}`);
+  assert.deepEqual(known(space), ALL.slice(0, moved));
+  const failed = written().space;
+  failed.fail(Uint32Array.of(2), handlerError('internal', 'it broke'), {});
+  assert.equal(faultOf(() => failed.takePages(Uint32Array.from(ALL), undefined)).error.tag, 'dependency-failed');
+  kit.memory.audit();
+});
