@@ -16,7 +16,7 @@ export type LinkReply =
 export interface Asker {
   /** Why it is withdrawn, or null: asked when its turn comes. */
   refuse(): HandlerError | null;
-  /** Told of the worker's CPU time for it; of the time that passed when it never answered. */
+  /** Told of the worker's CPU time for it; of the time that passed when it never answered, but no more than it was given. */
   charge(cpuMs: number): void;
 }
 
@@ -149,7 +149,9 @@ export class WorkerLink {
     this.#ended = reason;
     this.#endTurn();
     void this.#worker.terminate();
-    this.#pending[0]?.asker.charge(performance.now() - this.#turnAt);
+    const [late] = this.#pending;
+    // The timer is patient with a process that stood still, and the guest pays for none of that.
+    late?.asker.charge(Math.min(performance.now() - this.#turnAt, late.deadlineMs));
     for (const [index, { resolve }] of this.#pending.splice(0).entries()) {
       resolve({ tag: 'ended', culprit: index === 0, val: reason });
     }

@@ -68,14 +68,17 @@ describe('the image service', () => {
     assert.equal(tagOf(good), 'ok');
   });
 
-  it('ends what takes too long, and nothing else', async () => {
+  it('ends what takes too long, and nothing else, and charges for what it was given', async () => {
     // As long as a small picture takes on this machine, and a slow one takes longer.
     for (let decodeMs = 20; ; decodeMs *= 4) {
       const service = open({ maxWorkers: 1, decodeMs });
+      const charged: number[] = [];
+      const account = new ImageAccount({ charge: (ms) => charged.push(ms), usedUp: () => false });
       const started = await ask(service, picture(1));
-      const [late, next] = await Promise.all([ask(service, slow()), ask(service, picture(2))]);
+      const [late, next] = await Promise.all([ask(service, slow(), { account }), ask(service, picture(2))]);
       if (decodeMs < 1000 && [started, next].some((outcome) => tagOf(outcome) === 'limit-exceeded')) continue;
       assert.deepEqual([started, late, next].map(tagOf), ['ok', 'limit-exceeded', 'ok']);
+      assert.ok(charged.length === 1 && (charged[0] ?? 0) <= decodeMs, `${charged} of ${decodeMs} ms`);
       break;
     }
   });

@@ -124,7 +124,9 @@ export class ImageThread {
     void this.#worker.terminate();
     const turn = this.#turn;
     this.#turn = undefined;
-    if (this.#request === undefined) turn?.charge(performance.now() - this.#startedAt);
+    // No more than it was given: the timer is patient with a process that stood still, and the guest pays for none of that.
+    if (turn && this.#request === undefined)
+      turn.charge(Math.min(performance.now() - this.#startedAt, turn.deadlineMs));
     turn?.resolve(err(why));
   }
 }

@@ -28,9 +28,7 @@ export class Stopping {
   readonly #execution: Execution;
   readonly #inferlet: Inferlet;
   #reason: Stop | null = null;
-
-  /** It has ended: nothing is left to kill. */
-  dispose: () => void = () => undefined;
+  #endGrace: () => void = () => undefined;
 
   constructor(execution: Execution, inferlet: Inferlet) {
     this.#execution = execution;
@@ -51,8 +49,13 @@ export class Stopping {
       trap();
       return;
     }
-    this.dispose = patientTimer(reason.graceMs ?? STOP_GRACE_MS, trap);
+    this.#endGrace = patientTimer(reason.graceMs ?? STOP_GRACE_MS, trap);
     this.#inferlet.stop(handlerError(isQuota(reason.code) ? 'limit-exceeded' : reason.code, reason.message));
+  }
+
+  /** It has ended: nothing is left to kill. */
+  dispose(): void {
+    this.#endGrace();
   }
 }
 
