@@ -43,12 +43,10 @@ export async function followHosts(followed: FollowedHosts): Promise<() => void> 
     }
   };
 
+  const follow = () => void read();
   const cleanups = [
-    await drains.onChange(() => void read()),
-    ...connections.flatMap((connection) => [
-      connection.onReady(() => void say().catch(onError)),
-      connection.onLost(() => void say().catch(onError)),
-    ]),
+    await drains.onChange(follow),
+    ...connections.flatMap((connection) => [connection.onReady(follow), connection.onLost(follow)]),
   ];
   // Something may have happened before anybody listened.
   await read();

@@ -186,7 +186,6 @@ export interface StartOptions {
   readonly functions?: false | readonly string[];
 }
 
-/** A port that nobody listens on. Nobody is given it either, so that it is free still when a platform listens on it, or does so again. */
 /** A home of its own, but for what is made of components: that is the same everywhere, and takes longest. */
 export async function newHome(): Promise<string> {
   const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
@@ -195,6 +194,7 @@ export async function newHome(): Promise<string> {
   return home;
 }
 
+/** A port that nobody listens on. Nobody is given it either, so that it is free still when a platform listens on it, or does so again. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = randomInt(PORTS.first, PORTS.end);
