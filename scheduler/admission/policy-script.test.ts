@@ -46,6 +46,14 @@ for (const { tenants, length, numRuns } of [
             assert.equal(found.usedSlots, player.admitted.size);
             for (const { model, usedPages } of found.models) assert.equal(usedPages, used[model] ?? 0);
             const loads = await admission.tenants();
+            const stored = await Promise.all(
+              loads.map(({ tenant }) => store.redis.hget(`${store.keys.admission}:tenant:${tenant}`, 'overtaken')),
+            );
+            assert.deepEqual(
+              stored.map(Number),
+              loads.map(({ tenant }) => player.policy.overtaken(tenant)),
+              'how often heads were overtaken',
+            );
             for (const { tenant, running, waiting } of loads) {
               assert.equal(running, [...player.admitted.values()].filter((demand) => demand.tenant === tenant).length);
               assert.equal(waiting, player.policy.line(tenant).length);

@@ -148,6 +148,11 @@ export class AdmissionPolicy {
     return this.#tenant(tenant).line.map(({ id }) => id);
   }
 
+  /** How often the head of a tenant's line was overtaken. */
+  overtaken(tenant: string): number {
+    return this.#tenant(tenant).overtaken;
+  }
+
   /** Ids of those admitted and not begun, in the order in which runtimes fetch them; those in the express lane apart. */
   get onTheirWay(): string[] {
     return this.#lanes.ids(false);

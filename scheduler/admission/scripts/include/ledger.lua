@@ -69,8 +69,9 @@ function admit(a)
     if not chosen then
       return
     end
-    start(a, chosen)
+    -- While `chosen` is as it was chosen: its start brings its next head forward.
     countOvertaken(a, chosen, passed)
+    start(a, chosen)
   end
 end
 
