@@ -65,6 +65,22 @@ describe('invocations', () => {
     await assert.rejects(invocations.create(bounded()), { code: 'quota-exceeded' });
   });
 
+  test('what waits behind its tenant’s own flood until its time is over is not stored', async () => {
+    const hasty = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix, deadlineMs: 100 });
+    await hasty.store.redis.ping();
+    const client = redis.connect();
+    await client.client('PAUSE', 600_000, 'WRITE');
+    const records = Array.from({ length: 40 }, () => submission({ tenant: 'flooding' }));
+    const outcomes = await Promise.allSettled(records.map((record) => hasty.invocations.create(record)));
+    await client.client('UNPAUSE');
+    for (const outcome of outcomes)
+      assert.equal(outcome.status === 'rejected' && outcome.reason.code, 'store-unavailable');
+    // What was on its way when the time was over is not taken back.
+    const { invocations } = await scheduler.invocations.list('flooding', { limit: 100 });
+    assert.ok(invocations.length < records.length / 2, `${invocations.length} of ${records.length}`);
+    await hasty.close();
+  });
+
   test('a record goes from queued to its end', async () => {
     const { invocations } = scheduler;
     const record = submission({ function: 'whole' });

@@ -72,8 +72,8 @@ export class Invocations {
    */
   async create(record: Submission): Promise<CreateOutcome> {
     const until = performance.now() + this.#store.deadlineMs;
-    // Those before it have ended by then, each within its own deadline.
-    return this.#creating.run(record.tenant, () => this.#create(record, Math.max(1, until - performance.now())));
+    // Those before it have ended by then, each within its own deadline. Whoever has no time left is answered, and nothing is stored for it.
+    return this.#creating.run(record.tenant, () => this.#create(record, until - performance.now()));
   }
 
   async #create(record: Submission, deadlineMs: number): Promise<CreateOutcome> {

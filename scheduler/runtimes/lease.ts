@@ -26,8 +26,13 @@ export class RuntimeLease {
   #timer: NodeJS.Timeout | undefined;
   #load: () => RuntimeLoad = () => ({ running: 0 });
   #released = false;
-  /** What it says of itself has not reached Redis yet. */
-  #unsaid = false;
+  /** How often it had something to say of itself, and what of that has reached Redis. */
+  #words = 0;
+  #said = 0;
+  /** A Redis that was away may have lost what it was told last, or hear something earlier after it. */
+  readonly #sayAgain = () => {
+    this.#words += 1;
+  };
 
   constructor(store: Store, description: RuntimeDescription & { readonly id: string }, leaseMs: number) {
     this.#store = store;
@@ -40,13 +45,14 @@ export class RuntimeLease {
   /** Registers, and renews from then on. */
   async start(): Promise<void> {
     await this.#register();
+    this.#store.redis.on('ready', this.#sayAgain);
     this.#schedule();
   }
 
   /** Adds to what this runtime says of itself, once it knows more: its models, when the GPU hosts have answered. Admission heeds it at once. */
   async describe(more: Omit<Partial<RuntimeDescription>, 'name' | 'lane'>): Promise<void> {
     this.#description = JSON.stringify({ ...JSON.parse(this.#description), ...more });
-    this.#unsaid = true;
+    this.#words += 1;
     await this.#register();
   }
 
@@ -67,6 +73,7 @@ export class RuntimeLease {
   /** Gives the lease up; jobs still held are then orphans, so drain first. */
   async release(): Promise<void> {
     this.#released = true;
+    this.#store.redis.off('ready', this.#sayAgain);
     clearTimeout(this.#timer);
     await unregister(this.#store, this.id);
   }
@@ -83,7 +90,7 @@ export class RuntimeLease {
     try {
       const args = [this.id, this.#leaseMs, JSON.stringify(this.#load())];
       const renewed = await this.#store.script(RENEW, [keys.runtimes, keys.alive(this.id)], args);
-      if (renewed === 1 && this.#unsaid) await this.#register();
+      if (renewed === 1 && this.#said < this.#words) await this.#register();
       if (renewed === 1 || this.#released) return;
       for (const listener of [...this.#lost]) listener();
       await this.#register();
@@ -94,10 +101,11 @@ export class RuntimeLease {
 
   async #register(): Promise<void> {
     const { keys, clock } = this.#store;
+    const word = this.#words;
     const own = [this.id, this.#leaseMs, JSON.stringify(this.#load()), this.#description];
     const args = [...own, keys.prefix, clock()];
     await this.#store.script(REGISTER, [keys.runtimes, keys.alive(this.id)], args);
-    this.#unsaid = false;
+    this.#said = Math.max(this.#said, word);
   }
 }
 

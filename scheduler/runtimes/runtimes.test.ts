@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { openScheduler, type Scheduler } from '../scheduler.ts';
-import { durably } from '../store/testing/lost-writes.ts';
+import { durably, losingWrites } from '../store/testing/lost-writes.ts';
 import { collect, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 
@@ -258,6 +258,15 @@ describe('runtimes', () => {
     assert.equal((await scheduler.invocations.get(id))?.status, 'running');
     assert.ok(!lines.includes('lost'));
     await eventually(async () => (await scheduler.runtimes.alive()).length === 1, 'it is there');
+  });
+
+  test('what a runtime says of itself is there again after Redis has lost it', async () => {
+    scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS });
+    const lease = await scheduler.runtimes.acquire({ name: 'speaking', slots: 1 });
+    await losingWrites(redis, () => lease.describe({ slots: 2 }));
+    const slots = async () => (await scheduler.runtimes.list()).map((runtime) => runtime.slots);
+    await eventually(async () => (await slots()).join() === '2', 'it has said so again');
+    await lease.release();
   });
 
   test('what waits past its deadline without any runtime fails, and leaves the line, whatever stands before it', async () => {

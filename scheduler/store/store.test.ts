@@ -60,6 +60,16 @@ describe('store', () => {
     assert.equal(await connection.get('late'), null);
   });
 
+  test('with no time left nothing is sent', async () => {
+    const store = new Store(redis.connect());
+    await store.ping();
+    await assert.rejects(
+      store.call((client) => client.set('too late', 'x'), 0),
+      (error) => error instanceof StoreError && error.code === 'store-unavailable',
+    );
+    assert.equal(await store.call((client) => client.get('too late')), null);
+  });
+
   test('a closed connection fails at once', async () => {
     const store = new Store(redis.connect());
     await store.ping();

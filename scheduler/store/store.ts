@@ -82,10 +82,11 @@ export class Store {
 
   /**
    * Runs commands on the connection within the deadline. A longer deadline than the store's is for commands that take long; an absent
-   * Redis is not waited for longer.
+   * Redis is not waited for longer. With a deadline that has passed, of who waited elsewhere, nothing is sent.
    */
   async call<T>(commands: (redis: Redis) => Promise<T>, deadlineMs = this.deadlineMs): Promise<T> {
     const { redis } = this;
+    if (deadlineMs <= 0) throw unavailable(this.deadlineMs);
     if (redis.status === 'ready') return withDeadline(commands(redis), deadlineMs);
     const waitedFrom = performance.now();
     await withDeadline(this.#ready(), Math.min(deadlineMs, this.deadlineMs));
