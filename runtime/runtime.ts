@@ -16,7 +16,7 @@ import { GrammarService } from './grammar/service.ts';
 import { Draining } from './host/draining.ts';
 import { variablesOf } from './host/environment/variables.ts';
 import { followHosts } from './host/follow-hosts.ts';
-import { describeHosts } from './host/gpu-hosts.ts';
+import { describeHosts, type HostSource } from './host/gpu-hosts.ts';
 import { HttpClient } from './host/http/client.ts';
 import { ModelLoads } from './host/model-loads.ts';
 import { Models } from './host/models.ts';
@@ -86,6 +86,8 @@ const INPUT_CHECK_MS = 20;
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const { scheduler, onError, limits } = options;
   const store = openArtifactsDirectory(options.artifactsDirectory);
+  const draining = new Draining();
+  draining.set(await scheduler.drains.names(), Date.now());
   const hostNames = options.gpuHosts.map((_, i) => options.gpuHostNames?.[i] ?? `gpu-host-${i + 1}`);
   // Registering first: what a predecessor left unfinished fails at once, however long a GPU host takes to load.
   const lease = await scheduler.runtimes.acquire({
@@ -93,7 +95,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     ...{ overcommit: options.overcommit ?? 1, reserve: options.reserve ?? DEFAULT_RESERVE },
     ...(options.lane && { lane: options.lane }),
     ...(options.spread && { spread: options.spread }),
-    gpuHosts: hostNames.map((name) => ({ name, connected: false, models: [] })),
+    gpuHosts: describeHosts(hostNames.map(notYetThere), draining),
   });
   const deadlineMs = options.gpuHostDeadlineMs ?? GPU_HOST_DEADLINE_MS;
   const connections = await GpuHostConnection.connectAll(
@@ -102,10 +104,8 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   );
   const grammars = new GrammarService();
   const images = new ImageService();
-  const draining = new Draining();
   const models = new Models(connections, grammars, onError, draining);
   const describe = () => lease.describe({ models: models.offered(), gpuHosts: describeHosts(connections, draining) });
-  draining.set(await scheduler.drains.names(), Date.now());
   await describe();
   const compiled = compileWorld(world, hostTable);
   const slices = new SliceRunner(() => deviceBusy(compiled));
@@ -243,6 +243,11 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     },
   };
 }
+
+/** A GPU host that nobody has reached yet. */
+const notYetThere = (name: string): HostSource => ({
+  ...{ name, connected: false, connectedAt: undefined, lostAt: undefined, hostId: undefined, models: [] },
+});
 
 /** Answers a build request of the gateway. */
 async function build(

@@ -56,12 +56,16 @@ function buildFailure(outcome: ProgramOutcome, report: Record<string, unknown>, 
 
 /** Removes the components that were used longest ago. Other commands may do so at the same time. */
 function sweep(store: string): void {
-  const files = readdirSync(store).map((name) => path.join(store, name));
-  if (files.length <= KEPT_COMPONENTS) return;
-  const byAge = files
-    .map((file) => ({ file, usedAt: statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0 }))
-    .sort((a, b) => b.usedAt - a.usedAt);
-  for (const { file } of byAge.slice(KEPT_COMPONENTS)) rmSync(file, { recursive: true, force: true });
+  try {
+    const files = readdirSync(store).map((name) => path.join(store, name));
+    if (files.length <= KEPT_COMPONENTS) return;
+    const byAge = files
+      .map((file) => ({ file, usedAt: statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0 }))
+      .sort((a, b) => b.usedAt - a.usedAt);
+    for (const { file } of byAge.slice(KEPT_COMPONENTS)) rmSync(file, { recursive: true, force: true });
+  } catch {
+    // It is not there, or somebody else's: what was built does not depend on it.
+  }
 }
 
 /** The last line that is a JSON object. */

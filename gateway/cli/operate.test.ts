@@ -221,5 +221,15 @@ describe('operating', () => {
     );
     assert.equal(wrong.code, EXIT.usage);
     assert.match(wrong.stderr, /what to do: Try `watch pie ps --hosts`/);
+
+    // Whoever waits for the end of a drain waits on while the runtime starts again.
+    const { runtimes } = platform.scheduler;
+    const list = runtimes.list.bind(runtimes);
+    const idle = async () => (await list()).map((runtime) => ({ ...runtime, load: { running: 0 } }));
+    const answers = [list, async () => [], idle];
+    runtimes.list = () => (answers.shift() ?? idle)();
+    assert.equal(await ok(['gpu-hosts', 'drain', 'gpu-host-3', '--wait']), 'Drained gpu-host-3. Nothing runs there.\n');
+    assert.equal(answers.length, 0);
+    runtimes.list = list;
   });
 });

@@ -140,7 +140,8 @@ describe('pie deploy', () => {
   it('shows file and line of a fault, and stores nothing', async () => {
     const source = path.join(home, 'faulty.ts');
     writeFileSync(source, 'const a = 1;\nexport const run = () => a +;\n');
-    const { code, stderr } = await pie(['deploy', source]);
+    // A folder of compiled components that cannot be made is no fault.
+    const { code, stderr } = await pie(['deploy', source], { env: { XDG_CACHE_HOME: source } });
     assert.equal(code, EXIT.refused);
     assert.match(stderr, /faulty\.ts:2:29: Unexpected ";"\n {4}export const run/);
     writeFileSync(source, 'import fs from "node:fs";\nexport const run = () => fs.readdirSync("/");\n');

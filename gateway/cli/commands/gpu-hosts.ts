@@ -68,14 +68,14 @@ export const gpuHostsUndrain: Command = {
 const runningText = ({ running }: GpuHostState): string =>
   running === 0 ? 'Nothing runs there' : `${number(running)} invocation${running === 1 ? '' : 's'} still run there`;
 
-/** The host once nothing runs there. Throws {@link Failure} when somebody takes it back meanwhile. */
+/** The host once nothing runs there. Throws {@link Failure} when somebody takes it back meanwhile. While no runtime is there that knows it, nobody can tell. */
 async function emptied(client: PieClient, state: GpuHostState, signal: AbortSignal): Promise<GpuHostState> {
   for (let now: GpuHostState | undefined = state; ; ) {
-    if (now === undefined || !now.drained)
+    if (now?.drained === false)
       throw new Failure(`${state.name} is not drained any more.`, {
         advice: 'Somebody took it back: see `pie audit`.',
       });
-    if (now.running === 0) return now;
+    if (now?.running === 0) return now;
     await sleep(POLL_MS, undefined, { signal });
     now = (await client.operations.load({ signal })).gpuHosts.find(({ name }) => name === state.name);
   }

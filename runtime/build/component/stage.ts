@@ -23,7 +23,10 @@ export interface ComponentStageResult {
   readonly summary: string;
 }
 
-/** The `component` command: source → component. `store` is the folder of components that were compiled before. Throws BuildError. */
+/**
+ * The `component` command: source → component. `store` is the folder of components that were compiled before; one that cannot be written costs time,
+ * and no build. Throws BuildError.
+ */
 export async function runComponentStage(
   input: string,
   output: string,
@@ -31,7 +34,6 @@ export async function runComponentStage(
 ): Promise<ComponentStageResult> {
   const started = performance.now();
   const source = await findSource(input);
-  if (store !== undefined) await mkdir(store, { recursive: true });
   if (isNative(source.entry)) return runNativeStage(source, output);
   const bundled = await bundle(source);
   const bundleMs = Math.round(performance.now() - started);
@@ -40,7 +42,7 @@ export async function runComponentStage(
   const component = known ?? (await componentize(bundled, dirname(output)));
   // A use renews its age: those who tidy the store remove what was used longest ago.
   if (cache !== null && known !== null) await utimes(cache, new Date(), new Date()).catch(() => undefined);
-  if (cache !== null && known === null) await publishFile(cache, component);
+  if (cache !== null && known === null) await keep(cache, component).catch(() => undefined);
   await publishFile(output, component);
   const compileMs = Math.round(performance.now() - started) - bundleMs;
   const how = known ? 'unchanged' : `bundled in ${bundleMs} ms, compiled in ${compileMs} ms`;
@@ -54,6 +56,11 @@ export async function runComponentStage(
     timings: { bundleMs, compileMs },
     summary: `${output}: ${(component.length / 1024).toFixed(0)} KiB, ${how}`,
   };
+}
+
+async function keep(cache: string, component: Uint8Array): Promise<void> {
+  await mkdir(dirname(cache), { recursive: true });
+  await publishFile(cache, component);
 }
 
 /** Name of a compiled bundle: its text and the tools. */
