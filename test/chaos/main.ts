@@ -1,19 +1,26 @@
 /** `npm run chaos`: kills the runtime again and again, in every phase of an invocation's life, and checks what became of everything. */
-import { parseArgs } from 'node:util';
 import cliProgress from 'cli-progress';
+import { readArguments, refuseArguments } from '#infra/arguments.ts';
 import { type KillRun, killRun, startPlatform } from './kill-runs.ts';
 
-const { values } = parseArgs({
+const USAGE = `Usage: npm run chaos -- [options]
+
+Kills one of the two runtimes again and again, in every phase of an invocation's life, and checks what became of everything.
+
+  --runs N   kills (200)
+  --seed N   of the first; each run has the next (1)
+  --help     this text
+`;
+
+const { values } = readArguments(USAGE, {
   options: { runs: { type: 'string', default: '200' }, seed: { type: 'string', default: '1' } },
 });
 /** A runtime's death is known, and told to clients, within this. */
 const KNOWN_WITHIN_MS = 3000;
 const runs = Number(values.runs);
 const first = Number(values.seed);
-if (!(Number.isInteger(runs) && runs > 0 && Number.isInteger(first) && first >= 0)) {
-  console.error('usage: npm run chaos -- [--runs 200] [--seed 1]');
-  process.exit(2);
-}
+if (!(Number.isInteger(runs) && runs > 0)) refuseArguments(USAGE, `--runs ${values.runs} is no number of runs.`);
+if (!(Number.isInteger(first) && first >= 0)) refuseArguments(USAGE, `--seed ${values.seed} is no seed.`);
 await using platform = await startPlatform();
 const bar = new cliProgress.SingleBar({
   format: 'kills [{bar}] {value}/{total} {eta_formatted} left',

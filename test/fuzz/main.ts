@@ -1,8 +1,17 @@
-import { parseArgs } from 'node:util';
 import cliProgress from 'cli-progress';
+import { readArguments, refuseArguments } from '#infra/arguments.ts';
 import { fuzz } from './fuzz.ts';
 
-const { values } = parseArgs({
+const USAGE = `Usage: npm run fuzz -- [options]
+
+Sends broken frames to a GPU host, which must refuse them and serve everybody else.
+
+  --frames N   how many (1,000,000)
+  --seed N     of the mutations (1)
+  --help       this text
+`;
+
+const { values } = readArguments(USAGE, {
   options: {
     frames: { type: 'string', default: '1000000' },
     seed: { type: 'string', default: '1' },
@@ -10,10 +19,8 @@ const { values } = parseArgs({
 });
 const frames = Number(values.frames);
 const seed = Number(values.seed);
-if (!(frames > 0 && Number.isInteger(seed))) {
-  console.error('usage: node test/fuzz/main.ts [--frames 1000000] [--seed 1]');
-  process.exit(2);
-}
+if (!(frames > 0)) refuseArguments(USAGE, `--frames ${values.frames} is no number of frames.`);
+if (!Number.isInteger(seed)) refuseArguments(USAGE, `--seed ${values.seed} is no seed.`);
 const bar = new cliProgress.SingleBar({
   format: 'mutated frames [{bar}] {value}/{total} {eta_formatted} left',
   stream: process.stderr,
